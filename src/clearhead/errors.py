@@ -22,13 +22,13 @@ class DataError(ClearheadError):
     exit_code = 3
 
 
-class FaultFound(ClearheadError):
+class FaultError(ClearheadError):
     """The doctor proved that the model or the training set-up is wrong."""
 
     exit_code = 4
 
 
-class Interrupted(ClearheadError):
+class InterruptedRunError(ClearheadError):
     """Stopped by Ctrl-C or SIGTERM, after saving."""
 
     exit_code = 130

@@ -1,0 +1,30 @@
+"""Short compositions of parts."""
+
+from clearhead.config import ModelConfig
+from clearhead.models.assembly import make_attention, make_block, make_norm, make_positions, make_stack
+from clearhead.models.bigram_lm import BigramLM
+from clearhead.models.decoder_lm import DecoderLM
+from clearhead.models.initialisation import initialise
+from clearhead.models.language_model import LanguageModel
+
+MODELS: dict[str, type[DecoderLM] | type[BigramLM]] = {"decoder": DecoderLM, "bigram": BigramLM}
+
+
+def build(config: ModelConfig, *, seed: int = 0) -> LanguageModel:
+    """The model that the config describes, freshly initialised from the seed."""
+    return MODELS[config.architecture](config, seed=seed)
+
+
+__all__ = [
+    "MODELS",
+    "BigramLM",
+    "DecoderLM",
+    "LanguageModel",
+    "build",
+    "initialise",
+    "make_attention",
+    "make_block",
+    "make_norm",
+    "make_positions",
+    "make_stack",
+]

@@ -1,0 +1,38 @@
+"""The model that every tutorial starts from: the next token's odds depend on the last token alone."""
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.config import ModelConfig
+from clearhead.models.initialisation import initialise
+from clearhead.models.language_model import LanguageModel
+from clearhead.parts import DecoderCache
+
+
+class BigramLM(LanguageModel):
+    """A (V, V) table: row i holds the logits of the token that follows token i."""
+
+    def __init__(self, config: ModelConfig, *, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        with torch.random.fork_rng(devices=[]):  # torch draws at construction; what counts is drawn below
+            self.embedding = nn.Embedding(config.vocab_size, config.vocab_size)
+        initialise(self, config, seed)
+
+    def hidden(
+        self,
+        ids: Tensor,
+        *,
+        positions: Tensor | None = None,
+        documents: Tensor | None = None,
+        cache: DecoderCache | None = None,
+    ) -> Tensor:
+        if cache is not None:
+            cache.extend(positions, ids.shape[1])
+        return self.embedding(ids)  # type: ignore[no-any-return]
+
+    def head(self, hidden: Tensor) -> Tensor:
+        return hidden
+
+    def new_cache(self, batch_size: int, capacity: int) -> DecoderCache:
+        return DecoderCache([], capacity)

@@ -1,0 +1,58 @@
+"""The decoder-only Transformer: GPT and Llama are two of its configurations."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from clearhead.config import ModelConfig
+from clearhead.models.assembly import make_positions, make_stack
+from clearhead.models.initialisation import initialise
+from clearhead.models.language_model import LanguageModel
+from clearhead.parts import DecoderCache, SelfAttentionCache, attention_mask, make_dropout
+
+
+class DecoderLM(LanguageModel):
+    """Embedding, positions, a causal stack, a head (Radford et al. 2018)."""
+
+    def __init__(self, config: ModelConfig, *, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        with torch.random.fork_rng(devices=[]):  # torch draws at construction; what counts is drawn below
+            self.embedding = nn.Embedding(config.vocab_size, config.d_model)
+            self.positions = make_positions(config)
+            self.dropout = make_dropout(config.dropout)
+            self.stack = make_stack(config)
+            self.unembedding = None if config.tied else nn.Linear(config.d_model, config.vocab_size, bias=False)
+        initialise(self, config, seed)
+
+    def hidden(
+        self,
+        ids: Tensor,
+        *,
+        positions: Tensor | None = None,
+        documents: Tensor | None = None,
+        cache: DecoderCache | None = None,
+    ) -> Tensor:
+        start = range(ids.shape[1]) if positions is None else positions
+        query, key = (start, start) if cache is None else cache.extend(positions, ids.shape[1])
+        mask = attention_mask(
+            query, key, causal=True, window=self.config.window, documents=documents, device=ids.device
+        )
+        x = self.dropout(self.positions.add(self.embedding(ids), query))  # (B, T, D)
+        return self.stack(  # type: ignore[no-any-return]
+            x,
+            mask=mask,
+            rotate=self.positions.rotate(query, ids.device),
+            bias=self.positions.bias(query, key, ids.device),
+            caches=None if cache is None else cache.layers,
+        )
+
+    def head(self, hidden: Tensor) -> Tensor:
+        weight = self.embedding.weight if self.unembedding is None else self.unembedding.weight
+        return F.linear(hidden, weight)
+
+    def new_cache(self, batch_size: int, capacity: int) -> DecoderCache:
+        config, weight = self.config, self.embedding.weight
+        shape = (batch_size, config.n_kv_heads, capacity, config.head_width)
+        layers = [SelfAttentionCache(shape, weight.dtype, weight.device) for _ in range(config.n_layers)]
+        return DecoderCache(layers, capacity)

@@ -1,0 +1,58 @@
+"""What every model of text has in common, so that training, generation and inspection never ask which one it is."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.config import ModelConfig
+from clearhead.parts import DecoderCache
+
+
+class LanguageModel(nn.Module, ABC):
+    """Tokens in, logits out: `forward` is `head` of `hidden`."""
+
+    config: ModelConfig
+
+    @abstractmethod
+    def hidden(
+        self,
+        ids: Tensor,
+        *,
+        positions: Tensor | None = None,
+        documents: Tensor | None = None,
+        cache: DecoderCache | None = None,
+    ) -> Tensor:
+        """The last layer's output, (B, T) -> (B, T, D); arguments as in `forward`."""
+
+    @abstractmethod
+    def head(self, hidden: Tensor) -> Tensor:
+        """Logits (..., V) from hidden states (..., D)."""
+
+    @abstractmethod
+    def new_cache(self, batch_size: int, capacity: int) -> DecoderCache:
+        """An empty cache with room for `capacity` tokens per row."""
+
+    def forward(
+        self,
+        ids: Tensor,
+        *,
+        positions: Tensor | None = None,
+        documents: Tensor | None = None,
+        cache: DecoderCache | None = None,
+    ) -> Tensor:
+        """Logits for the token after each token, (B, T) -> (B, T, V).
+
+        Args:
+            ids: token ids.
+            positions: (B, T) where each token stands in its own sequence, -1 for padding (see `padded_positions`);
+                without it, every row starts at 0, or goes on where the cache ends.
+            documents: (B, T) number of the document of each token: no attention from one to another.
+            cache: holds the keys and values of earlier calls and takes up those of this one.
+        """
+        return self.head(self.hidden(ids, positions=positions, documents=documents, cache=cache))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.parameters()).device

@@ -1,0 +1,98 @@
+"""Attention: self, cross, grouped-query and cached, in one module without flags."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from clearhead.parts.cache import AttentionCache, KeysValues
+from clearhead.parts.masks import Mask
+from clearhead.parts.norms import RMSNorm
+from clearhead.parts.positions import Rotate
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, *, mask: Mask = None, bias: Tensor | None = None, dropout: float = 0.0
+) -> Tensor:
+    """softmax(q k^T / sqrt(K) + bias) v (Vaswani et al. 2017, equation 1), the only consumer of masks.
+
+    Args:
+        query: (B, H, T_q, K). key, value: (B, H_kv, T_k, K), each serving H / H_kv query heads.
+        mask: see `masks.attention_mask`; True means may attend. A query with nothing to attend to yields zeros.
+        bias: added to the scores, broadcastable to (B, H, T_q, T_k).
+        dropout: probability of dropping an attention weight.
+
+    Returns:
+        (B, H, T_q, K).
+    """
+    causal = mask == "causal" if isinstance(mask, str) else False
+    allowed = mask if isinstance(mask, Tensor) else None
+    if bias is not None:
+        if causal:
+            causal, allowed = False, query.new_ones(query.shape[2], key.shape[2], dtype=torch.bool).tril()
+        bias = bias.to(query.dtype)
+        allowed = bias if allowed is None else bias.masked_fill(~allowed, -torch.inf)
+    grouped = key.shape[1] != query.shape[1]
+    return F.scaled_dot_product_attention(
+        query, key, value, attn_mask=allowed, dropout_p=dropout, is_causal=causal, enable_gqa=grouped
+    )
+
+
+class Attention(nn.Module):
+    """Multi-head attention; fewer key heads make it grouped-query or multi-query (arXiv 2305.13245, 1911.02150).
+
+    Weights are never returned: `inspection` recomputes them from the same inputs.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        n_kv_heads: int | None = None,
+        *,
+        bias: bool = False,
+        qk_norm: bool = False,
+        dropout: float = 0.0,
+        epsilon: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
+        self.head_width = d_model // n_heads
+        self.dropout = dropout
+        self.query = nn.Linear(d_model, self.n_heads * self.head_width, bias=bias)
+        self.key = nn.Linear(d_model, self.n_kv_heads * self.head_width, bias=bias)
+        self.value = nn.Linear(d_model, self.n_kv_heads * self.head_width, bias=bias)
+        self.output = nn.Linear(self.n_heads * self.head_width, d_model, bias=bias)
+        self.query_norm = RMSNorm(self.head_width, epsilon) if qk_norm else nn.Identity()
+        self.key_norm = RMSNorm(self.head_width, epsilon) if qk_norm else nn.Identity()
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        *,
+        mask: Mask = None,
+        rotate: Rotate | None = None,
+        bias: Tensor | None = None,
+        cache: AttentionCache | None = None,
+    ) -> Tensor:
+        """Queries come from `x` (B, T_q, D); keys and values from `memory` (B, T_k, D), or from `x` without it.
+
+        Returns:
+            (B, T_q, D).
+        """
+        source = x if memory is None else memory
+
+        def project() -> KeysValues:
+            key: Tensor = self.key_norm(self._split(self.key(source)))
+            return rotate(key) if rotate else key, self._split(self.value(source))
+
+        query: Tensor = self.query_norm(self._split(self.query(x)))
+        query = rotate(query) if rotate else query
+        key, value = cache.update(project) if cache else project()
+        dropout = self.dropout if self.training else 0.0
+        mixed = attend(query, key, value, mask=mask, bias=bias, dropout=dropout)  # (B, H, T_q, K)
+        return self.output(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # (B, T_q, H * K)
+
+    def _split(self, x: Tensor) -> Tensor:
+        batch, time, _ = x.shape
+        return x.view(batch, time, -1, self.head_width).transpose(1, 2)  # (B, T, H * K) -> (B, T, H, K) -> (B, H, T, K)

@@ -1,0 +1,74 @@
+"""Block and stack: one block, with or without cross-attention and a causal mask, serves every architecture."""
+
+from collections.abc import Sequence
+from typing import TypedDict, Unpack
+
+from torch import Tensor, nn
+
+from clearhead.parts.cache import AttentionCache
+from clearhead.parts.masks import Mask
+from clearhead.parts.positions import Rotate
+from clearhead.parts.sublayer import Sublayer
+
+
+class SelfAttentionOptions(TypedDict, total=False):
+    """What every block of a stack passes to its self-attention: see `Attention.forward`."""
+
+    mask: Mask
+    rotate: Rotate | None
+    bias: Tensor | None
+
+
+class Block(nn.Module):
+    """Self-attention, cross-attention if there is one, feed-forward (Vaswani et al. 2017, figure 1)."""
+
+    def __init__(
+        self, self_attention: Sublayer, feedforward: Sublayer, cross_attention: Sublayer | None = None
+    ) -> None:
+        super().__init__()
+        self.self_attention = self_attention
+        self.cross_attention = cross_attention
+        self.feedforward = feedforward
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        *,
+        memory_mask: Mask = None,
+        cache: AttentionCache | None = None,
+        memory_cache: AttentionCache | None = None,
+        **options: Unpack[SelfAttentionOptions],
+    ) -> Tensor:
+        """(B, T, D) -> (B, T, D); `memory` (B, T_src, D) is what cross-attention reads."""
+        assert (memory is None) == (self.cross_attention is None), "cross-attention and memory come together"
+        x = self.self_attention(x, cache=cache, **options)
+        if self.cross_attention is not None:
+            x = self.cross_attention(x, memory, mask=memory_mask, cache=memory_cache)
+        return self.feedforward(x)  # type: ignore[no-any-return]
+
+
+class Stack(nn.Module):
+    """Blocks in a row; `norm` closes a pre-norm stack, whose residual stream nothing else normalises."""
+
+    def __init__(self, blocks: Sequence[Block], norm: nn.Module | None = None) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.norm = norm if norm is not None else nn.Identity()
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        *,
+        memory_mask: Mask = None,
+        caches: Sequence[AttentionCache] | None = None,
+        memory_caches: Sequence[AttentionCache] | None = None,
+        **options: Unpack[SelfAttentionOptions],
+    ) -> Tensor:
+        """(B, T, D) -> (B, T, D). The caches, when given, are one per block."""
+        for layer, block in enumerate(self.blocks):
+            cache = caches[layer] if caches else None
+            memory_cache = memory_caches[layer] if memory_caches else None
+            x = block(x, memory, memory_mask=memory_mask, cache=cache, memory_cache=memory_cache, **options)
+        return self.norm(x)  # type: ignore[no-any-return]

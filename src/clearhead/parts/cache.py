@@ -1,0 +1,110 @@
+"""Keys and values kept between calls, so that a token is projected once. Passed explicitly, one entry per layer."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from clearhead.parts.masks import Positions
+
+KeysValues = tuple[Tensor, Tensor]  # (B, H_kv, T, K) each
+Project = Callable[[], KeysValues]
+
+
+class AttentionCache(Protocol):
+    """What attention asks of a cache: given how to project this call's keys and values, all that may be attended to."""
+
+    def update(self, project: Project) -> KeysValues: ...
+
+
+class SelfAttentionCache:
+    """Appends: room for `capacity` columns is taken once."""
+
+    def __init__(self, shape: tuple[int, int, int, int], dtype: torch.dtype, device: torch.device) -> None:
+        self.keys = torch.zeros(shape, dtype=dtype, device=device)  # (B, H_kv, capacity, K)
+        self.values = torch.zeros(shape, dtype=dtype, device=device)  # (B, H_kv, capacity, K)
+        self.length = 0
+
+    def update(self, project: Project) -> KeysValues:
+        """Store the new columns behind the old ones; return all of them."""
+        keys, values = project()
+        end = self.length + keys.shape[2]
+        assert end <= self.keys.shape[2], f"the cache holds {self.keys.shape[2]} columns, not {end}"
+        self.keys[:, :, self.length : end] = keys
+        self.values[:, :, self.length : end] = values
+        self.length = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def drop(self, columns: int) -> None:
+        """Forget the oldest columns and move the rest to the front."""
+        kept = slice(columns, self.length)
+        self.length -= columns
+        for held in (self.keys, self.values):
+            held[:, :, : self.length] = held[:, :, kept].clone()  # the two places overlap
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch, in this order."""
+        self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
+
+
+class MemoryCache:
+    """Projects once: cross-attention's keys and values depend on the memory alone."""
+
+    def __init__(self) -> None:
+        self.held: KeysValues | None = None
+
+    def update(self, project: Project) -> KeysValues:
+        """The memory's keys and values, projected at the first call."""
+        if self.held is None:
+            self.held = project()
+        return self.held
+
+
+class DecoderCache:
+    """One entry per layer, and the positions of the columns that all of them hold."""
+
+    def __init__(self, layers: Sequence[SelfAttentionCache], capacity: int) -> None:
+        self.layers = layers
+        self.capacity = capacity
+        self.positions: Positions = range(0)
+
+    @property
+    def length(self) -> int:
+        """Columns held."""
+        return len(self.positions) if isinstance(self.positions, range) else self.positions.shape[1]
+
+    def extend(self, positions: Tensor | None, columns: int) -> tuple[Positions, Positions]:
+        """Positions of the queries of this call, given or continuing each row, and of all keys after it."""
+        held = self.positions
+        if positions is None and isinstance(held, range):
+            self.positions = range(held.start, held.stop + columns)
+            return range(held.stop, held.stop + columns), self.positions
+        if positions is None:
+            assert isinstance(held, Tensor)
+            steps = torch.arange(1, columns + 1, device=held.device)
+            positions = held[:, -1:] + steps  # (B, columns)
+        if isinstance(held, range):  # (B, 0) or (B, T): the same for every row until now
+            before = torch.arange(held.start, held.stop, device=positions.device)
+            held = before.expand(positions.shape[0], -1)
+        self.positions = torch.cat((held, positions), dim=1)
+        return positions, self.positions
+
+    def reset(self) -> None:
+        """Forget everything; the room stays."""
+        self.positions = range(0)
+        for layer in self.layers:
+            layer.length = 0
+
+    def drop(self, columns: int) -> None:
+        """Forget the oldest columns; positions go on, so this is for models whose positions have no end."""
+        self.positions = self.positions[columns:] if isinstance(self.positions, range) else self.positions[:, columns:]
+        for layer in self.layers:
+            layer.drop(columns)
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch, in this order."""
+        if isinstance(self.positions, Tensor):
+            self.positions = self.positions.index_select(0, rows)
+        for layer in self.layers:
+            layer.select(rows)

@@ -1,0 +1,104 @@
+"""Who may attend to whom. The only producer of masks; `attend` is the only consumer.
+
+`True` means *may attend*, everywhere. A mask compares the positions of queries with the positions of keys, so a
+cache, a sliding window, chunked prefill, padding and packed documents are one piece of code.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+# Where tokens stand in their own sequence: a range shared by all rows, or an int64 tensor (B, T), -1 for padding.
+Positions = range | Tensor
+Mask = Tensor | Literal["causal"] | None
+
+
+def attention_mask(
+    query: Positions,
+    key: Positions,
+    *,
+    causal: bool,
+    window: int | None = None,
+    documents: Tensor | None = None,
+    device: torch.device | None = None,
+) -> Mask:
+    """The cheapest form of the rule "this query may see that key".
+
+    Args:
+        query, key: positions of the queries (T_q) and of the keys (T_k).
+        causal: a query sees no key that stands after it.
+        window: a query sees at most this many keys, the last one its own.
+        documents: (B, T) number of the document of each token; attention stays inside a document (T_q = T_k = T).
+        device: where a tensor is made when both positions are ranges.
+
+    Returns:
+        None (everything is allowed), "causal" (for the fused kernel; only where T_q = T_k), or a boolean tensor
+        (T_q, T_k) or (B, 1, T_q, T_k).
+    """
+    assert window is None or causal, "a window looks back from the query, so it needs a causal mask"
+    if isinstance(query, range) and isinstance(key, range) and documents is None:
+        farthest = query.stop - 1 - key.start  # the longest look back that a query could take
+        if not causal or (query.start >= key.stop - 1 and (window is None or farthest < window)):
+            return None
+        if query == key and (window is None or farthest < window):
+            return "causal"
+    allowed = _compare(_column(query, device), _row(key, device), causal, window)  # (T_q, T_k) or (B, T_q, T_k)
+    if documents is not None:
+        allowed = allowed & (documents[:, :, None] == documents[:, None, :])
+    return allowed if allowed.dim() == 2 else allowed.unsqueeze(1)  # every head sees the same mask
+
+
+def _compare(query: Tensor, key: Tensor, causal: bool, window: int | None) -> Tensor:
+    allowed = key >= 0
+    if causal:
+        allowed = allowed & (key <= query)
+    if window is not None:
+        allowed = allowed & (key > query - window)
+    return allowed.expand(*allowed.shape[:-2], query.shape[-2], key.shape[-1])
+
+
+def _column(positions: Positions, device: torch.device | None) -> Tensor:
+    return as_tensor(positions, device).unsqueeze(-1)  # (..., T, 1)
+
+
+def _row(positions: Positions, device: torch.device | None) -> Tensor:
+    return as_tensor(positions, device).unsqueeze(-2)  # (..., 1, T)
+
+
+def as_tensor(positions: Positions, device: torch.device | None = None) -> Tensor:
+    """Positions as an int64 tensor: (T,) from a range, otherwise as they are."""
+    if isinstance(positions, range):
+        return torch.arange(positions.start, positions.stop, device=device)
+    return positions
+
+
+def padded_positions(lengths: Tensor, width: int, side: Literal["left", "right"] = "right") -> Tensor:
+    """Positions (B, width) of rows that hold `lengths` (B,) real tokens each, -1 where there is padding."""
+    columns = torch.arange(width, device=lengths.device)
+    if side == "left":
+        return (columns - (width - lengths)[:, None]).clamp(min=-1)
+    return columns.where(columns < lengths[:, None], -1)
+
+
+# The rest of the world writes masks in two other ways. The names say which.
+
+
+def forbidden_from_allowed(allowed: Tensor) -> Tensor:
+    """To `nn.MultiheadAttention`'s polarity, where True means *must not attend*."""
+    return ~allowed
+
+
+def allowed_from_forbidden(forbidden: Tensor) -> Tensor:
+    """From `nn.MultiheadAttention`'s polarity, where True means *must not attend*."""
+    return ~forbidden
+
+
+def additive_from_allowed(allowed: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """To a mask that is added to the scores: 0 where attention is allowed, -inf elsewhere."""
+    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill(~allowed, -torch.inf)
+
+
+def allowed_from_additive(additive: Tensor) -> Tensor:
+    """From a mask that is added to the scores; the most negative number of the type counts as -inf, as elsewhere."""
+    return additive > torch.finfo(additive.dtype).min
