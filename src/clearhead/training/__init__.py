@@ -1,0 +1,28 @@
+"""Training: loss, optimizers, schedules, the loop (a generator of events) and checkpoints."""
+
+from clearhead.training import checkpoints
+from clearhead.training.events import Evaluated, Event, Notice, SaveDue, Stepped, TrainingState
+from clearhead.training.loop import fit
+from clearhead.training.muon import Muon
+from clearhead.training.optimizers import Optimizers, build_optimizer
+from clearhead.training.precision import autocast, has_bfloat16, resolve_precision
+from clearhead.training.schedules import SCHEDULES, learning_rate
+
+__all__ = [
+    "SCHEDULES",
+    "Evaluated",
+    "Event",
+    "Muon",
+    "Notice",
+    "Optimizers",
+    "SaveDue",
+    "Stepped",
+    "TrainingState",
+    "autocast",
+    "build_optimizer",
+    "checkpoints",
+    "fit",
+    "has_bfloat16",
+    "learning_rate",
+    "resolve_precision",
+]

@@ -1,0 +1,185 @@
+"""Checkpoints: folders `step-00002000/` with weights, the optimizer's memory, the state, and a manifest. No pickle."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from clearhead.errors import ClearheadError, DataError
+from clearhead.training.durable import damage, finish_folder, remove_folder, remove_litter, start_folder, write_json
+from clearhead.training.events import TrainingState
+from clearhead.training.optimizers import Optimizers, load_optimizer_tensors, optimizer_tensors
+
+WEIGHTS, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+
+
+class Found(NamedTuple):
+    """A whole checkpoint, and a sentence for each damaged one that was passed over on the way to it."""
+
+    path: Path
+    notices: tuple[str, ...]
+
+
+def save(folder: Path, model: nn.Module, optimizer: Optimizers, state: TrainingState, *, keep: int) -> Path:
+    """Write the checkpoint of `state.step` into `folder`, then remove all but the last `keep` and the best one.
+
+    At every instant, a crash included, the checkpoints that were whole before are whole, until the new one is.
+
+    Raises:
+        ClearheadError: it could not be written (no space on disk, no right to); the one before it is as it was.
+    """
+    final = folder / f"step-{state.step:08d}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_litter(folder)
+        temporary = start_folder(final)
+        save_file(_contiguous(named_tensors(model)), temporary / WEIGHTS)
+        memory = _contiguous(optimizer_tensors(optimizer, model))
+        save_file(memory, temporary / OPTIMIZER, metadata={"optimizer": optimizer.kind})
+        write_json(temporary / STATE, dataclasses.asdict(state))
+        finish_folder(temporary, final)
+        _prune(folder, state, keep)
+    except (OSError, SafetensorError) as error:
+        remove_litter(folder)
+        raise ClearheadError(
+            f"the checkpoint of step {state.step} could not be written to {folder} ({_reason(error)}); "
+            "make room there, then resume from the checkpoint before it, which is whole"
+        ) from error
+    return final
+
+
+def newest(folder: Path) -> Found | None:
+    """The newest whole checkpoint in `folder`; None when there is none at all. Reads every byte, writes none.
+
+    Raises:
+        DataError: there are checkpoints, and every one is damaged.
+    """
+    notices: list[str] = []
+    paths = _checkpoints(folder)
+    for path in reversed(paths):
+        fault = damage(path)
+        if fault is None:
+            return Found(path, tuple(notices))
+        notices.append(f"the checkpoint {path} is damaged ({fault}); the one before it is used")
+    if not paths:
+        return None
+    raise DataError(f"every checkpoint in {folder} is damaged; the newest: {damage(paths[-1])}; train again")
+
+
+def best(folder: Path) -> Found | None:
+    """The checkpoint with the lowest held-out loss, or, where that one is missing or damaged, the newest whole one."""
+    found = newest(folder)
+    step = read_state(found.path).best_step if found else None
+    if found is None or step is None:
+        return found
+    path = folder / f"step-{step:08d}"
+    fault = damage(path)
+    if fault is None:
+        return Found(path, found.notices)
+    return Found(found.path, (*found.notices, f"the best checkpoint, {path}, is damaged ({fault}); the last is used"))
+
+
+def load(path: Path, model: nn.Module, optimizer: Optimizers | None = None) -> TrainingState:
+    """Fill the model, and the optimizer when one is given, from the checkpoint at `path`, bit for bit.
+
+    Raises:
+        DataError: it cannot be read, or is of another architecture or optimizer. The model is then unchanged.
+    """
+    state = read_state(path)
+    kind = _optimizer_kind(path / OPTIMIZER) if optimizer else None
+    if optimizer and kind != optimizer.kind:
+        raise DataError(f"{path} was trained with {kind}, the options ask for {optimizer.kind}; choose the same")
+    load_tensors(path / WEIGHTS, model)
+    if optimizer:
+        load_optimizer_tensors(optimizer, model, _read_tensors(path / OPTIMIZER))
+    return state
+
+
+def read_state(path: Path) -> TrainingState:
+    """The state of the checkpoint at `path`.
+
+    Raises:
+        DataError: its file is missing or is not one.
+    """
+    try:
+        return TrainingState(**json.loads((path / STATE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"{path / STATE} cannot be read ({_reason(error)}); use another checkpoint") from error
+
+
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Every parameter and persistent buffer by name; tied ones once, under the first name."""
+    tensors: dict[int, tuple[str, Tensor]] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        tensors.setdefault(id(tensor), (name, tensor.detach()))
+    return dict(tensors.values())
+
+
+def load_tensors(path: Path, model: nn.Module) -> None:
+    """Fill the model from a safetensors file with the names of `named_tensors`.
+
+    Raises:
+        DataError: the file cannot be read, or names the first tensor that differs. The model is then unchanged.
+    """
+    stored, wanted = _read_tensors(path), named_tensors(model)
+    for name, tensor in wanted.items():
+        if name not in stored:
+            raise DataError(f"{path} has no tensor {name}: it is of another architecture than the model")
+        if stored[name].shape != tensor.shape or stored[name].dtype != tensor.dtype:
+            raise DataError(
+                f"{name} in {path} is {_shape(stored[name])}, in the model {_shape(tensor)}: "
+                "it is of another architecture than the model"
+            )
+    extra = sorted(stored.keys() - wanted.keys())
+    if extra:
+        raise DataError(f"{path} has a tensor {extra[0]} that the model has not: it is of another architecture")
+    with torch.no_grad():
+        for name, tensor in wanted.items():
+            tensor.copy_(stored[name])
+
+
+def _prune(folder: Path, state: TrainingState, keep: int) -> None:
+    """Later steps than the one just saved are damaged or of a future that was given up: they go as well."""
+    paths = _checkpoints(folder)
+    now = f"step-{state.step:08d}"
+    past = [path for path in paths if path.name <= now]
+    best_name = None if state.best_step is None else f"step-{state.best_step:08d}"
+    for path in paths:
+        if path not in past[-keep:] and path.name != best_name:
+            remove_folder(path)
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("step-*") if path.is_dir() and path.name[5:].isdigit())
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{path} cannot be read ({_reason(error)}); use another checkpoint") from error
+
+
+def _optimizer_kind(path: Path) -> str:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return str((file.metadata() or {}).get("optimizer", "another optimizer"))
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{path} cannot be read ({_reason(error)}); use another checkpoint") from error
+
+
+def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.contiguous() for name, tensor in tensors.items()}
+
+
+def _shape(tensor: Tensor) -> str:
+    return f"{list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,0 +1,73 @@
+"""The gradient of one step: in the precision that the processor has, compiled where that pays, eager where it fails."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.config import TrainConfig
+from clearhead.errors import ClearheadError
+from clearhead.training.loss import Forward, backward
+from clearhead.training.precision import autocast, resolve_precision
+from clearhead.training.randomness import randomness_of
+
+
+class Computation:
+    """Runs a model forward and backward. `notice` holds a sentence when compiling failed and eager took over."""
+
+    def __init__(self, model: nn.Module, config: TrainConfig, forward: Forward | None = None) -> None:
+        self.model = model
+        self.config = config
+        self.device = next(model.parameters()).device
+        self.precision = resolve_precision(config, self.device)
+        self.notice: str | None = None
+        self._eager: Forward = forward or model
+        compiles = config.compile == "on" or (config.compile == "auto" and self.device.type == "cuda")
+        self._forward: Forward = torch.compile(self._eager) if compiles else self._eager
+
+    def gradient(self, batch: Sequence[Tensor], *, tokens: int, seed: int, step: int) -> Tensor:
+        """Add the gradient of the batch's loss, which is returned, to the parameters; a pure function of its arguments.
+
+        Raises:
+            ClearheadError: the device's memory is too small for the batch.
+        """
+        with explaining_memory(self.config):
+            on_device = [tensor.to(self.device, non_blocking=True) for tensor in batch]
+            try:
+                return self._run(on_device, tokens=tokens, seed=seed, step=step)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:
+                if self._forward is self._eager:
+                    raise
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            self._forward = self._eager
+            self.notice = (
+                f"torch.compile failed ({reason}), so the model runs uncompiled; --train.compile off is silent"
+            )
+            self.model.zero_grad(set_to_none=True)
+            return self._run(on_device, tokens=tokens, seed=seed, step=step)
+
+    def _run(self, batch: Sequence[Tensor], *, tokens: int, seed: int, step: int) -> Tensor:
+        def forward(*inputs: Tensor) -> Tensor:
+            with autocast(self.device, self.precision):
+                return self._forward(*inputs)
+
+        with randomness_of(seed, step, self.device):
+            return backward(forward, batch, tokens=tokens, parts=self.config.accumulate)
+
+
+@contextmanager
+def explaining_memory(config: TrainConfig) -> Iterator[None]:
+    """Out of memory as a sentence that says which option to lower."""
+    try:
+        yield
+    except RuntimeError as error:  # torch.OutOfMemoryError is one; a processor's allocator raises a plain one
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        parts = 2 * config.accumulate
+        raise ClearheadError(
+            f"the memory is too small for a batch of {config.batch_size} sequences in {config.accumulate} parts; "
+            f"--train.accumulate {parts} needs about half and gives the same gradient, or lower --train.batch_size"
+        ) from error

@@ -1,0 +1,58 @@
+"""What a training loop tells: everything that a console, a log or a checkpoint writer needs, and no more."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class TrainingState:
+    """Where a training stands. With the weights and the optimizer's memory it is all that a resume needs."""
+
+    step: int = 0  # steps completed
+    tokens: int = 0  # tokens counted in the loss so far
+    skipped: int = 0  # steps whose loss or gradient was not finite
+    skipped_in_a_row: int = 0
+    best_loss: float | None = None  # on the held-out text, nats per token
+    best_step: int | None = None
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """A step is done: `step` counts from 1, `loss` is in nats per token, `gradient_norm` is taken before clipping."""
+
+    step: int
+    loss: float
+    learning_rate: float
+    gradient_norm: float
+    tokens: int
+    seconds: float
+    skipped: bool
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The loss on the held-out text after `step` steps, in nats per token over `tokens` tokens."""
+
+    step: int
+    loss: float
+    tokens: int
+    best: bool
+
+
+@dataclass(frozen=True)
+class SaveDue:
+    """Now is the time to save: the weights, the optimizer and `state` belong together. `best`: no loss was lower."""
+
+    step: int
+    state: TrainingState
+    best: bool
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A sentence for the person: something was done differently than planned, and the training goes on."""
+
+    step: int
+    text: str
+
+
+Event = Stepped | Evaluated | SaveDue | Notice

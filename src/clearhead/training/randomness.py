@@ -1,0 +1,27 @@
+"""Dropout's randomness as a pure function of (seed, step), so that nothing about it needs saving."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+_DROPOUT = 0x64726F70  # "drop": keeps these draws apart from other uses of the same seed
+
+
+@contextmanager
+def randomness_of(seed: int, step: int, device: torch.device) -> Iterator[None]:
+    """Inside, torch's generators start from (seed, step); afterwards they are as they were.
+
+    Dropout takes no generator of its own, so the global ones are lent to it and given back.
+    """
+    number = int(np.random.SeedSequence(seed, spawn_key=(_DROPOUT, step)).generate_state(1, np.uint64)[0])
+    on_cpu = device.type == "cpu"
+    with torch.random.fork_rng(devices=[] if on_cpu else [device], device_type=device.type):
+        torch.default_generator.manual_seed(number)
+        if device.type == "cuda":
+            index = torch.cuda.current_device() if device.index is None else device.index
+            torch.cuda.default_generators[index].manual_seed(number)
+        elif not on_cpu:
+            torch.get_device_module(device).manual_seed(number)
+        yield
