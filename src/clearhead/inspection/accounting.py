@@ -1,0 +1,146 @@
+"""What a model costs, on paper: parameters by part, FLOPs per token, bytes to train and to generate. No torch."""
+
+from dataclasses import dataclass
+
+from clearhead.config import ModelConfig, TrainConfig
+
+FLOAT32 = 4  # bytes; weights, gradients and optimizer state are kept in float32
+
+
+@dataclass(frozen=True)
+class Account:
+    """The cost of one configuration.
+
+    `parts` are parameters; their sum is the model's own. `flops_per_token` is one forward pass at full context;
+    training takes three times as many. `bytes` has what a training step holds (weights, gradients, optimizer,
+    activations; their sum is training) and what generating one text of block_size tokens holds (weights and
+    kv_cache; their sum is generation).
+    """
+
+    parts: dict[str, int]
+    flops_per_token: int
+    bytes: dict[str, int]
+
+    @property
+    def parameters(self) -> int:
+        """Numbers that are learned, each counted once: a tied head is its embedding."""
+        return sum(self.parts.values())
+
+    def as_dict(self) -> dict[str, object]:
+        """The account as plain data: what `clearhead describe --json` prints."""
+        return {
+            "parameters": self.parameters,
+            "parts": self.parts,
+            "flops_per_token": self.flops_per_token,
+            "bytes": self.bytes,
+        }
+
+
+def account(model: ModelConfig, train: TrainConfig | None = None) -> Account:
+    """The cost of `model`, trained as `train` says, generating one text at a time."""
+    train = train or TrainConfig()
+    parts = parameters(model)
+    weights = FLOAT32 * sum(parts.values())
+    activations = _activation_bytes(model, train)
+    optimizer = FLOAT32 * _optimizer_numbers(model, train)
+    kv_cache = FLOAT32 * 2 * model.n_layers * model.block_size * _kv_width(model)
+    if model.architecture == "bigram":
+        kv_cache = 0
+    return Account(
+        parts=parts,
+        flops_per_token=flops_per_token(model),
+        bytes={
+            "weights": weights,
+            "gradients": weights,
+            "optimizer": optimizer,
+            "activations": activations,
+            "training": 2 * weights + optimizer + activations,
+            "kv_cache": kv_cache,
+            "generation": weights + kv_cache,
+        },
+    )
+
+
+def parameters(model: ModelConfig) -> dict[str, int]:
+    """Learned numbers by part. A part without any (sinusoidal positions, a tied head) is listed with 0."""
+    D, V = model.d_model, model.vocab_size
+    if model.architecture == "bigram":
+        return {"embedding": V * V}
+    attention_bias = 2 * D + 2 * _kv_width(model) if model.bias else 0
+    feedforward_bias = (_projections_in(model) * model.d_ff + D) if model.bias else 0
+    norm = 2 * D if model.norm == "layernorm" else D  # a LayerNorm has a shift beside its scale
+    n_norms = 2 * model.n_layers + (model.norm_place == "pre")  # a pre-norm stack ends with one more
+    qk_norms = 2 * model.head_width * model.n_layers if model.qk_norm else 0
+    return {
+        "embedding": V * D,
+        "positions": model.block_size * D if model.positions == "learned" else 0,
+        "attention": model.n_layers * (_attention_matrices(model) + attention_bias),
+        "feedforward": model.n_layers * (_feedforward_matrices(model) + feedforward_bias),
+        "norms": n_norms * norm + qk_norms,
+        "head": 0 if model.tied else V * D,
+    }
+
+
+def flops_per_token(model: ModelConfig) -> int:
+    """Floating-point operations of one forward pass, per token: 2 N + 4 L D T.
+
+    N counts the numbers in the matrices that a token is multiplied with (the head too, though it be tied; not the
+    embedding, which is a lookup), at one multiplication and one addition each. The second term is attention: queries
+    with T keys, and T weights with the values, in each of L layers; as is the custom, T is the whole context (or the
+    window) although a causal token sees half of it on average. The backward pass takes twice as many.
+
+    Source: PaLM (Chowdhery et al. 2022), appendix B, 6 N + 12 L H Q T for forward and backward; Kaplan et al. 2020,
+    section 2.1, is the same without the multiplication by the values.
+    """
+    if model.architecture == "bigram":
+        return 0  # a lookup
+    layer = _attention_matrices(model) + _feedforward_matrices(model)
+    seen = min(model.block_size, model.window or model.block_size)
+    matrices = model.n_layers * layer + model.vocab_size * model.d_model
+    return 2 * matrices + 4 * model.n_layers * model.d_model * seen
+
+
+def _kv_width(model: ModelConfig) -> int:
+    return model.n_kv_heads * model.head_width
+
+
+def _projections_in(model: ModelConfig) -> int:
+    return 2 if model.feedforward == "swiglu" else 1
+
+
+def _attention_matrices(model: ModelConfig) -> int:
+    return 2 * model.d_model * model.d_model + 2 * model.d_model * _kv_width(model)  # query and output; key and value
+
+
+def _feedforward_matrices(model: ModelConfig) -> int:
+    return (_projections_in(model) + 1) * model.d_model * model.d_ff
+
+
+def _optimizer_numbers(model: ModelConfig, train: TrainConfig) -> int:
+    """AdamW keeps two running means for each parameter, Muon one for each number of a block's matrices."""
+    twice = 2 * sum(parameters(model).values())
+    if train.optimizer == "adamw" or model.architecture == "bigram":
+        return twice
+    return twice - model.n_layers * (_attention_matrices(model) + _feedforward_matrices(model))
+
+
+def _activation_bytes(model: ModelConfig, train: TrainConfig) -> int:
+    """What the forward pass keeps for the backward pass, for one part of an accumulated batch: an estimate.
+
+    Counted as in Korthikanti et al. 2022 (section 4.1), for fused attention, which keeps no T x T matrix.
+    """
+    tokens = -(-train.batch_size // train.accumulate) * model.block_size
+    logits = 2 * model.vocab_size  # their log-probabilities and their gradient, in float32 whatever the precision
+    if model.architecture == "bigram":
+        return FLOAT32 * tokens * logits
+    D, kv = model.d_model, _kv_width(model)
+    attention = 2 * D + 2 * kv  # queries, output; keys, values
+    if model.qk_norm:
+        attention += D + kv
+    if model.attention_dropout:
+        attention += 2 * model.n_heads * model.block_size  # dropped weights need the T x T matrices after all
+    norm = 2 if model.norm == "layernorm" else 3  # input and output; an RMSNorm the unscaled output too
+    hidden = {"relu": 1, "gelu": 2, "relu2": 2, "swiglu": 4}[model.feedforward]  # the steps of the hidden layer
+    layer = attention + hidden * model.d_ff + 2 * norm * D
+    number = 2 if train.precision == "bfloat16" else FLOAT32
+    return tokens * (number * (model.n_layers * layer + norm * D) + FLOAT32 * logits)

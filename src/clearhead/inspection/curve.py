@@ -1,0 +1,122 @@
+"""A training curve as data: the points, a smoothed line through them, round ticks for its axes, and what it says."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import accumulate
+
+Point = tuple[float, float]  # (step, loss in nats per token)
+# Round numbers within a power of ten for a logarithmic axis, from many to few.
+MANTISSAS = ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9), (1, 1.5, 2, 3, 4, 5, 7), (1, 2, 3, 5, 7), (1, 2, 5))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The losses of one run; a point that is not finite is left out.
+
+    Args:
+        train: the loss of each step's batch, before that step.
+        validation: the loss on held-out text at some steps.
+        floor: the lowest loss possible, where the corpus knows it exactly.
+    """
+
+    train: tuple[Point, ...] = ()
+    validation: tuple[Point, ...] = ()
+    floor: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "train", _finite(self.train))
+        object.__setattr__(self, "validation", _finite(self.validation))
+
+    @property
+    def last_step(self) -> float:
+        """Where the curve ends; at least 1, so that the axis has a length."""
+        return max([1.0, *(step for step, _ in self.train + self.validation)])
+
+    @property
+    def losses(self) -> tuple[float, float]:
+        """The lowest and the highest value to be drawn, never equal."""
+        values = [loss for _, loss in smooth(self.train) + self.validation]
+        values += [] if self.floor is None else [self.floor]
+        low, high = min(values, default=0.0), max(values, default=1.0)
+        return (low, high) if low < high else (low - 0.5, high + 0.5)
+
+
+def _finite(points: Iterable[Point]) -> tuple[Point, ...]:
+    return tuple((step, loss) for step, loss in points if math.isfinite(step) and math.isfinite(loss))
+
+
+def smooth(points: tuple[Point, ...], share: float = 0.02) -> tuple[Point, ...]:
+    """A centred running mean over `share` of the points; the window narrows at both ends, so nothing lags."""
+    reach = int(len(points) * share / 2)
+    sums = [0.0, *accumulate(loss for _, loss in points)]
+    smoothed = []
+    for i, (step, loss) in enumerate(points):
+        near = min(reach, i, len(points) - 1 - i)
+        mean = (sums[i + near + 1] - sums[i - near]) / (2 * near + 1) if near else loss
+        smoothed.append((step, mean))
+    return tuple(smoothed)
+
+
+def thin(points: tuple[Point, ...], most: int) -> tuple[Point, ...]:
+    """At most `most` of the points, evenly taken, the first and the last among them."""
+    if len(points) <= most:
+        return points
+    return tuple(points[round(i * (len(points) - 1) / (most - 1))] for i in range(most))
+
+
+def ticks(low: float, high: float, about: int, *, whole: bool = False) -> list[float]:
+    """About `about` round numbers (1, 2 or 5 times a power of ten apart) from `low` to `high`; if `whole`, integers."""
+    assert low < high
+    assert about >= 1
+    raw = max((high - low) / about, 1.0 if whole else 0.0)
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * (1 - 1e-9))
+    return [i * step for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+class LossAxis:
+    """From a loss to its height. Logarithmic, so that the small gaps at the end can be seen; linear down to zero."""
+
+    def __init__(self, curve: Curve, below: float = 0.0, above: float = 0.0) -> None:
+        low, high = curve.losses
+        self.logarithmic = low > 0.1
+        self.name = "loss in nats per token" + (", log scale" if self.logarithmic else "")
+        low, high = self._scaled(low), self._scaled(high)
+        self.low, self.high = low - below * (high - low), high + above * (high - low)
+
+    def __call__(self, loss: float) -> float:
+        """The height as a share of the axis; a loss beyond its ends is drawn at them."""
+        return min(max((self._scaled(loss) - self.low) / (self.high - self.low), 0.0), 1.0)
+
+    def ticks(self, about: int) -> list[float]:
+        """At most about `about` round losses."""
+        if not self.logarithmic:
+            return ticks(self.low, self.high, about)
+        low, high = math.exp(self.low), math.exp(self.high)
+        for mantissas in MANTISSAS:
+            marks = [m * 10.0**power for power in range(-2, 4) for m in mantissas if low <= m * 10.0**power <= high]
+            if 3 <= len(marks) <= about:
+                return marks
+        return ticks(low, high, about)
+
+    def _scaled(self, loss: float) -> float:
+        return math.log(max(loss, 1e-9)) if self.logarithmic else loss
+
+
+def verdict(curve: Curve, vocab_size: int) -> str:
+    """One sentence on how good the end of the curve is: against its floor where there is one, else against no model."""
+    held_out = [loss for _, loss in curve.validation]
+    start = math.log(vocab_size)
+    if not held_out:
+        return f"A model that knows nothing has a loss of ln {vocab_size} = {start:.3f} nats per token."
+    best = min(held_out)
+    if curve.floor is not None:
+        return (
+            f"{best - curve.floor:.3f} nats per token above what is possible: the best validation loss is {best:.3f}, "
+            f"the text's own entropy {curve.floor:.3f}."
+        )
+    return (
+        f"The fresh model started at ln {vocab_size} = {start:.3f} nats per token; "
+        f"the best validation loss is {best:.3f}."
+    )

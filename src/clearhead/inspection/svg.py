@@ -1,0 +1,114 @@
+"""A training curve as an SVG picture: readable in light and dark, described in words for those who cannot see it."""
+
+from html import escape
+
+from clearhead.inspection.curve import Curve, LossAxis, Point, smooth, thin, ticks
+
+WIDTH, HEIGHT = 760, 380
+LEFT, RIGHT, TOP, BOTTOM = 56, 26, 40, 48
+MOST_POINTS = 600  # per line: more than the picture has columns for
+
+# Okabe and Ito's colours, told apart by everyone; the dark ones are lighter for contrast.
+STYLE = """
+.curve { font: 13px system-ui, -apple-system, "Segoe UI", sans-serif; --ink: #3d4451; --grid: #e3e6ea;
+  --train: #0072b2; --validation: #c44e00; --floor: #00795a; --paper: #ffffff; }
+@media (prefers-color-scheme: dark) { .curve { --ink: #b4bcc8; --grid: #2c323b;
+  --train: #62b5ea; --validation: #ff9d5c; --floor: #3fd1a2; --paper: #15181d; } }
+.curve text { fill: var(--ink); } .curve .number { font-variant-numeric: tabular-nums; }
+.curve path { fill: none; stroke-linejoin: round; stroke-linecap: round; }
+.curve .grid { stroke: var(--grid); } .curve .axis { stroke: var(--ink); opacity: .55; }
+.curve .raw { stroke: var(--train); opacity: .22; } .curve .train { stroke: var(--train); stroke-width: 2.2; }
+.curve circle { fill: var(--paper); stroke: var(--validation); stroke-width: 2; }
+.curve .floor { stroke: var(--floor); stroke-width: 1.6; stroke-dasharray: 6 5; }
+.curve text.floor-label { fill: var(--floor); }
+"""
+
+
+class Frame:
+    """From (step, loss) to a place in the picture."""
+
+    def __init__(self, curve: Curve) -> None:
+        self.loss_axis = LossAxis(curve, below=0.06, above=0.03)
+        self.last = curve.last_step
+
+    def x(self, step: float) -> float:
+        """Pixels from the left edge."""
+        return LEFT + (WIDTH - LEFT - RIGHT) * step / self.last
+
+    def y(self, loss: float) -> float:
+        """Pixels from the top edge."""
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * self.loss_axis(loss)
+
+    def path(self, points: tuple[Point, ...], kind: str) -> str:
+        """A line through the points."""
+        if len(points) < 2:
+            return ""
+        places = " ".join(f"{self.x(step):.1f},{self.y(loss):.1f}" for step, loss in points)
+        return f'<path class="{kind}" d="M{places}"/>'
+
+
+def picture(curve: Curve, *, title: str = "Training curve") -> str:
+    """The curve as one `<svg>` element that stands alone: a file of its own, or part of a page."""
+    frame = Frame(curve)
+    drawing = [*_grid(frame), *_floor(frame, curve.floor)]
+    drawing.append(frame.path(thin(curve.train, MOST_POINTS), "raw"))
+    drawing.append(frame.path(thin(smooth(curve.train), MOST_POINTS), "train"))
+    drawing += [f'<circle cx="{frame.x(s):.1f}" cy="{frame.y(v):.1f}" r="3.6"/>' for s, v in curve.validation]
+    drawing += _legend(curve)
+    return (
+        f'<svg class="curve" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'aria-labelledby="curve-title curve-words"><title id="curve-title">{escape(title)}</title>'
+        f'<desc id="curve-words">{escape(words(curve))}</desc><style>{STYLE}</style>{"".join(drawing)}</svg>'
+    )
+
+
+def words(curve: Curve) -> str:
+    """The curve told in one sentence."""
+    told = []
+    for name, points in (("training", smooth(curve.train)), ("validation", curve.validation)):
+        if points:
+            (_, first), (step, last) = points[0], points[-1]
+            told.append(f"{name} loss goes from {first:.3f} to {last:.3f} nats per token in {step:,.6g} steps")
+    if curve.floor is not None:
+        told.append(f"the lowest possible loss is {curve.floor:.3f}")
+    sentence = "; ".join(told) or "no losses were recorded"
+    return sentence[0].upper() + sentence[1:] + "."
+
+
+def _grid(frame: Frame) -> list[str]:
+    lines = []
+    for tick in frame.loss_axis.ticks(8):
+        y = f"{frame.y(tick):.1f}"
+        lines.append(f'<path class="grid" d="M{LEFT},{y} H{WIDTH - RIGHT}"/>')
+        lines.append(f'<text class="number" x="{LEFT - 10}" y="{y}" dy=".35em" text-anchor="end">{tick:.6g}</text>')
+    bottom = HEIGHT - BOTTOM
+    for tick in ticks(0, frame.last, 6, whole=True):
+        x = f"{frame.x(tick):.1f}"
+        lines.append(f'<path class="axis" d="M{x},{bottom} v5"/>')
+        lines.append(f'<text class="number" x="{x}" y="{bottom + 20}" text-anchor="middle">{tick:,.6g}</text>')
+    lines.append(f'<path class="axis" d="M{LEFT},{bottom} H{WIDTH - RIGHT}"/>')
+    lines.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}" text-anchor="middle">steps</text>')
+    lines.append(f'<text x="12" y="20">{frame.loss_axis.name}</text>')
+    return lines
+
+
+def _floor(frame: Frame, floor: float | None) -> list[str]:
+    if floor is None:
+        return []
+    y = frame.y(floor)
+    label = f'<text class="floor-label" x="{LEFT + 8}" y="{y - 7:.1f}">floor {floor:.3f} (exact)</text>'
+    return [f'<path class="floor" d="M{LEFT},{y:.1f} H{WIDTH - RIGHT}"/>', label]
+
+
+def _legend(curve: Curve) -> list[str]:
+    """At the top right, where a falling curve is not."""
+    x, entries = WIDTH - RIGHT, []
+    marks = (
+        ("validation", curve.validation, '<circle cx="-14" r="3.6"/>'),
+        ("training", curve.train, '<path class="train" d="M-26,0 h18"/>'),
+    )
+    for name, points, mark in marks:
+        if points:
+            entries.append(f'<g transform="translate({x - 68},16)">{mark}<text y="4">{name}</text></g>')
+            x -= 112
+    return entries

@@ -1,0 +1,145 @@
+"""The account on paper is the account of the built model: parameters, operations, bytes."""
+
+import random
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from clearhead.config import ModelConfig, TrainConfig
+from clearhead.inspection import account, flops_per_token, parameters
+from clearhead.models import build
+from clearhead.training.optimizers import build_optimizer, optimizer_tensors
+
+PARTS = {  # where each part lives in the model, by the beginning and by a piece of its parameters' names
+    "embedding": ("embedding.", ""),
+    "positions": ("positions.", ""),
+    "attention": ("stack.", ".self_attention.part."),
+    "feedforward": ("stack.", ".feedforward.part."),
+    "norms": ("stack.", "norm."),
+    "head": ("unembedding.", ""),
+}
+
+
+def random_config(seed: int) -> ModelConfig:
+    draw = random.Random(seed)
+    n_kv_heads = draw.choice([1, 2, 3])
+    n_heads = n_kv_heads * draw.choice([1, 2])
+    options: dict[str, Any] = {
+        "vocab_size": draw.randint(2, 60),
+        "block_size": draw.randint(1, 24),
+        "n_layers": draw.randint(1, 3),
+        "n_heads": n_heads,
+        "n_kv_heads": n_kv_heads,
+        "d_model": n_heads * 2 * draw.randint(1, 5),
+        "norm": draw.choice(["layernorm", "rmsnorm"]),
+        "norm_place": draw.choice(["pre", "post"]),
+        "feedforward": draw.choice(["relu", "gelu", "relu2", "swiglu"]),
+        "positions": draw.choice(["learned", "sinusoidal", "rope", "alibi", "none"]),
+        "qk_norm": draw.random() < 0.5,
+        "bias": draw.random() < 0.5,
+        "tied": draw.random() < 0.5,
+    }
+    if draw.random() < 0.5:
+        options["d_ff"] = draw.randint(1, 40)
+    return ModelConfig(**options)
+
+
+def part_of(name: str) -> str:
+    """The part that a parameter belongs to; a norm inside attention (QK-norm) is a norm."""
+    if "norm." in name:
+        return "norms"
+    return next(part for part, (start, piece) in PARTS.items() if name.startswith(start) and piece in name)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_parameters_by_part_are_those_of_the_built_model(seed: int) -> None:
+    config = random_config(seed)
+    built = dict.fromkeys(PARTS, 0)
+    for name, parameter in build(config).named_parameters():
+        built[part_of(name)] += parameter.numel()
+    assert parameters(config) == built
+
+
+@pytest.mark.parametrize("vocab_size", [2, 65])
+def test_a_bigram_is_its_table(vocab_size: int) -> None:
+    config = ModelConfig(architecture="bigram", vocab_size=vocab_size)
+    assert account(config).parameters == sum(p.numel() for p in build(config).parameters())
+
+
+def test_the_tutorial_shape_has_813440_parameters() -> None:
+    config = ModelConfig(
+        vocab_size=65, block_size=128, n_layers=4, n_heads=4, d_model=128, d_ff=512, feedforward="relu"
+    )
+    assert account(config).parameters == 813_440
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_flops_are_those_torch_counts(seed: int) -> None:
+    config = random_config(seed).model_copy(update={"positions": "rope"})
+    model = build(config)
+    ids = torch.zeros(2, config.block_size, dtype=torch.int64)
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
+        model(ids)
+    assert counter.get_total_flops() == flops_per_token(config) * ids.numel()
+
+
+def test_a_window_shortens_attention_only() -> None:
+    wide = ModelConfig(block_size=64)
+    narrow = ModelConfig(block_size=64, window=16)
+    assert flops_per_token(wide) - flops_per_token(narrow) == 4 * wide.n_layers * wide.d_model * (64 - 16)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_optimizer_bytes_are_those_of_its_state(optimizer: str) -> None:
+    model_config = ModelConfig(n_layers=2, d_model=32, block_size=16)
+    train = TrainConfig.read({"optimizer": optimizer, "batch_size": 2})
+    model = build(model_config)
+    built = build_optimizer(model, train)
+    logits = model(torch.zeros(1, 16, dtype=torch.int64))
+    logits.square().mean().backward()
+    built.step()
+    tensors = optimizer_tensors(built, model).values()
+    state = sum(tensor.numel() for tensor in tensors if tensor.dim())  # step counters have no dimension
+    assert account(model_config, train).bytes["optimizer"] == 4 * state
+
+
+@pytest.mark.parametrize("feedforward", ["relu", "gelu", "relu2", "swiglu"])
+@pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
+def test_activations_are_near_what_autograd_keeps(norm: str, feedforward: str) -> None:
+    config = ModelConfig.read(
+        {"vocab_size": 96, "n_layers": 3, "d_model": 64, "norm": norm, "feedforward": feedforward, "positions": "rope"}
+    )
+    model = build(config)
+    kept: dict[int, int] = {p.untyped_storage().data_ptr(): 0 for p in model.parameters()}
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.setdefault(tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes())
+        return tensor
+
+    ids = torch.zeros(4, config.block_size, dtype=torch.int64)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = F.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
+    assert loss.requires_grad
+    logits_gradient = 4 * ids.numel() * config.vocab_size
+    on_paper = account(config, TrainConfig(batch_size=8, accumulate=2)).bytes["activations"]
+    assert on_paper == pytest.approx(sum(kept.values()) + logits_gradient, rel=0.2)
+
+
+def test_the_cache_on_paper_is_the_cache() -> None:
+    config = ModelConfig(n_heads=4, n_kv_heads=2)
+    cache = build(config).new_cache(1, config.block_size)
+    held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    assert account(config).bytes["kv_cache"] == held
+
+
+def test_totals_are_sums_of_what_is_listed() -> None:
+    told = account(ModelConfig()).as_dict()
+    assert list(told) == ["parameters", "parts", "flops_per_token", "bytes"]
+    of = account(ModelConfig()).bytes
+    assert of["training"] == of["weights"] + of["gradients"] + of["optimizer"] + of["activations"]
+    assert of["generation"] == of["weights"] + of["kv_cache"]
