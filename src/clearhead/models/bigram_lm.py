@@ -36,3 +36,7 @@ class BigramLM(LanguageModel):
 
     def new_cache(self, batch_size: int, capacity: int) -> DecoderCache:
         return DecoderCache([], capacity)
+
+    @property
+    def endless_window(self) -> int:
+        return 1

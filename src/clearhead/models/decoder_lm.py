@@ -56,3 +56,7 @@ class DecoderLM(LanguageModel):
         shape = (batch_size, config.n_kv_heads, capacity, config.head_width)
         layers = [SelfAttentionCache(shape, weight.dtype, weight.device) for _ in range(config.n_layers)]
         return DecoderCache(layers, capacity)
+
+    @property
+    def endless_window(self) -> int | None:
+        return None if self.positions.bounded else self.config.window

@@ -53,6 +53,11 @@ class LanguageModel(nn.Module, ABC):
         return self.head(self.hidden(ids, positions=positions, documents=documents, cache=cache))
 
     @property
+    @abstractmethod
+    def endless_window(self) -> int | None:
+        """How many tokens, the last one its own, a token sees in a text without end; None: texts end at block_size."""
+
+    @property
     def device(self) -> torch.device:
         """Where the weights are."""
         return next(self.parameters()).device

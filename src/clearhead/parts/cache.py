@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from clearhead.parts.masks import Positions
+from clearhead.parts.masks import Positions, as_tensor
 
 KeysValues = tuple[Tensor, Tensor]  # (B, H_kv, T, K) each
 Project = Callable[[], KeysValues]
@@ -108,3 +108,14 @@ class DecoderCache:
             self.positions = self.positions.index_select(0, rows)
         for layer in self.layers:
             layer.select(rows)
+
+    def replace(self, rows: Tensor, other: "DecoderCache") -> None:
+        """These rows now hold what the rows of `other` hold, aligned on the right, with padding before it."""
+        assert isinstance(self.positions, Tensor), "rows that stand at different positions have a tensor of them"
+        end, start = self.length, self.length - other.length
+        self.positions = self.positions.clone()
+        self.positions[rows] = -1
+        self.positions[rows, start:] = as_tensor(other.positions, rows.device).expand(len(rows), -1)
+        for mine, theirs in zip(self.layers, other.layers, strict=True):
+            mine.keys[rows, :, start:end] = theirs.keys[:, :, : other.length]
+            mine.values[rows, :, start:end] = theirs.values[:, :, : other.length]

@@ -1,0 +1,134 @@
+"""What a model has read of every row of a batch, in a cache that never outgrows the model's window."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from clearhead.errors import ClearheadError
+from clearhead.models import LanguageModel
+from clearhead.parts import DecoderCache, padded_positions
+
+PREFILL_TOKENS = 4096  # tokens read in one call, over all rows: bounds the memory of a long prompt
+Notice = Callable[[str], None]
+
+
+class Context:
+    """Reads prompts, then one token per row at a time; `logits` (B, V) are always those of the next token.
+
+    Rows are aligned on the right, so prompts of unequal length are padded on the left. Each row's context depends on
+    that row alone:
+
+    - A model with a sliding window and positions without end reads on for ever; columns that have left the window go.
+    - Any other model has read at most `block_size` tokens of a row. A row that is full goes on with its last
+      block_size // 2 tokens, read again from position 0: about two tokens are read for each one written.
+    """
+
+    def __init__(
+        self, model: LanguageModel, prompts: Sequence[Sequence[int]], new_tokens: int, notice: Notice | None = None
+    ) -> None:
+        self.model, self._notice = model, notice
+        self._limit = model.config.block_size if model.endless_window is None else None
+        self._ids = [list(prompt)[-self._limit :] if self._limit else list(prompt) for prompt in prompts]
+        self._slid = False
+        longest = max(map(len, prompts))
+        if self._limit and longest > self._limit:
+            self._say(
+                f"the prompt has {longest} tokens, more than the model's block_size: "
+                f"only its last {self._limit} are read"
+            )
+        with torch.inference_mode():
+            unique = list(dict.fromkeys(map(tuple, self._ids)))  # equal prompts are read once
+            self._cache = model.new_cache(len(unique), self._capacity(new_tokens, unique))
+            self.logits = self._read_rows(self._cache, unique)
+            if not self.logits.isfinite().all():
+                raise ClearheadError(
+                    "the model's output is not finite: its weights are damaged or its training diverged; "
+                    "use an earlier checkpoint"
+                )
+            if len(unique) < len(prompts):
+                self._select([unique.index(tuple(ids)) for ids in self._ids])
+
+    @property
+    def full(self) -> bool:
+        """Whether some row must let go of old tokens before it can read another."""
+        return self._limit is not None and max(map(len, self._ids)) >= self._limit
+
+    @torch.inference_mode()
+    def read(self, ids: Tensor) -> None:
+        """Read one token (B,) per row."""
+        if self._limit is not None:
+            if self.full:
+                self._slide(self._limit // 2)
+            for row, token in zip(self._ids, ids.tolist(), strict=True):
+                row.append(token)
+        self._make_room(self._cache, 1)
+        self.logits = self.model.head(self.model.hidden(ids[:, None], cache=self._cache)[:, -1])
+
+    @torch.inference_mode()
+    def keep(self, rows: list[int]) -> None:
+        """Go on with these rows of the batch, in this order."""
+        self._ids = [self._ids[row] for row in rows]
+        self._select(rows)
+
+    def _select(self, rows: list[int]) -> None:
+        index = torch.tensor(rows, device=self.model.device)
+        self._cache.select(index)
+        self.logits = self.logits.index_select(0, index)
+
+    def _capacity(self, new_tokens: int, prompts: Sequence[Sequence[int]]) -> int:
+        """Columns of the cache: no more than the text needs, and enough that old ones are moved seldom."""
+        total = max(map(len, prompts)) + new_tokens
+        if self.model.endless_window is not None:
+            return min(total, self._kept_columns() + max(self._chunk(len(prompts)), self.model.endless_window))
+        ragged = len(set(map(len, prompts))) > 1  # each row then slides at a time of its own
+        return min(total, self.model.config.block_size * (2 if ragged else 1))
+
+    def _kept_columns(self) -> int:
+        """Columns that a later token may still attend to."""
+        window = self.model.endless_window
+        return self.model.config.block_size if window is None else max(1, window - 1)
+
+    def _make_room(self, cache: DecoderCache, columns: int) -> None:
+        if cache.length + columns > cache.capacity:
+            cache.drop(cache.length - self._kept_columns())
+
+    def _chunk(self, rows: int) -> int:
+        return max(1, PREFILL_TOKENS // rows)
+
+    def _read_rows(self, cache: DecoderCache, rows: Sequence[Sequence[int]]) -> Tensor:
+        """Read the rows, chunk by chunk, into an empty cache; the logits (B, V) after them."""
+        width, device = max(map(len, rows)), self.model.device
+        ids = torch.tensor([[0] * (width - len(row)) + list(row) for row in rows], device=device)  # (B, T)
+        positions = None
+        if any(len(row) < width for row in rows):
+            positions = padded_positions(torch.tensor([len(row) for row in rows], device=device), width, "left")
+        chunk = self._chunk(len(rows))
+        for start in range(0, width, chunk):
+            now = slice(start, min(start + chunk, width))
+            self._make_room(cache, now.stop - start)
+            here = None if positions is None else positions[:, now]
+            hidden = self.model.hidden(ids[:, now], positions=here, cache=cache)
+        return self.model.head(hidden[:, -1])
+
+    def _slide(self, kept: int) -> None:
+        """Full rows forget all but their last tokens, which are read again where a text begins."""
+        if not self._slid:
+            self._say(
+                f"the text has outgrown the model's block_size of {self._limit} tokens: "
+                f"from here on the model sees only its last {max(1, kept)} to {self._limit}"
+            )
+        self._slid = True
+        full = [row for row, ids in enumerate(self._ids) if len(ids) == self._limit]
+        for row in full:
+            self._ids[row] = self._ids[row][-kept:] if kept else []
+        fresh = self._cache if len(full) == len(self._ids) else self.model.new_cache(len(full), kept)
+        fresh.reset()
+        if kept:
+            self._read_rows(fresh, [self._ids[row] for row in full])
+        if fresh is not self._cache:
+            self._cache.replace(torch.tensor(full, device=self.model.device), fresh)
+
+    def _say(self, sentence: str) -> None:
+        if self._notice:
+            self._notice(sentence)

@@ -1,0 +1,154 @@
+"""Text from a model, token by token."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol, SupportsIndex
+
+from clearhead.config import SamplingConfig
+from clearhead.errors import DataError, UsageError
+from clearhead.inference.context import Context, Notice
+from clearhead.inference.mode import evaluating
+from clearhead.inference.sampling import Sampler
+from clearhead.inference.text import TextStream
+from clearhead.models import LanguageModel
+
+
+class Tokenizer(Protocol):
+    """What generation asks of a tokenizer."""
+
+    @property
+    def end_of_document(self) -> int | None: ...
+
+    def encode(self, text: str, /) -> Sequence[SupportsIndex]: ...
+
+    def decode(self, ids: Sequence[int], /) -> str: ...
+
+
+class Piece(NamedTuple):
+    """New text of one sample of one prompt; `prompt` and `sample` are counted from 0."""
+
+    prompt: int
+    sample: int
+    text: str
+
+
+def generate(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    prompts: Sequence[str],
+    config: SamplingConfig,
+    *,
+    on_text: Callable[[Piece], None] | None = None,
+    on_notice: Notice | None = None,
+) -> list[list[str]]:
+    """What the model writes after each prompt: `num_samples` texts per prompt, without the prompt.
+
+    A text depends on the model, its prompt and the config alone, and not on the other prompts.
+
+    Args:
+        model: in whatever mode; it writes without dropout and is left as it was.
+        tokenizer: the one that the model was trained with.
+        prompts: an empty one starts a new document.
+        config: how tokens are drawn, and when to stop.
+        on_text: told each new piece of text as soon as it is certain.
+        on_notice: told, once, in a sentence, that the model does not see the whole text any more.
+
+    Raises:
+        UsageError: a stop string is empty.
+        DataError: the tokenizer cannot encode a prompt.
+        ClearheadError: the model's output is not finite.
+    """
+    texts = [[""] * config.num_samples for _ in prompts]
+    for piece in stream(model, tokenizer, prompts, config, on_notice=on_notice):
+        texts[piece.prompt][piece.sample] += piece.text
+        if on_text:
+            on_text(piece)
+    return texts
+
+
+def stream(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    prompts: Sequence[str],
+    config: SamplingConfig,
+    *,
+    on_notice: Notice | None = None,
+) -> Iterator[Piece]:
+    """The pieces of what `generate` returns, each as soon as it is certain; arguments and errors as there.
+
+    Characters come whole, and nothing of a stop string comes at all.
+    """
+    if "" in config.stop:
+        raise UsageError("stop: an empty stop string would end every text at once; leave it out")
+    starts = [encode_prompt(tokenizer, prompt) for prompt in prompts]
+    owners = [(prompt, sample) for prompt in range(len(prompts)) for sample in range(config.num_samples)]
+    rows = [starts[prompt] for prompt, _ in owners]
+    texts = [TextStream(tokenizer.decode, ids, config.stop) for ids in rows]
+    finished: set[int] = set()
+    tokens = generate_ids(model, rows, config, end=tokenizer.end_of_document, finished=finished, on_notice=on_notice)
+    for column in tokens:
+        for row, token in column.items():
+            text = texts[row].add(token)
+            if texts[row].stopped:
+                finished.add(row)
+            if text:
+                yield Piece(*owners[row], text)
+    for row, stream_of_row in enumerate(texts):
+        if text := stream_of_row.close():
+            yield Piece(*owners[row], text)
+
+
+def generate_ids(
+    model: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    config: SamplingConfig,
+    *,
+    end: int | None = None,
+    finished: set[int] | None = None,
+    on_notice: Notice | None = None,
+) -> Iterator[dict[int, int]]:
+    """One new token per row that is still being written, {row: id}, until every row has ended.
+
+    Args:
+        model: as in `generate`.
+        prompts: ids of each row, at least one.
+        config: how tokens are drawn.
+        end: a row that draws this id has ended; the id itself is not handed out.
+        finished: rows that the caller wants no more of; may grow at any time.
+        on_notice: as in `generate`.
+    """
+    if not prompts:
+        return
+    finished = set() if finished is None else finished
+    rows = list(range(len(prompts)))  # of the batch: finished ones are thrown out now and then
+    with evaluating(model):
+        context = Context(model, prompts, config.max_new_tokens, on_notice)
+        sampler = Sampler(config, prompts, model.config.vocab_size, model.device)
+        for remaining in range(config.max_new_tokens, 0, -1):
+            drawn = sampler(context.logits)
+            column = {row: token for row, token in zip(rows, drawn.tolist(), strict=True) if row not in finished}
+            finished.update(row for row, token in column.items() if token == end)
+            yield {row: token for row, token in column.items() if token != end}
+            live = [place for place, row in enumerate(rows) if row not in finished]
+            if not live or remaining == 1:
+                return
+            if len(live) < len(rows) and (2 * len(live) <= len(rows) or context.full):
+                rows, drawn = [rows[place] for place in live], drawn[live]
+                context.keep(live)
+                sampler.keep(live)
+            context.read(drawn)
+
+
+def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """The ids of the prompt; for an empty one the end of a document, else a line break, else id 0.
+
+    Raises:
+        DataError: the tokenizer cannot encode the prompt.
+    """
+    if not prompt and tokenizer.end_of_document is not None:
+        return [tokenizer.end_of_document]
+    try:
+        return [int(token) for token in tokenizer.encode(prompt or "\n")] or [0]
+    except DataError:
+        if prompt:
+            raise
+        return [0]  # a tokenizer without line breaks

@@ -1,0 +1,137 @@
+"""From logits to a token: pure functions on logits (B, V), in the order in which `sample` applies them.
+
+repetition penalty -> temperature -> top-k -> top-p -> min-p -> draw. A removed token has the logit -inf; no function
+ever removes a row's likeliest token, so there is always something to draw.
+"""
+
+import hashlib
+import math
+import secrets
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from clearhead.config import SamplingConfig
+
+DRAWN_AHEAD = 256  # random numbers made at a time; fixed, so that a longer text begins like a shorter one
+ROUNDING = 1e-6  # what float32 probabilities may miss of a number that is exact on paper
+
+
+def penalise_repetition(logits: Tensor, present: Tensor, penalty: float) -> Tensor:
+    """Divide the odds of the tokens in `present` (B, V), True where a token is in the row's text already.
+
+    Odds are exponents of logits, so the logarithm is subtracted, whatever the logits' signs; dividing the logits
+    themselves (Keskar et al. 2019, arXiv 1909.05858) would raise the odds of some.
+    """
+    return logits - math.log(penalty) * present
+
+
+def keep_top_k(logits: Tensor, k: int) -> Tensor:
+    """Exactly the k likeliest tokens; of equally likely ones, those with the lowest ids."""
+    least = logits.topk(min(k, logits.shape[-1])).values[:, -1:]  # (B, 1)
+    above, tied = logits > least, logits == least
+    room = k - above.sum(-1, keepdim=True)  # (B, 1)
+    return logits.masked_fill(~(above | (tied & (tied.cumsum(-1) <= room))), -torch.inf)
+
+
+def keep_top_p(logits: Tensor, p: float) -> Tensor:
+    """The fewest likeliest tokens that hold probability p together (Holtzman et al. 2019, arXiv 1904.09751)."""
+    probabilities, order = logits.softmax(-1).sort(dim=-1, descending=True, stable=True)
+    before = probabilities.cumsum(-1) - probabilities  # what the likelier tokens hold
+    removed = before >= p - ROUNDING
+    removed[:, 0] = False
+    return logits.masked_fill(torch.empty_like(removed).scatter_(-1, order, removed), -torch.inf)
+
+
+def keep_min_p(logits: Tensor, min_p: float) -> Tensor:
+    """Tokens at least `min_p` times as likely as the likeliest (Nguyen et al. 2024, arXiv 2407.01082)."""
+    gap = math.log(min_p) - ROUNDING if min_p else -math.inf
+    return logits.masked_fill(logits < logits.amax(-1, keepdim=True) + gap, -torch.inf)
+
+
+def draw(logits: Tensor, uniforms: Tensor) -> Tensor:
+    """The token (B,) at which the cumulative probability passes a number from [0, 1), one per row: (B,)."""
+    probabilities = logits.softmax(-1)
+    reached = probabilities.cumsum(-1).where(probabilities > 0, 0.0)  # a removed token reaches nothing
+    threshold = uniforms[:, None].to(reached.dtype) * reached.amax(-1, keepdim=True)
+    return (reached > threshold).byte().argmax(-1)  # the first that does
+
+
+def sample(logits: Tensor, config: SamplingConfig, uniforms: Tensor | None, present: Tensor | None = None) -> Tensor:
+    """The next token of every row, (B, V) -> (B,).
+
+    Args:
+        logits: as the model gave them.
+        config: which of the steps to take.
+        uniforms: (B,) numbers from [0, 1), one per row; not needed when greedy.
+        present: (B, V) tokens that are in the row's text already; only for the repetition penalty.
+    """
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if present is not None and config.repetition_penalty != 1:
+        logits = penalise_repetition(logits, present, config.repetition_penalty)
+    if config.greedy:
+        return logits.argmax(-1)  # the first of equals
+    logits = logits / config.temperature
+    if config.top_k is not None and config.top_k < logits.shape[-1]:
+        logits = keep_top_k(logits, config.top_k)
+    if config.top_p is not None and config.top_p < 1:
+        logits = keep_top_p(logits, config.top_p)
+    if config.min_p:
+        logits = keep_min_p(logits, config.min_p)
+    assert uniforms is not None, "drawing needs random numbers"
+    return draw(logits, uniforms)
+
+
+class Sampler:
+    """Samples for the rows of a batch, each with random numbers of its own.
+
+    A row's numbers come from the seed, its prompt and how many equal prompts stand before it, so its text does not
+    depend on its neighbours in the batch.
+    """
+
+    def __init__(
+        self, config: SamplingConfig, prompts: Sequence[Sequence[int]], vocab_size: int, device: torch.device
+    ) -> None:
+        self.config, self.device = config, device
+        self.present: Tensor | None = None
+        if config.repetition_penalty != 1:
+            self.present = torch.zeros(len(prompts), vocab_size, dtype=torch.bool, device=device)
+            for row, prompt in enumerate(prompts):
+                self.present[row, torch.tensor(prompt, device=device)] = True
+        seed = secrets.randbits(63) if config.seed is None else config.seed
+        self.generators = [] if config.greedy else [torch.Generator().manual_seed(s) for s in row_seeds(seed, prompts)]
+        self.uniforms = torch.empty(len(prompts), 0, device=device)
+        self.column = 0  # of `uniforms`, for the next token
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """(B, V) -> (B,)."""
+        ids = sample(logits, self.config, None if self.config.greedy else self._next_uniforms(), self.present)
+        if self.present is not None:
+            self.present.scatter_(1, ids[:, None], True)
+        return ids
+
+    def keep(self, rows: list[int]) -> None:
+        """Go on with these rows of the batch, in this order."""
+        index = torch.tensor(rows, device=self.device)
+        self.present = None if self.present is None else self.present[index]
+        if self.generators:
+            self.uniforms = self.uniforms[index]
+            self.generators = [self.generators[row] for row in rows]
+
+    def _next_uniforms(self) -> Tensor:
+        if self.column == self.uniforms.shape[1]:
+            numbers = [torch.rand(DRAWN_AHEAD, generator=generator) for generator in self.generators]
+            self.uniforms, self.column = torch.stack(numbers).to(self.device), 0
+        self.column += 1
+        return self.uniforms[:, self.column - 1]
+
+
+def row_seeds(seed: int, prompts: Sequence[Sequence[int]]) -> list[int]:
+    """A seed for every row, from what the row is and not from where it stands."""
+    seeds, seen = [], dict[tuple[int, ...], int]()
+    for prompt in map(tuple, prompts):
+        copy = seen[prompt] = seen.get(prompt, -1) + 1
+        digest = hashlib.blake2b(repr((seed, copy, [int(i) for i in prompt])).encode(), digest_size=8).digest()
+        seeds.append(int.from_bytes(digest, "little") >> 1)  # 63 bits
+    return seeds
