@@ -1,0 +1,87 @@
+"""Where prepared texts and downloads are kept, and how a folder appears there whole or not at all."""
+
+import errno
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from clearhead.errors import DataError
+
+
+def cache_folder(given: Path | None = None) -> Path:
+    """The folder for what can be made again: the argument, $CLEARHEAD_CACHE, or the platform's place for such files.
+
+    Where the platform's place cannot be written, the folder for temporary files serves.
+
+    Raises:
+        DataError: a folder that was asked for cannot be written.
+    """
+    named = given or (Path(os.environ["CLEARHEAD_CACHE"]) if os.environ.get("CLEARHEAD_CACHE") else None)
+    if named is not None:
+        with writing(named):
+            _probe(named)
+        return named.absolute()
+    default = _platform_cache() / "clearhead"
+    try:
+        _probe(default)
+    except OSError:
+        return Path(tempfile.gettempdir()) / "clearhead"
+    return default
+
+
+def _platform_cache() -> Path:
+    home = Path.home()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches"
+    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+
+
+def _probe(folder: Path) -> None:
+    """OSError unless files can be made in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Whatever the system refuses inside becomes a sentence.
+
+    Raises:
+        DataError: no space on the disk, or a folder that cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DataError(
+                f"no space left on the disk of {folder}; free some, or set CLEARHEAD_CACHE to a folder on another disk"
+            ) from None
+        raise DataError(
+            f"cannot write in {folder} ({error.strerror or error}); set CLEARHEAD_CACHE to a folder that can be written"
+        ) from None
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder that takes the name `path` when the block ends well, and is gone when it does not.
+
+    When another process was faster, its folder stays: both hold the same.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name[:16]}-", dir=path.parent))
+    try:
+        yield temporary
+        try:
+            temporary.rename(path)
+        except OSError:
+            if not path.is_dir():
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -1,0 +1,62 @@
+"""The corpora with a name. A new one is a line in `CORPORA`."""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from clearhead.data import stories
+from clearhead.data.documents import Document, Source, files_source
+from clearhead.data.download import checked, download
+
+_STORIES_CHARACTERS = 1_000_000
+_STORIES_SEED = 0
+
+_SHAKESPEARE = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
+_SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A text that is known by name.
+
+    `source` opens it (the argument is the cache folder); `floor` is its exact entropy in nats per character,
+    where that is known.
+    """
+
+    name: str
+    about: str
+    source: Callable[[Path], Source]
+    floor: Callable[[], float] | None = None
+
+
+def _stories(cache: Path) -> Source:
+    def documents() -> Iterator[Document]:
+        yield Document("stories", iter([stories.text(_STORIES_CHARACTERS, _STORIES_SEED)]))
+
+    identity = f"stories {stories.VERSION} {_STORIES_CHARACTERS} {_STORIES_SEED}"
+    return Source("stories", lambda: hashlib.sha256(identity.encode()).hexdigest(), documents)
+
+
+def _shakespeare(cache: Path) -> Source:
+    own = Path(os.environ.get("CLEARHEAD_DATA", "")) / "shakespeare.txt"
+    if os.environ.get("CLEARHEAD_DATA") and own.exists():
+        path = checked(own, _SHAKESPEARE_SHA256)
+    else:
+        path = download(_SHAKESPEARE, _SHAKESPEARE_SHA256, cache / "downloads" / "shakespeare.txt")
+    return Source("shakespeare", files_source("shakespeare", [path]).identity, files_source("", [path]).documents)
+
+
+CORPORA = {
+    corpus.name: corpus
+    for corpus in (
+        Corpus(
+            "stories",
+            "small stories from a grammar that ships with the library; their exact entropy is known; 1 MB",
+            _stories,
+            lambda: stories.entropy_per_character(),
+        ),
+        Corpus("shakespeare", "Tiny Shakespeare: 40,000 lines of the plays; a download of 1.1 MB", _shakespeare),
+    )
+}

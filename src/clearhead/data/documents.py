@@ -1,0 +1,172 @@
+"""Text as a stream of documents: files are read in pieces, so that no text has to fit in memory."""
+
+import codecs
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from clearhead.errors import DataError
+
+READ_SIZE = 1 << 20  # bytes read at once
+_TEXT_CONTROLS = b"\t\n\r\f\v\b\x1b"  # control bytes that a text may hold
+_BINARY_SHARE = 0.1  # a first block with more control bytes than this is no text
+
+
+class Document(NamedTuple):
+    """One text: its name as a message says it, and its characters in pieces."""
+
+    name: str
+    pieces: Iterator[str]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A text that can be read again and again.
+
+    `name` opens the same source again, from any folder; `identity()` is a digest of the content, whatever its
+    place and date; `documents()` reads it from the start.
+    """
+
+    name: str
+    identity: Callable[[], str]
+    documents: Callable[[], Iterator[Document]]
+
+
+def file_source(path: Path) -> Source:
+    """One file: a document, or one per line when it is .jsonl."""
+    if path.suffix.lower() in (".jsonl", ".ndjson"):
+        return Source(str(path), lambda: _digest("jsonl", [path]), lambda: _json_lines(path))
+    return files_source(str(path), [path])
+
+
+def files_source(name: str, paths: list[Path]) -> Source:
+    """Several files, each a document, in the order given."""
+    return Source(name, lambda: _digest("text", paths), lambda: _text_files(paths))
+
+
+def read_text(path: Path) -> Iterator[str]:
+    r"""The characters of a UTF-8 file in pieces. Newlines stay as they are (`\r\n` too); a byte order mark is dropped.
+
+    Raises:
+        DataError: the file cannot be read, is binary, or is not UTF-8.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    offset = 0  # bytes handed to the decoder so far
+    try:
+        with path.open("rb") as file:
+            while block := file.read(READ_SIZE):
+                if offset == 0:
+                    _refuse_binary(block, path)
+                pending = len(decoder.getstate()[0])  # bytes of a character that the last block cut in two
+                _refuse_nul(block, offset, path)
+                text = _decode(decoder, block, offset - pending, path)
+                yield text.removeprefix("\ufeff") if offset == 0 else text
+                offset += len(block)
+        _decode(decoder, b"", offset - len(decoder.getstate()[0]), path, final=True)
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def unreadable(path: Path, error: OSError) -> DataError:
+    """The sentence for a file that the system does not let us read."""
+    return DataError(f"{path} cannot be read: {error.strerror or error}")
+
+
+def _decode(decoder: codecs.IncrementalDecoder, block: bytes, offset: int, path: Path, final: bool = False) -> str:
+    try:
+        return decoder.decode(block, final)
+    except UnicodeDecodeError as error:
+        where = offset + error.start
+        raise DataError(
+            f"{path} is not UTF-8: byte 0x{error.object[error.start]:02x} at offset {where:,} ({error.reason}); "
+            "save the file as UTF-8"
+        ) from None
+
+
+def _refuse_binary(block: bytes, path: Path) -> None:
+    """A sentence that fits, rather than a complaint about the first strange byte."""
+    if block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise DataError(f"{path} is UTF-16; save it as UTF-8")
+    controls = len(block) - len(block.translate(None, bytes(range(32)).translate(None, _TEXT_CONTROLS)))
+    if controls > _BINARY_SHARE * len(block) or (b"\0" in block and not _is_utf8(block)):
+        raise DataError(f"{path} is a binary file, not text; give a text file, a folder of them, or a .jsonl file")
+
+
+def _is_utf8(block: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(block)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _refuse_nul(block: bytes, offset: int, path: Path) -> None:
+    where = block.find(b"\0")
+    if where >= 0:
+        raise DataError(f"{path} holds a NUL character at byte {offset + where:,}; remove it")
+
+
+def _text_files(paths: Iterable[Path]) -> Iterator[Document]:
+    for path in paths:
+        if any(piece.strip() for piece in read_text(path)):  # as a rule the first piece answers
+            yield Document(str(path), read_text(path))
+
+
+def _json_lines(path: Path) -> Iterator[Document]:
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                name = f"{path}, line {number}"
+                text = _json_text(line.removeprefix(codecs.BOM_UTF8) if number == 1 else line, name)
+                if text.strip():
+                    yield Document(name, iter([text]))
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def _json_text(line: bytes, name: str) -> str:
+    if not line.strip():
+        return ""
+    try:
+        record = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name}: not UTF-8 at byte {error.start:,} of the line; save the file as UTF-8") from None
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise DataError(f"{name}: not JSON ({error}); every line is an object with a 'text'") from None
+    text = record.get("text") if isinstance(record, dict) else None
+    if not isinstance(text, str):
+        raise DataError(f'{name}: no \'text\' that is a string; every line is an object like {{"text": "..."}}')
+    return without_surrogates(text, name)
+
+
+def without_surrogates(text: str, name: str) -> str:
+    r"""The same text, which a JSON escape such as \ud800 has not spoiled.
+
+    Raises:
+        DataError: it holds half of a surrogate pair, which is no character, or a NUL.
+    """
+    if "\0" in text:
+        raise DataError(f"{name}: a NUL character at offset {text.index(chr(0)):,} of the text; remove it")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{name}: a lone surrogate U+{ord(text[error.start]):04X} at offset {error.start:,} of the text "
+            "is half a character; remove it or complete its pair"
+        ) from None
+    return text
+
+
+def _digest(kind: str, paths: Iterable[Path]) -> str:
+    """SHA-256 over the files' contents, with their lengths between them so that boundaries count."""
+    total = hashlib.sha256(kind.encode())
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                total.update(hashlib.file_digest(file, "sha256").digest())
+        except OSError as error:
+            raise unreadable(path, error) from None
+    return total.hexdigest()

@@ -1,0 +1,79 @@
+"""A named file from the network: checked, resumed where it broke off, and never asked for twice."""
+
+import hashlib
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from clearhead.data.cache import writing
+from clearhead.data.documents import unreadable
+from clearhead.errors import DataError
+
+_TIMEOUT = 30  # seconds without a byte
+_BLOCK = 1 << 16
+
+
+def download(url: str, sha256: str, path: Path) -> Path:
+    """The file at `path`, downloaded if it is not there yet. What arrived before a break is kept beside it.
+
+    Raises:
+        DataError: no connection, or the bytes are not the ones that were published.
+    """
+    if path.exists():
+        return checked(path, sha256)
+    partial = path.with_name(path.name + ".part")
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _receive(url, partial)
+        except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+            reason = getattr(error, "reason", None) or error
+            raise DataError(
+                f"{path.name} could not be downloaded from {url} ({reason}); try again with a connection, "
+                f"or put the file into a folder and set CLEARHEAD_DATA to that folder"
+            ) from None
+        if _sha256(partial) != sha256:
+            partial.unlink()
+            raise DataError(f"what {url} sent is not the published file (its SHA-256 differs); try again later")
+        partial.replace(path)
+    return path
+
+
+def checked(path: Path, sha256: str) -> Path:
+    """The path, if its content is the published one.
+
+    Raises:
+        DataError: it cannot be read, or it is another file.
+    """
+    try:
+        found = _sha256(path)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if found != sha256:
+        raise DataError(
+            f"{path} is not the published file (SHA-256 {found[:8]}..., not {sha256[:8]}...); "
+            "remove it, or give its path instead of the corpus name to use it as it is"
+        )
+    return path
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _receive(url: str, partial: Path) -> None:
+    """Append what is missing; a server that cannot continue sends everything, and the file starts anew."""
+    have = partial.stat().st_size if partial.exists() else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    try:
+        with (
+            urllib.request.urlopen(request, timeout=_TIMEOUT) as response,
+            partial.open("ab" if response.status == 206 else "wb") as file,
+        ):
+            while block := response.read(_BLOCK):
+                file.write(block)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code != 416:  # 416: there is nothing after what we have
+            raise

@@ -1,0 +1,230 @@
+"""From what a person calls a text to token files that training reads, made once and kept."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clearhead.config import DataConfig
+from clearhead.data.cache import cache_folder, new_folder, writing
+from clearhead.data.corpora import CORPORA
+from clearhead.data.documents import Source
+from clearhead.data.encoded import Side, encode_source, open_tokens, token_type
+from clearhead.data.sources import open_source
+from clearhead.data.survey import Survey, place_of_cut, sample, survey
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import DataError
+
+MIN_CHARACTERS = 200
+_FORMAT = "1"  # raised when the same text would be encoded or cut in another way
+_CHAR_ALPHABET = 256  # auto: characters are the tokens while they are few...
+_CHAR_TEXT = 5_000_000  # ...and the text is too short to learn pieces of words from
+_SIDES = ("train", "val")
+
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class TextData:
+    """A prepared text: what training and evaluation read.
+
+    Attributes:
+        tokenizer: the one that made the ids.
+        train, val: ids (N,), memory maps of the smallest unsigned type; no document is in both where that was possible.
+        train_bytes, val_bytes: UTF-8 bytes of the text on each side, for bits per byte.
+        train_characters, val_characters: characters on each side; ends of documents count in neither.
+        n_documents: documents on both sides together.
+        distinct_characters: size of the text's alphabet.
+        floor: exact entropy in nats per token, where the corpus knows it and tokens are characters.
+        source: opens the same text again from any folder (standard input was kept as a file).
+        notes: sentences about what was chosen, and why.
+        fingerprint: equal where content, cut and tokenizer are.
+    """
+
+    tokenizer: Tokenizer
+    train: NDArray[Any]
+    val: NDArray[Any]
+    train_bytes: int
+    val_bytes: int
+    train_characters: int
+    val_characters: int
+    n_documents: int
+    distinct_characters: int
+    floor: float | None
+    source: str
+    notes: tuple[str, ...]
+    fingerprint: str
+
+
+def prepare(
+    config: DataConfig,
+    *,
+    cache: Path | None = None,
+    on_progress: Progress | None = None,
+    tokenizer: Tokenizer | None = None,
+) -> TextData:
+    """Encode and cut the text, or find what an earlier call with the same content and options left in the cache.
+
+    Args:
+        config: which text, which tokenizer, how much is held out.
+        cache: folder to keep the result in; by default the platform's.
+        on_progress: called with the share done, from 0 to 1.
+        tokenizer: used in place of what the config asks for.
+
+    Raises:
+        DataError: one sentence: the text is missing, too short, not text, or there is no place to keep the result.
+    """
+    folder = cache_folder(cache)
+    source = open_source(config.source, folder)
+    if tokenizer is None and config.tokenizer not in ("auto", "char", "bpe"):
+        tokenizer = Tokenizer.load(Path(config.tokenizer).expanduser())
+    wanted = tokenizer.fingerprint if tokenizer else f"{config.tokenizer} {config.bpe_vocab_size}"
+    entry = folder / "texts" / _digest(source.identity(), wanted, config.val_fraction)[:32]
+    progress = on_progress or (lambda share: None)
+    if not _whole(entry):
+        with writing(folder):
+            shutil.rmtree(entry, ignore_errors=True)
+            with new_folder(entry) as new:
+                _make(new, source, config, tokenizer, progress)
+    progress(1.0)
+    return _open(entry, config.source, source.name)
+
+
+def encode_for_evaluation(source: str, tokenizer: Tokenizer, *, cache: Path | None = None) -> tuple[NDArray[Any], int]:
+    """A whole text with a given tokenizer: its ids (N,) and its UTF-8 bytes.
+
+    Raises:
+        DataError: the text cannot be read, is shorter than two tokens, or has a character without a token.
+    """
+    text = open_source(source, cache_folder(cache))
+    found = survey(text)
+    parts = list(encode_source(text, tokenizer, cut=found.characters, separate=len(found.lengths) > 1))
+    ids = np.concatenate([part.ids for part in parts]) if found.characters else np.empty(0)
+    if len(ids) < 2:
+        raise DataError(f"{_said(source)} is empty; there is nothing to evaluate on")
+    return ids, sum(part.n_bytes for part in parts)
+
+
+def _make(folder: Path, source: Source, config: DataConfig, tokenizer: Tokenizer | None, progress: Progress) -> None:
+    """Fill an entry of the cache: train.bin, val.bin, the tokenizer, and facts.json last."""
+    found = survey(source)
+    _refuse_short(found, config)
+    progress(0.2)
+    notes: list[str] = []
+    if tokenizer is None:
+        tokenizer, note = _choose(source, found, config)
+        notes.append(note)
+    progress(0.3)
+    separate = len(found.lengths) > 1
+    cut = place_of_cut(found.lengths, config.val_fraction)
+    notes += _notes_on_documents(found, cut, tokenizer)
+    with ExitStack() as files:
+        sides = [Side(files.enter_context((folder / f"{name}.bin").open("wb"))) for name in _SIDES]
+        for encoded in encode_source(source, tokenizer, cut=cut, separate=separate):
+            sides[encoded.side].write(encoded)
+            progress(0.3 + 0.7 * (sides[0].characters + sides[1].characters) / found.characters)
+    if sides[0].characters + sides[1].characters != found.characters:
+        raise DataError(f"{_said(config.source)} changed while it was read; run the command again")
+    for name, side in zip(_SIDES, sides, strict=True):
+        if side.tokens < 2:
+            raise DataError(
+                f"data.val_fraction {config.val_fraction} of {found.characters:,} characters leaves "
+                f"{side.tokens} tokens for {name}; at least 2 are needed"
+            )
+    tokenizer.save(folder)
+    facts = {
+        "fingerprint": _digest(source.identity(), tokenizer.fingerprint, cut),
+        "tokenizer": tokenizer.fingerprint,
+        "dtype": token_type(tokenizer).str,
+        "tokens": [side.tokens for side in sides],
+        "bytes": [side.n_bytes for side in sides],
+        "characters": [side.characters for side in sides],
+        "n_documents": len(found.lengths),
+        "distinct_characters": len(found.alphabet),
+        "notes": notes,
+    }
+    (folder / "facts.json").write_text(json.dumps(facts, indent=2), encoding="utf-8")
+
+
+def _whole(entry: Path) -> bool:
+    """Whether an entry of the cache is there and nothing of it is missing or cut off."""
+    try:
+        facts = json.loads((entry / "facts.json").read_text(encoding="utf-8"))
+        width = np.dtype(facts["dtype"]).itemsize
+        sizes = [(entry / f"{name}.bin").stat().st_size for name in _SIDES]
+        return sizes == [n * width for n in facts["tokens"]] and Tokenizer.load(entry).fingerprint == facts["tokenizer"]
+    except (OSError, ValueError, KeyError, TypeError, DataError):
+        return False
+
+
+def _open(entry: Path, asked: str, source: str) -> TextData:
+    facts = json.loads((entry / "facts.json").read_text(encoding="utf-8"))
+    tokenizer = Tokenizer.load(entry)
+    floor = CORPORA[asked].floor if asked in CORPORA else None
+    train, val = (open_tokens(entry / f"{name}.bin", facts["dtype"]) for name in _SIDES)
+    return TextData(
+        tokenizer=tokenizer,
+        train=train,
+        val=val,
+        train_bytes=facts["bytes"][0],
+        val_bytes=facts["bytes"][1],
+        train_characters=facts["characters"][0],
+        val_characters=facts["characters"][1],
+        n_documents=facts["n_documents"],
+        distinct_characters=facts["distinct_characters"],
+        floor=floor() if floor and tokenizer.is_character_level else None,
+        source=source,
+        notes=tuple(facts["notes"]),
+        fingerprint=facts["fingerprint"],
+    )
+
+
+def _choose(source: Source, found: Survey, config: DataConfig) -> tuple[Tokenizer, str]:
+    """The tokenizer that the config asks for, and why it was chosen."""
+    few, short = len(found.alphabet) <= _CHAR_ALPHABET, found.characters <= _CHAR_TEXT
+    several = len(found.lengths) > 1
+    made_of = f"{found.characters:,} characters, {len(found.alphabet):,} of them different"
+    if config.tokenizer == "char" or (config.tokenizer == "auto" and few and short):
+        why = "as asked" if config.tokenizer == "char" else "enough for a text this small"
+        return Tokenizer.characters(found.alphabet, end=several), f"Tokens are characters, {why}: {made_of}."
+    bpe = Tokenizer.train_bpe(sample(source, found.characters), config.bpe_vocab_size, end=several)
+    why = "as asked" if config.tokenizer == "bpe" else ("for a text this long" if few else "for so large an alphabet")
+    return bpe, f"Tokens are pieces of words (a byte-level BPE of {bpe.vocab_size:,}), {why}: {made_of}."
+
+
+def _notes_on_documents(found: Survey, cut: int, tokenizer: Tokenizer) -> list[str]:
+    if len(found.lengths) == 1:
+        return []
+    ends = np.cumsum(found.lengths)
+    before = int(np.searchsorted(ends, cut, side="right"))
+    held_out = f"{1 - cut / found.characters:.1%} of the text is held out"
+    notes = [f"{len(ends):,} documents, the last {len(ends) - before:,} for validation: {held_out}."]
+    if cut not in ends:
+        notes = [f"{len(ends):,} documents, too uneven to cut between two: document {before + 1:,} is on both sides."]
+    if tokenizer.end_of_document is None:
+        notes.append("The tokenizer has no token for the end of a document, so nothing marks where one begins.")
+    return notes
+
+
+def _refuse_short(found: Survey, config: DataConfig) -> None:
+    if not found.characters:
+        raise DataError(f"{_said(config.source)} is empty; give a text of at least {MIN_CHARACTERS} characters")
+    if found.characters < MIN_CHARACTERS:
+        raise DataError(
+            f"{_said(config.source)} has {found.characters} characters; at least {MIN_CHARACTERS} are needed to train"
+        )
+
+
+def _said(source: str) -> str:
+    return "standard input" if source == "-" else source
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(json.dumps([_FORMAT, *map(str, parts)]).encode()).hexdigest()

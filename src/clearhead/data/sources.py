@@ -1,0 +1,75 @@
+"""What a person may call a text: a file, a folder, standard input, the name of a corpus."""
+
+import difflib
+import hashlib
+import sys
+import tempfile
+from pathlib import Path
+
+from clearhead.data.cache import writing
+from clearhead.data.corpora import CORPORA
+from clearhead.data.documents import READ_SIZE, Source, file_source, files_source, unreadable
+from clearhead.errors import DataError
+
+_TEXT_SUFFIXES = (".txt", ".md")
+
+
+def open_source(source: str, cache: Path) -> Source:
+    """The text that `source` names. A corpus name wins over a file of that name, which is ./NAME.
+
+    Raises:
+        DataError: there is nothing of that name, or nothing in it.
+    """
+    if source == "-":
+        return file_source(_keep_standard_input(cache / "stdin"))
+    if source in CORPORA:
+        return CORPORA[source].source(cache)
+    path = Path(source).expanduser().absolute()
+    try:
+        if path.is_dir():
+            return files_source(str(path), _texts_in(path))
+        if path.exists():
+            return file_source(path)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    raise DataError(f"there is no file, folder or corpus '{source}'{_nearby(source, path)}")
+
+
+def _texts_in(folder: Path) -> list[Path]:
+    """Every .txt and .md below the folder in one order on every system; what is hidden stays out."""
+    files = [
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+    texts = [path for path in files if path.suffix.lower() in _TEXT_SUFFIXES]
+    if not texts:
+        raise DataError(f"{folder} holds no .txt or .md file (of {len(files):,} files); give the file itself")
+    return sorted(texts, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def _nearby(source: str, path: Path) -> str:
+    """'; did you mean ...?' with a corpus or a file of the same folder, else where to look."""
+    beside = {path.with_name(found.name): found.name for found in path.parent.iterdir()} if path.parent.is_dir() else {}
+    known = [*CORPORA, *beside.values()]
+    close = difflib.get_close_matches(path.name, known, n=1, cutoff=0.5)
+    if not close:
+        return f"; the corpora are {', '.join(CORPORA)}"
+    return f"; did you mean '{close[0] if close[0] in CORPORA else Path(source).with_name(close[0])}'?"
+
+
+def _keep_standard_input(folder: Path) -> Path:
+    """A copy of standard input, named by its content, because a text is read more than once."""
+    digest = hashlib.sha256()
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as copy:
+            temporary = Path(copy.name)
+            try:
+                while block := sys.stdin.buffer.read(READ_SIZE):
+                    digest.update(block)
+                    copy.write(block)
+                copy.close()
+                return temporary.replace(folder / f"{digest.hexdigest()[:16]}.txt")
+            finally:
+                temporary.unlink(missing_ok=True)
