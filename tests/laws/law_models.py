@@ -1,0 +1,73 @@
+"""Models on which the laws are tried: small, in float64, with weights large enough for every part to matter."""
+
+import itertools
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from clearhead.config import ModelConfig
+from clearhead.models import DecoderLM
+
+VOCAB_SIZE, BLOCK_SIZE, N_LAYERS, WINDOW = 11, 24, 2, 5
+
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "positions": ("learned", "sinusoidal", "rope", "alibi", "none"),
+    "norm_place": ("pre", "post"),
+    "norm": ("layernorm", "rmsnorm"),
+    "feedforward": ("relu", "gelu", "relu2", "swiglu"),
+    "n_kv_heads": (4, 2, 1),
+    "qk_norm": (False, True),
+    "window": (None, WINDOW),
+    "tied": (True, False),
+    "bias": (False, True),
+}
+Choice = dict[str, Any]
+
+
+def pairs(choice: Choice) -> set[frozenset[tuple[str, Any]]]:
+    """Every two options of a choice, together."""
+    return {frozenset(two) for two in itertools.combinations(choice.items(), 2)}
+
+
+def pairwise() -> Iterator[Choice]:
+    """Few choices in which every value of an option meets every value of every other."""
+    everything = [dict(zip(OPTIONS, values, strict=True)) for values in itertools.product(*OPTIONS.values())]
+    missing = set().union(*map(pairs, everything))
+    draw = random.Random(0)
+    while missing:
+        best = max(draw.sample(everything, 100), key=lambda choice: len(pairs(choice) & missing))
+        if new := pairs(best) & missing:
+            missing -= new
+            yield best
+
+
+CHOICES = list(pairwise())
+
+
+def name(choice: Choice) -> str:
+    """A choice as the id of a test."""
+    return "-".join(f"{value}" if isinstance(value, str) else f"{key}={value}" for key, value in choice.items())
+
+
+def make_model(**choice: Any) -> DecoderLM:
+    """A model of this choice; later options win."""
+    shape = {"vocab_size": VOCAB_SIZE, "block_size": BLOCK_SIZE, "n_layers": N_LAYERS, "n_heads": 4, "d_model": 16}
+    model = DecoderLM(ModelConfig.read(shape, choice)).double().eval()
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.copy_(noise * 0.3 if parameter.dim() > 1 else parameter + noise * 0.1)
+    return model
+
+
+def random_ids(*shape: int, seed: int = 0) -> torch.Tensor:
+    """Token ids of this shape."""
+    return torch.randint(VOCAB_SIZE, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def assert_same(found: torch.Tensor, expected: torch.Tensor) -> None:
+    """Equal but for the rounding of float64."""
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)

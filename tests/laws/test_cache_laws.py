@@ -1,0 +1,113 @@
+"""Cached equals uncached: step by step, in chunks, ragged, reordered, refilled."""
+
+import pytest
+import torch
+from law_models import CHOICES, OPTIONS, WINDOW, Choice, assert_same, make_model, name, pairs, random_ids
+
+from clearhead.parts import padded_positions
+
+every_choice = pytest.mark.parametrize("choice", CHOICES, ids=name)
+
+
+def test_every_two_options_meet_in_some_choice() -> None:
+    met = set().union(*map(pairs, CHOICES))
+    wanted = {
+        frozenset({(one, a), (other, b)})
+        for one, values in OPTIONS.items()
+        for other, others in OPTIONS.items()
+        if one < other
+        for a in values
+        for b in others
+    }
+    assert met == wanted
+
+
+@every_choice
+@torch.inference_mode()
+def test_step_by_step_equals_at_once(choice: Choice) -> None:
+    model, ids = make_model(**choice), random_ids(2, 20)
+    cache = model.new_cache(2, 20)
+    steps = torch.cat([model(ids[:, t : t + 1], cache=cache) for t in range(20)], dim=1)
+    assert_same(steps, model(ids))
+
+
+@every_choice
+@torch.inference_mode()
+def test_chunks_equal_at_once(choice: Choice) -> None:
+    model, ids = make_model(**choice), random_ids(2, 20)
+    cache = model.new_cache(2, 22)
+    chunks = torch.cat([model(chunk, cache=cache) for chunk in ids.tensor_split((1, 7, 8, 15), dim=1)], dim=1)
+    assert_same(chunks, model(ids))
+
+
+@every_choice
+@torch.inference_mode()
+def test_ragged_rows_continue_from_their_own_last_position(choice: Choice) -> None:
+    model, ids, lengths = make_model(**choice), random_ids(3, 12), [12, 3, 7]
+    cache = model.new_cache(3, 18)
+    positions = padded_positions(torch.tensor(lengths), 12, side="left")
+    logits = [model(ids, positions=positions, cache=cache)[:, -1]]
+    more = random_ids(3, 6, seed=1)
+    logits += [model(more[:, t : t + 1], cache=cache)[:, -1] for t in range(6)]
+    for row, length in enumerate(lengths):
+        alone = model(torch.cat((ids[row, 12 - length :], more[row]))[None])[0, length - 1 :]
+        assert_same(torch.stack(logits)[:, row], alone)
+
+
+@every_choice
+@torch.inference_mode()
+def test_reordered_rows_take_their_cache_along(choice: Choice) -> None:
+    model, ids, order = make_model(**choice), random_ids(3, 10), torch.tensor([2, 0, 0])
+    cache = model.new_cache(3, 10)
+    model(ids[:, :6], cache=cache)
+    cache.select(order)
+    after = model(ids[order, 6:], cache=cache)
+    assert_same(after, model(ids)[order, 6:])
+
+
+@torch.inference_mode()
+def test_a_cache_that_was_reset_is_as_good_as_new() -> None:
+    model, ids = make_model(positions="rope"), random_ids(2, 9)
+    cache = model.new_cache(2, 9)
+    model(random_ids(2, 9, seed=1), cache=cache)
+    cache.reset()
+    assert cache.length == 0
+    assert_same(model(ids, cache=cache), model(ids))
+
+
+@pytest.mark.parametrize("positions", ["rope", "alibi", "none"])
+@pytest.mark.parametrize("ragged", [False, True])
+@torch.inference_mode()
+def test_columns_that_left_the_window_can_be_dropped(positions: str, ragged: bool) -> None:
+    model, ids = make_model(positions=positions, window=WINDOW), random_ids(2, 60)
+    first = padded_positions(torch.tensor([10, 7]), 10, side="left") if ragged else None
+    full, small = model.new_cache(2, 60), model.new_cache(2, 12)
+    for cache in (full, small):
+        model(ids[:, :10], positions=first, cache=cache)
+    for t in range(10, 60):
+        if small.length == small.capacity:
+            small.drop(small.length - (WINDOW - 1))
+        step = ids[:, t : t + 1]
+        assert_same(model(step, cache=small), model(step, cache=full))
+
+
+@every_choice
+@torch.inference_mode()
+def test_a_replaced_row_goes_on_as_the_other_cache_would(choice: Choice) -> None:
+    model, ids = make_model(**choice), random_ids(3, 9)
+    cache, other = model.new_cache(3, 12), model.new_cache(1, 4)
+    model(ids, positions=padded_positions(torch.tensor([9, 6, 8]), 9, side="left"), cache=cache)
+    start, step = random_ids(1, 4, seed=1), random_ids(3, 1, seed=2)
+    model(start, cache=other)
+    cache.replace(torch.tensor([1]), other)
+    after = model(step, cache=cache)
+    for row, text in ((0, ids[0]), (1, start[0]), (2, ids[2, 1:])):
+        alone = model(torch.cat((text, step[row]))[None])[0, -1]
+        assert_same(after[row, -1], alone)
+
+
+def test_a_full_cache_refuses_more() -> None:
+    model = make_model()
+    cache = model.new_cache(1, 4)
+    with pytest.raises(AssertionError, match="holds 4 columns"):
+        model(random_ids(1, 5), cache=cache)
