@@ -1,0 +1,21 @@
+"""Weights and configs that travel: one table per family of foreign models, read in both directions."""
+
+from clearhead.exchange.families import FAMILIES, family_of, obstacle
+from clearhead.exchange.family import Entry, Family
+from clearhead.exchange.folder import load, read_config, save
+from clearhead.exchange.weights import Link, links, to_foreign, to_own
+
+__all__ = [
+    "FAMILIES",
+    "Entry",
+    "Family",
+    "Link",
+    "family_of",
+    "links",
+    "load",
+    "obstacle",
+    "read_config",
+    "save",
+    "to_foreign",
+    "to_own",
+]

@@ -1,0 +1,77 @@
+"""Weights under foreign names: the entries of a family's table, spelt out for one model and applied both ways."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from clearhead.config import ModelConfig
+from clearhead.exchange.family import Entry, Family
+from clearhead.models import build
+
+Shape = tuple[int, ...]
+
+
+class Link(NamedTuple):
+    """One foreign tensor, the own tensors it is made of, and what was done to them."""
+
+    own: tuple[str, ...]
+    shapes: tuple[Shape, ...]  # of the own tensors
+    foreign: str
+    transposed: bool
+
+    @property
+    def foreign_shape(self) -> Shape:
+        """The shape that the foreign tensor must have."""
+        stacked = (sum(shape[0] for shape in self.shapes), *self.shapes[0][1:])
+        return stacked[::-1] if self.transposed else stacked
+
+
+def links(family: Family | None, config: ModelConfig) -> list[Link]:
+    """Every tensor of a file that holds such a model: in the family's names, or without a family in our own."""
+    if family is None:
+        return [Link((name,), (shape,), name, False) for name, shape in shapes(config).items()]
+    there = shapes(config.model_copy(update={"bias": True}) if family.always_biased else config)
+    found = [link for entry in family.entries for link in _spell_out(entry, there, config.n_layers)]
+    linked = sorted(name for link in found for name in link.own)
+    assert linked == sorted(there), f"{family.name}'s table does not hold every weight exactly once"
+    return found
+
+
+def shapes(config: ModelConfig) -> dict[str, Shape]:
+    """The shapes of a model's weights, without taking memory for them."""
+    with torch.device("meta"):
+        return {name: tuple(tensor.shape) for name, tensor in build(config).state_dict().items()}
+
+
+def to_foreign(link: Link, state: Mapping[str, Tensor]) -> Tensor:
+    """The foreign tensor; a bias that we do not have is zero."""
+    like = next(iter(state.values()))
+    own = [
+        state[name] if name in state else like.new_zeros(shape)
+        for name, shape in zip(link.own, link.shapes, strict=True)
+    ]
+    stacked = torch.cat(own)  # (sum of rows, ...)
+    return (stacked.T if link.transposed else stacked).contiguous()
+
+
+def to_own(link: Link, foreign: Tensor) -> dict[str, Tensor]:
+    """The reverse of `to_foreign`."""
+    stacked = foreign.T if link.transposed else foreign
+    parts = torch.split(stacked, [shape[0] for shape in link.shapes])
+    return dict(zip(link.own, parts, strict=True))
+
+
+def _spell_out(entry: Entry, there: Mapping[str, Shape], n_layers: int) -> list[Link]:
+    """The entry's links among the weights that are there, for every block and for weight and bias."""
+    modules = (entry.own,) if isinstance(entry.own, str) else entry.own
+    found = []
+    for layer in range(n_layers if ".N." in entry.foreign else 1):
+        for kind in ("weight", "bias"):
+            own = tuple(f"{module}.{kind}".replace(".N.", f".{layer}.") for module in modules)
+            if own[0] in there:
+                foreign = f"{entry.foreign}.{kind}".replace(".N.", f".{layer}.")
+                transposed = entry.transposed and kind == "weight"
+                found.append(Link(own, tuple(there[name] for name in own), foreign, transposed))
+    return found
