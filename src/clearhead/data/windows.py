@@ -82,7 +82,7 @@ def _windows(tokens: NDArray[Any], starts: NDArray[np.int64], block_size: int) -
     at = starts[:, None] + np.arange(block_size + 1)  # (B, T + 1)
     last = len(tokens) - 1
     window = torch.from_numpy(np.asarray(tokens)[np.minimum(at, last)].astype(np.int64))
-    inputs, targets = window[:, :-1].contiguous(), window[:, 1:].contiguous()
+    inputs, targets = window[:, :-1].clone(), window[:, 1:].clone()  # never views of one another: targets are altered
     if starts[-1] + block_size > last:
         targets[torch.from_numpy(at[:, 1:] > last)] = IGNORED
     _release(tokens)
