@@ -131,7 +131,7 @@ def _rope_base(told: Json) -> object:
     """The base of rotary positions, as transformers 5 writes it or as earlier versions did."""
     rope = told.get("rope_parameters") or {"rope_theta": told.get("rope_theta", 10_000.0)}
     scaling = told.get("rope_scaling")
-    if scaling or not isinstance(rope, dict) or set(rope) > {"rope_theta", "rope_type"}:
+    if scaling or not isinstance(rope, dict) or set(rope) - {"rope_theta", "rope_type"}:
         raise DataError(f"rotary positions with {_told(scaling or rope)} have no equal here")
     if rope.get("rope_type", "default") != "default" or "rope_theta" not in rope:
         raise DataError(f"rotary positions with {_told(rope)} have no equal here")

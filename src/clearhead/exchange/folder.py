@@ -56,7 +56,7 @@ def _own_words(config: ModelConfig) -> Json:
 
 
 def load(folder: Path, *, config: ModelConfig | None = None) -> LanguageModel:
-    """The model in the folder, on the CPU, in float32 (in float64 if the file is).
+    """The model in the folder, on the CPU, without dropout (`eval`), in float32 (in float64 if the file is).
 
     Args:
         folder: as `save` writes it, or a Hugging Face folder of a family that we have a table for.
@@ -90,7 +90,7 @@ def read_config(folder: Path) -> tuple[Family | None, ModelConfig]:
     try:
         if kind == OWN_FORMAT:
             return None, ModelConfig.read({key: value for key, value in told.items() if key not in BESIDE})
-        if kind in FAMILIES:
+        if isinstance(kind, str) and kind in FAMILIES:
             return FAMILIES[kind], FAMILIES[kind].own_config(told)
     except (DataError, UsageError) as error:
         raise DataError(f"{path}: {error}") from None
@@ -117,7 +117,7 @@ def _load(file: Any, path: Path, family: Family | None, config: ModelConfig) -> 
                 raise DataError(f"{path}: {link.foreign} is not zero, but the model has bias = false")
     if head and not torch.equal(file.get_tensor(head), state["embedding.weight"].to(file.get_tensor(head).dtype)):
         raise DataError(f"{path}: {head} differs from the embedding, but {CONFIG} says that they are tied")
-    return model
+    return model.eval()
 
 
 def _tied_head(family: Family | None, config: ModelConfig, present: dict[str, Shape]) -> str | None:
@@ -155,11 +155,14 @@ def _refuse_oversized(path: Path, config: ModelConfig, present: dict[str, Shape]
             raise DataError(f"{path} is too small for {option} = {getattr(config, option)} in {CONFIG}")
 
 
-def _refuse_another(path: Path, config: ModelConfig, told: ModelConfig) -> None:
-    """config.json must agree with the options that the caller knows; dropout, which is no architecture, may differ."""
-    for option, known in config.model_dump().items():
-        if known != getattr(told, option) and "dropout" not in option:
-            raise DataError(f"{path} says {option} = {getattr(told, option)!r}, the run's options say {known!r}")
+def _refuse_another(path: Path, known: ModelConfig, told: ModelConfig) -> None:
+    """config.json must agree with the options that the caller knows, where they are part of the architecture."""
+    meaningless = {"dropout", "attention_dropout", "feedforward_dropout"}
+    if known.positions != "rope":
+        meaningless.add("rope_base")
+    for option, value in known.model_dump(exclude=meaningless).items():
+        if value != getattr(told, option):
+            raise DataError(f"{path} says {option} = {getattr(told, option)!r}, the run's options say {value!r}")
 
 
 def _weights_file(folder: Path) -> Path:
