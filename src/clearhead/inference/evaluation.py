@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from clearhead.data import IGNORED, document_numbers
 from clearhead.errors import DataError
 from clearhead.inference.mode import evaluating
 from clearhead.models import LanguageModel
 
-IGNORED = -100  # a target that is not counted
 LOGITS_AT_ONCE = 2**25  # numbers; bounds the memory of a large vocabulary
 
 
@@ -39,13 +39,18 @@ class Evaluation:
 
 
 def evaluate(
-    model: LanguageModel, batches: Iterable[tuple[Tensor, Tensor]], *, autocast: torch.dtype | None = None
+    model: LanguageModel,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    *,
+    isolate: int | None = None,
+    autocast: torch.dtype | None = None,
 ) -> Evaluation:
     """The mean over all counted tokens, so the same however they are batched.
 
     Args:
         model: in whatever mode; it is evaluated without dropout and left as it was.
         batches: (inputs, targets), each (B, T); a target of -100 is not counted.
+        isolate: id of the end of a document, for a model that was trained to see one document at a time.
         autocast: a lower precision for the matrix products.
 
     Raises:
@@ -55,7 +60,7 @@ def evaluate(
     with evaluating(model), torch.inference_mode(), _autocast(device, autocast):
         for inputs, targets in batches:
             targets = targets.to(device)
-            losses = token_losses(model, inputs.to(device), targets)  # (B, T)
+            losses = token_losses(model, inputs.to(device), targets, isolate=isolate)  # (B, T)
             sums.append(losses.sum(-1))  # (B,): short sums, so float32 loses nothing that counts
             counts.append((targets != IGNORED).sum())
     tokens = int(torch.stack(counts).sum()) if counts else 0
@@ -64,9 +69,10 @@ def evaluate(
     return Evaluation(torch.cat(sums).cpu().double().sum().item() / tokens, tokens)
 
 
-def token_losses(model: LanguageModel, inputs: Tensor, targets: Tensor) -> Tensor:
+def token_losses(model: LanguageModel, inputs: Tensor, targets: Tensor, *, isolate: int | None = None) -> Tensor:
     """-log p of every target in nats, 0 where it is not counted. inputs, targets, result: (B, T)."""
-    hidden = model.hidden(inputs).flatten(0, 1)  # (B, T, D) -> (B * T, D)
+    documents = None if isolate is None else document_numbers(inputs, isolate)
+    hidden = model.hidden(inputs, documents=documents).flatten(0, 1)  # (B, T, D) -> (B * T, D)
     rows, counted = max(1, LOGITS_AT_ONCE // model.config.vocab_size), targets.flatten()
     losses = []
     for start in range(0, len(hidden), rows):

@@ -1,6 +1,6 @@
 """Text from a model, token by token."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, SupportsIndex
 
 from clearhead.config import SamplingConfig
@@ -18,7 +18,7 @@ class Tokenizer(Protocol):
     @property
     def end_of_document(self) -> int | None: ...
 
-    def encode(self, text: str, /) -> Sequence[SupportsIndex]: ...
+    def encode(self, text: str, /) -> Iterable[SupportsIndex]: ...
 
     def decode(self, ids: Sequence[int], /) -> str: ...
 

@@ -1,0 +1,187 @@
+"""Laws of the sampling functions, over arbitrary logits."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from clearhead.config import SamplingConfig
+from clearhead.errors import UsageError
+from clearhead.inference.sampling import (
+    DRAWN_AHEAD,
+    Sampler,
+    draw,
+    keep_min_p,
+    keep_top_k,
+    keep_top_p,
+    penalise_repetition,
+    row_seeds,
+    sample,
+)
+
+# few distinct values, so that ties are common, and extreme ones
+logit = st.sampled_from([-1e4, -30.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 30.0, 1e4])
+rows = st.integers(1, 12).flatmap(lambda n: st.lists(st.lists(logit, min_size=n, max_size=n), min_size=1, max_size=3))
+logits_of = rows.map(lambda row: torch.tensor(row, dtype=torch.float64))
+share = st.floats(0, 1, exclude_min=True)
+
+
+def kept(logits: Tensor) -> list[list[int]]:
+    return [row.isfinite().nonzero().flatten().tolist() for row in logits]
+
+
+def ranked(row: Tensor) -> list[int]:
+    """Ids, likeliest first, equal ones by id."""
+    return sorted(range(len(row)), key=lambda token: (-row[token].item(), token))
+
+
+@given(logits_of, st.integers(1, 14))
+def test_top_k_keeps_exactly_the_k_likeliest_and_the_lowest_ids_of_equals(logits: Tensor, k: int) -> None:
+    assert kept(keep_top_k(logits, k)) == [sorted(ranked(row)[:k]) for row in logits]
+
+
+@given(logits_of, share)
+def test_top_p_keeps_the_fewest_that_hold_p(logits: Tensor, p: float) -> None:
+    for row, found in zip(logits, kept(keep_top_p(logits, p)), strict=True):
+        order, probabilities = ranked(row), row.softmax(-1).tolist()
+        assert found == sorted(order[: len(found)])
+        held = list(itertools.accumulate(probabilities[token] for token in order))
+        assert held[len(found) - 1] >= p - 2e-6
+        assert len(found) == 1 or held[len(found) - 2] < p
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("p", "n"), [(0.4, 1), (0.41, 2), (0.7, 2), (0.71, 3), (0.9, 3), (0.95, 4), (1.0, 4), (1e-9, 1)]
+)
+def test_top_p_is_exact_at_the_boundary(p: float, n: int, dtype: torch.dtype) -> None:
+    probabilities = torch.tensor([[0.2, 0.4, 0.1, 0.3]], dtype=dtype)
+    assert kept(keep_top_p(probabilities.log() + 7, p)) == [sorted([1, 3, 0, 2][:n])]
+
+
+@given(logits_of, st.floats(0, 1))
+def test_min_p_keeps_what_is_likely_enough(logits: Tensor, min_p: float) -> None:
+    for row, found in zip(logits, kept(keep_min_p(logits, min_p)), strict=True):
+        share_of_best = (row - row.max()).exp()
+        assert set(found) >= {token for token in range(len(row)) if share_of_best[token] >= min_p}
+        assert set(found) <= {token for token in range(len(row)) if share_of_best[token] >= min_p * (1 - 1e-5)}
+        assert int(row.argmax()) in found
+
+
+@given(logits_of, st.floats(1, 100), st.integers(0, 2**12))
+def test_the_penalty_never_raises_a_present_token(logits: Tensor, penalty: float, chosen: int) -> None:
+    present = torch.tensor([[bool(chosen >> token & 1) for token in range(logits.shape[1])]] * len(logits))
+    before = logits.softmax(-1)
+    after = penalise_repetition(logits, present, penalty).softmax(-1)
+    assert (after[present] <= before[present] + 1e-12).all()
+    assert (after[~present] >= before[~present] - 1e-12).all()
+
+
+def test_the_penalty_divides_the_odds_of_a_token() -> None:
+    logits = torch.tensor([[-1.0, 0.5, 2.0]], dtype=torch.float64)
+    present = torch.tensor([[False, False, True]])
+    before, after = (x.softmax(-1)[0, 2].item() for x in (logits, penalise_repetition(logits, present, 1.5)))
+    assert after / (1 - after) == pytest.approx(before / (1 - before) / 1.5)
+
+
+@given(
+    logits_of,
+    st.floats(0, 1, exclude_max=True, width=32),
+    st.fixed_dictionaries(
+        {
+            "temperature": st.sampled_from([1e-6, 0.1, 1.0, 10.0]),
+            "top_k": st.none() | st.integers(1, 14),
+            "top_p": st.none() | share,
+            "min_p": st.none() | st.floats(0, 1),
+            "repetition_penalty": st.sampled_from([1.0, 2.0, 1e6]),
+        }
+    ),
+)
+def test_there_is_always_something_to_draw(logits: Tensor, uniform: float, options: dict[str, float]) -> None:
+    config = SamplingConfig.read(options)
+    present = torch.zeros_like(logits, dtype=torch.bool)
+    drawn = sample(logits.float(), config, torch.full((len(logits),), uniform), present)
+    if config.top_k == 1:
+        assert drawn.tolist() == [ranked(row)[0] for row in logits]
+    assert all(0 <= token < logits.shape[1] for token in drawn.tolist())
+
+
+@given(logits_of)
+def test_draws_follow_the_probabilities(logits: Tensor) -> None:
+    n = 500  # evenly spaced numbers must hit every token as often as its probability says
+    probabilities = logits.softmax(-1)
+    for row, expected in zip(logits, probabilities, strict=True):
+        drawn = draw(row.expand(n, -1), (torch.arange(n) + 0.5) / n)
+        found = drawn.bincount(minlength=len(row)) / n
+        assert (found - expected).abs().max() <= 1.01 / n
+
+
+@given(logits_of, st.floats(0, 1, exclude_max=True, width=32), st.integers(1, 12))
+def test_a_removed_token_is_never_drawn(logits: Tensor, uniform: float, k: int) -> None:
+    left = keep_top_k(logits, k)
+    drawn = draw(left.float(), torch.full((len(logits),), uniform))
+    assert left[torch.arange(len(logits)), drawn].isfinite().all()
+
+
+def test_the_steps_come_in_the_documented_order() -> None:
+    # the penalty unseats token 0 before top-k looks; temperature flattens before top-p counts
+    logits, present = torch.tensor([[1.0, 0.9, 0.0]]), torch.tensor([[True, False, False]])
+    config = SamplingConfig(repetition_penalty=2.0, top_k=1)
+    assert sample(logits, config, torch.tensor([0.5]), present).item() == 1
+    hot = SamplingConfig(temperature=100.0, top_p=0.6)
+    assert sample(torch.tensor([[5.0, 4.0, -50.0]]), hot, torch.tensor([0.99])).item() == 1
+
+
+def test_greedy_takes_the_first_of_the_likeliest() -> None:
+    assert sample(torch.tensor([[0.0, 3.0, 3.0]]), SamplingConfig(greedy=True), None).tolist() == [1]
+
+
+@pytest.mark.parametrize("temperature", [0, -1])
+def test_a_temperature_of_zero_or_less_is_refused(temperature: float) -> None:
+    with pytest.raises(UsageError, match="temperature"):
+        SamplingConfig.read({"temperature": temperature})
+
+
+def numbers(prompts: list[list[int]], n: int, seed: int = 1) -> Tensor:
+    """The tokens that rows draw from even odds over many tokens: their random numbers, in effect."""
+    config = SamplingConfig(seed=seed, temperature=1.0)
+    sampler = Sampler(config, prompts, 10_000, torch.device("cpu"))
+    return torch.stack([sampler(torch.zeros(len(prompts), 10_000)) for _ in range(n)], dim=1)
+
+
+def test_a_rows_random_numbers_are_its_own() -> None:
+    together = numbers([[1, 2], [3], [1, 2]], DRAWN_AHEAD + 5)
+    assert torch.equal(together[1], numbers([[3]], DRAWN_AHEAD + 5)[0])
+    assert torch.equal(together[[0, 2]], numbers([[1, 2]] * 3, DRAWN_AHEAD + 5)[:2])
+    assert len({tuple(row.tolist()) for row in together}) == 3
+    assert not torch.equal(together[1], numbers([[3]], DRAWN_AHEAD + 5, seed=2)[0])
+    assert torch.equal(together[:, :7], numbers([[1, 2], [3], [1, 2]], 7))
+
+
+def test_rows_that_go_on_keep_their_random_numbers() -> None:
+    config, even = SamplingConfig(seed=1, temperature=1.0), torch.zeros(3, 10_000)
+    stays, leaves = (Sampler(config, [[1], [2], [3]], 10_000, torch.device("cpu")) for _ in range(2))
+    for step in range(DRAWN_AHEAD + 3):
+        if step == 3:
+            leaves.keep([2, 0])
+        expected = stays(even)
+        found = leaves(even[: 3 if step < 3 else 2])
+        assert torch.equal(found, expected if step < 3 else expected[[2, 0]])
+
+
+def test_seeds_of_rows_differ_and_fit_a_generator() -> None:
+    seeds = row_seeds(0, [[1], [1], [2], [1, 2], []])
+    assert len(set(seeds)) == 5
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_the_penalty_sees_prompt_and_text() -> None:
+    config = SamplingConfig(greedy=True, repetition_penalty=math.exp(2))
+    sampler = Sampler(config, [[0], [1]], 3, torch.device("cpu"))
+    logits = torch.tensor([[3.0, 2.0, 0.5]]).expand(2, -1)
+    assert sampler(logits).tolist() == [1, 0]
+    assert sampler(logits).tolist() == [0, 0]  # 0 and 1 both lost 2, so 0 leads again

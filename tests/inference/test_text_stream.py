@@ -1,0 +1,87 @@
+"""Text that is shown token by token is the text, cut nowhere it must not be."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clearhead.inference.text import CONTEXT, RENEW, TextStream
+
+
+def decode_bytes(ids: list[int]) -> str:
+    """A byte-level tokenizer at its worst: one byte per token."""
+    return bytes(ids).decode("utf-8", errors="replace")
+
+
+def pieces(text: str, stop: tuple[str, ...] = (), prompt: str = "") -> list[str]:
+    stream = TextStream(decode_bytes, list(prompt.encode()), stop)  # type: ignore[arg-type]
+    found = []
+    for byte in text.encode():
+        found.append(stream.add(byte))
+        if stream.stopped:
+            break
+    return [*found, stream.close()]
+
+
+any_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufffd"), max_size=80)
+few_letters = st.text("aβ🙂", max_size=60)
+
+
+@given(any_text, any_text)
+def test_pieces_add_up_to_the_text_and_hold_whole_characters(text: str, prompt: str) -> None:
+    found = pieces(text, prompt=prompt)
+    assert "".join(found) == text
+    assert not any("\ufffd" in piece for piece in found)
+    assert max(map(len, found)) <= 1
+
+
+@given(few_letters, st.lists(st.text("aβ🙂", min_size=1, max_size=5), min_size=1, max_size=3))
+def test_a_text_ends_before_the_first_stop_string_to_be_completed(text: str, stop: list[str]) -> None:
+    found = pieces(text, tuple(stop))
+    ends = [(text.find(s) + len(s), text.find(s)) for s in stop if s in text]
+    assert "".join(found) == (text[: min(ends)[1]] if ends else text)
+    shown = ""
+    for piece in found:  # at no moment was any of it shown that the end had to take back
+        shown += piece
+        assert "".join(found).startswith(shown)
+        assert not any(s in shown for s in stop)
+
+
+def test_text_is_shown_as_soon_as_it_is_certain() -> None:
+    assert pieces("abab!", stop=("ab!",)) == ["", "", "ab", "", "", ""]
+    assert pieces("abc", stop=("b!",)) == ["a", "", "bc", ""]
+
+
+def test_what_was_held_back_is_shown_at_the_end() -> None:
+    assert pieces("one\n", stop=("\n\n",)) == ["o", "n", "e", "", "\n"]
+
+
+def test_a_character_that_is_never_completed_is_left_out() -> None:
+    stream = TextStream(decode_bytes, [])  # type: ignore[arg-type]
+    shown = [stream.add(byte) for byte in "a🙂".encode()[:-1]]
+    assert "".join([*shown, stream.close()]) == "a"
+
+
+@pytest.mark.parametrize("byte", [0xFF, 0x80, 0xF0])
+def test_bytes_that_are_no_text_do_not_hold_up_the_rest(byte: int) -> None:
+    longest = 0
+
+    def decode(ids: list[int]) -> str:
+        nonlocal longest
+        longest = max(longest, len(ids))
+        return decode_bytes(ids)
+
+    stream = TextStream(decode, [])  # type: ignore[arg-type]
+    shown = "".join(stream.add(token) for token in [byte] * 100 + list(b"ok"))
+    assert shown == "\ufffd" * 100 + "ok"
+    assert longest <= RENEW + 1
+
+
+@given(st.lists(st.sampled_from(["wor", "ld", "he", "re", "ab"]), min_size=1, max_size=60), st.integers(0, 9))
+def test_spacing_that_depends_on_the_token_before_is_kept(words: list[str], start: int) -> None:
+    """A decoder that joins words by spaces, but puts none before the first."""
+    vocabulary = ["wor", "ld", "he", "re", "ab"]
+    prompt = [0] * (start + 1)
+    stream = TextStream(lambda ids: " ".join(vocabulary[token] for token in ids), prompt)
+    found = "".join(stream.add(vocabulary.index(word)) for word in words)
+    assert found == "".join(f" {word}" for word in words)
+    assert CONTEXT < RENEW
