@@ -3,8 +3,7 @@
 from clearhead.training import checkpoints
 from clearhead.training.events import Evaluated, Event, Notice, SaveDue, Stepped, TrainingState
 from clearhead.training.loop import fit
-from clearhead.training.muon import Muon
-from clearhead.training.optimizers import Optimizers, build_optimizer
+from clearhead.training.optimizers import Optimizer, build_optimizer
 from clearhead.training.precision import autocast, has_bfloat16, resolve_precision
 from clearhead.training.schedules import SCHEDULES, learning_rate
 
@@ -12,9 +11,8 @@ __all__ = [
     "SCHEDULES",
     "Evaluated",
     "Event",
-    "Muon",
     "Notice",
-    "Optimizers",
+    "Optimizer",
     "SaveDue",
     "Stepped",
     "TrainingState",

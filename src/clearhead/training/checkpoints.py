@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from clearhead.errors import ClearheadError, DataError
 from clearhead.training.durable import damage, finish_folder, remove_folder, remove_litter, start_folder, write_json
 from clearhead.training.events import TrainingState
-from clearhead.training.optimizers import Optimizers, load_optimizer_tensors, optimizer_tensors
+from clearhead.training.optimizers import Optimizer
 
 WEIGHTS, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 
@@ -25,7 +26,7 @@ class Found(NamedTuple):
     notices: tuple[str, ...]
 
 
-def save(folder: Path, model: nn.Module, optimizer: Optimizers, state: TrainingState, *, keep: int) -> Path:
+def save(folder: Path, model: nn.Module, optimizer: Optimizer, state: TrainingState, *, keep: int) -> Path:
     """Write the checkpoint of `state.step` into `folder`, then remove all but the last `keep` and the best one.
 
     At every instant, a crash included, the checkpoints that were whole before are whole, until the new one is.
@@ -39,8 +40,7 @@ def save(folder: Path, model: nn.Module, optimizer: Optimizers, state: TrainingS
         remove_litter(folder)
         temporary = start_folder(final)
         save_file(_contiguous(named_tensors(model)), temporary / WEIGHTS)
-        memory = _contiguous(optimizer_tensors(optimizer, model))
-        save_file(memory, temporary / OPTIMIZER, metadata={"optimizer": optimizer.kind})
+        save_file(_contiguous(optimizer.memory), temporary / OPTIMIZER, metadata={"optimizer": optimizer.kind})
         write_json(temporary / STATE, dataclasses.asdict(state))
         finish_folder(temporary, final)
         _prune(folder, state, keep)
@@ -84,7 +84,7 @@ def best(folder: Path) -> Found | None:
     return Found(found.path, (*found.notices, f"the best checkpoint, {path}, is damaged ({fault}); the last is used"))
 
 
-def load(path: Path, model: nn.Module, optimizer: Optimizers | None = None) -> TrainingState:
+def load(path: Path, model: nn.Module, optimizer: Optimizer | None = None) -> TrainingState:
     """Fill the model, and the optimizer when one is given, from the checkpoint at `path`, bit for bit.
 
     Raises:
@@ -94,9 +94,9 @@ def load(path: Path, model: nn.Module, optimizer: Optimizers | None = None) -> T
     kind = _optimizer_kind(path / OPTIMIZER) if optimizer else None
     if optimizer and kind != optimizer.kind:
         raise DataError(f"{path} was trained with {kind}, the options ask for {optimizer.kind}; choose the same")
-    load_tensors(path / WEIGHTS, model)
+    load_tensors(path / WEIGHTS, named_tensors(model))
     if optimizer:
-        load_optimizer_tensors(optimizer, model, _read_tensors(path / OPTIMIZER))
+        load_tensors(path / OPTIMIZER, optimizer.memory)
     return state
 
 
@@ -120,13 +120,13 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
     return dict(tensors.values())
 
 
-def load_tensors(path: Path, model: nn.Module) -> None:
-    """Fill the model from a safetensors file with the names of `named_tensors`.
+def load_tensors(path: Path, wanted: Mapping[str, Tensor]) -> None:
+    """Fill every tensor of `wanted` from the one of its name in a safetensors file.
 
     Raises:
-        DataError: the file cannot be read, or names the first tensor that differs. The model is then unchanged.
+        DataError: the file cannot be read, or its tensors are others; the first that differs is named. None is changed.
     """
-    stored, wanted = _read_tensors(path), named_tensors(model)
+    stored = _read_tensors(path)
     for name, tensor in wanted.items():
         if name not in stored:
             raise DataError(f"{path} has no tensor {name}: it is of another architecture than the model")
@@ -173,7 +173,7 @@ def _optimizer_kind(path: Path) -> str:
         raise DataError(f"{path} cannot be read ({_reason(error)}); use another checkpoint") from error
 
 
-def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _contiguous(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
 

@@ -4,29 +4,20 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from clearhead.config import TrainConfig
 from clearhead.errors import ClearheadError
+from clearhead.inference import Evaluation
 from clearhead.training.computation import Computation
 from clearhead.training.events import Evaluated, Event, Notice, SaveDue, Stepped, TrainingState
 from clearhead.training.loss import Forward, counted_tokens
-from clearhead.training.optimizers import Optimizers, build_optimizer
+from clearhead.training.optimizers import Optimizer, build_optimizer
 from clearhead.training.schedules import learning_rate
 
 SKIPS_ALLOWED = 10  # steps in a row without a finite loss and gradient, after which a training gives up
-
-
-class Measured(Protocol):
-    """What an evaluation gives: a loss in nats per token, over so many tokens."""
-
-    @property
-    def loss(self) -> float: ...
-    @property
-    def tokens(self) -> int: ...
 
 
 def fit(
@@ -35,9 +26,9 @@ def fit(
     batch: Callable[[int], tuple[Tensor, ...]],
     *,
     seed: int,
-    optimizer: Optimizers | None = None,
+    optimizer: Optimizer | None = None,
     state: TrainingState | None = None,
-    evaluate: Callable[[], Measured] | None = None,
+    evaluate: Callable[[], Evaluation] | None = None,
     forward: Forward | None = None,
 ) -> Iterator[Event]:
     """Train `model` in place until `config.steps` steps are done, telling what happens.
@@ -65,16 +56,15 @@ def fit(
         began = time.perf_counter()
         model.train()
         rate = learning_rate(config, state.step)
-        optimizer.set_rate(rate)
         tensors = batch(state.step)
         tokens = counted_tokens(tensors[-1])
-        optimizer.zero_grad()
+        model.zero_grad(set_to_none=True)
         device_loss = computation.gradient(tensors, tokens=tokens, seed=seed, step=state.step)
         loss, norm = torch.stack([device_loss, clip_gradient(model, config.clip)]).tolist()
         finite = math.isfinite(loss) and math.isfinite(norm)
         if finite:
-            optimizer.step()
-        optimizer.zero_grad()
+            optimizer.step(rate)
+        model.zero_grad(set_to_none=True)
         _advance(state, tokens, finite=finite)
         if computation.notice:
             yield Notice(state.step, computation.notice)
@@ -90,11 +80,9 @@ def fit(
             yield SaveDue(state.step, replace(state), best)
 
 
-def clip_gradient(model: nn.Module, limit: float | None) -> Tensor:
+def clip_gradient(model: nn.Module, limit: float) -> Tensor:
     """Scale the gradient down to norm `limit` where it is longer; returns its norm from before, ()."""
-    if limit is not None:
-        return nn.utils.clip_grad_norm_(model.parameters(), limit)
-    return nn.utils.get_total_norm(p.grad for p in model.parameters() if p.grad is not None)
+    return nn.utils.clip_grad_norm_(model.parameters(), limit)
 
 
 def _advance(state: TrainingState, tokens: int, *, finite: bool) -> None:
@@ -104,7 +92,7 @@ def _advance(state: TrainingState, tokens: int, *, finite: bool) -> None:
     state.skipped_in_a_row = 0 if finite else state.skipped_in_a_row + 1
 
 
-def _evaluated(state: TrainingState, measured: Measured) -> Evaluated:
+def _evaluated(state: TrainingState, measured: Evaluation) -> Evaluated:
     lowest = math.inf if state.best_loss is None else state.best_loss
     best = measured.loss < lowest
     if best:

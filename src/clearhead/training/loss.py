@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-IGNORED = -100  # a target that is not counted: padding, or a token nobody should learn to say
+from clearhead.data import IGNORED
 
 Forward = Callable[..., Tensor]  # the inputs of a batch -> logits (B, T, V)
 

@@ -6,12 +6,10 @@ orthogonalised together, and in float32 where the processor has no bfloat16 of i
 """
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor
-from torch.optim import Optimizer
+from torch import Tensor, nn
 
 COEFFICIENTS = (
     3.4445,
@@ -38,42 +36,40 @@ def rms_scale(shape: tuple[int, ...]) -> float:
     return 0.2 * math.sqrt(max(shape))
 
 
-class Muon(Optimizer):
-    """Momentum, Nesterov's look-ahead, orthogonalisation, decoupled decay. Takes 2-D parameters only."""
+class Muon:
+    """Momentum, Nesterov's look-ahead, orthogonalisation, decoupled decay. For 2-D parameters only."""
 
     def __init__(
         self,
-        params: Iterable[Tensor],
+        parameters: Mapping[str, nn.Parameter],
         *,
-        lr: float = 1e-3,
         momentum: float = 0.95,
         weight_decay: float = 0.1,
         precision: torch.dtype = torch.float32,
     ) -> None:
         """`precision` is the type in which the iterations are computed."""
-        self.precision = precision
-        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
-        assert all(p.ndim == 2 for group in self.param_groups for p in group["params"]), "Muon takes matrices only"
+        assert all(p.ndim == 2 for p in parameters.values()), "Muon moves matrices"
+        self.parameters = dict(parameters)
+        self.momentum, self.weight_decay, self.precision = momentum, weight_decay, precision
+        self.memory = {f"{name}.momentum": torch.zeros_like(p, requires_grad=False) for name, p in parameters.items()}
+
+    @property
+    def kind(self) -> str:
+        """What a checkpoint calls it."""
+        return "Muon"
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+    def step(self, rate: float) -> None:
         """Move every matrix that has a gradient."""
-        assert closure is None, "Muon evaluates no closure"
-        for group in self.param_groups:
-            matrices = [p for p in group["params"] if p.grad is not None]
-            if matrices:
-                self._move(matrices, group)
-
-    def _move(self, matrices: list[Tensor], group: dict[str, Any]) -> None:
-        rate, momentum = float(group["lr"]), float(group["momentum"])
+        moved = {name: p for name, p in self.parameters.items() if p.grad is not None}
+        if not moved:
+            return
+        matrices: list[Tensor] = list(moved.values())
         gradients = [p.grad for p in matrices if p.grad is not None]
-        for p in matrices:
-            if not self.state[p]:
-                self.state[p]["momentum_buffer"] = torch.zeros_like(p)
-        buffers = [self.state[p]["momentum_buffer"] for p in matrices]
-        torch._foreach_lerp_(buffers, gradients, 1 - momentum)
-        ahead = torch._foreach_lerp(gradients, buffers, momentum)
-        torch._foreach_mul_(matrices, 1 - rate * float(group["weight_decay"]))
+        means = [self.memory[f"{name}.momentum"] for name in moved]
+        torch._foreach_lerp_(means, gradients, 1 - self.momentum)
+        ahead = torch._foreach_lerp(gradients, means, self.momentum)
+        torch._foreach_mul_(matrices, 1 - rate * self.weight_decay)
         for members in _by_shape(matrices):
             wide = torch.stack([_wide(ahead[i]) for i in members]).to(self.precision)  # (N, R, C)
             updates = orthogonalise(wide).to(matrices[members[0]].dtype)
@@ -90,7 +86,7 @@ def _wide(matrix: Tensor) -> Tensor:
     return matrix.mT if _is_tall(matrix) else matrix
 
 
-def _by_shape(matrices: list[Tensor]) -> list[list[int]]:
+def _by_shape(matrices: Sequence[Tensor]) -> list[list[int]]:
     """Indices of the matrices whose wide forms have one shape and type, so that one product serves them all."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for i, matrix in enumerate(matrices):

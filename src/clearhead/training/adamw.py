@@ -1,0 +1,62 @@
+"""AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101): torch's arithmetic, with a memory that has names.
+
+`torch.optim.Optimizer` loads torch's compiler when one is made, which takes seconds; the functional form does not.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.optim.adamw import adamw
+
+
+class AdamW:
+    """Adam with decoupled weight decay, on matrices only: norms and biases do not decay."""
+
+    def __init__(
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        *,
+        betas: tuple[float, float] = (0.9, 0.95),
+        weight_decay: float = 0.1,
+        epsilon: float = 1e-8,
+    ) -> None:
+        self.parameters = dict(parameters)
+        self.betas, self.weight_decay, self.epsilon = betas, weight_decay, epsilon
+        self.fused = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in self.parameters.values())
+        self.memory: dict[str, Tensor] = {}
+        for name, p in self.parameters.items():
+            self.memory[f"{name}.mean"] = torch.zeros_like(p, requires_grad=False)
+            self.memory[f"{name}.square"] = torch.zeros_like(p, requires_grad=False)
+            self.memory[f"{name}.step"] = torch.zeros((), device=p.device if self.fused else "cpu")
+
+    @property
+    def kind(self) -> str:
+        """What a checkpoint calls it."""
+        return "AdamW"
+
+    @torch.no_grad()
+    def step(self, rate: float) -> None:
+        """Move every parameter that has a gradient."""
+        for decays in (True, False):
+            moved = {n: p for n, p in self.parameters.items() if p.grad is not None and (p.ndim >= 2) == decays}
+            if moved:
+                self._move(moved, rate, self.weight_decay if decays else 0.0)
+
+    def _move(self, moved: Mapping[str, nn.Parameter], rate: float, weight_decay: float) -> None:
+        adamw(
+            list(moved.values()),
+            [p.grad for p in moved.values() if p.grad is not None],
+            [self.memory[f"{name}.mean"] for name in moved],
+            [self.memory[f"{name}.square"] for name in moved],
+            [],
+            [self.memory[f"{name}.step"] for name in moved],
+            fused=self.fused or None,
+            amsgrad=False,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            lr=rate,
+            weight_decay=weight_decay,
+            eps=self.epsilon,
+            maximize=False,
+        )

@@ -1,0 +1,141 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from training_helpers import tiny_config, tiny_model
+
+from clearhead.training.adamw import AdamW
+from clearhead.training.muon import Muon, orthogonalise, rms_scale
+from clearhead.training.optimizers import Optimizer, build_optimizer, hidden_matrices
+
+SHAPES = [(6, 6), (4, 24), (24, 4), (16, 16), (4, 24), (1, 5), (24, 4)]
+
+
+def twins(*shapes: tuple[int, ...]) -> tuple[dict[str, nn.Parameter], dict[str, nn.Parameter]]:
+    generator = torch.Generator().manual_seed(0)
+    ours = {str(i): nn.Parameter(torch.randn(shape, generator=generator)) for i, shape in enumerate(shapes)}
+    return ours, {name: nn.Parameter(p.detach().clone()) for name, p in ours.items()}
+
+
+def move_both(one: Optimizer, other: torch.optim.Optimizer, theirs: dict[str, nn.Parameter]) -> None:
+    """Four steps on the same gradients, of very different sizes, at rates that change."""
+    generator = torch.Generator().manual_seed(1)
+    for step in range(4):
+        for name, p in one.parameters.items():
+            p.grad = torch.randn(p.shape, generator=generator) * 10.0 ** torch.randint(-4, 3, (), generator=generator)
+            theirs[name].grad = p.grad.clone()
+        rate = 0.01 * (step + 1)
+        for group in other.param_groups:
+            group["lr"] = rate
+        one.step(rate)
+        other.step()
+
+
+def move_with_muon(precision: torch.dtype) -> list[tuple[nn.Parameter, nn.Parameter]]:
+    ours, theirs = twins(*SHAPES)
+    one = Muon(ours, momentum=0.9, weight_decay=0.1, precision=precision)
+    other = torch.optim.Muon(theirs.values(), momentum=0.9, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+    move_both(one, other, theirs)
+    return [(p, theirs[name]) for name, p in ours.items()]
+
+
+def test_adamw_is_torchs_with_decay_on_matrices_only() -> None:
+    ours, theirs = twins((3, 4), (7,), (2, 3, 4), (), (5, 1))
+    one = AdamW(ours, betas=(0.8, 0.97), weight_decay=0.3)
+    vectors = [p for p in theirs.values() if p.ndim < 2]
+    matrices = [p for p in theirs.values() if p.ndim >= 2]
+    groups = [{"params": matrices, "weight_decay": 0.3}, {"params": vectors, "weight_decay": 0.0}]
+    move_both(one, torch.optim.AdamW(groups, betas=(0.8, 0.97), foreach=False, fused=False), theirs)
+    for name, p in ours.items():
+        torch.testing.assert_close(p, theirs[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [AdamW, Muon])
+def test_a_parameter_without_a_gradient_stays_as_it_is(make: type[AdamW] | type[Muon]) -> None:
+    ours, theirs = twins((3, 4), (3, 4))
+    optimizer = make(ours)
+    optimizer.step(0.1)
+    ours["0"].grad = torch.ones(3, 4)
+    optimizer.step(0.1)
+    assert not torch.equal(ours["0"], theirs["0"])
+    assert torch.equal(ours["1"], theirs["1"])
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_muon_is_torchs_within_bfloat16(precision: torch.dtype) -> None:
+    for p, q in move_with_muon(precision):
+        way = (0.01 + 0.02 + 0.03 + 0.04) * rms_scale(tuple(p.shape))  # moved in four steps, at most about this far
+        torch.testing.assert_close(p, q, rtol=0, atol=0.05 * way)
+
+
+def newton_schulz(matrix: Tensor) -> Tensor:
+    """The iteration as its authors print it, on one matrix and in float64."""
+    x: Tensor = matrix.double() / torch.linalg.matrix_norm(matrix.double())
+    for _ in range(5):
+        gram = x @ x.T
+        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+    return x
+
+
+def test_muon_is_torchs_but_for_the_type_of_the_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+    def exact(gradient: Tensor, *_: object) -> Tensor:
+        return newton_schulz(gradient).float()
+
+    monkeypatch.setattr("torch.optim._muon._zeropower_via_newtonschulz", exact)
+    for p, q in move_with_muon(torch.float32):
+        torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (4, 4), (6, 30), (32, 33)])
+def test_orthogonalising_together_is_orthogonalising_one_by_one(shape: tuple[int, int]) -> None:
+    matrices = torch.randn(5, *shape, generator=torch.Generator().manual_seed(1))
+    together = orthogonalise(matrices)
+    for matrix, result in zip(matrices, together, strict=True):
+        torch.testing.assert_close(result.double(), newton_schulz(matrix), rtol=0, atol=2e-5)
+
+
+def test_orthogonalising_moves_every_direction_about_equally_far() -> None:
+    matrices = torch.randn(3, 16, 48, generator=torch.Generator().manual_seed(2))
+    matrices *= torch.logspace(-6, 3, 3)[:, None, None]
+    singular = torch.linalg.svdvals(orthogonalise(matrices))
+    assert singular.min() > 0.6
+    assert singular.max() < 1.3
+
+
+def test_a_zero_gradient_moves_nothing() -> None:
+    p = nn.Parameter(torch.ones(3, 4))
+    p.grad = torch.zeros(3, 4)
+    Muon({"p": p}, weight_decay=0.0).step(0.1)
+    assert torch.equal(p, torch.ones(3, 4))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("architecture", ["decoder", "bigram"])
+def test_every_parameter_is_moved_by_exactly_one_optimizer(tied: bool, optimizer: str, architecture: str) -> None:
+    model = tiny_model(tied=tied, architecture=architecture, bias=True)
+    moved = build_optimizer(model, tiny_config(optimizer=optimizer))
+    assert moved.parameters.keys() == dict(model.named_parameters()).keys()
+    assert all(moved.parameters[name] is p for name, p in model.named_parameters())
+    assert {name.rpartition(".")[0] for name in moved.memory} == moved.parameters.keys()
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_muon_takes_the_matrices_inside_the_blocks(tied: bool) -> None:
+    model = tiny_model(tied=tied, bias=True, positions="learned", qk_norm=True)
+    names = list(hidden_matrices(model))
+    expected = [name for name, p in model.named_parameters() if name.startswith("stack.blocks.") and p.ndim == 2]
+    assert names == expected
+    assert len(names) == 2 * (4 + 2), "four maps of attention and two of the feed-forward, in two blocks"
+
+
+def test_training_does_not_wait_for_the_compiler_to_load() -> None:
+    """Making a `torch.optim.Optimizer` imports torch._dynamo, which takes longer than a hundred small steps."""
+    code = (
+        "import sys; from training_helpers import *; train(tiny_config(steps=2, optimizer='muon'));"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, check=True)
