@@ -1,0 +1,84 @@
+"""Numbers that were printed elsewhere: a worked decoder layer, and how many parameters shapes have."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from clearhead.config import ModelConfig
+from clearhead.models import build, make_block
+from clearhead.parts import Attention, Block, FeedForward, LayerNorm, Sublayer
+
+WORKED_EXAMPLE = {
+    "self-attention, token 0": [-0.2127, -0.0391, 0.2221, -0.0998, 0.1540, -0.0465, -0.0045, -0.1185],
+    "x1, token 0": [0.2021, -0.4840, 0.7825, 0.9476, 1.3605, -1.7090, 0.0973, -1.1971],
+    "cross-attention, token 0": [-0.2662, -0.3756, -0.2223, 0.1929, -0.0257, 0.2025, 0.1609, 0.3490],
+    "x2, token 0": [-0.0696, -0.9085, 0.5886, 1.2006, 1.4055, -1.5906, 0.2703, -0.8963],
+    "ffn, token 0": [0.4177, -0.1750, -0.3390, -0.3945, -0.4040, -0.8389, 0.5337, 0.1462],
+    "out, token 0": [0.4296, -0.8520, 0.3414, 0.8396, 1.0145, -2.0569, 0.8376, -0.5536],
+    "out, token 2": [1.3633, 0.0677, 0.4245, -0.9663, -2.0952, 0.4925, 0.6174, 0.0961],
+}
+
+
+def worked_example() -> dict[str, Tensor]:
+    """One post-norm decoder layer of width 8 with two heads, its numbers drawn in the published order."""
+    random = np.random.RandomState(0)
+    x, memory = (torch.from_numpy(random.randn(1, n, 8) * 0.3) for n in (3, 4))
+    matrices = [random.randn(*shape) / shape[0] ** 0.5 for shape in [(8, 8)] * 8 + [(8, 16), (16, 8)]]
+    weights = [torch.from_numpy(matrix.T.copy()) for matrix in matrices]  # (in, out) -> torch's (out, in)
+    first, second, feedforward = Attention(8, 2), Attention(8, 2), FeedForward(F.relu, 8, 16)
+    block = Block(*(Sublayer(part, LayerNorm(8), place="post") for part in (first, feedforward, second))).double()
+    linears: list[nn.Linear] = [
+        linear for part in (first, second) for linear in (part.query, part.key, part.value, part.output)
+    ]
+    for linear, weight in zip([*linears, feedforward.up, feedforward.down], weights, strict=True):
+        linear.load_state_dict({"weight": weight})
+    seen: dict[str, Tensor] = {}
+
+    def watch(name: str, module: nn.Module) -> None:
+        module.register_forward_hook(lambda module, args, output: seen.__setitem__(name, output[0].detach()))
+
+    watch("self-attention", first)
+    watch("x1", block.self_attention)
+    watch("cross-attention", second)
+    watch("x2", block.get_submodule("cross_attention"))
+    watch("ffn", feedforward)
+    watch("out", block)
+    block(x, memory, mask="causal")
+    return seen
+
+
+@pytest.mark.parametrize("row", WORKED_EXAMPLE)
+def test_the_worked_example(row: str) -> None:
+    name, token = row.split(", token ")
+    found = worked_example()[name][int(token)]
+    torch.testing.assert_close(found, torch.tensor(WORKED_EXAMPLE[row], dtype=torch.float64), rtol=0, atol=5.1e-5)
+
+
+def count(module: nn.Module | None) -> int:
+    assert module is not None
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def test_the_parameters_of_a_decoder_layer() -> None:
+    config = ModelConfig(n_heads=8, d_model=512, d_ff=2048, bias=True, norm_place="post", feedforward="relu")
+    block = make_block(config, cross=True)
+    assert count(block) == 4_204_032
+    assert block.cross_attention is not None
+    assert count(block.self_attention.part) == count(block.cross_attention.part) == 1_050_624
+    assert count(block.feedforward.part) == 2_099_712
+    assert sum(count(module) for module in block.modules() if isinstance(module, LayerNorm)) == 3_072
+
+
+def test_the_parameters_of_the_tutorial_model() -> None:
+    config = ModelConfig(
+        vocab_size=65, block_size=128, n_layers=4, n_heads=4, d_model=128, d_ff=512, feedforward="relu", dropout=0.1
+    )
+    assert count(build(config)) == 813_440
+
+
+def test_the_parameters_of_gpt2() -> None:
+    with torch.device("meta"):
+        block = make_block(ModelConfig(n_heads=12, d_model=768, bias=True))
+    assert 12 * count(block) + (50_257 + 1_024) * 768 + 2 * 768 == 124_439_808

@@ -1,0 +1,106 @@
+"""Attention against the formula written out, and at its edges."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from clearhead.parts import Attention, MemoryCache, attend
+from clearhead.parts.masks import Mask
+
+B, H, T, K = 2, 4, 6, 8
+
+
+def draw(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def written_out(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor, bias: Tensor) -> Tensor:
+    """The formula; a row with nothing to attend to is zero."""
+    repeats = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
+    scores = (query @ key.mT / math.sqrt(query.shape[-1]) + bias).masked_fill(~allowed, -torch.inf)
+    weights = (scores - scores.amax(-1, keepdim=True).clamp(min=-1e30)).exp()
+    return weights / weights.sum(-1, keepdim=True).clamp(min=1e-300) @ value
+
+
+@pytest.mark.parametrize("n_kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("form", ["none", "causal", "tensor"])
+@pytest.mark.parametrize("biased", [False, True])
+def test_against_the_formula(n_kv_heads: int, form: str, biased: bool) -> None:
+    query, key, value = draw(B, H, T, K), draw(B, n_kv_heads, T, K, seed=1), draw(B, n_kv_heads, T, K, seed=2)
+    allowed = torch.ones(B, 1, T, T, dtype=torch.bool)
+    mask: Mask = None
+    if form == "causal":
+        allowed, mask = allowed.tril(), "causal"
+    if form == "tensor":
+        allowed = mask = draw(B, 1, T, T, seed=3) > 0
+    bias = draw(H, T, T, seed=4) if biased else None
+    expected = written_out(query, key, value, allowed, draw(H, T, T, seed=4) if biased else torch.zeros(()))
+    found = attend(query, key, value, mask=mask, bias=bias)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("learning", [False, True])
+@pytest.mark.parametrize("n_kv_heads", [2, 4])
+def test_nothing_to_attend_to_yields_zeros_and_finite_gradients(
+    dtype: torch.dtype, biased: bool, learning: bool, n_kv_heads: int
+) -> None:
+    query, key, value = draw(B, H, T, K, dtype=dtype), *(draw(B, n_kv_heads, T, K, seed=s, dtype=dtype) for s in (1, 2))
+    mask = torch.ones(B, 1, T, T, dtype=torch.bool).tril()
+    mask[0, 0, :3] = False
+    for tensor in (query, key, value):
+        tensor.requires_grad_(learning)
+    found = attend(query, key, value, mask=mask, bias=draw(H, T, T, seed=4) if biased else None)
+    assert (found[0, :, :3] == 0).all()
+    assert found.isfinite().all()
+    assert (found[0, :, 3:] != 0).any()
+    if learning:
+        gradients = torch.autograd.grad(found.float().square().sum(), (query, key, value))
+        assert all(gradient.isfinite().all() for gradient in gradients)
+        assert (gradients[0][0, :, :3] == 0).all()
+
+
+def test_dropout_acts_on_the_weights_in_training_only() -> None:
+    attention, x = Attention(16, 2, dropout=0.5).double(), draw(1, 200, 16)
+    plain = attention.eval()(x)
+    assert torch.equal(attention(x), plain)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        assert not torch.equal(attention.train()(x), plain)
+
+
+def test_memory_is_what_keys_and_values_come_from() -> None:
+    attention, x, memory = Attention(16, 2).double(), draw(1, 5, 16), draw(1, 3, 16, seed=1)
+    assert torch.equal(attention(x, x), attention(x))
+    assert not torch.equal(attention(x, memory), attention(x))
+    reordered = attention(x, memory.flip(1))
+    torch.testing.assert_close(reordered, attention(x, memory), rtol=0, atol=1e-12)  # no positions: a set
+
+
+def test_a_memory_is_projected_once() -> None:
+    attention, x, memory = Attention(16, 2).double(), draw(1, 5, 16), draw(1, 3, 16, seed=1)
+    cache, calls = MemoryCache(), list[int]()
+    handle = attention.key.register_forward_hook(lambda *_: calls.append(1))
+    first = attention(x[:, :2], memory, cache=cache)
+    second = attention(x[:, 2:], memory, cache=cache)
+    handle.remove()
+    assert len(calls) == 1
+    torch.testing.assert_close(torch.cat((first, second), 1), attention(x, memory), rtol=0, atol=1e-12)
+
+
+def test_qk_norm_makes_scores_independent_of_the_scale_of_the_input() -> None:
+    attention, x = Attention(16, 2, qk_norm=True, epsilon=1e-30).double(), draw(1, 5, 16)
+    torch.testing.assert_close(
+        attention(7 * x), 7 * attention(x), rtol=1e-12, atol=1e-12
+    )  # values scale, weights do not
+    plain = Attention(16, 2).double()
+    assert not torch.allclose(plain(7 * x), 7 * plain(x))
+
+
+def test_shared_heads_save_parameters() -> None:
+    sizes = [sum(p.numel() for p in Attention(16, 4, n).parameters()) for n in (4, 2, 1)]
+    assert sizes == [4 * 16 * 16, 3 * 16 * 16, 2 * 16 * 16 + 2 * 16 * 4]

@@ -1,0 +1,108 @@
+"""Positions against their papers, and the laws they are chosen for."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from clearhead.parts.positions import POSITIONS, AlibiPositions, RotaryPositions, alibi_slopes, sinusoids
+
+CPU = torch.device("cpu")
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("block_size", "d_model", "base"), [(7, 6, 10_000.0), (40, 16, 500.0)])
+def test_sinusoids_are_the_formula(block_size: int, d_model: int, base: float) -> None:
+    expected = [
+        [
+            math.sin(place / base ** (column / d_model))
+            if column % 2 == 0
+            else math.cos(place / base ** ((column - 1) / d_model))
+            for column in range(d_model)
+        ]
+        for place in range(block_size)
+    ]
+    torch.testing.assert_close(sinusoids(block_size, d_model, base), torch.tensor(expected), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("n_heads", "exponents"),
+    [
+        (1, [8]),
+        (4, [2, 4, 6, 8]),
+        (8, [1, 2, 3, 4, 5, 6, 7, 8]),
+        (6, [2, 4, 6, 8, 1, 3]),  # the published code: every other slope of the next power of two
+        (12, [1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5]),
+    ],
+)
+def test_alibi_slopes_are_the_papers(n_heads: int, exponents: list[float]) -> None:
+    torch.testing.assert_close(alibi_slopes(n_heads), torch.tensor([2.0**-e for e in exponents]))
+
+
+def test_alibi_takes_a_heads_slope_for_each_token_of_distance() -> None:
+    positions = AlibiPositions(16, 2, 8)
+    bias = positions.bias(range(3, 5), range(5), CPU)
+    slopes = alibi_slopes(2)
+    expected = -slopes[:, None, None] * torch.tensor([[3, 2, 1, 0, 1], [4, 3, 2, 1, 0]])
+    torch.testing.assert_close(bias, expected)
+    rows = torch.tensor([[2, 3, 4], [-1, 0, 1]])
+    assert positions.bias(rows, rows, CPU).shape == (2, 2, 3, 3)
+    torch.testing.assert_close(positions.bias(rows, rows, CPU)[1, :, 1:, 1:], positions.bias(range(2), range(2), CPU))
+
+
+@given(st.integers(0, 300), st.integers(0, 300), st.integers(-200, 200))
+def test_rotary_scores_depend_on_the_distance_alone(query_at: int, key_at: int, shift: int) -> None:
+    rotary = RotaryPositions(16, 2, 8)
+    query, key = draw(1, 2, 1, 8), draw(1, 2, 1, 8, seed=1)
+
+    def score(q: int, k: int) -> Tensor:
+        turned = [rotary.rotate(torch.tensor([[place]]), CPU)(vector) for place, vector in ((q, query), (k, key))]
+        return (turned[0] * turned[1]).sum()
+
+    torch.testing.assert_close(score(query_at, key_at), score(query_at + shift, key_at + shift), rtol=0, atol=5e-4)
+
+
+def test_rotary_turns_pairs_by_the_papers_angles() -> None:
+    width, base, place = 8, 100.0, 5
+    x = draw(1, 1, 1, width)
+    found = RotaryPositions(width, 1, 8, base).rotate(range(place, place + 1), CPU)(x).flatten()
+    numbers = torch.complex(x.flatten()[: width // 2], x.flatten()[width // 2 :])
+    angles = torch.tensor([place * base ** (-2 * i / width) for i in range(width // 2)], dtype=torch.float64)
+    turned = numbers * torch.polar(torch.ones_like(angles), angles)
+    torch.testing.assert_close(found, torch.cat((turned.real, turned.imag)), rtol=0, atol=1e-5)
+
+
+def test_rotary_keeps_lengths_and_leaves_the_first_token_alone() -> None:
+    x = draw(2, 2, 9, 8)
+    turned = RotaryPositions(16, 2, 8).rotate(range(9), CPU)(x)
+    torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1), rtol=1e-6, atol=0)
+    assert torch.equal(turned[:, :, 0], x[:, :, 0])
+    assert not torch.allclose(turned[:, :, 1:], x[:, :, 1:])
+
+
+@pytest.mark.parametrize("kind", POSITIONS)
+def test_a_range_and_a_tensor_of_positions_say_the_same(kind: str) -> None:
+    positions = POSITIONS[kind](16, 2, 12).double()
+    for parameter in positions.parameters():
+        torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(0))
+    place, key = range(3, 9), range(9)
+    rows, keys = torch.arange(3, 9).expand(2, -1), torch.arange(9).expand(2, -1)
+    x, heads = draw(2, 6, 16), draw(2, 2, 6, 8)
+    assert torch.equal(positions.add(x, place), positions.add(x, rows))
+    by_range, by_row = positions.rotate(place, CPU), positions.rotate(rows, CPU)
+    assert (by_range is None) == (by_row is None)
+    if by_range and by_row:
+        assert torch.equal(by_range(heads), by_row(heads))
+    bias, bias_by_row = positions.bias(place, key, CPU), positions.bias(rows, keys, CPU)
+    if bias is not None and bias_by_row is not None:
+        assert torch.equal(bias.expand(2, -1, -1, -1), bias_by_row)
+
+
+def test_only_tables_end() -> None:
+    assert {kind for kind, part in POSITIONS.items() if part.bounded} == {"learned", "sinusoidal"}
