@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from clearhead.errors import UsageError
@@ -80,6 +81,11 @@ def read_toml(path: Path) -> Layer:
         raise UsageError(f"there is no config file {path}") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path} cannot be read as TOML: {error}") from None
+
+
+def to_toml(options: Options) -> str:
+    """Every option as TOML, for `read_toml`; TOML has no null, so an option that is none is left out."""
+    return tomli_w.dumps(options.model_dump(mode="json", exclude_none=True))
 
 
 def _round_up(width: float, multiple: int) -> int:
@@ -180,7 +186,7 @@ class TrainConfig(Options):
     beta1: float = Field(0.9, ge=0, lt=1, description="memory of the gradient's mean (Adam's beta1, Muon's momentum)")
     beta2: float = Field(0.95, ge=0, lt=1, description="memory of the squared gradient's mean (Adam's beta2)")
     weight_decay: float = Field(0.1, ge=0, description="decay of the matrices; nothing else decays")
-    clip: float | None = Field(1.0, gt=0, description="largest gradient norm; none: no clipping")
+    clip: float = Field(1.0, gt=0, description="largest gradient norm; inf: no clipping")
     eval_every: int = Field(250, ge=1, description="steps between evaluations on the held-out text")
     eval_tokens: int | None = Field(None, ge=1, description="evaluate on at most this many tokens; none: on all")
     save_every: int = Field(500, ge=1, description="steps between checkpoints")

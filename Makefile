@@ -1,0 +1,41 @@
+# `make demo` and `make test` are all the set-up there is. On Windows, or without make: see README.md.
+
+PYTHON ?= python3
+BIN := .venv/bin
+# A waiting thread yields soon, so a busy neighbour costs little; the command sets the same for itself.
+export GOMP_SPINCOUNT ?= 1000
+ifneq ($(wildcard ../shared/data),)
+export CLEARHEAD_DATA ?= $(abspath ../shared/data)
+endif
+
+.PHONY: demo test setup lint types campaign benchmark clean
+
+demo: setup            ## train the default model on the built-in stories for two minutes, and let it write
+	$(BIN)/clearhead train stories --minutes 2
+	$(BIN)/clearhead generate --max-new-tokens 600 --seed 1
+
+test: setup            ## the whole suite but the campaigns, on two cores
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+campaign: setup        ## the long tests: kill -9 at random moments, real trainings
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m campaign
+
+benchmark: setup       ## the tables of benchmarks/, side by side with peers
+	$(BIN)/python benchmarks/tutorial_speed.py
+
+lint: setup
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+setup: .venv/installed ## makes .venv and installs what the demo and the tests need
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Clearhead needs Python 3.11 or newer: make PYTHON=python3.12")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

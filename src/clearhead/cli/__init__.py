@@ -1,0 +1,86 @@
+"""The command `clearhead`: parse, call the workflow, print. Verbs load when they are called, and torch with them."""
+
+import os
+import sys
+from importlib import import_module
+
+from clearhead.errors import ClearheadError, UsageError
+
+VERBS = {
+    "train": "train a model on your text",
+    "resume": "go on with a training that was interrupted, or make it longer",
+    "generate": "let a model write",
+    "evaluate": "measure how well a model predicts a text",
+    "describe": "what a model costs: parameters, FLOPs, memory",
+    "list": "runs, presets and corpora",
+}
+
+HELP = """Clearhead: Transformers you can see through.
+
+Examples:
+  clearhead train my.txt --minutes 3     # a model of your text, everything chosen for you
+  clearhead generate "Once upon a time"  # let the newest model write
+
+Verbs:
+{verbs}
+
+'clearhead VERB --help' shows what a verb can do. Every verb takes --json.
+"""
+
+
+def main() -> None:
+    """The entry point: runs the verb and exits with its code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(words: list[str]) -> int:
+    """Run one command; a person's mistake becomes one sentence and its exit code."""
+    use_utf8()
+    try:
+        return _dispatch(words)
+    except ClearheadError as error:
+        return _fail(str(error), error.exit_code, as_json="--json" in words)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130, as_json="--json" in words)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        width = max(map(len, VERBS))
+        print(HELP.format(verbs="\n".join(f"  {verb:<{width}}  {about}" for verb, about in VERBS.items())), end="")
+        return 0
+    if words[0] in ("--version", "-V"):
+        from clearhead import __version__
+
+        print(f"clearhead {__version__}")
+        return 0
+    if words[0] not in VERBS:
+        from clearhead.config import did_you_mean
+
+        raise UsageError(f"there is no verb '{words[0]}'{did_you_mean(words[0], VERBS)}; see 'clearhead --help'")
+    verb = import_module(f"clearhead.cli.{words[0]}")
+    given = verb.parser().parse(words[1:])
+    from clearhead.cli.environment import prepare_process
+
+    prepare_process()
+    verb.run(given)
+    return 0
+
+
+def _fail(sentence: str, code: int, *, as_json: bool) -> int:
+    print(f"clearhead: {sentence}", file=sys.stderr)
+    if as_json:
+        import json
+
+        print(json.dumps({"error": sentence, "exit_code": code}))
+    return code
+
+
+def use_utf8() -> None:
+    """Whatever the locale, text is UTF-8; a character that a terminal cannot show is replaced, never an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="replace")

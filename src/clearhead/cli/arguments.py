@@ -1,0 +1,135 @@
+"""Flags derived from the options' own types, defaults and lines of help; nothing is listed a second time.
+
+Parsing yields only what the person said, so that a preset or a plan can fill in the rest; the options' models judge it.
+"""
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn, get_args
+
+from pydantic.fields import FieldInfo
+
+from clearhead.config import Layer, Options, did_you_mean
+from clearhead.errors import UsageError
+
+TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose mistakes are sentences, and whose help begins with examples."""
+
+    def __init__(self, verb: str, about: str, examples: Sequence[tuple[str, str]]) -> None:
+        super().__init__(
+            prog=f"clearhead {verb}",
+            description=about,
+            allow_abbrev=False,
+            argument_default=argparse.SUPPRESS,
+            formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34, width=110),
+        )
+        self.examples = examples
+        self.switches: set[str] = set()
+        self.add_argument("--json", action="store_true", default=False, help="print one JSON object and nothing else")
+
+    def format_help(self) -> str:
+        width = max(len(command) for command, _ in self.examples)
+        lines = "\n".join(f"  {command:<{width}}   # {why}" for command, why in self.examples)
+        return f"Examples:\n{lines}\n\n{super().format_help()}"
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message[0].lower()}{message[1:]}; see '{self.prog} --help'")
+
+    def add_options(self, options: type[Options], title: str, prefix: str = "") -> None:
+        """A flag for each field; those of nested options go by themselves."""
+        group = self.add_argument_group(title)
+        for name, field in options.model_fields.items():
+            if isinstance(field.annotation, type) and issubclass(field.annotation, Options):
+                self.add_options(field.annotation, f"{name} options", f"{prefix}{name}.")
+                continue
+            flag = f"--{prefix}{name}" if prefix else f"--{name.replace('_', '-')}"
+            if field.annotation is bool:
+                self.switches.add(flag)
+            action = "append" if _is_tuple(field) else "store"
+            group.add_argument(flag, dest=f"{prefix}{name}", metavar=_metavar(field), help=_help(field), action=action)
+
+    def parse(self, words: Sequence[str]) -> argparse.Namespace:
+        """What the person said.
+
+        Raises:
+            UsageError: an unknown option, with the one that was probably meant.
+        """
+        known = {_plain_flag(flag): flag for action in self._actions for flag in action.option_strings}
+        given, rest = self.parse_known_args(list(self._normalised(words, known)))
+        for word in rest:
+            if word.startswith("-"):
+                flag = word.partition("=")[0]
+                raise UsageError(
+                    f"unknown option '{flag}'{did_you_mean(flag, known.values())}; see '{self.prog} --help'"
+                )
+            raise UsageError(f"'{word}' is one argument too many; see '{self.prog} --help'")
+        return given
+
+    def _normalised(self, words: Sequence[str], known: Mapping[str, str]) -> Iterator[str]:
+        """Flags as they are listed, however hyphens were written, and a yes or no to every switch.
+
+        A switch is said as --greedy, --no-greedy, --greedy false or --greedy=false.
+        """
+        following = iter([*words[1:], ""])
+        answered = False  # the word is the yes or no of the switch before it
+        for word in words:
+            after = next(following).lower()
+            if answered or not word.startswith("--"):
+                if not answered:
+                    yield word
+                answered = False
+                continue
+            flag, equals, value = word.partition("=")
+            positive = known.get(_plain_flag(flag).replace("--no_", "--", 1))
+            flag = known.get(_plain_flag(flag), flag)
+            if flag in self.switches and not equals:
+                answered = after in TRUE + FALSE
+                yield f"{flag}={after if answered else 'true'}"
+            elif positive in self.switches and positive != flag:
+                yield f"{positive}=false"
+            else:
+                yield flag + equals + value
+
+
+def _plain_flag(flag: str) -> str:
+    return flag[:2] + flag[2:].replace("-", "_")
+
+
+def layer_of(given: argparse.Namespace, options: type[Options]) -> Layer:
+    """The flags that belong to `options` as nested tables; the word 'none' is no value."""
+    layer: Layer = {}
+    for dotted, value in vars(given).items():
+        head, *tail = dotted.split(".")
+        if head in options.model_fields:
+            table = layer
+            for part in (head, *tail)[:-1]:
+                table = table.setdefault(part, {})
+            table[(head, *tail)[-1]] = None if value == "none" else value
+    return layer
+
+
+def _is_tuple(field: FieldInfo) -> bool:
+    return getattr(field.annotation, "__origin__", None) is tuple
+
+
+def _metavar(field: FieldInfo) -> str:
+    choices = [choice for choice in get_args(field.annotation) if isinstance(choice, str)]
+    if choices:
+        return "{" + ",".join(choices) + "}"
+    if field.annotation is bool:
+        return ""
+    types = [t for t in (field.annotation, *get_args(field.annotation)) if t in (int, float, str)]
+    return {int: "N", float: "X", str: "TEXT"}[types[0]] if types else "VALUE"
+
+
+def _help(field: FieldInfo) -> str:
+    default: Any = field.default
+    shown = "" if field.default_factory or default is None or default == () else f" (default: {_plain(default)})"
+    return f"{field.description}{shown}".replace("%", "%%")
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,49 @@
+"""clearhead describe"""
+
+import argparse
+
+from clearhead.cli.arguments import Parser, layer_of
+from clearhead.cli.console import Console
+from clearhead.config import RunConfig
+
+UNITS = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"))
+
+
+def parser() -> Parser:
+    """What `clearhead describe` understands."""
+    parser = Parser(
+        "describe",
+        "What a model costs, on paper: parameters by part, FLOPs per token, memory to train and to generate.",
+        [
+            ("clearhead describe --preset gpt2", "a preset"),
+            ("clearhead describe --model.n_layers 12 --model.d_model 768", "any shape"),
+        ],
+    )
+    parser.add_argument("run", nargs="?", help="a run's folder or name (default: the newest, if no option is given)")
+    parser.add_argument("--preset", help="a preset instead of a run")
+    parser.add_options(RunConfig, "run options")
+    return parser
+
+
+def run(given: argparse.Namespace) -> None:
+    """Print the account."""
+    from clearhead import workflows
+
+    _, costs = workflows.describe(
+        getattr(given, "run", None), preset_name=getattr(given, "preset", None), options=layer_of(given, RunConfig)
+    )
+    console = Console(json=given.json)
+    for part, count in costs.parts.items():
+        console.say(f"{part:<12} {count:>14,}  {count / max(costs.parameters, 1):6.1%}")
+    console.say(f"{'parameters':<12} {costs.parameters:>14,}", "bold")
+    console.say(f"\nFLOPs per token      {costs.flops_per_token:,} forward, {3 * costs.flops_per_token:,} to train")
+    for use in ("training", "generation"):
+        console.say(f"memory, {use:<12} {_size(costs.bytes[use])}")
+    console.result(costs.as_dict())
+
+
+def _size(n_bytes: int) -> str:
+    for unit, name in UNITS:
+        if n_bytes >= unit:
+            return f"{n_bytes / unit:.1f} {name}"
+    return f"{n_bytes} bytes"

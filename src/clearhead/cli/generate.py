@@ -1,0 +1,68 @@
+"""clearhead generate"""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from clearhead.cli.arguments import Parser, layer_of
+from clearhead.cli.console import Console
+from clearhead.config import SamplingConfig
+
+if TYPE_CHECKING:
+    from clearhead.inference import Piece
+
+
+def parser() -> Parser:
+    """What `clearhead generate` understands."""
+    parser = Parser(
+        "generate",
+        "Let a model write. The text is shown as it is written.",
+        [
+            ('clearhead generate "Once upon a time"', "the newest run goes on from these words"),
+            ('clearhead generate runs/a "ROMEO:" --temperature 0.7 --num-samples 3 --seed 1', "three repeatable texts"),
+        ],
+    )
+    parser.add_argument("run", nargs="?", help="a run's folder or name (default: the newest)")
+    parser.add_argument("prompt", nargs="?", help="what the text begins with; - for standard input (default: nothing)")
+    parser.add_argument("--device", help="auto, cpu, cuda, mps")
+    parser.add_options(SamplingConfig, "how tokens are drawn")
+    return parser
+
+
+def run(given: argparse.Namespace) -> None:
+    """Generate, streaming when there is one text to show."""
+    from clearhead import workflows  # loads torch
+
+    which, prompt = workflows.run_and_text(getattr(given, "run", None), getattr(given, "prompt", None))
+    prompt = sys.stdin.read() if prompt == "-" else prompt or ""
+    options = layer_of(given, SamplingConfig)
+    options["stop"] = [_unescaped(stop) for stop in options.get("stop", [])]
+    console = Console(json=given.json)
+    single = int(options.get("num_samples", 1)) == 1 and not given.json
+
+    def show(piece: "Piece") -> None:
+        sys.stdout.write(piece.text)
+        sys.stdout.flush()
+
+    if single:
+        sys.stdout.write(prompt)
+    texts = workflows.generate(
+        which,
+        [prompt],
+        options,
+        device=getattr(given, "device", "auto"),
+        on_text=show if single else None,
+        on_notice=lambda sentence: print(f"clearhead: {sentence}", file=sys.stderr),
+    )[0]
+    if single:
+        print()
+    elif not given.json:
+        for number, text in enumerate(texts, start=1):
+            console.say(f"--- {number} ---", "bold")
+            console.say(text)
+    console.result({"prompt": prompt, "texts": texts})
+
+
+def _unescaped(text: str) -> str:
+    """The two characters \\n, which is all that a shell can easily say, as a line break."""
+    return text.encode("latin-1", "backslashreplace").decode("unicode_escape")

@@ -1,0 +1,31 @@
+"""clearhead list"""
+
+import argparse
+from dataclasses import asdict
+
+from clearhead.cli.arguments import Parser
+from clearhead.cli.console import Console
+
+
+def parser() -> Parser:
+    """What `clearhead list` understands."""
+    return Parser(
+        "list",
+        "Runs in the folder 'runs', the newest first; presets; corpora.",
+        [("clearhead list", "everything there is"), ("clearhead list --json", "the same, for a program")],
+    )
+
+
+def run(given: argparse.Namespace) -> None:
+    """Print what there is."""
+    from clearhead import workflows
+
+    console, listing = Console(json=given.json), asdict(workflows.list_all())
+    for title, entries in listing.items():
+        console.say(title, "bold")
+        width = max(map(len, entries), default=0)
+        for name, about in entries.items():
+            console.say(f"  {name:<{width}}  {about}")
+        if not entries:
+            console.say("  none yet; 'clearhead train' makes one")
+    console.result(listing)

@@ -1,0 +1,32 @@
+"""clearhead resume"""
+
+import argparse
+
+from clearhead.cli.arguments import Parser, layer_of
+from clearhead.cli.console import Console
+from clearhead.config import RunConfig
+
+
+def parser() -> Parser:
+    """What `clearhead resume` understands."""
+    parser = Parser(
+        "resume",
+        "Go on with a training as if it had never stopped, also after a crash; or make a finished one longer.",
+        [
+            ("clearhead resume", "the newest run"),
+            ("clearhead resume runs/a --train.steps 4000", "make a finished run longer"),
+        ],
+    )
+    parser.add_argument("run", nargs="?", help="a run's folder or name (default: the newest)")
+    parser.add_options(RunConfig, "run options")
+    return parser
+
+
+def run(given: argparse.Namespace) -> None:
+    """Resume, telling how it goes."""
+    from clearhead import workflows  # loads torch
+
+    with Console(json=given.json) as console:
+        options = layer_of(given, RunConfig)
+        done = workflows.resume(getattr(given, "run", None), options=options, observe=console.observe)
+    console.result(workflows.summary(done))

@@ -1,0 +1,61 @@
+"""clearhead train"""
+
+import argparse
+from pathlib import Path
+
+from clearhead.cli.arguments import Parser, layer_of
+from clearhead.cli.console import Console
+from clearhead.config import Layer, RunConfig, read_toml, to_toml
+from clearhead.presets import DEFAULT, preset
+
+
+def parser() -> Parser:
+    """What `clearhead train` understands."""
+    parser = Parser(
+        "train",
+        "Train a model on a text. What you leave open is chosen from the text's size, the time and the machine.",
+        [
+            ("clearhead train my.txt --minutes 3", "everything chosen for you, and said why"),
+            ("clearhead train shakespeare --preset tutorial --train.steps 2000", "a known model, a known length"),
+        ],
+    )
+    parser.add_argument(
+        "source", nargs="?", help="a file, a folder of .txt or .md, a .jsonl, - for standard input, or a corpus name"
+    )
+    parser.add_argument("--preset", help="the options to start from; 'clearhead list' shows them")
+    parser.add_argument("--minutes", type=float, help="how long it may take as a whole")
+    parser.add_argument("--out", metavar="FOLDER", help="the run's folder (default: a new one under runs)")
+    parser.add_argument("--config", metavar="FILE", help="a TOML file of options; flags win over it")
+    parser.add_argument("--print-config", action="store_true", help="print every option as TOML and stop")
+    parser.add_argument("--no-preflight", action="store_true", help="do not check the model before the first step")
+    parser.add_options(RunConfig, "run options")
+    return parser
+
+
+def run(given: argparse.Namespace) -> None:
+    """Train, telling how it goes."""
+    options = layer_of(given, RunConfig)
+    if "print_config" in given:
+        print(_whole_config(given, options), end="")
+        return
+    from clearhead import workflows  # loads torch
+
+    with Console(json=given.json) as console:
+        done = workflows.train(
+            getattr(given, "source", None),
+            preset=getattr(given, "preset", None),
+            minutes=getattr(given, "minutes", None),
+            out=getattr(given, "out", None),
+            config=getattr(given, "config", None),
+            options=options,
+            check="no_preflight" not in given,
+            observe=console.observe,
+        )
+    console.result(workflows.summary(done))
+
+
+def _whole_config(given: argparse.Namespace, options: Layer) -> str:
+    chosen = preset(getattr(given, "preset", DEFAULT)).options
+    file = read_toml(Path(given.config)) if "config" in given else {}
+    source = {"data": {"source": given.source}} if "source" in given else {}
+    return to_toml(RunConfig.read(chosen, file, source, options))

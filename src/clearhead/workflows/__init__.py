@@ -1,0 +1,35 @@
+"""One plain function per verb. The command calls these, and so may you."""
+
+from clearhead.workflows.describing import Listing, describe, list_all
+from clearhead.workflows.evaluating import Score, evaluate
+from clearhead.workflows.events import Finished, Observer, Said, Sampled, Started, WorkflowEvent
+from clearhead.workflows.generating import generate
+from clearhead.workflows.planning import Plan, plan
+from clearhead.workflows.recording import summary
+from clearhead.workflows.run import RUNS, Run, all_runs, open_run, run_and_text
+from clearhead.workflows.training import resume, train
+
+__all__ = [
+    "RUNS",
+    "Finished",
+    "Listing",
+    "Observer",
+    "Plan",
+    "Run",
+    "Said",
+    "Sampled",
+    "Score",
+    "Started",
+    "WorkflowEvent",
+    "all_runs",
+    "describe",
+    "evaluate",
+    "generate",
+    "list_all",
+    "open_run",
+    "plan",
+    "resume",
+    "run_and_text",
+    "summary",
+    "train",
+]

@@ -1,0 +1,63 @@
+"""What a model costs, and what there is: runs, presets, corpora."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clearhead.config import RunConfig
+from clearhead.data import CORPORA
+from clearhead.errors import UsageError
+from clearhead.inspection import Account, account
+from clearhead.presets import DEFAULT, PRESETS, preset
+from clearhead.workflows.run import Run, all_runs, open_run
+
+
+def describe(
+    run: str | Path | Run | None = None,
+    *,
+    preset_name: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> tuple[RunConfig, Account]:
+    """Parameters by part, FLOPs per token, and bytes to train and to generate, on paper.
+
+    Args:
+        run: a folder or a name; with no run, no preset and no options, the newest run.
+        preset_name: a preset instead of a run.
+        options: nested options on top.
+
+    Raises:
+        ClearheadError: one sentence on what is wrong.
+    """
+    if run is not None and preset_name is not None:
+        raise UsageError("describe takes a run or a preset, not both")
+    if preset_name is None and (run is not None or not options):
+        config = RunConfig.read(open_run(run).config.model_dump(), options or {})
+    else:
+        config = RunConfig.read(preset(preset_name or DEFAULT).options, options or {})
+    return config, account(config.model, config.train)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What there is to work with; every entry has a name and a line about it."""
+
+    runs: dict[str, str]
+    presets: dict[str, str]
+    corpora: dict[str, str]
+
+
+def list_all() -> Listing:
+    """Runs, the newest first, presets and corpora."""
+    return Listing(
+        {str(run.folder): _about(run) for run in all_runs()},
+        {name: found.about for name, found in PRESETS.items()},
+        {name: corpus.about for name, corpus in CORPORA.items()},
+    )
+
+
+def _about(run: Run) -> str:
+    losses = [r["loss"] for r in run.records() if r["kind"] == "evaluation"]
+    steps = max((r["step"] for r in run.records() if r["kind"] == "step"), default=0)
+    best = f", validation loss {min(losses):.4f}" if losses else ""
+    return f"{steps:,} of {run.config.train.steps:,} steps{best}"

@@ -1,0 +1,45 @@
+"""Text from a run."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from clearhead import inference
+from clearhead.config import SamplingConfig
+from clearhead.inference import Piece
+from clearhead.workflows.machine import choose_device, threads
+from clearhead.workflows.run import Run, open_run
+
+SMALL = 5_000_000  # parameters; a smaller model writes faster on one thread than it can share work between two
+
+
+def generate(
+    run: str | Path | Run | None = None,
+    prompts: Sequence[str] = ("",),
+    options: Mapping[str, Any] | None = None,
+    *,
+    device: str = "auto",
+    on_text: Callable[[Piece], None] | None = None,
+    on_notice: Callable[[str], None] | None = None,
+) -> list[list[str]]:
+    """What the run's model makes of each prompt: `num_samples` texts that begin with it.
+
+    Args:
+        run: a folder, a name, or None for the newest.
+        prompts: an empty one starts a new text.
+        options: as in `SamplingConfig`.
+        device: where to compute.
+        on_text: told each piece that follows the prompt as it is written.
+        on_notice: told what a person should know, in a sentence.
+
+    Raises:
+        ClearheadError: one sentence on what is wrong.
+    """
+    sampling = SamplingConfig.read(options or {})
+    opened = open_run(run)
+    tokenizer, model = opened.tokenizer, opened.model().to(choose_device(device))
+    n_parameters = sum(p.numel() for p in model.parameters())
+    few = len(prompts) * sampling.num_samples == 1 and n_parameters < SMALL
+    with threads(1 if few else None):
+        written = inference.generate(model, tokenizer, prompts, sampling, on_text=on_text, on_notice=on_notice)
+    return [[prompt + text for text in texts] for prompt, texts in zip(prompts, written, strict=True)]

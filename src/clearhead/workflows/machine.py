@@ -1,0 +1,69 @@
+"""What this machine has: the device, its threads, and how fast it trains a given model."""
+
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from clearhead.config import RunConfig
+from clearhead.data import TextData, training_batch
+from clearhead.errors import UsageError
+from clearhead.models import build
+from clearhead.training import Stepped, fit
+
+PROBE_STEPS = 40  # at most
+PROBE_SECONDS = 3.0
+
+
+def choose_device(wanted: str) -> torch.device:
+    """The device that the option names; 'auto' is a CUDA device if there is one, else the CPU.
+
+    MPS is used when it is asked for: it has given wrong numbers without an error.
+
+    Raises:
+        UsageError: the device is not there.
+    """
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=wanted).device
+    except (RuntimeError, AssertionError):
+        raise UsageError(f"train.device: this machine has no device '{wanted}'; choose auto or cpu") from None
+
+
+@contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """Compute with this many processor threads, or with all cores; leaves the number as it was."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or n_cores())
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def n_cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def seconds_per_step(config: RunConfig, data: TextData) -> float:
+    """The median time of a training step, measured for a few seconds on a throw-away model."""
+    model = build(config.model, seed=0).to(choose_device(config.train.device))
+    train = config.train.model_copy(update={"steps": PROBE_STEPS})
+
+    def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return training_batch(
+            data.train, block_size=config.model.block_size, batch_size=train.batch_size, seed=0, step=step
+        )
+
+    began, seconds = time.perf_counter(), []
+    for event in fit(model, train, batch, seed=0):
+        if isinstance(event, Stepped):
+            seconds.append(event.seconds)
+            if len(seconds) > 2 and time.perf_counter() - began > PROBE_SECONDS:
+                break
+    return statistics.median(seconds[1:] or seconds)  # the first step warms up

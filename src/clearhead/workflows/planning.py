@@ -1,0 +1,135 @@
+"""What the person left open, chosen from the data's size, the time and the machine, with the reason of each choice."""
+
+from dataclasses import dataclass
+
+from clearhead.config import Layer, RunConfig, merge
+from clearhead.data import TextData
+from clearhead.errors import UsageError
+from clearhead.presets import DEFAULT, preset
+from clearhead.workflows.machine import choose_device, n_cores, seconds_per_step
+
+DEFAULT_MINUTES = 3.0
+OVERHEAD_SECONDS = 12.0  # loading torch, preparing, measuring the speed, the last samples
+SHARE_FOR_STEPS = 0.85  # of the rest; evaluations and samples take what is left
+MOST_PASSES = 40  # over the text; more only learns it by heart
+EVALUATIONS = 8
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole configuration, and what was chosen and why."""
+
+    config: RunConfig
+    reasons: tuple[str, ...]
+
+
+def plan(given: Layer, preset_name: str | None, minutes: float | None, data: TextData) -> Plan:
+    """Complete what the person gave.
+
+    Args:
+        given: the person's options, which always win.
+        preset_name: the preset they named, or None for the default.
+        minutes: how long training may take as a whole, or None.
+
+    Raises:
+        UsageError: options that cannot be together, or a window longer than the text.
+    """
+    named = preset_name or DEFAULT
+    theirs = given.get("train", {})
+    if minutes is not None and "steps" in theirs:
+        raise UsageError("--minutes and --train.steps both say how long to train; give one of them")
+    layer = merge(preset(named).options, given)
+    layer = merge(layer, {"model": {"vocab_size": _vocab_size(given, data)}})
+    config, shrunk = _fit_to_text(RunConfig.read(layer), given, data)
+    if minutes is None and "steps" not in theirs and preset_name is None:
+        minutes = DEFAULT_MINUTES
+    if minutes is None:
+        steps, why = config.train.steps, "given" if "steps" in theirs else f"as the preset '{named}' says"
+    else:
+        steps, why = _steps_in(minutes, config, data)
+    config = _fit_to_steps(config, given, steps)
+    return Plan(config, (*_model_reason(config, named), _length_reason(config, why), *shrunk))
+
+
+def _vocab_size(given: Layer, data: TextData) -> int:
+    own, asked = data.tokenizer.vocab_size, given.get("model", {}).get("vocab_size")
+    if asked is not None and int(asked) < own:
+        raise UsageError(f"model.vocab_size {asked} is too small for the tokenizer's {own} tokens; leave it out")
+    return int(asked or own)
+
+
+def _fit_to_text(config: RunConfig, given: Layer, data: TextData) -> tuple[RunConfig, tuple[str, ...]]:
+    """A window that fits the text several times, and a batch that is not the whole of it."""
+    n_train, block = len(data.train), config.model.block_size
+    longest = max(1, min(n_train // 4, len(data.val) - 1))
+    if "block_size" in given.get("model", {}):
+        if block >= n_train:
+            raise UsageError(
+                f"model.block_size {block} is longer than the training text of {n_train} tokens; "
+                f"at most {longest} makes sense here"
+            )
+    else:
+        block = min(block, _power_of_two_below(longest) if longest < block else block)
+    batch = config.train.batch_size
+    if "batch_size" not in given.get("train", {}):
+        batch = min(batch, max(1, n_train // (2 * block)))
+    if (block, batch) == (config.model.block_size, config.train.batch_size):
+        return config, ()
+    model = {"block_size": block}
+    if config.model.window is not None and "window" not in given.get("model", {}):
+        model["window"] = min(config.model.window, block)
+    fitted = RunConfig.read(config.model_dump(), {"model": model, "train": {"batch_size": batch}})
+    return fitted, (f"the text is short ({n_train:,} training tokens): window {block}, batch {batch}",)
+
+
+def _steps_in(minutes: float, config: RunConfig, data: TextData) -> tuple[int, str]:
+    per_step = seconds_per_step(config, data)
+    available = max(60 * minutes - OVERHEAD_SECONDS, 30 * minutes)
+    steps = max(1, int(SHARE_FOR_STEPS * available / per_step))
+    per_pass = max(1, len(data.train) // (config.train.batch_size * config.model.block_size))
+    rate = config.train.batch_size * config.model.block_size / per_step
+    speed = f"{rate:,.0f} tokens/s measured on {_machine(config)}"
+    if steps > MOST_PASSES * per_pass:
+        return MOST_PASSES * per_pass, f"{MOST_PASSES} passes over the text; more would only learn it by heart"
+    return steps, f"{minutes:g} minutes at {speed}"
+
+
+def _machine(config: RunConfig) -> str:
+    device = choose_device(config.train.device)
+    cores = config.train.threads or n_cores()
+    return f"{cores} CPU core{'s' if cores > 1 else ''}" if device.type == "cpu" else str(device)
+
+
+def _fit_to_steps(config: RunConfig, given: Layer, steps: int) -> RunConfig:
+    """Warm-up, evaluations and checkpoints in proportion to the run's length, unless the person said otherwise."""
+    every = max(1, -(-steps // EVALUATIONS))
+    fitting = {
+        "steps": steps,
+        "warmup_steps": min(config.train.warmup_steps, steps // 10),
+        "eval_every": every,
+        "save_every": every,
+    }
+    theirs = given.get("train", {})
+    return RunConfig.read(
+        config.model_dump(), {"train": {key: value for key, value in fitting.items() if key not in theirs}}
+    )
+
+
+def _model_reason(config: RunConfig, named: str) -> tuple[str, ...]:
+    model = config.model
+    if model.architecture == "bigram":
+        return (f"model: {preset(named).about}",)
+    shape = f"{model.n_layers} layers, {model.n_heads} heads, d_model {model.d_model}, window {model.block_size}"
+    return (f"model: preset '{named}' ({shape}), {preset(named).about}",)
+
+
+def _length_reason(config: RunConfig, why: str) -> str:
+    train = config.train
+    return (
+        f"training: {train.steps:,} steps of {train.batch_size} x {config.model.block_size} tokens "
+        f"({train.optimizer}), {why}"
+    )
+
+
+def _power_of_two_below(n: int) -> int:
+    return 1 << max(0, n.bit_length() - 1)

@@ -1,0 +1,140 @@
+"""What a training leaves in its folder: metrics.jsonl, samples.md, checkpoints, the model, report.html."""
+
+import json
+import math
+import os
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any, Self
+
+from clearhead.config import SamplingConfig, to_toml
+from clearhead.data import Tokenizer
+from clearhead.inference import generate
+from clearhead.inspection import Curve, Report, Sample, account, render, verdict
+from clearhead.models import LanguageModel
+from clearhead.training import Evaluated, Event, Notice, Optimizer, SaveDue, Stepped, TrainingState, checkpoints
+from clearhead.workflows.events import Finished, Observer, Said, Sampled
+from clearhead.workflows.run import Run
+
+SAMPLE = SamplingConfig(max_new_tokens=240, temperature=0.8, seed=1)
+KINDS = {Stepped: "step", Evaluated: "evaluation", Sampled: "sample"}
+
+
+class Recorder:
+    """Consumes the training's events: writes what is to be kept and passes on what is to be seen."""
+
+    def __init__(
+        self, run: Run, model: LanguageModel, optimizer: Optimizer, tokenizer: Tokenizer, observe: Observer
+    ) -> None:
+        self.run, self.model, self.optimizer, self.tokenizer, self.observe = run, model, optimizer, tokenizer, observe
+        self.keep = run.config.train.keep
+
+    def __enter__(self) -> Self:
+        self.log = self.run.metrics.open("a", encoding="utf-8")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.log.close()
+
+    def take(self, event: Event) -> None:
+        """One event of the loop."""
+        match event:
+            case Stepped():
+                self._write(event)
+                self.observe(event)
+            case Evaluated():
+                self._write(event)
+                self.observe(event)
+                self._sample(event.step)
+            case SaveDue():
+                self.save(event.state, best=event.best)
+            case Notice():
+                self.observe(Said(event.text))
+
+    def save(self, state: TrainingState, *, best: bool) -> None:
+        """A checkpoint of now; the run's own model follows the best one, and is never missing."""
+        self.log.flush()  # a checkpoint never knows of steps that the log does not
+        os.fsync(self.log.fileno())
+        checkpoints.save(self.run.checkpoints, self.model, self.optimizer, state, keep=self.keep)
+        if best or self.run.damage():
+            self.run.save_model(self.model, self.tokenizer)
+
+    def _sample(self, step: int) -> None:
+        text = generate(self.model, self.tokenizer, [""], SAMPLE)[0][0]
+        sampled = Sampled(step, text)
+        self._write(sampled)
+        self.observe(sampled)
+
+    def _write(self, event: Stepped | Evaluated | Sampled) -> None:
+        record = {"kind": KINDS[type(event)], **asdict(event)}
+        self.log.write(json.dumps({key: _finite(value) for key, value in record.items()}, ensure_ascii=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value  # JSON has no NaN
+
+
+def forget_after(run: Run, step: int) -> None:
+    """Cut metrics.jsonl back to the first `step` steps: what came after will come again."""
+    kept = [record for record in run.records() if record["step"] <= step]
+    new = run.metrics.with_suffix(".new")
+    new.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept), encoding="utf-8")
+    os.replace(new, run.metrics)
+
+
+def curve_of(run: Run, floor: float | None) -> Curve:
+    """The run's losses so far."""
+    train: list[tuple[float, float]] = []
+    validation: list[tuple[float, float]] = []
+    for record in run.records():
+        points = {"step": train, "evaluation": validation}.get(record["kind"])
+        if points is not None and record["loss"] is not None:
+            points.append((record["step"], record["loss"]))
+    return Curve(tuple(train), tuple(validation), floor)
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """What `train` and `resume` give as JSON; losses are in nats per token."""
+    model = run.config.model
+    steps = [record for record in run.records() if record["kind"] == "step"]
+    held_out = [record["loss"] for record in run.records() if record["kind"] == "evaluation"]
+    seconds = sum(record["seconds"] for record in steps)
+    recent = [record["loss"] for record in steps[-50:] if record["loss"] is not None]
+    return {
+        "run": str(run.folder),
+        "parameters": account(model).parameters,
+        "vocab_size": model.vocab_size,
+        "steps": len(steps),
+        "seconds": round(seconds, 3),
+        "train_loss": sum(recent) / len(recent) if recent else None,
+        "val_loss": held_out[-1] if held_out else None,
+        "best_val_loss": min(held_out, default=None),
+        "first_loss": steps[0]["loss"] if steps else None,
+        "tokens_per_second": round(sum(record["tokens"] for record in steps) / seconds, 1) if seconds else None,
+    }
+
+
+def write_report(run: Run, floor: float | None) -> Finished:
+    """Write samples.md and report.html from what metrics.jsonl holds."""
+    samples = tuple(Sample(r["step"], r["text"]) for r in run.records() if r["kind"] == "sample")
+    curve = curve_of(run, floor)
+    said = verdict(curve, run.config.model.vocab_size)
+    page = Report(run.name, said, _facts(summary(run)), curve, samples, to_toml(run.config))
+    (run.folder / "report.html").write_text(render(page), encoding="utf-8")
+    sections = [f"## After {sample.step:,} steps\n\n```text\n{sample.text}\n```\n" for sample in samples]
+    (run.folder / "samples.md").write_text(f"# Samples of {run.name}\n\n" + "\n".join(sections), encoding="utf-8")
+    return Finished(run.folder, curve, said)
+
+
+def _facts(figures: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    shown = {
+        "parameters": "{:,}",
+        "vocab_size": "{:,}",
+        "steps": "{:,}",
+        "seconds": "{:,.0f} s",
+        "best_val_loss": "{:.4f}",
+        "train_loss": "{:.4f}",
+        "tokens_per_second": "{:,.0f}",
+    }
+    known = {name: form for name, form in shown.items() if figures[name] is not None}
+    return tuple((name.replace("_", " "), form.format(figures[name])) for name, form in known.items())

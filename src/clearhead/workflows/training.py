@@ -1,0 +1,224 @@
+"""Train, and take up a training again."""
+
+import shutil
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from clearhead import data as texts
+from clearhead.config import DataConfig, Layer, RunConfig, merge, read_toml
+from clearhead.data import TextData, training_batch
+from clearhead.doctor import preflight
+from clearhead.errors import FaultError, InterruptedRunError, UsageError
+from clearhead.models import LanguageModel, build
+from clearhead.presets import preset as find_preset
+from clearhead.training import Evaluated, Optimizer, TrainingState, build_optimizer, checkpoints, fit
+from clearhead.workflows.evaluating import mean_loss
+from clearhead.workflows.events import Observer, Said, Started, ignore
+from clearhead.workflows.machine import choose_device, threads
+from clearhead.workflows.planning import plan
+from clearhead.workflows.recording import Recorder, forget_after, write_report
+from clearhead.workflows.run import Run, create, fresh_folder, open_run
+
+
+def train(
+    source: str | Path | None = None,
+    *,
+    preset: str | None = None,
+    minutes: float | None = None,
+    out: str | Path | None = None,
+    config: str | Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    check: bool = True,
+    observe: Observer = ignore,
+) -> Run:
+    """Train a model on a text; what is left open is chosen from the text's size, the time and the machine.
+
+    Args:
+        source: a file, a folder, a .jsonl, '-' for standard input, or the name of a corpus.
+        preset: the options to start from.
+        minutes: how long it may take as a whole.
+        out: the run's folder; by default a new one under `runs`.
+        config: a TOML file of options.
+        options: nested options, which win over the file, which wins over the preset.
+        check: run the preflight before the first step.
+        observe: is told everything that happens.
+
+    Raises:
+        ClearheadError: one sentence on what is wrong; InterruptedRunError after Ctrl-C, with everything saved.
+    """
+    given = merge(read_toml(Path(config)) if config else {}, options or {})
+    if source is not None:
+        given = merge(given, {"data": {"source": str(source)}})
+    RunConfig.read(find_preset(preset).options if preset else {}, given)  # before anything slow, refuse what cannot be
+    folder = Path(out) if out else fresh_folder(_stem(given))
+    run = create(folder)
+    try:
+        with run.locked():
+            prepared = texts.prepare(_data_config(given, preset))
+            given = merge(given, {"data": {"source": prepared.source}})
+            made = plan(given, preset, minutes, prepared)
+            for sentence in (describe_text(prepared), *prepared.notes, *made.reasons):
+                observe(Said(sentence))
+            prepared.tokenizer.save(run.folder)
+            run.write_config(made.config)
+            _go_on(run, prepared, observe, check=check)
+    except BaseException:
+        _discard_if_empty(run, made_here=not out)
+        raise
+    return run
+
+
+def resume(
+    run: str | Path | Run | None = None, *, options: Mapping[str, Any] | None = None, observe: Observer = ignore
+) -> Run:
+    """Go on with a training where its last whole checkpoint left it, bit for bit as if it had never stopped.
+
+    Args:
+        run: a folder, a name, or None for the newest.
+        options: `{"train": {"steps": N}}` extends or shortens the training; the model cannot change.
+        observe: is told everything that happens.
+
+    Raises:
+        ClearheadError: one sentence on what is wrong.
+    """
+    opened = open_run(run)
+    with opened.locked():
+        config = RunConfig.read(opened.config.model_dump(), options or {})
+        if config.model != opened.config.model or config.data != opened.config.data:
+            raise UsageError("resume goes on with the same model and text; for others, start a new 'clearhead train'")
+        opened.write_config(config)
+        prepared = texts.prepare(config.data, tokenizer=opened.tokenizer)
+        _go_on(opened, prepared, observe, check=False)
+    return opened
+
+
+def _go_on(run: Run, prepared: TextData, observe: Observer, *, check: bool) -> None:
+    """From the newest checkpoint, or from the start if there is none, to the last step."""
+    config = run.config
+    model = build(config.model, seed=config.seed).to(choose_device(config.train.device))
+    optimizer = build_optimizer(model, config.train)
+    state = _take_up(run, model, optimizer, prepared, observe)
+    with threads(config.train.threads), Recorder(run, model, optimizer, prepared.tokenizer, observe) as recorder:
+        if check and state.step == 0:
+            _check(model, config, prepared, list(optimizer.parameters.values()), observe)
+        observe(Started(run.folder, state.step, config.train.steps, prepared.floor))
+        with _interruptible() as interrupted:
+            events = fit(
+                model,
+                config.train,
+                _batches(config, prepared),
+                seed=config.seed,
+                optimizer=optimizer,
+                state=state,
+                evaluate=lambda: mean_loss(model, prepared.val, limit=config.train.eval_tokens),
+                forward=_forward(model, config, prepared),
+            )
+            for event in events:
+                recorder.take(event)
+                if interrupted.is_set() and not isinstance(event, Evaluated):
+                    recorder.save(replace(state), best=state.best_step == state.step)
+                    raise InterruptedRunError(
+                        f"stopped after step {state.step:,} of {config.train.steps:,}, everything is saved; "
+                        f"go on with: clearhead resume {run.folder}"
+                    )
+        observe(write_report(run, prepared.floor))
+
+
+def _take_up(
+    run: Run, model: LanguageModel, optimizer: Optimizer, prepared: TextData, observe: Observer
+) -> TrainingState:
+    found = checkpoints.newest(run.checkpoints)
+    if found is None:
+        forget_after(run, 0)
+        return TrainingState()
+    for notice in found.notices:
+        observe(Said(notice))
+    if run.damage() and (best := checkpoints.best(run.checkpoints)):
+        checkpoints.load(best.path, model)
+        run.save_model(model, prepared.tokenizer)
+    state = checkpoints.load(found.path, model, optimizer)
+    forget_after(run, state.step)
+    return state
+
+
+def _check(
+    model: LanguageModel, config: RunConfig, prepared: TextData, optimized: list[Tensor], observe: Observer
+) -> None:
+    inputs, targets = _batches(config, prepared)(0)
+    report = preflight(model, inputs, targets, optimized, fresh=True)
+    if not report.passed:
+        raise FaultError(report.line())
+    observe(Said(report.line()))
+
+
+def _batches(config: RunConfig, prepared: TextData) -> Any:
+    def batch(step: int) -> tuple[Tensor, Tensor]:
+        return training_batch(
+            prepared.train,
+            block_size=config.model.block_size,
+            batch_size=config.train.batch_size,
+            seed=config.seed,
+            step=step,
+        )
+
+    return batch
+
+
+def _forward(model: LanguageModel, config: RunConfig, prepared: TextData) -> Any:
+    end = prepared.tokenizer.end_of_document
+    if not config.data.isolate_documents or end is None:
+        return None
+    return lambda ids: model(ids, documents=texts.document_numbers(ids, end))
+
+
+@contextmanager
+def _interruptible() -> Iterator[threading.Event]:
+    """Ctrl-C and SIGTERM set the event, so that the step in progress can end; a second Ctrl-C does not wait."""
+    interrupted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+
+    def ask(number: int, frame: Any) -> None:
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        interrupted.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interrupted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def describe_text(prepared: TextData) -> str:
+    """The text in one sentence."""
+    alphabet = f", {prepared.distinct_characters} distinct" if prepared.distinct_characters else ""
+    documents = f" in {prepared.n_documents:,} documents" if prepared.n_documents > 1 else ""
+    return (
+        f"text: {prepared.train_characters + prepared.val_characters:,} characters{documents}{alphabet}; "
+        f"{prepared.train_characters:,} to train on, the last {prepared.val_characters:,} held out"
+    )
+
+
+def _data_config(given: Layer, preset: str | None) -> DataConfig:
+    return RunConfig.read(find_preset(preset).options if preset else {}, given).data
+
+
+def _stem(given: Layer) -> str:
+    source = str(given.get("data", {}).get("source", DataConfig().source))
+    return Path(source).expanduser().resolve().stem if source != "-" else "stdin"
+
+
+def _discard_if_empty(run: Run, *, made_here: bool) -> None:
+    """Leave no folder behind for a training that never began."""
+    if made_here and not (run.folder / "clearhead.toml").exists():
+        shutil.rmtree(run.folder, ignore_errors=True)

@@ -1,0 +1,87 @@
+"""The house stands: imports run downward, no room knows a neighbour on its floor, names that are public are exported."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import clearhead
+
+SOURCE = Path(clearhead.__file__).parent
+FLOORS = [
+    {"errors"},
+    {"config", "presets", "reference"},
+    {"parts", "doctor"},
+    {"models"},
+    {"data", "exchange"},
+    {"inference"},
+    {"training"},
+    {"inspection"},
+    {"workflows"},
+    {"server"},
+    {"cli"},
+]
+FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+ON_THE_SAME_FLOOR = {("presets", "config")}  # presets are config's data, kept in a file of their own
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported_rooms(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, "imports are absolute"
+            head, _, rest = node.module.partition(".")
+            if head == "clearhead":
+                yield from [rest.split(".")[0]] if rest else [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.startswith("clearhead."):
+                    yield alias.name.split(".")[1]
+
+
+FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_run_strictly_downward(path: Path) -> None:
+    room = room_of(path)
+    for imported in imported_rooms(ast.parse(path.read_text(encoding="utf-8"))):
+        if imported in ("__version__", room) or (room, imported) in ON_THE_SAME_FLOOR:
+            continue
+        assert FLOOR_OF[imported] < FLOOR_OF[room], f"{room} must not know {imported}"
+
+
+@pytest.mark.parametrize("room", [path.name for path in SOURCE.iterdir() if (path / "__init__.py").is_file()])
+def test_every_room_stands_on_a_floor(room: str) -> None:
+    assert room in FLOOR_OF
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_file_fits_on_a_few_screens(path: Path) -> None:
+    assert path.read_text(encoding="utf-8").count("\n") <= 320, "a room is missing"
+
+
+def test_torch_is_not_loaded_by_the_import_the_config_or_the_help() -> None:
+    import subprocess
+    import sys
+
+    program = (
+        "import sys, clearhead, clearhead.config, clearhead.presets, clearhead.cli.train as train\n"
+        "train.parser().format_help()\n"
+        "heavy = {'torch', 'transformers', 'numpy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "assert clearhead.cli.run(['--help']) == 0\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_the_export_list_is_exactly_the_public_names() -> None:
+    for name in clearhead.__all__:
+        assert getattr(clearhead, name) is not None
+    assert sorted(clearhead.__all__) == clearhead.__all__
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = clearhead.nonsense
