@@ -4,13 +4,14 @@ The command's flags, the TOML file and the JSON schema all derive from these fro
 """
 
 import difflib
+import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from clearhead.errors import UsageError
 
@@ -83,9 +84,9 @@ def read_toml(path: Path) -> Layer:
         raise UsageError(f"{path} cannot be read as TOML: {error}") from None
 
 
-def to_toml(options: Options) -> str:
-    """Every option as TOML, for `read_toml`; TOML has no null, so an option that is none is left out."""
-    return tomli_w.dumps(options.model_dump(mode="json", exclude_none=True))
+def to_toml(options: Options, *, leave_out: dict[str, set[str]] | None = None) -> str:
+    """Every option as TOML, for `read_toml`; TOML has no null, so an option that is none is left out as well."""
+    return tomli_w.dumps(options.model_dump(exclude_none=True, exclude=leave_out))
 
 
 def _round_up(width: float, multiple: int) -> int:
@@ -96,7 +97,7 @@ class ModelConfig(Options):
     """The shape of a model."""
 
     architecture: Literal["decoder", "bigram"] = Field("decoder", description="which assembly of the parts")
-    vocab_size: int = Field(256, ge=2, description="number of tokens; training takes it from the tokenizer")
+    vocab_size: int = Field(65, ge=2, description="number of tokens; training takes it from the tokenizer")
     block_size: int = Field(128, ge=1, description="context length in tokens")
     n_layers: int = Field(4, ge=1, description="number of blocks")
     n_heads: int = Field(4, ge=1, description="attention heads; each is d_model / n_heads wide")
@@ -194,6 +195,7 @@ class TrainConfig(Options):
     precision: Literal["auto", "float32", "bfloat16"] = Field("auto", description="type of the matrix products")
     compile: Literal["auto", "on", "off"] = Field("auto", description="torch.compile; auto: on a GPU only")
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps")
+    tensorboard: bool = Field(False, description="also write for TensorBoard, into the run's folder (an extra)")
     threads: int | None = Field(None, ge=1, description="processor threads; none: all cores")
 
 
@@ -202,7 +204,7 @@ class SamplingConfig(Options):
 
     max_new_tokens: int = Field(200, ge=1, description="tokens to add to the prompt")
     repetition_penalty: float = Field(1.0, ge=1, description="divide the odds of tokens already present; 1: off")
-    temperature: float = Field(0.8, gt=0, description="below 1 sharper, above 1 flatter; for 0 use --greedy")
+    temperature: float = Field(0.8, description="below 1 sharper, above 1 flatter; for 0 use --greedy")
     top_k: int | None = Field(None, ge=1, description="keep the k likeliest tokens")
     top_p: float | None = Field(None, gt=0, le=1, description="keep the likeliest tokens that hold this probability")
     min_p: float | None = Field(None, ge=0, le=1, description="keep tokens at least this share as likely as the best")
@@ -210,6 +212,13 @@ class SamplingConfig(Options):
     stop: tuple[str, ...] = Field((), description="end a text before the first of these strings")
     num_samples: int = Field(1, ge=1, description="texts per prompt")
     seed: int | None = Field(None, ge=0, description="same seed, same text; none: a new one every time")
+
+    @field_validator("temperature")
+    @classmethod
+    def _refuse_freezing(cls, temperature: float) -> float:
+        if not 0 < temperature < math.inf:
+            raise ValueError("must be above 0 and finite; to take the likeliest token every time, say --greedy")
+        return temperature
 
 
 class RunConfig(Options):

@@ -79,13 +79,22 @@ PRESETS: dict[str, Preset] = {
     ),
     "gpt2": Preset(
         about="GPT-2's smallest shape: 124 M parameters, byte-level BPE",
-        model={"block_size": 1024, "n_layers": 12, "n_heads": 12, "d_model": 768, "bias": True, "dropout": 0.1},
+        model={
+            "vocab_size": 50_257,
+            "block_size": 1024,
+            "n_layers": 12,
+            "n_heads": 12,
+            "d_model": 768,
+            "bias": True,
+            "dropout": 0.1,
+        },
         train={"steps": 20_000, "batch_size": 32, "accumulate": 4, "learning_rate": 6e-4, "warmup_steps": 1000},
         data={"tokenizer": "bpe", "bpe_vocab_size": 50_257},
     ),
     "llama": Preset(
         about="Llama's layout, small: RMSNorm, rotary positions, SwiGLU, grouped queries, an untied head",
         model={
+            "vocab_size": 8192,
             "block_size": 512,
             "n_layers": 8,
             "n_heads": 8,

@@ -33,6 +33,8 @@ class Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         width = max(len(command) for command, _ in self.examples)
         lines = "\n".join(f"  {command:<{width}}   # {why}" for command, why in self.examples)
+        places = "".join(f" [{action.dest}]" for action in self._get_positional_actions())
+        self.usage = f"{self.prog}{places} [options]"
         return f"Examples:\n{lines}\n\n{super().format_help()}"
 
     def error(self, message: str) -> NoReturn:

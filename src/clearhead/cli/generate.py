@@ -40,12 +40,13 @@ def run(given: argparse.Namespace) -> None:
     console = Console(json=given.json)
     single = int(options.get("num_samples", 1)) == 1 and not given.json
 
-    def show(piece: "Piece") -> None:
-        sys.stdout.write(piece.text)
-        sys.stdout.flush()
+    unsaid = [prompt]  # it is shown with the first piece: before that, something may be wrong
 
-    if single:
-        sys.stdout.write(prompt)
+    def show(piece: "Piece") -> None:
+        sys.stdout.write("".join(unsaid) + piece.text)
+        sys.stdout.flush()
+        unsaid.clear()
+
     texts = workflows.generate(
         which,
         [prompt],
@@ -55,7 +56,7 @@ def run(given: argparse.Namespace) -> None:
         on_notice=lambda sentence: print(f"clearhead: {sentence}", file=sys.stderr),
     )[0]
     if single:
-        print()
+        print("".join(unsaid))
     elif not given.json:
         for number, text in enumerate(texts, start=1):
             console.say(f"--- {number} ---", "bold")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from clearhead.cli.arguments import Parser, layer_of
 from clearhead.cli.console import Console
-from clearhead.config import Layer, RunConfig, read_toml, to_toml
+from clearhead.config import Layer, RunConfig, merge, read_toml, to_toml
 from clearhead.presets import DEFAULT, preset
 
 
@@ -58,4 +58,6 @@ def _whole_config(given: argparse.Namespace, options: Layer) -> str:
     chosen = preset(getattr(given, "preset", DEFAULT)).options
     file = read_toml(Path(given.config)) if "config" in given else {}
     source = {"data": {"source": given.source}} if "source" in given else {}
-    return to_toml(RunConfig.read(chosen, file, source, options))
+    whole = RunConfig.read(chosen, file, source, options)
+    given_size = "vocab_size" in merge(file, options).get("model", {})
+    return to_toml(whole, leave_out=None if given_size else {"model": {"vocab_size"}})  # the tokenizer decides it

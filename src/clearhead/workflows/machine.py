@@ -61,9 +61,10 @@ def seconds_per_step(config: RunConfig, data: TextData) -> float:
         )
 
     began, seconds = time.perf_counter(), []
-    for event in fit(model, train, batch, seed=0):
-        if isinstance(event, Stepped):
-            seconds.append(event.seconds)
-            if len(seconds) > 2 and time.perf_counter() - began > PROBE_SECONDS:
-                break
+    with threads(train.threads):
+        for event in fit(model, train, batch, seed=0):
+            if isinstance(event, Stepped):
+                seconds.append(event.seconds)
+                if len(seconds) > 2 and time.perf_counter() - began > PROBE_SECONDS:
+                    break
     return statistics.median(seconds[1:] or seconds)  # the first step warms up

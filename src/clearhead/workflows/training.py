@@ -3,8 +3,8 @@
 import shutil
 import signal
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,14 @@ from clearhead.doctor import preflight
 from clearhead.errors import FaultError, InterruptedRunError, UsageError
 from clearhead.models import LanguageModel, build
 from clearhead.presets import preset as find_preset
-from clearhead.training import Evaluated, Optimizer, TrainingState, build_optimizer, checkpoints, fit
+from clearhead.training import Evaluated, Event, Optimizer, TrainingState, build_optimizer, checkpoints, fit
 from clearhead.workflows.evaluating import mean_loss
 from clearhead.workflows.events import Observer, Said, Started, ignore
 from clearhead.workflows.machine import choose_device, threads
 from clearhead.workflows.planning import plan
 from clearhead.workflows.recording import Recorder, forget_after, write_report
 from clearhead.workflows.run import Run, create, fresh_folder, open_run
+from clearhead.workflows.tensorboard import TensorBoard
 
 
 def train(
@@ -105,7 +106,13 @@ def _go_on(run: Run, prepared: TextData, observe: Observer, *, check: bool) -> N
     model = build(config.model, seed=config.seed).to(choose_device(config.train.device))
     optimizer = build_optimizer(model, config.train)
     state = _take_up(run, model, optimizer, prepared, observe)
-    with threads(config.train.threads), Recorder(run, model, optimizer, prepared.tokenizer, observe) as recorder:
+    with ExitStack() as open_until_the_end:
+        enter = open_until_the_end.enter_context
+        enter(threads(config.train.threads))
+        recorder = enter(Recorder(run, model, optimizer, prepared.tokenizer, observe))
+        consumers: list[Callable[[Event], None]] = [recorder.take]
+        if config.train.tensorboard:
+            consumers.append(enter(TensorBoard(run.folder / "tensorboard", state.step)).take)
         if check and state.step == 0:
             _check(model, config, prepared, list(optimizer.parameters.values()), observe)
         observe(Started(run.folder, state.step, config.train.steps, prepared.floor))
@@ -121,7 +128,8 @@ def _go_on(run: Run, prepared: TextData, observe: Observer, *, check: bool) -> N
                 forward=_forward(model, config, prepared),
             )
             for event in events:
-                recorder.take(event)
+                for consume in consumers:
+                    consume(event)
                 if interrupted.is_set() and not isinstance(event, Evaluated):
                     recorder.save(replace(state), best=state.best_step == state.step)
                     raise InterruptedRunError(
