@@ -18,13 +18,13 @@ class TensorBoard:
             raise UsageError(
                 "train.tensorboard needs TensorBoard, which is not installed: pip install 'clearhead[tensorboard]'"
             ) from None
-        self.writer = SummaryWriter(str(folder), purge_step=first_step)  # type: ignore[no-untyped-call]
+        self.writer = SummaryWriter(str(folder), purge_step=first_step)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.writer.close()  # type: ignore[no-untyped-call]
+        self.writer.close()
 
     def take(self, event: Event) -> None:
         """One event of the loop."""
@@ -36,4 +36,4 @@ class TensorBoard:
 
     def _scalars(self, step: int, **figures: float) -> None:
         for name, value in figures.items():
-            self.writer.add_scalar(name, value, step)  # type: ignore[no-untyped-call]
+            self.writer.add_scalar(name, value, step)
