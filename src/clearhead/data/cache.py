@@ -5,11 +5,15 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from clearhead.errors import DataError
+
+_TEMPORARY = ".unfinished-"
+_DAY = 86_400  # seconds
 
 
 def cache_folder(given: Path | None = None) -> Path:
@@ -20,11 +24,12 @@ def cache_folder(given: Path | None = None) -> Path:
     Raises:
         DataError: a folder that was asked for cannot be written.
     """
-    named = given or (Path(os.environ["CLEARHEAD_CACHE"]) if os.environ.get("CLEARHEAD_CACHE") else None)
-    if named is not None:
-        with writing(named):
-            _probe(named)
-        return named.absolute()
+    named = given or os.environ.get("CLEARHEAD_CACHE")
+    if named:
+        folder = Path(named).expanduser().absolute()
+        with writing(folder):
+            _probe(folder)
+        return folder
     default = _platform_cache() / "clearhead"
     try:
         _probe(default)
@@ -47,6 +52,14 @@ def _probe(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):
         pass
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what processes left there that were killed a day ago or more."""
+    for left in folder.glob(_TEMPORARY + "*"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > _DAY:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 @contextmanager
@@ -75,7 +88,8 @@ def new_folder(path: Path) -> Iterator[Path]:
     When another process was faster, its folder stays: both hold the same.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name[:16]}-", dir=path.parent))
+    _sweep(path.parent)
+    temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=path.parent))
     try:
         yield temporary
         try:

@@ -55,7 +55,7 @@ CORPORA = {
             "stories",
             "small stories from a grammar that ships with the library; their exact entropy is known; 1 MB",
             _stories,
-            lambda: stories.entropy_per_character(),
+            stories.entropy_per_character,
         ),
         Corpus("shakespeare", "Tiny Shakespeare: 40,000 lines of the plays; a download of 1.1 MB", _shakespeare),
     )

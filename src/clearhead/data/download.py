@@ -1,6 +1,7 @@
 """A named file from the network: checked, resumed where it broke off, and never asked for twice."""
 
 import hashlib
+import http.client
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -26,11 +27,11 @@ def download(url: str, sha256: str, path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             _receive(url, partial)
-        except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+        except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
             reason = getattr(error, "reason", None) or error
             raise DataError(
                 f"{path.name} could not be downloaded from {url} ({reason}); try again with a connection, "
-                f"or put the file into a folder and set CLEARHEAD_DATA to that folder"
+                "or put the file into a folder and set CLEARHEAD_DATA to that folder"
             ) from None
         if _sha256(partial) != sha256:
             partial.unlink()
@@ -71,8 +72,11 @@ def _receive(url: str, partial: Path) -> None:
             urllib.request.urlopen(request, timeout=_TIMEOUT) as response,
             partial.open("ab" if response.status == 206 else "wb") as file,
         ):
+            missing = int(response.headers.get("Content-Length") or 0)
             while block := response.read(_BLOCK):
-                file.write(block)
+                missing -= file.write(block)
+        if missing > 0:
+            raise ConnectionError("the connection broke off")
     except urllib.error.HTTPError as error:
         error.close()
         if error.code != 416:  # 416: there is nothing after what we have

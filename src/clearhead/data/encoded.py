@@ -108,8 +108,9 @@ def _encode(batch: list[_Piece], tokenizer: Tokenizer, end: int | None) -> Itera
         mine = [(piece, row) for piece, row in zip(batch, rows, strict=True) if piece.side == side]
         ids = [np.array([end]) if piece.ends_document and end is not None else row for piece, row in mine]
         if ids:
-            text = "".join(piece.text for piece, _ in mine)
-            yield Encoded(side, np.concatenate(ids).astype(dtype), len(text), len(text.encode("utf-8")))
+            characters = sum(len(piece.text) for piece, _ in mine)
+            n_bytes = sum(len(piece.text.encode("utf-8")) for piece, _ in mine)
+            yield Encoded(side, np.concatenate(ids).astype(dtype), characters, n_bytes)
 
 
 def _placed(batch: list[_Piece], tokenizer: Tokenizer) -> DataError:

@@ -5,6 +5,7 @@ import hashlib
 import sys
 import tempfile
 from pathlib import Path
+from typing import BinaryIO
 
 from clearhead.data.cache import writing
 from clearhead.data.corpora import CORPORA
@@ -21,18 +22,21 @@ def open_source(source: str, cache: Path) -> Source:
         DataError: there is nothing of that name, or nothing in it.
     """
     if source == "-":
-        return file_source(_keep_standard_input(cache / "stdin"))
+        return file_source(_keep(sys.stdin.buffer, cache / "streams"))
     if source in CORPORA:
         return CORPORA[source].source(cache)
     path = Path(source).expanduser().absolute()
     try:
         if path.is_dir():
             return files_source(str(path), _texts_in(path))
-        if path.exists():
+        if path.is_file():
             return file_source(path)
+        if path.exists():  # a pipe or a device
+            with path.open("rb") as stream:
+                return file_source(_keep(stream, cache / "streams"))
     except OSError as error:
         raise unreadable(path, error) from None
-    raise DataError(f"there is no file, folder or corpus '{source}'{_nearby(source, path)}")
+    raise DataError(f"there is no file, folder or corpus '{source}'; {_nearby(source, path)}")
 
 
 def _texts_in(folder: Path) -> list[Path]:
@@ -49,24 +53,26 @@ def _texts_in(folder: Path) -> list[Path]:
 
 
 def _nearby(source: str, path: Path) -> str:
-    """'; did you mean ...?' with a corpus or a file of the same folder, else where to look."""
-    beside = {path.with_name(found.name): found.name for found in path.parent.iterdir()} if path.parent.is_dir() else {}
-    known = [*CORPORA, *beside.values()]
-    close = difflib.get_close_matches(path.name, known, n=1, cutoff=0.5)
+    """The corpus or the file of the same folder that was probably meant, else what corpora there are."""
+    try:
+        beside = [found.name for found in path.parent.iterdir()]
+    except OSError:
+        beside = []
+    close = difflib.get_close_matches(path.name, [*CORPORA, *beside], n=1, cutoff=0.5)
     if not close:
-        return f"; the corpora are {', '.join(CORPORA)}"
-    return f"; did you mean '{close[0] if close[0] in CORPORA else Path(source).with_name(close[0])}'?"
+        return f"the corpora are {', '.join(CORPORA)}"
+    return f"did you mean '{close[0] if close[0] in CORPORA else Path(source).with_name(close[0])}'?"
 
 
-def _keep_standard_input(folder: Path) -> Path:
-    """A copy of standard input, named by its content, because a text is read more than once."""
+def _keep(stream: BinaryIO, folder: Path) -> Path:
+    """A copy of what can be read only once, named by its content, because a text is read more than once."""
     digest = hashlib.sha256()
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as copy:
             temporary = Path(copy.name)
             try:
-                while block := sys.stdin.buffer.read(READ_SIZE):
+                while block := stream.read(READ_SIZE):
                     digest.update(block)
                     copy.write(block)
                 copy.close()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 IGNORED = -100  # a target that is not counted, the convention of torch's cross entropy
-_LARGE_MAP = 1 << 28  # bytes; the pages of larger memory maps are handed back after every read
+_LARGE_MAP = 1 << 26  # bytes; the pages of larger memory maps are handed back after every read
 
 Words = NDArray[np.uint64]
 

@@ -14,18 +14,17 @@ from numpy.typing import NDArray
 
 from clearhead.config import DataConfig
 from clearhead.data.cache import cache_folder, new_folder, writing
+from clearhead.data.choices import choose_tokenizer, notes_on_documents, notes_on_loss
 from clearhead.data.corpora import CORPORA
 from clearhead.data.documents import Source
 from clearhead.data.encoded import Side, encode_source, open_tokens, token_type
 from clearhead.data.sources import open_source
-from clearhead.data.survey import Survey, place_of_cut, sample, survey
+from clearhead.data.survey import place_of_cut, survey
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import DataError
 
 MIN_CHARACTERS = 200
 _FORMAT = "1"  # raised when the same text would be encoded or cut in another way
-_CHAR_ALPHABET = 256  # auto: characters are the tokens while they are few...
-_CHAR_TEXT = 5_000_000  # ...and the text is too short to learn pieces of words from
 _SIDES = ("train", "val")
 
 Progress = Callable[[float], None]
@@ -86,13 +85,16 @@ def prepare(
     if tokenizer is None and config.tokenizer not in ("auto", "char", "bpe"):
         tokenizer = Tokenizer.load(Path(config.tokenizer).expanduser())
     wanted = tokenizer.fingerprint if tokenizer else f"{config.tokenizer} {config.bpe_vocab_size}"
-    entry = folder / "texts" / _digest(source.identity(), wanted, config.val_fraction)[:32]
+    content = source.identity()
+    entry = folder / "texts" / _digest(content, wanted, config.val_fraction)[:32]
     progress = on_progress or (lambda share: None)
     if not _whole(entry):
         with writing(folder):
             shutil.rmtree(entry, ignore_errors=True)
             with new_folder(entry) as new:
-                _make(new, source, config, tokenizer, progress)
+                facts = _make(new, source, config, tokenizer, progress)
+                facts["fingerprint"] = _digest(content, facts["tokenizer"], facts["characters"][0])
+                (new / "facts.json").write_text(json.dumps(facts, indent=2), encoding="utf-8")
     progress(1.0)
     return _open(entry, config.source, source.name)
 
@@ -112,19 +114,22 @@ def encode_for_evaluation(source: str, tokenizer: Tokenizer, *, cache: Path | No
     return ids, sum(part.n_bytes for part in parts)
 
 
-def _make(folder: Path, source: Source, config: DataConfig, tokenizer: Tokenizer | None, progress: Progress) -> None:
-    """Fill an entry of the cache: train.bin, val.bin, the tokenizer, and facts.json last."""
+def _make(
+    folder: Path, source: Source, config: DataConfig, tokenizer: Tokenizer | None, progress: Progress
+) -> dict[str, Any]:
+    """Fill an entry of the cache with train.bin, val.bin and the tokenizer; what to remember about them."""
     found = survey(source)
-    _refuse_short(found, config)
+    _refuse_short(found.characters, config.source)
     progress(0.2)
-    notes: list[str] = []
     if tokenizer is None:
-        tokenizer, note = _choose(source, found, config)
-        notes.append(note)
+        tokenizer, note = choose_tokenizer(source, found, config)
+        notes = [note]
+    else:
+        notes = notes_on_loss(source, found, tokenizer)
     progress(0.3)
     separate = len(found.lengths) > 1
     cut = place_of_cut(found.lengths, config.val_fraction)
-    notes += _notes_on_documents(found, cut, tokenizer)
+    notes += notes_on_documents(found, cut, tokenizer)
     with ExitStack() as files:
         sides = [Side(files.enter_context((folder / f"{name}.bin").open("wb"))) for name in _SIDES]
         for encoded in encode_source(source, tokenizer, cut=cut, separate=separate):
@@ -139,8 +144,7 @@ def _make(folder: Path, source: Source, config: DataConfig, tokenizer: Tokenizer
                 f"{side.tokens} tokens for {name}; at least 2 are needed"
             )
     tokenizer.save(folder)
-    facts = {
-        "fingerprint": _digest(source.identity(), tokenizer.fingerprint, cut),
+    return {
         "tokenizer": tokenizer.fingerprint,
         "dtype": token_type(tokenizer).str,
         "tokens": [side.tokens for side in sides],
@@ -150,7 +154,6 @@ def _make(folder: Path, source: Source, config: DataConfig, tokenizer: Tokenizer
         "distinct_characters": len(found.alphabet),
         "notes": notes,
     }
-    (folder / "facts.json").write_text(json.dumps(facts, indent=2), encoding="utf-8")
 
 
 def _whole(entry: Path) -> bool:
@@ -186,40 +189,11 @@ def _open(entry: Path, asked: str, source: str) -> TextData:
     )
 
 
-def _choose(source: Source, found: Survey, config: DataConfig) -> tuple[Tokenizer, str]:
-    """The tokenizer that the config asks for, and why it was chosen."""
-    few, short = len(found.alphabet) <= _CHAR_ALPHABET, found.characters <= _CHAR_TEXT
-    several = len(found.lengths) > 1
-    made_of = f"{found.characters:,} characters, {len(found.alphabet):,} of them different"
-    if config.tokenizer == "char" or (config.tokenizer == "auto" and few and short):
-        why = "as asked" if config.tokenizer == "char" else "enough for a text this small"
-        return Tokenizer.characters(found.alphabet, end=several), f"Tokens are characters, {why}: {made_of}."
-    bpe = Tokenizer.train_bpe(sample(source, found.characters), config.bpe_vocab_size, end=several)
-    why = "as asked" if config.tokenizer == "bpe" else ("for a text this long" if few else "for so large an alphabet")
-    return bpe, f"Tokens are pieces of words (a byte-level BPE of {bpe.vocab_size:,}), {why}: {made_of}."
-
-
-def _notes_on_documents(found: Survey, cut: int, tokenizer: Tokenizer) -> list[str]:
-    if len(found.lengths) == 1:
-        return []
-    ends = np.cumsum(found.lengths)
-    before = int(np.searchsorted(ends, cut, side="right"))
-    held_out = f"{1 - cut / found.characters:.1%} of the text is held out"
-    notes = [f"{len(ends):,} documents, the last {len(ends) - before:,} for validation: {held_out}."]
-    if cut not in ends:
-        notes = [f"{len(ends):,} documents, too uneven to cut between two: document {before + 1:,} is on both sides."]
-    if tokenizer.end_of_document is None:
-        notes.append("The tokenizer has no token for the end of a document, so nothing marks where one begins.")
-    return notes
-
-
-def _refuse_short(found: Survey, config: DataConfig) -> None:
-    if not found.characters:
-        raise DataError(f"{_said(config.source)} is empty; give a text of at least {MIN_CHARACTERS} characters")
-    if found.characters < MIN_CHARACTERS:
-        raise DataError(
-            f"{_said(config.source)} has {found.characters} characters; at least {MIN_CHARACTERS} are needed to train"
-        )
+def _refuse_short(characters: int, source: str) -> None:
+    if not characters:
+        raise DataError(f"{_said(source)} is empty; give a text of at least {MIN_CHARACTERS} characters")
+    if characters < MIN_CHARACTERS:
+        raise DataError(f"{_said(source)} has {characters} characters; at least {MIN_CHARACTERS} are needed to train")
 
 
 def _said(source: str) -> str:

@@ -1,0 +1,204 @@
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tokenizers
+from data_helpers import PROSE, ends, entries, file, folder_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from clearhead.config import DataConfig
+from clearhead.data import CORPORA, Tokenizer, encode_for_evaluation, encoded, prepare
+from clearhead.errors import DataError
+
+
+@pytest.mark.parametrize("tokenizer", ["char", "bpe"])
+@pytest.mark.parametrize("val_fraction", [0.1, 0.5, 0.73])
+def test_one_text_is_cut_by_position_and_then_encoded(tmp_path: Path, tokenizer: str, val_fraction: float) -> None:
+    data = prepare(DataConfig(source=file(tmp_path), tokenizer=tokenizer, val_fraction=val_fraction))
+    cut = int(len(PROSE) * (1 - val_fraction))
+    before, after = PROSE[:cut], PROSE[cut:]
+    assert data.train.tolist() == data.tokenizer.encode(before).tolist()
+    assert data.val.tolist() == data.tokenizer.encode(after).tolist()
+    assert (data.train_characters, data.val_characters) == (len(before), len(after))
+    assert (data.train_bytes, data.val_bytes) == (len(before.encode()), len(after.encode()))
+    assert data.tokenizer.end_of_document is None  # one document needs no end
+    assert (data.n_documents, data.distinct_characters) == (1, len(set(PROSE)))
+    assert data.floor is None
+
+
+@given(texts=st.lists(st.integers(1, 400).map(lambda n: PROSE[:n]), min_size=2, max_size=8), jsonl=st.booleans())
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize("tokenizer", ["char", "bpe"])
+def test_documents_are_each_followed_by_an_end(
+    tmp_path_factory: pytest.TempPathFactory, tokenizer: str, texts: list[str], jsonl: bool
+) -> None:
+    texts = [*texts, PROSE[:250]]
+    folder = tmp_path_factory.mktemp("documents")
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    source = file(folder, lines, "my.jsonl") if jsonl else folder_of(folder, *texts)
+    data = prepare(DataConfig(source=source, tokenizer=tokenizer))
+    both = np.concatenate([data.train, data.val])
+    assert int((both == ends(data)).sum()) == len(texts) == data.n_documents
+    assert both[-1] == ends(data)
+    found = [
+        data.tokenizer.decode(part) for part in np.split(both, np.flatnonzero(both == ends(data)) + 1) if part.size
+    ]
+    assert found == texts
+    assert data.train_characters + data.val_characters == sum(map(len, texts))
+    whole = "".join(texts)
+    assert data.train_bytes == len(whole[: data.train_characters].encode())
+    if data.train[-1] == ends(data):  # the cut is between documents
+        assert data.train_characters in np.cumsum([len(text) for text in texts])
+        assert "for validation" in data.notes[1]
+    else:
+        assert "is on both sides" in data.notes[1]
+
+
+def test_no_document_is_on_both_sides_when_an_end_is_near(tmp_path: Path) -> None:
+    data = prepare(DataConfig(source=folder_of(tmp_path / "texts", *[PROSE[: 90 + i] for i in range(20)])))
+    assert data.train[-1] == ends(data)
+    assert 0.05 <= data.val_characters / (data.train_characters + data.val_characters) <= 0.2
+
+
+@pytest.mark.parametrize("tokenizer", ["char", "bpe"])
+def test_encoding_in_small_batches_changes_nothing(
+    tmp_path: Path, tokenizer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = folder_of(tmp_path / "texts", *[PROSE[i:] for i in range(7)])
+    config = DataConfig(source=source, tokenizer=tokenizer)
+    at_once = prepare(config, cache=tmp_path / "one")
+    monkeypatch.setattr(encoded, "_BATCH", 100)
+    monkeypatch.setattr(encoded, "_PIECE", 61)
+    in_pieces = prepare(config, cache=tmp_path / "two")
+    assert in_pieces.fingerprint == at_once.fingerprint
+    assert in_pieces.tokenizer.decode(in_pieces.train) == at_once.tokenizer.decode(at_once.train)
+    if tokenizer == "char":
+        assert np.array_equal(in_pieces.train, at_once.train)
+        assert np.array_equal(in_pieces.val, at_once.val)
+
+
+def test_auto_takes_characters_while_they_are_few_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = prepare(DataConfig(source=file(tmp_path)))
+    assert few.tokenizer.is_character_level
+    assert few.tokenizer.vocab_size == len(set(PROSE))
+    assert few.notes == (
+        f"Tokens are characters, enough for a text this small: {len(PROSE):,} characters, "
+        f"{len(set(PROSE))} of them different.",
+    )
+    many = prepare(DataConfig(source=file(tmp_path, "".join(map(chr, range(0x4E00, 0x5000))))))
+    assert not many.tokenizer.is_character_level
+    assert "for so large an alphabet" in many.notes[0]
+    monkeypatch.setattr("clearhead.data.choices._CHAR_TEXT", 300)
+    long = prepare(DataConfig(source=file(tmp_path, PROSE + "!")))
+    assert not long.tokenizer.is_character_level
+    assert "for a text this long" in long.notes[0]
+
+
+@pytest.mark.parametrize("vocab_size", [2, 256, 257, 65_536, 65_537])
+def test_ids_are_kept_in_the_smallest_type(tmp_path: Path, vocab_size: int) -> None:
+    alphabet = [chr(i) for i in range(0x10000, 0x10000 + vocab_size)]
+    tokenizer = Tokenizer.characters(alphabet)
+    text = (alphabet[0] + alphabet[-1]) * 150
+    data = prepare(DataConfig(source=file(tmp_path, text)), tokenizer=tokenizer)
+    assert (
+        data.train.dtype
+        == {2: np.uint8, 256: np.uint8, 257: np.uint16, 65_536: np.uint16, 65_537: np.uint32}[vocab_size]
+    )
+    assert data.train.tolist() == [0, vocab_size - 1] * 135
+
+
+def test_an_unseen_character_is_placed_in_its_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoded, "_PIECE", 50)
+    source = folder_of(tmp_path / "texts", PROSE, PROSE[:300] + "ß" + PROSE)
+    with pytest.raises(DataError, match=r"'ß' \(U\+00DF\) at character 300 of .*001\.txt"):
+        prepare(DataConfig(source=source), tokenizer=Tokenizer.characters(PROSE, end=True))
+    with pytest.raises(DataError, match=r"'ß' \(U\+00DF\) at character 300 of .*001\.txt"):
+        encode_for_evaluation(source, Tokenizer.characters(PROSE, end=True))
+
+
+def test_a_tokenizer_that_changes_the_text_is_told_of(tmp_path: Path) -> None:
+    library = tokenizers.Tokenizer.from_str(Tokenizer.train_bpe(iter([PROSE]), 300)._library.to_str())
+    library.normalizer = tokenizers.normalizers.Lowercase()
+    library.save(str(tmp_path / "lower.json"))
+    data = prepare(DataConfig(source=file(tmp_path), tokenizer=str(tmp_path / "lower.json")))
+    assert data.notes == ('The tokenizer does not give a text back as it was: "The cat\'s " becomes "the cat\'s ".',)
+
+
+def test_a_tokenizer_without_an_end_marks_none_and_says_so(tmp_path: Path) -> None:
+    texts = [PROSE, PROSE[:100]]
+    data = prepare(DataConfig(source=folder_of(tmp_path / "texts", *texts)), tokenizer=Tokenizer.characters(PROSE))
+    assert data.tokenizer.decode(np.concatenate([data.train, data.val])) == "".join(texts)
+    assert any("no token for the end" in note for note in data.notes)
+
+
+@pytest.mark.parametrize("length", [200, 201, 333])
+@pytest.mark.parametrize("tokenizer", ["char", "bpe"])
+def test_tiny_texts_work_from_200_characters(tmp_path: Path, length: int, tokenizer: str) -> None:
+    data = prepare(DataConfig(source=file(tmp_path, PROSE[:length]), tokenizer=tokenizer))
+    assert data.train_characters + data.val_characters == length
+    assert len(data.val) >= 2
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "my.txt is empty; give a text of at least 200 characters"),
+        (" \n\t\r\n " * 100, "my.txt is empty; give a text of at least 200 characters"),
+        (PROSE[:199], "my.txt has 199 characters; at least 200 are needed to train"),
+    ],
+)
+def test_too_little_text_is_a_sentence(tmp_path: Path, cache: Path, text: str, sentence: str) -> None:
+    with pytest.raises(DataError, match=sentence.replace(".", r"\.")):
+        prepare(DataConfig(source=file(tmp_path, text)))
+    assert entries(cache) == []  # nothing half made is left
+
+
+def test_a_cut_that_leaves_a_side_without_text_is_a_sentence(tmp_path: Path) -> None:
+    for val_fraction, name in ((0.001, "val"), (0.999, "train")):
+        with pytest.raises(DataError, match=rf"data\.val_fraction {val_fraction} .* for {name}; at least 2"):
+            prepare(DataConfig(source=file(tmp_path), val_fraction=val_fraction))
+
+
+def test_evaluation_reads_the_whole_text(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.characters(PROSE, end=True)
+    ids, n_bytes = encode_for_evaluation(file(tmp_path, PROSE[:50]), tokenizer)
+    assert ids.tolist() == tokenizer.encode(PROSE[:50]).tolist()
+    assert n_bytes == len(PROSE[:50].encode())
+    ids, n_bytes = encode_for_evaluation(folder_of(tmp_path / "texts", "The", "cat"), tokenizer)
+    end = tokenizer.end_of_document
+    assert ids.tolist() == [*tokenizer.encode("The"), end, *tokenizer.encode("cat"), end]
+    assert n_bytes == 6
+    with pytest.raises(DataError, match="is empty; there is nothing to evaluate on"):
+        encode_for_evaluation(file(tmp_path, "\n"), tokenizer)
+
+
+def test_stories_know_their_floor_when_tokens_are_characters() -> None:
+    data = prepare(DataConfig(source="stories"))
+    floor = CORPORA["stories"].floor
+    assert floor is not None
+    assert data.tokenizer.is_character_level
+    assert data.floor == floor()
+    assert data.source == "stories"
+    assert prepare(DataConfig(source="stories", tokenizer="bpe")).floor is None
+
+
+def test_shakespeare_is_the_known_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = os.environ.get("CLEARHEAD_DATA", "")
+    if not (Path(folder) / "shakespeare.txt").exists() or not folder:
+        pytest.skip("CLEARHEAD_DATA names no folder with shakespeare.txt")
+    data = prepare(DataConfig(source="shakespeare"))
+    assert (data.train_characters, data.val_characters) == (1_003_854, 111_540)
+    assert (len(data.train), len(data.val)) == (1_003_854, 111_540)
+    assert data.tokenizer.vocab_size == data.distinct_characters == 65
+    own = Path(folder) / "shakespeare.txt"
+    assert prepare(DataConfig(source=str(own))).fingerprint == data.fingerprint
+    shutil.copy(own, tmp_path / "shakespeare.txt")
+    with (tmp_path / "shakespeare.txt").open("ab") as altered:
+        altered.write(b"!")
+    monkeypatch.setenv("CLEARHEAD_DATA", str(tmp_path))
+    with pytest.raises(DataError, match=r"shakespeare\.txt is not the published file"):
+        prepare(DataConfig(source="shakespeare"))
