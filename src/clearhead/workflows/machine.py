@@ -1,6 +1,5 @@
 """What this machine has: the device, its threads, and how fast it trains a given model."""
 
-import os
 import statistics
 import time
 from collections.abc import Iterator
@@ -36,18 +35,13 @@ def choose_device(wanted: str) -> torch.device:
 
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """Compute with this many processor threads, or with all cores; leaves the number as it was."""
+    """Compute with this many processor threads, or with as many as torch chose; leaves the number as it was."""
     before = torch.get_num_threads()
-    torch.set_num_threads(count or n_cores())
+    torch.set_num_threads(count or before)
     try:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def n_cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def seconds_per_step(config: RunConfig, data: TextData) -> float:

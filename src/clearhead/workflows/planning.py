@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 
+import torch
+
 from clearhead.config import Layer, RunConfig, merge
 from clearhead.data import TextData
 from clearhead.errors import UsageError
 from clearhead.presets import DEFAULT, preset
-from clearhead.workflows.machine import choose_device, n_cores, seconds_per_step
+from clearhead.workflows.machine import choose_device, seconds_per_step
 
 DEFAULT_MINUTES = 3.0
 OVERHEAD_SECONDS = 12.0  # loading torch, preparing, measuring the speed, the last samples
@@ -96,8 +98,8 @@ def _steps_in(minutes: float, config: RunConfig, data: TextData) -> tuple[int, s
 
 def _machine(config: RunConfig) -> str:
     device = choose_device(config.train.device)
-    cores = config.train.threads or n_cores()
-    return f"{cores} CPU core{'s' if cores > 1 else ''}" if device.type == "cpu" else str(device)
+    count = config.train.threads or torch.get_num_threads()
+    return f"{count} CPU thread{'s' if count > 1 else ''}" if device.type == "cpu" else str(device)
 
 
 def _fit_to_steps(config: RunConfig, given: Layer, steps: int) -> RunConfig:
