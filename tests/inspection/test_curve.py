@@ -93,6 +93,16 @@ def test_every_validation_point_has_its_mark() -> None:
     assert marks.count("o") == 4
 
 
+@pytest.mark.parametrize("height", range(8, 30))
+def test_a_mark_on_the_line_is_drawn_on_the_line(height: int) -> None:
+    line = tuple((float(step), 4.0 * 0.98**step) for step in range(101))
+    marked = draw(Curve(line, line[::10]), height=height).split("\n")[1:-3]
+    plain = draw(Curve(line), height=height).split("\n")[1:-3]
+    places = [(row, column) for row, text in enumerate(marked) for column, mark in enumerate(text) if mark == "●"]
+    assert places
+    assert all(plain[row][column] > "\u2800" for row, column in places)
+
+
 @pytest.mark.parametrize(
     "curve",
     [
@@ -126,6 +136,8 @@ def test_the_picture_is_well_formed_and_described(curve: Curve) -> None:
 def test_the_verdict_measures_from_the_floor_or_from_no_model() -> None:
     known = verdict(Curve(validation=((0, 4.0), (9, 0.7), (10, 0.72)), floor=0.65), 65)
     assert known.startswith("0.050 nats per token above what is possible")
+    lucky = verdict(Curve(validation=((0, 0.64),), floor=0.65), 65)
+    assert lucky.startswith("As low as is possible, and 0.010 nats per token of luck")
     unknown = verdict(Curve(validation=((0, 4.2), (10, 1.5))), 65)
     assert f"ln 65 = {math.log(65):.3f}" in unknown
     assert "1.500" in unknown

@@ -112,10 +112,11 @@ def verdict(curve: Curve, vocab_size: int) -> str:
         return f"A model that knows nothing has a loss of ln {vocab_size} = {start:.3f} nats per token."
     best = min(held_out)
     if curve.floor is not None:
-        return (
-            f"{best - curve.floor:.3f} nats per token above what is possible: the best validation loss is {best:.3f}, "
-            f"the text's own entropy {curve.floor:.3f}."
-        )
+        gap = best - curve.floor
+        how_far = f"{gap:.3f} nats per token above what is possible"
+        if gap < 0:  # the held-out text is one sample; by chance it may be easier than the corpus is on average
+            how_far = f"As low as is possible, and {-gap:.3f} nats per token of luck with the held-out text"
+        return f"{how_far}: the best validation loss is {best:.3f}, the text's own entropy {curve.floor:.3f}."
     return (
         f"The fresh model started at ln {vocab_size} = {start:.3f} nats per token; "
         f"the best validation loss is {best:.3f}."

@@ -23,6 +23,7 @@ dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(11rem, 1fr))
   padding: 0; border: 1px solid var(--line); border-radius: 10px; overflow: hidden; background: var(--card); }
 dl div { padding: .75rem 1rem; box-shadow: 0 0 0 1px var(--line); }
 dt { color: var(--soft); font-size: .82rem; }
+dt::first-letter { text-transform: uppercase; }
 dd { margin: .1rem 0 0; font-weight: 600; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
 svg.curve { display: block; width: 100%; height: auto; overflow: visible; }
 figure { margin: 0; }

@@ -9,28 +9,29 @@ Cells = list[list[str]]
 
 
 class Canvas:
-    """A grid of characters, each with its own dots, in which a point is a share of the width and of the height."""
+    """A grid of characters of 2 by 4 dots each, in which a point is a share of the width and of the height."""
 
-    def __init__(self, width: int, height: int, dots: tuple[int, int]) -> None:
-        self.width, self.height, self.dots = width, height, dots
+    def __init__(self, width: int, height: int) -> None:
+        self.width, self.height = width, height
         self.bits = [[0] * width for _ in range(height)]
 
     def line(self, points: list[Point]) -> None:
         """Joins the points (x and y in 0..1, y upwards) with dots."""
-        wide, high = self.width * self.dots[0] - 1, self.height * self.dots[1] - 1
-        placed = [(round(x * wide), round((1 - y) * high)) for x, y in points]
-        for (x0, y0), (x1, y1) in zip(placed, placed[1:] or placed, strict=False):
+        dots = [self._dot(x, y) for x, y in points]
+        for (x0, y0), (x1, y1) in zip(dots, dots[1:] or dots, strict=False):
             n = max(abs(x1 - x0), abs(y1 - y0), 1)
             for i in range(n + 1):
-                self._dot(round(x0 + (x1 - x0) * i / n), round(y0 + (y1 - y0) * i / n))
+                x, y = round(x0 + (x1 - x0) * i / n), round(y0 + (y1 - y0) * i / n)
+                self.bits[y // 4][x // 2] |= BRAILLE_BITS[y % 4][x % 2]
 
     def cell(self, x: float, y: float) -> tuple[int, int]:
         """The row and column of the character that holds the point."""
-        return round((1 - y) * (self.height - 1)), round(x * (self.width - 1))
+        dot_x, dot_y = self._dot(x, y)
+        return dot_y // 4, dot_x // 2
 
-    def _dot(self, x: int, y: int) -> None:
-        column, row = x // self.dots[0], y // self.dots[1]
-        self.bits[row][column] |= BRAILLE_BITS[y % self.dots[1]][x % self.dots[0]]
+    def _dot(self, x: float, y: float) -> tuple[int, int]:
+        """Counted from the left and from the top."""
+        return round(x * (self.width * 2 - 1)), round((1 - y) * (self.height * 4 - 1))
 
 
 def draw(curve: Curve, *, width: int = 80, height: int = 20, encoding: str = "utf-8") -> str:
@@ -43,7 +44,7 @@ def draw(curve: Curve, *, width: int = 80, height: int = 20, encoding: str = "ut
         return "no losses to draw"
     width, height = max(width, 40), max(height, 8)
     fancy = _encodable("⣿●╌│└─┤", encoding)
-    canvas = Canvas(width - MARGIN - 2, height - 4, (2, 4) if fancy else (1, 1))
+    canvas = Canvas(width - MARGIN - 2, height - 4)
     axis, last = LossAxis(curve, below=0.04), curve.last_step
 
     def place(points: tuple[Point, ...]) -> list[Point]:
@@ -51,12 +52,12 @@ def draw(curve: Curve, *, width: int = 80, height: int = 20, encoding: str = "ut
 
     canvas.line(place(smooth(curve.train)))
     cells = [[_glyph(bits, fancy) for bits in row] for row in canvas.bits]
-    if curve.floor is not None:
-        _write_floor(cells, canvas.cell(0, axis(curve.floor))[0], curve.floor, fancy)
     for x, y in place(curve.validation):
         row, column = canvas.cell(x, y)
         cells[row][column] = "●" if fancy else "o"
-    lines = [f"   {axis.name}", *_with_loss_axis(cells, axis, fancy), *_step_axis(canvas, last, fancy)]
+    if curve.floor is not None:
+        _write_floor(cells, canvas.cell(0, axis(curve.floor))[0], curve.floor, fancy)
+    lines = [f"   {axis.name}", *_with_loss_axis(cells, canvas, axis, fancy), *_step_axis(canvas, last, fancy)]
     lines.append(f"{_legend(curve, fancy):^{width}}")
     return "\n".join(line.rstrip() for line in lines)
 
@@ -76,7 +77,7 @@ def _glyph(bits: int, fancy: bool) -> str:
 
 
 def _write_floor(cells: Cells, row: int, floor: float, fancy: bool) -> None:
-    """The floor's line behind the curve, its label where the curve has not come down yet: at the left."""
+    """The floor's line behind the curve; its label at the left, where the curve is still high."""
     dash = "╌" if fancy else "-"
     cells[row] = [dash if cell == " " else cell for cell in cells[row]]
     label = f" floor {floor:.3f} (exact) "
@@ -91,10 +92,10 @@ def _legend(curve: Curve, fancy: bool) -> str:
     return "   ".join(["steps", *(f"{mark} {name}" for mark, name, points in entries if points)])
 
 
-def _with_loss_axis(cells: Cells, axis: LossAxis, fancy: bool) -> list[str]:
+def _with_loss_axis(cells: Cells, canvas: Canvas, axis: LossAxis, fancy: bool) -> list[str]:
     labels = {}
     for tick in axis.ticks(max(3, len(cells) // 2)):
-        labels[round((1 - axis(tick)) * (len(cells) - 1))] = f"{tick:.6g}"
+        labels[canvas.cell(0, axis(tick))[0]] = f"{tick:.6g}"
     edge, mark = ("│", "┤") if fancy else ("|", "+")
     return [
         f"{labels.get(row, ''):>{MARGIN}} {mark if row in labels else edge}{''.join(line)}"
