@@ -1,0 +1,246 @@
+"""The machinery behind `stories`, against brute force over every derivation of small random grammars."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from clearhead.data.stories import parse
+from clearhead.data.stories.entropy import measure
+from clearhead.data.stories.grammar import (
+    Call,
+    Choice,
+    Draw,
+    Grammar,
+    GrammarError,
+    Law,
+    Mention,
+    Template,
+    Text,
+    texts,
+)
+from clearhead.data.stories.lexicon import read_categories
+from clearhead.data.stories.notation import read_grammar
+from clearhead.data.stories.unambiguous import ambiguities
+
+CATEGORIES = read_categories(
+    """
+category person: name
+  sex=f she=she kind=small
+    Ann, Ida Ann
+  sex=m she=he kind=tall
+    Tom
+category look: name
+  kind=small
+    red, old
+  kind=small+tall
+    big
+"""
+)
+VARIABLES = "let p q: person\nlet look: look\n"
+
+
+def grammar_of(rules: str) -> Grammar:
+    return read_grammar(VARIABLES + rules, CATEGORIES)
+
+
+# ---------------------------------------------------------------- brute force, which knows nothing of the three readers
+
+
+def chances(law: Law, values: dict[str, int]) -> list[Fraction]:
+    left = list(law.weights)
+    for mask in law.masks:
+        allowed = mask.allowed[tuple(values[variable] for variable in mask.variables)]
+        left = [weight if ok else 0 for weight, ok in zip(left, allowed, strict=True)]
+    return [Fraction(weight, sum(left)) for weight in left]
+
+
+def expand(grammar: Grammar, items: Template, values: dict[str, int]) -> Iterator[tuple[str, Fraction, dict[str, int]]]:
+    """Every derivation of the items: its text, its probability and the variables after it."""
+    if not items:
+        yield "", Fraction(1), values
+        return
+    item, rest = items[0], items[1:]
+    firsts: list[tuple[str, Fraction, dict[str, int]]] = []
+    if isinstance(item, Text):
+        firsts = [(item.text, Fraction(1), values)]
+    elif isinstance(item, Mention):
+        firsts = [(item.strings[values[item.variable]], Fraction(1), values)]
+    elif isinstance(item, Draw):
+        for word, chance in enumerate(chances(item.law, values)):
+            firsts.append((item.strings[word], chance, {**values, item.variable: word} if item.variable else values))
+    elif isinstance(item, Choice):
+        for option, chance in zip(item.options, chances(item.law, values), strict=True):
+            firsts += [(t, chance * p, after) for t, p, after in expand(grammar, option, values) if chance]
+    elif isinstance(item, Call):
+        rule, names = grammar.rules[item.rule], dict(item.names)
+        inner = {own: values[names[own]] for own in rule.takes}
+        for text, chance, after in expand(grammar, (rule.body,), inner):
+            firsts.append((text, chance, {**values, **{names[own]: after[own] for own in rule.gives}}))
+    for text, chance, after in firsts:
+        if chance:
+            yield from ((text + t, chance * p, last) for t, p, last in expand(grammar, rest, after))
+
+
+# ---------------------------------------------------------------- random small grammars
+
+SIGNATURES = (((), ()), (("p",), ()), (("p", "q"), ()), ((), ("p",)), (("p",), ("q",)))
+
+
+@st.composite
+def grammars(draw: st.DrawFn) -> Grammar:
+    signatures = [SIGNATURES[0], *draw(st.lists(st.sampled_from(SIGNATURES), min_size=1, max_size=3))]
+    rules = []
+    for index, (takes, gives) in enumerate(signatures):
+        header = f"r{index}({' '.join(takes)})" + (f" -> {' '.join(gives)}" if gives else "")
+        guards = ["", *(["", "[p.sex=f]", "[p.sex!=f]"] if "p" in takes else [])]
+        guards += ["[p.sex=q.sex]", "[p.sex!=q.sex]"] if "q" in takes else []
+        options = []
+        for option in range(draw(st.integers(1, 3))):
+            guard = draw(st.sampled_from(guards)) if option else ""
+            seen = {*takes}
+            start = draw(st.sampled_from(["", "x ", "x y "])) + "".join(f"{{new {v}}} " for v in gives)
+            later = {f"r{i}": s for i, s in enumerate(signatures) if i > index}
+            body = template(draw, seen | {*gives}, later, draw(st.integers(0, 3)))
+            weight = draw(st.integers(1, 3))
+            options.append(f"  {weight}{' ' if guard else ''}{guard}: {start}{body}.")
+        rules.append("\n".join([header, *options]))
+    return grammar_of("\n".join(rules) + "\n")
+
+
+def template(draw: st.DrawFn, seen: set[str], later: dict[str, tuple[tuple[str, ...], tuple[str, ...]]], n: int) -> str:
+    pieces = []
+    for _ in range(n):
+        choices = ["x", "y", "x y", "{any look}", "{any person}", "(x|y*2)", "(x |)y", "({any look}|x y)"]
+        choices += [f"{{{v}}}" for v in seen] + [f"{{{v}.she}}" for v in seen] + [f"{{any look ~ {v}}}" for v in seen]
+        choices += [f"({{{v}}} x|{{{v}}} y y|)" for v in seen] + [f"{{new {v}}}" for v in {"p", "q"} - seen]
+        for rule, (takes, gives) in later.items():
+            if {*takes} <= seen and not {*gives} & seen and (not gives or seen <= {*takes}):
+                choices += [f"<{rule}>"] * 2
+        piece = draw(st.sampled_from(sorted(choices)))
+        seen |= {piece[5]} if piece.startswith("{new") else {*later[piece[1:-1]][1]} if piece[0] == "<" else set()
+        pieces.append(piece)
+    return " ".join(pieces)
+
+
+@settings(max_examples=80, deadline=None)
+@given(grammars())
+def test_measure_parser_and_proof_agree_with_brute_force(grammar: Grammar) -> None:
+    made = [(text, p) for text, p, _ in expand(grammar, (Call(grammar.start, ()),), {})]
+    assume(len(made) <= 2000)
+    assert sum(p for _, p in made) == 1
+
+    exact = measure(grammar)
+    assert exact.entropy == pytest.approx(-sum(float(p) * math.log(p) for _, p in made), abs=1e-9)
+    assert exact.characters == pytest.approx(float(sum(p * len(text) for text, p in made)), rel=1e-12)
+
+    by_text: dict[str, list[Fraction]] = defaultdict(list)
+    for text, p in made:
+        by_text[text].append(p)
+    for text, parts in list(by_text.items())[:50]:
+        assert sorted(parse.derivations(grammar, text)) == pytest.approx(sorted(map(math.log, parts)), abs=1e-9)
+        assert parse.log_probability(grammar, text) == pytest.approx(math.log(sum(parts)), abs=1e-9)
+        if text + "x" not in by_text:
+            assert parse.log_probability(grammar, text + "x") == -math.inf
+
+    if not list(ambiguities(grammar)):  # then no text may have two derivations, and the entropy is that of the texts
+        assert all(len(parts) == 1 for parts in by_text.values())
+
+    for _, (text, recorded) in zip(range(20), texts(grammar, seed=3), strict=False):
+        assert any(recorded == pytest.approx(math.log(p), abs=1e-9) for p in by_text[text])
+
+
+# ---------------------------------------------------------------- single facts
+
+UNAMBIGUOUS = """
+start
+  2: <meet> {p.She} saw {q}. <end>
+  1: {new p} was (very |)old(*2| and {any look}).
+meet -> p q
+  1: {new p} met {new q}.
+  3: {new p} heard {new q}.
+end(p q)
+  1 [p.sex=q.sex]: {q} saw {p}.
+  2 [p.sex!=q.sex]: {p} saw {q}.
+  1: The {new look ~ p} {p} fell.
+"""
+
+
+def test_the_proof_accepts_a_grammar_that_needs_its_finer_arguments() -> None:
+    grammar = grammar_of(UNAMBIGUOUS)
+    made = Counter(text for text, _, _ in expand(grammar, (Call(grammar.start, ()),), {}))
+    assert list(ambiguities(grammar)) == []
+    assert max(made.values()) == 1
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "start\n  1: x.\n  2: x.\n",
+        "start\n  1: x\n  2: x y\n",  # one text is the beginning of the other
+        "start\n  1: {any look} x.\n  2: red x.\n",
+        "start\n  1: (x |)(x |)y.\n",
+        "start\n  1: x(| y)( y|).\n",
+        "start\n  1: {new p}. <a>\na(p)\n  1: {p.she} x.\n  1: <b>\nb(p)\n  1: she x.\n",
+        "start\n  1: {new p} {new q} ({p.she}|{q.she}) x.\n",
+        "start\n  1: <a> x.\n  1: {any person} <b>.\na\n  1: {any person}\nb\n  1: x\n  1: y\n",
+        "start\n  1: {any loose}.\n",  # "ash" is the beginning of "ash tree"
+    ],
+)
+def test_the_proof_finds_planted_ambiguities(rules: str) -> None:
+    loose = read_categories("category loose: name\n  kind=any\n    ash, ash tree\n")
+    assert list(ambiguities(read_grammar(VARIABLES + rules, {**CATEGORIES, **loose})))
+
+
+def test_sampled_frequencies_are_the_exact_probabilities() -> None:
+    grammar, n = grammar_of(UNAMBIGUOUS), 20_000
+    exact = {text: float(p) for text, p, _ in expand(grammar, (Call(grammar.start, ()),), {})}
+    counts = Counter(text for _, (text, _) in zip(range(n), texts(grammar, seed=5), strict=False))
+    assert counts.keys() <= exact.keys()
+    off = [(counts[text] - n * p) / math.sqrt(n * p * (1 - p)) for text, p in exact.items()]
+    assert np.abs(off).max() < 4.5
+
+
+def test_two_variables_of_one_category_are_never_the_same_word() -> None:
+    grammar = grammar_of("start\n  1: {new p} and {new q}\n")
+    made = {text: p for text, p, _ in expand(grammar, (Call("start", ()),), {})}
+    weights = dict(zip(("Ann", "Ida Ann", "Tom"), CATEGORIES["person"].weights, strict=True))
+    expected = {
+        f"{a} and {b}": Fraction(weights[a], sum(weights.values()))
+        * Fraction(weights[b], sum(weights.values()) - weights[a])
+        for a in weights
+        for b in weights
+        if a != b
+    }
+    assert made == expected
+
+
+@pytest.mark.parametrize(
+    ("rules", "complaint"),
+    [
+        ("start\n  1: {p} x.\n", "not yet bound"),
+        ("start\n  1: {new p}{new q}.\n", "glued"),
+        ("start\n  1: {any look}s.\n", "glued"),
+        ("start\n  1: (x|y)z.\n", "glued"),
+        ("start\n  1: <a>\na\n  1: x <start>\n", "reaches itself"),
+        ("start\n  1: <nowhere>.\n", "there is no rule"),
+        ("start\n  1: (x|y.\n", "never closed"),
+        ("start\n  1: x) y.\n", "outside brackets"),
+        ("start\n  1: {any look.she}.\n", "has a form"),
+        ("start\n  1: {new p.she}.\n", "apart"),
+        ("start\n  1: <a>\na(p)\n  1: {p}\n", "wrong about p"),
+        ("start\n  1: {new p} <a>\na -> q\n  1: {new q}\n", "wrong about p"),  # q could repeat p, which it does not see
+        ("start\n  1: <a>\na -> p\n  1: {new p}\n  1: {new q} {new p}\n", "one and the same draw"),
+        ("start\n  1: <a>\na -> p\n  1: {new p}\n  1: x\n", "one and the same draw"),
+        ("start(p)\n  1: {p}\n", "cannot take"),
+        ("start\n one: x\n", "cannot read"),
+    ],
+)
+def test_what_means_nothing_is_refused(rules: str, complaint: str) -> None:
+    with pytest.raises(GrammarError, match=complaint):
+        grammar_of(rules)
