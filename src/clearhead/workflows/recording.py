@@ -128,13 +128,13 @@ def write_report(run: Run, floor: float | None) -> Finished:
 
 def _facts(figures: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     shown = {
-        "parameters": "{:,}",
-        "vocab_size": "{:,}",
-        "steps": "{:,}",
-        "seconds": "{:,.0f} s",
-        "best_val_loss": "{:.4f}",
-        "train_loss": "{:.4f}",
-        "tokens_per_second": "{:,.0f}",
+        "best_val_loss": ("best validation loss", "{:.4f}"),
+        "train_loss": ("training loss at the end", "{:.4f}"),
+        "parameters": ("parameters", "{:,}"),
+        "vocab_size": ("vocabulary", "{:,} tokens"),
+        "steps": ("steps", "{:,}"),
+        "seconds": ("time in steps", "{:,.0f} s"),
+        "tokens_per_second": ("speed", "{:,.0f} tokens/s"),
     }
-    known = {name: form for name, form in shown.items() if figures[name] is not None}
-    return tuple((name.replace("_", " "), form.format(figures[name])) for name, form in known.items())
+    known = {key: words for key, words in shown.items() if figures[key] is not None}
+    return tuple((name, form.format(figures[key])) for key, (name, form) in known.items())

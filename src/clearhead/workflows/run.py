@@ -88,7 +88,7 @@ class Run:
                 f"{self.folder} is damaged: {fault}; 'clearhead resume {self.folder}' writes it again "
                 "if its checkpoints are whole"
             )
-        return exchange.load(self.folder, config=config.model).eval()
+        return exchange.load(self.folder, config=config.model)
 
     def save_model(self, model: LanguageModel, tokenizer: Tokenizer) -> None:
         """Make `model` the run's model: what is generated with, evaluated and exported."""
