@@ -18,6 +18,7 @@ from clearhead.errors import ClearheadError, DataError
 from clearhead.models import LanguageModel
 from clearhead.training import Optimizer, TrainingState, checkpoints, fit
 from clearhead.training.adamw import AdamW
+from clearhead.training.durable import damage
 
 FILES = {"model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"}
 
@@ -238,6 +239,8 @@ def test_killed_between_any_two_file_operations_the_last_whole_checkpoint_surviv
             assert found is not None
             reached = checkpoints.load(found.path, tiny_model(seed=9)).step
             assert reached in (whole, new.step), f"killed before operation {operation}"
+            torn = [path.name for path in folder.glob("step-*") if damage(path)]
+            assert "damaged" in before or not torn, f"killed before operation {operation}"
             checkpoints.save(folder, model, optimizer, replace(new, step=12), keep=1)
             assert names(folder) == ["step-00000012"], "nothing unfinished is left lying about"
         else:

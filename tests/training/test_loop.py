@@ -287,6 +287,22 @@ def test_too_little_memory_says_which_option_to_lower(forward: Any) -> None:
         next(fit(tiny_model(), tiny_config(accumulate=2), tiny_batch, seed=0, forward=forward))
 
 
+def test_too_little_memory_is_not_taken_for_a_fault_of_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda _: out_of_device_memory)
+    with pytest.raises(ClearheadError, match="the memory is too small"):
+        next(fit(tiny_model(), tiny_config(compile="on"), tiny_batch, seed=0))
+
+
+def test_stale_gradients_do_not_count() -> None:
+    config = tiny_config(steps=2)
+    model, stale = tiny_model(), tiny_model()
+    for parameter in stale.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    for each in (model, stale):
+        list(fit(each, config, tiny_batch, seed=0))
+    assert_same_weights(model, stale)
+
+
 def test_forward_replaces_the_models_own() -> None:
     model = tiny_model(dropout=0.0)
     zero = fit(model, tiny_config(), tiny_batch, seed=0, forward=lambda ids: 0 * model(ids))

@@ -64,7 +64,6 @@ def fit(
         finite = math.isfinite(loss) and math.isfinite(norm)
         if finite:
             optimizer.step(rate)
-        model.zero_grad(set_to_none=True)
         _advance(state, tokens, finite=finite)
         if computation.notice:
             yield Notice(state.step, computation.notice)
