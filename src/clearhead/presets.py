@@ -45,9 +45,6 @@ PRESETS: dict[str, Preset] = {
             "schedule": "linear",
             "warmup_steps": 10,
             "final_rate": 0.0,
-            "weight_decay": 0.0,
-            "eval_every": 250,
-            "save_every": 250,
         },
     ),
     "bigram": Preset(
@@ -73,7 +70,7 @@ PRESETS: dict[str, Preset] = {
             "feedforward": "relu",
             "dropout": 0.1,
         },
-        train={"steps": 5000, "batch_size": 32, "learning_rate": 3e-4},
+        train={"steps": 5000, "batch_size": 64, "learning_rate": 3e-4, "schedule": "warmup_stable_decay"},
     ),
     "nanogpt-baby": Preset(
         about="nanoGPT's Shakespeare model for one GPU: 10.7 M parameters",

@@ -13,14 +13,15 @@ SCALE = 0.02  # GPT-2's (Radford et al. 2019)
 def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
     """Draw every parameter anew. All tokens then have nearly the same odds: the fresh loss is ln(V) within 2 %.
 
-    | tensor                              | distribution                    | why                                     |
-    |-------------------------------------|---------------------------------|-----------------------------------------|
-    | matrices                            | N(0, 0.02)                      | a small sublayer: the model starts plain|
-    | `output` and `down` of every block  | N(0, 0.02 / sqrt(2 n_layers))   | so many of them sum in the residual     |
-    | `embedding`, tied to the head       | N(0, min(0.02, 1 / D))          | a token's own logit starts below one    |
-    | `unembedding`, the untied head      | N(0, min(0.02, 0.2 / sqrt(D)))  | the logits' spread starts below 0.2     |
-    | vectors of norms                    | 1, their biases 0               | plain normalisation (their constructor) |
-    | biases of linear maps               | 0                               |                                         |
+    | tensor                             | distribution                   | why                                       |
+    |------------------------------------|--------------------------------|-------------------------------------------|
+    | matrices                           | N(0, 0.02)                     | a small sublayer: the model starts plain  |
+    | `output` and `down` of every block | N(0, 0.02 / sqrt(2 n_layers))  | so many of them sum in the residual       |
+    | `embedding`, tied to the head      | N(0, at most 0.02)             | see `_tied_scale`                         |
+    | learned positions                  | as the embedding               | so that neither drowns the other          |
+    | `unembedding`, the untied head     | N(0, min(0.02, 0.2 / sqrt(D))) | the logits' spread starts below 0.2       |
+    | vectors of norms                   | 1, their biases 0              | plain normalisation (their constructor)   |
+    | biases of linear maps              | 0                              |                                           |
 
     Numbers are drawn on the CPU in float32 whatever the model's device, so a seed gives one model everywhere.
     """
@@ -39,6 +40,16 @@ def _scale(name: str, config: ModelConfig) -> float:
         return SCALE / math.sqrt(2 * config.n_layers)
     if name == "unembedding.weight":
         return min(SCALE, 0.2 / math.sqrt(config.d_model))
-    if name == "embedding.weight" and config.architecture == "decoder" and config.tied:
-        return min(SCALE, 1 / config.d_model)
+    if name in ("embedding.weight", "positions.weight") and config.architecture == "decoder" and config.tied:
+        return _tied_scale(config)
     return SCALE
+
+
+def _tied_scale(config: ModelConfig) -> float:
+    """0.02, or less where a token would otherwise predict itself.
+
+    The fresh stack hands the embedding on, normalised, so a tied head gives a token's own logit about x = scale * D.
+    That costs ln(1 + (e^x - 1) / V) nats, which this holds below 1 % of ln(V).
+    """
+    V = config.vocab_size
+    return min(SCALE, math.log(1 + 0.01 * V * math.log(V)) / config.d_model)
