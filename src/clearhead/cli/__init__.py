@@ -1,6 +1,7 @@
 """The command `clearhead`: parse, call the workflow, print. Verbs load when they are called, and torch with them."""
 
 import os
+import signal
 import sys
 from importlib import import_module
 
@@ -29,7 +30,8 @@ Verbs:
 
 
 def main() -> None:
-    """The entry point: runs the verb and exits with its code."""
+    """The entry point: runs the verb and exits with its code. SIGTERM asks to stop as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(run(sys.argv[1:]))
 
 
@@ -41,7 +43,7 @@ def run(words: list[str]) -> int:
     except ClearheadError as error:
         return _fail(str(error), error.exit_code, as_json="--json" in words)
     except KeyboardInterrupt:
-        return _fail("interrupted", 130, as_json="--json" in words)
+        return _fail("interrupted before there was anything to save", 130, as_json="--json" in words)
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

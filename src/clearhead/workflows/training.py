@@ -18,7 +18,7 @@ from clearhead.doctor import preflight
 from clearhead.errors import FaultError, InterruptedRunError, UsageError
 from clearhead.models import LanguageModel, build
 from clearhead.presets import preset as find_preset
-from clearhead.training import Evaluated, Event, Optimizer, TrainingState, build_optimizer, checkpoints, fit
+from clearhead.training import Event, Optimizer, TrainingState, build_optimizer, checkpoints, fit
 from clearhead.workflows.evaluating import mean_loss
 from clearhead.workflows.events import Observer, Said, Started, ignore
 from clearhead.workflows.machine import choose_device, threads
@@ -26,6 +26,8 @@ from clearhead.workflows.planning import plan
 from clearhead.workflows.recording import Recorder, forget_after, write_report
 from clearhead.workflows.run import Run, create, fresh_folder, open_run
 from clearhead.workflows.tensorboard import TensorBoard
+
+Batches = Callable[[int], tuple[Tensor, Tensor]]  # step -> inputs and targets, (B, T) each
 
 
 def train(
@@ -120,22 +122,23 @@ def _go_on(run: Run, prepared: TextData, observe: Observer, *, check: bool) -> N
             events = fit(
                 model,
                 config.train,
-                _batches(config, prepared),
+                _until(interrupted, _batches(config, prepared)),
                 seed=config.seed,
                 optimizer=optimizer,
                 state=state,
                 evaluate=lambda: mean_loss(model, prepared.val, limit=config.train.eval_tokens),
                 forward=_forward(model, config, prepared),
             )
-            for event in events:
-                for consume in consumers:
-                    consume(event)
-                if interrupted.is_set() and not isinstance(event, Evaluated):
-                    recorder.save(replace(state), best=state.best_step == state.step)
-                    raise InterruptedRunError(
-                        f"stopped after step {state.step:,} of {config.train.steps:,}, everything is saved; "
-                        f"go on with: clearhead resume {run.folder}"
-                    )
+            try:
+                for event in events:
+                    for consume in consumers:
+                        consume(event)
+            except KeyboardInterrupt:
+                recorder.save(replace(state), best=False)
+                raise InterruptedRunError(
+                    f"stopped after step {state.step:,} of {config.train.steps:,}, everything is saved; "
+                    f"go on with: clearhead resume {run.folder}"
+                ) from None
         observe(write_report(run, prepared.floor))
 
 
@@ -166,7 +169,7 @@ def _check(
     observe(Said(report.line()))
 
 
-def _batches(config: RunConfig, prepared: TextData) -> Any:
+def _batches(config: RunConfig, prepared: TextData) -> Batches:
     def batch(step: int) -> tuple[Tensor, Tensor]:
         return training_batch(
             prepared.train,
@@ -186,9 +189,20 @@ def _forward(model: LanguageModel, config: RunConfig, prepared: TextData) -> Any
     return lambda ids: model(ids, documents=texts.document_numbers(ids, end))
 
 
+def _until(interrupted: threading.Event, batch: Batches) -> Batches:
+    """Batches until the event is set: between two steps, when all of the last one was told, is the place to stop."""
+
+    def next_batch(step: int) -> tuple[Tensor, Tensor]:
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        return batch(step)
+
+    return next_batch
+
+
 @contextmanager
 def _interruptible() -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM set the event, so that the step in progress can end; a second Ctrl-C does not wait."""
+    """Ctrl-C and SIGTERM set the event, so that the step in progress can end; asking a second time stops at once."""
     interrupted = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield interrupted
@@ -196,7 +210,7 @@ def _interruptible() -> Iterator[threading.Event]:
 
     def ask(number: int, frame: Any) -> None:
         if interrupted.is_set():
-            raise KeyboardInterrupt
+            raise SystemExit(128 + number)
         interrupted.set()
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
