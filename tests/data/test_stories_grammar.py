@@ -189,6 +189,8 @@ def test_the_proof_accepts_a_grammar_that_needs_its_finer_arguments() -> None:
         "start\n  1: {new p}. <a>\na(p)\n  1: {p.she} x.\n  1: <b>\nb(p)\n  1: she x.\n",
         "start\n  1: {new p} {new q} ({p.she}|{q.she}) x.\n",
         "start\n  1: <a> x.\n  1: {any person} <b>.\na\n  1: {any person}\nb\n  1: x\n  1: y\n",
+        "start\n  1: {new p} and {new q} {p}.\n  1: {new q} and {new p} {q}.\n",  # p and q are not the same in both
+        "start\n  1: {new p} and {new q} <r> y x.\n  1: {new q} and {new p} <r>.\nr(p q)\n  1: {p} x\n  1: {q} x y x\n",
         "start\n  1: {any loose}.\n",  # "ash" is the beginning of "ash tree"
     ],
 )
