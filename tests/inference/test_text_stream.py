@@ -46,6 +46,16 @@ def test_a_text_ends_before_the_first_stop_string_to_be_completed(text: str, sto
         assert not any(s in shown for s in stop)
 
 
+@given(few_letters, st.lists(st.text("aβ🙂", min_size=1, max_size=4), min_size=1, max_size=3), st.integers(1, 60))
+def test_where_a_text_ends_does_not_depend_on_its_tokens(text: str, stop: list[str], width: int) -> None:
+    parts = [text[start : start + width] for start in range(0, len(text), width)]
+    stream = TextStream(lambda ids: "".join(parts[index] for index in ids), [], stop)
+    shown = ""
+    for index in range(len(parts)):
+        shown += "" if stream.stopped else stream.add(index)
+    assert shown + stream.close() == "".join(pieces(text, tuple(stop)))
+
+
 def test_text_is_shown_as_soon_as_it_is_certain() -> None:
     assert pieces("abab!", stop=("ab!",)) == ["", "", "ab", "", "", ""]
     assert pieces("abc", stop=("b!",)) == ["a", "", "bc", ""]

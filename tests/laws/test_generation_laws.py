@@ -53,6 +53,7 @@ def test_a_sampled_text_depends_on_no_neighbour(choice: Choice) -> None:
     alone = [written(model, [prompt], config, end=VOCAB_SIZE - 1)[0] for prompt in PROMPTS]
     alone[4] = written(model, [PROMPTS[4]] * 2, config, end=VOCAB_SIZE - 1)[1]  # an equal prompt's second text
     assert together == alone
+    assert not any(VOCAB_SIZE - 1 in text for text in together)
     assert len(set(map(len, together))) > 1, "rows that end at the same time would show little"
 
 

@@ -43,11 +43,9 @@ def test_a_bigram_model_is_its_table() -> None:
     assert torch.equal(model(ids)[0], table[ids[0]])
 
 
-def drawn_like(name: str, tied: bool) -> float:
+def drawn_like(name: str) -> float:
     """The standard deviation that the table promises, D = 64 and n_layers = 3."""
-    if name.endswith(("output.weight", "down.weight")):
-        return 0.02 / 6**0.5
-    return 1 / 64 if tied and name == "embedding.weight" else 0.02
+    return 0.02 / 6**0.5 if name.endswith(("output.weight", "down.weight")) else 0.02
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -64,10 +62,17 @@ def test_every_number_is_drawn_as_the_table_says(tied: bool, feedforward: str, n
             assert (parameter == 1).all(), name
         else:
             matrices += 1
-            assert parameter.std().item() == pytest.approx(drawn_like(name, tied), rel=0.06), name
+            assert parameter.std().item() == pytest.approx(drawn_like(name), rel=0.06), name
             assert abs(parameter.mean().item()) < 0.002, name
     in_block = 4 + (3 if feedforward == "swiglu" else 2)
     assert matrices == 3 * in_block + (2 if tied else 3)  # embedding, positions, head
+
+
+def test_a_wide_tied_embedding_starts_smaller_and_its_positions_with_it() -> None:
+    wide = make(tied=True, vocab_size=65, d_model=768)
+    scales = [wide.get_parameter(f"{name}.weight").std().item() for name in ("embedding", "positions")]
+    assert scales[0] < 0.015
+    assert scales[1] == pytest.approx(scales[0], rel=0.06)
 
 
 def test_no_two_tensors_start_alike() -> None:

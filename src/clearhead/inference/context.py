@@ -49,16 +49,11 @@ class Context:
             if len(unique) < len(prompts):
                 self._select([unique.index(tuple(ids)) for ids in self._ids])
 
-    @property
-    def full(self) -> bool:
-        """Whether some row must let go of old tokens before it can read another."""
-        return self._limit is not None and max(map(len, self._ids)) >= self._limit
-
     @torch.inference_mode()
     def read(self, ids: Tensor) -> None:
         """Read one token (B,) per row."""
         if self._limit is not None:
-            if self.full:
+            if max(map(len, self._ids)) == self._limit:
                 self._slide(self._limit // 2)
             for row, token in zip(self._ids, ids.tolist(), strict=True):
                 row.append(token)

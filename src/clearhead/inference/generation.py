@@ -131,7 +131,7 @@ def generate_ids(
             live = [place for place, row in enumerate(rows) if row not in finished]
             if not live or remaining == 1:
                 return
-            if len(live) < len(rows) and (2 * len(live) <= len(rows) or context.full):
+            if 2 * len(live) <= len(rows):  # seldom, as it copies the cache
                 rows, drawn = [rows[place] for place in live], drawn[live]
                 context.keep(live)
                 sampler.keep(live)
