@@ -45,15 +45,14 @@ def test_pieces_are_the_text_in_bounded_stretches(texts: list[str], size: int) -
 def test_a_cut_at_a_space_changes_no_token(text: str, size: int) -> None:
     made = list(pieces([text], size))
     cuts = np.cumsum([len(piece) for piece in made])[:-1]
-    if all(text[at] == " " and text[at - 1].isalpha() and text[at + 1].isalpha() for at in cuts):
+    if all(text[at] == " " and text[at - 1].isalpha() and text[at + 1 : at + 2].isalpha() for at in cuts):
         together = [token for row in BPE.encode_batch(made) for token in row.tolist()]
         assert together == BPE.encode(text).tolist()
 
 
 def test_pieces_prefer_a_space_between_letters() -> None:
-    text = "one two,  three four five " * 40
-    made = list(pieces([text], 60))
-    assert all(piece.startswith((" two", " four", " five", "one")) for piece in made)
+    made = list(pieces(["one  (two) three four  five, six\n" * 40], 60))
+    assert all(piece.startswith(" four") for piece in made[1:])
 
 
 @given(st.lists(prose, min_size=1))

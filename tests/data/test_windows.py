@@ -102,6 +102,7 @@ def test_evaluation_counts_every_target_once_whatever_the_batch_size(
         assert inputs.shape == targets.shape
         assert inputs.shape[1] == block_size
         assert len(inputs) <= batch_size
+        assert int(inputs.min()) >= 0  # filling is a token too: a model can look it up
         here = targets != IGNORED
         assert torch.equal(targets[here], inputs[here] + 1)
         assert here[:, 0].all()  # no row is all filling
@@ -118,6 +119,7 @@ def test_a_limit_takes_whole_windows_spread_over_the_text(limit: int, block_size
     if len(targets) > 1:
         gaps = targets[:, 0].diff()
         assert int(gaps.max() - gaps.min()) <= block_size
+        assert int(targets[-1, 0] + gaps.max()) >= len(TEXT) - block_size  # the next one would lie beyond the end
 
 
 def test_too_few_tokens_are_the_callers_mistake() -> None:

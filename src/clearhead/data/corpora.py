@@ -11,7 +11,7 @@ from clearhead.data.documents import Document, Source, files_source
 from clearhead.data.download import checked, download
 
 _STORIES_CHARACTERS = 1_000_000
-_STORIES_SEED = 0
+_STORIES_SEED = 1
 
 _SHAKESPEARE = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 _SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
