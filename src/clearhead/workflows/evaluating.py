@@ -54,15 +54,28 @@ def evaluate(
         tokens, n_bytes = prepared.val, prepared.val_bytes
     else:
         tokens, n_bytes = texts.encode_for_evaluation(str(source), tokenizer)
+    isolate = tokenizer.end_of_document if config.data.isolate_documents else None
     with threads(config.train.threads):
-        result = mean_loss(model, tokens, batch_size=batch_size)
+        result = mean_loss(model, tokens, batch_size=batch_size, isolate=isolate)
     return Score(result.loss, result.perplexity, result.bits_per_byte(n_bytes), result.tokens)
 
 
 def mean_loss(
-    model: LanguageModel, tokens: NDArray[Any], *, batch_size: int | None = None, limit: int | None = None
+    model: LanguageModel,
+    tokens: NDArray[Any],
+    *,
+    batch_size: int | None = None,
+    limit: int | None = None,
+    isolate: int | None = None,
 ) -> inference.Evaluation:
-    """The loss over all tokens but the first, in windows side by side; with a limit, over about so many tokens.
+    """The loss over all tokens but the first, in windows side by side.
+
+    Args:
+        model: evaluated without dropout.
+        tokens: ids (N,).
+        batch_size: windows at once.
+        limit: stop at about so many tokens.
+        isolate: the id that ends a document, where documents do not see each other.
 
     Raises:
         DataError: there are fewer than two tokens.
@@ -72,4 +85,4 @@ def mean_loss(
     block = min(model.config.block_size, len(tokens) - 1)
     batch_size = batch_size or max(1, TOKENS_AT_ONCE // block)
     batches = texts.evaluation_batches(tokens, block_size=block, batch_size=batch_size, limit=limit)
-    return inference.evaluate(model, batches)
+    return inference.evaluate(model, batches, isolate=isolate)

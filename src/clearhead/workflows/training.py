@@ -108,6 +108,7 @@ def _go_on(run: Run, prepared: TextData, observe: Observer, *, check: bool) -> N
     model = build(config.model, seed=config.seed).to(choose_device(config.train.device))
     optimizer = build_optimizer(model, config.train)
     state = _take_up(run, model, optimizer, prepared, observe)
+    isolate = prepared.tokenizer.end_of_document if config.data.isolate_documents else None
     with ExitStack() as open_until_the_end:
         enter = open_until_the_end.enter_context
         enter(threads(config.train.threads))
@@ -126,8 +127,8 @@ def _go_on(run: Run, prepared: TextData, observe: Observer, *, check: bool) -> N
                 seed=config.seed,
                 optimizer=optimizer,
                 state=state,
-                evaluate=lambda: mean_loss(model, prepared.val, limit=config.train.eval_tokens),
-                forward=_forward(model, config, prepared),
+                evaluate=lambda: mean_loss(model, prepared.val, limit=config.train.eval_tokens, isolate=isolate),
+                forward=None if isolate is None else _isolated(model, isolate),
             )
             try:
                 for event in events:
@@ -182,10 +183,8 @@ def _batches(config: RunConfig, prepared: TextData) -> Batches:
     return batch
 
 
-def _forward(model: LanguageModel, config: RunConfig, prepared: TextData) -> Any:
-    end = prepared.tokenizer.end_of_document
-    if not config.data.isolate_documents or end is None:
-        return None
+def _isolated(model: LanguageModel, end: int) -> Callable[[Tensor], Tensor]:
+    """The model with no attention from one document to another; `end` is the token that closes a document."""
     return lambda ids: model(ids, documents=texts.document_numbers(ids, end))
 
 
