@@ -21,7 +21,7 @@ Layer = dict[str, Any]  # one source of options: a preset, a file, the flags; la
 class Options(BaseModel):
     """A frozen set of options that refuses what it does not know and says what was probably meant."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -56,7 +56,7 @@ def merge(*layers: Mapping[str, Any]) -> Layer:
     for layer in layers:
         for key, value in layer.items():
             old = merged.get(key)
-            merged[key] = merge(old or {}, value) if isinstance(value, Mapping) else value
+            merged[key] = merge(old if isinstance(old, Mapping) else {}, value) if isinstance(value, Mapping) else value
     return merged
 
 
@@ -187,7 +187,7 @@ class TrainConfig(Options):
     beta1: float = Field(0.9, ge=0, lt=1, description="memory of the gradient's mean (Adam's beta1, Muon's momentum)")
     beta2: float = Field(0.95, ge=0, lt=1, description="memory of the squared gradient's mean (Adam's beta2)")
     weight_decay: float = Field(0.1, ge=0, description="decay of the matrices; nothing else decays")
-    clip: float = Field(1.0, gt=0, description="largest gradient norm; inf: no clipping")
+    clip: float = Field(1.0, gt=0, allow_inf_nan=True, description="largest gradient norm; inf: no clipping")
     eval_every: int = Field(250, ge=1, description="steps between evaluations on the held-out text")
     eval_tokens: int | None = Field(None, ge=1, description="evaluate on at most this many tokens; none: on all")
     save_every: int = Field(500, ge=1, description="steps between checkpoints")
@@ -196,7 +196,7 @@ class TrainConfig(Options):
     compile: Literal["auto", "on", "off"] = Field("auto", description="torch.compile; auto: on a GPU only")
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps")
     tensorboard: bool = Field(False, description="also write for TensorBoard, into the run's folder (an extra)")
-    threads: int | None = Field(None, ge=1, description="processor threads; none: all cores")
+    threads: int | None = Field(None, ge=1, le=4096, description="processor threads; none: all cores")
 
 
 class SamplingConfig(Options):
@@ -224,7 +224,7 @@ class SamplingConfig(Options):
 class RunConfig(Options):
     """Everything that a training run was told: its clearhead.toml."""
 
-    seed: int = Field(1, ge=0, description="decides the first weights, the order of the data and the dropout")
+    seed: int = Field(1, ge=0, lt=2**63, description="decides the first weights, the order of the data and the dropout")
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     train: TrainConfig = TrainConfig()

@@ -60,7 +60,9 @@ class Parser(argparse.ArgumentParser):
             UsageError: an unknown option, with the one that was probably meant.
         """
         known = {_plain_flag(flag): flag for action in self._actions for flag in action.option_strings}
-        given, rest = self.parse_known_args(list(self._normalised(words, known)))
+        last = words.index("--") if "--" in words else len(words)  # what follows is no option, however it looks
+        normal = [*self._normalised(words[:last], known), *words[last:]]
+        given, rest = self.parse_known_intermixed_args(normal)
         for word in rest:
             if word.startswith("-"):
                 flag = word.partition("=")[0]

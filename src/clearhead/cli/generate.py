@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from clearhead.cli.arguments import Parser, layer_of
 from clearhead.cli.console import Console
 from clearhead.config import SamplingConfig
+from clearhead.errors import DataError
 
 if TYPE_CHECKING:
     from clearhead.inference import Piece
@@ -34,11 +35,11 @@ def run(given: argparse.Namespace) -> None:
     from clearhead import workflows  # loads torch
 
     which, prompt = workflows.run_and_text(getattr(given, "run", None), getattr(given, "prompt", None))
-    prompt = sys.stdin.read() if prompt == "-" else prompt or ""
+    prompt = _standard_input() if prompt == "-" else prompt or ""
     options = layer_of(given, SamplingConfig)
     options["stop"] = [_unescaped(stop) for stop in options.get("stop", [])]
     console = Console(json=given.json)
-    single = int(options.get("num_samples", 1)) == 1 and not given.json
+    single = SamplingConfig.read(options).num_samples == 1 and not given.json
 
     unsaid = [prompt]  # it is shown with the first piece: before that, something may be wrong
 
@@ -64,6 +65,13 @@ def run(given: argparse.Namespace) -> None:
     console.result({"prompt": prompt, "texts": texts})
 
 
+def _standard_input() -> str:
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"the prompt on standard input is not UTF-8 at byte {error.start:,}") from None
+
+
 def _unescaped(text: str) -> str:
-    """The two characters \\n, which is all that a shell can easily say, as a line break."""
-    return text.encode("latin-1", "backslashreplace").decode("unicode_escape")
+    r"""The two characters \n, which is all that a shell can easily say, as a line break; \t as a tab."""
+    return text.replace(r"\n", "\n").replace(r"\t", "\t")

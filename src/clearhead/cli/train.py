@@ -1,6 +1,8 @@
 """clearhead train"""
 
 import argparse
+import json
+import tomllib
 from pathlib import Path
 
 from clearhead.cli.arguments import Parser, layer_of
@@ -36,7 +38,8 @@ def run(given: argparse.Namespace) -> None:
     """Train, telling how it goes."""
     options = layer_of(given, RunConfig)
     if "print_config" in given:
-        print(_whole_config(given, options), end="")
+        toml = _whole_config(given, options)
+        print(json.dumps(tomllib.loads(toml), ensure_ascii=False) if given.json else toml.rstrip("\n"))
         return
     from clearhead import workflows  # loads torch
 
@@ -58,6 +61,6 @@ def _whole_config(given: argparse.Namespace, options: Layer) -> str:
     chosen = preset(getattr(given, "preset", DEFAULT)).options
     file = read_toml(Path(given.config)) if "config" in given else {}
     source = {"data": {"source": given.source}} if "source" in given else {}
-    whole = RunConfig.read(chosen, file, source, options)
+    whole = RunConfig.read(chosen, file, options, source)
     given_size = "vocab_size" in merge(file, options).get("model", {})
     return to_toml(whole, leave_out=None if given_size else {"model": {"vocab_size"}})  # the tokenizer decides it

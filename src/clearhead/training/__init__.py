@@ -1,6 +1,7 @@
 """Training: loss, optimizers, schedules, the loop (a generator of events) and checkpoints."""
 
 from clearhead.training import checkpoints
+from clearhead.training.computation import is_out_of_memory
 from clearhead.training.events import Evaluated, Event, Notice, SaveDue, Stepped, TrainingState
 from clearhead.training.loop import fit
 from clearhead.training.optimizers import Optimizer, build_optimizer
@@ -21,6 +22,7 @@ __all__ = [
     "checkpoints",
     "fit",
     "has_bfloat16",
+    "is_out_of_memory",
     "learning_rate",
     "resolve_precision",
 ]

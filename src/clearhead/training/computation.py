@@ -58,13 +58,19 @@ class Computation:
             return backward(forward, batch, tokens=tokens, parts=self.config.accumulate)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the memory, of the device or of the processor, was too small; the latter's allocator has no class."""
+    said = ("can't allocate memory", "not enough memory", "std::bad_alloc")  # "not enough" on Windows
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in said)
+
+
 @contextmanager
 def explaining_memory(config: TrainConfig) -> Iterator[None]:
     """Out of memory as a sentence that says which option to lower."""
     try:
         yield
-    except RuntimeError as error:  # torch.OutOfMemoryError is one; a processor's allocator raises a plain one
-        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
             raise
         parts = 2 * config.accumulate
         raise ClearheadError(

@@ -7,9 +7,10 @@ from typing import Any
 
 from clearhead.config import RunConfig
 from clearhead.data import CORPORA
-from clearhead.errors import UsageError
+from clearhead.errors import DataError, UsageError
 from clearhead.inspection import Account, account
 from clearhead.presets import DEFAULT, PRESETS, preset
+from clearhead.workflows.recording import validation_losses
 from clearhead.workflows.run import Run, all_runs, open_run
 
 
@@ -57,7 +58,11 @@ def list_all() -> Listing:
 
 
 def _about(run: Run) -> str:
-    losses = [r["loss"] for r in run.records() if r["kind"] == "evaluation"]
+    try:
+        planned = run.config.train.steps
+    except DataError as error:
+        return str(error)
+    losses = validation_losses(run)
     steps = max((r["step"] for r in run.records() if r["kind"] == "step"), default=0)
     best = f", validation loss {min(losses):.4f}" if losses else ""
-    return f"{steps:,} of {run.config.train.steps:,} steps{best}"
+    return f"{steps:,} of {planned:,} steps{best}"

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from clearhead import data as texts
 from clearhead import inference
-from clearhead.errors import DataError
+from clearhead.errors import DataError, UsageError
 from clearhead.models import LanguageModel
-from clearhead.workflows.machine import choose_device, threads
+from clearhead.workflows.machine import choose_device, enough_memory, threads
 from clearhead.workflows.run import Run, open_run
 
 TOKENS_AT_ONCE = 8192  # in one batch
@@ -46,16 +46,19 @@ def evaluate(
     Raises:
         ClearheadError: one sentence on what is wrong.
     """
+    if batch_size is not None and batch_size < 1:
+        raise UsageError(f"--batch-size is a number of windows, at least 1, not {batch_size}")
     opened = open_run(run)
     config, tokenizer = opened.config, opened.tokenizer
     model = opened.model().to(choose_device(device))
     if source is None:
-        prepared = texts.prepare(config.data, tokenizer=tokenizer)
+        prepared = opened.text()
         tokens, n_bytes = prepared.val, prepared.val_bytes
     else:
         tokens, n_bytes = texts.encode_for_evaluation(str(source), tokenizer)
     isolate = tokenizer.end_of_document if config.data.isolate_documents else None
-    with threads(config.train.threads):
+    advice = "lower --batch-size" if batch_size else "the model needs a machine with more"
+    with threads(config.train.threads), enough_memory(advice):
         result = mean_loss(model, tokens, batch_size=batch_size, isolate=isolate)
     return Score(result.loss, result.perplexity, result.bits_per_byte(n_bytes), result.tokens)
 

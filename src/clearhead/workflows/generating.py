@@ -7,7 +7,7 @@ from typing import Any
 from clearhead import inference
 from clearhead.config import SamplingConfig
 from clearhead.inference import Piece
-from clearhead.workflows.machine import choose_device, threads
+from clearhead.workflows.machine import choose_device, enough_memory, threads
 from clearhead.workflows.run import Run, open_run
 
 SMALL = 5_000_000  # parameters; a smaller model writes faster on one thread than it can share work between two
@@ -40,6 +40,6 @@ def generate(
     tokenizer, model = opened.tokenizer, opened.model().to(choose_device(device))
     n_parameters = sum(p.numel() for p in model.parameters())
     few = len(prompts) * sampling.num_samples == 1 and n_parameters < SMALL
-    with threads(1 if few else None):
+    with threads(1 if few else None), enough_memory("lower --num-samples or --max-new-tokens"):
         written = inference.generate(model, tokenizer, prompts, sampling, on_text=on_text, on_notice=on_notice)
     return [[prompt + text for text in texts] for prompt, texts in zip(prompts, written, strict=True)]

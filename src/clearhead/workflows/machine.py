@@ -9,9 +9,9 @@ import torch
 
 from clearhead.config import RunConfig
 from clearhead.data import TextData, training_batch
-from clearhead.errors import UsageError
+from clearhead.errors import ClearheadError, UsageError
 from clearhead.models import build
-from clearhead.training import Stepped, fit
+from clearhead.training import Stepped, fit, is_out_of_memory
 
 PROBE_STEPS = 40  # at most
 PROBE_SECONDS = 3.0
@@ -28,9 +28,24 @@ def choose_device(wanted: str) -> torch.device:
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.empty(0, device=wanted).device
-    except (RuntimeError, AssertionError):
-        raise UsageError(f"train.device: this machine has no device '{wanted}'; choose auto or cpu") from None
+        return torch.zeros(1, device=wanted).cpu().new_empty(0, device=wanted).device  # "meta" cannot come back
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise UsageError(f"this machine has no device '{wanted}' to compute on; choose auto or cpu") from None
+
+
+@contextmanager
+def enough_memory(advice: str) -> Iterator[None]:
+    """Out of memory as a sentence that ends with advice.
+
+    Raises:
+        ClearheadError: the memory was too small.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ClearheadError(f"the memory is too small for this; {advice}") from error
 
 
 @contextmanager

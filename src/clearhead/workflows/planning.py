@@ -1,12 +1,13 @@
 """What the person left open, chosen from the data's size, the time and the machine, with the reason of each choice."""
 
+import math
 from dataclasses import dataclass
 
 import torch
 
 from clearhead.config import Layer, RunConfig, merge
 from clearhead.data import TextData
-from clearhead.errors import UsageError
+from clearhead.errors import DataError, UsageError
 from clearhead.presets import DEFAULT, preset
 from clearhead.workflows.machine import choose_device, seconds_per_step
 
@@ -35,11 +36,11 @@ def plan(given: Layer, preset_name: str | None, minutes: float | None, data: Tex
 
     Raises:
         UsageError: options that cannot be together, or a window longer than the text.
+        DataError: a text of a single character.
     """
+    refuse_contradictions(given, preset_name, minutes)
     named = preset_name or DEFAULT
     theirs = given.get("train", {})
-    if minutes is not None and "steps" in theirs:
-        raise UsageError("--minutes and --train.steps both say how long to train; give one of them")
     layer = merge(preset(named).options, given)
     layer = merge(layer, {"model": {"vocab_size": _vocab_size(given, data)}})
     config, shrunk = _fit_to_text(RunConfig.read(layer), given, data)
@@ -53,8 +54,24 @@ def plan(given: Layer, preset_name: str | None, minutes: float | None, data: Tex
     return Plan(config, (*_model_reason(config, named), _length_reason(config, why), *shrunk))
 
 
+def refuse_contradictions(given: Layer, preset_name: str | None, minutes: float | None) -> RunConfig:
+    """What was given, over the preset, as far as it can be judged without the text.
+
+    Raises:
+        UsageError: options that cannot be, or cannot be together.
+    """
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise UsageError(f"--minutes must be above 0 and finite, not {minutes:g}")
+    config = RunConfig.read(preset(preset_name or DEFAULT).options, given)
+    if minutes is not None and "steps" in given.get("train", {}):
+        raise UsageError("--minutes and --train.steps both say how long to train; give one of them")
+    return config
+
+
 def _vocab_size(given: Layer, data: TextData) -> int:
     own, asked = data.tokenizer.vocab_size, given.get("model", {}).get("vocab_size")
+    if own < 2:
+        raise DataError("the text is one character again and again; there is nothing to learn from it")
     if asked is not None and int(asked) < own:
         raise UsageError(f"model.vocab_size {asked} is too small for the tokenizer's {own} tokens; leave it out")
     return int(asked or own)
@@ -99,7 +116,7 @@ def _steps_in(minutes: float, config: RunConfig, data: TextData) -> tuple[int, s
 def _machine(config: RunConfig) -> str:
     device = choose_device(config.train.device)
     count = config.train.threads or torch.get_num_threads()
-    return f"{count} CPU thread{'s' if count > 1 else ''}" if device.type == "cpu" else str(device)
+    return _count(count, "CPU thread") if device.type == "cpu" else str(device)
 
 
 def _fit_to_steps(config: RunConfig, given: Layer, steps: int) -> RunConfig:
@@ -121,7 +138,8 @@ def _model_reason(config: RunConfig, named: str) -> tuple[str, ...]:
     model = config.model
     if model.architecture == "bigram":
         return (f"model: {preset(named).about}",)
-    shape = f"{model.n_layers} layers, {model.n_heads} heads, d_model {model.d_model}, window {model.block_size}"
+    parts = f"{_count(model.n_layers, 'layer')}, {_count(model.n_heads, 'head')}"
+    shape = f"{parts}, d_model {model.d_model}, window {model.block_size}"
     return (f"model: preset '{named}' ({shape}), {preset(named).about}",)
 
 
@@ -131,6 +149,10 @@ def _length_reason(config: RunConfig, why: str) -> str:
         f"training: {train.steps:,} steps of {train.batch_size} x {config.model.block_size} tokens "
         f"({train.optimizer}), {why}"
     )
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'s' if n > 1 else ''}"
 
 
 def _power_of_two_below(n: int) -> int:

@@ -93,11 +93,16 @@ def curve_of(run: Run, floor: float | None) -> Curve:
     return Curve(tuple(train), tuple(validation), floor)
 
 
+def validation_losses(run: Run) -> list[float]:
+    """Those that were finite, in order."""
+    return [r["loss"] for r in run.records() if r["kind"] == "evaluation" and r["loss"] is not None]
+
+
 def summary(run: Run) -> dict[str, Any]:
     """What `train` and `resume` give as JSON; losses are in nats per token."""
     model = run.config.model
     steps = [record for record in run.records() if record["kind"] == "step"]
-    held_out = [record["loss"] for record in run.records() if record["kind"] == "evaluation"]
+    held_out = validation_losses(run)
     seconds = sum(record["seconds"] for record in steps)
     recent = [record["loss"] for record in steps[-50:] if record["loss"] is not None]
     return {

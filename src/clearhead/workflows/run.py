@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from clearhead import exchange
 from clearhead.config import RunConfig, did_you_mean, read_toml, to_toml
-from clearhead.data import Tokenizer
+from clearhead.data import TextData, Tokenizer, prepare
 from clearhead.errors import ClearheadError, DataError, UsageError
 from clearhead.models import LanguageModel
 from clearhead.training import durable
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from clearhead.workflows.evaluating import Score
 
 RUNS = Path("runs")  # where runs are made and looked for, under the current folder
+LOCK, TEXT = ".lock", "text.json"
 SEALED = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json")
 
 
@@ -48,6 +50,11 @@ class Run:
         return self.folder / "metrics.jsonl"
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the folder is a run yet."""
+        return (self.folder / "clearhead.toml").exists()
+
+    @property
     def config(self) -> RunConfig:
         """Every option of the run.
 
@@ -73,7 +80,36 @@ class Run:
         Raises:
             DataError: tokenizer.json is missing or damaged.
         """
-        return Tokenizer.load(self.folder)
+        try:
+            return Tokenizer.load(self.folder)
+        except DataError as error:
+            raise DataError(f"{self.folder} is damaged ({error}); put tokenizer.json back, or train again") from None
+
+    def text(self) -> TextData:
+        """The text that the run was trained on, as its tokenizer encodes it.
+
+        Raises:
+            DataError: the text or the tokenizer is gone, or not the one that the training began with.
+        """
+        config = self.config.data
+        prepared = prepare(config, tokenizer=self.tokenizer)
+        try:
+            known = (self.folder / TEXT).read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return prepared  # nothing speaks against it
+        if known != _fingerprint(prepared):
+            raise DataError(
+                f"{config.source} or the run's tokenizer.json is not what the training in {self.folder} began with; "
+                "put it back, or train again"
+            )
+        return prepared
+
+    def begin(self, config: RunConfig, prepared: TextData) -> None:
+        """Write down what the training goes by. clearhead.toml comes last: with it the folder is a run."""
+        if not (self.folder / "tokenizer.json").is_file():
+            prepared.tokenizer.save(self.folder)
+        _replace(self.folder / TEXT, _fingerprint(prepared))
+        self.write_config(config)
 
     def model(self) -> LanguageModel:
         """The model with the lowest held-out loss so far, in evaluation mode on the CPU.
@@ -116,12 +152,14 @@ class Run:
         """What metrics.jsonl holds, a line that a crash cut off left out."""
         if not self.metrics.is_file():
             return
-        with self.metrics.open(encoding="utf-8") as lines:
+        with self.metrics.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
                 try:
-                    yield json.loads(line)
+                    record = json.loads(line)
                 except ValueError:
                     continue
+                if isinstance(record, dict) and {"kind", "step"} <= record.keys():
+                    yield record
 
     def generate(self, prompt: str = "", **options: Any) -> str:
         """One text that begins with `prompt`; options as in `SamplingConfig`."""
@@ -140,47 +178,59 @@ class Run:
         """While this process writes to the run, no other may.
 
         Raises:
-            ClearheadError: another process is writing to it.
+            ClearheadError: another process is writing to it, or the system refuses to write.
         """
-        lock = FileLock(self.folder / ".lock")
+        lock = FileLock(self.folder / LOCK)
         try:
-            lock.acquire(timeout=0)
+            with lock.acquire(timeout=0):
+                yield
         except Timeout:
             raise ClearheadError(
                 f"another process is training in {self.folder}; wait for it, or use another --out"
             ) from None
-        try:
-            yield
-        finally:
-            lock.release()
+        except BrokenPipeError:
+            raise  # the trouble is with whoever read the output
+        except OSError as error:
+            raise ClearheadError(
+                f"cannot write in {self.folder} ({error.strerror or error}); mend that, and what was saved "
+                f"goes on with: clearhead resume {self.folder}"
+            ) from error
 
 
-def create(folder: Path) -> Run:
-    """A new, empty run.
+def create(folder: Path | None, stem: str) -> tuple[Run, bool]:
+    """A new, empty run, and whether its folder is new as well.
+
+    Args:
+        folder: where; by default runs/STEM-N with the first N that is free.
+        stem: see above.
 
     Raises:
-        UsageError: there is a run already, or the folder cannot be made.
+        UsageError: there is something in the folder already.
+        ClearheadError: it cannot be made.
     """
-    if (folder / "clearhead.toml").exists():
+    chosen = folder or next(RUNS / f"{stem}-{number}" for number in count(1) if _make(RUNS / f"{stem}-{number}"))
+    is_new = folder is None or _make(folder)
+    if Run(chosen).has_begun:
         raise UsageError(
-            f"{folder} already holds a run; 'clearhead resume {folder}' goes on with it, or choose another --out"
+            f"{chosen} already holds a run; 'clearhead resume {chosen}' goes on with it, or choose another --out"
         )
+    if any(path.name != LOCK for path in chosen.iterdir()):
+        raise UsageError(f"{chosen} is not empty, and a run would write over what is there; choose another --out")
+    return Run(chosen), is_new
+
+
+def _make(folder: Path) -> bool:
+    """Make the folder; False when it is there already. Of two processes only one makes it."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / ".lock").touch()
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir()
+    except FileExistsError:
+        if folder.is_dir():
+            return False
+        raise ClearheadError(f"the run cannot be made in {folder}, which is a file; choose another --out") from None
     except OSError as error:
-        raise ClearheadError(
-            f"the run folder {folder} cannot be written ({error.strerror}); choose another --out"
-        ) from None
-    return Run(folder)
-
-
-def fresh_folder(stem: str) -> Path:
-    """runs/STEM-N with the first N that is free."""
-    number = 1
-    while (RUNS / f"{stem}-{number}").exists():
-        number += 1
-    return RUNS / f"{stem}-{number}"
+        raise ClearheadError(f"the run cannot be made in {folder} ({error.strerror}); choose another --out") from None
+    return True
 
 
 def open_run(which: str | Path | Run | None) -> Run:
@@ -196,9 +246,9 @@ def open_run(which: str | Path | Run | None) -> Run:
         if not runs:
             raise DataError("there is no run here yet; 'clearhead train' makes one")
         return runs[0]
-    for folder in (Path(which), RUNS / which):
-        if (folder / "clearhead.toml").is_file():
-            return Run(folder)
+    folder = _run_folder(which)
+    if folder:
+        return Run(folder)
     if Path(which).is_dir():
         raise DataError(f"{which} is not a run: it has no clearhead.toml")
     hint = did_you_mean(str(which), [run.name for run in runs]) or "; 'clearhead list' shows them"
@@ -209,9 +259,16 @@ def run_and_text(first: str | None, second: str | None) -> tuple[str | None, str
     """Which run and which text are meant, where the run may be left out: a lone word is a run only if there is one."""
     if first is None or second is not None:
         return first, second
-    is_run = any((folder / "clearhead.toml").is_file() for folder in (Path(first), RUNS / first) if len(first) < 256)
     looks_like_one = Path(first).parent == RUNS
-    return (first, None) if is_run or looks_like_one else (None, first)
+    return (first, None) if looks_like_one or _run_folder(first) else (None, first)
+
+
+def _run_folder(which: str | Path) -> Path | None:
+    """The run's folder, where there is one of that name."""
+    try:
+        return next((f for f in (Path(which), RUNS / which) if (f / "clearhead.toml").is_file()), None)
+    except OSError:  # a prompt may be too long for a name
+        return None
 
 
 def all_runs() -> list[Run]:
@@ -222,6 +279,10 @@ def all_runs() -> list[Run]:
 
 def _last_written(folder: Path) -> float:
     return max(path.stat().st_mtime for path in (folder / "clearhead.toml", folder / "metrics.jsonl") if path.exists())
+
+
+def _fingerprint(prepared: TextData) -> str:
+    return json.dumps({"fingerprint": prepared.fingerprint}) + "\n"
 
 
 def _replace(path: Path, text: str) -> None:

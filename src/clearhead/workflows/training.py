@@ -12,21 +12,21 @@ from typing import Any
 from torch import Tensor
 
 from clearhead import data as texts
-from clearhead.config import DataConfig, Layer, RunConfig, merge, read_toml
+from clearhead.config import RunConfig, merge, read_toml
 from clearhead.data import TextData, training_batch
 from clearhead.doctor import preflight
 from clearhead.errors import FaultError, InterruptedRunError, UsageError
 from clearhead.models import LanguageModel, build
-from clearhead.presets import preset as find_preset
 from clearhead.training import Event, Optimizer, TrainingState, build_optimizer, checkpoints, fit
 from clearhead.workflows.evaluating import mean_loss
-from clearhead.workflows.events import Observer, Said, Started, ignore
-from clearhead.workflows.machine import choose_device, threads
-from clearhead.workflows.planning import plan
+from clearhead.workflows.events import Observer, Said, Started, WorkflowEvent, ignore
+from clearhead.workflows.machine import choose_device, enough_memory, threads
+from clearhead.workflows.planning import plan, refuse_contradictions
 from clearhead.workflows.recording import Recorder, forget_after, write_report
-from clearhead.workflows.run import Run, create, fresh_folder, open_run
+from clearhead.workflows.run import Run, create, open_run
 from clearhead.workflows.tensorboard import TensorBoard
 
+LESS_MEMORY = "lower --train.batch_size, --model.block_size or --model.d_model, or raise --train.accumulate"
 Batches = Callable[[int], tuple[Tensor, Tensor]]  # step -> inputs and targets, (B, T) each
 
 
@@ -56,25 +56,24 @@ def train(
     Raises:
         ClearheadError: one sentence on what is wrong; InterruptedRunError after Ctrl-C, with everything saved.
     """
-    given = merge(read_toml(Path(config)) if config else {}, options or {})
-    if source is not None:
-        given = merge(given, {"data": {"source": str(source)}})
-    RunConfig.read(find_preset(preset).options if preset else {}, given)  # before anything slow, refuse what cannot be
-    folder = Path(out) if out else fresh_folder(_stem(given))
-    run = create(folder)
-    try:
-        with run.locked():
-            prepared = texts.prepare(_data_config(given, preset))
+    file = read_toml(Path(config)) if config else {}
+    if minutes is not None and isinstance(file.get("train"), dict):
+        file["train"].pop("steps", None)  # what is said now wins over the file
+    given = merge(file, options or {}, {"data": {"source": str(source)}} if source is not None else {})
+    wanted = refuse_contradictions(given, preset, minutes)  # before anything slow
+    run, is_new = create(Path(out) if out else None, _stem(wanted.data.source))
+    with run.locked(), enough_memory(LESS_MEMORY):
+        try:
+            prepared = texts.prepare(wanted.data)
             given = merge(given, {"data": {"source": prepared.source}})
             made = plan(given, preset, minutes, prepared)
             for sentence in (describe_text(prepared), *prepared.notes, *made.reasons):
                 observe(Said(sentence))
-            prepared.tokenizer.save(run.folder)
-            run.write_config(made.config)
-            _go_on(run, prepared, observe, check=check)
-    except BaseException:
-        _discard_if_empty(run, made_here=not out)
-        raise
+            _go_on(run, made.config, prepared, observe, check=check)
+        except BaseException:
+            if is_new and not run.has_begun:  # leave no folder behind for a training that never began
+                shutil.rmtree(run.folder, ignore_errors=True)
+            raise
     return run
 
 
@@ -85,61 +84,62 @@ def resume(
 
     Args:
         run: a folder, a name, or None for the newest.
-        options: `{"train": {"steps": N}}` extends or shortens the training; the model cannot change.
+        options: `{"train": {"steps": N}}` extends the training; the model and the text cannot change.
         observe: is told everything that happens.
 
     Raises:
         ClearheadError: one sentence on what is wrong.
     """
     opened = open_run(run)
-    with opened.locked():
+    with opened.locked(), enough_memory(LESS_MEMORY):
         config = RunConfig.read(opened.config.model_dump(), options or {})
         if config.model != opened.config.model or config.data != opened.config.data:
             raise UsageError("resume goes on with the same model and text; for others, start a new 'clearhead train'")
-        opened.write_config(config)
-        prepared = texts.prepare(config.data, tokenizer=opened.tokenizer)
-        _go_on(opened, prepared, observe, check=False)
+        _go_on(opened, config, opened.text(), observe, check=False)
     return opened
 
 
-def _go_on(run: Run, prepared: TextData, observe: Observer, *, check: bool) -> None:
+def _go_on(run: Run, config: RunConfig, prepared: TextData, observe: Observer, *, check: bool) -> None:
     """From the newest checkpoint, or from the start if there is none, to the last step."""
-    config = run.config
     model = build(config.model, seed=config.seed).to(choose_device(config.train.device))
     optimizer = build_optimizer(model, config.train)
     state = _take_up(run, model, optimizer, prepared, observe)
+    if state.step > config.train.steps:
+        raise UsageError(f"{run.folder} has done {state.step:,} steps already; give more with --train.steps")
     isolate = prepared.tokenizer.end_of_document if config.data.isolate_documents else None
     with ExitStack() as open_until_the_end:
         enter = open_until_the_end.enter_context
+        interrupted = enter(_interruptible())
+        observe = _while_watched(observe, interrupted)
         enter(threads(config.train.threads))
+        if check and state.step == 0:
+            _check(model, config, prepared, list(optimizer.parameters.values()), observe)
+        run.begin(config, prepared)
         recorder = enter(Recorder(run, model, optimizer, prepared.tokenizer, observe))
         consumers: list[Callable[[Event], None]] = [recorder.take]
         if config.train.tensorboard:
             consumers.append(enter(TensorBoard(run.folder / "tensorboard", state.step)).take)
-        if check and state.step == 0:
-            _check(model, config, prepared, list(optimizer.parameters.values()), observe)
         observe(Started(run.folder, state.step, config.train.steps, prepared.floor))
-        with _interruptible() as interrupted:
-            events = fit(
-                model,
-                config.train,
-                _until(interrupted, _batches(config, prepared)),
-                seed=config.seed,
-                optimizer=optimizer,
-                state=state,
-                evaluate=lambda: mean_loss(model, prepared.val, limit=config.train.eval_tokens, isolate=isolate),
-                forward=None if isolate is None else _isolated(model, isolate),
-            )
-            try:
-                for event in events:
-                    for consume in consumers:
-                        consume(event)
-            except KeyboardInterrupt:
-                recorder.save(replace(state), best=False)
-                raise InterruptedRunError(
-                    f"stopped after step {state.step:,} of {config.train.steps:,}, everything is saved; "
-                    f"go on with: clearhead resume {run.folder}"
-                ) from None
+        events = fit(
+            model,
+            config.train,
+            _until(interrupted, _batches(config, prepared)),
+            seed=config.seed,
+            optimizer=optimizer,
+            state=state,
+            evaluate=lambda: mean_loss(model, prepared.val, limit=config.train.eval_tokens, isolate=isolate),
+            forward=None if isolate is None else _isolated(model, isolate),
+        )
+        try:
+            for event in events:
+                for consume in consumers:
+                    consume(event)
+        except KeyboardInterrupt:
+            recorder.save(replace(state), best=False)
+            raise InterruptedRunError(
+                f"stopped after step {state.step:,} of {config.train.steps:,}, everything is saved; "
+                f"go on with: clearhead resume {run.folder}"
+            ) from None
         observe(write_report(run, prepared.floor))
 
 
@@ -152,12 +152,18 @@ def _take_up(
         return TrainingState()
     for notice in found.notices:
         observe(Said(notice))
-    if run.damage() and (best := checkpoints.best(run.checkpoints)):
+    best = checkpoints.best(run.checkpoints)
+    if best and (run.damage() or _is_best(best.path)):  # a crash may have come between the checkpoint and the model
         checkpoints.load(best.path, model)
         run.save_model(model, prepared.tokenizer)
     state = checkpoints.load(found.path, model, optimizer)
     forget_after(run, state.step)
     return state
+
+
+def _is_best(checkpoint: Path) -> bool:
+    state = checkpoints.read_state(checkpoint)
+    return state.best_step == state.step
 
 
 def _check(
@@ -220,6 +226,18 @@ def _interruptible() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
+def _while_watched(observe: Observer, interrupted: threading.Event) -> Observer:
+    """Whoever watched may go away (a pipe is closed): then nothing more is told, and the training stops and saves."""
+
+    def tell(event: WorkflowEvent) -> None:
+        try:
+            observe(event)
+        except BrokenPipeError:
+            interrupted.set()
+
+    return tell
+
+
 def describe_text(prepared: TextData) -> str:
     """The text in one sentence."""
     alphabet = f", {prepared.distinct_characters} distinct" if prepared.distinct_characters else ""
@@ -230,16 +248,5 @@ def describe_text(prepared: TextData) -> str:
     )
 
 
-def _data_config(given: Layer, preset: str | None) -> DataConfig:
-    return RunConfig.read(find_preset(preset).options if preset else {}, given).data
-
-
-def _stem(given: Layer) -> str:
-    source = str(given.get("data", {}).get("source", DataConfig().source))
+def _stem(source: str) -> str:
     return Path(source).expanduser().resolve().stem if source != "-" else "stdin"
-
-
-def _discard_if_empty(run: Run, *, made_here: bool) -> None:
-    """Leave no folder behind for a training that never began."""
-    if made_here and not (run.folder / "clearhead.toml").exists():
-        shutil.rmtree(run.folder, ignore_errors=True)
