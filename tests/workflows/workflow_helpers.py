@@ -1,0 +1,68 @@
+"""Trainings of a second, and what two of them must have in common to be called the same."""
+
+import json
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from clearhead.config import merge
+from clearhead.workflows import Observer, Run, train
+from clearhead.workflows.events import ignore
+
+STEPS = 9
+WORDS = ["the", "a", "king", "queen", "says", "goes", "home", "and", "not;", "with", "little", "river.", "stone\n"]
+
+
+def some_text(characters: int, seed: int = 0) -> str:
+    draw = random.Random(seed)
+    text = ""
+    while len(text) < characters:
+        text += draw.choice(WORDS) + " "
+    return text[:characters]
+
+
+def write_text(characters: int = 900, name: str = "my.txt") -> Path:
+    """Into the current folder."""
+    path = Path(name)
+    path.write_text(some_text(characters), encoding="utf-8")
+    return path
+
+
+def tiny(**train: Any) -> dict[str, Any]:
+    """Options of a training that takes a moment."""
+    return {
+        "model": {"n_layers": 1, "n_heads": 2, "d_model": 16, "block_size": 16, "dropout": 0.1},
+        "train": {"steps": STEPS, "batch_size": 4, "eval_every": 4, "save_every": 3, "threads": 1, **train},
+    }
+
+
+def trained(folder: str = "run", options: Mapping[str, Any] | None = None, observe: Observer = ignore) -> Run:
+    source = Path("my.txt") if Path("my.txt").exists() else write_text()
+    return train(source, out=folder, options=merge(tiny(), options or {}), observe=observe)
+
+
+class Outcome(NamedTuple):
+    """What an interrupted training must share with the undisturbed one, bit for bit."""
+
+    model: bytes
+    last_checkpoint: dict[str, bytes]
+    records: list[dict[str, Any]]
+
+
+def outcome(folder: str | Path) -> Outcome:
+    run = Run(Path(folder))
+    last = max(path for path in run.checkpoints.iterdir() if path.name.startswith("step-"))
+    lines = run.metrics.read_text(encoding="utf-8").splitlines()
+    return Outcome(
+        (run.folder / "model.safetensors").read_bytes(),
+        {"": last.name.encode()} | {path.name: path.read_bytes() for path in sorted(last.iterdir())},
+        [{key: value for key, value in json.loads(line).items() if key != "seconds"} for line in lines],
+    )
+
+
+def assert_same(one: Outcome, other: Outcome) -> None:
+    """In an order in which the first difference says most."""
+    assert one.records == other.records
+    assert one.last_checkpoint == other.last_checkpoint
+    assert one.model == other.model
