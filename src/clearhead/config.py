@@ -84,6 +84,16 @@ def read_toml(path: Path) -> Layer:
         raise UsageError(f"{path} cannot be read as TOML: {error}") from None
 
 
+def told(config: "RunConfig") -> Layer:
+    """The options as a layer for others to lie upon: what merely follows from other options is left out."""
+    layer = config.model_dump()
+    for name in ("n_kv_heads", "d_ff"):
+        rest = {key: value for key, value in layer["model"].items() if key != name}
+        if getattr(ModelConfig.read(rest), name) == layer["model"][name]:
+            layer["model"] = rest
+    return layer
+
+
 def to_toml(options: Options, *, leave_out: dict[str, set[str]] | None = None) -> str:
     """Every option as TOML, for `read_toml`; TOML has no null, so an option that is none is left out as well."""
     return tomli_w.dumps(options.model_dump(exclude_none=True, exclude=leave_out))

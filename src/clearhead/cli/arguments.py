@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from clearhead.config import Layer, Options, did_you_mean
 from clearhead.errors import UsageError
 
+PLAIN = "\0"  # before a word that argparse must not take for an option; no argument of a process holds it
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
@@ -60,16 +61,19 @@ class Parser(argparse.ArgumentParser):
             UsageError: an unknown option, with the one that was probably meant.
         """
         known = {_plain_flag(flag): flag for action in self._actions for flag in action.option_strings}
-        last = words.index("--") if "--" in words else len(words)  # what follows is no option, however it looks
-        normal = [*self._normalised(words[:last], known), *words[last:]]
-        given, rest = self.parse_known_intermixed_args(normal)
+        last = words.index("--") if "--" in words else len(words)
+        plain = [PLAIN + word for word in words[last + 1 :]]  # what follows "--" is no option, however it looks
+        given, rest = self.parse_known_intermixed_args([*self._normalised(words[:last], known), *plain])
+        for name, value in vars(given).items():
+            if isinstance(value, str):
+                setattr(given, name, value.removeprefix(PLAIN))
         for word in rest:
             if word.startswith("-"):
                 flag = word.partition("=")[0]
                 raise UsageError(
                     f"unknown option '{flag}'{did_you_mean(flag, known.values())}; see '{self.prog} --help'"
                 )
-            raise UsageError(f"'{word}' is one argument too many; see '{self.prog} --help'")
+            raise UsageError(f"'{word.removeprefix(PLAIN)}' is one argument too many; see '{self.prog} --help'")
         return given
 
     def _normalised(self, words: Sequence[str], known: Mapping[str, str]) -> Iterator[str]:

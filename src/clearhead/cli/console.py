@@ -56,6 +56,9 @@ class Console:
         line = Text(head + colon, style="bold") + Text(rest) if colon and " " not in head else Text(event.text)
         self.rich.print(line)
 
+    def _passed(self, event: Any) -> None:
+        self.say(event.text, "green")
+
     def _started(self, event: "Started") -> None:
         self.steps = event.steps
         if event.step:
@@ -97,12 +100,14 @@ class Console:
             self.say("\n" + event.text[:SAMPLE_CHARACTERS].strip() + "\n", "dim" if event.step < self.steps else "")
 
     def _finished(self, event: "Finished") -> None:
+        from clearhead.workflows import command  # loaded already: a workflow is what finished
+
         self._close_bar()
         self.say(draw(event.curve, width=min(self.rich.width, 100), encoding=self.rich.encoding))
         self.say(event.verdict, "bold")
         self.say(f"\nThe run is in {event.folder}; report.html there shows it all. What you may want next:")
-        for command in ("generate {}", "evaluate {} other.txt", "resume {} --train.steps {}"):
-            self.say("  clearhead " + command.format(event.folder, 2 * self.steps))
+        for verb, rest in (("generate", ""), ("evaluate", "other.txt"), ("resume", f"--train.steps {2 * self.steps}")):
+            self.say("  " + command(verb, event.folder, rest))
 
     def _close_bar(self) -> None:
         if self.bar:

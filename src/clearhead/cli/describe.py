@@ -29,8 +29,8 @@ def run(given: argparse.Namespace) -> None:
     """Print the account."""
     from clearhead import workflows
 
-    _, costs = workflows.describe(
-        getattr(given, "run", None), preset_name=getattr(given, "preset", None), options=layer_of(given, RunConfig)
+    costs = workflows.describe(
+        getattr(given, "run", None), preset=getattr(given, "preset", None), options=layer_of(given, RunConfig)
     )
     console = Console(json=given.json)
     for part, count in costs.parts.items():

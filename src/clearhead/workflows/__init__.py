@@ -2,7 +2,7 @@
 
 from clearhead.workflows.describing import Listing, describe, list_all
 from clearhead.workflows.evaluating import Score, evaluate
-from clearhead.workflows.events import Finished, Observer, Said, Sampled, Started, WorkflowEvent
+from clearhead.workflows.events import Finished, Observer, Passed, Said, Sampled, Started, WorkflowEvent, command
 from clearhead.workflows.generating import generate
 from clearhead.workflows.planning import Plan, plan
 from clearhead.workflows.recording import summary
@@ -14,6 +14,7 @@ __all__ = [
     "Finished",
     "Listing",
     "Observer",
+    "Passed",
     "Plan",
     "Run",
     "Said",
@@ -22,6 +23,7 @@ __all__ = [
     "Started",
     "WorkflowEvent",
     "all_runs",
+    "command",
     "describe",
     "evaluate",
     "generate",

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clearhead.config import RunConfig
+from clearhead.config import RunConfig, told
 from clearhead.data import CORPORA
 from clearhead.errors import DataError, UsageError
 from clearhead.inspection import Account, account
-from clearhead.presets import DEFAULT, PRESETS, preset
+from clearhead.presets import DEFAULT, PRESETS
+from clearhead.presets import preset as find_preset
 from clearhead.workflows.recording import validation_losses
 from clearhead.workflows.run import Run, all_runs, open_run
 
@@ -17,26 +18,26 @@ from clearhead.workflows.run import Run, all_runs, open_run
 def describe(
     run: str | Path | Run | None = None,
     *,
-    preset_name: str | None = None,
+    preset: str | None = None,
     options: Mapping[str, Any] | None = None,
-) -> tuple[RunConfig, Account]:
+) -> Account:
     """Parameters by part, FLOPs per token, and bytes to train and to generate, on paper.
 
     Args:
         run: a folder or a name; with no run, no preset and no options, the newest run.
-        preset_name: a preset instead of a run.
+        preset: a preset instead of a run.
         options: nested options on top.
 
     Raises:
         ClearheadError: one sentence on what is wrong.
     """
-    if run is not None and preset_name is not None:
+    if run is not None and preset is not None:
         raise UsageError("describe takes a run or a preset, not both")
-    if preset_name is None and (run is not None or not options):
-        config = RunConfig.read(open_run(run).config.model_dump(), options or {})
+    if preset is None and (run is not None or not options):
+        config = RunConfig.read(told(open_run(run).config), options or {})
     else:
-        config = RunConfig.read(preset(preset_name or DEFAULT).options, options or {})
-    return config, account(config.model, config.train)
+        config = RunConfig.read(find_preset(preset or DEFAULT).options, options or {})
+    return account(config.model, config.train)
 
 
 @dataclass(frozen=True)

@@ -50,15 +50,15 @@ def evaluate(
         raise UsageError(f"--batch-size is a number of windows, at least 1, not {batch_size}")
     opened = open_run(run)
     config, tokenizer = opened.config, opened.tokenizer
-    model = opened.model().to(choose_device(device))
     if source is None:
         prepared = opened.text()
         tokens, n_bytes = prepared.val, prepared.val_bytes
     else:
         tokens, n_bytes = texts.encode_for_evaluation(str(source), tokenizer)
     isolate = tokenizer.end_of_document if config.data.isolate_documents else None
-    advice = "lower --batch-size" if batch_size else "the model needs a machine with more"
+    advice = "the model needs a machine with more" if batch_size == 1 else "say --batch-size 1"
     with threads(config.train.threads), enough_memory(advice):
+        model = opened.model().to(choose_device(device))
         result = mean_loss(model, tokens, batch_size=batch_size, isolate=isolate)
     return Score(result.loss, result.perplexity, result.bits_per_byte(n_bytes), result.tokens)
 

@@ -1,5 +1,8 @@
 """What a workflow tells whoever watches it, beside the training loop's own events."""
 
+import os
+import shlex
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +13,14 @@ from clearhead.training import Evaluated, Stepped
 
 @dataclass(frozen=True)
 class Said:
-    """A sentence for the person: a choice and its reason, a check that passed, something that went differently."""
+    """A sentence for the person: a choice and its reason, or something that went differently."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A check that was made and found nothing wrong, in a line."""
 
     text: str
 
@@ -42,8 +52,14 @@ class Finished:
     verdict: str
 
 
-WorkflowEvent = Said | Started | Stepped | Evaluated | Sampled | Finished
+WorkflowEvent = Said | Passed | Started | Stepped | Evaluated | Sampled | Finished
 Observer = Callable[[WorkflowEvent], None]
+
+
+def command(verb: str, folder: Path, rest: str = "") -> str:
+    """What a person may type next, ready to be pasted."""
+    quoted = subprocess.list2cmdline([str(folder)]) if os.name == "nt" else shlex.quote(str(folder))
+    return " ".join(filter(None, ("clearhead", verb, quoted, rest)))
 
 
 def ignore(event: WorkflowEvent) -> None:

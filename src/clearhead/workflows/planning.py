@@ -8,6 +8,7 @@ import torch
 from clearhead.config import Layer, RunConfig, merge
 from clearhead.data import TextData
 from clearhead.errors import DataError, UsageError
+from clearhead.inspection import account
 from clearhead.presets import DEFAULT, preset
 from clearhead.workflows.machine import choose_device, seconds_per_step
 
@@ -51,7 +52,8 @@ def plan(given: Layer, preset_name: str | None, minutes: float | None, data: Tex
     else:
         steps, why = _steps_in(minutes, config, data)
     config = _fit_to_steps(config, given, steps)
-    return Plan(config, (*_model_reason(config, named), _length_reason(config, why), *shrunk))
+    own = "model" in given
+    return Plan(config, (_model_reason(config, named, own=own), _length_reason(config, why), *shrunk))
 
 
 def refuse_contradictions(given: Layer, preset_name: str | None, minutes: float | None) -> RunConfig:
@@ -78,7 +80,7 @@ def _vocab_size(given: Layer, data: TextData) -> int:
 
 
 def _fit_to_text(config: RunConfig, given: Layer, data: TextData) -> tuple[RunConfig, tuple[str, ...]]:
-    """A window that fits the text several times, and a batch that is not the whole of it."""
+    """A block that fits the text several times, and a batch that is not the whole of it."""
     n_train, block = len(data.train), config.model.block_size
     longest = max(1, min(n_train // 4, len(data.val) - 1))
     if "block_size" in given.get("model", {}):
@@ -98,7 +100,7 @@ def _fit_to_text(config: RunConfig, given: Layer, data: TextData) -> tuple[RunCo
     if config.model.window is not None and "window" not in given.get("model", {}):
         model["window"] = min(config.model.window, block)
     fitted = RunConfig.read(config.model_dump(), {"model": model, "train": {"batch_size": batch}})
-    return fitted, (f"the text is short ({n_train:,} training tokens): window {block}, batch {batch}",)
+    return fitted, (f"the text is short ({n_train:,} training tokens): block_size {block}, batch_size {batch}",)
 
 
 def _steps_in(minutes: float, config: RunConfig, data: TextData) -> tuple[int, str]:
@@ -126,7 +128,7 @@ def _fit_to_steps(config: RunConfig, given: Layer, steps: int) -> RunConfig:
         "steps": steps,
         "warmup_steps": min(config.train.warmup_steps, steps // 10),
         "eval_every": every,
-        "save_every": every,
+        "save_every": min(every, config.train.save_every),
     }
     theirs = given.get("train", {})
     return RunConfig.read(
@@ -134,13 +136,12 @@ def _fit_to_steps(config: RunConfig, given: Layer, steps: int) -> RunConfig:
     )
 
 
-def _model_reason(config: RunConfig, named: str) -> tuple[str, ...]:
+def _model_reason(config: RunConfig, named: str, *, own: bool) -> str:
     model = config.model
-    if model.architecture == "bigram":
-        return (f"model: {preset(named).about}",)
-    parts = f"{_count(model.n_layers, 'layer')}, {_count(model.n_heads, 'head')}"
-    shape = f"{parts}, d_model {model.d_model}, window {model.block_size}"
-    return (f"model: preset '{named}' ({shape}), {preset(named).about}",)
+    count = f"{account(model).parameters:,} parameters"
+    if own:
+        return f"model: {count}, preset '{named}' with your own changes"
+    return f"model: {count}, preset '{named}', {preset(named).about}"
 
 
 def _length_reason(config: RunConfig, why: str) -> str:

@@ -30,7 +30,7 @@ class Recorder:
         self.keep = run.config.train.keep
 
     def __enter__(self) -> Self:
-        self.log = self.run.metrics.open("a", encoding="utf-8")
+        self.log = self.run.metrics.open("a", encoding="utf-8", buffering=1)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

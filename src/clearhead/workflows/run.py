@@ -16,13 +16,14 @@ from clearhead.data import TextData, Tokenizer, prepare
 from clearhead.errors import ClearheadError, DataError, UsageError
 from clearhead.models import LanguageModel
 from clearhead.training import durable
+from clearhead.workflows.events import command
 
 if TYPE_CHECKING:
     from clearhead.workflows.evaluating import Score
 
 RUNS = Path("runs")  # where runs are made and looked for, under the current folder
 LOCK, TEXT = ".lock", "text.json"
-SEALED = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json")
+SEALED = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 
 
 class Run:
@@ -193,7 +194,7 @@ class Run:
         except OSError as error:
             raise ClearheadError(
                 f"cannot write in {self.folder} ({error.strerror or error}); mend that, and what was saved "
-                f"goes on with: clearhead resume {self.folder}"
+                f"goes on with: {command('resume', self.folder)}"
             ) from error
 
 
@@ -249,7 +250,7 @@ def open_run(which: str | Path | Run | None) -> Run:
     folder = _run_folder(which)
     if folder:
         return Run(folder)
-    if Path(which).is_dir():
+    if os.path.isdir(which):  # unlike Path.is_dir, no error where the name is too long
         raise DataError(f"{which} is not a run: it has no clearhead.toml")
     hint = did_you_mean(str(which), [run.name for run in runs]) or "; 'clearhead list' shows them"
     raise DataError(f"there is no run '{which}'{hint}")

@@ -1,10 +1,10 @@
 """Train, and take up a training again."""
 
+import os
 import shutil
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,16 @@ from clearhead.errors import FaultError, InterruptedRunError, UsageError
 from clearhead.models import LanguageModel, build
 from clearhead.training import Event, Optimizer, TrainingState, build_optimizer, checkpoints, fit
 from clearhead.workflows.evaluating import mean_loss
-from clearhead.workflows.events import Observer, Said, Started, WorkflowEvent, ignore
+from clearhead.workflows.events import Observer, Passed, Said, Started, command, ignore
+from clearhead.workflows.interruption import Batches, interruptible, until, while_watched
 from clearhead.workflows.machine import choose_device, enough_memory, threads
 from clearhead.workflows.planning import plan, refuse_contradictions
 from clearhead.workflows.recording import Recorder, forget_after, write_report
 from clearhead.workflows.run import Run, create, open_run
 from clearhead.workflows.tensorboard import TensorBoard
 
+SILENCE = 5.0  # seconds without a word that a person can stand
 LESS_MEMORY = "lower --train.batch_size, --model.block_size or --model.d_model, or raise --train.accumulate"
-Batches = Callable[[int], tuple[Tensor, Tensor]]  # step -> inputs and targets, (B, T) each
 
 
 def train(
@@ -64,10 +65,10 @@ def train(
     run, is_new = create(Path(out) if out else None, _stem(wanted.data.source))
     with run.locked(), enough_memory(LESS_MEMORY):
         try:
-            prepared = texts.prepare(wanted.data)
+            prepared = texts.prepare(wanted.data, on_progress=_progress(observe))
             given = merge(given, {"data": {"source": prepared.source}})
             made = plan(given, preset, minutes, prepared)
-            for sentence in (describe_text(prepared), *prepared.notes, *made.reasons):
+            for sentence in (describe_text(prepared), *made.reasons):
                 observe(Said(sentence))
             _go_on(run, made.config, prepared, observe, check=check)
         except BaseException:
@@ -95,7 +96,7 @@ def resume(
         config = RunConfig.read(opened.config.model_dump(), options or {})
         if config.model != opened.config.model or config.data != opened.config.data:
             raise UsageError("resume goes on with the same model and text; for others, start a new 'clearhead train'")
-        _go_on(opened, config, opened.text(), observe, check=False)
+        _go_on(opened, config, opened.text(), observe, check=True)
     return opened
 
 
@@ -107,28 +108,35 @@ def _go_on(run: Run, config: RunConfig, prepared: TextData, observe: Observer, *
     if state.step > config.train.steps:
         raise UsageError(f"{run.folder} has done {state.step:,} steps already; give more with --train.steps")
     isolate = prepared.tokenizer.end_of_document if config.data.isolate_documents else None
+    forward = None if isolate is None else _isolated(model, isolate)
     with ExitStack() as open_until_the_end:
         enter = open_until_the_end.enter_context
-        interrupted = enter(_interruptible())
-        observe = _while_watched(observe, interrupted)
+        interrupted = enter(interruptible())
+        observe = while_watched(observe, interrupted)
         enter(threads(config.train.threads))
         if check and state.step == 0:
-            _check(model, config, prepared, list(optimizer.parameters.values()), observe)
-        run.begin(config, prepared)
-        recorder = enter(Recorder(run, model, optimizer, prepared.tokenizer, observe))
-        consumers: list[Callable[[Event], None]] = [recorder.take]
+            inputs, targets = _batches(config, prepared)(0)
+            parameters = optimizer.parameters.values()
+            report = preflight(model, inputs, targets, parameters, fresh=True, forward=forward)
+            if not report.passed:
+                raise FaultError(report.line())
+            observe(Passed(report.line()))
+        consumers: list[Callable[[Event], None]] = []
         if config.train.tensorboard:
             consumers.append(enter(TensorBoard(run.folder / "tensorboard", state.step)).take)
+        run.begin(config, prepared)
+        recorder = enter(Recorder(run, model, optimizer, prepared.tokenizer, observe))
+        consumers.append(recorder.take)
         observe(Started(run.folder, state.step, config.train.steps, prepared.floor))
         events = fit(
             model,
             config.train,
-            _until(interrupted, _batches(config, prepared)),
+            until(interrupted, _batches(config, prepared)),
             seed=config.seed,
             optimizer=optimizer,
             state=state,
             evaluate=lambda: mean_loss(model, prepared.val, limit=config.train.eval_tokens, isolate=isolate),
-            forward=None if isolate is None else _isolated(model, isolate),
+            forward=forward,
         )
         try:
             for event in events:
@@ -138,9 +146,11 @@ def _go_on(run: Run, config: RunConfig, prepared: TextData, observe: Observer, *
             recorder.save(replace(state), best=False)
             raise InterruptedRunError(
                 f"stopped after step {state.step:,} of {config.train.steps:,}, everything is saved; "
-                f"go on with: clearhead resume {run.folder}"
+                f"go on with: {command('resume', run.folder)}"
             ) from None
-        observe(write_report(run, prepared.floor))
+        finally:
+            finished = write_report(run, prepared.floor)  # also of a training that was stopped or that failed
+        observe(finished)
 
 
 def _take_up(
@@ -166,16 +176,6 @@ def _is_best(checkpoint: Path) -> bool:
     return state.best_step == state.step
 
 
-def _check(
-    model: LanguageModel, config: RunConfig, prepared: TextData, optimized: list[Tensor], observe: Observer
-) -> None:
-    inputs, targets = _batches(config, prepared)(0)
-    report = preflight(model, inputs, targets, optimized, fresh=True)
-    if not report.passed:
-        raise FaultError(report.line())
-    observe(Said(report.line()))
-
-
 def _batches(config: RunConfig, prepared: TextData) -> Batches:
     def batch(step: int) -> tuple[Tensor, Tensor]:
         return training_batch(
@@ -194,59 +194,27 @@ def _isolated(model: LanguageModel, end: int) -> Callable[[Tensor], Tensor]:
     return lambda ids: model(ids, documents=texts.document_numbers(ids, end))
 
 
-def _until(interrupted: threading.Event, batch: Batches) -> Batches:
-    """Batches until the event is set: between two steps, when all of the last one was told, is the place to stop."""
+def _progress(observe: Observer) -> Callable[[float], None]:
+    """Says how far the text is prepared, where that takes a while."""
+    told = time.monotonic()
 
-    def next_batch(step: int) -> tuple[Tensor, Tensor]:
-        if interrupted.is_set():
-            raise KeyboardInterrupt
-        return batch(step)
-
-    return next_batch
-
-
-@contextmanager
-def _interruptible() -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM set the event, so that the step in progress can end; asking a second time stops at once."""
-    interrupted = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupted
-        return
-
-    def ask(number: int, frame: Any) -> None:
-        if interrupted.is_set():
-            raise SystemExit(128 + number)
-        interrupted.set()
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield interrupted
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _while_watched(observe: Observer, interrupted: threading.Event) -> Observer:
-    """Whoever watched may go away (a pipe is closed): then nothing more is told, and the training stops and saves."""
-
-    def tell(event: WorkflowEvent) -> None:
-        try:
-            observe(event)
-        except BrokenPipeError:
-            interrupted.set()
+    def tell(share: float) -> None:
+        nonlocal told
+        if time.monotonic() - told > SILENCE:
+            told = time.monotonic()
+            observe(Said(f"preparing the text: {share:.0%}"))
 
     return tell
 
 
 def describe_text(prepared: TextData) -> str:
-    """The text in one sentence."""
-    alphabet = f", {prepared.distinct_characters} distinct" if prepared.distinct_characters else ""
+    """The text, how it is cut, and what its tokens are, in one line."""
     documents = f" in {prepared.n_documents:,} documents" if prepared.n_documents > 1 else ""
-    return (
-        f"text: {prepared.train_characters + prepared.val_characters:,} characters{documents}{alphabet}; "
-        f"{prepared.train_characters:,} to train on, the last {prepared.val_characters:,} held out"
-    )
+    alphabet = f", {prepared.distinct_characters} distinct" if prepared.distinct_characters else ""
+    cut = f"{prepared.train_characters:,} training, {prepared.val_characters:,} validation"
+    n_characters = prepared.train_characters + prepared.val_characters
+    return "; ".join((f"text: {n_characters:,} characters{documents}{alphabet} ({cut})", *prepared.notes))
 
 
 def _stem(source: str) -> str:
-    return Path(source).expanduser().resolve().stem if source != "-" else "stdin"
+    return Path(os.path.expanduser(source)).resolve().stem if source != "-" else "stdin"
