@@ -25,7 +25,7 @@ DEFAULT = "small"
 
 PRESETS: dict[str, Preset] = {
     "small": Preset(
-        about="the default, tuned for the lowest loss after three minutes on two CPU cores: 4 layers, d_model 128",
+        about="the default, tuned for the lowest loss after three minutes on two CPU cores",
         model={
             "block_size": 128,
             "n_layers": 4,

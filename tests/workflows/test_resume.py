@@ -63,7 +63,7 @@ def sentences(run: str | Path | Run | None = "run", **options: Any) -> list[str]
     return said
 
 
-@pytest.mark.parametrize("number", [6, 8, 9, 12, 14, 16, 18, 19, 20, 22])
+@pytest.mark.parametrize("number", [5, 7, 8, 11, 13, 15, 17, 18, 19, 21])
 def test_a_crash_at_any_event_leaves_no_trace(number: int, reference: Outcome) -> None:
     with pytest.raises(Crash):
         trained(observe=crash_at(number))

@@ -1,6 +1,7 @@
 """What a person sees: a progress bar, curves and samples on a terminal; plain lines elsewhere; JSON when asked."""
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from types import TracebackType
@@ -20,12 +21,19 @@ LINES = 20  # of progress in a whole run, where there is no terminal
 SAMPLE_CHARACTERS = 240
 
 
+class _Rich(Rich):
+    def on_broken_pipe(self) -> None:
+        """Rich would end the process at once; a training has something to save first."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+        raise BrokenPipeError
+
+
 class Console:
     """Observes a workflow. With `json`, what is seen goes to standard error, and standard output holds the result."""
 
     def __init__(self, *, json: bool = False) -> None:
         self.json = json
-        self.rich = Rich(file=sys.stderr if json else sys.stdout, highlight=False, soft_wrap=True)
+        self.rich = _Rich(file=sys.stderr if json else sys.stdout, highlight=False, soft_wrap=True)
         self.bar: Progress | None = None
         self.task = TaskID(0)
         self.steps = 0

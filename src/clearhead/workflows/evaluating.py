@@ -56,7 +56,7 @@ def evaluate(
     else:
         tokens, n_bytes = texts.encode_for_evaluation(str(source), tokenizer)
     isolate = tokenizer.end_of_document if config.data.isolate_documents else None
-    advice = "the model needs a machine with more" if batch_size == 1 else "say --batch-size 1"
+    advice = "the model needs a machine with more" if batch_size == 1 else "lower --batch-size, to 1 if need be"
     with threads(config.train.threads), enough_memory(advice):
         model = opened.model().to(choose_device(device))
         result = mean_loss(model, tokens, batch_size=batch_size, isolate=isolate)

@@ -138,10 +138,10 @@ def _fit_to_steps(config: RunConfig, given: Layer, steps: int) -> RunConfig:
 
 def _model_reason(config: RunConfig, named: str, *, own: bool) -> str:
     model = config.model
-    count = f"{account(model).parameters:,} parameters"
-    if own:
-        return f"model: {count}, preset '{named}' with your own changes"
-    return f"model: {count}, preset '{named}', {preset(named).about}"
+    parts = f"{_count(model.n_layers, 'layer')}, {_count(model.n_heads, 'head')}, d_model {model.d_model}"
+    shape = "" if model.architecture == "bigram" else f" ({parts}, block_size {model.block_size})"
+    why = "with your own changes" if own else preset(named).about
+    return f"model: {account(model).parameters:,} parameters{shape}; preset '{named}', {why}"
 
 
 def _length_reason(config: RunConfig, why: str) -> str:

@@ -107,8 +107,11 @@ class Run:
 
     def begin(self, config: RunConfig, prepared: TextData) -> None:
         """Write down what the training goes by. clearhead.toml comes last: with it the folder is a run."""
-        if not (self.folder / "tokenizer.json").is_file():
-            prepared.tokenizer.save(self.folder)
+        made = self.folder / ".unfinished-tokenizer"
+        prepared.tokenizer.save(made)
+        for path in list(made.iterdir()):
+            path.replace(self.folder / path.name)
+        made.rmdir()
         _replace(self.folder / TEXT, _fingerprint(prepared))
         self.write_config(config)
 

@@ -1,0 +1,54 @@
+"""The command, called as a person calls it, with what it printed."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from clearhead import cli
+
+SMALL = ["--model.n_layers", "1", "--model.n_heads", "2", "--model.d_model", "16"]
+QUICK = ["--train.batch_size", "4", "--train.threads", "1", "--train.steps", "4"]
+TINY = [*SMALL, *QUICK]
+WORDS = ["the", "a", "king", "queen", "says", "goes", "home", "and", "not;", "with", "little", "river.", "stone\n"]
+
+
+class Called(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Standard output, which must be one JSON object and nothing else."""
+        value = json.loads(self.out)
+        assert isinstance(value, dict)
+        assert self.out.count("\n") == 1
+        return value
+
+
+class Caller:
+    """Calls the command in this process."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
+
+    def __call__(self, *words: str) -> Called:
+        self.capsys.readouterr()
+        code = cli.run(list(words))
+        return Called(code, *self.capsys.readouterr())
+
+
+def text(characters: int) -> str:
+    draw, made = random.Random(0), ""
+    while len(made) < characters:
+        made += draw.choice(WORDS) + " "
+    return made[:characters]
+
+
+def write_text(characters: int = 900, name: str = "my.txt") -> Path:
+    path = Path(name)
+    path.write_text(text(characters), encoding="utf-8")
+    return path

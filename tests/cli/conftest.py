@@ -1,0 +1,21 @@
+"""Every test works in a folder of its own; prepared texts are shared, because preparing is tested elsewhere."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clearhead.workflows import recording
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CLEARHEAD_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(recording, "SAMPLE", recording.SAMPLE.model_copy(update={"max_new_tokens": 8}))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)

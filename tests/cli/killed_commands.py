@@ -1,0 +1,84 @@
+"""Runs `clearhead train` and `clearhead resume` in processes that are killed (-9) at random moments, until one is done.
+
+Started by test_killed_commands.py in a process of its own, which loads torch once and forks: forking is safe only
+before torch has started threads. Prints what happened as JSON.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from clearhead import cli, workflows
+from clearhead.workflows import recording
+
+STEPS, SAVE_EVERY = 60, 1
+KILLED_WITHIN = 0.6  # seconds of a process's life; a training that nobody kills takes several times as long
+MODEL = "--model.n_layers 1 --model.n_heads 2 --model.d_model 16 --model.block_size 16 --model.dropout 0.1"
+TRAIN = f"--train.steps {STEPS} --train.batch_size 4 --train.eval_every 10 --train.save_every {SAVE_EVERY}"
+OPTIONS = f"{MODEL} {TRAIN} --train.threads 1".split()
+
+
+def command(words: list[str]) -> int:
+    """Forks a process that runs the command; returns its id."""
+    child = os.fork()
+    if child == 0:
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, 1)
+        os._exit(cli.run(words))
+    return child
+
+
+def train_or_resume(folder: Path) -> list[str]:
+    if workflows.Run(folder).has_begun:
+        return ["resume", str(folder)]
+    return ["train", "my.txt", "--out", str(folder), *OPTIONS]
+
+
+def finish(folder: Path) -> None:
+    """Nobody disturbs it."""
+    _, status = os.waitpid(command(train_or_resume(folder)), 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def saving(folder: Path) -> bool:
+    """Whether what was killed there was in the middle of writing something."""
+    return any(path.name.startswith(".unfinished-") or path.suffix == ".new" for path in folder.rglob("*"))
+
+
+def train_killed(folder: Path, draw: random.Random, most: int) -> list[bool]:
+    """Kill at most so many processes, then let the training end; for each that was killed, whether it was saving."""
+    killed: list[bool] = []
+    while len(killed) < most:
+        child = command(train_or_resume(folder))
+        time.sleep(draw.uniform(0, KILLED_WITHIN))
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        code = os.waitstatus_to_exitcode(status)
+        assert code in (0, -signal.SIGKILL), f"ended by itself with {code}"
+        if code == 0:
+            return killed
+        killed.append(saving(folder))
+    finish(folder)
+    return killed
+
+
+def main() -> None:
+    kills, seed = map(int, sys.argv[1:])
+    torch.set_num_threads(1)
+    recording.SAMPLE = recording.SAMPLE.model_copy(update={"max_new_tokens": 8})  # more time for what can be damaged
+    draw, killed, rounds = random.Random(seed), list[bool](), 0
+    finish(Path("undisturbed"))
+    while len(killed) < kills:
+        rounds += 1
+        killed += train_killed(Path(f"killed-{rounds}"), draw, kills - len(killed))
+    print(json.dumps({"killed": len(killed), "while saving": sum(killed), "rounds": rounds}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""kill -9 at random moments, also in the middle of a save: the run ends as if nothing had happened."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_helpers import write_text
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kill -9 needs POSIX")
+
+
+@pytest.mark.parametrize(
+    ("kills", "seed"), [(3, 0), *(pytest.param(40, seed, marks=pytest.mark.campaign) for seed in (1, 2, 3))]
+)
+def test_killed_at_random_moments_a_run_ends_like_the_undisturbed_one(kills: int, seed: int) -> None:
+    write_text()
+    script = Path(__file__).with_name("killed_commands.py")
+    arguments = [sys.executable, str(script), str(kills), str(seed)]
+    result = subprocess.run(arguments, capture_output=True, text=True, timeout=1800)
+    assert result.returncode == 0, result.stderr
+    done = json.loads(result.stdout)
+    assert done["killed"] == kills
+    print(done)
+    for number in range(1, done["rounds"] + 1):
+        assert_same(Path(f"killed-{number}"), Path("undisturbed"))
+
+
+def assert_same(killed: Path, whole: Path) -> None:
+    assert records(killed) == records(whole)
+    assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert checkpoints(killed) == checkpoints(whole)  # all that are kept, byte for byte
+
+
+def records(folder: Path) -> list[dict[str, object]]:
+    """Every loss, rate and sample; only the seconds differ."""
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [{key: value for key, value in json.loads(line).items() if key != "seconds"} for line in lines]
+
+
+def checkpoints(folder: Path) -> dict[str, bytes]:
+    kept = (folder / "checkpoints").glob("step-*/*")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in kept}

@@ -1,0 +1,153 @@
+"""What is chosen for the person fits the text, is said, and never overrules what the person gave."""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from workflow_helpers import tiny, trained, write_text
+
+from clearhead import data
+from clearhead.config import DataConfig, RunConfig, merge
+from clearhead.data import TextData, training_batch
+from clearhead.errors import DataError, UsageError
+from clearhead.presets import PRESETS, preset
+from clearhead.workflows import plan, planning, train
+
+SIZES = [200, 300, 1000, 5000, 40_000]
+
+
+def prepared(characters: int, **options: Any) -> TextData:
+    source = write_text(characters, f"text{characters}.txt")
+    return data.prepare(DataConfig.read({"source": str(source)}, options))
+
+
+def planned(characters: int, preset_name: str | None = None, given: dict[str, Any] | None = None) -> RunConfig:
+    text = prepared(characters, **preset(preset_name or "small").data)
+    return plan(merge({"train": {"steps": 30}}, given or {}), preset_name, None, text).config
+
+
+@pytest.mark.parametrize("characters", SIZES)
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_fits_every_text(name: str, characters: int) -> None:
+    text = prepared(characters, **preset(name).data)
+    made = plan({}, name, None, text)
+    model, steps = made.config.model, made.config.train
+    assert model.vocab_size == text.tokenizer.vocab_size
+    assert 1 <= model.block_size <= preset(name).model["block_size"]
+    assert model.window is None or model.window <= model.block_size
+    assert 4 * model.block_size <= max(4, len(text.train)), "the text is not several windows long"
+    assert model.block_size < max(2, len(text.val)), "the held-out text is not a window long"
+    assert 1 <= steps.batch_size <= preset(name).train.get("batch_size", 32)
+    assert steps.warmup_steps < steps.steps
+    assert steps.eval_every <= steps.steps
+    assert steps.save_every <= steps.steps
+    sizes = {"block_size": model.block_size, "batch_size": steps.batch_size}
+    assert training_batch(text.train, **sizes, seed=0, step=0).inputs.shape == (steps.batch_size, model.block_size)
+    shrunk = sizes != {"block_size": preset(name).model["block_size"], "batch_size": preset(name).train["batch_size"]}
+    said = [reason for reason in made.reasons if "short" in reason]
+    assert bool(said) == shrunk
+    assert not said or f"block_size {model.block_size}, batch_size {steps.batch_size}" in said[0]
+
+
+def test_a_longer_text_gets_no_smaller_window_or_batch() -> None:
+    configs = [planned(characters) for characters in SIZES]
+    windows = [config.model.block_size for config in configs]
+    assert windows == sorted(windows)
+    assert windows[-1] == preset("small").model["block_size"]
+    assert windows[0] < windows[-1]
+
+
+@pytest.mark.parametrize("name", ["small", "bigram", "tutorial", "llama"])
+def test_two_hundred_characters_are_enough(name: str) -> None:
+    write_text(200)
+    small = {} if name == "bigram" else {"n_layers": 1, "d_model": 16}
+    run = train("my.txt", preset=name, options={"model": small, "train": {"steps": 2, "threads": 1}})
+    assert run.evaluate().tokens > 0
+    assert run.generate("the", max_new_tokens=3).startswith("the")
+
+
+GIVEN = {
+    "model": {
+        "block_size": st.integers(1, 150),
+        "n_layers": st.integers(1, 3),
+        "dropout": st.floats(0, 0.9),
+        "window": st.integers(1, 100),
+        "vocab_size": st.integers(100, 200),
+    },
+    "train": {
+        "batch_size": st.integers(1, 64),
+        "steps": st.integers(1, 500),
+        "warmup_steps": st.integers(0, 600),
+        "eval_every": st.integers(1, 1000),
+        "save_every": st.integers(1, 1000),
+        "learning_rate": st.floats(1e-6, 1),
+    },
+}
+LAYERS = st.fixed_dictionaries({room: st.fixed_dictionaries({}, optional=options) for room, options in GIVEN.items()})
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(layer=LAYERS, name=st.sampled_from(["small", "tutorial", "nanogpt-baby"]))
+def test_what_was_given_always_wins(layer: dict[str, dict[str, Any]], name: str) -> None:
+    config = plan(layer, name, None, prepared(300)).config.model_dump()
+    for room, options in layer.items():
+        for option, value in options.items():
+            assert config[room][option] == value, option
+
+
+def test_a_given_window_as_long_as_the_text_is_refused() -> None:
+    longest = len(prepared(300).train) - 1
+    assert planned(300, given={"model": {"block_size": longest}}).model.block_size == longest
+    with pytest.raises(UsageError, match=f"block_size {longest + 1} is longer than the training text"):
+        planned(300, given={"model": {"block_size": longest + 1}})
+
+
+def test_a_vocabulary_smaller_than_the_tokenizers_is_refused() -> None:
+    with pytest.raises(UsageError, match="too small for the tokenizer"):
+        planned(300, given={"model": {"vocab_size": 3}})
+
+
+def test_one_character_again_and_again_is_no_text() -> None:
+    write_text().write_text("a" * 500, encoding="utf-8")
+    with pytest.raises(DataError, match="nothing to learn"):
+        trained()
+
+
+@pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf")])
+def test_an_impossible_time_is_refused_before_anything_is_done(minutes: float) -> None:
+    with pytest.raises(UsageError, match="minutes must be above 0 and finite"):
+        train("no such file", minutes=minutes)
+
+
+def test_time_and_steps_cannot_both_be_given() -> None:
+    with pytest.raises(UsageError, match="both say how long"):
+        train("no such file", minutes=1, options={"train": {"steps": 3}})
+
+
+def test_more_time_is_more_steps_until_the_text_is_learnt_by_heart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "seconds_per_step", lambda config, data: 0.5)
+    text = prepared(5000)
+    plans = [plan({}, None, minutes, text) for minutes in (0.1, 1, 3, 10, 1000, 2000)]
+    steps = [made.config.train.steps for made in plans]
+    assert steps == sorted(steps)
+    assert steps[0] < steps[1] < steps[2]
+    assert steps[-1] == steps[-2], "no more than so many passes"
+    assert any("passes over the text" in reason for reason in plans[-1].reasons)
+    for made, minutes in zip(plans, (0.1, 1, 3, 10), strict=False):
+        assert 0.5 * made.config.train.steps <= 60 * minutes
+    assert plan({}, None, None, text).config == plan({}, None, planning.DEFAULT_MINUTES, text).config
+
+
+def test_a_preset_says_how_long_unless_time_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "seconds_per_step", lambda config, data: 0.5)
+    text = prepared(5000)
+    assert plan({}, "tutorial", None, text).config.train.steps == preset("tutorial").train["steps"]
+    assert plan({}, "tutorial", 1, text).config.train.steps < preset("tutorial").train["steps"]
+
+
+def test_a_minute_said_now_wins_over_steps_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "seconds_per_step", lambda config, data: 20.0)
+    write_text().with_name("my.toml").write_text("[train]\nsteps = 10000\nthreads = 1\n", encoding="utf-8")
+    run = train("my.txt", config="my.toml", minutes=1, options={"model": tiny()["model"]})
+    assert run.config.train.steps < 10

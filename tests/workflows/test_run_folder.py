@@ -1,0 +1,128 @@
+"""The run folder: found, claimed, listed, and never written over."""
+
+import os
+from pathlib import Path
+
+import pytest
+from workflow_helpers import tiny, trained, write_text
+
+from clearhead.errors import ClearheadError, DataError, UsageError
+from clearhead.workflows import Run, list_all, open_run, run_and_text, train
+from clearhead.workflows.run import create
+
+
+def make(name: str, age: float) -> Run:
+    """Something that passes for a run, last written to `age` seconds ago."""
+    folder = Path("runs") / name
+    folder.mkdir(parents=True)
+    for file in ("clearhead.toml", "metrics.jsonl"):
+        (folder / file).touch()
+        os.utime(folder / file, (1e9 - age, 1e9 - age))
+    return Run(folder)
+
+
+def test_every_new_run_has_a_folder_of_its_own() -> None:
+    made = [create(None, "a") for _ in range(3)] + [create(None, "b")]
+    assert [run.name for run, _ in made] == ["a-1", "a-2", "a-3", "b-1"]
+    assert all(is_new for _, is_new in made)
+
+
+def test_only_who_made_a_folder_may_take_it_away() -> None:
+    assert create(Path("x/y"), "")[1]
+    assert not create(Path("x/y"), "")[1]
+
+
+def test_nothing_is_written_over() -> None:
+    full = Path("full")
+    full.mkdir()
+    (full / "config.json").write_text("mine", encoding="utf-8")
+    with pytest.raises(UsageError, match="not empty"):
+        trained("full")
+    assert [path.name for path in full.iterdir()] == ["config.json"]
+    make("a", 0)
+    with pytest.raises(UsageError, match="already holds a run"):
+        trained("runs/a")
+
+
+@pytest.mark.parametrize("folder", ["file", "file/below"])
+def test_a_file_in_the_way_is_a_sentence(folder: str) -> None:
+    Path("file").touch()
+    with pytest.raises(ClearheadError, match=f"cannot be made in {folder}"):
+        trained(folder)
+
+
+def test_a_training_that_never_began_leaves_no_folder() -> None:
+    Path("empty.txt").touch()
+    for out in (None, "new"):
+        with pytest.raises(DataError, match="empty"):
+            train("empty.txt", out=out, options=tiny())
+    assert not Path("new").exists()
+    assert not list(Path("runs").iterdir())
+
+
+def test_a_folder_that_was_there_stays() -> None:
+    Path("empty.txt").touch()
+    Path("old").mkdir()
+    with pytest.raises(DataError):
+        train("empty.txt", out="old", options=tiny())
+    assert Path("old").is_dir()
+    write_text()
+    assert trained("old").generate("the", max_new_tokens=1)
+
+
+def test_a_run_is_found_by_folder_and_name_and_the_newest_without_either() -> None:
+    with pytest.raises(DataError, match="no run here yet"):
+        open_run(None)
+    old, new = make("old", 100), make("new", 1)
+    assert open_run(None).folder == new.folder
+    for which in ("old", "runs/old", "runs/old/", old.folder.resolve(), old):
+        assert open_run(which).folder.resolve() == old.folder.resolve()
+    os.utime(old.metrics, (2e9, 2e9))
+    assert open_run(None).folder == old.folder
+
+
+def test_what_is_no_run_is_a_sentence() -> None:
+    make("shakespeare-1", 0)
+    with pytest.raises(DataError, match="did you mean 'shakespeare-1'"):
+        open_run("shakespear-1")
+    with pytest.raises(DataError, match="is not a run"):
+        open_run("runs")
+    with pytest.raises(DataError, match="'clearhead list' shows them"):
+        open_run("я" * 300)
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ((None, None), (None, None)),
+        (("a", None), ("a", None)),
+        (("runs/a", None), ("runs/a", None)),
+        (("runs/typo", None), ("runs/typo", None)),
+        (("Once upon", None), (None, "Once upon")),
+        (("", None), (None, "")),
+        (("я" * 300, None), (None, "я" * 300)),
+        (("x/" + "y" * 300, None), (None, "x/" + "y" * 300)),
+        (("typo", "Once"), ("typo", "Once")),
+    ],
+)
+def test_a_lone_word_is_a_run_only_if_there_is_one(
+    words: tuple[str | None, str | None], meant: tuple[str | None, str | None]
+) -> None:
+    make("a", 0)
+    assert run_and_text(*words) == meant
+
+
+def test_one_damaged_run_does_not_hide_the_others() -> None:
+    write_text()
+    train("my.txt", options=tiny(steps=2))
+    (make("damaged", 0).folder / "clearhead.toml").write_text("[", encoding="utf-8")
+    make("fresh", 0)
+    lost = train("my.txt", options=tiny(steps=2))
+    lines = lost.metrics.read_text(encoding="utf-8").splitlines()
+    nan = '{"kind": "evaluation", "step": 2, "loss": null, "tokens": 3, "best": false}'
+    lost.metrics.write_text("\n".join([*lines, nan, "5", "{"]), encoding="utf-8")
+    listed = list_all().runs
+    assert set(listed) == {str(Path("runs") / name) for name in ("my-1", "my-2", "damaged", "fresh")}
+    assert "damaged" in listed[str(Path("runs/damaged"))]
+    assert "2 of 2 steps, validation loss" in listed[str(Path("runs/my-1"))]
+    assert "2 of 2 steps, validation loss" in listed[str(Path("runs/my-2"))]
