@@ -26,8 +26,9 @@ benchmark: setup       ## the tables of benchmarks/, side by side with peers
 lint: setup
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
-types: setup
+types: setup           ## strict, on the library and on all that stands beside it
 	$(BIN)/mypy
+	set -e; for folder in examples benchmarks tests/*/; do $(BIN)/mypy $$folder; done
 
 setup: .venv/installed ## makes .venv and installs what the demo and the tests need
 
