@@ -85,12 +85,26 @@ def test_the_fingerprint_does_not_ask_how_the_tokenizer_came(tmp_path: Path) -> 
     trained = prepare(config)
     trained.tokenizer.save(tmp_path / "run")
     for again in (
-        prepare(config, tokenizer=trained.tokenizer),
+        prepare(config, tokenizer=trained.tokenizer, cache=tmp_path / "other"),
         prepare(DataConfig(source=config.source, tokenizer=str(tmp_path / "run"))),
         prepare(DataConfig(source=config.source, tokenizer=str(tmp_path / "run" / "tokenizer.json"))),
     ):
         assert again.fingerprint == trained.fingerprint
         assert np.array_equal(again.val, trained.val)
+
+
+@pytest.mark.parametrize("asked", ["auto", "char", "bpe"])
+def test_a_run_finds_the_text_that_it_was_trained_on(tmp_path: Path, cache: Path, asked: str) -> None:
+    config = DataConfig(source=file(tmp_path), tokenizer=asked)
+    trained = prepare(config)
+    trained.tokenizer.save(tmp_path / "run")
+    tokenizer = Tokenizer.load(tmp_path / "run")
+    assert prepare(config, tokenizer=tokenizer).fingerprint == trained.fingerprint
+    (entry,) = entries(cache)
+    (entry / "val.bin").unlink()  # an entry that is not whole is not taken for one
+    assert np.array_equal(prepare(config, tokenizer=tokenizer).val, trained.val)
+    other = Tokenizer.characters(PROSE + "z")
+    assert prepare(config, tokenizer=other).tokenizer.fingerprint == other.fingerprint
 
 
 @pytest.mark.parametrize("name", ["train.bin", "val.bin", "facts.json", "tokenizer.json"])
@@ -163,6 +177,15 @@ def test_the_platform_says_where_caches_go(
     (tmp_path / "file").touch()
     monkeypatch.setenv(variable, str(tmp_path / "file"))  # nothing can be made below a file
     assert cache_folder() == Path(tempfile.gettempdir()) / "clearhead"
+
+
+def test_a_home_that_nobody_has_is_a_name_like_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"there is no file, folder or corpus '~nosuchuser/x\.txt'"):
+        prepare(DataConfig(source="~nosuchuser/x.txt"))
+    with pytest.raises(DataError, match="there is no tokenizer at ~nosuchuser"):
+        prepare(DataConfig(source=file(tmp_path), tokenizer=str(Path("~nosuchuser", "tokenizer.json"))))
+    assert cache_folder(Path("~nosuchuser")) == tmp_path / "~nosuchuser"
 
 
 def test_a_killed_preparation_leaves_nothing_wrong(tmp_path: Path, cache: Path) -> None:

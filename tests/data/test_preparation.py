@@ -86,16 +86,22 @@ def test_auto_takes_characters_while_they_are_few_and_says_why(tmp_path: Path, m
     assert few.tokenizer.is_character_level
     assert few.tokenizer.vocab_size == len(set(PROSE))
     assert few.notes == (
-        f"Tokens are characters, enough for a text this small: {len(PROSE):,} characters, "
-        f"{len(set(PROSE))} of them different.",
+        f"tokens: characters, because the text is small and has few different ones ({len(set(PROSE))})",
     )
     many = prepare(DataConfig(source=file(tmp_path, "".join(map(chr, range(0x4E00, 0x5000))))))
     assert not many.tokenizer.is_character_level
-    assert "for so large an alphabet" in many.notes[0]
+    assert many.notes[0].endswith(", because the text has many different characters (512)")
     monkeypatch.setattr("clearhead.data.choices._CHAR_TEXT", 300)
     long = prepare(DataConfig(source=file(tmp_path, PROSE + "!")))
     assert not long.tokenizer.is_character_level
-    assert "for a text this long" in long.notes[0]
+    kind = f"{long.tokenizer.vocab_size:,} pieces of words (byte-level BPE trained on the text)"
+    assert long.notes == (f"tokens: {kind}, because the text is long",)
+
+
+@pytest.mark.parametrize("tokenizer", ["char", "bpe"])
+def test_what_was_asked_for_is_the_reason(tmp_path: Path, tokenizer: str) -> None:
+    (note,) = prepare(DataConfig(source=file(tmp_path), tokenizer=tokenizer)).notes
+    assert note.endswith(f", because data.tokenizer is {tokenizer}")
 
 
 @pytest.mark.parametrize("vocab_size", [2, 256, 257, 65_536, 65_537])
@@ -174,6 +180,9 @@ def test_evaluation_reads_the_whole_text(tmp_path: Path) -> None:
     assert n_bytes == 6
     with pytest.raises(DataError, match="is empty; there is nothing to evaluate on"):
         encode_for_evaluation(file(tmp_path, "\n"), tokenizer)
+    with pytest.raises(DataError, match=r"my\.txt is too short to evaluate on; at least two tokens are needed"):
+        encode_for_evaluation(file(tmp_path, "T"), tokenizer)
+    assert len(encode_for_evaluation(file(tmp_path, "Th"), tokenizer)[0]) == 2
 
 
 def test_stories_know_their_floor_when_tokens_are_characters() -> None:

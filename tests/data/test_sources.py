@@ -49,6 +49,16 @@ def test_a_folder_is_its_text_files_in_one_order(tmp_path: Path, cache: Path) ->
     assert read(folder, cache) == ["zed", "bee", "dee"]
 
 
+def test_the_runs_in_a_folder_are_no_text_of_it(tmp_path: Path, cache: Path) -> None:
+    folder = tmp_path / "texts"
+    for name in ("a.txt", "runs/notes.md", "runs/one/samples.md", "runs/one/deep/er/b.txt", "z/c.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name, encoding="utf-8")
+    (folder / "runs" / "one" / "clearhead.toml").touch()
+    (folder / "clearhead.toml").touch()  # the settings of what is trained here, or a run that was asked for by name
+    assert read(folder, cache) == ["a.txt", "runs/notes.md", "z/c.txt"]
+
+
 def test_json_lines_are_documents(tmp_path: Path, cache: Path) -> None:
     path = tmp_path / "a.jsonl"
     lines = [json.dumps({"text": TEXT, "id": 1}), "", json.dumps({"text": " \n"}), json.dumps({"text": "two\u2028"})]

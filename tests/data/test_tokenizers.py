@@ -192,6 +192,16 @@ def test_a_sentencepiece_style_tokenizer_loads(tmp_path: Path) -> None:
         tokenizer.encode("the cats x")
 
 
+@pytest.mark.parametrize("special", [[], ["</s>"]])
+@pytest.mark.parametrize("model", [models.BPE(), models.WordLevel({}, "[UNK]"), models.Unigram([])])
+def test_a_tokenizer_without_tokens_is_a_sentence(tmp_path: Path, model: models.Model, special: list[str]) -> None:
+    library = tokenizers.Tokenizer(model)
+    library.add_special_tokens(special)
+    library.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(DataError, match=r"tokenizer\.json has no tokens"):
+        Tokenizer.load(tmp_path)
+
+
 def test_what_is_no_tokenizer_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"there is no tokenizer at .*tokenizer.json"):
         Tokenizer.load(tmp_path)

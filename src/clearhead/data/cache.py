@@ -26,7 +26,7 @@ def cache_folder(given: Path | None = None) -> Path:
     """
     named = given or os.environ.get("CLEARHEAD_CACHE")
     if named:
-        folder = Path(named).expanduser().absolute()
+        folder = Path(os.path.expanduser(named)).absolute()
         with writing(folder):
             _probe(folder)
         return folder

@@ -1,4 +1,4 @@
-"""What the library decides about a text, each with the sentence that says why."""
+"""What the library decides about a text, each with a note that says why."""
 
 import numpy as np
 
@@ -12,16 +12,17 @@ _CHAR_TEXT = 5_000_000  # ...and the text is too short to learn pieces of words 
 
 
 def choose_tokenizer(source: Source, found: Survey, config: DataConfig) -> tuple[Tokenizer, str]:
-    """The tokenizer that the config asks for (auto, char or bpe), made from the text."""
-    few, short = len(found.alphabet) <= _CHAR_ALPHABET, found.characters <= _CHAR_TEXT
-    several = len(found.lengths) > 1
-    made_of = f"{found.characters:,} characters, {len(found.alphabet):,} of them different"
-    if config.tokenizer == "char" or (config.tokenizer == "auto" and few and short):
-        why = "as asked" if config.tokenizer == "char" else "enough for a text this small"
-        return Tokenizer.characters(found.alphabet, end=several), f"Tokens are characters, {why}: {made_of}."
+    """The tokenizer that the config asks for (auto, char or bpe), made from the text; a clause that says why."""
+    n_different, several = len(found.alphabet), len(found.lengths) > 1
+    few, short = n_different <= _CHAR_ALPHABET, found.characters <= _CHAR_TEXT
+    asked = None if config.tokenizer == "auto" else f"data.tokenizer is {config.tokenizer}"
+    if config.tokenizer == "char" or (asked is None and few and short):
+        why = asked or f"the text is small and has few different ones ({n_different:,})"
+        return Tokenizer.characters(found.alphabet, end=several), f"tokens: characters, because {why}"
     bpe = Tokenizer.train_bpe(sample(source, found.characters), config.bpe_vocab_size, end=several)
-    why = "as asked" if config.tokenizer == "bpe" else ("for a text this long" if few else "for so large an alphabet")
-    return bpe, f"Tokens are pieces of words (a byte-level BPE of {bpe.vocab_size:,}), {why}: {made_of}."
+    why = asked or ("the text is long" if few else f"the text has many different characters ({n_different:,})")
+    kind = f"{bpe.vocab_size:,} pieces of words (byte-level BPE trained on the text)"
+    return bpe, f"tokens: {kind}, because {why}"
 
 
 def notes_on_documents(found: Survey, cut: int, tokenizer: Tokenizer) -> list[str]:

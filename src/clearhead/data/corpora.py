@@ -45,7 +45,7 @@ def _shakespeare(cache: Path) -> Source:
         path = checked(own, _SHAKESPEARE_SHA256)
     else:
         path = download(_SHAKESPEARE, _SHAKESPEARE_SHA256, cache / "downloads" / "shakespeare.txt")
-    return Source("shakespeare", files_source("shakespeare", [path]).identity, files_source("", [path]).documents)
+    return files_source("shakespeare", [path])
 
 
 CORPORA = {

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -83,12 +84,17 @@ def prepare(
     folder = cache_folder(cache)
     source = open_source(config.source, folder)
     if tokenizer is None and config.tokenizer not in ("auto", "char", "bpe"):
-        tokenizer = Tokenizer.load(Path(config.tokenizer).expanduser())
-    wanted = tokenizer.fingerprint if tokenizer else f"{config.tokenizer} {config.bpe_vocab_size}"
+        tokenizer = Tokenizer.load(Path(os.path.expanduser(config.tokenizer)))
     content = source.identity()
-    entry = folder / "texts" / _digest(content, wanted, config.val_fraction)[:32]
+
+    def place(wanted: str) -> Path:
+        return folder / "texts" / _digest(content, wanted, config.val_fraction)[:32]
+
+    entry = place(f"{config.tokenizer} {config.bpe_vocab_size}")
+    if tokenizer is not None and _made_with(entry) != tokenizer.fingerprint:  # a run's own text is found, not repeated
+        entry = place(tokenizer.fingerprint)
     progress = on_progress or (lambda share: None)
-    if not _whole(entry):
+    if _made_with(entry) is None:
         with writing(folder):
             shutil.rmtree(entry, ignore_errors=True)
             with new_folder(entry) as new:
@@ -110,7 +116,8 @@ def encode_for_evaluation(source: str, tokenizer: Tokenizer, *, cache: Path | No
     parts = list(encode_source(text, tokenizer, cut=found.characters, separate=len(found.lengths) > 1))
     ids = np.concatenate([part.ids for part in parts]) if found.characters else np.empty(0)
     if len(ids) < 2:
-        raise DataError(f"{_said(source)} is empty; there is nothing to evaluate on")
+        what = "is too short to evaluate on; at least two tokens are needed"
+        raise DataError(f"{_said(source)} {what if found.characters else 'is empty; there is nothing to evaluate on'}")
     return ids, sum(part.n_bytes for part in parts)
 
 
@@ -156,15 +163,17 @@ def _make(
     }
 
 
-def _whole(entry: Path) -> bool:
-    """Whether an entry of the cache is there and nothing of it is missing or cut off."""
+def _made_with(entry: Path) -> str | None:
+    """The fingerprint of the tokenizer of an entry of the cache; None if anything of it is missing or cut off."""
     try:
         facts = json.loads((entry / "facts.json").read_text(encoding="utf-8"))
         width = np.dtype(facts["dtype"]).itemsize
         sizes = [(entry / f"{name}.bin").stat().st_size for name in _SIDES]
-        return sizes == [n * width for n in facts["tokens"]] and Tokenizer.load(entry).fingerprint == facts["tokenizer"]
+        fingerprint = Tokenizer.load(entry).fingerprint
     except (OSError, ValueError, KeyError, TypeError, DataError):
-        return False
+        return None
+    whole = sizes == [n * width for n in facts["tokens"]] and fingerprint == facts["tokenizer"]
+    return fingerprint if whole else None
 
 
 def _open(entry: Path, asked: str, source: str) -> TextData:

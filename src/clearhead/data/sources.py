@@ -2,6 +2,7 @@
 
 import difflib
 import hashlib
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -13,6 +14,7 @@ from clearhead.data.documents import READ_SIZE, Source, file_source, files_sourc
 from clearhead.errors import DataError
 
 _TEXT_SUFFIXES = (".txt", ".md")
+_RUN = "clearhead.toml"  # a folder that holds it is a run, whose texts are what a model wrote
 
 
 def open_source(source: str, cache: Path) -> Source:
@@ -25,7 +27,7 @@ def open_source(source: str, cache: Path) -> Source:
         return file_source(_keep(sys.stdin.buffer, cache / "streams"))
     if source in CORPORA:
         return CORPORA[source].source(cache)
-    path = Path(source).expanduser().absolute()
+    path = Path(os.path.expanduser(source)).absolute()
     try:
         if path.is_dir():
             return files_source(str(path), _texts_in(path))
@@ -40,12 +42,14 @@ def open_source(source: str, cache: Path) -> Source:
 
 
 def _texts_in(folder: Path) -> list[Path]:
-    """Every .txt and .md below the folder in one order on every system; what is hidden stays out."""
-    files = [
-        path
-        for path in folder.rglob("*")
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    ]
+    """Every .txt and .md below the folder in one order on every system; runs and what is hidden stay out."""
+    files: list[Path] = []
+    for here, below, names in os.walk(folder):
+        if _RUN in names and Path(here) != folder:
+            below.clear()  # nothing deeper is walked either
+            continue
+        below[:] = [name for name in below if not name.startswith(".")]
+        files += [Path(here, name) for name in names if not name.startswith(".") and Path(here, name).is_file()]
     texts = [path for path in files if path.suffix.lower() in _TEXT_SUFFIXES]
     if not texts:
         raise DataError(f"{folder} holds no .txt or .md file (of {len(files):,} files); give the file itself")

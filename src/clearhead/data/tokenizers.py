@@ -84,7 +84,7 @@ class Tokenizer:
         """The tokenizer in a tokenizer.json, or in a folder that holds one.
 
         Raises:
-            DataError: there is none, or it cannot be read.
+            DataError: there is none, it cannot be read, or it has no tokens.
         """
         file = path / "tokenizer.json" if path.is_dir() else path
         try:
@@ -95,6 +95,8 @@ class Tokenizer:
             raise DataError(f"{file} cannot be read: {error.strerror or error}") from None
         except Exception as error:  # the library raises nothing more precise
             raise DataError(f"{file} is not a tokenizer.json: {error}") from None
+        if not library.get_vocab_size(with_added_tokens=False):
+            raise DataError(f"{file} has no tokens; give auto, char, bpe or another tokenizer.json")
         return cls(library, _end_of_document(library, file.with_name("tokenizer_config.json")))
 
     def save(self, folder: Path) -> None:
