@@ -1,0 +1,161 @@
+"""Options: written once, refused in one sentence, the same after a trip through TOML."""
+
+import json
+import math
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from clearhead.config import (
+    DataConfig,
+    ModelConfig,
+    Options,
+    RunConfig,
+    SamplingConfig,
+    TrainConfig,
+    did_you_mean,
+    merge,
+    read_toml,
+    to_toml,
+)
+from clearhead.errors import UsageError
+
+ALL = [ModelConfig, DataConfig, TrainConfig, SamplingConfig, RunConfig]
+SHAPES = st.tuples(st.integers(1, 8), st.integers(1, 8), st.integers(1, 64))
+
+
+def refusal(options: type[Options], *layers: dict[str, Any]) -> str:
+    with pytest.raises(UsageError) as error:
+        options.read(*layers)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("options", ALL)
+def test_every_option_is_described_typed_and_has_a_default(options: type[Options]) -> None:
+    assert options() == options.read()
+    for name, field in options.model_fields.items():
+        nested = isinstance(field.annotation, type) and issubclass(field.annotation, Options)
+        assert nested or field.description, name
+        assert not field.is_required(), name
+
+
+@pytest.mark.parametrize("options", ALL)
+def test_options_do_not_change(options: type[Options]) -> None:
+    name = next(iter(options.model_fields))
+    with pytest.raises(ValidationError):
+        setattr(options(), name, getattr(options(), name))
+
+
+@pytest.mark.parametrize("options", ALL)
+def test_there_is_a_schema(options: type[Options]) -> None:
+    assert json.dumps(options.model_json_schema())
+
+
+@pytest.mark.parametrize(
+    ("options", "layer", "said"),
+    [
+        (RunConfig, {"train": {"stpes": 5}}, "train: unknown option 'stpes'; did you mean 'steps'?"),
+        (RunConfig, {"modle": {}}, "unknown option 'modle'; did you mean 'model'?"),
+        (ModelConfig, {"norm": "batchnorm"}, "norm: input should be 'layernorm' or 'rmsnorm', not 'batchnorm'"),
+        (ModelConfig, {"d_model": 0}, "d_model: input should be greater than or equal to 1, not 0"),
+        (ModelConfig, {"dropout": 1.0}, "dropout: input should be less than 1, not 1.0"),
+        (ModelConfig, {"d_model": 33, "n_heads": 4}, "d_model (33) is not divisible by n_heads (4); the nearest d_mo"),
+        (ModelConfig, {"n_heads": 4, "n_kv_heads": 3}, "n_heads (4) is not divisible by n_kv_heads (3)"),
+        (ModelConfig, {"positions": "rope", "d_model": 12, "n_heads": 4}, "choose an even width"),
+        (ModelConfig, {"positions": "sinusoidal", "d_model": 33, "n_heads": 3}, "even d_model, not 33"),
+        (TrainConfig, {"learning_rate": math.inf}, "learning_rate: input should be a finite number"),
+        (TrainConfig, {"learning_rate": math.nan}, "learning_rate"),
+        (TrainConfig, {"clip": math.nan}, "clip"),
+        (SamplingConfig, {"temperature": 0}, "to take the likeliest token every time, say --greedy"),
+        (RunConfig, {"seed": 2**63}, "seed"),
+        (RunConfig, {"train": 5}, "train: input should be a valid dictionary"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(options: type[Options], layer: dict[str, Any], said: str) -> None:
+    assert said in refusal(options, layer)
+
+
+def test_no_clipping_is_a_choice() -> None:
+    assert TrainConfig.read({"clip": "inf"}).clip == math.inf
+
+
+@given(heads=st.integers(1, 12), d_model=st.integers(1, 200))
+def test_the_width_that_is_proposed_is_possible_and_nearest(heads: int, d_model: int) -> None:
+    if d_model % heads == 0:
+        assert ModelConfig(d_model=d_model, n_heads=heads).head_width == d_model // heads
+        return
+    said = refusal(ModelConfig, {"d_model": d_model, "n_heads": heads})
+    proposed = int(said.rsplit(" ", 1)[1])
+    assert ModelConfig(d_model=proposed, n_heads=heads).d_model == proposed
+    possible = [width for width in range(1, 2 * d_model + heads + 1) if width % heads == 0]
+    assert abs(proposed - d_model) == min(abs(width - d_model) for width in possible)
+
+
+@given(n_heads=st.integers(1, 8), width=st.integers(1, 16))
+def test_what_follows_from_other_options(n_heads: int, width: int) -> None:
+    config = ModelConfig(n_heads=n_heads, d_model=n_heads * width)
+    assert (config.n_kv_heads, config.d_ff) == (n_heads, 4 * n_heads * width)
+    gated = ModelConfig(n_heads=n_heads, d_model=n_heads * width, feedforward="swiglu").d_ff
+    assert gated % 8 == 0
+    assert 0 <= gated - 8 / 3 * n_heads * width < 8
+
+
+SOME = {
+    "seed": st.integers(0, 2**63 - 1),
+    "model": st.fixed_dictionaries(
+        {},
+        optional={
+            "n_layers": st.integers(1, 99),
+            "dropout": st.floats(0, 1, exclude_max=True),
+            "positions": st.sampled_from(get_args(ModelConfig.model_fields["positions"].annotation)),
+            "window": st.none() | st.integers(1, 99),
+            "tied": st.booleans(),
+            "rope_base": st.floats(1, 1e300, exclude_min=True),
+        },
+    ),
+    "data": st.fixed_dictionaries({}, optional={"source": st.text()}),
+    "train": st.fixed_dictionaries(
+        {},
+        optional={
+            "clip": st.floats(0, exclude_min=True),
+            "learning_rate": st.floats(1e-300, 1e300),
+            "threads": st.none() | st.integers(1, 9),
+        },
+    ),
+}
+
+
+@given(layer=st.fixed_dictionaries({}, optional=SOME))
+def test_toml_brings_every_option_back(layer: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
+    config = RunConfig.read(layer)
+    path = tmp_path_factory.getbasetemp() / "options.toml"
+    path.write_text(to_toml(config), encoding="utf-8", newline="")
+    assert RunConfig.read(read_toml(path)) == config
+
+
+LAYERS = st.recursive(
+    st.integers() | st.none(), lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
+).filter(lambda value: isinstance(value, dict))
+
+
+@given(one=LAYERS, two=LAYERS, three=LAYERS)
+def test_merging_layers(one: Any, two: Any, three: Any) -> None:
+    assert merge(one) == merge(one, {}) == merge({}, one) == merge(one, one) == one
+    assert merge(one, two, three) == merge(merge(one, two), three)
+    before = json.dumps([one, two])
+    merged = merge(one, two)
+    assert json.dumps([one, two]) == before, "no layer is changed"
+    for key in one.keys() | two.keys():
+        if key not in two:
+            assert merged[key] == one[key]
+        elif not isinstance(two[key], dict):
+            assert merged[key] == two[key], "the later layer wins"
+
+
+def test_did_you_mean() -> None:
+    assert did_you_mean("stpes", ["steps", "source"]) == "; did you mean 'steps'?"
+    assert did_you_mean("zzz", ["steps", "source"]) == ""
