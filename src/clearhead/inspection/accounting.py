@@ -1,5 +1,6 @@
 """What a model costs, on paper: parameters by part, FLOPs per token, bytes to train and to generate. No torch."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from clearhead.config import ModelConfig, TrainConfig
@@ -36,19 +37,32 @@ class Account:
         }
 
 
+@dataclass(frozen=True)
+class Costs:
+    """What an architecture costs by itself; the account follows from it in one way for all.
+
+    `hidden_numbers` are parameters in the matrices of blocks: those that Muon moves. `kept_numbers` are kept per token
+    for the backward pass, the logits apart; `cached_numbers` per token that generation has read.
+    """
+
+    parts: dict[str, int]
+    flops_per_token: int = 0
+    hidden_numbers: int = 0
+    kept_numbers: int = 0
+    cached_numbers: int = 0
+
+
 def account(model: ModelConfig, train: TrainConfig | None = None) -> Account:
     """The cost of `model`, trained as `train` says, generating one text at a time."""
     train = train or TrainConfig()
-    parts = parameters(model)
-    weights = FLOAT32 * sum(parts.values())
-    activations = _activation_bytes(model, train)
-    optimizer = FLOAT32 * _optimizer_numbers(model, train)
-    kv_cache = FLOAT32 * 2 * model.n_layers * model.block_size * _kv_width(model)
-    if model.architecture == "bigram":
-        kv_cache = 0
+    costs = COSTS[model.architecture](model)
+    weights = FLOAT32 * sum(costs.parts.values())
+    optimizer = FLOAT32 * _optimizer_numbers(costs, train)
+    activations = _activation_bytes(costs, model, train)
+    kv_cache = FLOAT32 * costs.cached_numbers * model.block_size
     return Account(
-        parts=parts,
-        flops_per_token=flops_per_token(model),
+        parts=costs.parts,
+        flops_per_token=costs.flops_per_token,
         bytes={
             "weights": weights,
             "gradients": weights,
@@ -63,9 +77,48 @@ def account(model: ModelConfig, train: TrainConfig | None = None) -> Account:
 
 def parameters(model: ModelConfig) -> dict[str, int]:
     """Learned numbers by part. A part without any (sinusoidal positions, a tied head) is listed with 0."""
+    return COSTS[model.architecture](model).parts
+
+
+def flops_per_token(model: ModelConfig) -> int:
+    """Floating-point operations of one forward pass at full context, per token."""
+    return COSTS[model.architecture](model).flops_per_token
+
+
+def _optimizer_numbers(costs: Costs, train: TrainConfig) -> int:
+    """AdamW keeps two running means for each parameter, Muon one for each number of a block's matrices."""
+    twice = 2 * sum(costs.parts.values())
+    return twice - costs.hidden_numbers if train.optimizer == "muon" else twice
+
+
+def _activation_bytes(costs: Costs, model: ModelConfig, train: TrainConfig) -> int:
+    """What the forward pass keeps for the backward pass, for one part of an accumulated batch: an estimate."""
+    tokens = -(-train.batch_size // train.accumulate) * model.block_size
+    number = 2 if train.precision == "bfloat16" else FLOAT32
+    logits = 2 * model.vocab_size  # their log-probabilities and their gradient, in float32 whatever the precision
+    return tokens * (number * costs.kept_numbers + FLOAT32 * logits)
+
+
+def _bigram(model: ModelConfig) -> Costs:
+    """A table and a lookup in it."""
+    return Costs({"embedding": model.vocab_size * model.vocab_size})
+
+
+def _decoder(model: ModelConfig) -> Costs:
+    return Costs(
+        parts=_decoder_parts(model),
+        flops_per_token=_decoder_flops(model),
+        hidden_numbers=model.n_layers * _layer_matrices(model),
+        kept_numbers=_decoder_kept(model),
+        cached_numbers=2 * model.n_layers * _kv_width(model),  # keys and values
+    )
+
+
+COSTS: dict[str, Callable[[ModelConfig], Costs]] = {"decoder": _decoder, "bigram": _bigram}
+
+
+def _decoder_parts(model: ModelConfig) -> dict[str, int]:
     D, V = model.d_model, model.vocab_size
-    if model.architecture == "bigram":
-        return {"embedding": V * V}
     attention_bias = 2 * D + 2 * _kv_width(model) if model.bias else 0
     feedforward_bias = (_projections_in(model) * model.d_ff + D) if model.bias else 0
     norm = 2 * D if model.norm == "layernorm" else D  # a LayerNorm has a shift beside its scale
@@ -81,8 +134,8 @@ def parameters(model: ModelConfig) -> dict[str, int]:
     }
 
 
-def flops_per_token(model: ModelConfig) -> int:
-    """Floating-point operations of one forward pass, per token: 2 N + 4 L D T.
+def _decoder_flops(model: ModelConfig) -> int:
+    """One forward pass, per token: 2 N + 4 L D T.
 
     N counts the numbers in the matrices that a token is multiplied with (the head too, though it be tied; not the
     embedding, which is a lookup), at one multiplication and one addition each. The second term is attention: queries
@@ -92,12 +145,23 @@ def flops_per_token(model: ModelConfig) -> int:
     Source: PaLM (Chowdhery et al. 2022), appendix B, 6 N + 12 L H Q T for forward and backward; Kaplan et al. 2020,
     section 2.1, is the same without the multiplication by the values.
     """
-    if model.architecture == "bigram":
-        return 0  # a lookup
-    layer = _attention_matrices(model) + _feedforward_matrices(model)
     seen = min(model.block_size, model.window or model.block_size)
-    matrices = model.n_layers * layer + model.vocab_size * model.d_model
+    matrices = model.n_layers * _layer_matrices(model) + model.vocab_size * model.d_model
     return 2 * matrices + 4 * model.n_layers * model.d_model * seen
+
+
+def _decoder_kept(model: ModelConfig) -> int:
+    """Counted as in Korthikanti et al. 2022 (section 4.1), for fused attention, which keeps no T x T matrix."""
+    D, kv = model.d_model, _kv_width(model)
+    attention = 2 * D + 2 * kv  # queries, output; keys, values
+    if model.qk_norm:
+        attention += D + kv
+    if model.attention_dropout:
+        attention += 2 * model.n_heads * model.block_size  # dropped weights need the T x T matrices after all
+    norm = 2 if model.norm == "layernorm" else 3  # input and output; an RMSNorm the unscaled output too
+    hidden = {"relu": 1, "gelu": 2, "relu2": 2, "swiglu": 4}[model.feedforward]  # the steps of the hidden layer
+    layer = attention + hidden * model.d_ff + 2 * norm * D
+    return model.n_layers * layer + norm * D
 
 
 def _kv_width(model: ModelConfig) -> int:
@@ -116,31 +180,5 @@ def _feedforward_matrices(model: ModelConfig) -> int:
     return (_projections_in(model) + 1) * model.d_model * model.d_ff
 
 
-def _optimizer_numbers(model: ModelConfig, train: TrainConfig) -> int:
-    """AdamW keeps two running means for each parameter, Muon one for each number of a block's matrices."""
-    twice = 2 * sum(parameters(model).values())
-    if train.optimizer == "adamw" or model.architecture == "bigram":
-        return twice
-    return twice - model.n_layers * (_attention_matrices(model) + _feedforward_matrices(model))
-
-
-def _activation_bytes(model: ModelConfig, train: TrainConfig) -> int:
-    """What the forward pass keeps for the backward pass, for one part of an accumulated batch: an estimate.
-
-    Counted as in Korthikanti et al. 2022 (section 4.1), for fused attention, which keeps no T x T matrix.
-    """
-    tokens = -(-train.batch_size // train.accumulate) * model.block_size
-    logits = 2 * model.vocab_size  # their log-probabilities and their gradient, in float32 whatever the precision
-    if model.architecture == "bigram":
-        return FLOAT32 * tokens * logits
-    D, kv = model.d_model, _kv_width(model)
-    attention = 2 * D + 2 * kv  # queries, output; keys, values
-    if model.qk_norm:
-        attention += D + kv
-    if model.attention_dropout:
-        attention += 2 * model.n_heads * model.block_size  # dropped weights need the T x T matrices after all
-    norm = 2 if model.norm == "layernorm" else 3  # input and output; an RMSNorm the unscaled output too
-    hidden = {"relu": 1, "gelu": 2, "relu2": 2, "swiglu": 4}[model.feedforward]  # the steps of the hidden layer
-    layer = attention + hidden * model.d_ff + 2 * norm * D
-    number = 2 if train.precision == "bfloat16" else FLOAT32
-    return tokens * (number * (model.n_layers * layer + norm * D) + FLOAT32 * logits)
+def _layer_matrices(model: ModelConfig) -> int:
+    return _attention_matrices(model) + _feedforward_matrices(model)
