@@ -133,7 +133,7 @@ class ModelConfig(Options):
     positions: Literal["learned", "sinusoidal", "rope", "alibi", "none"] = Field(
         "learned", description="how a token knows where it stands"
     )
-    rope_base: float = Field(10_000.0, gt=1, description="rotary positions: the longest wavelength over 2 pi")
+    rope_base: float = Field(10_000.0, gt=1, description="rotary and sinusoidal positions: longest wavelength / 2 pi")
     qk_norm: bool = Field(False, description="normalise queries and keys per head (RMSNorm) before they meet")
     bias: bool = Field(False, description="biases in the linear maps")
     window: int | None = Field(None, ge=1, description="attend to the last this-many tokens only; none: to all")

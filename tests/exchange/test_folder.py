@@ -5,7 +5,7 @@ import os
 import pickle
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ from clearhead.config import ModelConfig
 from clearhead.errors import ClearheadError, DataError
 from clearhead.exchange import folder as folder_module
 from clearhead.exchange import load, read_config, save
-from clearhead.models import build
+from clearhead.models import MODELS, build
 
 GPT2 = ModelConfig(vocab_size=20, block_size=12, n_layers=2, n_heads=2, d_model=8)
 LLAMA = GPT2.model_copy(update={"norm": "rmsnorm", "positions": "rope", "feedforward": "swiglu"})
@@ -138,6 +138,17 @@ def test_options_that_no_shape_betrays_are_compared(option: dict[str, Any], tmp_
     load(tmp_path, config=GPT2.model_copy(update={"dropout": 0.3}))  # no part of the architecture
 
 
+@pytest.mark.parametrize("positions", get_args(ModelConfig.model_fields["positions"].annotation))
+def test_the_base_is_compared_where_it_changes_what_is_computed(positions: str, tmp_path: Path) -> None:
+    config = OWN.model_copy(update={"positions": positions})
+    other = config.model_copy(update={"rope_base": 500.0})
+    ids = torch.arange(12)[None]
+    if torch.equal(build(config, seed=4)(ids), build(other, seed=4)(ids)):
+        load(saved(tmp_path, config), config=other)
+    else:
+        assert "says rope_base = 10000.0, the run's options say 500.0" in refusal(saved(tmp_path, config), other)
+
+
 @pytest.mark.parametrize("keep", [0, 4, 8, 100, 2000, -1])
 def test_a_truncated_file_is_refused(keep: int, tmp_path: Path) -> None:
     path = saved(tmp_path) / WEIGHTS
@@ -161,6 +172,10 @@ def test_a_pickle_is_refused_and_not_run(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(pickle.dumps(Bomb(tmp_path / "ran")))
     assert name in refusal(tmp_path)
     assert not (tmp_path / "ran").exists()
+
+
+def test_every_architecture_has_its_limits() -> None:
+    assert set(folder_module.LARGEST) == set(MODELS)
 
 
 @pytest.mark.parametrize("config", [GPT2, LLAMA, OWN, BIGRAM, SINUSOIDAL])

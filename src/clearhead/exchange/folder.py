@@ -25,6 +25,7 @@ OWN_FORMAT = "clearhead"  # config.json's model_type where no family fits
 BESIDE = {"model_type", "no_family_because", "dtype", "bos_token_id", "eos_token_id", "pad_token_id"}
 FLOATS = {"F64", "F32", "F16", "BF16"}
 MOST_CONFIG_BYTES = 2**20
+WITH_BASE = {"rope", "sinusoidal"}  # the positions that rope_base changes
 MOST_TABLE_NUMBERS = 2**24  # in the sinusoidal table, for which no weight in the file vouches
 
 
@@ -145,20 +146,34 @@ def _refuse_differences(path: Path, wanted: dict[str, Shape], present: dict[str,
 def _refuse_oversized(path: Path, config: ModelConfig, present: dict[str, Shape]) -> None:
     """No option may be larger than the file bears out, so that no memory is taken on config.json's word alone."""
     numbers = sum(math.prod(shape) for shape in present.values())
-    most = {"vocab_size": numbers}
-    if config.architecture != "bigram":
-        most |= {"n_layers": len(present) // 8, "n_heads": numbers, "d_model": numbers, "d_ff": numbers}
-    if config.positions == "sinusoidal":
-        most["block_size"] = max(numbers, MOST_TABLE_NUMBERS) // config.d_model
-    for option, limit in most.items():
+    for option, limit in LARGEST[config.architecture](config, len(present), numbers).items():
         if getattr(config, option) > limit:
             raise DataError(f"{path} is too small for {option} = {getattr(config, option)} in {CONFIG}")
+
+
+def _largest_decoder(config: ModelConfig, tensors: int, numbers: int) -> dict[str, int]:
+    """The largest options that so many tensors, with so many numbers in all, bear out."""
+    largest = {"n_layers": tensors // 8} | dict.fromkeys(("vocab_size", "n_heads", "d_model", "d_ff"), numbers)
+    if config.positions == "sinusoidal":
+        largest["block_size"] = max(numbers, MOST_TABLE_NUMBERS) // config.d_model
+    return largest
+
+
+def _largest_bigram(config: ModelConfig, tensors: int, numbers: int) -> dict[str, int]:
+    """A table of pairs has no other size."""
+    return {"vocab_size": numbers}
+
+
+LARGEST: dict[str, Callable[[ModelConfig, int, int], dict[str, int]]] = {
+    "decoder": _largest_decoder,
+    "bigram": _largest_bigram,
+}
 
 
 def _refuse_another(path: Path, known: ModelConfig, told: ModelConfig) -> None:
     """config.json must agree with the options that the caller knows, where they are part of the architecture."""
     meaningless = {"dropout", "attention_dropout", "feedforward_dropout"}
-    if known.positions != "rope":
+    if known.positions not in WITH_BASE:
         meaningless.add("rope_base")
     for option, value in known.model_dump(exclude=meaningless).items():
         if value != getattr(told, option):
