@@ -4,7 +4,7 @@ from torch import nn
 
 from clearhead.config import ModelConfig
 from clearhead.parts import FEEDFORWARDS, NORMS, POSITIONS, Attention, Block, Stack, Sublayer
-from clearhead.parts.positions import NoPositions
+from clearhead.parts.positions import PositionKind
 
 
 def make_norm(config: ModelConfig) -> nn.Module:
@@ -12,7 +12,7 @@ def make_norm(config: ModelConfig) -> nn.Module:
     return NORMS[config.norm](config.d_model, config.norm_epsilon)
 
 
-def make_positions(config: ModelConfig) -> NoPositions:
+def make_positions(config: ModelConfig) -> PositionKind:
     """How tokens know where they stand."""
     return POSITIONS[config.positions](config.d_model, config.n_heads, config.block_size, config.rope_base)
 

@@ -11,17 +11,14 @@ from clearhead.parts.masks import Positions, as_tensor
 Rotate = Callable[[Tensor], Tensor]  # (B, H, T, K) -> (B, H, T, K)
 
 
-class NoPositions(nn.Module):
-    """No positions at all, and the three seams that every other kind fills in.
+class PositionKind(nn.Module):
+    """The three seams, each doing nothing: a kind of positions fills in its own."""
 
-    A causal decoder can still count: it sees how many keys there are (Haviv et al. 2022, arXiv 2203.16634).
-    """
+    bounded = False  # whether positions at or beyond block_size are impossible
 
     def __init__(self, d_model: int, n_heads: int, block_size: int, base: float = 10_000.0) -> None:
         super().__init__()
         self.block_size = block_size
-
-    bounded = False  # whether positions at or beyond block_size are impossible
 
     def add(self, x: Tensor, positions: Positions) -> Tensor:
         """(B, T, D) -> (B, T, D): embeddings that know their place."""
@@ -36,7 +33,14 @@ class NoPositions(nn.Module):
         return None
 
 
-class LearnedPositions(NoPositions):
+class NoPositions(PositionKind):
+    """No positions at all.
+
+    A causal decoder can still count: it sees how many keys there are (Haviv et al. 2022, arXiv 2203.16634).
+    """
+
+
+class LearnedPositions(PositionKind):
     """One learned vector for each of the block_size places (Radford et al. 2018)."""
 
     bounded = True
@@ -49,7 +53,7 @@ class LearnedPositions(NoPositions):
         return x + _look_up(self.weight, positions)
 
 
-class SinusoidalPositions(NoPositions):
+class SinusoidalPositions(PositionKind):
     """Fixed waves, even columns sine and odd columns cosine (Vaswani et al. 2017, section 3.5)."""
 
     bounded = True
@@ -63,7 +67,7 @@ class SinusoidalPositions(NoPositions):
         return x + _look_up(self.waves, positions).to(x.dtype)
 
 
-class RotaryPositions(NoPositions):
+class RotaryPositions(PositionKind):
     """Queries and keys turned by an angle that grows with position, so a score depends on distance only.
 
     Su et al. 2021, arXiv 2104.09864. Pairs are (i, i + K/2), the layout of Hugging Face; angles are always float32.
@@ -88,7 +92,7 @@ class RotaryPositions(NoPositions):
         return turn
 
 
-class AlibiPositions(NoPositions):
+class AlibiPositions(PositionKind):
     """Scores lose a head's slope for each token of distance (Press et al. 2021, arXiv 2108.12409)."""
 
     def __init__(self, d_model: int, n_heads: int, block_size: int, base: float = 10_000.0) -> None:
@@ -103,7 +107,7 @@ class AlibiPositions(NoPositions):
         return -self.slopes[:, None, None] * distance
 
 
-POSITIONS: dict[str, type[NoPositions]] = {
+POSITIONS: dict[str, type[PositionKind]] = {
     "learned": LearnedPositions,
     "sinusoidal": SinusoidalPositions,
     "rope": RotaryPositions,
