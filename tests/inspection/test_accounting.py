@@ -1,7 +1,7 @@
 """The account on paper is the account of the built model: parameters, operations, bytes."""
 
 import random
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -12,7 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from clearhead.config import ModelConfig, TrainConfig
 from clearhead.inspection import account, flops_per_token, parameters
-from clearhead.models import build
+from clearhead.inspection.accounting import COSTS
+from clearhead.models import MODELS, build
 from clearhead.training.optimizers import build_optimizer
 
 PARTS = {  # where each part lives in the model, by the beginning and by a piece of its parameters' names
@@ -56,6 +57,10 @@ def part_of(name: str) -> str:
     return next(part for part, (start, piece) in PARTS.items() if name.startswith(start) and piece in name)
 
 
+def test_every_architecture_has_its_costs() -> None:
+    assert set(COSTS) == set(MODELS) == set(get_args(ModelConfig.model_fields["architecture"].annotation))
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_parameters_by_part_are_those_of_the_built_model(seed: int) -> None:
     config = random_config(seed)
@@ -94,13 +99,14 @@ def test_a_window_shortens_attention_only() -> None:
     assert flops_per_token(wide) - flops_per_token(narrow) == 4 * wide.n_layers * wide.d_model * (64 - 16)
 
 
+@pytest.mark.parametrize("architecture", MODELS)
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_optimizer_bytes_are_those_of_its_state(optimizer: str) -> None:
-    model_config = ModelConfig(n_layers=2, d_model=32, block_size=16)
+def test_optimizer_bytes_are_those_of_its_state(optimizer: str, architecture: str) -> None:
+    model_config = ModelConfig.read({"architecture": architecture, "n_layers": 2, "d_model": 32, "block_size": 16})
     train = TrainConfig.read({"optimizer": optimizer, "batch_size": 2})
     model = build(model_config)
-    memory = build_optimizer(model, train).memory.values()
-    numbers = sum(tensor.numel() for tensor in memory if tensor.dim())  # not the counters of steps
+    moments = build_optimizer(model, train).moments.values()
+    numbers = sum(tensor.numel() for tensor in moments if tensor.dim())  # not the counters of steps
     assert account(model_config, train).bytes["optimizer"] == 4 * numbers
 
 
@@ -126,8 +132,9 @@ def test_activations_are_near_what_autograd_keeps(norm: str, feedforward: str) -
     assert on_paper == pytest.approx(sum(kept.values()) + logits_gradient, rel=0.2)
 
 
-def test_the_cache_on_paper_is_the_cache() -> None:
-    config = ModelConfig(n_heads=4, n_kv_heads=2)
+@pytest.mark.parametrize("architecture", MODELS)
+def test_the_cache_on_paper_is_the_cache(architecture: str) -> None:
+    config = ModelConfig.read({"architecture": architecture, "n_heads": 4, "n_kv_heads": 2})
     cache = build(config).new_cache(1, config.block_size)
     held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
     assert account(config).bytes["kv_cache"] == held

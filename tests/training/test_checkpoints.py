@@ -57,8 +57,8 @@ def test_what_is_loaded_is_what_was_saved(tied: bool, optimizer: str, tmp_path: 
     other, other_mover, _ = start(config, tied=tied, seed=5)
     assert checkpoints.load(path, other, other_mover) == state
     assert_same_weights(other, model)
-    assert mover.memory.keys() == other_mover.memory.keys()
-    assert all(torch.equal(tensor, other_mover.memory[name]) for name, tensor in mover.memory.items())
+    assert mover.moments.keys() == other_mover.moments.keys()
+    assert all(torch.equal(tensor, other_mover.moments[name]) for name, tensor in mover.moments.items())
 
 
 def test_a_checkpoint_before_the_first_step_can_be_saved_and_loaded(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_events_come_at_their_steps_and_at_the_end() -> None:
     assert not any(event.skipped for event in stepped)
     evaluated = [event for event in events if isinstance(event, Evaluated)]
     assert evaluated == [Evaluated(4, 3.0, 5, True), Evaluated(8, 2.0, 5, True), Evaluated(12, 2.5, 5, False)]
-    saves = [(event.step, event.best) for event in events if isinstance(event, SaveDue)]
+    saves = [(event.state.step, event.best) for event in events if isinstance(event, SaveDue)]
     assert saves == [(4, True), (5, False), (8, True), (10, False), (12, False)], "each new best is kept as well"
     assert isinstance(events[-1], SaveDue)
     assert events[-1].state == TrainingState(12, sum(4 * 8 - step % 8 for step in range(12)), 0, 0, 2.0, 8)
@@ -209,7 +209,7 @@ def test_what_is_not_finite_never_reaches_the_weights(spoil: Any, optimizer: str
         assert all(same) if event.skipped else not any(same), f"step {event.step}"
         weights = {name: tensor.clone() for name, tensor in named_tensors(model).items()}
     assert (state.skipped, state.skipped_in_a_row) == (3, 0)
-    assert all(tensor.isfinite().all() for tensor in mover.memory.values())
+    assert all(tensor.isfinite().all() for tensor in mover.moments.values())
 
 
 def test_ten_skips_in_a_row_end_the_training_with_a_sentence() -> None:

@@ -120,7 +120,7 @@ def test_every_parameter_is_moved_by_exactly_one_optimizer(tied: bool, optimizer
     moved = build_optimizer(model, tiny_config(optimizer=optimizer))
     assert moved.parameters.keys() == dict(model.named_parameters()).keys()
     assert all(moved.parameters[name] is p for name, p in model.named_parameters())
-    assert {name.rpartition(".")[0] for name in moved.memory} == moved.parameters.keys()
+    assert {name.rpartition(".")[0] for name in moved.moments} == moved.parameters.keys()
 
 
 @pytest.mark.parametrize("tied", [True, False])

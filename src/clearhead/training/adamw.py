@@ -1,4 +1,4 @@
-"""AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101): torch's arithmetic, with a memory that has names.
+"""AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101): torch's arithmetic, with moments that have names.
 
 `torch.optim.Optimizer` loads torch's compiler when one is made, which takes seconds; the functional form does not.
 """
@@ -24,11 +24,11 @@ class AdamW:
         self.parameters = dict(parameters)
         self.betas, self.weight_decay, self.epsilon = betas, weight_decay, epsilon
         self.fused = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in self.parameters.values())
-        self.memory: dict[str, Tensor] = {}
+        self.moments: dict[str, Tensor] = {}
         for name, p in self.parameters.items():
-            self.memory[f"{name}.mean"] = torch.zeros_like(p, requires_grad=False)
-            self.memory[f"{name}.square"] = torch.zeros_like(p, requires_grad=False)
-            self.memory[f"{name}.step"] = torch.zeros((), device=p.device if self.fused else "cpu")
+            self.moments[f"{name}.mean"] = torch.zeros_like(p, requires_grad=False)
+            self.moments[f"{name}.square"] = torch.zeros_like(p, requires_grad=False)
+            self.moments[f"{name}.step"] = torch.zeros((), device=p.device if self.fused else "cpu")
 
     @property
     def kind(self) -> str:
@@ -47,10 +47,10 @@ class AdamW:
         adamw(
             list(moved.values()),
             [p.grad for p in moved.values() if p.grad is not None],
-            [self.memory[f"{name}.mean"] for name in moved],
-            [self.memory[f"{name}.square"] for name in moved],
+            [self.moments[f"{name}.mean"] for name in moved],
+            [self.moments[f"{name}.square"] for name in moved],
             [],
-            [self.memory[f"{name}.step"] for name in moved],
+            [self.moments[f"{name}.step"] for name in moved],
             fused=self.fused or None,
             amsgrad=False,
             beta1=self.betas[0],

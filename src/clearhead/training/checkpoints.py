@@ -1,4 +1,4 @@
-"""Checkpoints: folders `step-00002000/` with weights, the optimizer's memory, the state, and a manifest. No pickle."""
+"""Checkpoints: folders `step-00002000/` with weights, the optimizer's moments, the state, and a manifest. No pickle."""
 
 import dataclasses
 import json
@@ -40,7 +40,7 @@ def save(folder: Path, model: nn.Module, optimizer: Optimizer, state: TrainingSt
         remove_litter(folder)
         temporary = start_folder(final)
         save_file(_contiguous(named_tensors(model)), temporary / WEIGHTS)
-        save_file(_contiguous(optimizer.memory), temporary / OPTIMIZER, metadata={"optimizer": optimizer.kind})
+        save_file(_contiguous(optimizer.moments), temporary / OPTIMIZER, metadata={"optimizer": optimizer.kind})
         write_json(temporary / STATE, dataclasses.asdict(state))
         finish_folder(temporary, final)
         _prune(folder, state, keep)
@@ -96,7 +96,7 @@ def load(path: Path, model: nn.Module, optimizer: Optimizer | None = None) -> Tr
         raise DataError(f"{path} was trained with {kind}, the options ask for {optimizer.kind}; choose the same")
     load_tensors(path / WEIGHTS, named_tensors(model))
     if optimizer:
-        load_tensors(path / OPTIMIZER, optimizer.memory)
+        load_tensors(path / OPTIMIZER, optimizer.moments)
     return state
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass
 class TrainingState:
-    """Where a training stands. With the weights and the optimizer's memory it is all that a resume needs."""
+    """Where a training stands. With the weights and the optimizer's moments it is all that a resume needs."""
 
     step: int = 0  # steps completed
     tokens: int = 0  # tokens counted in the loss so far
@@ -42,7 +42,6 @@ class Evaluated:
 class SaveDue:
     """Now is the time to save: the weights, the optimizer and `state` belong together. `best`: no loss was lower."""
 
-    step: int
     state: TrainingState
     best: bool
 

@@ -76,7 +76,7 @@ def fit(
             yield _evaluated(state, evaluate())
         best = state.best_step == state.step
         if best or _is_due(state.step, config.save_every, config.steps):
-            yield SaveDue(state.step, replace(state), best)
+            yield SaveDue(replace(state), best)
 
 
 def clip_gradient(model: nn.Module, limit: float) -> Tensor:

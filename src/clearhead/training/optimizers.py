@@ -13,7 +13,7 @@ from clearhead.training.precision import has_bfloat16
 
 
 class Optimizer(Protocol):
-    """Moves parameters against their gradients. All that it remembers is in `memory`, tensors with names."""
+    """Moves parameters against their gradients. All that it remembers is in `moments`, tensors with names."""
 
     @property
     def kind(self) -> str:
@@ -24,7 +24,7 @@ class Optimizer(Protocol):
         """What it moves, by the model's names."""
 
     @property
-    def memory(self) -> Mapping[str, Tensor]:
+    def moments(self) -> Mapping[str, Tensor]:
         """'<name of the parameter>.<what>' -> the tensor, changed in place by every step."""
 
     def step(self, rate: float) -> None:
@@ -38,7 +38,7 @@ class Together:
         self.members = members
         self.kind = "+".join(member.kind for member in members)
         self.parameters = {name: p for member in members for name, p in member.parameters.items()}
-        self.memory = {name: tensor for member in members for name, tensor in member.memory.items()}
+        self.moments = {name: tensor for member in members for name, tensor in member.moments.items()}
         assert len(self.parameters) == sum(len(member.parameters) for member in members), "moved twice"
 
     def step(self, rate: float) -> None:
