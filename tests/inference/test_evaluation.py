@@ -66,12 +66,6 @@ def test_the_mode_is_restored_and_no_gradient_is_kept() -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_bfloat16_is_close() -> None:
-    batches = list(evaluation_batches(TOKENS, block_size=8, batch_size=4))
-    rough, exact = evaluate(MODEL, batches, autocast=torch.bfloat16), evaluate(MODEL, batches)
-    assert rough.loss == pytest.approx(exact.loss, rel=0.01)
-
-
 def test_nothing_to_predict_is_said() -> None:
     nothing = [(torch.zeros(1, 4, dtype=torch.long), torch.full((1, 4), IGNORED))]
     for batches in ([], nothing):

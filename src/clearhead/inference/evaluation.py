@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -43,7 +42,6 @@ def evaluate(
     batches: Iterable[tuple[Tensor, Tensor]],
     *,
     isolate: int | None = None,
-    autocast: torch.dtype | None = None,
 ) -> Evaluation:
     """The mean over all counted tokens, so the same however they are batched.
 
@@ -51,13 +49,12 @@ def evaluate(
         model: in whatever mode; it is evaluated without dropout and left as it was.
         batches: (inputs, targets), each (B, T); a target of -100 is not counted.
         isolate: id of the end of a document, for a model that was trained to see one document at a time.
-        autocast: a lower precision for the matrix products.
 
     Raises:
         DataError: there is no token to predict.
     """
     device, sums, counts = model.device, [], []
-    with evaluating(model), torch.inference_mode(), _autocast(device, autocast):
+    with evaluating(model), torch.inference_mode():
         for inputs, targets in batches:
             targets = targets.to(device)
             losses = token_losses(model, inputs.to(device), targets, isolate=isolate)  # (B, T)
@@ -80,7 +77,3 @@ def token_losses(model: LanguageModel, inputs: Tensor, targets: Tensor, *, isola
         some = counted[start : start + rows]
         losses.append(F.cross_entropy(logits, some, ignore_index=IGNORED, reduction="none"))
     return torch.cat(losses).view_as(targets)  # (B * T,) -> (B, T)
-
-
-def _autocast(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager[object]:
-    return torch.autocast(device.type, dtype) if dtype else nullcontext()
