@@ -17,8 +17,8 @@ import torch
 from clearhead import cli, workflows
 from clearhead.workflows import recording
 
-STEPS, SAVE_EVERY = 60, 1
-KILLED_WITHIN = 0.6  # seconds of a process's life; a training that nobody kills takes several times as long
+STEPS, SAVE_EVERY = 150, 1
+KILLED_WITHIN = 0.4  # seconds of a process's life; a training that nobody kills takes several times as long
 MODEL = "--model.n_layers 1 --model.n_heads 2 --model.d_model 16 --model.block_size 16 --model.dropout 0.1"
 TRAIN = f"--train.steps {STEPS} --train.batch_size 4 --train.eval_every 10 --train.save_every {SAVE_EVERY}"
 OPTIONS = f"{MODEL} {TRAIN} --train.threads 1".split()
@@ -46,16 +46,21 @@ def finish(folder: Path) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-def saving(folder: Path) -> bool:
+def newest(folder: Path) -> str:
+    """The name of the newest checkpoint, which grows."""
+    return max((path.name for path in folder.glob("checkpoints/step-*")), default="")
+
+
+def was_saving(folder: Path) -> bool:
     """Whether what was killed there was in the middle of writing something."""
     return any(path.name.startswith(".unfinished-") or path.suffix == ".new" for path in folder.rglob("*"))
 
 
-def train_killed(folder: Path, draw: random.Random, most: int) -> list[bool]:
-    """Kill at most so many processes, then let the training end; for each that was killed, whether it was saving."""
-    killed: list[bool] = []
+def train_killed(folder: Path, draw: random.Random, most: int) -> list[str]:
+    """Kill at most so many processes, then let the training end; what each was doing when it was killed."""
+    killed: list[str] = []
     while len(killed) < most:
-        child = command(train_or_resume(folder))
+        before, child = newest(folder), command(train_or_resume(folder))
         time.sleep(draw.uniform(0, KILLED_WITHIN))
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
@@ -63,7 +68,7 @@ def train_killed(folder: Path, draw: random.Random, most: int) -> list[bool]:
         assert code in (0, -signal.SIGKILL), f"ended by itself with {code}"
         if code == 0:
             return killed
-        killed.append(saving(folder))
+        killed.append("saving" if was_saving(folder) else "training" if newest(folder) > before else "starting")
     finish(folder)
     return killed
 
@@ -72,12 +77,12 @@ def main() -> None:
     kills, seed = map(int, sys.argv[1:])
     torch.set_num_threads(1)
     recording.SAMPLE = recording.SAMPLE.model_copy(update={"max_new_tokens": 8})  # more time for what can be damaged
-    draw, killed, rounds = random.Random(seed), list[bool](), 0
+    draw, killed, rounds = random.Random(seed), list[str](), 0
     finish(Path("undisturbed"))
     while len(killed) < kills:
         rounds += 1
         killed += train_killed(Path(f"killed-{rounds}"), draw, kills - len(killed))
-    print(json.dumps({"killed": len(killed), "while saving": sum(killed), "rounds": rounds}))
+    print(json.dumps({"killed": killed, "rounds": rounds}))
 
 
 if __name__ == "__main__":

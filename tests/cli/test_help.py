@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from command_helpers import Caller
+from command_helpers import TINY, Caller, write_text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,6 +84,19 @@ def test_help_loads_no_torch() -> None:
         "cli.run(['train', '--print-config'])\n"
         "heavy = {'torch', 'numpy', 'transformers', 'tokenizers', 'safetensors'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_verb_loads_torchs_compiler() -> None:
+    """It takes seconds, which every start of the command would cost."""
+    program = (
+        "import sys\n"
+        "from clearhead import cli\n"
+        f"assert cli.run({['train', str(write_text()), *TINY]!r}) == 0\n"
+        "assert cli.run(['generate', 'the', '--max-new-tokens', '2']) == cli.run(['evaluate']) == 0\n"
+        "assert not {'torch._dynamo', 'sympy'} & set(sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,10 @@ def test_killed_at_random_moments_a_run_ends_like_the_undisturbed_one(kills: int
     result = subprocess.run(arguments, capture_output=True, text=True, timeout=1800)
     assert result.returncode == 0, result.stderr
     done = json.loads(result.stdout)
-    assert done["killed"] == kills
-    print(done)
+    while_doing = Counter(done["killed"])
+    print(dict(while_doing), "in", done["rounds"], "trainings")
+    assert while_doing.total() == kills
+    assert kills < 30 or min(while_doing["saving"], while_doing["training"]) > 0, "nothing was interrupted"
     for number in range(1, done["rounds"] + 1):
         assert_same(Path(f"killed-{number}"), Path("undisturbed"))
 

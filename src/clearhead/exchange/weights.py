@@ -1,10 +1,11 @@
 """Weights under foreign names: the entries of a family's table, spelt out for one model and applied both ways."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from clearhead.config import ModelConfig
 from clearhead.exchange.family import Entry, Family
@@ -40,9 +41,20 @@ def links(family: Family | None, config: ModelConfig) -> list[Link]:
 
 
 def shapes(config: ModelConfig) -> dict[str, Shape]:
-    """The shapes of a model's weights, without taking memory for them."""
-    with torch.device("meta"):
+    """The shapes of a model's weights, without taking memory for them or drawing a number."""
+    with torch.device("meta"), _Undrawn():
         return {name: tuple(tensor.shape) for name, tensor in build(config).state_dict().items()}
+
+
+class _Undrawn(TorchFunctionMode):
+    """Initialisers leave a tensor as it is; on the meta device they would load torch's compiler, for seconds."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if getattr(func, "__module__", "") == "torch.nn.init":
+            return kwargs["tensor"] if kwargs and "tensor" in kwargs else args[0]
+        return func(*args, **(kwargs or {}))
 
 
 def to_foreign(link: Link, state: Mapping[str, Tensor]) -> Tensor:

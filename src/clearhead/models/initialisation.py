@@ -23,11 +23,14 @@ def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
     | vectors of norms                   | 1, their biases 0              | plain normalisation (their constructor)   |
     | biases of linear maps              | 0                              |                                           |
 
-    Numbers are drawn on the CPU in float32 whatever the model's device, so a seed gives one model everywhere.
+    Numbers are drawn on the CPU in float32 whatever the model's device, so a seed gives one model everywhere; none
+    are drawn for the meta device, where only shapes are wanted.
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
+            if parameter.is_meta:
+                continue
             if parameter.dim() >= 2:
                 numbers = torch.randn(parameter.shape, generator=generator)
                 parameter.copy_(numbers * _scale(name, config))
