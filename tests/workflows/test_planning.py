@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from workflow_helpers import tiny, trained, write_text
@@ -12,7 +13,7 @@ from clearhead.config import DataConfig, RunConfig, merge
 from clearhead.data import TextData, training_batch
 from clearhead.errors import DataError, UsageError
 from clearhead.presets import PRESETS, preset
-from clearhead.workflows import plan, planning, train
+from clearhead.workflows import describe, machine, plan, planning, train
 
 SIZES = [200, 300, 1000, 5000, 40_000]
 
@@ -151,3 +152,13 @@ def test_a_minute_said_now_wins_over_steps_in_a_file(monkeypatch: pytest.MonkeyP
     write_text().with_name("my.toml").write_text("[train]\nsteps = 10000\nthreads = 1\n", encoding="utf-8")
     run = train("my.txt", config="my.toml", minutes=1, options={"model": tiny()["model"]})
     assert run.config.train.steps < 10
+
+
+def test_a_memory_that_may_be_too_small_is_said_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = prepared(5000)
+    needed = describe(options=plan({"train": {"steps": 9}}, None, None, text).config.model_dump()).bytes["training"]
+    for there, warned in ((None, False), (3 * needed, False), (needed, True)):
+        monkeypatch.setattr(planning, "memory", lambda device, there=there: there)
+        reasons = plan({"train": {"steps": 9}}, None, None, text).reasons
+        assert any("lower --train.batch_size" in reason for reason in reasons) == warned
+    assert (machine.memory(torch.device("cpu")) or 2**30) > 2**28

@@ -1,5 +1,6 @@
 """What this machine has: the device, its threads, and how fast it trains a given model."""
 
+import os
 import statistics
 import time
 from collections.abc import Iterator
@@ -31,6 +32,16 @@ def choose_device(wanted: str) -> torch.device:
         return torch.zeros(1, device=wanted).cpu().new_empty(0, device=wanted).device  # "meta" cannot come back
     except (RuntimeError, AssertionError, NotImplementedError):
         raise UsageError(f"this machine has no device '{wanted}' to compute on; choose auto or cpu") from None
+
+
+def memory(device: torch.device) -> int | None:
+    """The bytes of the device's memory, where they are known."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # Windows has no sysconf
+        return None
 
 
 @contextmanager

@@ -10,13 +10,14 @@ from clearhead.data import TextData
 from clearhead.errors import DataError, UsageError
 from clearhead.inspection import account
 from clearhead.presets import DEFAULT, preset
-from clearhead.workflows.machine import choose_device, seconds_per_step
+from clearhead.workflows.machine import choose_device, memory, seconds_per_step
 
 DEFAULT_MINUTES = 3.0
 OVERHEAD_SECONDS = 12.0  # loading torch, preparing, measuring the speed, the last samples
 SHARE_FOR_STEPS = 0.85  # of the rest; evaluations and samples take what is left
 MOST_PASSES = 40  # over the text; more only learns it by heart
 EVALUATIONS = 8
+SHARE_OF_MEMORY = 0.5  # what is taken on paper, above which it may be too small in fact
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,9 @@ def plan(given: Layer, preset_name: str | None, minutes: float | None, data: Tex
         steps, why = _steps_in(minutes, config, data)
     config = _fit_to_steps(config, given, steps)
     own = "model" in given
-    return Plan(config, (_model_reason(config, named, own=own), _length_reason(config, why), *shrunk))
+    return Plan(
+        config, (_model_reason(config, named, own=own), _length_reason(config, why), *shrunk, *_memory_reason(config))
+    )
 
 
 def refuse_contradictions(given: Layer, preset_name: str | None, minutes: float | None) -> RunConfig:
@@ -150,6 +153,15 @@ def _length_reason(config: RunConfig, why: str) -> str:
         f"training: {train.steps:,} steps of {train.batch_size} x {config.model.block_size} tokens "
         f"({train.optimizer}), {why}"
     )
+
+
+def _memory_reason(config: RunConfig) -> tuple[str, ...]:
+    """A word before it is too late: a system that runs out of memory ends the process without one."""
+    needed, there = account(config.model, config.train).bytes["training"], memory(choose_device(config.train.device))
+    if there is None or needed < SHARE_OF_MEMORY * there:
+        return ()
+    sizes = f"at least {needed / 2**30:,.1f} GB, this machine has {there / 2**30:,.1f}"
+    return (f"memory: training needs {sizes}; raise --train.accumulate or lower --train.batch_size if it ends early",)
 
 
 def _count(n: int, what: str) -> str:
