@@ -38,8 +38,8 @@ PRESETS: dict[str, Preset] = {
             "tied": False,
         },
         train={
-            "steps": 2000,
-            "batch_size": 8,
+            "steps": 1000,
+            "batch_size": 16,
             "optimizer": "muon",
             "learning_rate": 0.01,
             "schedule": "linear",

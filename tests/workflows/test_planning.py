@@ -128,7 +128,7 @@ def test_time_and_steps_cannot_both_be_given() -> None:
 
 def test_more_time_is_more_steps_until_the_text_is_learnt_by_heart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "seconds_per_step", lambda config, data: 0.5)
-    text = prepared(5000)
+    text = prepared(50_000)
     plans = [plan({}, None, minutes, text) for minutes in (0.1, 1, 3, 10, 1000, 2000)]
     steps = [made.config.train.steps for made in plans]
     assert steps == sorted(steps)

@@ -110,11 +110,11 @@ def _steps_in(minutes: float, config: RunConfig, data: TextData) -> tuple[int, s
     per_step = seconds_per_step(config, data)
     available = max(60 * minutes - OVERHEAD_SECONDS, 30 * minutes)
     steps = max(1, int(SHARE_FOR_STEPS * available / per_step))
-    per_pass = max(1, len(data.train) // (config.train.batch_size * config.model.block_size))
-    rate = config.train.batch_size * config.model.block_size / per_step
-    speed = f"{rate:,.0f} tokens/s measured on {_machine(config)}"
-    if steps > MOST_PASSES * per_pass:
-        return MOST_PASSES * per_pass, f"{MOST_PASSES} passes over the text; more would only learn it by heart"
+    tokens = config.train.batch_size * config.model.block_size
+    enough = max(1, MOST_PASSES * len(data.train) // tokens)
+    speed = f"{tokens / per_step:,.0f} tokens/s measured on {_machine(config)}"
+    if steps > enough:
+        return enough, f"{MOST_PASSES} passes over the text; more would only learn it by heart"
     return steps, f"{minutes:g} minutes at {speed}"
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from clearhead.data.stories.grammar import GrammarError
 
-COMMONEST, FLATNESS = 1000, 12  # the i-th word of a block weighs COMMONEST // (i + FLATNESS)
+COMMONEST, FLATNESS = 1000, 3  # the i-th word of a block weighs COMMONEST // (i + FLATNESS)
 SMALL_WORDS = {"of", "and", "the", "a", "in", "with"}  # not capitalised inside a title
 
 
