@@ -4,7 +4,28 @@ Importing this loads no torch; a name that needs it loads it when it is first to
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is touched
+    from clearhead.config import DataConfig as DataConfig
+    from clearhead.config import ModelConfig as ModelConfig
+    from clearhead.config import RunConfig as RunConfig
+    from clearhead.config import SamplingConfig as SamplingConfig
+    from clearhead.config import TrainConfig as TrainConfig
+    from clearhead.errors import ClearheadError as ClearheadError
+    from clearhead.models import BigramLM as BigramLM
+    from clearhead.models import DecoderLM as DecoderLM
+    from clearhead.models import build as build
+    from clearhead.parts import padded_positions as padded_positions
+    from clearhead.presets import PRESETS as PRESETS
+    from clearhead.training import fit as fit
+    from clearhead.workflows import Run as Run
+    from clearhead.workflows import describe as describe
+    from clearhead.workflows import evaluate as evaluate
+    from clearhead.workflows import generate as generate
+    from clearhead.workflows import open_run as open_run
+    from clearhead.workflows import resume as resume
+    from clearhead.workflows import train as train
 
 __version__ = "0.1.0"
 

@@ -194,8 +194,10 @@ class TrainConfig(Options):
     )
     warmup_steps: int = Field(100, ge=0, description="steps over which the rate rises from zero")
     final_rate: float = Field(0.1, ge=0, le=1, description="the schedule's last rate as a share of its peak")
-    beta1: float = Field(0.9, ge=0, lt=1, description="memory of the gradient's mean (Adam's beta1, Muon's momentum)")
-    beta2: float = Field(0.95, ge=0, lt=1, description="memory of the squared gradient's mean (Adam's beta2)")
+    beta1: float = Field(
+        0.9, ge=0, lt=1, description="decay of the gradient's running mean (Adam's beta1, Muon's momentum)"
+    )
+    beta2: float = Field(0.95, ge=0, lt=1, description="decay of the squared gradient's running mean (Adam's beta2)")
     weight_decay: float = Field(0.1, ge=0, description="decay of the matrices; nothing else decays")
     clip: float = Field(1.0, gt=0, allow_inf_nan=True, description="largest gradient norm; inf: no clipping")
     eval_every: int = Field(250, ge=1, description="steps between evaluations on the held-out text")
