@@ -12,7 +12,7 @@ endif
 
 demo: setup            ## train the default model on the built-in stories for two minutes, and let it write
 	$(BIN)/clearhead train stories --minutes 2
-	$(BIN)/clearhead generate --max-new-tokens 600 --seed 1
+	$(BIN)/clearhead generate "Once upon a time" --max-new-tokens 450 --temperature 0.5 --seed 1
 
 test: setup            ## the whole suite but the campaigns, on two cores
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2

@@ -41,6 +41,7 @@ def run(given: argparse.Namespace) -> None:
     console = Console(json=given.json)
     single = SamplingConfig.read(options).num_samples == 1 and not given.json
 
+    notices: list[str] = []  # said after the text, not in the middle of it
     unsaid = [prompt]  # it is shown with the first piece: before that, something may be wrong
 
     def show(piece: "Piece") -> None:
@@ -54,7 +55,7 @@ def run(given: argparse.Namespace) -> None:
         options,
         device=getattr(given, "device", "auto"),
         on_text=show if single else None,
-        on_notice=lambda sentence: print(f"clearhead: {sentence}", file=sys.stderr),
+        on_notice=notices.append,
     )[0]
     if single:
         print("".join(unsaid))
@@ -62,6 +63,8 @@ def run(given: argparse.Namespace) -> None:
         for number, text in enumerate(texts, start=1):
             console.say(f"--- {number} ---", "bold")
             console.say(text)
+    for sentence in notices:
+        print(f"clearhead: {sentence}", file=sys.stderr)
     console.result({"prompt": prompt, "texts": texts})
 
 

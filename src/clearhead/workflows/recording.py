@@ -16,7 +16,7 @@ from clearhead.training import Evaluated, Event, Notice, Optimizer, SaveDue, Ste
 from clearhead.workflows.events import Finished, Observer, Said, Sampled
 from clearhead.workflows.run import Run
 
-SAMPLE = SamplingConfig(max_new_tokens=160, temperature=0.8, seed=1)
+SAMPLE = SamplingConfig(max_new_tokens=160, temperature=0.5, seed=1)  # cool: a young model is easily led astray
 KINDS = {Stepped: "step", Evaluated: "evaluation", Sampled: "sample"}
 
 
