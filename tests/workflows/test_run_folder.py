@@ -126,3 +126,35 @@ def test_one_damaged_run_does_not_hide_the_others() -> None:
     assert "damaged" in listed[str(Path("runs/damaged"))]
     assert "2 of 2 steps, validation loss" in listed[str(Path("runs/my-1"))]
     assert "2 of 2 steps, validation loss" in listed[str(Path("runs/my-2"))]
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        [".lock"],
+        [".lock", "text.json.new"],
+        [".lock", "text.json"],
+        [".lock", "text.json", ".unfinished-tokenizer/tokenizer.json"],
+        [".lock", "text.json", "tokenizer.json", ".unfinished-tokenizer/tokenizer_config.json"],
+        [".lock", "text.json", "tokenizer.json", "tokenizer_config.json", "clearhead.toml.new"],
+    ],
+)
+def test_a_run_that_a_crash_ended_before_it_began_begins_again(left: list[str], tmp_path: Path) -> None:
+    folder = tmp_path / "begun"
+    folder.mkdir()
+    for name in left:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("{", encoding="utf-8")  # cut off
+    undisturbed, again = trained("undisturbed"), trained(str(folder))
+    for name in ("tokenizer.json", "tokenizer_config.json", "text.json", "model.safetensors"):
+        assert (again.folder / name).read_bytes() == (undisturbed.folder / name).read_bytes()
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "notes.txt", "model.safetensors"])
+def test_a_folder_with_something_of_a_persons_own_is_left_alone(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / name).write_text("mine", encoding="utf-8")
+    with pytest.raises(UsageError, match="is not empty"):
+        trained(str(folder))
+    assert (folder / name).read_text(encoding="utf-8") == "mine"

@@ -63,6 +63,7 @@ def run(given: argparse.Namespace) -> None:
         for number, text in enumerate(texts, start=1):
             console.say(f"--- {number} ---", "bold")
             console.say(text)
+    sys.stdout.flush()
     for sentence in notices:
         print(f"clearhead: {sentence}", file=sys.stderr)
     console.result({"prompt": prompt, "texts": texts})

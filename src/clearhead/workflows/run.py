@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from clearhead.workflows.evaluating import Score
 
 RUNS = Path("runs")  # where runs are made and looked for, under the current folder
-LOCK, TEXT = ".lock", "text.json"
-SEALED = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+LOCK, TEXT, UNFINISHED = ".lock", "text.json", ".unfinished-tokenizer"
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+BEFORE_IT_BEGINS = {LOCK, TEXT + ".new", "tensorboard"}  # may stand in a folder without any sign that it is ours
+SEALED = ("config.json", "generation_config.json", "model.safetensors", *TOKENIZER)
 
 
 class Run:
@@ -107,12 +109,12 @@ class Run:
 
     def begin(self, config: RunConfig, prepared: TextData) -> None:
         """Write down what the training goes by. clearhead.toml comes last: with it the folder is a run."""
-        made = self.folder / ".unfinished-tokenizer"
+        _replace(self.folder / TEXT, _fingerprint(prepared))  # first: it says that what else is here is ours
+        made = self.folder / UNFINISHED
         prepared.tokenizer.save(made)
         for path in list(made.iterdir()):
             path.replace(self.folder / path.name)
         made.rmdir()
-        _replace(self.folder / TEXT, _fingerprint(prepared))
         self.write_config(config)
 
     def model(self) -> LanguageModel:
@@ -218,7 +220,14 @@ def create(folder: Path | None, stem: str) -> tuple[Run, bool]:
         raise UsageError(
             f"{chosen} already holds a run; 'clearhead resume {chosen}' goes on with it, or choose another --out"
         )
-    if any(path.name != LOCK for path in chosen.iterdir()):
+    found = {path.name for path in chosen.iterdir()} - BEFORE_IT_BEGINS
+    ours = (chosen / TEXT).is_file() and found <= {
+        TEXT,
+        UNFINISHED,
+        *TOKENIZER,
+        "clearhead.toml.new",
+    }  # a crash came early
+    if found and not ours:
         raise UsageError(f"{chosen} is not empty, and a run would write over what is there; choose another --out")
     return Run(chosen), is_new
 
