@@ -8,14 +8,14 @@ from clearhead.config import ModelConfig, RunConfig
 from clearhead.errors import UsageError
 from clearhead.inspection import account
 from clearhead.models import build
-from clearhead.presets import DEFAULT, PRESETS, preset, preset_config
+from clearhead.presets import DEFAULT, PRESETS, preset
 
 CPU_SIZED = ["bigram", "small", "tutorial"]
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_is_possible_and_says_all_that_its_shape_needs(name: str) -> None:
-    config = preset_config(name)
+    config = RunConfig.read(preset(name).options)
     assert isinstance(config, RunConfig)
     given = preset(name).options
     assert {"steps", "batch_size", "learning_rate"} <= given["train"].keys()

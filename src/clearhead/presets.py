@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from clearhead.config import Layer, RunConfig, did_you_mean
+from clearhead.config import Layer, did_you_mean
 from clearhead.errors import UsageError
 
 
@@ -128,8 +128,3 @@ def preset(name: str) -> Preset:
         known = ", ".join(PRESETS)
         raise UsageError(f"there is no preset '{name}'{did_you_mean(name, PRESETS)} (presets: {known})")
     return PRESETS[name]
-
-
-def preset_config(name: str) -> RunConfig:
-    """The preset as it is before anything is known of the text."""
-    return RunConfig.read(preset(name).options)
