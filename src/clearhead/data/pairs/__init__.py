@@ -1,0 +1,84 @@
+"""The built-in corpus `pairs`: English sentences with their German translations, from a grammar of both languages.
+
+A sentence is drawn as a tree that belongs to no language, and each language writes it: agreement, case, word order and
+all. So every reference is exact, and an English sentence has one translation only.
+
+    nouns.txt, verbs.txt, adjectives.txt, words.txt    the words of both languages
+    grammar.txt                                        what can be said with them
+    entries, inflection, lexicon, vocabulary           what is known of a word, what is made by rule, how words are read
+    tree, grammar                                      trees, drawn and counted
+    english_clauses, english_nouns, german_...         a tree, written
+    splits                                             what is held out of training
+
+To add words or sentences, edit the .txt files (then raise VERSION). The same seed gives the same pairs for ever, for
+any VERSION, on every machine. Nothing is read or computed at import.
+"""
+
+import hashlib
+import random
+from collections.abc import Iterator
+
+from clearhead.data.pairs.english_clauses import UnclearTenseError, english
+from clearhead.data.pairs.entries import Name, Noun, Pronoun
+from clearhead.data.pairs.german_clauses import german
+from clearhead.data.pairs.splits import SPLITS, split_of
+from clearhead.data.pairs.tree import Node
+from clearhead.data.pairs.vocabulary import lexicon, sentences
+
+__all__ = ["SPLITS", "VERSION", "n_entries", "n_sentences", "sentence_pairs"]
+
+VERSION = 1  # raised whenever a change to the words, the grammar or the sampler changes the pairs
+
+
+def sentence_pairs(split: str = "train", seed: int = 1) -> Iterator[tuple[str, str]]:
+    """Pairs (English, German) without end, drawn at random from a split of all sentences.
+
+    No split yields a sentence of another, whatever the seeds. Frequent short sentences may come again.
+    """
+    assert split in SPLITS, f"the splits of pairs are {', '.join(SPLITS)}"
+    return ((english, german(tree)) for tree, english in _drawn(split, seed))
+
+
+def n_entries() -> int:
+    """The number of lexical entries: words with their translation, each counted once."""
+    return len(lexicon().lines)
+
+
+def n_sentences() -> int:
+    """The number of sentences that the grammar derives, all splits together.
+
+    Exact for the grammar as written; the few percent that name the same thing twice are never drawn.
+    """
+    return sentences().count()
+
+
+def _drawn(split: str, seed: int) -> Iterator[tuple[Node, str]]:
+    """Trees of a split, each with its English."""
+    digest = hashlib.blake2b(f"pairs {VERSION} {split} {seed}".encode(), digest_size=16).digest()
+    bits = random.Random(int.from_bytes(digest, "big"))
+    start = sentences()
+    while True:
+        tree: Node = {}
+        start.fill(tree, bits)
+        if _repeats(_mentioned(tree)):
+            continue
+        try:
+            written = english(tree)
+        except UnclearTenseError:
+            continue
+        if split_of(tree, written) == split:
+            yield tree, written
+
+
+def _mentioned(node: Node) -> Iterator[Noun | Name | Pronoun]:
+    for value in node.values():
+        if isinstance(value, dict):
+            yield from _mentioned(value)
+        elif isinstance(value, Noun | Name | Pronoun):
+            yield value
+
+
+def _repeats(mentioned: Iterator[Noun | Name | Pronoun]) -> bool:
+    """Whether somebody or something is named twice (the king visits the king), or we and I are (we see me)."""
+    named = ["I" if isinstance(word, Pronoun) and word.english == "we" else word.english for word in mentioned]
+    return len(set(named)) < len(named)
