@@ -10,20 +10,19 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from clearhead.config import (
+    OBJECTIVES,
     DataConfig,
+    FillConfig,
     ModelConfig,
-    Options,
     RunConfig,
     SamplingConfig,
     TrainConfig,
-    did_you_mean,
-    merge,
-    read_toml,
-    to_toml,
+    TranslationConfig,
 )
 from clearhead.errors import UsageError
+from clearhead.options import Options, did_you_mean, merge, read_toml, to_toml
 
-ALL = [ModelConfig, DataConfig, TrainConfig, SamplingConfig, RunConfig]
+ALL = [ModelConfig, DataConfig, TrainConfig, SamplingConfig, TranslationConfig, FillConfig, RunConfig]
 SHAPES = st.tuples(st.integers(1, 8), st.integers(1, 8), st.integers(1, 64))
 
 
@@ -70,6 +69,12 @@ def test_there_is_a_schema(options: type[Options]) -> None:
         (TrainConfig, {"learning_rate": math.inf}, "learning_rate: input should be a finite number"),
         (TrainConfig, {"learning_rate": math.nan}, "learning_rate"),
         (TrainConfig, {"clip": math.nan}, "clip"),
+        (ModelConfig, {"architecture": "encoder", "window": 4}, "only the architecture 'decoder' has one"),
+        (ModelConfig, {"vocab_size": 9, "pad_id": 9}, "pad_id (9) is no token of vocab_size (9)"),
+        (ModelConfig, {"source_vocab_size": 5, "pad_id": 7}, "pad_id (7) is no token of source_vocab_size (5)"),
+        (TranslationConfig, {"n_best": 6}, "n_best (6) is more than the beam (5) holds"),
+        (RunConfig, {"objective": "translation"}, "needs the architecture encoder_decoder, not decoder"),
+        (RunConfig, {"model": {"architecture": "encoder"}}, "needs the architecture decoder or bigram, not encoder"),
         (SamplingConfig, {"temperature": 0}, "to take the likeliest token every time, say --greedy"),
         (RunConfig, {"seed": 2**63}, "seed"),
         (RunConfig, {"train": 5}, "train: input should be a valid dictionary"),
@@ -77,6 +82,12 @@ def test_there_is_a_schema(options: type[Options]) -> None:
 )
 def test_what_cannot_be_is_one_sentence(options: type[Options], layer: dict[str, Any], said: str) -> None:
     assert said in refusal(options, layer)
+
+
+def test_every_architecture_has_an_objective_and_every_objective_an_architecture() -> None:
+    architectures = get_args(ModelConfig.model_fields["architecture"].annotation)
+    assert sorted(name for able in OBJECTIVES.values() for name in able) == sorted(architectures)
+    assert set(OBJECTIVES) == set(get_args(RunConfig.model_fields["objective"].annotation))
 
 
 def test_no_clipping_is_a_choice() -> None:

@@ -12,9 +12,12 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.config import RunConfig as RunConfig
     from clearhead.config import SamplingConfig as SamplingConfig
     from clearhead.config import TrainConfig as TrainConfig
+    from clearhead.config import TranslationConfig as TranslationConfig
     from clearhead.errors import ClearheadError as ClearheadError
     from clearhead.models import BigramLM as BigramLM
     from clearhead.models import DecoderLM as DecoderLM
+    from clearhead.models import EncoderDecoder as EncoderDecoder
+    from clearhead.models import EncoderLM as EncoderLM
     from clearhead.models import build as build
     from clearhead.parts import padded_positions as padded_positions
     from clearhead.presets import PRESETS as PRESETS
@@ -22,10 +25,12 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows import Run as Run
     from clearhead.workflows import describe as describe
     from clearhead.workflows import evaluate as evaluate
+    from clearhead.workflows import fill as fill
     from clearhead.workflows import generate as generate
     from clearhead.workflows import open_run as open_run
     from clearhead.workflows import resume as resume
     from clearhead.workflows import train as train
+    from clearhead.workflows import translate as translate
 
 __version__ = "0.1.0"
 
@@ -34,21 +39,26 @@ _ROOM_OF = {
     "ClearheadError": "errors",
     "DataConfig": "config",
     "DecoderLM": "models",
+    "EncoderDecoder": "models",
+    "EncoderLM": "models",
     "ModelConfig": "config",
     "PRESETS": "presets",
     "Run": "workflows",
     "RunConfig": "config",
     "SamplingConfig": "config",
     "TrainConfig": "config",
+    "TranslationConfig": "config",
     "build": "models",
     "describe": "workflows",
     "evaluate": "workflows",
+    "fill": "workflows",
     "fit": "training",
     "generate": "workflows",
     "open_run": "workflows",
     "padded_positions": "parts",
     "resume": "workflows",
     "train": "workflows",
+    "translate": "workflows",
 }
 _ROOMS = {"config", "data", "doctor", "exchange", "inference", "inspection", "models", "parts", "training", "workflows"}
 

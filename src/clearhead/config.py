@@ -3,100 +3,12 @@
 The command's flags, the TOML file and the JSON schema all derive from these frozen models. Imports no torch.
 """
 
-import difflib
 import math
-import tomllib
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from clearhead.errors import UsageError
-
-Layer = dict[str, Any]  # one source of options: a preset, a file, the flags; later layers win
-
-
-class Options(BaseModel):
-    """A frozen set of options that refuses what it does not know and says what was probably meant."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_unknown_keys(cls, values: Any) -> Any:
-        for key in values if isinstance(values, Mapping) else ():
-            if key not in cls.model_fields:
-                raise ValueError(f"unknown option '{key}'{did_you_mean(str(key), cls.model_fields)}")
-        return values
-
-    @classmethod
-    def read(cls, *layers: Mapping[str, Any]) -> Self:
-        """The options that the layers give together, later ones winning.
-
-        Raises:
-            UsageError: one sentence naming the option, what is wrong with it and its value.
-        """
-        try:
-            return cls.model_validate(merge(*layers))
-        except ValidationError as error:
-            raise UsageError(sentence(error)) from None
-
-
-def did_you_mean(word: str, known: Any) -> str:
-    """'; did you mean 'x'?' when a known word is close, else ''."""
-    close = difflib.get_close_matches(word, [str(k) for k in known], n=1, cutoff=0.5)
-    return f"; did you mean '{close[0]}'?" if close else ""
-
-
-def merge(*layers: Mapping[str, Any]) -> Layer:
-    """Deep merge: tables are merged key by key, anything else is replaced by the later layer."""
-    merged: Layer = {}
-    for layer in layers:
-        for key, value in layer.items():
-            old = merged.get(key)
-            merged[key] = merge(old if isinstance(old, Mapping) else {}, value) if isinstance(value, Mapping) else value
-    return merged
-
-
-def sentence(error: ValidationError) -> str:
-    """A validation error as one sentence: where, what, and the value that was given."""
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    message = first["msg"].removeprefix("Value error, ")
-    message = message[0].lower() + message[1:]
-    given = "" if isinstance(first["input"], Mapping | BaseModel) else f", not {first['input']!r}"
-    return f"{where}: {message}{given}" if where else message
-
-
-def read_toml(path: Path) -> Layer:
-    """The options in a TOML file.
-
-    Raises:
-        UsageError: the file is missing or is not TOML.
-    """
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError(f"there is no config file {path}") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{path} cannot be read as TOML: {error}") from None
-
-
-def told(config: "RunConfig") -> Layer:
-    """The options as a layer for others to lie upon: what merely follows from other options is left out."""
-    layer = config.model_dump()
-    for name in ("n_kv_heads", "d_ff"):
-        rest = {key: value for key, value in layer["model"].items() if key != name}
-        if getattr(ModelConfig.read(rest), name) == layer["model"][name]:
-            layer["model"] = rest
-    return layer
-
-
-def to_toml(options: Options, *, leave_out: dict[str, set[str]] | None = None) -> str:
-    """Every option as TOML, for `read_toml`; TOML has no null, so an option that is none is left out as well."""
-    return tomli_w.dumps(options.model_dump(exclude_none=True, exclude=leave_out))
+from clearhead.options import Layer, Options
 
 
 def _round_up(width: float, multiple: int) -> int:
@@ -106,10 +18,23 @@ def _round_up(width: float, multiple: int) -> int:
 class ModelConfig(Options):
     """The shape of a model."""
 
-    architecture: Literal["decoder", "bigram"] = Field("decoder", description="which assembly of the parts")
+    architecture: Literal["decoder", "bigram", "encoder", "encoder_decoder"] = Field(
+        "decoder", description="which assembly of the parts"
+    )
     vocab_size: int = Field(65, ge=2, description="number of tokens; training takes it from the tokenizer")
-    block_size: int = Field(128, ge=1, description="context length in tokens")
+    source_vocab_size: int | None = Field(
+        None, ge=2, description="encoder-decoder: a vocabulary and embedding of the source's own; none: one for both"
+    )
+    pad_id: int | None = Field(
+        None, ge=0, description="the token that fills up short rows, unseen by all others; training takes it likewise"
+    )
+    block_size: int = Field(128, ge=1, description="context length in tokens; of source and of target")
     n_layers: int = Field(4, ge=1, description="number of blocks")
+    n_encoder_layers: int = Field(
+        default_factory=lambda seen: seen.get("n_layers", 1),
+        ge=1,
+        description="encoder-decoder: blocks of the encoder; as many as the decoder's n_layers unless said",
+    )
     n_heads: int = Field(4, ge=1, description="attention heads; each is d_model / n_heads wide")
     n_kv_heads: int = Field(
         default_factory=lambda seen: seen.get("n_heads", 1),
@@ -138,6 +63,8 @@ class ModelConfig(Options):
     bias: bool = Field(False, description="biases in the linear maps")
     window: int | None = Field(None, ge=1, description="attend to the last this-many tokens only; none: to all")
     tied: bool = Field(True, description="the head shares the embedding's weights")
+    scale_embedding: bool = Field(False, description="multiply embeddings by sqrt(d_model)")
+    initialisation: Literal["normal", "xavier"] = Field("normal", description="how fresh weights are drawn")
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the embedding and on each sublayer's output")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the attention weights (slow on a CPU)")
     feedforward_dropout: float = Field(0.0, ge=0, lt=1, description="dropout inside the feed-forward")
@@ -168,6 +95,11 @@ class ModelConfig(Options):
             )
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(f"sinusoidal positions need an even d_model, not {self.d_model}")
+        if self.window is not None and self.architecture != "decoder":
+            raise ValueError("a window looks back from each token, so only the architecture 'decoder' has one")
+        for side, size in (("vocab_size", self.vocab_size), ("source_vocab_size", self.source_vocab_size)):
+            if self.pad_id is not None and size is not None and self.pad_id >= size:
+                raise ValueError(f"pad_id ({self.pad_id}) is no token of {side} ({size}); ids are below it")
         return self
 
 
@@ -175,8 +107,15 @@ class DataConfig(Options):
     """Which text, and how it becomes tokens."""
 
     source: str = Field("stories", description="a file, a folder, a .jsonl, '-' for standard input, or a corpus name")
+    target: str | None = Field(None, description="the file of translations, line by line, where source holds one side")
+    reverse: bool = Field(False, description="pairs: translate from the second language into the first")
     tokenizer: str = Field("auto", description="auto, char, bpe, or the path of a tokenizer.json")
     bpe_vocab_size: int = Field(4096, ge=257, description="number of tokens when a BPE is trained")
+    vocabulary: Literal["joint", "separate"] = Field("joint", description="pairs: one vocabulary for both sides or two")
+    bad_pairs: Literal["skip", "refuse"] = Field(
+        "skip", description="pairs with an empty side or sides absurdly unequal: count and skip them, or stop"
+    )
+    mask_fraction: float = Field(0.15, gt=0, lt=1, description="objective masked: share of the tokens to be filled in")
     val_fraction: float = Field(0.1, gt=0, lt=1, description="share of the text, at its end, held out for validation")
     isolate_documents: bool = Field(False, description="no attention from one document to another in the same window")
 
@@ -185,7 +124,9 @@ class TrainConfig(Options):
     """How the weights are found."""
 
     steps: int = Field(2000, ge=1, description="optimizer steps")
-    batch_size: int = Field(32, ge=1, description="sequences of block_size tokens in one step")
+    batch_size: int = Field(
+        32, ge=1, description="sequences of block_size tokens in one step; of pairs, as many as fill the same room"
+    )
     accumulate: int = Field(1, ge=1, description="split each batch into this many parts to save memory; same gradient")
     optimizer: Literal["adamw", "muon"] = Field("adamw", description="muon: Muon for matrices, AdamW for the rest")
     learning_rate: float = Field(3e-4, gt=0, description="the peak of the schedule")
@@ -198,8 +139,16 @@ class TrainConfig(Options):
         0.9, ge=0, lt=1, description="decay of the gradient's running mean (Adam's beta1, Muon's momentum)"
     )
     beta2: float = Field(0.95, ge=0, lt=1, description="decay of the squared gradient's running mean (Adam's beta2)")
+    epsilon: float = Field(1e-8, gt=0, description="added to the root of the squared gradient's mean (Adam's epsilon)")
     weight_decay: float = Field(0.1, ge=0, description="decay of the matrices; nothing else decays")
     clip: float = Field(1.0, gt=0, allow_inf_nan=True, description="largest gradient norm; inf: no clipping")
+    label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of each target's mass that is spread evenly")
+    smoothing_over: Literal["all", "others"] = Field(
+        "all", description="over the whole vocabulary, as torch does, or over the V - 1 wrong tokens only"
+    )
+    average: int = Field(
+        1, ge=1, description="in the end, the model is the mean of this many last checkpoints; 1: the best one"
+    )
     eval_every: int = Field(250, ge=1, description="steps between evaluations on the held-out text")
     eval_tokens: int | None = Field(None, ge=1, description="evaluate on at most this many tokens; none: on all")
     save_every: int = Field(500, ge=1, description="steps between checkpoints")
@@ -233,10 +182,63 @@ class SamplingConfig(Options):
         return temperature
 
 
+class TranslationConfig(Options):
+    """How a translation is searched for."""
+
+    beam: int = Field(5, ge=1, description="hypotheses followed at once; 1: greedy")
+    length_penalty: float = Field(0.6, ge=0, description="alpha of ((5 + length) / 6)^alpha; 0: none, more: longer")
+    n_best: int = Field(1, ge=1, description="translations per sentence, the best first; at most as many as the beam")
+    max_new_tokens: int | None = Field(None, ge=1, description="longest translation; none: twice the source, and ten")
+    batch_size: int = Field(64, ge=1, description="sentences at once; does not change a translation")
+
+    @model_validator(mode="after")
+    def _refuse_more_than_the_beam(self) -> Self:
+        if self.n_best > self.beam:
+            raise ValueError(f"n_best ({self.n_best}) is more than the beam ({self.beam}) holds; raise beam")
+        return self
+
+
+class FillConfig(Options):
+    """What is told of a masked token."""
+
+    top_k: int = Field(5, ge=1, description="likeliest tokens shown for each mask")
+
+
+# What a model learns -> the architectures that can.
+OBJECTIVES: dict[str, tuple[str, ...]] = {
+    "next": ("decoder", "bigram"),
+    "masked": ("encoder",),
+    "translation": ("encoder_decoder",),
+}
+
+
 class RunConfig(Options):
     """Everything that a training run was told: its clearhead.toml."""
 
     seed: int = Field(1, ge=0, lt=2**63, description="decides the first weights, the order of the data and the dropout")
+    objective: Literal["next", "masked", "translation"] = Field(
+        "next", description="predict the next token, masked tokens, or a sentence's translation"
+    )
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     train: TrainConfig = TrainConfig()
+
+    @model_validator(mode="after")
+    def _refuse_an_objective_that_the_model_cannot_learn(self) -> Self:
+        able = OBJECTIVES[self.objective]
+        if self.model.architecture not in able:
+            raise ValueError(
+                f"the objective '{self.objective}' needs the architecture {' or '.join(able)}, "
+                f"not {self.model.architecture}"
+            )
+        return self
+
+
+def told(config: "RunConfig") -> Layer:
+    """The options as a layer for others to lie upon: what merely follows from other options is left out."""
+    layer = config.model_dump()
+    for name in ("n_kv_heads", "d_ff", "n_encoder_layers"):
+        rest = {key: value for key, value in layer["model"].items() if key != name}
+        if getattr(ModelConfig.read(rest), name) == layer["model"][name]:
+            layer["model"] = rest
+    return layer

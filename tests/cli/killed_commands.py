@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from clearhead import cli, workflows
-from clearhead.workflows import recording
+from clearhead.workflows.tasks import next_token
 
 STEPS, SAVE_EVERY = 150, 1
 KILLED_WITHIN = 0.4  # seconds of a process's life; a training that nobody kills takes several times as long
@@ -76,7 +76,7 @@ def train_killed(folder: Path, draw: random.Random, most: int) -> list[str]:
 def main() -> None:
     kills, seed = map(int, sys.argv[1:])
     torch.set_num_threads(1)
-    recording.SAMPLE = recording.SAMPLE.model_copy(update={"max_new_tokens": 8})  # more time for what can be damaged
+    next_token.SAMPLE = next_token.SAMPLE.model_copy(update={"max_new_tokens": 8})  # more time for what can be damaged
     draw, killed, rounds = random.Random(seed), list[str](), 0
     finish(Path("undisturbed"))
     while len(killed) < kills:

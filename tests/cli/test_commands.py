@@ -77,7 +77,7 @@ def test_every_other_verb_as_json(call: Caller, run: str) -> None:
     assert math.isclose(score["perplexity"], math.exp(score["loss"]))
     assert {"parameters", "parts", "flops_per_token", "bytes"} <= call("describe", run, "--json").json.keys()
     assert call("list", "--json").json.keys() == {"runs", "presets", "corpora"}
-    assert call("train", "--print-config", "--json").json.keys() == {"seed", "model", "data", "train"}
+    assert call("train", "--print-config", "--json").json.keys() == {"seed", "objective", "model", "data", "train"}
 
 
 @pytest.mark.parametrize("words", [["generate", "x", "y"], ["train", "nothing here"], ["resume"], ["list", "--x"]])

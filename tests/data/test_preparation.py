@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clearhead.config import DataConfig
-from clearhead.data import CORPORA, Tokenizer, encode_for_evaluation, encoded, prepare
+from clearhead.data import CORPORA, Corpus, Tokenizer, encode_for_evaluation, encoded, prepare
+from clearhead.data.documents import files_source
 from clearhead.errors import DataError
 
 
@@ -211,3 +212,52 @@ def test_shakespeare_is_the_known_text(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv("CLEARHEAD_DATA", str(tmp_path))
     with pytest.raises(DataError, match=r"shakespeare\.txt is not the published file"):
         prepare(DataConfig(source="shakespeare"))
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("tokenizer", ["auto", "bpe", "char"])
+def test_what_is_to_be_masked_has_a_mask_and_a_pad(tmp_path: Path, tokenizer: str, several: bool) -> None:
+    source = folder_of(tmp_path / "texts", PROSE, PROSE[:300]) if several else file(tmp_path)
+    data = prepare(DataConfig(source=source, tokenizer=tokenizer), masks=True)
+    made = data.tokenizer
+    special = [i for i in (made.end_of_document, made.pad, made.mask) if i is not None]
+    assert len(set(special)) == (3 if several else 2)
+    assert made.is_character_level == (tokenizer == "char"), "auto: there are words to fill in"
+    assert {made.pad, made.mask}.isdisjoint(np.concatenate([data.train, data.val]).tolist())
+    assert made.decode(np.concatenate([data.train, data.val])) == (PROSE + PROSE[:300] if several else PROSE)
+    why = "there are words to fill in" if tokenizer == "auto" else f"data.tokenizer is {tokenizer}"
+    assert data.notes[0].endswith(f", because {why}")
+
+
+@pytest.mark.parametrize("tokenizer", ["auto", "bpe", "char"])
+def test_with_and_without_masks_are_two_texts_in_the_cache(tmp_path: Path, cache: Path, tokenizer: str) -> None:
+    config = DataConfig(source=file(tmp_path), tokenizer=tokenizer)
+    for _ in range(2):
+        with_masks, without = prepare(config, masks=True), prepare(config)
+        assert with_masks.tokenizer.mask is not None
+        assert without.tokenizer.mask is without.tokenizer.pad is None
+        assert with_masks.fingerprint != without.fingerprint
+        assert len(entries(cache)) == 2
+    again = prepare(config, masks=True, tokenizer=with_masks.tokenizer)  # as a run finds its own text
+    assert again.fingerprint == with_masks.fingerprint
+    assert len(entries(cache)) == 2
+
+
+def test_a_tokenizer_without_a_mask_cannot_mask(tmp_path: Path, cache: Path) -> None:
+    config, plain = DataConfig(source=file(tmp_path)), Tokenizer.characters(PROSE)
+    plain.save(tmp_path / "plain")
+    named = config.model_copy(update={"tokenizer": str(tmp_path / "plain" / "tokenizer.json")})
+    for asked, tokenizer in ((config, plain), (named, None)):
+        with pytest.raises(DataError, match=r"no mask token.* set data\.tokenizer to auto, char, bpe or a tokenizer"):
+            prepare(asked, tokenizer=tokenizer, masks=True)
+    assert not (cache / "texts").exists()
+    Tokenizer.characters(PROSE, mask=True).save(tmp_path / "plain")
+    assert prepare(named, masks=True).tokenizer.mask == len(set(PROSE))
+
+
+def test_what_is_masked_has_no_known_floor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    known = Corpus("known", "", lambda cache: files_source("known", [Path(file(tmp_path))]), lambda: 0.5)
+    monkeypatch.setitem(CORPORA, "known", known)
+    config = DataConfig(source="known", tokenizer="char")
+    assert prepare(config).floor == 0.5
+    assert prepare(config, masks=True).floor is None

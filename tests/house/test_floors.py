@@ -11,6 +11,7 @@ import clearhead
 SOURCE = Path(clearhead.__file__).parent
 FLOORS = [
     {"errors"},
+    {"options"},
     {"config", "presets", "reference"},
     {"parts", "doctor"},
     {"models"},

@@ -1,6 +1,7 @@
 """Evaluation: token-weighted, so the same however the tokens are batched."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.config import ModelConfig
-from clearhead.data import IGNORED, evaluation_batches
+from clearhead.data import IGNORED, document_numbers, evaluation_batches
 from clearhead.errors import DataError
 from clearhead.inference import Evaluation, evaluate, evaluation
 from clearhead.models import build
@@ -53,7 +54,8 @@ def test_isolated_documents_are_evaluated_as_if_alone() -> None:
         evaluate(model, [(first, torch.cat((first[:, 1:], ignored), dim=1))]),
         evaluate(model, [(second, torch.tensor([[4, 5, 6]]))]),
     ]
-    together = evaluate(model, [(packed, targets)], isolate=0)
+    apart = partial(model.hidden, documents=document_numbers(packed, 0))
+    together = evaluate(model, [(packed, targets)], hidden=apart)
     assert together.loss == pytest.approx(sum(one.loss * one.tokens for one in alone) / 5, rel=1e-5)
     assert together.loss != pytest.approx(evaluate(model, [(packed, targets)]).loss, rel=1e-3)
 

@@ -9,18 +9,19 @@ from clearhead.config import ModelConfig, SamplingConfig
 from clearhead.data import Tokenizer, UnseenCharacterError
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.inference import Piece, encode_prompt, generate, generate_ids, stream
-from clearhead.models import LanguageModel, build
+from clearhead.models import CausalLM, DecoderLM, build
 
 LETTERS = "\n abcdefgé🙂"
 TOKENIZER = Tokenizer.characters(LETTERS)
 
 
-def make_model(tokenizer: Tokenizer = TOKENIZER, block_size: int = 16, **options: float) -> LanguageModel:
+def make_model(tokenizer: Tokenizer = TOKENIZER, block_size: int = 16, **options: float) -> CausalLM:
     shape = {"n_layers": 1, "n_heads": 2, "d_model": 16, "block_size": block_size, "vocab_size": tokenizer.vocab_size}
     model = build(ModelConfig.read(shape, options))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(5)
+    assert isinstance(model, CausalLM)
     return model
 
 
@@ -99,7 +100,7 @@ def test_byte_level_pieces_hold_whole_characters() -> None:
     text = "🙂é🚀ß漢字" * 3
     tokenizer = Tokenizer.train_bpe(iter([text]), 258)  # hardly a merge: characters are several tokens
     ids = [int(token) for token in tokenizer.encode("\n" + text)]
-    model = build(ModelConfig(n_layers=1, n_heads=2, d_model=64, block_size=99, vocab_size=tokenizer.vocab_size))
+    model = DecoderLM(ModelConfig(n_layers=1, n_heads=2, d_model=64, block_size=99, vocab_size=tokenizer.vocab_size))
     with torch.no_grad():  # a model that knows the text by heart: each position's vector points at the next token
         model.get_parameter("embedding.weight").copy_(torch.randn(tokenizer.vocab_size, 64, generator=seeded()))
         places = model.get_parameter("positions.weight")

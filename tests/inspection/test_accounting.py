@@ -13,24 +13,36 @@ from torch.utils.flop_counter import FlopCounterMode
 from clearhead.config import ModelConfig, TrainConfig
 from clearhead.inspection import account, flops_per_token, parameters
 from clearhead.inspection.accounting import COSTS
-from clearhead.models import MODELS, build
+from clearhead.models import MODELS, CausalLM, EncoderDecoder, LanguageModel, build
 from clearhead.training.optimizers import build_optimizer
 
-PARTS = {  # where each part lives in the model, by the beginning and by a piece of its parameters' names
-    "embedding": ("embedding.", ""),
-    "positions": ("positions.", ""),
-    "attention": ("stack.", ".self_attention.part."),
-    "feedforward": ("stack.", ".feedforward.part."),
-    "norms": ("stack.", "norm."),
-    "head": ("unembedding.", ""),
+PIECES = {"attention": ".self_attention.part.", "feedforward": ".feedforward.part.", "norms": "norm."}
+Places = dict[str, tuple[tuple[str, ...], str]]
+ONE_STACK: Places = {  # where each part lives in the model: beginnings of its parameters' names, and a piece of them
+    "embedding": (("embedding.",), ""),
+    "positions": (("positions.",), ""),
+    **{part: (("stack.",), piece) for part, piece in PIECES.items()},
+    "head": (("unembedding.",), ""),
 }
+TWO_STACKS: Places = {
+    "embedding": (("embedding.",), ""),
+    "source_embedding": (("source_embedding.",), ""),
+    "positions": (("positions.", "source_positions."), ""),
+    **{f"encoder_{part}": (("encoder.",), piece) for part, piece in PIECES.items()},
+    **{f"decoder_{part}": (("decoder.",), piece) for part, piece in PIECES.items()},
+    "decoder_cross_attention": (("decoder.",), ".cross_attention.part."),
+    "head": (("unembedding.",), ""),
+}
+PARTS = {"decoder": ONE_STACK, "encoder": ONE_STACK, "encoder_decoder": TWO_STACKS}
+TRANSFORMERS = list(PARTS)
 
 
-def random_config(seed: int) -> ModelConfig:
+def random_config(seed: int, architecture: str = "decoder") -> ModelConfig:
     draw = random.Random(seed)
     n_kv_heads = draw.choice([1, 2, 3])
     n_heads = n_kv_heads * draw.choice([1, 2])
     options: dict[str, Any] = {
+        "architecture": architecture,
         "vocab_size": draw.randint(2, 60),
         "block_size": draw.randint(1, 24),
         "n_layers": draw.randint(1, 3),
@@ -47,27 +59,61 @@ def random_config(seed: int) -> ModelConfig:
     }
     if draw.random() < 0.5:
         options["d_ff"] = draw.randint(1, 40)
+    if architecture == "encoder_decoder":
+        options["n_encoder_layers"] = draw.randint(1, 3)
+        options["source_vocab_size"] = draw.choice([None, 17, 70])
     return ModelConfig(**options)
 
 
-def part_of(name: str) -> str:
+def part_of(name: str, architecture: str) -> str:
     """The part that a parameter belongs to; a norm inside attention (QK-norm) is a norm."""
-    if "norm." in name:
-        return "norms"
-    return next(part for part, (start, piece) in PARTS.items() if name.startswith(start) and piece in name)
+    found = [
+        part
+        for part, (starts, piece) in PARTS[architecture].items()
+        if name.startswith(starts) and piece in name and ("norm." in name) == (piece == "norm.")
+    ]
+    assert len(found) == 1, name
+    return found[0]
+
+
+def inputs(model: LanguageModel, rows: int) -> tuple[Tensor, ...]:
+    """Full rows: of the target, and of the source where there is one."""
+    ids = torch.zeros(rows, model.config.block_size, dtype=torch.int64)
+    return (ids, ids) if isinstance(model, EncoderDecoder) else (ids,)
 
 
 def test_every_architecture_has_its_costs() -> None:
     assert set(COSTS) == set(MODELS) == set(get_args(ModelConfig.model_fields["architecture"].annotation))
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_parameters_by_part_are_those_of_the_built_model(seed: int) -> None:
-    config = random_config(seed)
-    built = dict.fromkeys(PARTS, 0)
-    for name, parameter in build(config).named_parameters():
-        built[part_of(name)] += parameter.numel()
+@pytest.mark.parametrize("architecture", TRANSFORMERS)
+@pytest.mark.parametrize("seed", range(40))
+def test_parameters_by_part_are_those_of_the_built_model(seed: int, architecture: str) -> None:
+    config = random_config(seed, architecture)
+    model = build(config)
+    built = dict.fromkeys(PARTS[architecture], 0)
+    for name, parameter in model.named_parameters():
+        built[part_of(name, architecture)] += parameter.numel()
     assert parameters(config) == built
+    assert account(config).parameters == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_the_published_decoder_layer_by_part() -> None:
+    """Vaswani et al. 2017's base shape: 4,204,032 in one layer of its decoder, 3,152,384 in one of its encoder."""
+    config = ModelConfig(
+        architecture="encoder_decoder", vocab_size=2, n_layers=1, n_heads=8, d_model=512, d_ff=2048, bias=True,
+        norm_place="post", feedforward="relu", positions="sinusoidal",
+    )  # fmt: skip
+    parts = parameters(config)
+    decoder = {part: count for part, count in parts.items() if part.startswith("decoder_")}
+    assert decoder == {
+        "decoder_attention": 1_050_624,
+        "decoder_cross_attention": 1_050_624,
+        "decoder_feedforward": 2_099_712,
+        "decoder_norms": 3_072,
+    }
+    assert sum(decoder.values()) == 4_204_032
+    assert sum(count for part, count in parts.items() if part.startswith("encoder_")) == 3_152_384
 
 
 @pytest.mark.parametrize("vocab_size", [2, 65])
@@ -83,14 +129,14 @@ def test_the_tutorial_shape_has_813440_parameters() -> None:
     assert account(config).parameters == 813_440
 
 
+@pytest.mark.parametrize("architecture", TRANSFORMERS)
 @pytest.mark.parametrize("seed", range(20))
-def test_flops_are_those_torch_counts(seed: int) -> None:
-    config = random_config(seed).model_copy(update={"positions": "rope"})
+def test_flops_are_those_torch_counts(seed: int, architecture: str) -> None:
+    config = random_config(seed, architecture).model_copy(update={"positions": "rope"})
     model = build(config)
-    ids = torch.zeros(2, config.block_size, dtype=torch.int64)
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
-        model(ids)
-    assert counter.get_total_flops() == flops_per_token(config) * ids.numel()
+        model(*inputs(model, rows=2))
+    assert counter.get_total_flops() == flops_per_token(config) * 2 * config.block_size
 
 
 def test_a_window_shortens_attention_only() -> None:
@@ -112,9 +158,11 @@ def test_optimizer_bytes_are_those_of_its_state(optimizer: str, architecture: st
 
 @pytest.mark.parametrize("feedforward", ["relu", "gelu", "relu2", "swiglu"])
 @pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
-def test_activations_are_near_what_autograd_keeps(norm: str, feedforward: str) -> None:
+@pytest.mark.parametrize("architecture", TRANSFORMERS)
+def test_activations_are_near_what_autograd_keeps(architecture: str, norm: str, feedforward: str) -> None:
     config = ModelConfig.read(
-        {"vocab_size": 96, "n_layers": 3, "d_model": 64, "norm": norm, "feedforward": feedforward, "positions": "rope"}
+        {"vocab_size": 96, "n_layers": 3, "d_model": 64, "norm": norm, "feedforward": feedforward, "positions": "rope"},
+        {"architecture": architecture, "n_encoder_layers": 2},
     )
     model = build(config)
     kept: dict[int, int] = {p.untyped_storage().data_ptr(): 0 for p in model.parameters()}
@@ -123,20 +171,32 @@ def test_activations_are_near_what_autograd_keeps(norm: str, feedforward: str) -
         kept.setdefault(tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes())
         return tensor
 
-    ids = torch.zeros(4, config.block_size, dtype=torch.int64)
+    given = inputs(model, rows=4)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = F.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
+        loss = F.cross_entropy(model(*given).flatten(0, 1), given[-1].flatten())
     assert loss.requires_grad
-    logits_gradient = 4 * ids.numel() * config.vocab_size
+    logits_gradient = 4 * given[-1].numel() * config.vocab_size
     on_paper = account(config, TrainConfig(batch_size=8, accumulate=2)).bytes["activations"]
     assert on_paper == pytest.approx(sum(kept.values()) + logits_gradient, rel=0.2)
 
 
 @pytest.mark.parametrize("architecture", MODELS)
 def test_the_cache_on_paper_is_the_cache(architecture: str) -> None:
-    config = ModelConfig.read({"architecture": architecture, "n_heads": 4, "n_kv_heads": 2})
-    cache = build(config).new_cache(1, config.block_size)
-    held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    config = ModelConfig.read(
+        {"architecture": architecture, "n_heads": 4, "n_kv_heads": 2, "block_size": 16, "n_encoder_layers": 3}
+    )
+    model, held = build(config), 0
+    if isinstance(model, EncoderDecoder):
+        (source, target), cache = inputs(model, rows=1), model.new_cache(1, config.block_size)
+        model.decode(target, model.encode(source), cache=cache)
+        projected = [layer.held for layer in cache.memory_layers if layer.held]
+        held = sum(keys.nbytes + values.nbytes for keys, values in projected)
+    elif isinstance(model, CausalLM):
+        cache = model.new_cache(1, config.block_size)
+    else:
+        assert account(config).bytes["kv_cache"] == 0
+        return
+    held += sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
     assert account(config).bytes["kv_cache"] == held
 
 

@@ -3,9 +3,10 @@
 import itertools
 import random
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from torch import nn
 
 from clearhead.config import ModelConfig
 from clearhead.models import DecoderLM
@@ -24,6 +25,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "bias": (False, True),
 }
 Choice = dict[str, Any]
+Model = TypeVar("Model", bound=nn.Module)
 
 
 def pairs(choice: Choice) -> set[frozenset[tuple[str, Any]]]:
@@ -31,9 +33,9 @@ def pairs(choice: Choice) -> set[frozenset[tuple[str, Any]]]:
     return {frozenset(two) for two in itertools.combinations(choice.items(), 2)}
 
 
-def pairwise() -> Iterator[Choice]:
+def pairwise(options: dict[str, tuple[Any, ...]]) -> Iterator[Choice]:
     """Few choices in which every value of an option meets every value of every other."""
-    everything = [dict(zip(OPTIONS, values, strict=True)) for values in itertools.product(*OPTIONS.values())]
+    everything = [dict(zip(options, values, strict=True)) for values in itertools.product(*options.values())]
     missing = set().union(*map(pairs, everything))
     draw = random.Random(0)
     while missing:
@@ -43,7 +45,7 @@ def pairwise() -> Iterator[Choice]:
             yield best
 
 
-CHOICES = list(pairwise())
+CHOICES = list(pairwise(OPTIONS))
 
 
 def name(choice: Choice) -> str:
@@ -54,10 +56,14 @@ def name(choice: Choice) -> str:
 def make_model(**choice: Any) -> DecoderLM:
     """A model of this choice; later options win."""
     shape = {"vocab_size": VOCAB_SIZE, "block_size": BLOCK_SIZE, "n_layers": N_LAYERS, "n_heads": 4, "d_model": 16}
-    model = DecoderLM(ModelConfig.read(shape, choice)).double().eval()
+    return randomised(DecoderLM(ModelConfig.read(shape, choice)))
+
+
+def randomised(model: Model) -> Model:
+    """In float64, without dropout, and with weights large enough for every part to matter."""
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
-        for parameter in model.parameters():
+        for parameter in model.double().eval().parameters():
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             parameter.copy_(noise * 0.3 if parameter.dim() > 1 else parameter + noise * 0.1)
     return model

@@ -6,7 +6,7 @@ from law_models import CHOICES, VOCAB_SIZE, Choice, make_model, name, random_ids
 
 from clearhead.config import ModelConfig, SamplingConfig
 from clearhead.inference import Sampler, context, generate_ids
-from clearhead.models import LanguageModel, build
+from clearhead.models import BigramLM, CausalLM
 
 every_choice = pytest.mark.parametrize("choice", CHOICES, ids=name)
 BLOCK_SIZE, NEW_TOKENS = 10, 32  # several slides
@@ -14,7 +14,7 @@ PROMPTS = [random_ids(length, seed=length).tolist() for length in (4, 1, 13, 10,
 
 
 def written(
-    model: LanguageModel, prompts: list[list[int]], config: SamplingConfig, end: int | None = None
+    model: CausalLM, prompts: list[list[int]], config: SamplingConfig, end: int | None = None
 ) -> list[list[int]]:
     texts: list[list[int]] = [[] for _ in prompts]
     for column in generate_ids(model, prompts, config, end=end):
@@ -24,7 +24,7 @@ def written(
 
 
 @torch.inference_mode()
-def written_without_cache(model: LanguageModel, prompt: list[int], config: SamplingConfig) -> list[int]:
+def written_without_cache(model: CausalLM, prompt: list[int], config: SamplingConfig) -> list[int]:
     """The same by the definition: one forward over the context for every token."""
     endless, block_size = model.endless_window is not None, model.config.block_size
     seen, text = (prompt if endless else prompt[-block_size:]), list[int]()
@@ -87,7 +87,7 @@ def test_any_window_goes_on_without_end(positions: str, window: int) -> None:
 
 
 def test_a_bigram_model_writes_from_its_table() -> None:
-    model = build(ModelConfig(architecture="bigram", vocab_size=VOCAB_SIZE, block_size=4))
+    model = BigramLM(ModelConfig(architecture="bigram", vocab_size=VOCAB_SIZE, block_size=4))
     follower = model(torch.arange(VOCAB_SIZE)[None])[0].argmax(-1).tolist()
     notices: list[str] = []
     config = SamplingConfig(greedy=True, max_new_tokens=20)

@@ -1,13 +1,14 @@
 """What every model has in common, and how a fresh one's numbers are drawn."""
 
+import math
 from typing import Any, get_args
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
-from clearhead.models import MODELS, BigramLM, DecoderLM, LanguageModel, build
+from clearhead.models import MODELS, BigramLM, CausalLM, DecoderLM, EncoderDecoder, LanguageModel, build
 from clearhead.parts import DecoderCache, LayerNorm, RMSNorm
 
 SHAPE = {"vocab_size": 300, "block_size": 20, "n_layers": 3, "n_heads": 4, "d_model": 64}
@@ -21,18 +22,35 @@ def test_the_words_of_the_config_are_the_keys() -> None:
     assert set(get_args(ModelConfig.model_fields["architecture"].annotation)) == set(MODELS)
 
 
+def inputs(model: LanguageModel, ids: Tensor) -> tuple[Tensor, ...]:
+    """The ids as a text; or as a target, with a source of another length."""
+    return (ids[:, 1:], ids) if isinstance(model, EncoderDecoder) else (ids,)
+
+
 @pytest.mark.parametrize("architecture", MODELS)
 def test_forward_is_head_of_hidden(architecture: str) -> None:
-    model, ids = make(architecture=architecture), torch.arange(10).view(2, 5)
-    logits = model(ids)
+    model = make(architecture=architecture)
+    given = inputs(model, torch.arange(10).view(2, 5))
+    logits = model(*given)
     assert logits.shape == (2, 5, 300)
-    assert torch.equal(model.head(model.hidden(ids)), logits)
-    torch.testing.assert_close(model.head(model.hidden(ids)[:, -1]), logits[:, -1])
+    assert torch.equal(model.head(model.hidden(*given)), logits)
+    torch.testing.assert_close(model.head(model.hidden(*given)[:, -1]), logits[:, -1])
+    assert type(model) is MODELS[architecture]
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "bigram", "encoder_decoder"])
+def test_a_cache_takes_up_what_was_read(architecture: str) -> None:
+    model = make(architecture=architecture)
+    given = inputs(model, torch.arange(10).view(2, 5))
+    assert isinstance(model, CausalLM | EncoderDecoder)
     cache = model.new_cache(2, 5)
     assert isinstance(cache, DecoderCache)
-    torch.testing.assert_close(model(ids, cache=cache), logits)
+    if isinstance(model, EncoderDecoder):
+        logits = model.head(model.decode(given[1], model.encode(given[0]), cache=cache))
+    else:
+        logits = model(*given, cache=cache)
+    torch.testing.assert_close(logits, model(*given))
     assert cache.length == 5
-    assert type(model) is MODELS[architecture]
 
 
 def test_a_bigram_model_is_its_table() -> None:
@@ -43,16 +61,27 @@ def test_a_bigram_model_is_its_table() -> None:
     assert torch.equal(model(ids)[0], table[ids[0]])
 
 
-def drawn_like(name: str) -> float:
-    """The standard deviation that the table promises, D = 64 and n_layers = 3."""
-    return 0.02 / 6**0.5 if name.endswith(("output.weight", "down.weight")) else 0.02
+SUBLAYERS = {"stack": 6, "encoder": 4, "decoder": 9}  # with 3 blocks, or 2 in the encoder of a translator
 
 
+def drawn_like(name: str, tied: bool, architecture: str) -> float:
+    """The standard deviation that the table promises, with V = 300 and D = 64."""
+    if name.endswith(("output.weight", "down.weight")):
+        return float(0.02 / SUBLAYERS[name.partition(".")[0]] ** 0.5)
+    if name in ("embedding.weight", "positions.weight") and tied and architecture == "encoder":
+        return 0.15 * math.log(300) / 64
+    return 0.02
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "encoder", "encoder_decoder"])
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("feedforward", ["relu", "swiglu"])
 @pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
-def test_every_number_is_drawn_as_the_table_says(tied: bool, feedforward: str, norm: str) -> None:
-    model = make(tied=tied, feedforward=feedforward, norm=norm, bias=True, qk_norm=True)
+def test_every_number_is_drawn_as_the_table_says(tied: bool, feedforward: str, norm: str, architecture: str) -> None:
+    model = make(
+        tied=tied, feedforward=feedforward, norm=norm, bias=True, qk_norm=True, architecture=architecture,
+        n_encoder_layers=2, source_vocab_size=400,
+    )  # fmt: skip
     matrices = 0
     for name, parameter in model.named_parameters():
         owner = model.get_submodule(name.rpartition(".")[0])
@@ -62,10 +91,34 @@ def test_every_number_is_drawn_as_the_table_says(tied: bool, feedforward: str, n
             assert (parameter == 1).all(), name
         else:
             matrices += 1
-            assert parameter.std().item() == pytest.approx(drawn_like(name), rel=0.06), name
+            assert parameter.std().item() == pytest.approx(drawn_like(name, tied, architecture), rel=0.06), name
             assert abs(parameter.mean().item()) < 0.002, name
     in_block = 4 + (3 if feedforward == "swiglu" else 2)
-    assert matrices == 3 * in_block + (2 if tied else 3)  # embedding, positions, head
+    tables = 2 if tied else 3  # embedding, positions, head
+    if architecture == "encoder_decoder":
+        assert matrices == 5 * in_block + 3 * 4 + tables + 2  # and cross-attention, and the source's tables
+    else:
+        assert matrices == 3 * in_block + tables
+
+
+def test_xavier_keeps_to_its_bounds() -> None:
+    """U(-a, a) with a^2 = 6 / (in + out); tables as otherwise."""
+    model = make(initialisation="xavier", architecture="encoder_decoder", d_ff=200, n_kv_heads=2, tied=False)
+    for name, parameter in model.named_parameters():
+        if "blocks" in name and parameter.dim() == 2:
+            bound = math.sqrt(6 / sum(parameter.shape))
+            assert bound * 0.97 < parameter.abs().max() <= bound, name
+            assert parameter.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.06), name
+        elif parameter.dim() == 2:
+            assert parameter.std().item() == pytest.approx(0.02, rel=0.06), name
+
+
+def test_scaled_embeddings_meet_positions_of_their_own_size() -> None:
+    model = make(architecture="encoder_decoder", scale_embedding=True, d_model=256, source_vocab_size=350)
+    embedded = [model.get_submodule(name)(torch.arange(300)).std() for name in ("embedding", "source_embedding")]
+    positions = [model.get_parameter(f"{name}.weight").std() for name in ("positions", "source_positions")]
+    for vectors, place in zip(embedded, positions, strict=True):
+        assert vectors.item() == pytest.approx(place.item(), rel=0.1)
 
 
 def test_a_wide_tied_embedding_starts_smaller_and_its_positions_with_it() -> None:
@@ -98,9 +151,10 @@ def test_a_tied_head_is_the_embedding() -> None:
     assert extra == 300 * 64
 
 
+@pytest.mark.parametrize("architecture", MODELS)
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rope", "alibi", "none"])
-def test_only_learned_numbers_are_saved(positions: str) -> None:
-    model = make(positions=positions)
+def test_only_learned_numbers_are_saved(positions: str, architecture: str) -> None:
+    model = make(positions=positions, architecture=architecture)
     assert set(model.state_dict()) == {name for name, _ in model.named_parameters()}
 
 
@@ -116,4 +170,6 @@ def test_only_learned_numbers_are_saved(positions: str) -> None:
     ],
 )
 def test_what_a_model_sees_of_a_text_without_end(options: dict[str, Any], window: int | None) -> None:
-    assert make(**options).endless_window == window
+    model = make(**options)
+    assert isinstance(model, CausalLM)
+    assert model.endless_window == window

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from training_helpers import tiny_config, tiny_model
 
+from clearhead.config import TrainConfig
 from clearhead.training.adamw import AdamW
 from clearhead.training.muon import Muon, orthogonalise, rms_scale
 from clearhead.training.optimizers import Optimizer, build_optimizer, hidden_matrices
@@ -51,6 +52,16 @@ def test_adamw_is_torchs_with_decay_on_matrices_only() -> None:
     move_both(one, torch.optim.AdamW(groups, betas=(0.8, 0.97), foreach=False, fused=False), theirs)
     for name, p in ours.items():
         torch.testing.assert_close(p, theirs[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_the_config_says_how_adam_counts(optimizer: str) -> None:
+    config = TrainConfig.read(
+        {"optimizer": optimizer, "beta1": 0.7, "beta2": 0.6, "epsilon": 1e-3, "weight_decay": 0.2}
+    )
+    built = build_optimizer(tiny_model(), config)
+    found = [one for one in getattr(built, "members", (built,)) if isinstance(one, AdamW)]
+    assert [(one.betas, one.epsilon, one.weight_decay) for one in found] == [((0.7, 0.6), 1e-3, 0.2)]
 
 
 @pytest.mark.parametrize("make", [AdamW, Muon])

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.workflows import recording
+from clearhead.workflows.tasks import next_token
 
 
 @pytest.fixture(scope="session", autouse=True)
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLEARHEAD_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(recording, "SAMPLE", recording.SAMPLE.model_copy(update={"max_new_tokens": 8}))
+        patch.setattr(next_token, "SAMPLE", next_token.SAMPLE.model_copy(update={"max_new_tokens": 8}))
         yield
 
 

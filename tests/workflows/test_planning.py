@@ -6,21 +6,26 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pair_helpers import write_pairs
 from workflow_helpers import tiny, trained, write_text
 
-from clearhead import data
-from clearhead.config import DataConfig, RunConfig, merge
-from clearhead.data import TextData, training_batch
+from clearhead.config import DataConfig, RunConfig
+from clearhead.data import training_batch
 from clearhead.errors import DataError, UsageError
+from clearhead.options import merge
 from clearhead.presets import PRESETS, preset
 from clearhead.workflows import describe, machine, plan, planning, train
+from clearhead.workflows.tasks import Masked, NextToken, Translation
 
 SIZES = [200, 300, 1000, 5000, 40_000]
 
 
-def prepared(characters: int, **options: Any) -> TextData:
+TEXTS = [name for name, found in PRESETS.items() if found.objective != "translation"]
+
+
+def prepared(characters: int, kind: type[NextToken] = NextToken, **options: Any) -> NextToken:
     source = write_text(characters, f"text{characters}.txt")
-    return data.prepare(DataConfig.read({"source": str(source)}, options))
+    return kind.open(DataConfig.read(options, {"source": str(source)}))
 
 
 def planned(characters: int, preset_name: str | None = None, given: dict[str, Any] | None = None) -> RunConfig:
@@ -29,10 +34,11 @@ def planned(characters: int, preset_name: str | None = None, given: dict[str, An
 
 
 @pytest.mark.parametrize("characters", SIZES)
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", TEXTS)
 def test_every_preset_fits_every_text(name: str, characters: int) -> None:
-    text = prepared(characters, **preset(name).data)
-    made = plan({}, name, None, text)
+    task = prepared(characters, Masked if preset(name).objective == "masked" else NextToken, **preset(name).data)
+    text = task.prepared
+    made = plan({}, name, None, task)
     model, steps = made.config.model, made.config.train
     assert model.vocab_size == text.tokenizer.vocab_size
     assert 1 <= model.block_size <= preset(name).model["block_size"]
@@ -51,6 +57,22 @@ def test_every_preset_fits_every_text(name: str, characters: int) -> None:
     assert not said or f"block_size {model.block_size}, batch_size {steps.batch_size}" in said[0]
 
 
+@pytest.mark.parametrize("count", [12, 40, 3000])
+@pytest.mark.parametrize("name", [name for name in PRESETS if name not in TEXTS])
+def test_every_translator_fits_any_number_of_pairs(name: str, count: int) -> None:
+    path = str(write_pairs(count))
+    task = Translation.open(DataConfig.read(preset(name).data, {"source": path, "bpe_vocab_size": 300}))
+    made = plan({}, name, None, task)
+    assert made.config.model.vocab_size == task.tokenizer.vocab_size
+    assert made.config.model.pad_id == task.tokenizer.pad
+    assert 1 <= made.config.train.batch_size <= preset(name).train["batch_size"]
+    shrunk = made.config.train.batch_size < preset(name).train["batch_size"]
+    assert any("the pairs are few" in reason for reason in made.reasons) == shrunk
+    assert any("of it padding" in reason for reason in made.reasons)
+    _, inputs, targets = task.batches(made.config)(0)
+    assert inputs.shape == targets.shape
+
+
 def test_a_longer_text_gets_no_smaller_window_or_batch() -> None:
     configs = [planned(characters) for characters in SIZES]
     windows = [config.model.block_size for config in configs]
@@ -64,7 +86,7 @@ def test_two_hundred_characters_are_enough(name: str) -> None:
     write_text(200)
     small = {} if name == "bigram" else {"n_layers": 1, "d_model": 16}
     run = train("my.txt", preset=name, options={"model": small, "train": {"steps": 2, "threads": 1}})
-    assert run.evaluate().tokens > 0
+    assert run.evaluate().loss > 0
     assert run.generate("the", max_new_tokens=3).startswith("the")
 
 
@@ -98,7 +120,7 @@ def test_what_was_given_always_wins(layer: dict[str, dict[str, Any]], name: str)
 
 
 def test_a_given_window_as_long_as_the_text_is_refused() -> None:
-    longest = len(prepared(300).train) - 1
+    longest = len(prepared(300).prepared.train) - 1
     assert planned(300, given={"model": {"block_size": longest}}).model.block_size == longest
     with pytest.raises(UsageError, match=f"block_size {longest + 1} is longer than the training text"):
         planned(300, given={"model": {"block_size": longest + 1}})
@@ -134,7 +156,7 @@ def test_more_time_is_more_steps_until_the_text_is_learnt_by_heart(monkeypatch: 
     assert steps == sorted(steps)
     assert steps[0] < steps[1] < steps[2]
     assert steps[-1] == steps[-2], "no more than so many passes"
-    assert any("passes over the text" in reason for reason in plans[-1].reasons)
+    assert any("passes over the data" in reason for reason in plans[-1].reasons)
     for made, minutes in zip(plans, (0.1, 1, 3, 10), strict=False):
         assert 0.5 * made.config.train.steps <= 60 * minutes
     assert plan({}, None, None, text).config == plan({}, None, planning.DEFAULT_MINUTES, text).config

@@ -8,7 +8,7 @@ from workflow_helpers import tiny, trained, write_text
 
 from clearhead.errors import ClearheadError, DataError, UsageError
 from clearhead.workflows import Run, list_all, open_run, run_and_text, train
-from clearhead.workflows.run import create
+from clearhead.workflows.runs import create
 
 
 def make(name: str, age: float) -> Run:

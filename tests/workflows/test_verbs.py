@@ -21,6 +21,7 @@ from clearhead.workflows import (
     Run,
     Said,
     Sampled,
+    Score,
     Started,
     WorkflowEvent,
     describe,
@@ -32,6 +33,7 @@ from clearhead.workflows import (
     training,
 )
 from clearhead.workflows.machine import choose_device, enough_memory, threads
+from clearhead.workflows.tasks import NextToken
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +47,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_the_held_out_loss_is_the_best_one_of_the_training(run: Run) -> None:
     figures = summary(run)
     score = evaluate(run)
+    assert isinstance(score, Score)
+    assert score.bits_per_byte is not None
     assert math.isclose(score.loss, figures["best_val_loss"], rel_tol=1e-6)
     assert score.tokens == 89
     assert math.isclose(score.perplexity, math.exp(score.loss))
@@ -53,12 +57,12 @@ def test_the_held_out_loss_is_the_best_one_of_the_training(run: Run) -> None:
 
 def test_the_figures_do_not_depend_on_the_batch_size(run: Run) -> None:
     write_text(400)
-    scores = [evaluate(run, "my.txt", batch_size=size) for size in (None, 1, 2, 7, 1000)]
-    assert {score.tokens for score in scores} == {399}
+    scores = [evaluate(run, "my.txt", options=size) for size in ({}, *({"batch_size": n} for n in (1, 2, 7, 1000)))]
+    assert {score.tokens for score in scores if isinstance(score, Score)} == {399}
     for score in scores:
         assert math.isclose(score.loss, scores[0].loss, rel_tol=1e-6)
-    with pytest.raises(UsageError, match="batch-size"):
-        evaluate(run, "my.txt", batch_size=0)
+    with pytest.raises(UsageError, match="batch_size"):
+        evaluate(run, "my.txt", options={"batch_size": 0})
 
 
 def test_the_loss_is_the_mean_over_windows_side_by_side(run: Run) -> None:
@@ -161,11 +165,11 @@ def test_another_seed_is_another_training() -> None:
 
 
 def test_a_failed_preflight_ends_it_before_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
-    def from_the_future(config: Any, prepared: Any) -> Callable[[int], tuple[torch.Tensor, torch.Tensor]]:
+    def from_the_future(task: Any, config: Any) -> Callable[[int], tuple[torch.Tensor, torch.Tensor]]:
         ids = torch.arange(64).reshape(4, 16) % 10
         return lambda step: (ids, ids)
 
-    monkeypatch.setattr(training, "_batches", from_the_future)
+    monkeypatch.setattr(NextToken, "batches", from_the_future)
     with pytest.raises(FaultError, match="targets"):
         trained()
     assert not Path("run").exists()
@@ -202,7 +206,7 @@ def test_too_little_memory_names_the_option_to_lower(
         generate(run, ["the"])
     monkeypatch.setattr(clearhead.inference, "evaluate", fail)
     with pytest.raises(ClearheadError, match=r"lower --batch-size"):
-        evaluate(run, "my.txt", batch_size=5)
+        evaluate(run, "my.txt", options={"batch_size": 5})
     monkeypatch.setattr(training, "build", fail)
     with pytest.raises(ClearheadError, match=r"lower --train\.batch_size"):
         trained()
@@ -217,6 +221,5 @@ def test_other_errors_keep_their_traceback() -> None:
 def test_the_speed_is_measured_without_leaving_a_trace(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "PROBE_STEPS", 3)
     state = torch.random.get_rng_state()
-    data = clearhead.data.prepare(run.config.data)
-    assert machine.seconds_per_step(run.config, data) > 0
+    assert machine.seconds_per_step(run.config, run.task()) > 0
     assert torch.equal(torch.random.get_rng_state(), state)

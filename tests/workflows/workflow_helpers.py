@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from clearhead.config import merge
+from clearhead.options import merge
 from clearhead.workflows import Observer, Run, train
 from clearhead.workflows.events import ignore
 

@@ -8,10 +8,12 @@ from importlib import import_module
 from clearhead.errors import ClearheadError, UsageError
 
 VERBS = {
-    "train": "train a model on your text",
+    "train": "train a model on your text or sentence pairs",
     "resume": "go on with a training that was interrupted, or make it longer",
     "generate": "let a model write",
-    "evaluate": "measure how well a model predicts a text",
+    "fill": "let an encoder fill in what is masked",
+    "translate": "translate sentences, lines or files",
+    "evaluate": "measure how well a model predicts a text, or translates",
     "describe": "what a model costs: parameters, FLOPs, memory",
     "list": "runs, presets and corpora",
 }
@@ -60,7 +62,7 @@ def _dispatch(words: list[str]) -> int:
         print(f"clearhead {__version__}")
         return 0
     if words[0] not in VERBS:
-        from clearhead.config import did_you_mean
+        from clearhead.options import did_you_mean
 
         raise UsageError(f"there is no verb '{words[0]}'{did_you_mean(words[0], VERBS)}; see 'clearhead --help'")
     verb = import_module(f"clearhead.cli.{words[0]}")

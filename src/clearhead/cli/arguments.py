@@ -9,8 +9,8 @@ from typing import Any, NoReturn, get_args
 
 from pydantic.fields import FieldInfo
 
-from clearhead.config import Layer, Options, did_you_mean
 from clearhead.errors import UsageError
+from clearhead.options import Layer, Options, did_you_mean
 
 PLAIN = "\0"  # before a word that argparse must not take for an option; no argument of a process holds it
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")

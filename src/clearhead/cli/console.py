@@ -3,22 +3,24 @@
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console as Rich
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from clearhead.inspection import draw
 
 if TYPE_CHECKING:
     from clearhead.training import Evaluated, Stepped
-    from clearhead.workflows import Finished, Started, WorkflowEvent
+    from clearhead.workflows import Finished, Sampled, Started, WorkflowEvent
 
 LINES = 20  # of progress in a whole run, where there is no terminal
 SAMPLE_CHARACTERS = 240
+NAMES = {"bleu": "BLEU (greedy)"}  # of figures, as a person reads them
 
 
 class _Rich(Rich):
@@ -53,6 +55,15 @@ class Console:
     def say(self, text: str, style: str = "") -> None:
         """One line, never wrapped or interpreted."""
         self.rich.print(Text(text, style=style))
+
+    @contextmanager
+    def progress(self, doing: str) -> Iterator[Callable[[int, int], None]]:
+        """A bar on standard error, where that is a terminal, for work that says how much of it is done, and of what."""
+        columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        terminal = Rich(stderr=True)
+        with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as bar:
+            task = bar.add_task(doing, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
 
     def result(self, payload: Mapping[str, Any]) -> None:
         """The one JSON object of the command, when JSON was asked for."""
@@ -103,19 +114,19 @@ class Console:
             "bold green" if event.best else "bold",
         )
 
-    def _sampled(self, event: Any) -> None:
+    def _sampled(self, event: "Sampled") -> None:
+        for name, value in event.scores.items():
+            self.say(f"step {event.step:>6,}/{self.steps:,}  validation {NAMES.get(name, name)} {value:.1f}", "bold")
         if self.bar or event.step == self.steps:
             self.say("\n" + event.text[:SAMPLE_CHARACTERS].strip() + "\n", "dim" if event.step < self.steps else "")
 
     def _finished(self, event: "Finished") -> None:
-        from clearhead.workflows import command  # loaded already: a workflow is what finished
-
         self._close_bar()
         self.say(draw(event.curve, width=min(self.rich.width, 100), encoding=self.rich.encoding))
         self.say(event.verdict, "bold")
         self.say(f"\nThe run is in {event.folder}; report.html there shows it all. What you may want next:")
-        for verb, rest in (("generate", ""), ("evaluate", "other.txt"), ("resume", f"--train.steps {2 * self.steps}")):
-            self.say("  " + command(verb, event.folder, rest))
+        for command in event.commands:
+            self.say("  " + command)
 
     def _close_bar(self) -> None:
         if self.bar:

@@ -2,25 +2,35 @@
 
 import argparse
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-from clearhead.cli.arguments import Parser
+from clearhead.cli.arguments import Parser, layer_of
 from clearhead.cli.console import Console
+from clearhead.config import TranslationConfig
+
+if TYPE_CHECKING:
+    from clearhead.workflows import Score, TranslationScore
 
 
 def parser() -> Parser:
     """What `clearhead evaluate` understands."""
     parser = Parser(
         "evaluate",
-        "Measure how well a run predicts a text. The figures do not depend on the batch size.",
+        "Measure how well a run predicts a text, or translates. The figures do not depend on the batch size.",
         [
-            ("clearhead evaluate", "the newest run, on the text that it held out"),
+            ("clearhead evaluate", "the newest run, on what it held out"),
             ("clearhead evaluate runs/a other.txt", "on another text"),
+            ("clearhead evaluate runs/b --source t.de --target t.en", "BLEU, chrF and loss of a translator"),
         ],
     )
     parser.add_argument("run", nargs="?", help="a run's folder or name (default: the newest)")
-    parser.add_argument("source", nargs="?", help="a text as in train (default: what the run held out)")
-    parser.add_argument("--batch-size", type=int, help="windows at once")
+    parser.add_argument(
+        "text", nargs="?", help="a text, or pairs, as in train; or a corpus's split, such as pairs:unseen"
+    )
+    parser.add_argument("--source", metavar="FILE", help="the same; beside --target, sentences to translate")
+    parser.add_argument("--target", metavar="FILE", help="their references, line by line")
     parser.add_argument("--device", help="auto, cpu, cuda, mps")
+    parser.add_options(TranslationConfig, "how a translation is searched for; --batch-size is for texts as well")
     return parser
 
 
@@ -28,13 +38,37 @@ def run(given: argparse.Namespace) -> None:
     """Evaluate and print the figures."""
     from clearhead import workflows  # loads torch
 
-    which, source = workflows.run_and_text(getattr(given, "run", None), getattr(given, "source", None))
+    which, text = workflows.run_and_text(getattr(given, "run", None), getattr(given, "text", None))
     score = workflows.evaluate(
-        which, source, batch_size=getattr(given, "batch_size", None), device=getattr(given, "device", "auto")
+        which,
+        getattr(given, "source", text),
+        getattr(given, "target", None),
+        options=layer_of(given, TranslationConfig),
+        device=getattr(given, "device", "auto"),
     )
     console = Console(json=given.json)
+    if isinstance(score, workflows.TranslationScore):
+        _show_translation(console, score)
+    else:
+        _show(console, score)
+    console.result(asdict(score))
+
+
+def _show(console: Console, score: "Score") -> None:
     console.say(f"loss           {score.loss:.4f} nats per token")
     console.say(f"perplexity     {score.perplexity:.3f}")
-    console.say(f"bits per byte  {score.bits_per_byte:.4f}")
+    if score.bits_per_byte is not None:
+        console.say(f"bits per byte  {score.bits_per_byte:.4f}")
     console.say(f"tokens         {score.tokens:,}")
-    console.result(asdict(score))
+
+
+def _show_translation(console: Console, score: "TranslationScore") -> None:
+    console.say(f"BLEU       {score.bleu:.2f}", "bold")
+    console.say(f"chrF       {score.chrf:.2f}")
+    console.say(f"exact      {score.exact:.1%} of the sentences are the reference to the letter")
+    console.say(f"loss       {score.loss:.4f} nats per token")
+    console.say(f"sentences  {score.sentences:,}")
+    console.say(f"signature  {score.signature}\n")
+    console.say(f"{'source words':<14}{'sentences':>10}{'BLEU':>8}{'exact':>9}")
+    for group in score.by_length:
+        console.say(f"{group.words:<14}{group.sentences:>10,}{group.bleu:>8.2f}{group.exact:>9.1%}")

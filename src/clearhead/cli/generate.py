@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from clearhead.cli.arguments import Parser, layer_of
 from clearhead.cli.console import Console
+from clearhead.cli.standard_input import standard_input
 from clearhead.config import SamplingConfig
-from clearhead.errors import DataError
 
 if TYPE_CHECKING:
     from clearhead.inference import Piece
@@ -35,7 +35,7 @@ def run(given: argparse.Namespace) -> None:
     from clearhead import workflows  # loads torch
 
     which, prompt = workflows.run_and_text(getattr(given, "run", None), getattr(given, "prompt", None))
-    prompt = _standard_input() if prompt == "-" else prompt or ""
+    prompt = standard_input("prompt") if prompt == "-" else prompt or ""
     options = layer_of(given, SamplingConfig)
     options["stop"] = [_unescaped(stop) for stop in options.get("stop", [])]
     console = Console(json=given.json)
@@ -67,13 +67,6 @@ def run(given: argparse.Namespace) -> None:
     for sentence in notices:
         print(f"clearhead: {sentence}", file=sys.stderr)
     console.result({"prompt": prompt, "texts": texts})
-
-
-def _standard_input() -> str:
-    try:
-        return sys.stdin.buffer.read().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"the prompt on standard input is not UTF-8 at byte {error.start:,}") from None
 
 
 def _unescaped(text: str) -> str:

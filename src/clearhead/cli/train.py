@@ -7,23 +7,32 @@ from pathlib import Path
 
 from clearhead.cli.arguments import Parser, layer_of
 from clearhead.cli.console import Console
-from clearhead.config import Layer, RunConfig, merge, read_toml, to_toml
-from clearhead.presets import DEFAULT, preset
+from clearhead.config import RunConfig
+from clearhead.options import Layer, merge, read_toml, to_toml
+from clearhead.presets import DEFAULTS, preset
 
 
 def parser() -> Parser:
     """What `clearhead train` understands."""
     parser = Parser(
         "train",
-        "Train a model on a text. What you leave open is chosen from the text's size, the time and the machine.",
+        "Train a model on a text or on sentence pairs. "
+        "What you leave open is chosen from the data's size, the time and the machine.",
         [
             ("clearhead train my.txt --minutes 3", "everything chosen for you, and said why"),
             ("clearhead train shakespeare --preset tutorial --train.steps 2000", "a known model, a known length"),
+            ("clearhead train pairs.tsv", "a translator from two columns; from two files: --source a.de --target a.en"),
+            ("clearhead train my.txt --objective masked", "an encoder that fills in masked words"),
         ],
     )
     parser.add_argument(
-        "source", nargs="?", help="a file, a folder of .txt or .md, a .jsonl, - for standard input, or a corpus name"
+        "source",
+        nargs="?",
+        help="a file, a folder of .txt or .md, a .jsonl, - for standard input, or a corpus name; "
+        "sentence pairs: a .tsv of two columns, or a .jsonl with 'source' and 'target'",
     )
+    parser.add_argument("--source", dest="source", metavar="FILE", help="the same; beside --target, its other side")
+    parser.add_argument("--target", metavar="FILE", help="translations of the source's lines, line by line")
     parser.add_argument("--preset", help="the options to start from; 'clearhead list' shows them")
     parser.add_argument("--minutes", type=float, help="how long it may take as a whole")
     parser.add_argument("--out", metavar="FOLDER", help="the run's folder (default: a new one under runs)")
@@ -37,6 +46,8 @@ def parser() -> Parser:
 def run(given: argparse.Namespace) -> None:
     """Train, telling how it goes."""
     options = layer_of(given, RunConfig)
+    if "target" in given:
+        options = merge(options, {"data": {"target": given.target}})
     if "print_config" in given:
         toml = _whole_config(given, options)
         print(json.dumps(tomllib.loads(toml), ensure_ascii=False) if given.json else toml.rstrip("\n"))
@@ -58,8 +69,9 @@ def run(given: argparse.Namespace) -> None:
 
 
 def _whole_config(given: argparse.Namespace, options: Layer) -> str:
-    chosen = preset(getattr(given, "preset", DEFAULT)).options
     file = read_toml(Path(given.config)) if "config" in given else {}
+    objective = merge(file, options).get("objective", "next")
+    chosen = preset(getattr(given, "preset", DEFAULTS[objective])).options
     source = {"data": {"source": given.source}} if "source" in given else {}
     whole = RunConfig.read(chosen, file, options, source)
     given_size = "vocab_size" in merge(file, options).get("model", {})

@@ -1,14 +1,16 @@
 """Where prepared texts and downloads are kept, and how a folder appears there whole or not at all."""
 
 import errno
+import json
 import os
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from clearhead.errors import DataError
 
@@ -99,3 +101,20 @@ def new_folder(path: Path) -> Iterator[Path]:
                 raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def keep(entry: Path, make: Callable[[Path], dict[str, Any]]) -> None:
+    """Make the folder `entry` anew: what `make` puts into it, and what it returns as facts.json; or nothing at all."""
+    shutil.rmtree(entry, ignore_errors=True)
+    with new_folder(entry) as new:
+        facts = make(new)
+        (new / "facts.json").write_text(json.dumps(facts, indent=2), encoding="utf-8")
+
+
+def facts_of(entry: Path) -> Any:
+    """What `keep` wrote down there.
+
+    Raises:
+        OSError, ValueError: there is nothing, or it was cut off.
+    """
+    return json.loads((entry / "facts.json").read_text(encoding="utf-8"))

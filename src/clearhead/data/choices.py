@@ -11,16 +11,25 @@ _CHAR_ALPHABET = 256  # auto: characters are the tokens while they are few...
 _CHAR_TEXT = 5_000_000  # ...and the text is too short to learn pieces of words from
 
 
-def choose_tokenizer(source: Source, found: Survey, config: DataConfig) -> tuple[Tokenizer, str]:
-    """The tokenizer that the config asks for (auto, char or bpe), made from the text; a clause that says why."""
+def choose_tokenizer(
+    source: Source, found: Survey, config: DataConfig, *, masks: bool = False
+) -> tuple[Tokenizer, str]:
+    """The tokenizer that the config asks for (auto, char or bpe), made from the text; a clause that says why.
+
+    With `masks` it has a mask and a pad, and auto never means characters: those are guessed from their neighbours.
+    """
     n_different, several = len(found.alphabet), len(found.lengths) > 1
     few, short = n_different <= _CHAR_ALPHABET, found.characters <= _CHAR_TEXT
     asked = None if config.tokenizer == "auto" else f"data.tokenizer is {config.tokenizer}"
-    if config.tokenizer == "char" or (asked is None and few and short):
+    if config.tokenizer == "char" or (asked is None and few and short and not masks):
         why = asked or f"the text is small and has few different ones ({n_different:,})"
-        return Tokenizer.characters(found.alphabet, end=several), f"tokens: characters, because {why}"
-    bpe = Tokenizer.train_bpe(sample(source, found.characters), config.bpe_vocab_size, end=several)
-    why = asked or ("the text is long" if few else f"the text has many different characters ({n_different:,})")
+        tokenizer = Tokenizer.characters(found.alphabet, end=several, pad=masks, mask=masks)
+        return tokenizer, f"tokens: characters, because {why}"
+    bpe = Tokenizer.train_bpe(
+        sample(source, found.characters), config.bpe_vocab_size, end=several, pad=masks, mask=masks
+    )
+    why = "the text is long" if few else f"the text has many different characters ({n_different:,})"
+    why = asked or ("there are words to fill in" if masks else why)
     kind = f"{bpe.vocab_size:,} pieces of words (byte-level BPE trained on the text)"
     return bpe, f"tokens: {kind}, because {why}"
 
@@ -42,7 +51,11 @@ def notes_on_documents(found: Survey, cut: int, tokenizer: Tokenizer) -> list[st
 
 def notes_on_loss(source: Source, found: Survey, tokenizer: Tokenizer) -> list[str]:
     """A stranger's tokenizer may fold case or spaces; then what the model writes cannot look like the text."""
-    text = next(sample(source, found.characters))
+    return notes_on_round_trip(next(sample(source, found.characters)), tokenizer)
+
+
+def notes_on_round_trip(text: str, tokenizer: Tokenizer) -> list[str]:
+    """Where decoding does not undo encoding, if anywhere."""
     back = tokenizer.decode(tokenizer.encode(text))
     if back == text:
         return []

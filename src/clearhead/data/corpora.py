@@ -1,14 +1,13 @@
 """The corpora with a name. A new one is a line in `CORPORA`."""
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from clearhead.data import stories
 from clearhead.data.documents import Document, Source, files_source
-from clearhead.data.download import checked, download
+from clearhead.data.download import published
 
 _STORIES_CHARACTERS = 1_000_000
 _STORIES_SEED = 1
@@ -40,11 +39,7 @@ def _stories(cache: Path) -> Source:
 
 
 def _shakespeare(cache: Path) -> Source:
-    own = Path(os.environ.get("CLEARHEAD_DATA", "")) / "shakespeare.txt"
-    if os.environ.get("CLEARHEAD_DATA") and own.exists():
-        path = checked(own, _SHAKESPEARE_SHA256)
-    else:
-        path = download(_SHAKESPEARE, _SHAKESPEARE_SHA256, cache / "downloads" / "shakespeare.txt")
+    path = published("shakespeare.txt", _SHAKESPEARE, _SHAKESPEARE_SHA256, cache)
     return files_source("shakespeare", [path])
 
 

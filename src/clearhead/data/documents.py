@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from clearhead.errors import DataError
 
@@ -38,13 +38,13 @@ class Source:
 def file_source(path: Path) -> Source:
     """One file: a document, or one per line when it is .jsonl."""
     if path.suffix.lower() in (".jsonl", ".ndjson"):
-        return Source(str(path), lambda: _digest("jsonl", [path]), lambda: _json_lines(path))
+        return Source(str(path), lambda: digest("jsonl", [path]), lambda: _json_lines(path))
     return files_source(str(path), [path])
 
 
 def files_source(name: str, paths: list[Path]) -> Source:
     """Several files, each a document, in the order given."""
-    return Source(name, lambda: _digest("text", paths), lambda: _text_files(paths))
+    return Source(name, lambda: digest("text", paths), lambda: _text_files(paths))
 
 
 def read_text(path: Path) -> Iterator[str]:
@@ -66,6 +66,43 @@ def read_text(path: Path) -> Iterator[str]:
                 yield text.removeprefix("\ufeff") if offset == 0 else text
                 offset += len(block)
         _decode(decoder, b"", offset - len(decoder.getstate()[0]), path, final=True)
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    r"""The lines of a UTF-8 file without their ends, which are `\n` or `\r\n`; a last one that has none is a line too.
+
+    U+2028 and its like end no line: they are characters as any other.
+
+    Raises:
+        DataError: as `read_text`.
+    """
+    held = ""
+    for piece in read_text(path):
+        *whole, rest = piece.split("\n")
+        for line in whole:
+            yield (held + line).removesuffix("\r")
+            held = ""
+        held += rest
+    if held:
+        yield held.removesuffix("\r")
+
+
+def json_strings(path: Path, keys: tuple[str, ...]) -> Iterator[tuple[int, list[str]]]:
+    """For each object of a .jsonl file the number of its line and what is under those keys; blank lines are none.
+
+    Raises:
+        DataError: the file cannot be read, or a line is no object with a string of whole characters under every key.
+    """
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                whole = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+                if whole.strip():
+                    name = f"{path}, line {number}"
+                    record = _json_record(whole, name, keys)
+                    yield number, [without_surrogates(_json_string(record, key, name, keys), name) for key in keys]
     except OSError as error:
         raise unreadable(path, error) from None
 
@@ -116,30 +153,27 @@ def _text_files(paths: Iterable[Path]) -> Iterator[Document]:
 
 
 def _json_lines(path: Path) -> Iterator[Document]:
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                name = f"{path}, line {number}"
-                text = _json_text(line.removeprefix(codecs.BOM_UTF8) if number == 1 else line, name)
-                if text.strip():
-                    yield Document(name, iter([text]))
-    except OSError as error:
-        raise unreadable(path, error) from None
+    for number, (text,) in json_strings(path, ("text",)):
+        if text.strip():
+            yield Document(f"{path}, line {number}", iter([text]))
 
 
-def _json_text(line: bytes, name: str) -> str:
-    if not line.strip():
-        return ""
+def _json_record(line: bytes, name: str, keys: tuple[str, ...]) -> Any:
     try:
-        record = json.loads(line.decode("utf-8"))
+        return json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise DataError(f"{name}: not UTF-8 at byte {error.start:,} of the line; save the file as UTF-8") from None
     except (json.JSONDecodeError, RecursionError) as error:
-        raise DataError(f"{name}: not JSON ({error}); every line is an object with a 'text'") from None
-    text = record.get("text") if isinstance(record, dict) else None
+        wanted = " and ".join(f"a '{key}'" for key in keys)
+        raise DataError(f"{name}: not JSON ({error}); every line is an object with {wanted}") from None
+
+
+def _json_string(record: Any, key: str, name: str, keys: tuple[str, ...]) -> str:
+    text = record.get(key) if isinstance(record, dict) else None
     if not isinstance(text, str):
-        raise DataError(f'{name}: no \'text\' that is a string; every line is an object like {{"text": "..."}}')
-    return without_surrogates(text, name)
+        example = json.dumps(dict.fromkeys(keys, "..."))
+        raise DataError(f"{name}: no '{key}' that is a string; every line is an object like {example}")
+    return text
 
 
 def without_surrogates(text: str, name: str) -> str:
@@ -160,7 +194,7 @@ def without_surrogates(text: str, name: str) -> str:
     return text
 
 
-def _digest(kind: str, paths: Iterable[Path]) -> str:
+def digest(kind: str, paths: Iterable[Path]) -> str:
     """SHA-256 over the files' contents, with their lengths between them so that boundaries count."""
     total = hashlib.sha256(kind.encode())
     for path in paths:

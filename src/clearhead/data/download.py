@@ -1,9 +1,13 @@
 """A named file from the network: checked, resumed where it broke off, and never asked for twice."""
 
+import gzip
 import hashlib
 import http.client
+import os
+import shutil
 import urllib.error
 import urllib.request
+import zlib
 from pathlib import Path
 
 from clearhead.data.cache import writing
@@ -14,8 +18,23 @@ _TIMEOUT = 30  # seconds without a byte
 _BLOCK = 1 << 16
 
 
-def download(url: str, sha256: str, path: Path) -> Path:
+def published(name: str, url: str, sha256: str, cache: Path) -> Path:
+    """A published file: $CLEARHEAD_DATA/NAME where that is, else a download that is kept in the cache.
+
+    Raises:
+        DataError: it is not the published file, or there is none and no connection.
+    """
+    own = Path(os.environ.get("CLEARHEAD_DATA", "")) / name
+    if os.environ.get("CLEARHEAD_DATA") and own.exists():
+        return checked(own, sha256)
+    return download(url, sha256, cache / "downloads" / name, name=name)
+
+
+def download(url: str, sha256: str, path: Path, *, name: str | None = None) -> Path:
     """The file at `path`, downloaded if it is not there yet. What arrived before a break is kept beside it.
+
+    What a URL that ends in .gz sends is unpacked; the SHA-256 is that of the unpacked file. A person who puts the file
+    into $CLEARHEAD_DATA by hand is told to call it `name`.
 
     Raises:
         DataError: no connection, or the bytes are not the ones that were published.
@@ -31,13 +50,28 @@ def download(url: str, sha256: str, path: Path) -> Path:
             reason = getattr(error, "reason", None) or error
             raise DataError(
                 f"{path.name} could not be downloaded from {url} ({reason}); try again with a connection, "
-                "or put the file into a folder and set CLEARHEAD_DATA to that folder"
+                f"or put the file into a folder as {name or path.name} and set CLEARHEAD_DATA to that folder"
             ) from None
+        if url.endswith(".gz"):
+            _unpack(partial)
         if _sha256(partial) != sha256:
             partial.unlink()
             raise DataError(f"what {url} sent is not the published file (its SHA-256 differs); try again later")
         partial.replace(path)
     return path
+
+
+def _unpack(packed: Path) -> None:
+    """Put the content of a gzip file in its place; one that is damaged stays, for no checksum fits it."""
+    unpacked = packed.with_name(packed.name + ".unpacked")
+    try:
+        with gzip.open(packed) as file, unpacked.open("wb") as copy:
+            shutil.copyfileobj(file, copy)
+        unpacked.replace(packed)
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        pass
+    finally:
+        unpacked.unlink(missing_ok=True)
 
 
 def checked(path: Path, sha256: str) -> Path:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.config import DataConfig
-from clearhead.data.cache import cache_folder, new_folder, writing
+from clearhead.data.cache import cache_folder, facts_of, keep, writing
 from clearhead.data.choices import choose_tokenizer, notes_on_documents, notes_on_loss
 from clearhead.data.corpora import CORPORA
 from clearhead.data.documents import Source
 from clearhead.data.encoded import Side, encode_source, open_tokens, token_type
 from clearhead.data.sources import open_source
 from clearhead.data.survey import place_of_cut, survey
-from clearhead.data.tokenizers import Tokenizer
+from clearhead.data.tokenizers import MASK, Tokenizer
 from clearhead.errors import DataError
 
 MIN_CHARACTERS = 200
@@ -42,7 +41,7 @@ class TextData:
         train_characters, val_characters: characters on each side; ends of documents count in neither.
         n_documents: documents on both sides together.
         distinct_characters: size of the text's alphabet.
-        floor: exact entropy in nats per token, where the corpus knows it and tokens are characters.
+        floor: exact entropy in nats per token, where the corpus knows it, tokens are characters and none are masked.
         source: opens the same text again from any folder (standard input was kept as a file).
         notes: sentences about what was chosen, and why.
         fingerprint: equal where content, cut and tokenizer are.
@@ -69,6 +68,7 @@ def prepare(
     cache: Path | None = None,
     on_progress: Progress | None = None,
     tokenizer: Tokenizer | None = None,
+    masks: bool = False,
 ) -> TextData:
     """Encode and cut the text, or find what an earlier call with the same content and options left in the cache.
 
@@ -77,32 +77,41 @@ def prepare(
         cache: folder to keep the result in; by default the platform's.
         on_progress: called with the share done, from 0 to 1.
         tokenizer: used in place of what the config asks for.
+        masks: the tokenizer is to have a mask and a pad, for a model that fills in what is masked.
 
     Raises:
-        DataError: one sentence: the text is missing, too short, not text, or there is no place to keep the result.
+        DataError: one sentence: the text is missing, too short, not text, or there is no place to keep the result; or
+            the given tokenizer has no mask.
     """
     folder = cache_folder(cache)
     source = open_source(config.source, folder)
     if tokenizer is None and config.tokenizer not in ("auto", "char", "bpe"):
         tokenizer = Tokenizer.load(Path(os.path.expanduser(config.tokenizer)))
+    if masks and tokenizer is not None and tokenizer.mask is None:
+        raise DataError(
+            "the tokenizer has no mask token, without which nothing can be masked; "
+            f"set data.tokenizer to auto, char, bpe or a tokenizer.json that has one, such as {MASK}"
+        )
     content = source.identity()
 
     def place(wanted: str) -> Path:
         return folder / "texts" / _digest(content, wanted, config.val_fraction)[:32]
 
-    entry = place(f"{config.tokenizer} {config.bpe_vocab_size}")
+    entry = place(f"{config.tokenizer} {config.bpe_vocab_size}" + (" masks" if masks else ""))
     if tokenizer is not None and _made_with(entry) != tokenizer.fingerprint:  # a run's own text is found, not repeated
         entry = place(tokenizer.fingerprint)
     progress = on_progress or (lambda share: None)
     if _made_with(entry) is None:
+
+        def make(new: Path) -> dict[str, Any]:
+            facts = _make(new, source, config, tokenizer, masks, progress)
+            return facts | {"fingerprint": _digest(content, facts["tokenizer"], facts["characters"][0])}
+
         with writing(folder):
-            shutil.rmtree(entry, ignore_errors=True)
-            with new_folder(entry) as new:
-                facts = _make(new, source, config, tokenizer, progress)
-                facts["fingerprint"] = _digest(content, facts["tokenizer"], facts["characters"][0])
-                (new / "facts.json").write_text(json.dumps(facts, indent=2), encoding="utf-8")
+            keep(entry, make)
     progress(1.0)
-    return _open(entry, config.source, source.name)
+    known = None if masks else CORPORA.get(config.source)
+    return _open(entry, source.name, known.floor if known else None)
 
 
 def encode_for_evaluation(source: str, tokenizer: Tokenizer, *, cache: Path | None = None) -> tuple[NDArray[Any], int]:
@@ -122,14 +131,14 @@ def encode_for_evaluation(source: str, tokenizer: Tokenizer, *, cache: Path | No
 
 
 def _make(
-    folder: Path, source: Source, config: DataConfig, tokenizer: Tokenizer | None, progress: Progress
+    folder: Path, source: Source, config: DataConfig, tokenizer: Tokenizer | None, masks: bool, progress: Progress
 ) -> dict[str, Any]:
     """Fill an entry of the cache with train.bin, val.bin and the tokenizer; what to remember about them."""
     found = survey(source)
     _refuse_short(found.characters, config.source)
     progress(0.2)
     if tokenizer is None:
-        tokenizer, note = choose_tokenizer(source, found, config)
+        tokenizer, note = choose_tokenizer(source, found, config, masks=masks)
         notes = [note]
     else:
         notes = notes_on_loss(source, found, tokenizer)
@@ -166,7 +175,7 @@ def _make(
 def _made_with(entry: Path) -> str | None:
     """The fingerprint of the tokenizer of an entry of the cache; None if anything of it is missing or cut off."""
     try:
-        facts = json.loads((entry / "facts.json").read_text(encoding="utf-8"))
+        facts = facts_of(entry)
         width = np.dtype(facts["dtype"]).itemsize
         sizes = [(entry / f"{name}.bin").stat().st_size for name in _SIDES]
         fingerprint = Tokenizer.load(entry).fingerprint
@@ -176,10 +185,9 @@ def _made_with(entry: Path) -> str | None:
     return fingerprint if whole else None
 
 
-def _open(entry: Path, asked: str, source: str) -> TextData:
-    facts = json.loads((entry / "facts.json").read_text(encoding="utf-8"))
+def _open(entry: Path, source: str, floor: Callable[[], float] | None) -> TextData:
+    facts = facts_of(entry)
     tokenizer = Tokenizer.load(entry)
-    floor = CORPORA[asked].floor if asked in CORPORA else None
     train, val = (open_tokens(entry / f"{name}.bin", facts["dtype"]) for name in _SIDES)
     return TextData(
         tokenizer=tokenizer,

@@ -5,12 +5,14 @@ import hashlib
 import os
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
 from clearhead.data.cache import writing
 from clearhead.data.corpora import CORPORA
 from clearhead.data.documents import READ_SIZE, Source, file_source, files_source, unreadable
+from clearhead.data.parallel.corpora import PAIR_CORPORA
 from clearhead.errors import DataError
 
 _TEXT_SUFFIXES = (".txt", ".md")
@@ -38,7 +40,11 @@ def open_source(source: str, cache: Path) -> Source:
                 return file_source(_keep(stream, cache / "streams"))
     except OSError as error:
         raise unreadable(path, error) from None
-    raise DataError(f"there is no file, folder or corpus '{source}'; {_nearby(source, path)}")
+    if source.partition(":")[0] in PAIR_CORPORA:
+        raise DataError(f"the corpus {source} is sentence pairs, not a text; the corpora of text are {_names(CORPORA)}")
+    close = nearby(source, path, [*CORPORA, *PAIR_CORPORA])
+    known = f"the corpora are {_names(CORPORA)}, and of sentence pairs {_names(PAIR_CORPORA)}"
+    raise DataError(f"there is no file, folder or corpus '{source}'; {close or known}")
 
 
 def _texts_in(folder: Path) -> list[Path]:
@@ -56,16 +62,21 @@ def _texts_in(folder: Path) -> list[Path]:
     return sorted(texts, key=lambda path: path.relative_to(folder).as_posix())
 
 
-def _nearby(source: str, path: Path) -> str:
-    """The corpus or the file of the same folder that was probably meant, else what corpora there are."""
+def nearby(source: str, path: Path, corpora: Iterable[str]) -> str:
+    """Asks whether the corpus or the file of the same folder was meant that has nearly this name; '' without one."""
+    names = list(corpora)
     try:
         beside = [found.name for found in path.parent.iterdir()]
     except OSError:
         beside = []
-    close = difflib.get_close_matches(path.name, [*CORPORA, *beside], n=1, cutoff=0.5)
+    close = difflib.get_close_matches(path.name, [*names, *beside], n=1, cutoff=0.5)
     if not close:
-        return f"the corpora are {', '.join(CORPORA)}"
-    return f"did you mean '{close[0] if close[0] in CORPORA else Path(source).with_name(close[0])}'?"
+        return ""
+    return f"did you mean '{close[0] if close[0] in names else Path(source).with_name(close[0])}'?"
+
+
+def _names(corpora: Iterable[str]) -> str:
+    return ", ".join(corpora)
 
 
 def _keep(stream: BinaryIO, folder: Path) -> Path:

@@ -62,9 +62,13 @@ def place_of_cut(lengths: NDArray[np.int64], val_fraction: float) -> int:
 
 def sample(source: Source, characters: int) -> Iterator[str]:
     """Short pieces spread evenly over a source of that many characters, bounded together."""
-    stride = -(-characters // _SAMPLE)
     every = (piece for document in source.documents() for piece in pieces(document.pieces, _SAMPLE_PIECE))
-    return islice(every, 0, None, stride)
+    return islice(every, 0, None, sample_stride(characters))
+
+
+def sample_stride(characters: int) -> int:
+    """Which of the pieces of so many characters a vocabulary is trained from: every so-manieth."""
+    return -(-characters // _SAMPLE)
 
 
 def pieces(texts: Iterable[str], size: int) -> Iterator[str]:

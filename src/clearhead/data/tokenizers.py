@@ -14,7 +14,9 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 from clearhead.errors import DataError
 
 END_OF_DOCUMENT = "<|endoftext|>"
+PAD, MASK = "<|pad|>", "[MASK]"
 _ENDS = (END_OF_DOCUMENT, "<|end_of_text|>", "</s>", "<eos>")  # what the ends of other people's texts are called
+_PADS, _MASKS = (PAD, "<pad>", "[PAD]"), (MASK, "<mask>")
 _ONE_CHARACTER = r"[\s\S]"  # any code point, newlines too
 
 Ids = NDArray[np.int64]
@@ -36,17 +38,26 @@ class Tokenizer:
 
     Attributes:
         vocab_size: one more than the largest id.
-        end_of_document: id of the token after each document, or None.
+        end_of_document: id of the token after each document (a sentence, where pairs of them are the text), or None.
+        pad: id of the token that fills up short rows, or None.
+        mask: id of the token that stands for what is to be filled in, or None.
         fingerprint: equal for tokenizers that do the same.
     """
 
-    def __init__(self, library: tokenizers.Tokenizer, end_of_document: int | None = None) -> None:
+    def __init__(
+        self,
+        library: tokenizers.Tokenizer,
+        end_of_document: int | None = None,
+        *,
+        pad: int | None = None,
+        mask: int | None = None,
+    ) -> None:
         library.encode_special_tokens = True  # "<|endoftext|>" in a text is thirteen characters, not an end
         library.no_truncation()
         library.no_padding()
         library.post_processor = processors.Sequence([])  # nothing is put before or after a text
         self._library = library
-        self.end_of_document = end_of_document
+        self.end_of_document, self.pad, self.mask = end_of_document, pad, mask
         self.vocab_size = max(library.get_vocab(with_added_tokens=True).values()) + 1
         state = json.loads(library.to_str())
         self.fingerprint = hashlib.sha256(json.dumps([state, end_of_document]).encode()).hexdigest()
@@ -54,30 +65,52 @@ class Tokenizer:
         self._table = _character_table(state)
 
     @classmethod
-    def characters(cls, alphabet: Iterable[str], *, end: bool = False) -> Self:
-        """One token per character of the alphabet, in the order of code points, and one for ends if asked."""
+    def characters(cls, alphabet: Iterable[str], *, end: bool = False, pad: bool = False, mask: bool = False) -> Self:
+        """One token per character of the alphabet, in the order of code points, then the special ones asked for."""
         library = tokenizers.Tokenizer(models.WordLevel({c: i for i, c in enumerate(sorted(set(alphabet)))}))
         library.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(_ONE_CHARACTER), "isolated")
         library.decoder = decoders.Fuse()
-        if end:
-            library.add_special_tokens([tokenizers.AddedToken(END_OF_DOCUMENT, special=True)])
-        return cls(library, library.token_to_id(END_OF_DOCUMENT) if end else None)
+        library.add_special_tokens(_specials(end, pad, mask))
+        return cls._of(library)
 
     @classmethod
-    def train_bpe(cls, texts: Iterator[str], vocab_size: int, *, end: bool = False) -> Self:
-        """Byte-level byte pair encoding (Sennrich et al. 2016; bytes as in GPT-2), so no text is out of vocabulary."""
+    def train_bpe(
+        cls,
+        texts: Iterator[str],
+        vocab_size: int,
+        *,
+        end: bool = False,
+        pad: bool = False,
+        mask: bool = False,
+        sentences: bool = False,
+    ) -> Self:
+        """Byte-level byte pair encoding (Sennrich et al. 2016; bytes as in GPT-2), so no text is out of vocabulary.
+
+        Args:
+            texts: to learn the pieces from.
+            vocab_size: at most so many tokens, the special ones among them.
+            end, pad, mask: special tokens to have.
+            sentences: texts stand alone, so a first word is cut up as it would be after another one.
+        """
         library = tokenizers.Tokenizer(models.BPE())
-        library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=sentences)
         library.decoder = decoders.ByteLevel()
+        if sentences:
+            library.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size,
             min_frequency=2,
             show_progress=False,
-            special_tokens=[END_OF_DOCUMENT] if end else [],
+            special_tokens=_specials(end, pad, mask),
             initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         )
         library.train_from_iterator(texts, trainer)
-        return cls(library, library.token_to_id(END_OF_DOCUMENT) if end else None)
+        return cls._of(library)
+
+    @classmethod
+    def _of(cls, library: tokenizers.Tokenizer) -> Self:
+        end, pad, mask = map(library.token_to_id, (END_OF_DOCUMENT, PAD, MASK))
+        return cls(library, end, pad=pad, mask=mask)
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -97,21 +130,37 @@ class Tokenizer:
             raise DataError(f"{file} is not a tokenizer.json: {error}") from None
         if not library.get_vocab_size(with_added_tokens=False):
             raise DataError(f"{file} has no tokens; give auto, char, bpe or another tokenizer.json")
-        return cls(library, _end_of_document(library, file.with_name("tokenizer_config.json")))
+        beside = file.with_name(f"{file.stem}_config.json")
+        end, pad, mask = (
+            _special_id(library, beside, key, usual)
+            for key, usual in (("eos_token", _ENDS), ("pad_token", _PADS), ("mask_token", _MASKS))
+        )
+        return cls(library, end, pad=pad, mask=mask)
 
-    def save(self, folder: Path) -> None:
-        """Write tokenizer.json and tokenizer_config.json, with which `transformers.AutoTokenizer` does the same."""
+    def save(self, folder: Path, *, append_end: bool = False, name: str = "tokenizer") -> None:
+        """Write tokenizer.json and tokenizer_config.json, with which `transformers.AutoTokenizer` does the same.
+
+        Args:
+            name: of the files, where two tokenizers share a folder.
+            append_end: other readers of the files are to put `end_of_document` after every text by themselves.
+        """
         folder.mkdir(parents=True, exist_ok=True)
+        library = tokenizers.Tokenizer.from_str(self._library.to_str())
+        if append_end and self.end_of_document is not None:
+            end = library.id_to_token(self.end_of_document)
+            library.post_processor = processors.TemplateProcessing(
+                single=f"$A {end}", special_tokens=[(end, self.end_of_document)]
+            )
         config: dict[str, Any] = {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "clean_up_tokenization_spaces": False,
             "split_special_tokens": True,
             "model_max_length": 10**30,
         }
-        if self.end_of_document is not None:
-            config["eos_token"] = self._library.id_to_token(self.end_of_document)
-        (folder / "tokenizer.json").write_text(self._library.to_str(pretty=True), encoding="utf-8")
-        (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        special = {"eos_token": self.end_of_document, "pad_token": self.pad, "mask_token": self.mask}
+        config |= {key: library.id_to_token(i) for key, i in special.items() if i is not None}
+        (folder / f"{name}.json").write_text(library.to_str(pretty=True), encoding="utf-8")
+        (folder / f"{name}_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
     @property
     def is_character_level(self) -> bool:
@@ -198,13 +247,18 @@ def _unknown_id(model: dict[str, Any], library: tokenizers.Tokenizer) -> int | N
     return None if unknown is None else library.token_to_id(unknown)
 
 
-def _end_of_document(library: tokenizers.Tokenizer, config: Path) -> int | None:
-    """What the tokenizer's own config calls the end of a text, else the first special token with a usual name."""
+def _specials(end: bool, pad: bool, mask: bool) -> list[tokenizers.AddedToken]:
+    wanted = ((END_OF_DOCUMENT, end), (PAD, pad), (MASK, mask))
+    return [tokenizers.AddedToken(token, special=True) for token, asked in wanted if asked]
+
+
+def _special_id(library: tokenizers.Tokenizer, config: Path, key: str, usual: Sequence[str]) -> int | None:
+    """The special token that the tokenizer's own config names, else the first with a usual name."""
     try:
-        named = json.loads(config.read_text(encoding="utf-8")).get("eos_token")
+        named = json.loads(config.read_text(encoding="utf-8")).get(key)
     except (OSError, ValueError, AttributeError):
         named = None
     if isinstance(named, dict):
         named = named.get("content")
     special = {token.content: i for i, token in library.get_added_tokens_decoder().items() if token.special}
-    return next((special[token] for token in (named, *_ENDS) if token in special), None)
+    return next((special[token] for token in (named, *usual) if token in special), None)

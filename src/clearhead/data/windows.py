@@ -49,7 +49,7 @@ def training_batch(
     first = step * batch_size + rank * rows
     per_epoch = max(1, n_starts // block_size)
     epoch, index = np.divmod(np.arange(first, first + rows, dtype=np.uint64), np.uint64(per_epoch))
-    keys = _mix(_mix(np.array([seed], dtype=np.uint64)) + epoch)
+    keys = mix(mix(np.array([seed], dtype=np.uint64)) + epoch)
     places = _shuffled(index, keys, per_epoch) * np.uint64(block_size)
     starts = (keys % np.uint64(n_starts) + places) % np.uint64(n_starts)  # around the end, back to the beginning
     return _windows(tokens, starts.astype(np.int64), block_size)
@@ -63,13 +63,18 @@ def evaluation_batches(
     The last window is filled up with targets that do not count. With a `limit`, whole windows (at least one) with
     about that many targets together, spread evenly over the text.
     """
-    n_targets = len(tokens) - 1
+    starts = evaluation_starts(len(tokens), block_size, limit)
+    for first in range(0, len(starts), batch_size):
+        yield _windows(tokens, starts[first : first + batch_size], block_size)
+
+
+def evaluation_starts(n_tokens: int, block_size: int, limit: int | None = None) -> NDArray[np.int64]:
+    """Where in the text each window of `evaluation_batches` begins, in their order."""
+    n_targets = n_tokens - 1
     assert n_targets >= 1, "a text of one token has no target"
     n_windows = -(-n_targets // block_size)
     chosen = n_windows if limit is None else min(n_windows, max(1, limit // block_size))
-    starts = np.arange(chosen) * n_windows // chosen * block_size
-    for first in range(0, chosen, batch_size):
-        yield _windows(tokens, starts[first : first + batch_size], block_size)
+    return np.arange(chosen) * n_windows // chosen * block_size
 
 
 def document_numbers(inputs: Tensor, end_of_document: int) -> Tensor:
@@ -85,11 +90,11 @@ def _windows(tokens: NDArray[Any], starts: NDArray[np.int64], block_size: int) -
     inputs, targets = window[:, :-1].clone(), window[:, 1:].clone()  # never views of one another: targets are altered
     if starts[-1] + block_size > last:
         targets[torch.from_numpy(at[:, 1:] > last)] = IGNORED
-    _release(tokens)
+    release(tokens)
     return Batch(inputs, targets)
 
 
-def _release(tokens: NDArray[Any]) -> None:
+def release(tokens: NDArray[Any]) -> None:
     """Keep a large file's pages out of resident memory; the system's own cache of the file still holds them."""
     if isinstance(tokens.base, mmap.mmap) and tokens.nbytes > _LARGE_MAP and hasattr(mmap, "MADV_DONTNEED"):
         tokens.base.madvise(mmap.MADV_DONTNEED)
@@ -108,14 +113,14 @@ def _shuffled(index: Words, keys: Words, size: int) -> Words:
     while outside.any():
         row, column = np.divmod(moved[outside], np.uint64(n_columns))
         for turn in range(4):
-            row = (row + _mix(keys[outside] + column + np.uint64(turn << 32))) % np.uint64(n_rows)
-            column = (column + _mix(keys[outside] + row + np.uint64(turn + 4 << 32))) % np.uint64(n_columns)
+            row = (row + mix(keys[outside] + column + np.uint64(turn << 32))) % np.uint64(n_rows)
+            column = (column + mix(keys[outside] + row + np.uint64(turn + 4 << 32))) % np.uint64(n_columns)
         moved[outside] = row * np.uint64(n_columns) + column
         outside = moved >= size
     return moved
 
 
-def _mix(words: Words) -> Words:
+def mix(words: Words) -> Words:
     """A bijection of 64-bit words in which every bit depends on every bit: SplitMix64 (Steele, Lea, Flood 2014)."""
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ words >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)

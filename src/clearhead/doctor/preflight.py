@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +21,7 @@ from clearhead.doctor.findings import Finding, Report
 
 IGNORED = -100  # a target that is not counted
 FRESH_TOLERANCE = 0.05  # of ln V; fresh models of this library stay within 2 %
+GIVEN_AWAY = 0.5  # of the masked targets; a tenth stands in the inputs as it is, by design
 BUDGET = 5e9  # floating-point operations of one forward and backward: all checks take less than a second
 
 
@@ -31,37 +33,41 @@ def preflight(
     *,
     fresh: bool,
     forward: Forward | None = None,
+    kind: Literal["causal", "bidirectional"] = "causal",
 ) -> Report:
     """Examine a model and its batch; afterwards the model is bit for bit what it was.
 
-    1. No future leak, exactly: no logit depends on a later token.
+    1. No future leak, exactly: no logit depends on a later token. If bidirectional: some does.
     2. A fresh model's loss is near ln V.
     3. Every parameter receives gradient and is in the optimizer once.
-    4. The targets are the inputs shifted by one.
+    4. The targets are the inputs shifted by one. If bidirectional: most are not what stands in their place already.
 
     Args:
         inputs, targets: (B, T), as training uses them; targets of -100 are not counted.
         optimizer_parameters: everything that the optimizer moves.
         fresh: whether the weights are newly drawn; trained ones have any loss.
-        forward: ids (B, T) -> logits (B, T, V); the model itself by default.
+        forward: ids (B, T) -> logits (B, T, V); the model itself by default. A translator's decoder is examined with
+            a source that the function holds.
+        kind: causal predicts the next token; bidirectional fills in masked ones.
     """
+    causal = kind == "causal"
     parameters = list(model.parameters())
     device = parameters[0].device if parameters else inputs.device
     inputs, targets = inputs.to(device), targets.to(device)
     tokens = int(min(4096, max(64, BUDGET / (6 * max(1, sum(p.numel() for p in parameters))))))
     with borrowed(model, device):
         parts = (
-            _check_future(model, forward or model, inputs, tokens),
+            _check_future(model, forward or model, inputs, tokens, causal=causal),
             _check_learning(model, forward or model, inputs, targets, tokens=tokens, fresh=fresh),
             _check_optimizer(model, list(optimizer_parameters)),
-            _check_targets(inputs, targets),
+            _check_targets(inputs, targets) if causal else _check_masked_targets(inputs, targets),
         )
     return Report(
         tuple(finding for part in parts for finding in part.findings), tuple(s for part in parts for s in part.shown)
     )
 
 
-def _check_future(model: nn.Module, forward: Forward, inputs: Tensor, tokens: int) -> Report:
+def _check_future(model: nn.Module, forward: Forward, inputs: Tensor, tokens: int, *, causal: bool) -> Report:
     """By gradient in training mode, the one that will be trained, and by change in evaluation mode, without dropout."""
     question = make_question(inputs, tokens=tokens, generator=torch.Generator().manual_seed(0))
     if question is None:
@@ -69,6 +75,8 @@ def _check_future(model: nn.Module, forward: Forward, inputs: Tensor, tokens: in
     with without_zeros(model.parameters(), question.generator):
         model.train()
         by_gradient = gradient_into_the_future(model, forward, question)
+        if not causal:
+            return _judge_both_ways(by_gradient)
         if by_gradient:
             return Report(tuple(by_gradient), ())
         model.eval()
@@ -76,6 +84,17 @@ def _check_future(model: nn.Module, forward: Forward, inputs: Tensor, tokens: in
     if by_change is None and by_gradient is None:
         return Report((), ("a future leak could not be looked for in a single token",))
     return Report(tuple(by_change or ()), () if by_change else ("no future leak",))
+
+
+def _judge_both_ways(by_gradient: list[Finding] | None) -> Report:
+    """What is a fault in a decoder is an encoder's purpose."""
+    if by_gradient is None:
+        return Report((), ("no embedding to see by whether the model looks both ways",))
+    if any(finding.id == "future-leak" for finding in by_gradient):
+        return Report((), ("every token is seen from both sides",))
+    remedy = "an encoder's attention has no causal mask; take it out"
+    blind = Finding("one-sided", "the encoder sees one side only", "no logit depends on a later token", remedy)
+    return Report(tuple(by_gradient) or (blind,), ())
 
 
 def _check_learning(
@@ -170,6 +189,19 @@ def _check_targets(inputs: Tensor, targets: Tensor) -> Report:
     known = f" ({meaning.get(shifts[0], f'they are the inputs shifted by {shifts[0]}')})" if shifts else ""
     remedy = "take targets = tokens[1:] for inputs = tokens[:-1], and shift nowhere else"
     return Report((Finding("targets-shift", "the targets are not the next tokens", found + known, remedy),), ())
+
+
+def _check_masked_targets(inputs: Tensor, targets: Tensor) -> Report:
+    counted = targets != IGNORED
+    if not counted.any():
+        remedy = "every target is -100; mask some tokens and make them the targets"
+        return Report((Finding("no-targets", "there is nothing to learn", "no target is counted", remedy),), ())
+    given_away = float((inputs == targets)[counted].float().mean())
+    if given_away <= GIVEN_AWAY:
+        return Report((), (f"{counted.float().mean():.0%} of the tokens are masked targets",))
+    where = f"{given_away:.0%} of the targets stand in the inputs as they are"
+    remedy = "put the mask token in the place of most of what is to be filled in"
+    return Report((Finding("given-away", "the inputs give the targets away", where, remedy),), ())
 
 
 def _is_shifted_by(inputs: Tensor, targets: Tensor, shift: int) -> bool:

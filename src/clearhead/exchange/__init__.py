@@ -2,7 +2,7 @@
 
 from clearhead.exchange.families import FAMILIES, family_of, obstacle
 from clearhead.exchange.family import Entry, Family
-from clearhead.exchange.folder import load, read_config, save
+from clearhead.exchange.folder import SpecialTokens, load, read_config, save
 from clearhead.exchange.weights import Link, links, to_foreign, to_own
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Entry",
     "Family",
     "Link",
+    "SpecialTokens",
     "family_of",
     "links",
     "load",

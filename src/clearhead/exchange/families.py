@@ -1,6 +1,7 @@
 """The families, one table each, read in both directions. Nothing else in the library knows a foreign name."""
 
 from clearhead.config import ModelConfig
+from clearhead.exchange.bart import MARIAN, PEGASUS
 from clearhead.exchange.family import Entry, Family
 
 ATTENTION = "stack.blocks.N.self_attention"
@@ -17,6 +18,7 @@ GPT2 = Family(
         "positions": "learned",
         "qk_norm": False,
         "window": None,
+        "scale_embedding": False,
     },
     activations={"gelu": "gelu", "relu": "relu", "relu2": "relu2"},
     activation_key="activation_function",
@@ -73,6 +75,7 @@ LLAMA_NEEDS = {
     "positions": "rope",
     "qk_norm": False,
     "window": None,
+    "scale_embedding": False,
 }
 LLAMA_OPTIONS: dict[str, str | tuple[str, ...]] = {
     "vocab_size": "vocab_size",
@@ -164,7 +167,7 @@ MISTRAL = Family(
     entries=LLAMA_ENTRIES,
 )
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (GPT2, LLAMA, ARCEE, QWEN3, MISTRAL)}
+FAMILIES: dict[str, Family] = {family.name: family for family in (GPT2, LLAMA, ARCEE, QWEN3, MISTRAL, PEGASUS, MARIAN)}
 
 
 def family_of(config: ModelConfig) -> Family | None:
@@ -174,5 +177,7 @@ def family_of(config: ModelConfig) -> Family | None:
 
 def obstacle(config: ModelConfig) -> str | None:
     """Which options keep the config from the family that it is nearest to, in words; None if it fits in one."""
-    nearest = min((family.obstacles(config) for family in FAMILIES.values()), key=len)
+    everyone = FAMILIES.values()
+    alike = [family for family in everyone if family.needs["architecture"] == config.architecture]
+    nearest = min((family.obstacles(config) for family in alike or everyone), key=len)
     return " and ".join(nearest) or None

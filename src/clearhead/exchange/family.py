@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from clearhead.config import ModelConfig
 from clearhead.errors import DataError, UsageError
+from clearhead.exchange.fixed import Fixed
 
 Json = dict[str, Any]
 
@@ -36,8 +37,14 @@ class Family:
         absent: what a foreign key means when the file leaves it out.
         entries: the weights.
         constants: foreign keys and the only values that mean what our parts compute.
+        written: foreign keys and values that are written, and not read, as they change no logit.
         grouped: whether there may be fewer key heads than query heads.
         always_biased: whether linear maps always have biases; where ours have none, they are zero.
+        translates: whether there is a target, which begins with `decoder_start_token_id`; ours is the end token.
+        halves: whether a position's sines all come before its cosines, where ours alternate. The residual stream then
+            has that order, and so has every axis of a weight that lies along it.
+        copies: foreign tensors that are the embedding under another name, where the head is tied; a file may lack them.
+        fixed: foreign tensors that hold no weights; a file may lack them.
     """
 
     name: str
@@ -49,8 +56,13 @@ class Family:
     absent: Mapping[str, object]
     entries: tuple[Entry, ...]
     constants: Mapping[str, object] = field(default_factory=dict)
+    written: Mapping[str, object] = field(default_factory=dict)
     grouped: bool = True
     always_biased: bool = False
+    translates: bool = False
+    halves: bool = False
+    copies: tuple[str, ...] = ("lm_head.weight",)
+    fixed: Mapping[str, Fixed] = field(default_factory=dict)
 
     def obstacles(self, config: ModelConfig) -> list[str]:
         """The options that stand in the way, in words; none if the config fits."""
@@ -69,7 +81,7 @@ class Family:
     def foreign_config(self, config: ModelConfig) -> Json:
         """What the family's config.json says of the architecture."""
         assert not self.obstacles(config)
-        told: Json = {"architectures": [self.architecture], "model_type": self.name, **self.constants}
+        told: Json = {"architectures": [self.architecture], "model_type": self.name, **self.constants, **self.written}
         for option, keys in self.options.items():
             told |= dict.fromkeys(_keys(keys), getattr(config, option))
         told[self.activation_key] = self.activations[config.feedforward]
@@ -88,6 +100,8 @@ class Family:
         for key, value in self.constants.items():
             if told.get(key, value) != value:
                 raise DataError(f"{key} = {_told(told[key])} has no equal here; {_told(value)} has")
+        if self.translates:
+            _refuse_another_beginning(told)
         own: Json = {**self.needs, "feedforward": self._feedforward(told)}
         for option, keys in self.options.items():
             value = _shared_value(told, _keys(keys))
@@ -122,9 +136,20 @@ def _shared_value(told: Json, keys: tuple[str, ...]) -> object:
     for key in keys:
         if key not in told:
             raise DataError(f"{key} is missing")
-        if told[key] != told[keys[0]]:
+        if told[key] not in (told[keys[0]], None):  # null: as the first one
             raise DataError(f"{keys[0]} = {_told(told[keys[0]])} and {key} = {_told(told[key])} have no equal here")
     return told[keys[0]]
+
+
+def _refuse_another_beginning(told: Json) -> None:
+    """A target begins as it ends, with the end token, which is no padding: nobody attends to padding here."""
+    end = told.get("eos_token_id")
+    for key, fits in (
+        ("decoder_start_token_id", told.get("decoder_start_token_id") == end),
+        ("pad_token_id", told.get("pad_token_id") != end or end is None),
+    ):
+        if not fits:
+            raise DataError(f"{key} = {_told(told.get(key))} with eos_token_id = {_told(end)} has no equal here")
 
 
 def _rope_base(told: Json) -> object:

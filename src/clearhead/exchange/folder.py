@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -22,31 +22,60 @@ from clearhead.models import LanguageModel, build
 CONFIG, GENERATION, WEIGHTS = "config.json", "generation_config.json", "model.safetensors"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 OWN_FORMAT = "clearhead"  # config.json's model_type where no family fits
-BESIDE = {"model_type", "no_family_because", "dtype", "bos_token_id", "eos_token_id", "pad_token_id"}
+TOKENS = {"bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"}
+BESIDE = {"model_type", "no_family_because", "dtype", *TOKENS}
+BEGINNING = {"encoder_decoder"}  # the architectures that write a text of their own, which must begin with something
 FLOATS = {"F64", "F32", "F16", "BF16"}
 MOST_CONFIG_BYTES = 2**20
 WITH_BASE = {"rope", "sinusoidal"}  # the positions that rope_base changes
 MOST_TABLE_NUMBERS = 2**24  # in the sinusoidal table, for which no weight in the file vouches
 
 
-def save(folder: Path, model: LanguageModel, *, end_of_document: int | None = None) -> None:
+class SpecialTokens(NamedTuple):
+    """Ids that other readers of a folder must know; None where the tokenizer has no such token.
+
+    Args:
+        end: ends a text; a translation begins with it as well.
+        pad: fills up short rows.
+    """
+
+    end: int | None = None
+    pad: int | None = None
+
+
+NO_TOKENS = SpecialTokens()
+
+
+def save(folder: Path, model: LanguageModel, tokens: SpecialTokens = NO_TOKENS) -> None:
     """Write the model into the folder, file by file under a temporary name that is then changed.
+
+    Args:
+        folder: where.
+        model: what; a pad token that it goes by itself is the one that is told.
+        tokens: of the tokenizer that it was trained with.
 
     Raises:
         ClearheadError: the folder cannot be written.
     """
-    config = model.config
+    config, end = model.config, tokens.end
+    pad = tokens.pad if config.pad_id is None else config.pad_id
+    assert pad is None or pad != end, "nobody attends to padding, so it cannot be what a text ends with"
     family = family_of(config)
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    numbers = next(iter(state.values())).dtype
     tensors = {link.foreign: to_foreign(link, state).cpu() for link in links(family, config)}
-    dtype = str(next(iter(state.values())).dtype).removeprefix("torch.")
-    tokens = {"bos_token_id": end_of_document, "eos_token_id": end_of_document}
+    for name, fixed in family.fixed.items() if family else ():
+        tensors[name] = fixed.make(config).to(numbers)
+    ids = {"bos_token_id": end, "eos_token_id": end}
+    if config.architecture in BEGINNING:
+        ids["decoder_start_token_id"] = end
     told = _own_words(config) if family is None else family.foreign_config(config)
+    dtype = str(numbers).removeprefix("torch.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write(folder / WEIGHTS, lambda path: save_file(tensors, path, metadata={"format": "pt"}))
-        _write_json(folder / CONFIG, {**told, **tokens, "pad_token_id": None, "dtype": dtype})
-        _write_json(folder / GENERATION, {**tokens, "pad_token_id": end_of_document})
+        _write_json(folder / CONFIG, {**told, **ids, "pad_token_id": config.pad_id, "dtype": dtype})
+        _write_json(folder / GENERATION, {**ids, "pad_token_id": end if pad is None else pad})
     except (OSError, SafetensorError) as error:
         raise ClearheadError(f"the model cannot be written to {folder}: {error}") from None
 
@@ -103,11 +132,21 @@ def _load(file: Any, path: Path, family: Family | None, config: ModelConfig) -> 
     present = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (not a dict)
     _refuse_oversized(path, config, present)
     table = links(family, config)
-    head = _tied_head(family, config, present)
-    _refuse_differences(path, {link.foreign: link.foreign_shape for link in table}, present, head)
+    embedding = next(link for link in table if link.own == ("embedding.weight",))
+    copies = family.copies if family and config.tied else ()
+    fixed = {} if family is None else {name: kind for name, kind in family.fixed.items() if name in present}
+    optional = dict.fromkeys(copies, embedding.foreign_shape)
+    optional |= {name: tuple(kind.make(config).shape) for name, kind in fixed.items()}
+    _refuse_differences(path, {link.foreign: link.foreign_shape for link in table}, present, optional)
     types = {file.get_slice(name).get_dtype() for name in present}
     if types - FLOATS:
         raise DataError(f"{path} holds numbers of type {', '.join(sorted(types - FLOATS))}, which no weights are")
+    for name, kind in fixed.items():
+        if not torch.allclose(file.get_tensor(name).float(), kind.make(config), rtol=0, atol=kind.tolerance):
+            raise DataError(f"{path}: the numbers in {name} have no equal here; {kind.told} have")
+    for name in set(copies) & set(present):
+        if not torch.equal(file.get_tensor(name), file.get_tensor(embedding.foreign)):
+            raise DataError(f"{path}: {name} differs from the embedding, but {CONFIG} says that they are tied")
     model = build(config).to(torch.float64 if "F64" in types else torch.float32)
     state = model.state_dict()
     for link in table:
@@ -116,27 +155,19 @@ def _load(file: Any, path: Path, family: Family | None, config: ModelConfig) -> 
                 state[name].copy_(tensor)
             elif tensor.any():
                 raise DataError(f"{path}: {link.foreign} is not zero, but the model has bias = false")
-    if head and not torch.equal(file.get_tensor(head), state["embedding.weight"].to(file.get_tensor(head).dtype)):
-        raise DataError(f"{path}: {head} differs from the embedding, but {CONFIG} says that they are tied")
     return model.eval()
 
 
-def _tied_head(family: Family | None, config: ModelConfig, present: dict[str, Shape]) -> str | None:
-    """The head's own name if the file holds it although it is the embedding: some writers do."""
-    if family is None or not config.tied:
-        return None
-    name = next(f"{entry.foreign}.weight" for entry in family.entries if entry.own == "unembedding")
-    return name if name in present else None
-
-
-def _refuse_differences(path: Path, wanted: dict[str, Shape], present: dict[str, Shape], head: str | None) -> None:
-    if head:
-        wanted = wanted | {head: next(iter(wanted.values()))}  # the embedding's shape; it comes first in every table
+def _refuse_differences(
+    path: Path, wanted: dict[str, Shape], present: dict[str, Shape], optional: dict[str, Shape]
+) -> None:
+    """Every name and shape that is wanted must be there, and none but those and the optional ones."""
+    known = wanted | optional
     missing = [f"{name} is missing" for name in wanted if name not in present]
-    extra = [f"{name} is left over" for name in present if name not in wanted]
+    extra = [f"{name} is left over" for name in present if name not in known]
     wrong = [
         f"{name} has shape {list(present[name])} instead of {list(shape)}"
-        for name, shape in wanted.items()
+        for name, shape in known.items()
         if name in present and present[name] != shape
     ]
     if missing or extra or wrong:
@@ -159,6 +190,12 @@ def _largest_decoder(config: ModelConfig, tensors: int, numbers: int) -> dict[st
     return largest
 
 
+def _largest_encoder_decoder(config: ModelConfig, tensors: int, numbers: int) -> dict[str, int]:
+    """Two stacks, and where the source has an embedding of its own, that too."""
+    largest = _largest_decoder(config, tensors, numbers) | {"n_encoder_layers": tensors // 8}
+    return largest | ({} if config.source_vocab_size is None else {"source_vocab_size": numbers})
+
+
 def _largest_bigram(config: ModelConfig, tensors: int, numbers: int) -> dict[str, int]:
     """A table of pairs has no other size."""
     return {"vocab_size": numbers}
@@ -167,12 +204,21 @@ def _largest_bigram(config: ModelConfig, tensors: int, numbers: int) -> dict[str
 LARGEST: dict[str, Callable[[ModelConfig, int, int], dict[str, int]]] = {
     "decoder": _largest_decoder,
     "bigram": _largest_bigram,
+    "encoder": _largest_decoder,
+    "encoder_decoder": _largest_encoder_decoder,
+}
+# What an architecture never looks at: foreign files do not tell it, and it changes no number.
+UNREAD: dict[str, set[str]] = {
+    "decoder": {"source_vocab_size", "n_encoder_layers", "pad_id"},
+    "bigram": {"source_vocab_size", "n_encoder_layers", "pad_id"},
+    "encoder": {"source_vocab_size", "n_encoder_layers"},
+    "encoder_decoder": set(),
 }
 
 
 def _refuse_another(path: Path, known: ModelConfig, told: ModelConfig) -> None:
     """config.json must agree with the options that the caller knows, where they are part of the architecture."""
-    meaningless = {"dropout", "attention_dropout", "feedforward_dropout"}
+    meaningless = {"dropout", "attention_dropout", "feedforward_dropout", "initialisation"} | UNREAD[known.architecture]
     if known.positions not in WITH_BASE:
         meaningless.add("rope_base")
     for option, value in known.model_dump(exclude=meaningless).items():

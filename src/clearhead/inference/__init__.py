@@ -1,23 +1,37 @@
-"""Sampling, generation and evaluation. Knows no training."""
+"""Sampling, generation, translation and evaluation. Knows no training."""
 
+from clearhead.inference.beam import Hypothesis, beam_search
 from clearhead.inference.context import Context
 from clearhead.inference.evaluation import Evaluation, evaluate, token_losses
+from clearhead.inference.filling import Candidate, Filled, fill
 from clearhead.inference.generation import Piece, Tokenizer, encode_prompt, generate, generate_ids, stream
 from clearhead.inference.mode import evaluating
 from clearhead.inference.sampling import Sampler, sample
+from clearhead.inference.scoring import CorpusScores, can_score, corpus_scores
+from clearhead.inference.translation import Translation, translate
 
 __all__ = [
+    "Candidate",
     "Context",
+    "CorpusScores",
     "Evaluation",
+    "Filled",
+    "Hypothesis",
     "Piece",
     "Sampler",
     "Tokenizer",
+    "Translation",
+    "beam_search",
+    "can_score",
+    "corpus_scores",
     "encode_prompt",
     "evaluate",
     "evaluating",
+    "fill",
     "generate",
     "generate_ids",
     "sample",
     "stream",
     "token_losses",
+    "translate",
 ]

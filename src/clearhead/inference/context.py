@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from clearhead.errors import ClearheadError
-from clearhead.models import LanguageModel
+from clearhead.inference.mode import refuse_not_finite
+from clearhead.models import CausalLM
 from clearhead.parts import DecoderCache, padded_positions
 
 PREFILL_TOKENS = 4096  # tokens read in one call, over all rows: bounds the memory of a long prompt
@@ -25,7 +25,7 @@ class Context:
     """
 
     def __init__(
-        self, model: LanguageModel, prompts: Sequence[Sequence[int]], new_tokens: int, notice: Notice | None = None
+        self, model: CausalLM, prompts: Sequence[Sequence[int]], new_tokens: int, notice: Notice | None = None
     ) -> None:
         self.model, self._notice = model, notice
         self._limit = model.config.block_size if model.endless_window is None else None
@@ -41,11 +41,7 @@ class Context:
             unique = list(dict.fromkeys(map(tuple, self._ids)))  # equal prompts are read once
             self._cache = model.new_cache(len(unique), self._capacity(new_tokens, unique))
             self.logits = self._read_rows(self._cache, unique)
-            if not self.logits.isfinite().all():
-                raise ClearheadError(
-                    "the model's output is not finite: its weights are damaged or its training diverged; "
-                    "use an earlier checkpoint"
-                )
+            refuse_not_finite(self.logits)
             if len(unique) < len(prompts):
                 self._select([unique.index(tuple(ids)) for ids in self._ids])
 

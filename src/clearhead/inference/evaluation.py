@@ -1,14 +1,14 @@
 """How well a model predicts a text."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clearhead.data import IGNORED, document_numbers
+from clearhead.data import IGNORED
 from clearhead.errors import DataError
 from clearhead.inference.mode import evaluating
 from clearhead.models import LanguageModel
@@ -39,25 +39,25 @@ class Evaluation:
 
 def evaluate(
     model: LanguageModel,
-    batches: Iterable[tuple[Tensor, Tensor]],
+    batches: Iterable[Sequence[Tensor]],
     *,
-    isolate: int | None = None,
+    hidden: Callable[..., Tensor] | None = None,
 ) -> Evaluation:
     """The mean over all counted tokens, so the same however they are batched.
 
     Args:
         model: in whatever mode; it is evaluated without dropout and left as it was.
-        batches: (inputs, targets), each (B, T); a target of -100 is not counted.
-        isolate: id of the end of a document, for a model that was trained to see one document at a time.
+        batches: the model's inputs and, last, targets (B, T); a target of -100 is not counted.
+        hidden: in place of `model.hidden`, for a model that was trained to see less than it could.
 
     Raises:
         DataError: there is no token to predict.
     """
     device, sums, counts = model.device, [], []
     with evaluating(model), torch.inference_mode():
-        for inputs, targets in batches:
-            targets = targets.to(device)
-            losses = token_losses(model, inputs.to(device), targets, isolate=isolate)  # (B, T)
+        for batch in batches:
+            *inputs, targets = (tensor.to(device) for tensor in batch)
+            losses = token_losses(model, (hidden or model.hidden)(*inputs), targets)  # (B, T)
             sums.append(losses.sum(-1))  # (B,): short sums, so float32 loses nothing that counts
             counts.append((targets != IGNORED).sum())
     tokens = int(torch.stack(counts).sum()) if counts else 0
@@ -66,14 +66,12 @@ def evaluate(
     return Evaluation(torch.cat(sums).cpu().double().sum().item() / tokens, tokens)
 
 
-def token_losses(model: LanguageModel, inputs: Tensor, targets: Tensor, *, isolate: int | None = None) -> Tensor:
-    """-log p of every target in nats, 0 where it is not counted. inputs, targets, result: (B, T)."""
-    documents = None if isolate is None else document_numbers(inputs, isolate)
-    hidden = model.hidden(inputs, documents=documents).flatten(0, 1)  # (B, T, D) -> (B * T, D)
-    rows, counted = max(1, LOGITS_AT_ONCE // model.config.vocab_size), targets.flatten()
+def token_losses(model: LanguageModel, hidden: Tensor, targets: Tensor) -> Tensor:
+    """-log p of every target in nats, 0 where it is not counted; hidden (B, T, D), targets and result (B, T)."""
+    rows, flat, wanted = max(1, LOGITS_AT_ONCE // model.config.vocab_size), hidden.flatten(0, 1), targets.flatten()
     losses = []
-    for start in range(0, len(hidden), rows):
-        logits = model.head(hidden[start : start + rows]).float()  # (rows, V)
-        some = counted[start : start + rows]
+    for start in range(0, len(flat), rows):
+        logits = model.head(flat[start : start + rows]).float()  # (rows, V)
+        some = wanted[start : start + rows]
         losses.append(F.cross_entropy(logits, some, ignore_index=IGNORED, reduction="none"))
     return torch.cat(losses).view_as(targets)  # (B * T,) -> (B, T)

@@ -9,7 +9,7 @@ from clearhead.inference.context import Context, Notice
 from clearhead.inference.mode import evaluating
 from clearhead.inference.sampling import Sampler
 from clearhead.inference.text import TextStream
-from clearhead.models import LanguageModel
+from clearhead.models import CausalLM
 
 
 class Tokenizer(Protocol):
@@ -32,7 +32,7 @@ class Piece(NamedTuple):
 
 
 def generate(
-    model: LanguageModel,
+    model: CausalLM,
     tokenizer: Tokenizer,
     prompts: Sequence[str],
     config: SamplingConfig,
@@ -66,7 +66,7 @@ def generate(
 
 
 def stream(
-    model: LanguageModel,
+    model: CausalLM,
     tokenizer: Tokenizer,
     prompts: Sequence[str],
     config: SamplingConfig,
@@ -98,7 +98,7 @@ def stream(
 
 
 def generate_ids(
-    model: LanguageModel,
+    model: CausalLM,
     prompts: Sequence[Sequence[int]],
     config: SamplingConfig,
     *,

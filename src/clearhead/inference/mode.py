@@ -1,9 +1,11 @@
-"""A model's mode, borrowed."""
+"""What every use of a finished model begins with: its mode, borrowed, and numbers that are numbers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from torch import nn
+from torch import Tensor, nn
+
+from clearhead.errors import ClearheadError
 
 
 @contextmanager
@@ -16,3 +18,16 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+def refuse_not_finite(numbers: Tensor) -> None:
+    """Of logits, or of what was made of them.
+
+    Raises:
+        ClearheadError: one of them is infinite or no number.
+    """
+    if not numbers.isfinite().all():
+        raise ClearheadError(
+            "the model's output is not finite: its weights are damaged or its training diverged; "
+            "use an earlier checkpoint"
+        )

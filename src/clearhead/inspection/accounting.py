@@ -1,7 +1,7 @@
 """What a model costs, on paper: parameters by part, FLOPs per token, bytes to train and to generate. No torch."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from clearhead.config import ModelConfig, TrainConfig
 
@@ -12,10 +12,10 @@ FLOAT32 = 4  # bytes; weights, gradients and optimizer state are kept in float32
 class Account:
     """The cost of one configuration.
 
-    `parts` are parameters; their sum is the model's own. `flops_per_token` is one forward pass at full context;
-    training takes three times as many. `bytes` has what a training step holds (weights, gradients, optimizer,
-    activations; their sum is training) and what generating one text of block_size tokens holds (weights and
-    kv_cache; their sum is generation).
+    `parts` are parameters; their sum is the model's own. `flops_per_token` is one forward pass at full context, of an
+    encoder-decoder per token of the target and with a source as long; training takes three times as many. `bytes` has
+    what a training step holds (weights, gradients, optimizer, activations; their sum is training) and what generating
+    one text of block_size tokens holds (weights and kv_cache; their sum is generation).
     """
 
     parts: dict[str, int]
@@ -42,7 +42,8 @@ class Costs:
     """What an architecture costs by itself; the account follows from it in one way for all.
 
     `hidden_numbers` are parameters in the matrices of blocks: those that Muon moves. `kept_numbers` are kept per token
-    for the backward pass, the logits apart; `cached_numbers` per token that generation has read.
+    for the backward pass, the logits apart; `cached_numbers` per token that generation has read. A token of an
+    encoder-decoder is one of the target together with one of the source.
     """
 
     parts: dict[str, int]
@@ -105,52 +106,95 @@ def _bigram(model: ModelConfig) -> Costs:
 
 
 def _decoder(model: ModelConfig) -> Costs:
-    return Costs(
-        parts=_decoder_parts(model),
-        flops_per_token=_decoder_flops(model),
-        hidden_numbers=model.n_layers * _layer_matrices(model),
-        kept_numbers=_decoder_kept(model),
-        cached_numbers=2 * model.n_layers * _kv_width(model),  # keys and values
+    return _with_tables(_stack(model, model.n_layers), model)
+
+
+def _encoder(model: ModelConfig) -> Costs:
+    """As a decoder, but for the cache: there is nothing to go on with."""
+    return replace(_decoder(model), cached_numbers=0)
+
+
+def _encoder_decoder(model: ModelConfig) -> Costs:
+    """Two stacks; the second attends to the first one's output as well, so its cache holds what it made of both."""
+    encoder = _stack(model, model.n_encoder_layers)
+    decoder = _stack(model, model.n_layers, cross=True)
+    both = Costs(
+        parts={f"encoder_{part}": count for part, count in encoder.parts.items()}
+        | {f"decoder_{part}": count for part, count in decoder.parts.items()},
+        flops_per_token=encoder.flops_per_token + decoder.flops_per_token,
+        hidden_numbers=encoder.hidden_numbers + decoder.hidden_numbers,
+        kept_numbers=encoder.kept_numbers + decoder.kept_numbers,
+        cached_numbers=decoder.cached_numbers,
+    )
+    return _with_tables(both, model, source=True)
+
+
+COSTS: dict[str, Callable[[ModelConfig], Costs]] = {
+    "decoder": _decoder,
+    "bigram": _bigram,
+    "encoder": _encoder,
+    "encoder_decoder": _encoder_decoder,
+}
+
+
+def _with_tables(stacks: Costs, model: ModelConfig, *, source: bool = False) -> Costs:
+    """The stacks' costs and those of what lies around them: embeddings, learned positions, the head.
+
+    The head is a matrix that every token is multiplied with, though it be tied; an embedding is only looked up.
+    """
+    D, V = model.d_model, model.vocab_size
+    learned = model.block_size * D if model.positions == "learned" else 0
+    parts = {"embedding": V * D}
+    if source:
+        parts["source_embedding"] = (model.source_vocab_size or 0) * D  # none: the source uses the other's
+    parts["positions"] = (1 + source) * learned
+    return replace(
+        stacks,
+        parts=parts | stacks.parts | {"head": 0 if model.tied else V * D},
+        flops_per_token=stacks.flops_per_token + 2 * V * D,
     )
 
 
-COSTS: dict[str, Callable[[ModelConfig], Costs]] = {"decoder": _decoder, "bigram": _bigram}
+def _stack(model: ModelConfig, n_layers: int, *, cross: bool = False) -> Costs:
+    """`n_layers` blocks, with cross-attention or without.
 
-
-def _decoder_parts(model: ModelConfig) -> dict[str, int]:
-    D, V = model.d_model, model.vocab_size
-    attention_bias = 2 * D + 2 * _kv_width(model) if model.bias else 0
-    feedforward_bias = (_projections_in(model) * model.d_ff + D) if model.bias else 0
-    norm = 2 * D if model.norm == "layernorm" else D  # a LayerNorm has a shift beside its scale
-    n_norms = 2 * model.n_layers + (model.norm_place == "pre")  # a pre-norm stack ends with one more
-    qk_norms = 2 * model.head_width * model.n_layers if model.qk_norm else 0
-    return {
-        "embedding": V * D,
-        "positions": model.block_size * D if model.positions == "learned" else 0,
-        "attention": model.n_layers * (_attention_matrices(model) + attention_bias),
-        "feedforward": model.n_layers * (_feedforward_matrices(model) + feedforward_bias),
-        "norms": n_norms * norm + qk_norms,
-        "head": 0 if model.tied else V * D,
-    }
-
-
-def _decoder_flops(model: ModelConfig) -> int:
-    """One forward pass, per token: 2 N + 4 L D T.
-
-    N counts the numbers in the matrices that a token is multiplied with (the head too, though it be tied; not the
-    embedding, which is a lookup), at one multiplication and one addition each. The second term is attention: queries
-    with T keys, and T weights with the values, in each of L layers; as is the custom, T is the whole context (or the
-    window) although a causal token sees half of it on average. The backward pass takes twice as many.
+    FLOPs of one forward pass are, per token, 2 N + 4 A D T. N counts the numbers in the matrices that a token is
+    multiplied with, at one multiplication and one addition each. The second term is attention: queries with T keys,
+    and T weights with the values, in each of A attentions; as is the custom, T is the whole context (or the window)
+    although a causal token sees half of it on average. The backward pass takes twice as many.
 
     Source: PaLM (Chowdhery et al. 2022), appendix B, 6 N + 12 L H Q T for forward and backward; Kaplan et al. 2020,
     section 2.1, is the same without the multiplication by the values.
     """
+    n_attentions = n_layers * (1 + cross)
+    matrices = n_attentions * _attention_matrices(model) + n_layers * _feedforward_matrices(model)
     seen = min(model.block_size, model.window or model.block_size)
-    matrices = model.n_layers * _layer_matrices(model) + model.vocab_size * model.d_model
-    return 2 * matrices + 4 * model.n_layers * model.d_model * seen
+    return Costs(
+        parts=_stack_parts(model, n_layers, cross),
+        flops_per_token=2 * matrices + 4 * n_attentions * model.d_model * seen,
+        hidden_numbers=matrices,
+        kept_numbers=_stack_kept(model, n_layers, cross),
+        cached_numbers=2 * n_attentions * _kv_width(model),  # keys and values
+    )
 
 
-def _decoder_kept(model: ModelConfig) -> int:
+def _stack_parts(model: ModelConfig, n_layers: int, cross: bool) -> dict[str, int]:
+    D = model.d_model
+    attention_bias = 2 * D + 2 * _kv_width(model) if model.bias else 0
+    feedforward_bias = (_projections_in(model) * model.d_ff + D) if model.bias else 0
+    attention = n_layers * (_attention_matrices(model) + attention_bias)
+    norm = 2 * D if model.norm == "layernorm" else D  # a LayerNorm has a shift beside its scale
+    n_norms = (2 + cross) * n_layers + (model.norm_place == "pre")  # a pre-norm stack ends with one more
+    qk_norms = 2 * model.head_width * n_layers * (1 + cross) if model.qk_norm else 0
+    return {
+        "attention": attention,
+        **({"cross_attention": attention} if cross else {}),
+        "feedforward": n_layers * (_feedforward_matrices(model) + feedforward_bias),
+        "norms": n_norms * norm + qk_norms,
+    }
+
+
+def _stack_kept(model: ModelConfig, n_layers: int, cross: bool) -> int:
     """Counted as in Korthikanti et al. 2022 (section 4.1), for fused attention, which keeps no T x T matrix."""
     D, kv = model.d_model, _kv_width(model)
     attention = 2 * D + 2 * kv  # queries, output; keys, values
@@ -160,8 +204,8 @@ def _decoder_kept(model: ModelConfig) -> int:
         attention += 2 * model.n_heads * model.block_size  # dropped weights need the T x T matrices after all
     norm = 2 if model.norm == "layernorm" else 3  # input and output; an RMSNorm the unscaled output too
     hidden = {"relu": 1, "gelu": 2, "relu2": 2, "swiglu": 4}[model.feedforward]  # the steps of the hidden layer
-    layer = attention + hidden * model.d_ff + 2 * norm * D
-    return model.n_layers * layer + norm * D
+    layer = (1 + cross) * attention + hidden * model.d_ff + (2 + cross) * norm * D
+    return n_layers * layer + norm * D
 
 
 def _kv_width(model: ModelConfig) -> int:
@@ -178,7 +222,3 @@ def _attention_matrices(model: ModelConfig) -> int:
 
 def _feedforward_matrices(model: ModelConfig) -> int:
     return (_projections_in(model) + 1) * model.d_model * model.d_ff
-
-
-def _layer_matrices(model: ModelConfig) -> int:
-    return _attention_matrices(model) + _feedforward_matrices(model)

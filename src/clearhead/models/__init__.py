@@ -4,10 +4,17 @@ from clearhead.config import ModelConfig
 from clearhead.models.assembly import make_attention, make_block, make_norm, make_positions, make_stack
 from clearhead.models.bigram_lm import BigramLM
 from clearhead.models.decoder_lm import DecoderLM
+from clearhead.models.encoder_decoder import EncoderDecoder, Memory
+from clearhead.models.encoder_lm import EncoderLM
 from clearhead.models.initialisation import initialise
-from clearhead.models.language_model import LanguageModel
+from clearhead.models.language_model import CausalLM, LanguageModel
 
-MODELS: dict[str, type[DecoderLM] | type[BigramLM]] = {"decoder": DecoderLM, "bigram": BigramLM}
+MODELS: dict[str, type[DecoderLM] | type[BigramLM] | type[EncoderLM] | type[EncoderDecoder]] = {
+    "decoder": DecoderLM,
+    "bigram": BigramLM,
+    "encoder": EncoderLM,
+    "encoder_decoder": EncoderDecoder,
+}
 
 
 def build(config: ModelConfig, *, seed: int = 0) -> LanguageModel:
@@ -18,8 +25,12 @@ def build(config: ModelConfig, *, seed: int = 0) -> LanguageModel:
 __all__ = [
     "MODELS",
     "BigramLM",
+    "CausalLM",
     "DecoderLM",
+    "EncoderDecoder",
+    "EncoderLM",
     "LanguageModel",
+    "Memory",
     "build",
     "initialise",
     "make_attention",

@@ -3,8 +3,18 @@
 from torch import nn
 
 from clearhead.config import ModelConfig
-from clearhead.parts import FEEDFORWARDS, NORMS, POSITIONS, Attention, Block, Stack, Sublayer
+from clearhead.parts import FEEDFORWARDS, NORMS, POSITIONS, Attention, Block, Embedding, Stack, Sublayer
 from clearhead.parts.positions import PositionKind
+
+
+def make_embedding(config: ModelConfig, vocab_size: int) -> Embedding:
+    """A vector for each of the tokens."""
+    return Embedding(vocab_size, config.d_model, scaled=config.scale_embedding)
+
+
+def make_unembedding(config: ModelConfig) -> nn.Linear | None:
+    """A head of its own; None where the embedding is the head."""
+    return None if config.tied else nn.Linear(config.d_model, config.vocab_size, bias=False)
 
 
 def make_norm(config: ModelConfig) -> nn.Module:
@@ -48,6 +58,6 @@ def make_block(config: ModelConfig, *, cross: bool = False) -> Block:
 
 
 def make_stack(config: ModelConfig, *, cross: bool = False) -> Stack:
-    """`n_layers` blocks, closed by a norm if and only if they are pre-norm."""
+    """`n_layers` blocks, closed by a norm if and only if they are pre-norm; with `cross` they read a memory."""
     blocks = [make_block(config, cross=cross) for _ in range(config.n_layers)]
     return Stack(blocks, make_norm(config) if config.norm_place == "pre" else None)

@@ -5,11 +5,11 @@ from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
 from clearhead.models.initialisation import initialise
-from clearhead.models.language_model import LanguageModel
+from clearhead.models.language_model import CausalLM
 from clearhead.parts import DecoderCache
 
 
-class BigramLM(LanguageModel):
+class BigramLM(CausalLM):
     """A (V, V) table: row i holds the logits of the token that follows token i."""
 
     def __init__(self, config: ModelConfig, *, seed: int = 0) -> None:

@@ -2,27 +2,27 @@
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from clearhead.config import ModelConfig
-from clearhead.models.assembly import make_positions, make_stack
+from clearhead.models.assembly import make_embedding, make_positions, make_stack, make_unembedding
 from clearhead.models.initialisation import initialise
-from clearhead.models.language_model import LanguageModel
+from clearhead.models.language_model import CausalLM
 from clearhead.parts import DecoderCache, SelfAttentionCache, attention_mask, make_dropout
 
 
-class DecoderLM(LanguageModel):
+class DecoderLM(CausalLM):
     """Embedding, positions, a causal stack, a head (Radford et al. 2018)."""
 
     def __init__(self, config: ModelConfig, *, seed: int = 0) -> None:
         super().__init__()
         self.config = config
         with torch.random.fork_rng(devices=[]):  # torch draws at construction; what counts is drawn below
-            self.embedding = nn.Embedding(config.vocab_size, config.d_model)
+            self.embedding = make_embedding(config, config.vocab_size)
             self.positions = make_positions(config)
             self.dropout = make_dropout(config.dropout)
             self.stack = make_stack(config)
-            self.unembedding = None if config.tied else nn.Linear(config.d_model, config.vocab_size, bias=False)
+            self.unembedding = make_unembedding(config)
         initialise(self, config, seed)
 
     def hidden(
@@ -48,8 +48,7 @@ class DecoderLM(LanguageModel):
         )
 
     def head(self, hidden: Tensor) -> Tensor:
-        weight = self.embedding.weight if self.unembedding is None else self.unembedding.weight
-        return F.linear(hidden, weight)
+        return F.linear(hidden, (self.unembedding or self.embedding).weight)
 
     def new_cache(self, batch_size: int, capacity: int) -> DecoderCache:
         config, weight = self.config, self.embedding.weight

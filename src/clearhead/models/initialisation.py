@@ -1,13 +1,16 @@
 """How a fresh model's numbers are drawn: one function, one table."""
 
 import math
+from collections.abc import Callable, Iterator
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
+from clearhead.parts import Stack, Sublayer
 
 SCALE = 0.02  # GPT-2's (Radford et al. 2019)
+SEES_TARGETS = {"encoder"}  # the architectures whose targets may stand among the inputs
 
 
 def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
@@ -16,43 +19,90 @@ def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
     | tensor                             | distribution                   | why                                       |
     |------------------------------------|--------------------------------|-------------------------------------------|
     | matrices                           | N(0, 0.02)                     | a small sublayer: the model starts plain  |
-    | `output` and `down` of every block | N(0, 0.02 / sqrt(2 n_layers))  | so many of them sum in the residual       |
+    | `output` and `down` of every block | N(0, 0.02 / sqrt(sublayers))   | so many of them sum in the stack's stream |
     | `embedding`, tied to the head      | N(0, at most 0.02)             | see `_tied_scale`                         |
-    | learned positions                  | as the embedding               | so that neither drowns the other          |
+    | other embeddings                   | N(0, 0.02)                     | as large as GPT-2's                       |
+    | learned positions                  | as what they are added to      | so that neither drowns the other          |
     | `unembedding`, the untied head     | N(0, min(0.02, 0.2 / sqrt(D))) | the logits' spread starts below 0.2       |
     | vectors of norms                   | 1, their biases 0              | plain normalisation (their constructor)   |
     | biases of linear maps              | 0                              |                                           |
+
+    With `initialisation = "xavier"` all matrices but the tables are uniform with variance 2 / (in + out), so that
+    signals keep their size (Glorot & Bengio 2010, equation 16), as the first Transformer's were.
 
     Numbers are drawn on the CPU in float32 whatever the model's device, so a seed gives one model everywhere; none
     are drawn for the meta device, where only shapes are wanted.
     """
     generator = torch.Generator().manual_seed(seed)
+    draw = INITIALISATIONS[config.initialisation]
+    tables, writers = dict(_tables(model, config)), dict(_residual_writers(model))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.is_meta:
                 continue
-            if parameter.dim() >= 2:
-                numbers = torch.randn(parameter.shape, generator=generator)
-                parameter.copy_(numbers * _scale(name, config))
+            if name in tables:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * tables[name])
+            elif parameter.dim() >= 2:
+                parameter.copy_(draw(parameter.shape, writers.get(name, 1), generator))
             elif name.endswith(".bias"):
                 parameter.zero_()
 
 
-def _scale(name: str, config: ModelConfig) -> float:
-    if name.endswith((".output.weight", ".down.weight")):
-        return SCALE / math.sqrt(2 * config.n_layers)
-    if name == "unembedding.weight":
-        return min(SCALE, 0.2 / math.sqrt(config.d_model))
-    if name in ("embedding.weight", "positions.weight") and config.architecture == "decoder" and config.tied:
-        return _tied_scale(config)
-    return SCALE
+def _normal(shape: torch.Size, share: int, generator: torch.Generator) -> Tensor:
+    return torch.randn(shape, generator=generator) * (SCALE / math.sqrt(share))
+
+
+def _xavier(shape: torch.Size, share: int, generator: torch.Generator) -> Tensor:
+    return (2 * torch.rand(shape, generator=generator) - 1) * math.sqrt(6 / sum(shape))
+
+
+# (shape, how many such matrices sum in one residual stream, where numbers come from) -> the matrix
+INITIALISATIONS: dict[str, Callable[[torch.Size, int, torch.Generator], Tensor]] = {
+    "normal": _normal,
+    "xavier": _xavier,
+}
+
+
+def _residual_writers(model: nn.Module) -> Iterator[tuple[str, int]]:
+    """The matrices that write to the residual stream of a stack, each with how many there are in it."""
+    for place, stack in model.named_modules():
+        if isinstance(stack, Stack):
+            writers = [
+                f"{place}.{name}.part.{last}.weight"
+                for name, sublayer in stack.named_modules()
+                if isinstance(sublayer, Sublayer)
+                for last in ("output", "down")
+                if hasattr(sublayer.part, last)
+            ]
+            yield from ((name, len(writers)) for name in writers)
+
+
+def _tables(model: nn.Module, config: ModelConfig) -> Iterator[tuple[str, float]]:
+    """The scale of every table of vectors, whose rows are looked up and not mixed."""
+    tied = getattr(model, "unembedding", model) is None  # a bigram has no such thing: its table is all there is
+    own = _tied_scale(config) if tied else SCALE
+    source = own if config.source_vocab_size is None else SCALE
+    factor = math.sqrt(config.d_model) if config.scale_embedding else 1.0  # what is added to the embedding is as large
+    scales = {
+        "embedding.weight": own,
+        "positions.weight": own * factor,
+        "source_embedding.weight": SCALE,
+        "source_positions.weight": source * factor,
+        "unembedding.weight": min(SCALE, 0.2 / math.sqrt(config.d_model)),
+    }
+    yield from ((name, scales[name]) for name, _ in model.named_parameters() if name in scales)
 
 
 def _tied_scale(config: ModelConfig) -> float:
     """0.02, or less where a token would otherwise predict itself.
 
     The fresh stack hands the embedding on, normalised, so a tied head gives a token's own logit about x = scale * D.
-    That costs ln(1 + (e^x - 1) / V) nats, which this holds below 1 % of ln(V).
+    That costs ln(1 + (e^x - 1) / V) nats where the token is not the target, which this holds below 1 % of ln(V).
+
+    An encoder is asked for some of the tokens that it sees: a tenth of all that it is asked for (Devlin et al. 2019,
+    section 3.1). There x is gained, which this holds below 1.5 % of ln(V) on the whole.
     """
     V = config.vocab_size
-    return min(SCALE, math.log(1 + 0.01 * V * math.log(V)) / config.d_model)
+    cost = math.log(1 + 0.01 * V * math.log(V))
+    gain = 0.15 * math.log(V) if config.architecture in SEES_TARGETS else cost
+    return min(SCALE, min(cost, gain) / config.d_model)

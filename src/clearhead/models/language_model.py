@@ -1,6 +1,7 @@
-"""What every model of text has in common, so that training, generation and inspection never ask which one it is."""
+"""What every model of text has in common, so that training, evaluation and inspection never ask which one it is."""
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,9 +11,30 @@ from clearhead.parts import DecoderCache
 
 
 class LanguageModel(nn.Module, ABC):
-    """Tokens in, logits out: `forward` is `head` of `hidden`."""
+    """Tokens in, logits out: `forward` is `head` of `hidden`, and takes what `hidden` takes."""
 
     config: ModelConfig
+
+    @abstractmethod
+    def hidden(self, *inputs: Any, **options: Any) -> Tensor:
+        """The last layer's output, ids (B, T) -> (B, T, D); each architecture says what else it takes."""
+
+    @abstractmethod
+    def head(self, hidden: Tensor) -> Tensor:
+        """Logits (..., V) from hidden states (..., D)."""
+
+    def forward(self, *inputs: Any, **options: Any) -> Tensor:
+        """Logits (B, T, V)."""
+        return self.head(self.hidden(*inputs, **options))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.parameters()).device
+
+
+class CausalLM(LanguageModel):
+    """A model whose logits are the next token's, so that it can go on with a text."""
 
     @abstractmethod
     def hidden(
@@ -24,10 +46,6 @@ class LanguageModel(nn.Module, ABC):
         cache: DecoderCache | None = None,
     ) -> Tensor:
         """The last layer's output, (B, T) -> (B, T, D); arguments as in `forward`."""
-
-    @abstractmethod
-    def head(self, hidden: Tensor) -> Tensor:
-        """Logits (..., V) from hidden states (..., D)."""
 
     @abstractmethod
     def new_cache(self, batch_size: int, capacity: int) -> DecoderCache:
@@ -56,8 +74,3 @@ class LanguageModel(nn.Module, ABC):
     @abstractmethod
     def endless_window(self) -> int | None:
         """How many tokens, the last one its own, a token sees in a text without end; None: texts end at block_size."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return next(self.parameters()).device

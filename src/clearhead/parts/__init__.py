@@ -4,6 +4,7 @@ from clearhead.parts.attention import Attention, attend
 from clearhead.parts.block import Block, Stack
 from clearhead.parts.cache import DecoderCache, MemoryCache, SelfAttentionCache
 from clearhead.parts.dropout import make_dropout
+from clearhead.parts.embedding import Embedding
 from clearhead.parts.feedforward import FEEDFORWARDS, FeedForward, GatedFeedForward
 from clearhead.parts.masks import (
     additive_from_allowed,
@@ -12,6 +13,7 @@ from clearhead.parts.masks import (
     attention_mask,
     forbidden_from_allowed,
     padded_positions,
+    positions_of,
 )
 from clearhead.parts.norms import NORMS, LayerNorm, RMSNorm
 from clearhead.parts.positions import POSITIONS
@@ -24,6 +26,7 @@ __all__ = [
     "Attention",
     "Block",
     "DecoderCache",
+    "Embedding",
     "FeedForward",
     "GatedFeedForward",
     "LayerNorm",
@@ -40,4 +43,5 @@ __all__ = [
     "forbidden_from_allowed",
     "make_dropout",
     "padded_positions",
+    "positions_of",
 ]

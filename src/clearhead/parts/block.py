@@ -6,7 +6,7 @@ from typing import TypedDict, Unpack
 from torch import Tensor, nn
 
 from clearhead.parts.cache import AttentionCache
-from clearhead.parts.masks import Mask
+from clearhead.parts.masks import Mask, refuse_exchanged
 from clearhead.parts.positions import Rotate
 from clearhead.parts.sublayer import Sublayer
 
@@ -67,6 +67,8 @@ class Stack(nn.Module):
         **options: Unpack[SelfAttentionOptions],
     ) -> Tensor:
         """(B, T, D) -> (B, T, D). The caches, when given, are one per block."""
+        if memory is not None:
+            refuse_exchanged(options.get("mask"), memory_mask, x.shape[1], memory.shape[1], cached=caches is not None)
         for layer, block in enumerate(self.blocks):
             cache = caches[layer] if caches else None
             memory_cache = memory_caches[layer] if memory_caches else None

@@ -44,8 +44,13 @@ class SelfAttentionCache:
             held[:, :, : self.length] = held[:, :, kept].clone()  # the two places overlap
 
     def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order."""
-        self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
+        """Keep these rows of the batch, in this order; as many as there were cost no more than the columns in use."""
+        if len(rows) != len(self.keys):
+            self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
+            return
+        for held in (self.keys, self.values):
+            used = held[:, :, : self.length]
+            used.copy_(used.index_select(0, rows))
 
 
 class MemoryCache:
@@ -60,12 +65,24 @@ class MemoryCache:
             self.held = project()
         return self.held
 
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch, in this order."""
+        if self.held is not None:
+            keys, values = self.held
+            self.held = keys.index_select(0, rows), values.index_select(0, rows)
+
 
 class DecoderCache:
-    """One entry per layer, and the positions of the columns that all of them hold."""
+    """One entry per layer, and the positions of the columns that all of them hold.
 
-    def __init__(self, layers: Sequence[SelfAttentionCache], capacity: int) -> None:
+    A decoder with cross-attention has `memory_layers` as well, which hold what was made of the memory.
+    """
+
+    def __init__(
+        self, layers: Sequence[SelfAttentionCache], capacity: int, memory_layers: Sequence[MemoryCache] = ()
+    ) -> None:
         self.layers = layers
+        self.memory_layers = memory_layers
         self.capacity = capacity
         self.positions: Positions = range(0)
 
@@ -108,6 +125,8 @@ class DecoderCache:
             self.positions = self.positions.index_select(0, rows)
         for layer in self.layers:
             layer.select(rows)
+        for memory_layer in self.memory_layers:
+            memory_layer.select(rows)
 
     def replace(self, rows: Tensor, other: "DecoderCache") -> None:
         """These rows now hold what the rows of `other` hold, aligned on the right, with padding before it."""

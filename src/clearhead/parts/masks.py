@@ -81,6 +81,46 @@ def padded_positions(lengths: Tensor, width: int, side: Literal["left", "right"]
     return columns.where(columns < lengths[:, None], -1)
 
 
+def positions_of(ids: Tensor, pad_id: int | None, *, causal: bool = False) -> Positions:
+    """Positions of rows (B, T) that are filled up with `pad_id`, on either side; a range where none needs any.
+
+    Args:
+        causal: nobody looks ahead, so what fills up a row on its right is hidden already and needs no positions.
+    """
+    if pad_id is None:
+        return range(ids.shape[1])
+    padding = ids == pad_id
+    if not bool((padding[:, :1] if causal else padding).any()):
+        return range(ids.shape[1])
+    return (~padding).long().cumsum(dim=1).sub(1).masked_fill(padding, -1)
+
+
+def refuse_exchanged(mask: Mask, memory_mask: Mask, T: int, T_src: int, *, cached: bool = False) -> None:
+    """Two masks meet in a decoder's layer: `mask` hides the future of T targets, `memory_mask` the source's padding.
+
+    Their shapes may be the same; what they mean tells them apart. A target sees itself and nothing later; all targets
+    of a sentence see the same part of the source.
+
+    Args:
+        cached: keys of earlier calls stand before those of the T targets.
+    """
+    swapped = "; were `mask` (of the target's self-attention) and `memory_mask` (of the source's padding) exchanged?"
+    assert not isinstance(memory_mask, str), f"a causal mask has no place in cross-attention{swapped}"
+    if isinstance(memory_mask, Tensor):
+        keys = memory_mask.shape[-1]
+        assert keys == T_src, f"cross-attention to {T_src} source tokens got a mask of {keys} keys{swapped}"
+        alike = memory_mask.stride(-2) == 0 or bool((memory_mask == memory_mask[..., :1, :]).all())  # stride: expanded
+        assert alike, f"in cross-attention, targets of one sentence see different parts of the source{swapped}"
+    if isinstance(mask, Tensor):
+        queries, keys = mask.shape[-2:]
+        fits = queries == T and (keys >= T if cached else keys == T)
+        assert fits, f"self-attention of {T} targets got a mask of {queries} queries and {keys} keys{swapped}"
+        own = mask[..., -T:]  # (..., T, T)
+        assert not own.triu(1).any(), f"the decoder's self-attention sees the future{swapped}"
+        blind = mask.any(-1) & ~own.diagonal(dim1=-2, dim2=-1)  # padding sees nothing at all
+        assert not blind.any(), f"in the decoder's self-attention, a target does not see itself{swapped}"
+
+
 # The rest of the world writes masks in two other ways. The names say which.
 
 

@@ -27,6 +27,7 @@ class RMSNorm(nn.Module):
         self.epsilon = epsilon
 
     def forward(self, x: Tensor) -> Tensor:
+        x = x.to(self.weight.dtype)  # under autocast a projection is bfloat16, for which there is no fused kernel
         return F.rms_norm(x, self.weight.shape, self.weight, self.epsilon)
 
 

@@ -100,6 +100,27 @@ def load(path: Path, model: nn.Module, optimizer: Optimizer | None = None) -> Tr
     return state
 
 
+def load_mean(folder: Path, model: nn.Module, count: int) -> int:
+    """Fill the model with the mean of the weights of the last `count` whole checkpoints; returns how many there were.
+
+    Raises:
+        DataError: there is none, or they are of another architecture.
+    """
+    whole = [path for path in _checkpoints(folder) if damage(path) is None][-count:]
+    if not whole:
+        raise DataError(f"there is no whole checkpoint in {folder} to take a mean of; train again")
+    weights = named_tensors(model)
+    sums = {name: torch.zeros_like(tensor, dtype=torch.float64, device="cpu") for name, tensor in weights.items()}
+    for path in whole:
+        load_tensors(path / WEIGHTS, weights)
+        for name, tensor in weights.items():
+            sums[name] += tensor.cpu()
+    with torch.no_grad():
+        for name, tensor in weights.items():
+            tensor.copy_(sums[name] / len(whole))
+    return len(whole)
+
+
 def read_state(path: Path) -> TrainingState:
     """The state of the checkpoint at `path`.
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from clearhead.config import TrainConfig
 from clearhead.errors import ClearheadError
-from clearhead.training.loss import Forward, backward
+from clearhead.training.loss import Forward, Smoothing, backward
 from clearhead.training.precision import autocast, resolve_precision
 from clearhead.training.randomness import randomness_of
 
@@ -55,7 +55,8 @@ class Computation:
                 return self._forward(*inputs)
 
         with randomness_of(seed, step, self.device):
-            return backward(forward, batch, tokens=tokens, parts=self.config.accumulate)
+            smoothing = Smoothing(self.config.label_smoothing, self.config.smoothing_over)
+            return backward(forward, batch, tokens=tokens, parts=self.config.accumulate, smoothing=smoothing)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -23,7 +23,7 @@ SKIPS_ALLOWED = 10  # steps in a row without a finite loss and gradient, after w
 def fit(
     model: nn.Module,
     config: TrainConfig,
-    batch: Callable[[int], tuple[Tensor, ...]],
+    batch: Callable[[int], Sequence[Tensor]],
     *,
     seed: int,
     optimizer: Optimizer | None = None,

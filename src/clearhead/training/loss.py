@@ -1,24 +1,83 @@
-"""The loss: sum of token losses over the number of counted tokens, in nats per token.
+"""The loss: sum of token losses over the number of counted tokens, in nats per token; labels smoothed where asked.
 
 The division is by the tokens of the whole batch, so splitting it into micro-batches, which may count unequal numbers of
 tokens, leaves loss and gradient what they are.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.data import IGNORED
 
+IN_CACHE, AT_ONCE = 2**20, 2**26  # numbers (rows times V) whose loss is computed together, on a CPU and elsewhere
 Forward = Callable[..., Tensor]  # the inputs of a batch -> logits (B, T, V)
 
 
-def token_loss_sum(logits: Tensor, targets: Tensor) -> Tensor:
+def _over_all(share: float, V: int) -> float:
+    return share
+
+
+def _over_others(share: float, V: int) -> float:
+    """The right token keeps 1 - share: as if share * V / (V - 1) were spread over all, of which 1 / V comes back."""
+    return min(1.0, share * V / (V - 1))
+
+
+# Which tokens share the mass that smoothing takes from the right one -> what that is, spread over the whole vocabulary.
+# `all` is torch's definition (Szegedy et al. 2016, section 7); `others` is that of the first Transformer's own code.
+SMOOTHINGS: dict[str, Callable[[float, int], float]] = {"all": _over_all, "others": _over_others}
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """Label smoothing: `share` of each target's mass goes elsewhere, `over` says where; 0 is plain cross entropy."""
+
+    share: float = 0.0
+    over: str = "all"
+
+
+NONE = Smoothing()
+
+
+def token_loss_sum(logits: Tensor, targets: Tensor, smoothing: Smoothing = NONE) -> Tensor:
     """Cross entropy in float32, summed over the counted targets; logits (..., V), targets (...) -> ()."""
-    flat = logits.flatten(0, -2).float()  # (N, V)
-    return F.cross_entropy(flat, targets.flatten(), ignore_index=IGNORED, reduction="sum")
+    flat, wanted = logits.flatten(0, -2), targets.flatten()  # (N, V), (N,)
+    share = SMOOTHINGS[smoothing.over](smoothing.share, flat.shape[-1])
+    return _CrossEntropySum.apply(flat, wanted, share)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _CrossEntropySum(torch.autograd.Function):
+    """What `F.cross_entropy(reduction="sum")` gives, some rows at a time and with the gradient while they are at hand.
+
+    With q = 1 - share on the right token and share / V on every one, the loss is -q log p_right - share mean(log p),
+    and its gradient p - share / V, minus q where the right token is.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, share: float) -> Tensor:
+        V = logits.shape[-1]
+        rows = max(1, (IN_CACHE if logits.device.type == "cpu" else AT_ONCE) // V)
+        gradient, losses = torch.empty_like(logits), []
+        for start in range(0, len(logits), rows):
+            some, wanted, out = (part[start : start + rows] for part in (logits, targets, gradient))
+            log_p = some.log_softmax(-1, dtype=torch.promote_types(some.dtype, torch.float32))  # (rows, V)
+            counted = (wanted != IGNORED)[:, None]
+            right = wanted[:, None].where(counted, 0)  # (rows, 1)
+            loss = (share - 1) * log_p.gather(1, right) - share * log_p.mean(-1, keepdim=True)
+            losses.append(loss.where(counted, 0).sum())
+            p = log_p.exp_().sub_(share / V)
+            p.scatter_add_(1, right, torch.full_like(right, share - 1, dtype=p.dtype))
+            out.copy_(p.mul_(counted))
+        ctx.save_for_backward(gradient)
+        return torch.stack(losses).sum()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * gradients[0].to(gradient.dtype), None, None
 
 
 def counted_tokens(targets: Tensor) -> int:
@@ -26,13 +85,21 @@ def counted_tokens(targets: Tensor) -> int:
     return int((targets != IGNORED).sum())
 
 
-def backward(forward: Forward, batch: Sequence[Tensor], *, tokens: int, parts: int = 1) -> Tensor:
+def backward(
+    forward: Forward,
+    batch: Sequence[Tensor],
+    *,
+    tokens: int,
+    parts: int = 1,
+    smoothing: Smoothing = NONE,
+) -> Tensor:
     """Add the gradient of the batch's loss to the parameters, `parts` micro-batches one after the other.
 
     Args:
         forward: called with all of the batch's tensors but the last, gives logits (B, T, V).
         batch: inputs and, last, targets (B, T); each split along its first axis.
         tokens: what to divide by: the counted targets of the whole batch.
+        smoothing: of the targets.
 
     Returns:
         The loss of the batch, (), without a graph.
@@ -40,7 +107,7 @@ def backward(forward: Forward, batch: Sequence[Tensor], *, tokens: int, parts: i
     loss = torch.zeros((), device=batch[-1].device)
     for *inputs, targets in zip(*(tensor.tensor_split(parts) for tensor in batch), strict=True):
         if len(targets):
-            part = token_loss_sum(forward(*inputs), targets) / max(1, tokens)
+            part = token_loss_sum(forward(*inputs), targets, smoothing) / max(1, tokens)
             part.backward()  # type: ignore[no-untyped-call]
             loss += part.detach()
     return loss

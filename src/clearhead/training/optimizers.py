@@ -54,7 +54,7 @@ def build_optimizer(model: nn.Module, config: TrainConfig) -> Optimizer:
     learnt = {name: p for name, p in model.named_parameters() if p.requires_grad}
     hidden = hidden_matrices(model) if config.optimizer == "muon" else {}
     rest = {name: p for name, p in learnt.items() if name not in hidden}
-    adamw = AdamW(rest, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay)
+    adamw = AdamW(rest, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay, epsilon=config.epsilon)
     if not hidden:
         return adamw
     has_hardware = all(has_bfloat16(p.device) for p in hidden.values())

@@ -1,17 +1,21 @@
 """One plain function per verb. The command calls these, and so may you."""
 
 from clearhead.workflows.describing import Listing, describe, list_all
-from clearhead.workflows.evaluating import Score, evaluate
+from clearhead.workflows.evaluating import LengthScore, Score, TranslationScore, evaluate
 from clearhead.workflows.events import Finished, Observer, Passed, Said, Sampled, Started, WorkflowEvent, command
+from clearhead.workflows.filling import fill
 from clearhead.workflows.generating import generate
 from clearhead.workflows.planning import Plan, plan
 from clearhead.workflows.recording import summary
-from clearhead.workflows.run import RUNS, Run, all_runs, open_run, run_and_text
+from clearhead.workflows.run import Run
+from clearhead.workflows.runs import RUNS, all_runs, open_run, run_and_text
 from clearhead.workflows.training import resume, train
+from clearhead.workflows.translating import Translated, translate
 
 __all__ = [
     "RUNS",
     "Finished",
+    "LengthScore",
     "Listing",
     "Observer",
     "Passed",
@@ -21,11 +25,14 @@ __all__ = [
     "Sampled",
     "Score",
     "Started",
+    "Translated",
+    "TranslationScore",
     "WorkflowEvent",
     "all_runs",
     "command",
     "describe",
     "evaluate",
+    "fill",
     "generate",
     "list_all",
     "open_run",
@@ -34,4 +41,5 @@ __all__ = [
     "run_and_text",
     "summary",
     "train",
+    "translate",
 ]

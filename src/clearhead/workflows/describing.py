@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.config import RunConfig, told
-from clearhead.data import CORPORA
+from clearhead.data import CORPORA, PAIR_CORPORA
 from clearhead.errors import DataError, UsageError
 from clearhead.inspection import Account, account
 from clearhead.presets import DEFAULT, PRESETS
 from clearhead.presets import preset as find_preset
 from clearhead.workflows.recording import validation_losses
-from clearhead.workflows.run import Run, all_runs, open_run
+from clearhead.workflows.run import Run
+from clearhead.workflows.runs import all_runs, open_run
 
 
 def describe(
@@ -54,7 +55,7 @@ def list_all() -> Listing:
     return Listing(
         {str(run.folder): _about(run) for run in all_runs()},
         {name: found.about for name, found in PRESETS.items()},
-        {name: corpus.about for name, corpus in CORPORA.items()},
+        {name: corpus.about for name, corpus in (CORPORA | PAIR_CORPORA).items()},
     )
 
 

@@ -1,6 +1,9 @@
-"""How well a run predicts a text."""
+"""How well a run does what it learned: predict a text, fill in what was masked, translate."""
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -8,84 +11,162 @@ from numpy.typing import NDArray
 
 from clearhead import data as texts
 from clearhead import inference
+from clearhead.config import TranslationConfig
+from clearhead.data import Masking
 from clearhead.errors import DataError, UsageError
-from clearhead.models import LanguageModel
+from clearhead.models import EncoderDecoder, LanguageModel
 from clearhead.workflows.machine import choose_device, enough_memory, threads
-from clearhead.workflows.run import Run, open_run
+from clearhead.workflows.run import Run
+from clearhead.workflows.runs import open_run
+from clearhead.workflows.tasks import NextToken, Translation
+from clearhead.workflows.tasks.next_token import hidden_of, window_shape
+from clearhead.workflows.tasks.translation import pair_evaluation_batches
 
-TOKENS_AT_ONCE = 8192  # in one batch
+LENGTHS = (0, 5, 10, 15, 20, 30)  # words of a source sentence, where one group ends and the next begins
 
 
 @dataclass(frozen=True)
 class Score:
-    """Loss in nats per token, perplexity, bits per byte of UTF-8, and how many tokens were predicted."""
+    """Loss in nats per token, perplexity, and how many tokens were predicted.
+
+    `bits_per_byte` of UTF-8 compares models over tokenizers; a model that fills in masked tokens has none.
+    """
 
     loss: float
     perplexity: float
-    bits_per_byte: float
+    bits_per_byte: float | None
     tokens: int
+
+
+@dataclass(frozen=True)
+class LengthScore:
+    """The sentences of a range of lengths, in words of the source."""
+
+    words: str
+    sentences: int
+    bleu: float
+    exact: float
+
+
+@dataclass(frozen=True)
+class TranslationScore:
+    """BLEU and chrF by sacreBLEU, whose signature says how they were counted, and the loss in nats per token.
+
+    `exact` is the share of translations that are their reference to the letter.
+    """
+
+    loss: float
+    bleu: float
+    chrf: float
+    signature: str
+    sentences: int
+    exact: float
+    by_length: tuple[LengthScore, ...]
 
 
 def evaluate(
     run: str | Path | Run | None = None,
     source: str | Path | None = None,
+    target: str | Path | None = None,
     *,
-    batch_size: int | None = None,
+    options: Mapping[str, Any] | None = None,
     device: str = "auto",
-) -> Score:
-    """The run's loss on a text, or on the text that it held out; the same whatever the batch size.
-
-    Every token but the first is predicted once, from at most block_size tokens before it.
+) -> Score | TranslationScore:
+    """How well the run does on a text or on sentence pairs, or on what it held out; the same whatever the batch size.
 
     Args:
         run: a folder, a name, or None for the newest.
-        source: a text as in `train`; None: the held-out one.
-        batch_size: windows at once.
+        source: as in `train`, also one split of a corpus, such as 'multi30k:test_2016_flickr'; None: what was held out.
+        target: the file of references, where `source` is the file of sentences to translate.
+        options: as in `TranslationConfig`, for a translator; of a text, `batch_size` windows are read at once.
         device: where to compute.
 
     Raises:
         ClearheadError: one sentence on what is wrong.
     """
-    if batch_size is not None and batch_size < 1:
-        raise UsageError(f"--batch-size is a number of windows, at least 1, not {batch_size}")
+    config = TranslationConfig.read(options or {})
+    batch_size = config.batch_size if "batch_size" in (options or {}) else None
     opened = open_run(run)
-    config, tokenizer = opened.config, opened.tokenizer
-    if source is None:
-        prepared = opened.text()
-        tokens, n_bytes = prepared.val, prepared.val_bytes
-    else:
-        tokens, n_bytes = texts.encode_for_evaluation(str(source), tokenizer)
-    isolate = tokenizer.end_of_document if config.data.isolate_documents else None
+    objective = opened.config.objective
+    if target is not None and objective != "translation":
+        raise UsageError(f"{opened.folder} is no translator, so it has no --target; give one text")
     advice = "the model needs a machine with more" if batch_size == 1 else "lower --batch-size, to 1 if need be"
-    with threads(config.train.threads), enough_memory(advice):
+    with threads(opened.config.train.threads), enough_memory(advice):
         model = opened.model().to(choose_device(device))
-        result = mean_loss(model, tokens, batch_size=batch_size, isolate=isolate)
-    return Score(result.loss, result.perplexity, result.bits_per_byte(n_bytes), result.tokens)
+        if objective == "translation":
+            return _score_pairs(opened, model, source, target, config)
+        return _score_text(opened, model, source, batch_size)
 
 
-def mean_loss(
-    model: LanguageModel,
-    tokens: NDArray[Any],
-    *,
-    batch_size: int | None = None,
-    limit: int | None = None,
-    isolate: int | None = None,
-) -> inference.Evaluation:
-    """The loss over all tokens but the first, in windows side by side.
-
-    Args:
-        model: evaluated without dropout.
-        tokens: ids (N,).
-        batch_size: windows at once.
-        limit: stop at about so many tokens.
-        isolate: the id that ends a document, where documents do not see each other.
-
-    Raises:
-        DataError: there are fewer than two tokens.
-    """
+def _score_text(opened: Run, model: LanguageModel, source: str | Path | None, batch_size: int | None) -> Score:
+    """Every token but the first is predicted once, from at most block_size tokens before it; or masked ones are."""
+    tokens, n_bytes = _tokens(opened, source)
     if len(tokens) < 2:
         raise DataError(f"the text is too short to evaluate: it needs at least two tokens and has {len(tokens)}")
-    block = min(model.config.block_size, len(tokens) - 1)
-    batch_size = batch_size or max(1, TOKENS_AT_ONCE // block)
-    batches = texts.evaluation_batches(tokens, block_size=block, batch_size=batch_size, limit=limit)
-    return inference.evaluate(model, batches, isolate=isolate)
+    block, rows = window_shape(model.config.block_size, len(tokens), batch_size)
+    config = opened.config.data
+    if opened.config.objective == "masked":
+        masking = Masking.of(opened.tokenizer, config.mask_fraction)
+        batches = texts.masked_evaluation_batches(tokens, block_size=block, batch_size=rows, masking=masking)
+        found = inference.evaluate(model, batches)
+        return Score(found.loss, found.perplexity, None, found.tokens)
+    batches = texts.evaluation_batches(tokens, block_size=block, batch_size=rows)
+    found = inference.evaluate(model, batches, hidden=hidden_of(model, config, opened.tokenizer))
+    return Score(found.loss, found.perplexity, found.bits_per_byte(n_bytes), found.tokens)
+
+
+def _tokens(opened: Run, source: str | Path | None) -> tuple[NDArray[Any], int]:
+    """The ids of the text, or of what was held out, and its bytes in UTF-8."""
+    if source is not None:
+        return texts.encode_for_evaluation(str(source), opened.tokenizer)
+    task = opened.task()
+    assert isinstance(task, NextToken)
+    return task.prepared.val, task.prepared.val_bytes
+
+
+def _score_pairs(
+    opened: Run, model: LanguageModel, source: str | Path | None, target: str | Path | None, config: TranslationConfig
+) -> TranslationScore:
+    assert isinstance(model, EncoderDecoder)
+    source_tokenizer, tokenizer = opened.tokenizers
+    pairs = _pairs(opened, source, target)
+    encoded = texts.encode_pairs(pairs, source_tokenizer, tokenizer)
+    found = inference.evaluate(model, pair_evaluation_batches(encoded, tokenizer, model.config.block_size))
+    sources, references = [source for source, _ in pairs], [target for _, target in pairs]
+    translated = inference.translate(model, source_tokenizer, tokenizer, sources, config)
+    written = [best[0].text for best in translated]
+    scores = inference.corpus_scores(written, references)
+    return TranslationScore(
+        found.loss,
+        *scores,
+        sentences=len(pairs),
+        exact=_exact(written, references),
+        by_length=tuple(_by_length(sources, written, references)),
+    )
+
+
+def _pairs(opened: Run, source: str | Path | None, target: str | Path | None) -> list[tuple[str, str]]:
+    if source is not None:
+        return texts.read_pairs(
+            str(source), None if target is None else str(target), reverse=opened.config.data.reverse
+        )
+    if target is not None:
+        raise UsageError("--target holds the references for a --source; give that as well")
+    task = opened.task()
+    assert isinstance(task, Translation)
+    return list(task.prepared.val_texts)
+
+
+def _exact(written: Sequence[str], references: Sequence[str]) -> float:
+    return sum(text == reference for text, reference in zip(written, references, strict=True)) / len(references)
+
+
+def _by_length(sources: Sequence[str], written: Sequence[str], references: Sequence[str]) -> list[LengthScore]:
+    found = []
+    for low, high in pairwise((*LENGTHS, math.inf)):
+        mine = [place for place, source in enumerate(sources) if low < len(source.split()) <= high]
+        if mine:
+            some = [written[place] for place in mine], [references[place] for place in mine]
+            name = f"over {low}" if high == math.inf else f"{low + 1} to {high}"
+            found.append(LengthScore(name, len(mine), inference.corpus_scores(*some).bleu, _exact(*some)))
+    return found

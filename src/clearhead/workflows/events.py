@@ -4,7 +4,7 @@ import os
 import shlex
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from clearhead.inspection import Curve
@@ -37,19 +37,21 @@ class Started:
 
 @dataclass(frozen=True)
 class Sampled:
-    """What the model writes after `step` steps."""
+    """What the model writes after `step` steps, and figures about it by name (a translator's BLEU)."""
 
     step: int
     text: str
+    scores: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Finished:
-    """Training is over: the curve and a sentence on where it ended."""
+    """Training is over: the curve, a sentence on where it ended, and what a person may want next."""
 
     folder: Path
     curve: Curve
     verdict: str
+    commands: tuple[str, ...] = ()
 
 
 WorkflowEvent = Said | Passed | Started | Stepped | Evaluated | Sampled | Finished

@@ -6,9 +6,12 @@ from typing import Any
 
 from clearhead import inference
 from clearhead.config import SamplingConfig
+from clearhead.errors import UsageError
 from clearhead.inference import Piece
+from clearhead.models import CausalLM
 from clearhead.workflows.machine import choose_device, enough_memory, threads
-from clearhead.workflows.run import Run, open_run
+from clearhead.workflows.run import Run
+from clearhead.workflows.runs import open_run
 
 SMALL = 5_000_000  # parameters; a smaller model writes faster on one thread than it can share work between two
 
@@ -39,6 +42,8 @@ def generate(
     opened = open_run(run)
     tokenizer, model = opened.tokenizer, opened.model().to(choose_device(device))
     n_parameters = sum(p.numel() for p in model.parameters())
+    if not isinstance(model, CausalLM):
+        raise UsageError(f"{opened.folder} does not go on with a text; use translate or fill, as it was trained for")
     few = len(prompts) * sampling.num_samples == 1 and n_parameters < SMALL
     with threads(1 if few else None), enough_memory("lower --num-samples or --max-new-tokens"):
         written = inference.generate(model, tokenizer, prompts, sampling, on_text=on_text, on_notice=on_notice)

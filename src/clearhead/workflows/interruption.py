@@ -2,21 +2,20 @@
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor
 
 from clearhead.workflows.events import Observer, WorkflowEvent
-
-Batches = Callable[[int], tuple[Tensor, Tensor]]  # step -> inputs and targets, (B, T) each
+from clearhead.workflows.tasks import Batches
 
 
 def until(interrupted: threading.Event, batch: Batches) -> Batches:
     """Batches until the event is set: between two steps, when all of the last one was told, is the place to stop."""
 
-    def next_batch(step: int) -> tuple[Tensor, Tensor]:
+    def next_batch(step: int) -> Sequence[Tensor]:
         if interrupted.is_set():
             raise KeyboardInterrupt
         return batch(step)

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 import torch
 
 from clearhead.config import RunConfig
-from clearhead.data import TextData, training_batch
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.models import build
 from clearhead.training import Stepped, fit, is_out_of_memory
+from clearhead.workflows.tasks import Task
 
 PROBE_STEPS = 40  # at most
 PROBE_SECONDS = 3.0
@@ -70,19 +70,13 @@ def threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def seconds_per_step(config: RunConfig, data: TextData) -> float:
+def seconds_per_step(config: RunConfig, task: Task) -> float:
     """The median time of a training step, measured for a few seconds on a throw-away model."""
     model = build(config.model, seed=0).to(choose_device(config.train.device))
     train = config.train.model_copy(update={"steps": PROBE_STEPS})
-
-    def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return training_batch(
-            data.train, block_size=config.model.block_size, batch_size=train.batch_size, seed=0, step=step
-        )
-
     began, seconds = time.perf_counter(), []
     with threads(train.threads):
-        for event in fit(model, train, batch, seed=0):
+        for event in fit(model, train, task.batches(config), seed=0, forward=task.forward(model)):
             if isinstance(event, Stepped):
                 seconds.append(event.seconds)
                 if len(seconds) > 2 and time.perf_counter() - began > PROBE_SECONDS:

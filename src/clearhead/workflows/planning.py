@@ -5,12 +5,14 @@ from dataclasses import dataclass
 
 import torch
 
-from clearhead.config import Layer, RunConfig, merge
-from clearhead.data import TextData
+from clearhead.config import DataConfig, RunConfig
+from clearhead.data import is_pairs
 from clearhead.errors import DataError, UsageError
 from clearhead.inspection import account
-from clearhead.presets import DEFAULT, preset
+from clearhead.options import Layer, merge
+from clearhead.presets import DEFAULTS, PRESETS, preset
 from clearhead.workflows.machine import choose_device, memory, seconds_per_step
+from clearhead.workflows.tasks import Task
 
 DEFAULT_MINUTES = 3.0
 OVERHEAD_SECONDS = 12.0  # loading torch, preparing, measuring the speed, the last samples
@@ -28,93 +30,78 @@ class Plan:
     reasons: tuple[str, ...]
 
 
-def plan(given: Layer, preset_name: str | None, minutes: float | None, data: TextData) -> Plan:
+def plan(given: Layer, preset_name: str | None, minutes: float | None, task: Task) -> Plan:
     """Complete what the person gave.
 
     Args:
         given: the person's options, which always win.
-        preset_name: the preset they named, or None for the default.
+        preset_name: the preset they named, or None for the objective's default.
         minutes: how long training may take as a whole, or None.
+        task: what is learned, from which data.
 
     Raises:
         UsageError: options that cannot be together, or a window longer than the text.
         DataError: a text of a single character.
     """
-    refuse_contradictions(given, preset_name, minutes)
-    named = preset_name or DEFAULT
+    wanted = refuse_contradictions(given, preset_name, minutes)
+    named = preset_name or DEFAULTS[wanted.objective]
     theirs = given.get("train", {})
     layer = merge(preset(named).options, given)
-    layer = merge(layer, {"model": {"vocab_size": _vocab_size(given, data)}})
-    config, shrunk = _fit_to_text(RunConfig.read(layer), given, data)
+    layer = merge(layer, {"model": _from_data(task.model_layer(), given)})
+    config, fitted = task.fit_to_data(RunConfig.read(layer), given)
     if minutes is None and "steps" not in theirs and preset_name is None:
         minutes = DEFAULT_MINUTES
     if minutes is None:
         steps, why = config.train.steps, "given" if "steps" in theirs else f"as the preset '{named}' says"
     else:
-        steps, why = _steps_in(minutes, config, data)
+        steps, why = _steps_in(minutes, config, task)
     config = _fit_to_steps(config, given, steps)
     own = "model" in given
     return Plan(
-        config, (_model_reason(config, named, own=own), _length_reason(config, why), *shrunk, *_memory_reason(config))
+        config, (_model_reason(config, named, own=own), _length_reason(config, why), *fitted, *_memory_reason(config))
     )
 
 
 def refuse_contradictions(given: Layer, preset_name: str | None, minutes: float | None) -> RunConfig:
-    """What was given, over the preset, as far as it can be judged without the text.
+    """What was given, over the preset, as far as it can be judged without the data.
 
     Raises:
         UsageError: options that cannot be, or cannot be together.
     """
     if minutes is not None and not 0 < minutes < math.inf:
         raise UsageError(f"--minutes must be above 0 and finite, not {minutes:g}")
-    config = RunConfig.read(preset(preset_name or DEFAULT).options, given)
     if minutes is not None and "steps" in given.get("train", {}):
         raise UsageError("--minutes and --train.steps both say how long to train; give one of them")
+    implied = "translation" if is_pairs(DataConfig.read(given.get("data", {}))) else "next"
+    named = preset_name or DEFAULTS.get(given.get("objective", implied), DEFAULTS["next"])
+    config = RunConfig.read(preset(named).options, given)
+    pairs = is_pairs(config.data)
+    if pairs != (config.objective == "translation"):
+        able = ", ".join(name for name, found in PRESETS.items() if (found.objective == "translation") == pairs)
+        kind, work = ("sentence pairs", "to translate") if pairs else ("a text and no sentence pairs", "such a text")
+        raise UsageError(f"{config.data.source} is {kind}; presets that learn {work}: {able}")
     return config
 
 
-def _vocab_size(given: Layer, data: TextData) -> int:
-    own, asked = data.tokenizer.vocab_size, given.get("model", {}).get("vocab_size")
+def _from_data(decided: Layer, given: Layer) -> Layer:
+    """What the data decides of the model, but for a vocabulary that the person wants larger."""
+    own, asked = int(decided["vocab_size"]), given.get("model", {}).get("vocab_size")
     if own < 2:
         raise DataError("the text is one character again and again; there is nothing to learn from it")
     if asked is not None and int(asked) < own:
         raise UsageError(f"model.vocab_size {asked} is too small for the tokenizer's {own} tokens; leave it out")
-    return int(asked or own)
+    return {**decided, "vocab_size": int(asked or own)}
 
 
-def _fit_to_text(config: RunConfig, given: Layer, data: TextData) -> tuple[RunConfig, tuple[str, ...]]:
-    """A block that fits the text several times, and a batch that is not the whole of it."""
-    n_train, block = len(data.train), config.model.block_size
-    longest = max(1, min(n_train // 4, len(data.val) - 1))
-    if "block_size" in given.get("model", {}):
-        if block >= n_train:
-            raise UsageError(
-                f"model.block_size {block} is longer than the training text of {n_train} tokens; "
-                f"at most {longest} makes sense here"
-            )
-    else:
-        block = min(block, _power_of_two_below(longest) if longest < block else block)
-    batch = config.train.batch_size
-    if "batch_size" not in given.get("train", {}):
-        batch = min(batch, max(1, n_train // (2 * block)))
-    if (block, batch) == (config.model.block_size, config.train.batch_size):
-        return config, ()
-    model = {"block_size": block}
-    if config.model.window is not None and "window" not in given.get("model", {}):
-        model["window"] = min(config.model.window, block)
-    fitted = RunConfig.read(config.model_dump(), {"model": model, "train": {"batch_size": batch}})
-    return fitted, (f"the text is short ({n_train:,} training tokens): block_size {block}, batch_size {batch}",)
-
-
-def _steps_in(minutes: float, config: RunConfig, data: TextData) -> tuple[int, str]:
-    per_step = seconds_per_step(config, data)
+def _steps_in(minutes: float, config: RunConfig, task: Task) -> tuple[int, str]:
+    per_step = seconds_per_step(config, task)
     available = max(60 * minutes - OVERHEAD_SECONDS, 30 * minutes)
     steps = max(1, int(SHARE_FOR_STEPS * available / per_step))
     tokens = config.train.batch_size * config.model.block_size
-    enough = max(1, MOST_PASSES * len(data.train) // tokens)
+    enough = max(1, int(MOST_PASSES * task.steps_per_pass(config)))
     speed = f"{tokens / per_step:,.0f} tokens/s measured on {_machine(config)}"
     if steps > enough:
-        return enough, f"{MOST_PASSES} passes over the text; more would only learn it by heart"
+        return enough, f"{MOST_PASSES} passes over the data; more would only learn it by heart"
     return steps, f"{minutes:g} minutes at {speed}"
 
 
@@ -166,7 +153,3 @@ def _memory_reason(config: RunConfig) -> tuple[str, ...]:
 
 def _count(n: int, what: str) -> str:
     return f"{n:,} {what}{'s' if n > 1 else ''}"
-
-
-def _power_of_two_below(n: int) -> int:
-    return 1 << max(0, n.bit_length() - 1)

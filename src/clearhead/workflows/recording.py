@@ -7,27 +7,24 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self
 
-from clearhead.config import SamplingConfig, to_toml
-from clearhead.data import Tokenizer
-from clearhead.inference import generate
 from clearhead.inspection import Curve, Report, Sample, account, render, verdict
 from clearhead.models import LanguageModel
+from clearhead.options import to_toml
 from clearhead.training import Evaluated, Event, Notice, Optimizer, SaveDue, Stepped, TrainingState, checkpoints
-from clearhead.workflows.events import Finished, Observer, Said, Sampled
+from clearhead.workflows.events import Finished, Observer, Said, Sampled, command
 from clearhead.workflows.run import Run
+from clearhead.workflows.tasks import Task
 
-SAMPLE = SamplingConfig(max_new_tokens=160, temperature=0.5, seed=1)  # cool: a young model is easily led astray
 KINDS = {Stepped: "step", Evaluated: "evaluation", Sampled: "sample"}
 
 
 class Recorder:
     """Consumes the training's events: writes what is to be kept and passes on what is to be seen."""
 
-    def __init__(
-        self, run: Run, model: LanguageModel, optimizer: Optimizer, tokenizer: Tokenizer, observe: Observer
-    ) -> None:
-        self.run, self.model, self.optimizer, self.tokenizer, self.observe = run, model, optimizer, tokenizer, observe
-        self.keep = run.config.train.keep
+    def __init__(self, run: Run, model: LanguageModel, optimizer: Optimizer, task: Task, observe: Observer) -> None:
+        self.run, self.model, self.optimizer, self.task, self.observe = run, model, optimizer, task, observe
+        train = run.config.train
+        self.keep = max(train.keep, train.average)  # what a mean is taken of must be there
 
     def __enter__(self) -> Self:
         self.log = self.run.metrics.open("a", encoding="utf-8", buffering=1)
@@ -57,11 +54,11 @@ class Recorder:
         os.fsync(self.log.fileno())
         checkpoints.save(self.run.checkpoints, self.model, self.optimizer, state, keep=self.keep)
         if best or self.run.damage():
-            self.run.save_model(self.model, self.tokenizer)
+            self.run.save_model(self.model, self.task.special_tokens)
 
     def _sample(self, step: int) -> None:
-        text = generate(self.model, self.tokenizer, [""], SAMPLE)[0][0]
-        sampled = Sampled(step, text)
+        example = self.task.example(self.model)
+        sampled = Sampled(step, example.text, example.scores)
         self._write(sampled)
         self.observe(sampled)
 
@@ -104,6 +101,7 @@ def summary(run: Run) -> dict[str, Any]:
     steps = [record for record in run.records() if record["kind"] == "step"]
     held_out = validation_losses(run)
     seconds = sum(record["seconds"] for record in steps)
+    scores = [record["scores"] for record in run.records() if record["kind"] == "sample"]
     recent = [record["loss"] for record in steps[-50:] if record["loss"] is not None]
     return {
         "run": str(run.folder),
@@ -116,24 +114,29 @@ def summary(run: Run) -> dict[str, Any]:
         "best_val_loss": min(held_out, default=None),
         "first_loss": steps[0]["loss"] if steps else None,
         "tokens_per_second": round(sum(record["tokens"] for record in steps) / seconds, 1) if seconds else None,
+        **{f"val_{name}": round(value, 2) for name, value in (scores[-1] if scores else {}).items()},
     }
 
 
-def write_report(run: Run, floor: float | None) -> Finished:
+def write_report(run: Run, task: Task) -> Finished:
     """Write samples.md and report.html from what metrics.jsonl holds."""
     samples = tuple(Sample(r["step"], r["text"]) for r in run.records() if r["kind"] == "sample")
-    curve = curve_of(run, floor)
+    curve = curve_of(run, task.floor)
     said = verdict(curve, run.config.model.vocab_size)
     page = Report(run.name, said, _facts(summary(run)), curve, samples, to_toml(run.config))
     (run.folder / "report.html").write_text(render(page), encoding="utf-8")
     sections = [f"## After {sample.step:,} steps\n\n```text\n{sample.text}\n```\n" for sample in samples]
     (run.folder / "samples.md").write_text(f"# Samples of {run.name}\n\n" + "\n".join(sections), encoding="utf-8")
-    return Finished(run.folder, curve, said)
+    longer = ("resume", f"--train.steps {2 * run.config.train.steps}")
+    return Finished(
+        run.folder, curve, said, tuple(command(verb, run.folder, rest) for verb, rest in (*task.next_verbs, longer))
+    )
 
 
 def _facts(figures: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     shown = {
         "best_val_loss": ("best validation loss", "{:.4f}"),
+        "val_bleu": ("validation BLEU, greedy", "{:.1f}"),
         "train_loss": ("training loss at the end", "{:.4f}"),
         "parameters": ("parameters", "{:,}"),
         "vocab_size": ("vocabulary", "{:,} tokens"),
@@ -141,5 +144,5 @@ def _facts(figures: dict[str, Any]) -> tuple[tuple[str, str], ...]:
         "seconds": ("time in steps", "{:,.0f} s"),
         "tokens_per_second": ("speed", "{:,.0f} tokens/s"),
     }
-    known = {key: words for key, words in shown.items() if figures[key] is not None}
+    known = {key: words for key, words in shown.items() if figures.get(key) is not None}
     return tuple((name, form.format(figures[key])) for key, (name, form) in known.items())

@@ -1,30 +1,29 @@
-"""The run folder: where it is, what is in it, and who may write to it."""
+"""The run folder: what is in it, and who may write to it."""
 
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
 from clearhead import exchange
-from clearhead.config import RunConfig, did_you_mean, read_toml, to_toml
-from clearhead.data import TextData, Tokenizer, prepare
+from clearhead.config import RunConfig
+from clearhead.data import Tokenizer
 from clearhead.errors import ClearheadError, DataError, UsageError
 from clearhead.models import LanguageModel
+from clearhead.options import read_toml, to_toml
 from clearhead.training import durable
 from clearhead.workflows.events import command
+from clearhead.workflows.tasks import SOURCE_TOKENIZER, Task, load_tokenizers, open_task
 
 if TYPE_CHECKING:
-    from clearhead.workflows.evaluating import Score
+    from clearhead.workflows.evaluating import Score, TranslationScore
 
-RUNS = Path("runs")  # where runs are made and looked for, under the current folder
 LOCK, TEXT, UNFINISHED = ".lock", "text.json", ".unfinished-tokenizer"
-TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
-BEFORE_IT_BEGINS = {LOCK, TEXT + ".new", "tensorboard"}  # may stand in a folder without any sign that it is ours
+TOKENIZER = tuple(f"{name}{end}" for name in ("tokenizer", SOURCE_TOKENIZER) for end in (".json", "_config.json"))
 SEALED = ("config.json", "generation_config.json", "model.safetensors", *TOKENIZER)
 
 
@@ -78,40 +77,50 @@ class Run:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The run's tokenizer.
+        """The tokenizer of what the model writes.
 
         Raises:
             DataError: tokenizer.json is missing or damaged.
         """
+        return self.tokenizers[1]
+
+    @property
+    def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
+        """Those of what the model reads and of what it writes; one object where they are the same.
+
+        Raises:
+            DataError: a file is missing or damaged.
+        """
         try:
-            return Tokenizer.load(self.folder)
+            return load_tokenizers(self.folder)
         except DataError as error:
             raise DataError(f"{self.folder} is damaged ({error}); put tokenizer.json back, or train again") from None
 
-    def text(self) -> TextData:
-        """The text that the run was trained on, as its tokenizer encodes it.
+    def task(self) -> Task:
+        """What the run learns, with the data that it was trained on, as its tokenizers encode it.
 
         Raises:
-            DataError: the text or the tokenizer is gone, or not the one that the training began with.
+            DataError: the data or a tokenizer is gone, or not the one that the training began with.
         """
-        config = self.config.data
-        prepared = prepare(config, tokenizer=self.tokenizer)
+        assert self.tokenizers  # a damaged one is told of before anything slow
+        task = open_task(self.config, folder=self.folder)
         try:
             known = (self.folder / TEXT).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
-            return prepared  # nothing speaks against it
-        if known != _fingerprint(prepared):
+            return task  # nothing speaks against it
+        if known != _fingerprint(task):
             raise DataError(
-                f"{config.source} or the run's tokenizer.json is not what the training in {self.folder} began with; "
-                "put it back, or train again"
+                f"{self.config.data.source} or the run's tokenizer.json is not what the training in {self.folder} "
+                "began with; put it back, or train again"
             )
-        return prepared
+        return task
 
-    def begin(self, config: RunConfig, prepared: TextData) -> None:
+    def begin(self, config: RunConfig, task: Task) -> None:
         """Write down what the training goes by. clearhead.toml comes last: with it the folder is a run."""
-        _replace(self.folder / TEXT, _fingerprint(prepared))  # first: it says that what else is here is ours
+        _replace(self.folder / TEXT, _fingerprint(task))  # first: it says that what else is here is ours
         made = self.folder / UNFINISHED
-        prepared.tokenizer.save(made)
+        made.mkdir(exist_ok=True)
+        task.save_tokenizers(made)
         for path in list(made.iterdir()):
             path.replace(self.folder / path.name)
         made.rmdir()
@@ -132,9 +141,9 @@ class Run:
             )
         return exchange.load(self.folder, config=config.model)
 
-    def save_model(self, model: LanguageModel, tokenizer: Tokenizer) -> None:
+    def save_model(self, model: LanguageModel, tokens: exchange.SpecialTokens) -> None:
         """Make `model` the run's model: what is generated with, evaluated and exported."""
-        exchange.save(self.folder, model, end_of_document=tokenizer.end_of_document)
+        exchange.save(self.folder, model, tokens)
         sums = {name: durable.sha256(self.folder / name) for name in SEALED if (self.folder / name).is_file()}
         _replace(self.folder / durable.MANIFEST, json.dumps({"format": durable.FORMAT, "sha256": sums}, indent=2))
 
@@ -173,11 +182,23 @@ class Run:
 
         return generate(self, [prompt], options)[0][0]
 
-    def evaluate(self, source: str | None = None) -> "Score":
-        """The loss on a text, or on the held-out one."""
+    def translate(self, sentence: str, **options: Any) -> str:
+        """The best translation of a sentence; options as in `TranslationConfig`."""
+        from clearhead.workflows.translating import translate
+
+        return translate(self, [sentence], options)[0][0].text
+
+    def fill(self, text: str) -> str:
+        """The text with its [MASK]s filled in."""
+        from clearhead.workflows.filling import fill
+
+        return fill(self, text).text
+
+    def evaluate(self, source: str | None = None, target: str | None = None) -> "Score | TranslationScore":
+        """How well it does on a text or on sentence pairs, or on what it held out."""
         from clearhead.workflows.evaluating import evaluate
 
-        return evaluate(self, source)
+        return evaluate(self, source, target)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -203,99 +224,8 @@ class Run:
             ) from error
 
 
-def create(folder: Path | None, stem: str) -> tuple[Run, bool]:
-    """A new, empty run, and whether its folder is new as well.
-
-    Args:
-        folder: where; by default runs/STEM-N with the first N that is free.
-        stem: see above.
-
-    Raises:
-        UsageError: there is something in the folder already.
-        ClearheadError: it cannot be made.
-    """
-    chosen = folder or next(RUNS / f"{stem}-{number}" for number in count(1) if _make(RUNS / f"{stem}-{number}"))
-    is_new = folder is None or _make(folder)
-    if Run(chosen).has_begun:
-        raise UsageError(
-            f"{chosen} already holds a run; 'clearhead resume {chosen}' goes on with it, or choose another --out"
-        )
-    found = {path.name for path in chosen.iterdir()} - BEFORE_IT_BEGINS
-    ours = (chosen / TEXT).is_file() and found <= {
-        TEXT,
-        UNFINISHED,
-        *TOKENIZER,
-        "clearhead.toml.new",
-    }  # a crash came early
-    if found and not ours:
-        raise UsageError(f"{chosen} is not empty, and a run would write over what is there; choose another --out")
-    return Run(chosen), is_new
-
-
-def _make(folder: Path) -> bool:
-    """Make the folder; False when it is there already. Of two processes only one makes it."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir()
-    except FileExistsError:
-        if folder.is_dir():
-            return False
-        raise ClearheadError(f"the run cannot be made in {folder}, which is a file; choose another --out") from None
-    except OSError as error:
-        raise ClearheadError(f"the run cannot be made in {folder} ({error.strerror}); choose another --out") from None
-    return True
-
-
-def open_run(which: str | Path | Run | None) -> Run:
-    """A run by its folder or its name under `runs`; without either, the one that was written to last.
-
-    Raises:
-        DataError: there is no such run.
-    """
-    if isinstance(which, Run):
-        return which
-    runs = all_runs()
-    if which is None:
-        if not runs:
-            raise DataError("there is no run here yet; 'clearhead train' makes one")
-        return runs[0]
-    folder = _run_folder(which)
-    if folder:
-        return Run(folder)
-    if os.path.isdir(which):  # unlike Path.is_dir, no error where the name is too long
-        raise DataError(f"{which} is not a run: it has no clearhead.toml")
-    hint = did_you_mean(str(which), [run.name for run in runs]) or "; 'clearhead list' shows them"
-    raise DataError(f"there is no run '{which}'{hint}")
-
-
-def run_and_text(first: str | None, second: str | None) -> tuple[str | None, str | None]:
-    """Which run and which text are meant, where the run may be left out: a lone word is a run only if there is one."""
-    if first is None or second is not None:
-        return first, second
-    looks_like_one = Path(first).parent == RUNS
-    return (first, None) if looks_like_one or _run_folder(first) else (None, first)
-
-
-def _run_folder(which: str | Path) -> Path | None:
-    """The run's folder, where there is one of that name."""
-    try:
-        return next((f for f in (Path(which), RUNS / which) if (f / "clearhead.toml").is_file()), None)
-    except OSError:  # a prompt may be too long for a name
-        return None
-
-
-def all_runs() -> list[Run]:
-    """The runs under `runs`, the one that was written to last first."""
-    found = [path.parent for path in RUNS.glob("*/clearhead.toml")]
-    return [Run(folder) for folder in sorted(found, key=_last_written, reverse=True)]
-
-
-def _last_written(folder: Path) -> float:
-    return max(path.stat().st_mtime for path in (folder / "clearhead.toml", folder / "metrics.jsonl") if path.exists())
-
-
-def _fingerprint(prepared: TextData) -> str:
-    return json.dumps({"fingerprint": prepared.fingerprint}) + "\n"
+def _fingerprint(task: Task) -> str:
+    return json.dumps({"fingerprint": task.fingerprint}) + "\n"
 
 
 def _replace(path: Path, text: str) -> None:

@@ -9,22 +9,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from clearhead import data as texts
-from clearhead.config import RunConfig, merge, read_toml
-from clearhead.data import TextData, training_batch
-from clearhead.doctor import preflight
+from clearhead.config import RunConfig
+from clearhead.doctor import Report
 from clearhead.errors import FaultError, InterruptedRunError, UsageError
 from clearhead.models import LanguageModel, build
+from clearhead.options import merge, read_toml
 from clearhead.training import Event, Optimizer, TrainingState, build_optimizer, checkpoints, fit
-from clearhead.workflows.evaluating import mean_loss
+from clearhead.workflows.averaging import use_mean
 from clearhead.workflows.events import Observer, Passed, Said, Started, command, ignore
-from clearhead.workflows.interruption import Batches, interruptible, until, while_watched
+from clearhead.workflows.interruption import interruptible, until, while_watched
 from clearhead.workflows.machine import choose_device, enough_memory, threads
 from clearhead.workflows.planning import plan, refuse_contradictions
 from clearhead.workflows.recording import Recorder, forget_after, write_report
-from clearhead.workflows.run import Run, create, open_run
+from clearhead.workflows.run import Run
+from clearhead.workflows.runs import create, open_run
+from clearhead.workflows.tasks import Task, open_task
 from clearhead.workflows.tensorboard import TensorBoard
 
 SILENCE = 5.0  # seconds without a word that a person can stand
@@ -42,10 +41,11 @@ def train(
     check: bool = True,
     observe: Observer = ignore,
 ) -> Run:
-    """Train a model on a text; what is left open is chosen from the text's size, the time and the machine.
+    """Train a model on a text or on sentence pairs; what is left open is chosen from their size, the time, the machine.
 
     Args:
-        source: a file, a folder, a .jsonl, '-' for standard input, or the name of a corpus.
+        source: a file, a folder, a .jsonl, '-' for standard input, or the name of a corpus; pairs are two columns of
+            a .tsv, "source" and "target" in a .jsonl, or two files, the other one `data.target` in `options`.
         preset: the options to start from.
         minutes: how long it may take as a whole.
         out: the run's folder; by default a new one under `runs`.
@@ -65,12 +65,12 @@ def train(
     run, is_new = create(Path(out) if out else None, _stem(wanted.data.source))
     with run.locked(), enough_memory(LESS_MEMORY):
         try:
-            prepared = texts.prepare(wanted.data, on_progress=_progress(observe))
-            given = merge(given, {"data": {"source": prepared.source}})
-            made = plan(given, preset, minutes, prepared)
-            for sentence in (describe_text(prepared), *made.reasons):
+            task = open_task(wanted, on_progress=_progress(observe))
+            given = merge(given, {"data": task.data_layer()})
+            made = plan(given, preset, minutes, task)
+            for sentence in (task.describe(), *made.reasons):
                 observe(Said(sentence))
-            _go_on(run, made.config, prepared, observe, check=check)
+            _go_on(run, made.config, task, observe, check=check)
         except BaseException:
             if is_new and not run.has_begun:  # leave no folder behind for a training that never began
                 shutil.rmtree(run.folder, ignore_errors=True)
@@ -94,54 +94,49 @@ def resume(
     opened = open_run(run)
     with opened.locked(), enough_memory(LESS_MEMORY):
         config = RunConfig.read(opened.config.model_dump(), options or {})
-        if config.model != opened.config.model or config.data != opened.config.data:
-            raise UsageError("resume goes on with the same model and text; for others, start a new 'clearhead train'")
-        _go_on(opened, config, opened.text(), observe, check=True)
+        before = opened.config
+        if (config.model, config.data, config.objective) != (before.model, before.data, before.objective):
+            raise UsageError("resume goes on with the same model and data; for others, start a new 'clearhead train'")
+        _go_on(opened, config, opened.task(), observe, check=True)
     return opened
 
 
-def _go_on(run: Run, config: RunConfig, prepared: TextData, observe: Observer, *, check: bool) -> None:
+def _go_on(run: Run, config: RunConfig, task: Task, observe: Observer, *, check: bool) -> None:
     """From the newest checkpoint, or from the start if there is none, to the last step."""
     model = build(config.model, seed=config.seed).to(choose_device(config.train.device))
     optimizer = build_optimizer(model, config.train)
-    state = _take_up(run, model, optimizer, prepared, observe)
+    state = _take_up(run, model, optimizer, task, observe)
     if state.step > config.train.steps:
         raise UsageError(f"{run.folder} has done {state.step:,} steps already; give more with --train.steps")
-    isolate = prepared.tokenizer.end_of_document if config.data.isolate_documents else None
-    forward = None if isolate is None else _isolated(model, isolate)
     with ExitStack() as open_until_the_end:
         enter = open_until_the_end.enter_context
         interrupted = enter(interruptible())
         observe = while_watched(observe, interrupted)
         enter(threads(config.train.threads))
         if check and state.step == 0:
-            inputs, targets = _batches(config, prepared)(0)
-            parameters = optimizer.parameters.values()
-            report = preflight(model, inputs, targets, parameters, fresh=True, forward=forward)
-            if not report.passed:
-                raise FaultError(report.line())
-            observe(Passed(report.line()))
+            observe(Passed(_passed(task.examine(model, optimizer, config))))
         consumers: list[Callable[[Event], None]] = []
         if config.train.tensorboard:
             consumers.append(enter(TensorBoard(run.folder / "tensorboard", state.step)).take)
-        run.begin(config, prepared)
-        recorder = enter(Recorder(run, model, optimizer, prepared.tokenizer, observe))
+        run.begin(config, task)
+        recorder = enter(Recorder(run, model, optimizer, task, observe))
         consumers.append(recorder.take)
-        observe(Started(run.folder, state.step, config.train.steps, prepared.floor))
+        observe(Started(run.folder, state.step, config.train.steps, task.floor))
         events = fit(
             model,
             config.train,
-            until(interrupted, _batches(config, prepared)),
+            until(interrupted, task.batches(config)),
             seed=config.seed,
             optimizer=optimizer,
             state=state,
-            evaluate=lambda: mean_loss(model, prepared.val, limit=config.train.eval_tokens, isolate=isolate),
-            forward=forward,
+            evaluate=lambda: task.evaluate(model, config),
+            forward=task.forward(model),
         )
         try:
             for event in events:
                 for consume in consumers:
                     consume(event)
+            use_mean(run, model, task, config, observe)
         except KeyboardInterrupt:
             recorder.save(replace(state), best=False)
             raise InterruptedRunError(
@@ -149,13 +144,17 @@ def _go_on(run: Run, config: RunConfig, prepared: TextData, observe: Observer, *
                 f"go on with: {command('resume', run.folder)}"
             ) from None
         finally:
-            finished = write_report(run, prepared.floor)  # also of a training that was stopped or that failed
+            finished = write_report(run, task)  # also of a training that was stopped or that failed
         observe(finished)
 
 
-def _take_up(
-    run: Run, model: LanguageModel, optimizer: Optimizer, prepared: TextData, observe: Observer
-) -> TrainingState:
+def _passed(report: Report) -> str:
+    if not report.passed:
+        raise FaultError(report.line())
+    return report.line()
+
+
+def _take_up(run: Run, model: LanguageModel, optimizer: Optimizer, task: Task, observe: Observer) -> TrainingState:
     found = checkpoints.newest(run.checkpoints)
     if found is None:
         forget_after(run, 0)
@@ -165,7 +164,7 @@ def _take_up(
     best = checkpoints.best(run.checkpoints)
     if best and (run.damage() or _is_best(best.path)):  # a crash may have come between the checkpoint and the model
         checkpoints.load(best.path, model)
-        run.save_model(model, prepared.tokenizer)
+        run.save_model(model, task.special_tokens)
     state = checkpoints.load(found.path, model, optimizer)
     forget_after(run, state.step)
     return state
@@ -176,44 +175,17 @@ def _is_best(checkpoint: Path) -> bool:
     return state.best_step == state.step
 
 
-def _batches(config: RunConfig, prepared: TextData) -> Batches:
-    def batch(step: int) -> tuple[Tensor, Tensor]:
-        return training_batch(
-            prepared.train,
-            block_size=config.model.block_size,
-            batch_size=config.train.batch_size,
-            seed=config.seed,
-            step=step,
-        )
-
-    return batch
-
-
-def _isolated(model: LanguageModel, end: int) -> Callable[[Tensor], Tensor]:
-    """The model with no attention from one document to another; `end` is the token that closes a document."""
-    return lambda ids: model(ids, documents=texts.document_numbers(ids, end))
-
-
 def _progress(observe: Observer) -> Callable[[float], None]:
-    """Says how far the text is prepared, where that takes a while."""
+    """Says how far the data is prepared, where that takes a while."""
     told = time.monotonic()
 
     def tell(share: float) -> None:
         nonlocal told
         if time.monotonic() - told > SILENCE:
             told = time.monotonic()
-            observe(Said(f"preparing the text: {share:.0%}"))
+            observe(Said(f"preparing the data: {share:.0%}"))
 
     return tell
-
-
-def describe_text(prepared: TextData) -> str:
-    """The text, how it is cut, and what its tokens are, in one line."""
-    documents = f" in {prepared.n_documents:,} documents" if prepared.n_documents > 1 else ""
-    alphabet = f", {prepared.distinct_characters} distinct" if prepared.distinct_characters else ""
-    cut = f"{prepared.train_characters:,} training, {prepared.val_characters:,} validation"
-    n_characters = prepared.train_characters + prepared.val_characters
-    return "; ".join((f"text: {n_characters:,} characters{documents}{alphabet} ({cut})", *prepared.notes))
 
 
 def _stem(source: str) -> str:

@@ -1,0 +1,54 @@
+"""clearhead fill"""
+
+import argparse
+import json
+import sys
+
+from clearhead.cli.arguments import Parser, layer_of
+from clearhead.cli.console import Console
+from clearhead.cli.standard_input import standard_input
+from clearhead.config import FillConfig
+
+
+def parser() -> Parser:
+    """What `clearhead fill` understands."""
+    parser = Parser(
+        "fill",
+        "Let an encoder fill in what is masked in a text: one token for each [MASK].",
+        [
+            ('clearhead fill "To be or not to [MASK]"', "the newest run says what is missing"),
+            ('clearhead fill runs/a "The [MASK] is [MASK]." --top-k 3', "the three likeliest for each"),
+        ],
+    )
+    parser.add_argument("run", nargs="?", help="a run's folder or name (default: the newest)")
+    parser.add_argument("text", nargs="?", help="a text with at least one [MASK]; - for standard input")
+    parser.add_argument("--device", help="auto, cpu, cuda, mps")
+    parser.add_options(FillConfig, "what is told")
+    return parser
+
+
+def run(given: argparse.Namespace) -> None:
+    """Fill in, and print the text and what else was likely."""
+    from clearhead import workflows  # loads torch
+
+    which, text = workflows.run_and_text(getattr(given, "run", None), getattr(given, "text", None))
+    if text == "-":
+        text = standard_input("text").removesuffix("\n").removesuffix("\r")  # the end of a line that a shell puts there
+    notices: list[str] = []  # said after the text
+    filled = workflows.fill(
+        which,
+        text or "",
+        layer_of(given, FillConfig),
+        device=getattr(given, "device", "auto"),
+        on_notice=notices.append,
+    )
+    console = Console(json=given.json)
+    console.say(filled.text)
+    for number, candidates in enumerate(filled.masks, start=1):
+        console.say(f"--- {number} ---", "bold")
+        for candidate in candidates:
+            console.say(f"{candidate.probability:6.1%}  {json.dumps(candidate.token, ensure_ascii=False)}")
+    for sentence in notices:
+        print(f"clearhead: {sentence}", file=sys.stderr)
+    masks = [[candidate._asdict() for candidate in candidates] for candidates in filled.masks]
+    console.result({"text": text, "filled": filled.text, "masks": masks})

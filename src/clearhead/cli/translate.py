@@ -1,0 +1,102 @@
+"""clearhead translate"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clearhead.cli.arguments import Parser, layer_of
+from clearhead.cli.console import Console
+from clearhead.cli.standard_input import standard_input
+from clearhead.config import TranslationConfig
+from clearhead.errors import ClearheadError, UsageError
+
+if TYPE_CHECKING:
+    from clearhead.workflows import Translated
+
+
+def parser() -> Parser:
+    """What `clearhead translate` understands."""
+    parser = Parser(
+        "translate",
+        "Translate sentences, one to a line, by beam search.",
+        [
+            ('clearhead translate "Ein Mann schläft."', "the newest run, one sentence"),
+            ("clearhead translate runs/a --input t.de --output t.en", "a file, line by line"),
+            ("clearhead translate runs/a --n-best 3 --alignment < t.de", "the three best of each line, and whence"),
+        ],
+    )
+    parser.add_argument("run", nargs="?", help="a run's folder or name (default: the newest)")
+    parser.add_argument("sentence", nargs="?", help="what to translate (default: the lines of standard input)")
+    parser.add_argument("--input", metavar="FILE", help="translate the lines of this file")
+    parser.add_argument("--output", metavar="FILE", help="write the translations to this file")
+    parser.add_argument(
+        "--alignment", action="store_true", help="after each one, which source word made which: 0-0 1-2"
+    )
+    parser.add_argument("--device", help="auto, cpu, cuda, mps")
+    parser.add_options(TranslationConfig, "how a translation is searched for")
+    return parser
+
+
+def run(given: argparse.Namespace) -> None:
+    """Translate, and print or write line by line."""
+    from clearhead import workflows  # loads torch
+
+    which, sentence = workflows.run_and_text(getattr(given, "run", None), getattr(given, "sentence", None))
+    sentences = _sentences(sentence, getattr(given, "input", None))
+    output = Path(given.output) if "output" in given else None
+    if output:
+        _writing(output, lambda: output.touch())  # before the work, not after it
+    notices: list[str] = []
+    console = Console(json=given.json)
+    with console.progress("translating") as advance:
+        found = workflows.translate(
+            which,
+            sentences,
+            layer_of(given, TranslationConfig),
+            align="alignment" in given,
+            device=getattr(given, "device", "auto"),
+            on_progress=advance,
+            on_notice=notices.append,
+        )
+    lines = [_line(translated, numbered=len(best) > 1) for best in found for translated in best]
+    if output:
+        _writing(output, lambda: output.write_text("".join(line + "\n" for line in lines), encoding="utf-8"))
+    elif not given.json:
+        sys.stdout.write("".join(line + "\n" for line in lines))
+        sys.stdout.flush()
+    for notice in notices:
+        print(f"clearhead: {notice}", file=sys.stderr)
+    texts = zip(sentences, found, strict=True)
+    console.result({"translations": [{"source": s, "translations": [asdict(t) for t in best]} for s, best in texts]})
+
+
+def _line(translated: "Translated", *, numbered: bool) -> str:
+    score = f"{translated.score:.4f}\t" if numbered else ""
+    pairs = translated.alignment
+    return score + translated.text + ("" if pairs is None else "\t" + " ".join(f"{s}-{t}" for s, t in pairs))
+
+
+def _sentences(sentence: str | None, file: str | None) -> Sequence[str]:
+    """One sentence to a line: the word on the command line, a file, or standard input."""
+    if sentence is not None and file is not None:
+        raise UsageError("a sentence and --input are two things to translate; give one of them")
+    if sentence is not None and sentence != "-":
+        return [sentence]
+    if file is not None:
+        from clearhead.data import read_lines
+
+        return list(read_lines(Path(file)))
+    if sys.stdin.isatty():
+        print("clearhead: type a sentence to a line, then Ctrl-D", file=sys.stderr)
+    lines = standard_input("text").removeprefix("\ufeff").split("\n")
+    return [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
+
+
+def _writing(path: Path, write: Callable[[], object]) -> None:
+    try:
+        write()
+    except OSError as error:
+        raise ClearheadError(f"{path} cannot be written: {error.strerror or error}; choose another --output") from None

@@ -1,0 +1,266 @@
+"""From what a person calls sentence pairs to files of token ids that training reads, made once and kept."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from clearhead.config import DataConfig
+from clearhead.data.cache import cache_folder, facts_of, keep, writing
+from clearhead.data.choices import notes_on_round_trip
+from clearhead.data.encoded import token_type
+from clearhead.data.parallel.encoded import EncodedPairs, Placed, open_encoded, write_pairs
+from clearhead.data.parallel.reading import Pair
+from clearhead.data.parallel.sources import Opened, open_pairs
+from clearhead.data.parallel.survey import (
+    MOST_HELD_OUT,
+    Keys,
+    PairSurvey,
+    good_pairs,
+    hold_out,
+    key_of,
+    said,
+    survey_pairs,
+)
+from clearhead.data.parallel.vocabularies import Tokenizers, load_tokenizers, make_tokenizers, special_tokens
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.errors import DataError
+
+_FORMAT = "pairs 1"  # raised when the same pairs would be encoded or cut in another way
+_CUTS = ("train", "val")
+_REPEATED = 0.1  # a larger share of repetitions is worth a note
+
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class PairData:
+    """Prepared sentence pairs: what training and evaluation read.
+
+    Attributes:
+        source_tokenizer, target_tokenizer: the ones that made the ids; the same object when the vocabulary is joint.
+        end, pad: ids of their special tokens, the same in both.
+        train, val: the pairs on each side of the cut, memory maps.
+        val_texts: the held-out pairs as (source, target), in the order of `val`.
+        n_pairs: pairs on both sides of the cut together.
+        n_skipped: pairs that were left out because nobody could learn from them.
+        source, target: open the same pairs again, from any folder.
+        notes: clauses about what was chosen, and why.
+        fingerprint: equal where content, cut and tokenizers are.
+    """
+
+    source_tokenizer: Tokenizer
+    target_tokenizer: Tokenizer
+    end: int
+    pad: int
+    train: EncodedPairs
+    val: EncodedPairs
+    val_texts: list[tuple[str, str]]
+    n_pairs: int
+    n_skipped: int
+    source: str
+    target: str | None
+    notes: tuple[str, ...]
+    fingerprint: str
+
+
+def prepare_pairs(
+    config: DataConfig,
+    *,
+    cache: Path | None = None,
+    on_progress: Progress | None = None,
+    tokenizers: Tokenizers | None = None,
+) -> PairData:
+    """Check, cut and encode the pairs, or find what an earlier call with the same content and options left.
+
+    A corpus that has validation pairs of its own is cut there. Of any other, about `val_fraction` of the pairs are
+    held out, but at most 2,000, by a digest of their source sentence: none of these is on both sides.
+
+    Args:
+        config: which pairs, in which direction, which tokenizers, how much is held out.
+        cache: folder to keep the result in; by default the platform's.
+        on_progress: called with the share done, from 0 to 1.
+        tokenizers: of source and target, used in place of what the config asks for.
+
+    Raises:
+        DataError: one sentence: the pairs are missing, too few, no text, of unequal number, or bad where
+            `data.bad_pairs` is refuse; or a tokenizer lacks a special token; or there is no place for the result.
+    """
+    folder = cache_folder(cache)
+    opened = open_pairs(config.source, config.target, folder, reverse=config.reverse)
+    tokenizers = tokenizers or load_tokenizers(config)
+    if tokenizers is not None:
+        special_tokens(tokenizers)
+    content = [part.identity() for part in opened if part]
+    entry = _entry(folder / "pairs", content, config, tokenizers)
+    progress = on_progress or (lambda share: None)
+    if _found(entry) is None:
+        with writing(folder):
+            keep(entry, partial(_make, opened=opened, content=content, config=config, known=tokenizers, told=progress))
+    progress(1.0)
+    found = _found(entry)
+    assert found is not None, "what was just made can be opened"
+    facts = found.facts
+    end, pad = special_tokens(found.tokenizers)
+    return PairData(
+        source_tokenizer=found.tokenizers[0],
+        target_tokenizer=found.tokenizers[1],
+        end=end,
+        pad=pad,
+        train=found.train,
+        val=found.val,
+        val_texts=found.val_texts,
+        n_pairs=len(found.train) + len(found.val),
+        n_skipped=facts["n_skipped"],
+        source=opened.train.name,
+        target=opened.train.target,
+        notes=tuple(facts["notes"]),
+        fingerprint=facts["fingerprint"],
+    )
+
+
+def _entry(folder: Path, content: list[str], config: DataConfig, tokenizers: Tokenizers | None) -> Path:
+    """The folder of the cache for these pairs and options."""
+    cut = (config.val_fraction, config.bad_pairs)
+
+    def place(*wanted: object) -> Path:
+        return folder / _digest(content, *cut, *wanted)[:32]
+
+    entry = place(config.tokenizer, config.bpe_vocab_size, config.vocabulary)
+    if tokenizers is None:
+        return entry
+    before = _found(entry)  # a run's own pairs are found, not repeated
+    same = before is not None and _names(before.tokenizers) == _names(tokenizers)
+    return entry if same else place(_names(tokenizers))
+
+
+def _make(
+    folder: Path, *, opened: Opened, content: list[str], config: DataConfig, known: Tokenizers | None, told: Progress
+) -> dict[str, Any]:
+    """Fill an entry of the cache with ids, tokenizers and held-out texts; what to remember about them."""
+    found = [survey_pairs(part) for part in opened if part]
+    n_skipped = sum(part.n_bad for part in found)
+    notes = _notes_on_faults(opened, found, config)
+    told(0.2)
+    held_out = _held_out(opened, found[0], config)
+    notes += _notes_on_cut(opened, found[0], config)
+
+    def training() -> Iterator[Pair]:
+        return (placed.pair for placed in _placed(opened, held_out) if placed.cut == 0)
+
+    if known is None:
+        alphabets = ["".join({*"".join(part.alphabets[side] for part in found)}) for side in (0, 1)]
+        tokenizers, note = make_tokenizers(training, found[0].characters, (alphabets[0], alphabets[1]), config)
+        notes.insert(0, note)
+    else:
+        tokenizers = known
+        texts = zip(next(training())[1:], tokenizers, strict=True)
+        notes += [note for text, tokenizer in texts for note in notes_on_round_trip(text, tokenizer)]
+    told(0.3)
+    n_pairs, done = sum(len(part.keys) for part in found), 0
+    val_texts: list[tuple[str, str]] = []
+    for count in write_pairs(folder, _noting(_placed(opened, held_out), val_texts), tokenizers, _CUTS):
+        done += count
+        told(0.3 + 0.7 * min(1.0, done / n_pairs))
+    if done != n_pairs:
+        raise DataError(f"{config.source} changed while it was read; run the command again")
+    (folder / "val.json").write_text(json.dumps(val_texts, ensure_ascii=False), encoding="utf-8")
+    for name, tokenizer in zip(("source", "target"), tokenizers, strict=True):
+        tokenizer.save(folder / name)
+    return {
+        "joint": tokenizers[0] is tokenizers[1],
+        "tokenizers": _names(tokenizers),
+        "dtypes": [token_type(tokenizer).str for tokenizer in tokenizers],
+        "n_pairs": n_pairs,
+        "n_skipped": n_skipped,
+        "notes": notes,
+        "fingerprint": _digest(content, _names(tokenizers), held_out.tolist()),
+    }
+
+
+def _placed(opened: Opened, held_out: Keys) -> Iterator[Placed]:
+    """Every good pair with its side of the cut."""
+    chosen = frozenset(held_out.tolist())
+    for pair in good_pairs(opened.train):
+        yield Placed(pair, int(bool(chosen) and key_of(pair.source) in chosen), opened.train.name)
+    if opened.val:
+        for pair in good_pairs(opened.val):
+            yield Placed(pair, 1, opened.val.name)
+
+
+def _noting(pairs: Iterable[Placed], texts: list[tuple[str, str]]) -> Iterator[Placed]:
+    """The same pairs; the sentences of those that are held out are put into `texts` on the way."""
+    for placed in pairs:
+        if placed.cut == 1:
+            texts.append((placed.pair.source, placed.pair.target))
+        yield placed
+
+
+def _held_out(opened: Opened, found: PairSurvey, config: DataConfig) -> Keys:
+    """The keys of the source sentences that are held out; none where the corpus holds pairs out by itself."""
+    chosen = hold_out(found.keys, config.val_fraction, config.source)  # which refuses too few pairs
+    return np.empty(0, dtype=np.uint64) if opened.val else chosen
+
+
+def _notes_on_faults(opened: Opened, found: list[PairSurvey], config: DataConfig) -> list[str]:
+    """What was skipped.
+
+    Raises:
+        DataError: the config refuses pairs with a fault, and there are some.
+    """
+    faults = [(part, seen) for part, seen in zip(filter(None, opened), found, strict=True) if seen.bad]
+    if config.bad_pairs == "refuse" and faults:
+        part, seen = faults[0]
+        raise DataError(f"{part.name}: {said(seen.bad)}; mend them, or set data.bad_pairs to skip")
+    return [f"skipped of {part.name}: {said(seen.bad)}" for part, seen in faults]
+
+
+def _notes_on_cut(opened: Opened, found: PairSurvey, config: DataConfig) -> list[str]:
+    """How the held-out pairs were chosen, and whether many pairs come again and again."""
+    if opened.val:
+        notes = [f"held out: {opened.val.name}"]
+    else:
+        share = f"data.val_fraction {config.val_fraction:g}, at most {MOST_HELD_OUT:,}"
+        notes = [f"held out: {share}, chosen so that no source sentence is on both sides"]
+    repeated = len(found.keys) - found.n_different
+    if repeated > _REPEATED * len(found.keys):
+        notes.append(f"{repeated:,} of {len(found.keys):,} pairs repeat an earlier one; they are kept")
+    return notes
+
+
+class _Entry(NamedTuple):
+    """An entry of the cache, opened."""
+
+    facts: dict[str, Any]
+    tokenizers: Tokenizers
+    train: EncodedPairs
+    val: EncodedPairs
+    val_texts: list[tuple[str, str]]
+
+
+def _found(entry: Path) -> _Entry | None:
+    """What the cache holds there; None if anything of it is missing or cut off."""
+    try:
+        facts = facts_of(entry)
+        source = Tokenizer.load(entry / "source")
+        tokenizers = (source, source if facts["joint"] else Tokenizer.load(entry / "target"))
+        train, val = (open_encoded(entry, cut, facts["dtypes"]) for cut in _CUTS)
+        texts = [(source, target) for source, target in json.loads((entry / "val.json").read_text(encoding="utf-8"))]
+        whole = len(train) + len(val) == facts["n_pairs"] and len(texts) == len(val)
+        names = facts["tokenizers"]
+    except (OSError, ValueError, KeyError, TypeError, DataError):
+        return None
+    return _Entry(facts, tokenizers, train, val, texts) if whole and names == _names(tokenizers) else None
+
+
+def _names(tokenizers: Tokenizers) -> list[str]:
+    return [tokenizer.fingerprint for tokenizer in tokenizers]
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(json.dumps([_FORMAT, *map(str, parts)]).encode()).hexdigest()

@@ -1,0 +1,166 @@
+"""Masked tokens of a text, filled in by an encoder."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from clearhead.config import FillConfig
+from clearhead.data import Tokenizer, UnseenCharacterError
+from clearhead.errors import DataError, UsageError
+from clearhead.inference.context import Notice
+from clearhead.inference.mode import evaluating, refuse_not_finite
+from clearhead.models import EncoderLM
+
+MASKED = "[MASK]"  # what a person writes for a masked token, whatever the tokenizer calls it
+CONTEXT = 8  # tokens before a masked one that are decoded with it, because its space or its bytes may depend on them
+
+
+class Candidate(NamedTuple):
+    """A token that may stand in a masked one's place: its text, and how probable it is."""
+
+    token: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Filled:
+    """The text with the likeliest token in every masked one's place, and for each the likeliest, the best first."""
+
+    text: str
+    masks: list[list[Candidate]]
+
+
+def fill(
+    model: EncoderLM, tokenizer: Tokenizer, text: str, config: FillConfig, *, on_notice: Notice | None = None
+) -> Filled:
+    """What the model would put in the place of every [MASK] of the text, one token each.
+
+    All are predicted from one look at the text as it was given, so none knows what another was filled with. Where a
+    token carries the space before its word, as in byte-level BPE, a space before a [MASK] asks for a word with its
+    space: "not to [MASK]" for " be", not for a line break or "'t". Special tokens are never proposed. The
+    probabilities of all that may be proposed sum to 1.
+
+    A model reads block_size tokens. Of a longer text it reads so many, with the [MASK]s in their middle.
+
+    Args:
+        model: in whatever mode; it reads without dropout and is left as it was.
+        tokenizer: the one that the model was trained with.
+        text: with at least one [MASK].
+        config: how many tokens are told for each.
+        on_notice: told, in a sentence, that the model does not see the whole text.
+
+    Raises:
+        UsageError: nothing is masked.
+        DataError: the tokenizer has no mask token or cannot encode the text, or the [MASK]s stand too far apart.
+        ClearheadError: the model's output is not finite.
+    """
+    pieces = text.split(MASKED)
+    if len(pieces) == 1:
+        raise UsageError(
+            f"there is nothing to fill in; write {MASKED} where a word is missing, such as 'To be or not to {MASKED}'"
+        )
+    if tokenizer.mask is None:
+        raise DataError("the tokenizer has no mask token, so there is nothing that a model could have learned to fill")
+    wants_word = [piece.endswith(" ") and not tokenizer.is_character_level for piece in pieces[:-1]]
+    pieces = [
+        piece.removesuffix(" ") if is_word else piece
+        for piece, is_word in zip(pieces, [*wants_word, False], strict=True)
+    ]
+    ids, places = _encode(tokenizer, pieces, tokenizer.mask)
+    logits = _logits(model, ids, places, on_notice)  # (masks, V)
+    probabilities = logits.masked_fill(_unfit(tokenizer, logits.shape[-1], wants_word), -torch.inf).softmax(-1)
+    shares, tokens = (top.tolist() for top in probabilities.topk(min(config.top_k, probabilities.shape[-1])))
+    for place, (best, *_) in zip(places, tokens, strict=True):
+        ids[place] = best
+    masks = [
+        [
+            Candidate(_text_of(tokenizer, ids, place, [token]), share)
+            for token, share in zip(likeliest, their_shares, strict=True)
+            if share > 0
+        ]
+        for place, likeliest, their_shares in zip(places, tokens, shares, strict=True)
+    ]
+    return Filled(_joined(tokenizer, ids, places, pieces), masks)
+
+
+def _encode(tokenizer: Tokenizer, pieces: Sequence[str], mask: int) -> tuple[list[int], list[int]]:
+    """The pieces as ids with the mask between every two, and where in them the masks stand."""
+    ids: list[int] = []
+    places: list[int] = []
+    read = 0  # characters
+    for piece in pieces:
+        try:
+            ids += tokenizer.encode(piece).tolist()
+        except UnseenCharacterError as unseen:
+            offset = read + unseen.offset
+            raise UnseenCharacterError(unseen.character, offset, f"at character {offset:,} of the text") from None
+        places.append(len(ids))
+        ids.append(mask)
+        read += len(piece) + len(MASKED)
+    return ids[:-1], places[:-1]
+
+
+def _logits(model: EncoderLM, ids: list[int], places: list[int], on_notice: Notice | None) -> Tensor:
+    """What the model says of every token in each masked one's place, (masks, V), on the CPU."""
+    start, length = _window(len(ids), places, model.config.block_size)
+    if length < len(ids) and on_notice:
+        on_notice(
+            f"the text has {len(ids)} tokens, more than the model's block_size: "
+            f"only {length} around what is masked are read"
+        )
+    with evaluating(model), torch.inference_mode():
+        hidden = model.hidden(torch.tensor([ids[start : start + length]], device=model.device))  # (1, T, D)
+        logits = model.head(hidden[0, [place - start for place in places]]).float().cpu()
+    refuse_not_finite(logits)
+    return logits
+
+
+def _unfit(tokenizer: Tokenizer, vocab_size: int, wants_word: list[bool]) -> Tensor:
+    """Which tokens cannot be filled in, (masks, V): special ones; where a word is wanted, all that is none."""
+    unfit = torch.zeros(len(wants_word), vocab_size, dtype=torch.bool)
+    if any(wants_word):
+        texts = [tokenizer.decode([token]) for token in range(tokenizer.vocab_size)]
+        words = [token for token, text in enumerate(texts) if text.startswith(" ") and not text.isspace()]
+        if words:  # a tokenizer may keep its spaces elsewhere
+            unfit[torch.tensor(wants_word)] = True
+            unfit[:, words] = False
+    special = (tokenizer.end_of_document, tokenizer.pad, tokenizer.mask)
+    unfit[:, [token for token in special if token is not None]] = True
+    return unfit
+
+
+def _window(n_tokens: int, places: list[int], block_size: int) -> tuple[int, int]:
+    """Where the stretch of the text that the model reads begins, and how long it is.
+
+    Raises:
+        DataError: it cannot hold every place.
+    """
+    span = places[-1] - places[0] + 1
+    if span > block_size:
+        raise DataError(
+            f"from the first {MASKED} to the last it is {span} tokens, but the model reads {block_size} at once; "
+            "fill in those that stand near each other, and then the others"
+        )
+    centred = (places[0] + places[-1] + 1 - block_size) // 2
+    return max(0, min(centred, n_tokens - block_size)), min(n_tokens, block_size)
+
+
+def _joined(tokenizer: Tokenizer, ids: list[int], places: list[int], pieces: Sequence[str]) -> str:
+    """The pieces with what was filled in between; neighbours are decoded together: two may be one character's bytes."""
+    text, run = pieces[0], list[int]()
+    for place, piece in zip(places, pieces[1:], strict=True):
+        run.append(ids[place])
+        if piece or place == places[-1]:
+            text += _text_of(tokenizer, ids, place + 1 - len(run), run) + piece
+            run.clear()
+    return text
+
+
+def _text_of(tokenizer: Tokenizer, ids: list[int], place: int, tokens: list[int]) -> str:
+    """The text of tokens that stand at this place and after it, before which `ids` are what they are."""
+    before = ids[max(0, place - CONTEXT) : place]
+    start, whole = tokenizer.decode(before), tokenizer.decode([*before, *tokens])
+    return whole[len(start) :] if whole.startswith(start) else tokenizer.decode(tokens)

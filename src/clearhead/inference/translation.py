@@ -1,0 +1,105 @@
+"""Sentences from one language into another."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from clearhead.config import TranslationConfig
+from clearhead.data import UnseenCharacterError
+from clearhead.errors import DataError
+from clearhead.inference.beam import beam_search
+from clearhead.inference.context import Notice
+from clearhead.inference.generation import Tokenizer
+from clearhead.models import EncoderDecoder
+
+Progress = Callable[[int, int], None]  # sentences done, of how many
+
+
+class Translation(NamedTuple):
+    """A text, how likely the model holds it, and the tokens of both sides.
+
+    Attributes:
+        score: log-probability in nats over the length penalty; comparable among translations of one sentence only.
+        source_ids: what the model read, its end token included.
+        target_ids: what it wrote, without the ends.
+    """
+
+    text: str
+    score: float
+    source_ids: list[int]
+    target_ids: list[int]
+
+
+def translate(
+    model: EncoderDecoder,
+    source_tokenizer: Tokenizer,
+    target_tokenizer: Tokenizer,
+    sentences: Sequence[str],
+    config: TranslationConfig,
+    *,
+    on_progress: Progress | None = None,
+    on_notice: Notice | None = None,
+) -> list[list[Translation]]:
+    """The `n_best` translations of each sentence, the best first; a blank sentence has an empty one.
+
+    A translation depends on the model, its sentence and the config alone, and not on the other sentences.
+
+    Args:
+        model: in whatever mode; it translates without dropout and is left as it was.
+        source_tokenizer, target_tokenizer: those that the model was trained with, often the same one.
+        sentences: one to a line; messages count lines from 1.
+        config: how to search, and how many sentences at once.
+        on_progress: told after each batch how many sentences are done, and of how many.
+        on_notice: told, once, in a sentence, which sentences were too long to be read whole.
+
+    Raises:
+        DataError: a tokenizer has no token that ends a text, or cannot encode a sentence.
+        ClearheadError: the model's output is not finite.
+    """
+    source_end, end = _end(source_tokenizer), _end(target_tokenizer)
+    found = [[Translation("", 0.0, [], [])] for _ in sentences]
+    rows = {
+        place: [*_encode(source_tokenizer, sentence, place + 1), source_end]
+        for place, sentence in enumerate(sentences)
+        if sentence.strip()
+    }
+    _cut_long_ones(rows, model.config.block_size, on_notice)
+    places = sorted(rows, key=lambda place: len(rows[place]), reverse=True)  # alike in length, little is padded
+    for start in range(0, len(places), config.batch_size):
+        batch = places[start : start + config.batch_size]
+        results = beam_search(model, [rows[place] for place in batch], config, end=end)
+        for place, hypotheses in zip(batch, results, strict=True):
+            found[place] = [
+                Translation(target_tokenizer.decode(h.ids), h.score, rows[place], h.ids) for h in hypotheses
+            ]
+        if on_progress:
+            on_progress(len(sentences) - len(places) + start + len(batch), len(sentences))
+    return found
+
+
+def _end(tokenizer: Tokenizer) -> int:
+    if tokenizer.end_of_document is None:
+        raise DataError(
+            "the tokenizer has no token that ends a text, so a translation could not end; "
+            "use the tokenizer that the model was trained with"
+        )
+    return tokenizer.end_of_document
+
+
+def _encode(tokenizer: Tokenizer, sentence: str, line: int) -> list[int]:
+    try:
+        return [int(token) for token in tokenizer.encode(sentence)]
+    except UnseenCharacterError as error:
+        where = f"at line {line}, column {error.offset + 1}"  # of all the sentences: the tokenizer saw one
+        raise UnseenCharacterError(error.character, error.offset, where) from None
+
+
+def _cut_long_ones(rows: dict[int, list[int]], block_size: int, on_notice: Notice | None) -> None:
+    """Leave the first block_size tokens of each row, the last of them an end."""
+    long = [place for place, row in rows.items() if len(row) > block_size]
+    if long and on_notice:
+        lines = f"line {long[0] + 1} has" if len(long) == 1 else f"{len(long)} lines, the first is {long[0] + 1}, have"
+        on_notice(
+            f"{lines} more tokens than the model's block_size of {block_size}: only the first ones are translated"
+        )
+    for place in long:
+        rows[place] = [*rows[place][: block_size - 1], rows[place][-1]]

@@ -1,0 +1,149 @@
+"""Which words of a sentence its translation was made from, read from the cross-attention."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearhead.inference import evaluating
+from clearhead.inference.text import INCOMPLETE
+from clearhead.models import EncoderDecoder
+from clearhead.parts import Attention, Block, additive_from_allowed
+from clearhead.parts.masks import Mask
+from clearhead.parts.positions import Rotate
+
+
+def attention_weights(
+    attention: Attention,
+    x: Tensor,
+    memory: Tensor | None = None,
+    *,
+    mask: Mask = None,
+    rotate: Rotate | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """The weights with which `attention` mixes the values of the same inputs: (B, H, T_q, T_k), rows that sum to 1.
+
+    A query that may attend to nothing has zeros.
+    """
+    query = attention.query_norm(_split(attention.query(x), attention))
+    key = attention.key_norm(_split(attention.key(x if memory is None else memory), attention))
+    query, key = (rotate(query), rotate(key)) if rotate else (query, key)
+    key = key.repeat_interleave(attention.n_heads // attention.n_kv_heads, dim=1)  # (B, H_kv, T, K) -> (B, H, T, K)
+    scores = query @ key.transpose(-1, -2) / math.sqrt(attention.head_width)  # (B, H, T_q, T_k)
+    scores = scores if bias is None else scores + bias.to(scores.dtype)
+    if isinstance(mask, str):
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    if mask is not None:
+        scores = scores + additive_from_allowed(mask, scores.dtype)
+    return scores.softmax(-1).nan_to_num(0.0)  # a row of nothing but -inf is NaN
+
+
+def _split(x: Tensor, attention: Attention) -> Tensor:
+    return x.view(*x.shape[:2], -1, attention.head_width).transpose(1, 2)  # (B, T, H * K) -> (B, H, T, K)
+
+
+@contextmanager
+def watching(attentions: Sequence[Attention]) -> Iterator[list[Tensor]]:
+    """Inside the `with`, each call of one of the modules adds its weights (B, H, T_q, T_k) to the list.
+
+    For calls without a cache, whose keys are not among the inputs. The hooks are removed whatever happens.
+    """
+    seen: list[Tensor] = []
+
+    def look(module: Any, args: tuple[Any, ...], options: Mapping[str, Any], output: Tensor) -> None:
+        assert options.get("cache") is None, "the keys in a cache are not seen here; call the model without one"
+        given = {name: value for name, value in options.items() if name != "cache"}
+        seen.append(attention_weights(module, *args, **given))
+
+    handles = [attention.register_forward_hook(look, with_kwargs=True) for attention in attentions]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def cross_attentions(model: EncoderDecoder) -> list[Attention]:
+    """The cross-attention of each of the decoder's layers."""
+    sublayers = [block.cross_attention for block in model.decoder.blocks if isinstance(block, Block)]
+    return [sublayer.part for sublayer in sublayers if sublayer and isinstance(sublayer.part, Attention)]
+
+
+@torch.no_grad()
+def alignment(
+    model: EncoderDecoder, source_ids: Sequence[int], target_ids: Sequence[int], *, end: int, layer: int | None = None
+) -> Tensor:
+    """Where the decoder looked when it wrote each token, averaged over heads: (T_tgt, T_src), rows that sum to 1.
+
+    Args:
+        model: in whatever mode; dropout is off and the model is left as it was.
+        source_ids: what the encoder read, its end token included, as in `Translation`.
+        target_ids: what the decoder wrote, without the ends, as in `Translation`.
+        end: the token that begins a translation.
+        layer: the decoder's, counted from 0; the average of all of them without it.
+    """
+    attentions = cross_attentions(model)
+    row = [end, *target_ids][: len(target_ids)]  # the token before each of the targets is what it was written from
+    if not row:
+        return torch.zeros(0, len(source_ids), device=model.device)
+    with evaluating(model), watching(attentions if layer is None else [attentions[layer]]) as seen:
+        source, target = (torch.tensor([ids], device=model.device) for ids in (list(source_ids), row))
+        model.hidden(source, target, source_positions=range(source.shape[1]), target_positions=range(target.shape[1]))
+    return torch.stack(seen).mean(dim=(0, 2))[0]  # (layers, 1, H, T_tgt, T_src) -> (T_tgt, T_src)
+
+
+def token_texts(decode: Callable[[Sequence[int]], str], ids: Sequence[int]) -> list[str]:
+    """What each token adds to the text, special ones nothing: together they are the text of all.
+
+    A character of several tokens belongs to the last of them.
+    """
+    texts, before = list[str](), ""
+    for count in range(1, len(ids) + 1):
+        text = decode(ids[:count])
+        whole = text.rstrip(INCOMPLETE) if count < len(ids) else text
+        texts.append(whole[len(before) :])
+        before = whole
+    return texts
+
+
+def word_alignment(weights: Tensor, source_tokens: list[str], target_tokens: list[str]) -> list[tuple[int, int]]:
+    """Each target word with the source word that it took the most weight from: (source, target), counted from 0.
+
+    Words are what stands between spaces. The pairs are those of the Pharaoh format ("0-0 1-2 ..."), in the order of
+    the target. A target word whose tokens look at no source word at all is left out.
+
+    Args:
+        weights: (T_tgt, T_src), from `alignment`.
+        source_tokens, target_tokens: what each row and column adds to the text, from `token_texts`; an end adds
+            nothing and belongs to no word.
+    """
+    assert weights.shape == (len(target_tokens), len(source_tokens)), "a row for each target, a column for each source"
+    source, target = words_of_tokens(source_tokens), words_of_tokens(target_tokens)
+    n_source, n_target = (1 + max((word for word in side if word is not None), default=-1) for side in (source, target))
+    if not n_source:
+        return []
+    shared = torch.zeros(n_target, n_source, dtype=weights.dtype)
+    for row, own in zip(weights.cpu(), target, strict=True):
+        for weight, word in zip(row, source, strict=True):
+            if own is not None and word is not None:
+                shared[own, word] += weight
+    return [(int(row.argmax()), word) for word, row in enumerate(shared) if row.any()]
+
+
+def words_of_tokens(tokens: list[str]) -> list[int | None]:
+    """The number of the whitespace word that each token belongs to, None for those in none.
+
+    A token belongs to the word of its first character that is no space; one that adds no text, to the word that it
+    stands in: a part of a character does, an end does not.
+    """
+    text, words, place = "".join(tokens), list[int | None](), 0
+    for token in tokens:
+        reach = text[place : place + max(1, len(token))]
+        first = place + len(reach) - len(reach.lstrip())
+        words.append(len(text[: first + 1].split()) - 1 if reach.strip() else None)
+        place += len(token)
+    return words

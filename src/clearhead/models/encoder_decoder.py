@@ -1,0 +1,139 @@
+"""The Transformer as it was first published: one stack reads a sentence, another writes its translation."""
+
+from typing import NamedTuple, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from clearhead.config import ModelConfig
+from clearhead.models.assembly import make_embedding, make_positions, make_stack, make_unembedding
+from clearhead.models.initialisation import initialise
+from clearhead.models.language_model import LanguageModel
+from clearhead.parts import (
+    DecoderCache,
+    MemoryCache,
+    SelfAttentionCache,
+    attention_mask,
+    make_dropout,
+    positions_of,
+)
+from clearhead.parts.masks import Positions
+
+
+class Memory(NamedTuple):
+    """What the encoder made of the source: states (B, T_src, D), and where they stand, -1 for padding."""
+
+    states: Tensor
+    positions: Positions
+
+    def select(self, rows: Tensor) -> Self:
+        """These rows of the batch, in this order."""
+        place = self.positions
+        return self._replace(
+            states=self.states.index_select(0, rows),
+            positions=place if isinstance(place, range) else place.index_select(0, rows),
+        )
+
+
+class EncoderDecoder(LanguageModel):
+    """Two stacks and a head (Vaswani et al. 2017, figure 1).
+
+    Source and target share one vocabulary and one embedding, or have their own with `source_vocab_size`.
+    """
+
+    def __init__(self, config: ModelConfig, *, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        with torch.random.fork_rng(devices=[]):  # torch draws at construction; what counts is drawn below
+            self.embedding = make_embedding(config, config.vocab_size)
+            size = config.source_vocab_size
+            self.source_embedding = None if size is None else make_embedding(config, size)
+            self.source_positions = make_positions(config)
+            self.positions = make_positions(config)
+            self.dropout = make_dropout(config.dropout)
+            self.encoder = make_stack(config.model_copy(update={"n_layers": config.n_encoder_layers}))
+            self.decoder = make_stack(config, cross=True)
+            self.unembedding = make_unembedding(config)
+        initialise(self, config, seed)
+
+    def encode(self, source: Tensor, *, positions: Positions | None = None) -> Memory:
+        """What the decoder reads, from source ids (B, T_src); `positions` as in `forward`."""
+        place = positions_of(source, self.config.pad_id) if positions is None else positions
+        embedding = self.source_embedding or self.embedding
+        x = self.dropout(self.source_positions.add(embedding(source), place))  # (B, T_src, D)
+        states = self.encoder(
+            x,
+            mask=attention_mask(place, place, causal=False),
+            rotate=self.source_positions.rotate(place, source.device),
+            bias=self.source_positions.bias(place, place, source.device),
+        )
+        return Memory(states, place)
+
+    def decode(
+        self, target: Tensor, memory: Memory, *, positions: Positions | None = None, cache: DecoderCache | None = None
+    ) -> Tensor:
+        """The decoder's last layer, from target ids (B, T) -> (B, T, D).
+
+        Args:
+            target: with a cache, only the tokens that follow those it holds.
+            memory: of the same rows.
+            positions: as in `forward`; not with a cache, where all rows go on where it ends.
+            cache: from `new_cache`, for this memory.
+        """
+        if cache is not None:
+            assert positions is None, "a cache decides where its rows go on"
+            query, key = cache.extend(None, target.shape[1])
+        else:
+            query = key = positions_of(target, self.config.pad_id, causal=True) if positions is None else positions
+        x = self.dropout(self.positions.add(self.embedding(target), query))  # (B, T, D)
+        return self.decoder(  # type: ignore[no-any-return]
+            x,
+            memory.states,
+            mask=attention_mask(query, key, causal=True, device=target.device),
+            memory_mask=attention_mask(query, memory.positions, causal=False, device=target.device),
+            rotate=self.positions.rotate(query, target.device),
+            bias=self.positions.bias(query, key, target.device),
+            caches=None if cache is None else cache.layers,
+            memory_caches=None if cache is None else cache.memory_layers,
+        )
+
+    def hidden(
+        self,
+        source: Tensor,
+        target: Tensor,
+        *,
+        source_positions: Positions | None = None,
+        target_positions: Positions | None = None,
+    ) -> Tensor:
+        """The decoder's last layer, (B, T_src), (B, T) -> (B, T, D); arguments as in `forward`."""
+        return self.decode(target, self.encode(source, positions=source_positions), positions=target_positions)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        return F.linear(hidden, (self.unembedding or self.embedding).weight)
+
+    def forward(
+        self,
+        source: Tensor,
+        target: Tensor,
+        *,
+        source_positions: Positions | None = None,
+        target_positions: Positions | None = None,
+    ) -> Tensor:
+        """Logits for the token after each token of the target, (B, T_src), (B, T) -> (B, T, V).
+
+        Args:
+            source, target: ids; rows may be filled up with the config's `pad_id` on either side.
+            source_positions, target_positions: (B, T) where each token stands, -1 for padding, in place of what
+                `pad_id` says.
+        """
+        return self.head(
+            self.hidden(source, target, source_positions=source_positions, target_positions=target_positions)
+        )
+
+    def new_cache(self, batch_size: int, capacity: int) -> DecoderCache:
+        """An empty cache for `decode`, with room for `capacity` target tokens per row."""
+        config, weight = self.config, self.embedding.weight
+        shape = (batch_size, config.n_kv_heads, capacity, config.head_width)
+        layers = [SelfAttentionCache(shape, weight.dtype, weight.device) for _ in range(config.n_layers)]
+        return DecoderCache(layers, capacity, [MemoryCache() for _ in layers])

@@ -1,0 +1,85 @@
+"""How options are read, refused and written, whatever they are: frozen models. Imports no torch."""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from clearhead.errors import UsageError
+
+Layer = dict[str, Any]  # one source of options: a preset, a file, the flags; later layers win
+
+
+class Options(BaseModel):
+    """A frozen set of options that refuses what it does not know and says what was probably meant."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_keys(cls, values: Any) -> Any:
+        for key in values if isinstance(values, Mapping) else ():
+            if key not in cls.model_fields:
+                raise ValueError(f"unknown option '{key}'{did_you_mean(str(key), cls.model_fields)}")
+        return values
+
+    @classmethod
+    def read(cls, *layers: Mapping[str, Any]) -> Self:
+        """The options that the layers give together, later ones winning.
+
+        Raises:
+            UsageError: one sentence naming the option, what is wrong with it and its value.
+        """
+        try:
+            return cls.model_validate(merge(*layers))
+        except ValidationError as error:
+            raise UsageError(sentence(error)) from None
+
+
+def did_you_mean(word: str, known: Any) -> str:
+    """'; did you mean 'x'?' when a known word is close, else ''."""
+    close = difflib.get_close_matches(word, [str(k) for k in known], n=1, cutoff=0.5)
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def merge(*layers: Mapping[str, Any]) -> Layer:
+    """Deep merge: tables are merged key by key, anything else is replaced by the later layer."""
+    merged: Layer = {}
+    for layer in layers:
+        for key, value in layer.items():
+            old = merged.get(key)
+            merged[key] = merge(old if isinstance(old, Mapping) else {}, value) if isinstance(value, Mapping) else value
+    return merged
+
+
+def sentence(error: ValidationError) -> str:
+    """A validation error as one sentence: where, what, and the value that was given."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    given = "" if isinstance(first["input"], Mapping | BaseModel) else f", not {first['input']!r}"
+    return f"{where}: {message}{given}" if where else message
+
+
+def read_toml(path: Path) -> Layer:
+    """The options in a TOML file.
+
+    Raises:
+        UsageError: the file is missing or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"there is no config file {path}") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path} cannot be read as TOML: {error}") from None
+
+
+def to_toml(options: Options, *, leave_out: dict[str, set[str]] | None = None) -> str:
+    """Every option as TOML, for `read_toml`; TOML has no null, so an option that is none is left out as well."""
+    return tomli_w.dumps(options.model_dump(exclude_none=True, exclude=leave_out))

@@ -1,0 +1,27 @@
+"""The mean of the last checkpoints in place of the best one, where a person asked for it and where it is better.
+
+Weights late in a training move around a valley's floor; their mean lies deeper (Vaswani et al. 2017, section 6.1, take
+the last 5; Izmailov et al. 2018, arXiv 1803.05407).
+"""
+
+from clearhead.config import RunConfig
+from clearhead.models import LanguageModel
+from clearhead.training import checkpoints
+from clearhead.workflows.events import Observer, Said
+from clearhead.workflows.run import Run
+from clearhead.workflows.tasks import Task
+
+
+def use_mean(run: Run, model: LanguageModel, task: Task, config: RunConfig, observe: Observer) -> None:
+    """Make the mean of the last `train.average` checkpoints the run's model, unless the best one's loss is lower."""
+    if config.train.average == 1:
+        return
+    best = checkpoints.best(run.checkpoints)
+    lowest = checkpoints.read_state(best.path).best_loss if best else None
+    count = checkpoints.load_mean(run.checkpoints, model, config.train.average)
+    loss = task.evaluate(model, config).loss
+    better = lowest is None or loss < lowest
+    if better:
+        run.save_model(model, task.special_tokens)
+    verdict = "it is the run's model" if better else f"the best single one, at {lowest:.4f}, stays the run's model"
+    observe(Said(f"the mean of the last {count} checkpoints has validation loss {loss:.4f}: {verdict}"))

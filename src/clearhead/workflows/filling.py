@@ -1,0 +1,47 @@
+"""What is masked in a text, filled in by a run."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from clearhead import inference
+from clearhead.config import FillConfig
+from clearhead.errors import UsageError
+from clearhead.inference import Filled
+from clearhead.models import EncoderLM
+from clearhead.workflows.machine import choose_device, enough_memory
+from clearhead.workflows.run import Run
+from clearhead.workflows.runs import open_run
+
+
+def fill(
+    run: str | Path | Run | None = None,
+    text: str = "",
+    options: Mapping[str, Any] | None = None,
+    *,
+    device: str = "auto",
+    on_notice: Callable[[str], None] | None = None,
+) -> Filled:
+    """What the run's model would write for every [MASK] of the text.
+
+    Args:
+        run: a folder, a name, or None for the newest.
+        text: with at least one [MASK].
+        options: as in `FillConfig`.
+        device: where to compute.
+        on_notice: told what a person should know, in a sentence.
+
+    Raises:
+        ClearheadError: one sentence on what is wrong.
+    """
+    config = FillConfig.read(options or {})
+    opened = open_run(run)
+    objective = opened.config.objective
+    if objective != "masked":
+        verb = {"next": "generate", "translation": "translate"}[objective]
+        raise UsageError(f"fill needs a run trained with --objective masked; for {opened.folder} use {verb}")
+    tokenizer = opened.tokenizer
+    with enough_memory("give a shorter text"):
+        model = opened.model().to(choose_device(device))
+        assert isinstance(model, EncoderLM)
+        return inference.fill(model, tokenizer, text, config, on_notice=on_notice)

@@ -1,0 +1,103 @@
+"""Where runs are: made, found by name, listed."""
+
+import os
+from itertools import count
+from pathlib import Path
+
+from clearhead.errors import ClearheadError, DataError, UsageError
+from clearhead.options import did_you_mean
+from clearhead.workflows.run import LOCK, TEXT, TOKENIZER, UNFINISHED, Run
+
+RUNS = Path("runs")  # where runs are made and looked for, under the current folder
+BEFORE_IT_BEGINS = {LOCK, TEXT + ".new", "tensorboard"}  # may stand in a folder without any sign that it is ours
+
+
+def create(folder: Path | None, stem: str) -> tuple[Run, bool]:
+    """A new, empty run, and whether its folder is new as well.
+
+    Args:
+        folder: where; by default runs/STEM-N with the first N that is free.
+        stem: see above.
+
+    Raises:
+        UsageError: there is something in the folder already.
+        ClearheadError: it cannot be made.
+    """
+    chosen = folder or next(RUNS / f"{stem}-{number}" for number in count(1) if _make(RUNS / f"{stem}-{number}"))
+    is_new = folder is None or _make(folder)
+    if Run(chosen).has_begun:
+        raise UsageError(
+            f"{chosen} already holds a run; 'clearhead resume {chosen}' goes on with it, or choose another --out"
+        )
+    found = {path.name for path in chosen.iterdir()} - BEFORE_IT_BEGINS
+    ours = (chosen / TEXT).is_file() and found <= {
+        TEXT,
+        UNFINISHED,
+        *TOKENIZER,
+        "clearhead.toml.new",
+    }  # a crash came early
+    if found and not ours:
+        raise UsageError(f"{chosen} is not empty, and a run would write over what is there; choose another --out")
+    return Run(chosen), is_new
+
+
+def _make(folder: Path) -> bool:
+    """Make the folder; False when it is there already. Of two processes only one makes it."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir()
+    except FileExistsError:
+        if folder.is_dir():
+            return False
+        raise ClearheadError(f"the run cannot be made in {folder}, which is a file; choose another --out") from None
+    except OSError as error:
+        raise ClearheadError(f"the run cannot be made in {folder} ({error.strerror}); choose another --out") from None
+    return True
+
+
+def open_run(which: str | Path | Run | None) -> Run:
+    """A run by its folder or its name under `runs`; without either, the one that was written to last.
+
+    Raises:
+        DataError: there is no such run.
+    """
+    if isinstance(which, Run):
+        return which
+    runs = all_runs()
+    if which is None:
+        if not runs:
+            raise DataError("there is no run here yet; 'clearhead train' makes one")
+        return runs[0]
+    folder = _run_folder(which)
+    if folder:
+        return Run(folder)
+    if os.path.isdir(which):  # unlike Path.is_dir, no error where the name is too long
+        raise DataError(f"{which} is not a run: it has no clearhead.toml")
+    hint = did_you_mean(str(which), [run.name for run in runs]) or "; 'clearhead list' shows them"
+    raise DataError(f"there is no run '{which}'{hint}")
+
+
+def run_and_text(first: str | None, second: str | None) -> tuple[str | None, str | None]:
+    """Which run and which text are meant, where the run may be left out: a lone word is a run only if there is one."""
+    if first is None or second is not None:
+        return first, second
+    looks_like_one = Path(first).parent == RUNS
+    return (first, None) if looks_like_one or _run_folder(first) else (None, first)
+
+
+def _run_folder(which: str | Path) -> Path | None:
+    """The run's folder, where there is one of that name."""
+    try:
+        return next((f for f in (Path(which), RUNS / which) if (f / "clearhead.toml").is_file()), None)
+    except OSError:  # a prompt may be too long for a name
+        return None
+
+
+def all_runs() -> list[Run]:
+    """The runs under `runs`, the one that was written to last first."""
+    found = [path.parent for path in RUNS.glob("*/clearhead.toml")]
+    return [Run(folder) for folder in sorted(found, key=_last_written, reverse=True)]
+
+
+def _last_written(folder: Path) -> float:
+    return max(path.stat().st_mtime for path in (folder / "clearhead.toml", folder / "metrics.jsonl") if path.exists())

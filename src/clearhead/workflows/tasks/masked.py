@@ -1,0 +1,72 @@
+"""Fill in the tokens that were masked."""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from clearhead import data as texts
+from clearhead.config import RunConfig
+from clearhead.data import IGNORED, Masking
+from clearhead.doctor import Report, preflight
+from clearhead.inference import evaluating
+from clearhead.models import LanguageModel
+from clearhead.options import Layer
+from clearhead.training import Optimizer
+from clearhead.workflows.tasks.next_token import NextToken, window_shape
+from clearhead.workflows.tasks.task import Batches, Example
+
+SHOWN = 60  # tokens of an example
+
+
+class Masked(NextToken):
+    """The same windows, some of their tokens masked; those are the targets."""
+
+    masks = True
+    next_verbs = (("fill", '"To be or not to [MASK]"'), ("evaluate", "other.txt"))
+
+    @property
+    def masking(self) -> Masking:
+        """Which tokens are masked, and by what."""
+        return Masking.of(self.tokenizer, self.config.mask_fraction)
+
+    def model_layer(self) -> Layer:
+        return {"vocab_size": self.tokenizer.vocab_size, "pad_id": self.tokenizer.pad}
+
+    def batches(self, config: RunConfig) -> Batches:
+        block, rows, masking = config.model.block_size, config.train.batch_size, self.masking
+        tokens, seed = self.prepared.train, config.seed
+        return lambda step: texts.masked_training_batch(
+            tokens, block_size=block, batch_size=rows, seed=seed, step=step, masking=masking
+        )
+
+    def held_out(self, config: RunConfig, *, limit: int | None = None) -> Iterable[Sequence[Tensor]]:
+        block, rows = window_shape(config.model.block_size, len(self.prepared.val))
+        return texts.masked_evaluation_batches(
+            self.prepared.val, block_size=block, batch_size=rows, masking=self.masking, limit=limit
+        )
+
+    def example(self, model: LanguageModel) -> Example:
+        """The beginning of the held-out text, what was filled in between brackets, after it what belongs there."""
+        block = min(SHOWN, model.config.block_size, len(self.prepared.val) - 1)
+        batches = texts.masked_evaluation_batches(
+            self.prepared.val[: block + 1], block_size=block, batch_size=1, masking=self.masking
+        )
+        inputs, targets = next(iter(batches))
+        with evaluating(model), torch.inference_mode():
+            filled = model(inputs.to(model.device))[0].argmax(-1).tolist()
+        pieces = [
+            self.tokenizer.decode([token]) if target == IGNORED else self._shown(guess, target)
+            for token, target, guess in zip(inputs[0].tolist(), targets[0].tolist(), filled, strict=True)
+        ]
+        return Example("".join(pieces))
+
+    def examine(self, model: LanguageModel, optimizer: Optimizer, config: RunConfig) -> Report:
+        inputs, targets = self.batches(config)(0)
+        moved = optimizer.parameters.values()
+        return preflight(model, inputs, targets, moved, fresh=True, kind="bidirectional")
+
+    def _shown(self, guess: int, target: int) -> str:
+        guessed, right = self.tokenizer.decode([guess]), self.tokenizer.decode([target])
+        space = " " if right.startswith(" ") else ""
+        return f"{space}[{guessed.strip()}]" if guess == target else f"{space}[{guessed.strip()}: {right.strip()}]"

@@ -1,0 +1,117 @@
+"""Predict the next token of a text."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import ClassVar, Self
+
+from torch import Tensor
+
+from clearhead import data as texts
+from clearhead import inference
+from clearhead.config import DataConfig, RunConfig, SamplingConfig
+from clearhead.data import TextData, Tokenizer
+from clearhead.doctor import Report, preflight
+from clearhead.errors import UsageError
+from clearhead.models import CausalLM, LanguageModel
+from clearhead.options import Layer
+from clearhead.training import Optimizer
+from clearhead.workflows.tasks.task import Batches, Example, Progress, Task
+
+SAMPLE = SamplingConfig(max_new_tokens=160, temperature=0.5, seed=1)  # cool: a young model is easily led astray
+TOKENS_AT_ONCE = 8192  # in one batch of an evaluation
+
+
+class NextToken(Task):
+    """A text in windows; each token's target is the one after it."""
+
+    masks: ClassVar[bool] = False  # whether the tokenizer needs a token to mask with
+    next_verbs = (("generate", ""), ("evaluate", "other.txt"))
+
+    def __init__(self, config: DataConfig, prepared: TextData) -> None:
+        self.config, self.prepared = config, prepared
+        self.tokenizer, self.fingerprint, self.floor = prepared.tokenizer, prepared.fingerprint, prepared.floor
+
+    @classmethod
+    def open(cls, config: DataConfig, *, folder: Path | None = None, on_progress: Progress | None = None) -> Self:
+        """Prepare the text, with the tokenizer of a run's folder where one is given."""
+        known = None if folder is None else Tokenizer.load(folder)
+        return cls(config, texts.prepare(config, tokenizer=known, masks=cls.masks, on_progress=on_progress))
+
+    def data_layer(self) -> Layer:
+        return {"source": self.prepared.source}
+
+    def model_layer(self) -> Layer:
+        return {"vocab_size": self.tokenizer.vocab_size}
+
+    def describe(self) -> str:
+        found = self.prepared
+        documents = f" in {found.n_documents:,} documents" if found.n_documents > 1 else ""
+        alphabet = f", {found.distinct_characters} distinct" if found.distinct_characters else ""
+        cut = f"{found.train_characters:,} training, {found.val_characters:,} validation"
+        n_characters = found.train_characters + found.val_characters
+        return "; ".join((f"text: {n_characters:,} characters{documents}{alphabet} ({cut})", *found.notes))
+
+    def fit_to_data(self, config: RunConfig, given: Layer) -> tuple[RunConfig, tuple[str, ...]]:
+        """A block that fits the text several times, and a batch that is not the whole of it."""
+        n_train, block = len(self.prepared.train), config.model.block_size
+        longest = max(1, min(n_train // 4, len(self.prepared.val) - 1))
+        if "block_size" in given.get("model", {}):
+            if block >= n_train:
+                raise UsageError(
+                    f"model.block_size {block} is longer than the training text of {n_train} tokens; "
+                    f"at most {longest} makes sense here"
+                )
+        else:
+            block = min(block, _power_of_two_below(longest) if longest < block else block)
+        batch = config.train.batch_size
+        if "batch_size" not in given.get("train", {}):
+            batch = min(batch, max(1, n_train // (2 * block)))
+        if (block, batch) == (config.model.block_size, config.train.batch_size):
+            return config, ()
+        model = {"block_size": block}
+        if config.model.window is not None and "window" not in given.get("model", {}):
+            model["window"] = min(config.model.window, block)
+        fitted = RunConfig.read(config.model_dump(), {"model": model, "train": {"batch_size": batch}})
+        return fitted, (f"the text is short ({n_train:,} training tokens): block_size {block}, batch_size {batch}",)
+
+    def steps_per_pass(self, config: RunConfig) -> float:
+        return len(self.prepared.train) / (config.train.batch_size * config.model.block_size)
+
+    def batches(self, config: RunConfig) -> Batches:
+        block, rows = config.model.block_size, config.train.batch_size
+        tokens, seed = self.prepared.train, config.seed
+        return lambda step: texts.training_batch(tokens, block_size=block, batch_size=rows, seed=seed, step=step)
+
+    def held_out(self, config: RunConfig, *, limit: int | None = None) -> Iterable[Sequence[Tensor]]:
+        block, rows = window_shape(config.model.block_size, len(self.prepared.val))
+        return texts.evaluation_batches(self.prepared.val, block_size=block, batch_size=rows, limit=limit)
+
+    def example(self, model: LanguageModel) -> Example:
+        assert isinstance(model, CausalLM)
+        return Example(inference.generate(model, self.tokenizer, [""], SAMPLE)[0][0])
+
+    def examine(self, model: LanguageModel, optimizer: Optimizer, config: RunConfig) -> Report:
+        inputs, targets = self.batches(config)(0)
+        moved = optimizer.parameters.values()
+        return preflight(model, inputs, targets, moved, fresh=True, forward=self.forward(model))
+
+    def hidden(self, model: LanguageModel) -> Callable[..., Tensor]:
+        return hidden_of(model, self.config, self.tokenizer)
+
+
+def hidden_of(model: LanguageModel, config: DataConfig, tokenizer: Tokenizer) -> Callable[..., Tensor]:
+    """ids (B, T) -> (B, T, D), documents apart from each other where the model was trained so."""
+    end = tokenizer.end_of_document
+    if end is None or not config.isolate_documents:
+        return model.hidden
+    return lambda ids: model.hidden(ids, documents=texts.document_numbers(ids, end))
+
+
+def window_shape(block_size: int, n_tokens: int, rows: int | None = None) -> tuple[int, int]:
+    """The length of a window and how many go into a batch, for an evaluation of so many tokens."""
+    block = min(block_size, n_tokens - 1)
+    return block, rows or max(1, TOKENS_AT_ONCE // block)
+
+
+def _power_of_two_below(n: int) -> int:
+    return 1 << max(0, n.bit_length() - 1)

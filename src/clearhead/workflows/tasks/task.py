@@ -1,0 +1,104 @@
+"""What a training asks of its objective: the data, its batches, the loss on what is held out, a sample to look at."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torch import Tensor
+
+from clearhead import inference
+from clearhead.config import RunConfig
+from clearhead.data import Tokenizer
+from clearhead.doctor import Report
+from clearhead.exchange import SpecialTokens
+from clearhead.inference import Evaluation
+from clearhead.models import LanguageModel
+from clearhead.options import Layer
+from clearhead.training import Optimizer
+
+Batches = Callable[[int], Sequence[Tensor]]  # step -> the model's inputs and, last, the targets (B, T)
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Example:
+    """What a model makes of held-out data by now: something to read, and figures by name."""
+
+    text: str
+    scores: dict[str, float] = field(default_factory=dict)
+
+
+class Task(ABC):
+    """An objective over prepared data. Training, planning and recording know nothing else of what is learned.
+
+    Attributes:
+        tokenizer: of what the model writes; its special tokens hold for all.
+        fingerprint: equal where content, cut and tokenizers are.
+        floor: the lowest loss that is possible, in nats per token, where it is known.
+        next_verbs: what a person may do with a finished run: verbs, and what follows the run.
+    """
+
+    tokenizer: Tokenizer
+    fingerprint: str
+    floor: float | None = None
+    next_verbs: tuple[tuple[str, str], ...] = ()
+
+    @abstractmethod
+    def data_layer(self) -> Layer:
+        """The options under which the same data is found again, from any folder."""
+
+    @abstractmethod
+    def model_layer(self) -> Layer:
+        """What the data decides of the model: vocabularies, and the token that fills up rows."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The data, how it is cut, and what its tokens are, in one line."""
+
+    @abstractmethod
+    def fit_to_data(self, config: RunConfig, given: Layer) -> tuple[RunConfig, tuple[str, ...]]:
+        """Sizes that suit so much data, where the person left them open, and a sentence on what was changed."""
+
+    @abstractmethod
+    def steps_per_pass(self, config: RunConfig) -> float:
+        """How many steps it takes to see all of the training data once."""
+
+    @abstractmethod
+    def batches(self, config: RunConfig) -> Batches:
+        """The batch of every step, a pure function of it."""
+
+    @abstractmethod
+    def held_out(self, config: RunConfig, *, limit: int | None = None) -> Iterable[Sequence[Tensor]]:
+        """Batches of all that is held out, or of about `limit` targets."""
+
+    @abstractmethod
+    def example(self, model: LanguageModel) -> Example:
+        """What the model makes of held-out data by now."""
+
+    @abstractmethod
+    def examine(self, model: LanguageModel, optimizer: Optimizer, config: RunConfig) -> Report:
+        """The preflight of a fresh model."""
+
+    def hidden(self, model: LanguageModel) -> Callable[..., Tensor]:
+        """The inputs of a batch -> the model's last layer (B, T, D)."""
+        return model.hidden
+
+    def forward(self, model: LanguageModel) -> Callable[..., Tensor]:
+        """The inputs of a batch -> logits (B, T, V)."""
+        hidden = self.hidden(model)
+        return model if hidden == model.hidden else lambda *inputs: model.head(hidden(*inputs))
+
+    def evaluate(self, model: LanguageModel, config: RunConfig) -> Evaluation:
+        """The loss on what is held out, as far as `train.eval_tokens` allows."""
+        batches = self.held_out(config, limit=config.train.eval_tokens)
+        return inference.evaluate(model, batches, hidden=self.hidden(model))
+
+    def save_tokenizers(self, folder: Path) -> None:
+        """Write what `open_task` takes up again."""
+        self.tokenizer.save(folder)
+
+    @property
+    def special_tokens(self) -> SpecialTokens:
+        """What other readers of the run's folder must know."""
+        return SpecialTokens(end=self.tokenizer.end_of_document, pad=self.tokenizer.pad)

@@ -1,0 +1,147 @@
+"""Write a sentence's translation."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Self
+
+from torch import Tensor
+
+from clearhead import data as texts
+from clearhead import inference
+from clearhead.config import DataConfig, RunConfig, TranslationConfig
+from clearhead.data import PairBatches, PairData, Tokenizer
+from clearhead.doctor import Report, preflight
+from clearhead.models import EncoderDecoder, LanguageModel
+from clearhead.options import Layer
+from clearhead.training import Optimizer
+from clearhead.workflows.tasks.task import Batches, Example, Progress, Task
+
+EXAMINED = 200  # held-out sentences that are translated, greedily, for the curve
+SHOWN = 3  # of them
+ROOM = 8192  # tokens in a batch of an evaluation, source and target together
+SOURCE_TOKENIZER = "source_tokenizer"  # the name of its files, where it is not the target's
+
+
+class Translation(Task):
+    """Pairs of sentences; each token of the target is predicted from the source and the target before it."""
+
+    next_verbs = (("translate", '"Ein Satz."'), ("evaluate", "--source a.txt --target b.txt"))
+
+    def __init__(self, config: DataConfig, prepared: PairData) -> None:
+        self.config, self.prepared = config, prepared
+        self.source_tokenizer, self.tokenizer = prepared.source_tokenizer, prepared.target_tokenizer
+        self.fingerprint = prepared.fingerprint
+
+    @classmethod
+    def open(cls, config: DataConfig, *, folder: Path | None = None, on_progress: Progress | None = None) -> Self:
+        """Prepare the pairs, with the tokenizers of a run's folder where one is given."""
+        known = None if folder is None else load_tokenizers(folder)
+        return cls(config, texts.prepare_pairs(config, tokenizers=known, on_progress=on_progress))
+
+    def data_layer(self) -> Layer:
+        return {"source": self.prepared.source, "target": self.prepared.target}
+
+    def model_layer(self) -> Layer:
+        joint = self.source_tokenizer is self.tokenizer
+        return {
+            "vocab_size": self.tokenizer.vocab_size,
+            "source_vocab_size": None if joint else self.source_tokenizer.vocab_size,
+            "pad_id": self.tokenizer.pad,
+        }
+
+    def describe(self) -> str:
+        n_train, n_val = len(self.prepared.train), len(self.prepared.val)
+        return "; ".join((f"pairs: {n_train:,} for training, {n_val:,} for validation", *self.prepared.notes))
+
+    def fit_to_data(self, config: RunConfig, given: Layer) -> tuple[RunConfig, tuple[str, ...]]:
+        """A batch that is not the whole of the pairs; how many are too long for a block, and how much is padding."""
+        reasons: list[str] = []
+        if "batch_size" not in given.get("train", {}):
+            n_tokens = self.prepared.train.n_tokens
+            rows = min(config.train.batch_size, max(1, n_tokens // (2 * config.model.block_size)))
+            if rows < config.train.batch_size:
+                config = RunConfig.read(config.model_dump(), {"train": {"batch_size": rows}})
+                reasons.append(f"the pairs are few ({n_tokens:,} training tokens): batch_size {rows}")
+        batches = self._pair_batches(config)
+        if batches.n_too_long:
+            reasons.append(
+                f"{batches.n_too_long:,} training pairs have a side of more than {config.model.block_size} tokens and "
+                "are left out; raise --model.block_size to train on them"
+            )
+        room = config.train.batch_size * config.model.block_size
+        share = f"{batches.padding:.1%} of it padding"
+        reasons.append(f"batches: {batches.n_batches:,} in a pass, of at most {room:,} tokens on both sides, {share}")
+        return config, tuple(reasons)
+
+    def steps_per_pass(self, config: RunConfig) -> float:
+        return self._pair_batches(config).n_batches
+
+    def batches(self, config: RunConfig) -> Batches:
+        return self._pair_batches(config)
+
+    def held_out(self, config: RunConfig, *, limit: int | None = None) -> Iterable[Sequence[Tensor]]:
+        return pair_evaluation_batches(self.prepared.val, self.tokenizer, config.model.block_size, limit=limit)
+
+    def example(self, model: LanguageModel) -> Example:
+        """BLEU of a sample of the held-out pairs, translated greedily, and some of them to read."""
+        assert isinstance(model, EncoderDecoder)
+        every = max(1, len(self.prepared.val_texts) // EXAMINED)
+        pairs = self.prepared.val_texts[::every][:EXAMINED]
+        sources, references = [source for source, _ in pairs], [target for _, target in pairs]
+        found = inference.translate(
+            model, self.source_tokenizer, self.tokenizer, sources, TranslationConfig(beam=1, length_penalty=0)
+        )
+        written = [best[0].text for best in found]
+        shown = zip(sources[:SHOWN], written, references, strict=False)
+        lines = (f"{source}\n  -> {text}\n  (reference: {reference})" for source, text, reference in shown)
+        scores = {"bleu": inference.corpus_scores(written, references).bleu} if inference.can_score() else {}
+        return Example("\n".join(lines), scores)
+
+    def examine(self, model: LanguageModel, optimizer: Optimizer, config: RunConfig) -> Report:
+        """The decoder with one source, whatever the targets: which token may see which does not depend on it."""
+        source, inputs, targets = self.batches(config)(0)
+        first = source[:1].to(model.device)
+        pad, end = special_ids(self.tokenizer)
+        inputs = inputs.masked_fill(inputs == pad, end)  # so that behind every token stands its target
+        moved = optimizer.parameters.values()
+        return preflight(
+            model, inputs, targets, moved, fresh=True, forward=lambda ids: model(first.expand(len(ids), -1), ids)
+        )
+
+    def save_tokenizers(self, folder: Path) -> None:
+        self.tokenizer.save(folder, append_end=True)
+        if self.source_tokenizer is not self.tokenizer:
+            self.source_tokenizer.save(folder, append_end=True, name=SOURCE_TOKENIZER)
+
+    def _pair_batches(self, config: RunConfig) -> PairBatches:
+        pad, end = special_ids(self.tokenizer)
+        return PairBatches(
+            self.prepared.train,
+            room=config.train.batch_size * config.model.block_size,
+            longest=config.model.block_size,
+            pad=pad,
+            end=end,
+            seed=config.seed,
+        )
+
+
+def load_tokenizers(folder: Path) -> tuple[Tokenizer, Tokenizer]:
+    """Source's and target's tokenizer in a run's folder; the same object where one serves both."""
+    target = Tokenizer.load(folder)
+    own = folder / f"{SOURCE_TOKENIZER}.json"
+    return (Tokenizer.load(own) if own.is_file() else target), target
+
+
+def special_ids(tokenizer: Tokenizer) -> tuple[int, int]:
+    """The tokens that fill up and that end a row."""
+    assert tokenizer.pad is not None
+    assert tokenizer.end_of_document is not None
+    return tokenizer.pad, tokenizer.end_of_document
+
+
+def pair_evaluation_batches(
+    pairs: texts.EncodedPairs, tokenizer: Tokenizer, longest: int, *, limit: int | None = None
+) -> Iterable[Sequence[Tensor]]:
+    """All pairs once, or about `limit` target tokens of them."""
+    pad, end = special_ids(tokenizer)
+    return texts.evaluation_pair_batches(pairs, room=ROOM, longest=longest, pad=pad, end=end, limit=limit)

@@ -1,0 +1,84 @@
+"""Translations from a run."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clearhead import inference
+from clearhead.config import TranslationConfig
+from clearhead.data import Tokenizer
+from clearhead.errors import UsageError
+from clearhead.inference import Translation
+from clearhead.inspection.alignment import alignment, token_texts, word_alignment
+from clearhead.models import EncoderDecoder
+from clearhead.workflows.machine import choose_device, enough_memory, threads
+from clearhead.workflows.run import Run
+from clearhead.workflows.runs import open_run
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A translation of a sentence.
+
+    `score` is its log-probability over the length penalty, `alignment` pairs of places of words, source and target,
+    counted from 0, where it was asked for.
+    """
+
+    text: str
+    score: float
+    alignment: tuple[tuple[int, int], ...] | None = None
+
+
+def translate(
+    run: str | Path | Run | None = None,
+    sentences: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
+    *,
+    align: bool = False,
+    device: str = "auto",
+    on_progress: Callable[[int, int], None] | None = None,
+    on_notice: Callable[[str], None] | None = None,
+) -> list[list[Translated]]:
+    """The run's translations of each sentence, the best first.
+
+    Args:
+        run: a folder, a name, or None for the newest.
+        sentences: to translate; an empty one has an empty translation.
+        options: as in `TranslationConfig`.
+        align: also say which source word each word of a translation was made from, as attention has it.
+        device: where to compute.
+        on_progress: told how many sentences are done, and of how many.
+        on_notice: told what a person should know, in a sentence.
+
+    Raises:
+        ClearheadError: one sentence on what is wrong.
+    """
+    config = TranslationConfig.read(options or {})
+    opened = open_run(run)
+    if opened.config.objective != "translation":
+        raise UsageError(f"{opened.folder} is no translator; train one on sentence pairs, or use generate")
+    source_tokenizer, tokenizer = opened.tokenizers
+    with threads(None), enough_memory("lower --batch-size or --beam"):
+        model = opened.model().to(choose_device(device))
+        assert isinstance(model, EncoderDecoder)
+        found = inference.translate(
+            model, source_tokenizer, tokenizer, sentences, config, on_progress=on_progress, on_notice=on_notice
+        )
+        return [
+            [
+                Translated(t.text, t.score, _aligned(model, source_tokenizer, tokenizer, t) if align else None)
+                for t in best
+            ]
+            for best in found
+        ]
+
+
+def _aligned(
+    model: EncoderDecoder, source_tokenizer: Tokenizer, tokenizer: Tokenizer, found: Translation
+) -> tuple[tuple[int, int], ...]:
+    """The words of a translation with those of its source."""
+    assert tokenizer.end_of_document is not None
+    weights = alignment(model, found.source_ids, found.target_ids, end=tokenizer.end_of_document)
+    pieces = token_texts(source_tokenizer.decode, found.source_ids), token_texts(tokenizer.decode, found.target_ids)
+    return tuple(word_alignment(weights, *pieces))

@@ -1,0 +1,94 @@
+"""Random tiny models of every family, and the same folder as transformers opens it."""
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from clearhead.config import ModelConfig
+from clearhead.exchange import FAMILIES
+from clearhead.models import LanguageModel, build
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+transformers = pytest.importorskip("transformers", reason="parity is measured against transformers: pip install it")
+transformers.utils.logging.disable_progress_bar()
+
+Foreign = Any  # a transformers model
+AUTO = {"decoder": transformers.AutoModelForCausalLM, "encoder_decoder": transformers.AutoModelForSeq2SeqLM}
+SEEDS = range(3)
+END = 2
+DECODERS = [name for name, family in FAMILIES.items() if family.needs["architecture"] == "decoder"]
+TRANSLATORS = [name for name, family in FAMILIES.items() if family.needs["architecture"] == "encoder_decoder"]
+
+
+def random_config(family: str, seed: int) -> ModelConfig:
+    """A tiny model that fits in the family, every other option drawn; the last token is padding."""
+    draw = random.Random(f"{family} {seed}")
+    needs = FAMILIES[family].needs
+    n_kv_heads = draw.choice([1, 2])
+    n_heads = n_kv_heads * draw.choice([1, 3])
+    options: dict[str, Any] = {
+        "vocab_size": draw.randint(30, 70),
+        "block_size": draw.randint(36, 50),
+        "n_layers": draw.randint(1, 3),
+        "n_heads": n_heads,
+        "n_kv_heads": n_kv_heads if FAMILIES[family].grouped else n_heads,
+        "d_model": n_heads * 2 * draw.randint(2, 5),
+        "d_ff": draw.randint(5, 40),
+        "norm_epsilon": draw.choice([1e-6, 1e-5, 1e-3]),
+        "feedforward": draw.choice(sorted(FAMILIES[family].activations)),
+        "rope_base": draw.choice([100.0, 10_000.0]),
+        "tied": draw.random() < 0.5,
+        "dropout": draw.choice([0.0, 0.1]),
+        "bias": draw.random() < 0.5,
+    }
+    if "sliding_window" in FAMILIES[family].options.values():
+        options["window"] = draw.randint(2, 12)  # with 1, transformers' own cache differs from no cache
+    if family in TRANSLATORS:
+        options["n_encoder_layers"] = draw.randint(1, 3)
+        options["pad_id"] = options["vocab_size"] - 1
+        options["scale_embedding"] = draw.random() < 0.5
+    return ModelConfig.read(options, needs)
+
+
+def random_model(config: ModelConfig, seed: int) -> LanguageModel:
+    """No weight keeps its initial value, so that one that is lost, swapped or left alone is seen."""
+    model = build(config, seed=seed).eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+def random_ids(config: ModelConfig, rows: int, columns: int, seed: int = 5) -> Tensor:
+    """Tokens (rows, columns), none of them padding."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(config.vocab_size - 1, (rows, columns), generator=generator)
+
+
+def random_inputs(config: ModelConfig, rows: int, columns: int) -> tuple[Tensor, ...]:
+    """What the model reads: a text; or a source, and a target of another length."""
+    ids = random_ids(config, rows, columns)
+    return (ids,) if config.architecture == "decoder" else (random_ids(config, rows, columns - 7, seed=6), ids)
+
+
+def opened(folder: Path, architecture: str) -> Foreign:
+    """The folder as transformers opens it, with no key missing, left over or mismatched."""
+    model, told = AUTO[architecture].from_pretrained(folder, output_loading_info=True)
+    assert not any(told.values()), told
+    return model.eval()
+
+
+def logits_of(foreign: Foreign, given: tuple[Tensor, ...], pad_id: int | None = None) -> Tensor:
+    """Their logits of the same inputs."""
+    masks = [None if pad_id is None else (ids != pad_id).long() for ids in given]
+    if len(given) == 1:
+        return torch.as_tensor(foreign(given[0], attention_mask=masks[0]).logits)
+    (source, target), (mask, target_mask) = given, masks
+    found = foreign(source, attention_mask=mask, decoder_input_ids=target, decoder_attention_mask=target_mask)
+    return torch.as_tensor(found.logits)

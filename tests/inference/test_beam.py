@@ -1,0 +1,235 @@
+"""Beam search against all sequences, against the rule written out, and where the answer is known."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from small_translators import END, PAD, TableTranslator, random_translator, sources, table
+
+from clearhead.config import TranslationConfig
+from clearhead.errors import ClearheadError
+from clearhead.inference import beam
+from clearhead.inference.beam import Hypothesis, beam_search, length_penalty
+from clearhead.models import EncoderDecoder
+from clearhead.parts import SelfAttentionCache
+
+A, B, C, D = 2, 3, 4, 5
+# A is the likeliest beginning, and B END the likeliest text: 0.4 * 0.9 = 0.36, against A C END: 0.5 * 0.36 = 0.18
+TRAP = table(6, {END: {A: 0.5, B: 0.4, C: 0.1}, A: {C: 0.36, D: 0.34, END: 0.3}, B: {END: 0.9, C: 0.1}, C: {END: 1}, D: {END: 1}})  # fmt: skip  # noqa: E501
+
+
+def config(**options: Any) -> TranslationConfig:
+    return TranslationConfig.read(options)
+
+
+@torch.inference_mode()
+def log_chances(model: EncoderDecoder, source: Sequence[int], texts: Sequence[Sequence[int]]) -> torch.Tensor:
+    """log p of every token at every place of texts (N, T) of one length, by a forward over all: (N, T + 1, V)."""
+    target = torch.tensor([[END, *ids] for ids in texts])
+    logits: torch.Tensor = model(torch.tensor([source] * len(texts)), target)
+    return logits.log_softmax(-1)
+
+
+def assert_same(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
+    assert [hypothesis.ids for hypothesis in found] == [hypothesis.ids for hypothesis in expected]
+    assert [h.score for h in found] == pytest.approx([h.score for h in expected], rel=1e-9)
+
+
+def by_rule(model: EncoderDecoder, source: Sequence[int], config: TranslationConfig, longest: int) -> list[Hypothesis]:
+    """The rule, one sentence at a time, one hypothesis at a time, without a cache."""
+    k, finished = config.beam, list[Hypothesis]()
+    living: list[tuple[list[int], float]] = [([], 0.0)]
+    for length in range(1, longest + 1):
+        penalty = ((5 + length) / 6) ** config.length_penalty
+        ways: list[tuple[list[int], float]] = []
+        all_chances = log_chances(model, source, [ids for ids, _ in living])[:, -1].tolist()
+        for (ids, score), chances in zip(living, all_chances, strict=True):
+            ways += [([*ids, token], score + chances[token]) for token in range(len(chances)) if token != PAD]
+        ways = sorted(ways, key=lambda way: -way[1])[: 2 * k]
+        ended = [way for way in ways[:k] if way[0][-1] == END]
+        finished += [Hypothesis(ids[:-1], score / penalty) for ids, score in ended]
+        if len(finished) >= k:
+            return sorted(finished[:k], key=lambda hypothesis: -hypothesis.score)[: config.n_best]
+        living = [way for way in ways if way[0][-1] != END][:k]
+    rest = [Hypothesis(ids, score / penalty) for ids, score in living]
+    return (sorted(finished, key=lambda hypothesis: -hypothesis.score) + rest)[: config.n_best]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.5])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_beam_that_holds_everything_is_exhaustive_search(alpha: float, seed: int) -> None:
+    model, texts, longest = random_translator(5, seed), sources(3, 6, vocab_size=5), 4
+    everything = config(beam=130, n_best=130, length_penalty=alpha, max_new_tokens=longest)
+    for source, found in zip(texts, beam_search(model, texts, everything, end=END), strict=True):
+        finished, cut = list[Hypothesis](), list[Hypothesis]()
+        for length in range(longest + 1):
+            written = [*itertools.product(range(END + 1, 5), repeat=length)]
+            for ids, chances in zip(written, log_chances(model, source, written).tolist(), strict=True):
+                score = sum(chances[place][token] for place, token in enumerate(ids))
+                if length < longest:
+                    finished.append(Hypothesis([*ids], (score + chances[-1][END]) / length_penalty(length + 1, alpha)))
+                else:
+                    cut.append(Hypothesis([*ids], score / length_penalty(length, alpha)))
+        assert len(finished) == 40
+        assert_same(found, [h for part in (finished, cut) for h in sorted(part, key=lambda h: -h.score)])
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+@pytest.mark.parametrize("vocab_size", [4, 7])
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_the_search_follows_the_rule(k: int, vocab_size: int, alpha: float) -> None:
+    for seed in range(3):
+        model, texts = random_translator(vocab_size, seed), sources(2, 5, 9, vocab_size=vocab_size)
+        options = config(beam=k, n_best=k, length_penalty=alpha, max_new_tokens=9)
+        for source, found in zip(texts, beam_search(model, texts, options, end=END), strict=True):
+            assert_same(found, by_rule(model, source, options, longest=9))
+
+
+@pytest.mark.parametrize("positions", ["learned", "rope"])
+def test_a_beam_of_one_is_greedy(positions: str) -> None:
+    model, texts = random_translator(7, seed=4, positions=positions), sources(*range(1, 12), vocab_size=7)
+    found = beam_search(model, texts, config(beam=1, length_penalty=1.0), end=END)
+    ended = 0
+    for source, [hypothesis] in zip(texts, found, strict=True):
+        limit = min(24, 2 * len(source) + 10) if positions == "learned" else 2 * len(source) + 10
+        ids, score = list[int](), 0.0
+        while len(ids) < limit and END not in ids:
+            best = log_chances(model, source, [ids])[0, -1].index_fill(0, torch.tensor(PAD), -math.inf).max(0)
+            ids.append(int(best.indices))
+            score += float(best.values)
+        assert_same([hypothesis], [Hypothesis([i for i in ids if i != END], score / length_penalty(len(ids), 1.0))])
+        ended += END in ids
+    assert 0 < ended < len(texts), "some are cut off, some are not"
+
+
+def test_a_beam_finds_what_greedy_decoding_misses() -> None:
+    model, text = TableTranslator(TRAP), [[A, END]]
+    greedy = beam_search(model, text, config(beam=1, length_penalty=0), end=END)[0]
+    assert_same(greedy, [Hypothesis([A, C], math.log(0.5 * 0.36))])
+    found = beam_search(model, text, config(beam=2, n_best=2, length_penalty=0), end=END)[0]
+    assert_same(found, [Hypothesis([B], math.log(0.36)), Hypothesis([A, C], math.log(0.18))])
+
+
+def test_a_length_penalty_prefers_longer_ones() -> None:
+    found = beam_search(TableTranslator(TRAP), [[A, END]], config(beam=2, n_best=2, length_penalty=6), end=END)[0]
+    longer, shorter = math.log(0.18) / (8 / 6) ** 6, math.log(0.36) / (7 / 6) ** 6  # ends are counted
+    assert longer > shorter
+    assert_same(found, [Hypothesis([A, C], longer), Hypothesis([B], shorter)])
+
+
+def test_an_end_that_ranks_behind_the_beam_is_not_taken() -> None:
+    chances = table(5, {END: {A: 0.5, B: 0.4, END: 0.1}, A: {END: 1}, B: {END: 1}})
+    found = beam_search(TableTranslator(chances), [[A, END]], config(beam=2, n_best=2, length_penalty=0), end=END)[0]
+    assert_same(found, [Hypothesis([A], math.log(0.5)), Hypothesis([B], math.log(0.4))])
+
+
+@pytest.mark.parametrize(("positions", "seed"), [("sinusoidal", 5), ("rope", 6), ("alibi", 1)])
+def test_a_translation_depends_on_no_neighbour(positions: str, seed: int) -> None:
+    model = random_translator(7, seed=seed, positions=positions, n_kv_heads=1)
+    texts = sources(*(1 + 5 * n % 13 for n in range(64)), vocab_size=7)
+    options = config(beam=3, n_best=3)
+    together = beam_search(model, texts, options, end=END)
+    for size in (1, 7):
+        batches = [texts[start : start + size] for start in range(0, 64, size)]
+        apart = [found for batch in batches for found in beam_search(model, batch, options, end=END)]
+        for one, other in zip(together, apart, strict=True):
+            assert_same(one, other)
+    assert len({len(found[0].ids) for found in together}) > 5, "equal lengths would show little"
+
+
+@pytest.mark.parametrize("n_best", [1, 4])
+def test_hypotheses_are_sorted_and_distinct(n_best: int) -> None:
+    for seed in range(5):
+        draw = torch.Generator().manual_seed(seed)
+        model = TableTranslator((2 * torch.randn(9, 9, generator=draw)).softmax(-1), positions="rope")
+        [found] = beam_search(model, [[A, END]], config(beam=4, n_best=n_best, max_new_tokens=200), end=END)
+        assert len(found) == n_best
+        assert len({tuple(hypothesis.ids) for hypothesis in found}) == n_best
+        scores = [hypothesis.score for hypothesis in found]
+        assert scores == sorted(scores, reverse=True)
+        assert all(END not in hypothesis.ids and PAD not in hypothesis.ids for hypothesis in found)
+
+
+def test_padding_is_never_written_however_likely() -> None:
+    chances = table(5, {last: {PAD: 0.98, A: 0.01, END: 0.01} for last in (END, A, B)})
+    model = TableTranslator(chances, positions="rope")
+    for k in (1, 3, 20):
+        found = beam_search(model, [[A, END]], config(beam=k, n_best=k, max_new_tokens=5), end=END)[0]
+        assert found
+        assert not any(PAD in hypothesis.ids for hypothesis in found)
+        assert all(math.isfinite(hypothesis.score) for hypothesis in found)
+
+
+def test_the_greatest_length() -> None:
+    endless = table(5, {last: {A: 0.6, B: 0.4} for last in (END, A, B)}, elsewhere=1e-30)
+    texts, options = sources(3, 9, 5, vocab_size=5), {"beam": 2, "n_best": 2}
+    for positions, asked, expected in (
+        ("rope", 7, [7, 7, 7]),
+        ("rope", 30, [30, 30, 30]),
+        ("rope", None, [16, 28, 20]),
+        ("learned", None, [16, 24, 20]),
+        ("sinusoidal", 30, [24, 24, 24]),
+    ):
+        model = TableTranslator(endless, positions=positions)
+        found = beam_search(model, texts, config(**options, max_new_tokens=asked), end=END)
+        assert [[len(hypothesis.ids) for hypothesis in two] for two in found] == [[n, n] for n in expected]
+
+
+def test_the_last_position_can_be_written_from() -> None:
+    model = random_translator(5, positions="learned", block_size=3)
+    for found in beam_search(model, sources(3, 1, vocab_size=5), config(beam=40, n_best=40), end=END):
+        assert max(len(hypothesis.ids) for hypothesis in found) == 3
+
+
+def test_done_sentences_leave_the_batch() -> None:
+    model = random_translator(11, positions="rope")
+    texts, rows = sources(*range(1, 33), vocab_size=11), list[int]()
+    model.decoder.register_forward_pre_hook(lambda _, args: rows.append(len(args[0])))
+    found = beam_search(model, texts, config(beam=2, n_best=2), end=END)
+    assert rows[:2] == [32, 64], "one hypothesis at first, then as many as the beam holds"
+    assert rows[-1] < 8
+    live = [sum(max(len(h.ids) for h in two) >= step for two in found) for step in range(len(rows))]
+    assert all(read <= 4 * max(1, alive) for read, alive in zip(rows, live, strict=True)), "two thirds of the work"
+
+
+def test_nothing_is_moved_where_nothing_changes_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved: list[int] = []
+    monkeypatch.setattr(SelfAttentionCache, "select", lambda self, rows: moved.append(len(rows)))
+    beam_search(random_translator(11), sources(4, vocab_size=11), config(beam=1), end=END)
+    assert len(moved) <= 2, "when the sentence is done"
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_output_that_is_not_finite_is_refused(bad: float) -> None:
+    model = random_translator(7)
+    with torch.no_grad():
+        model.embedding.weight[4, 3] = bad
+    with pytest.raises(ClearheadError, match="not finite"):
+        beam_search(model, sources(3, vocab_size=4), config(), end=END)
+
+
+def test_the_mode_is_borrowed_and_dropout_is_off() -> None:
+    plain, texts = random_translator(9), sources(3, 6, vocab_size=9)
+    model = random_translator(9, dropout=0.5, attention_dropout=0.5).train()
+    model.encoder.eval()
+    found = beam_search(model, texts, config(), end=END)
+    assert found == beam_search(plain, texts, config(), end=END)
+    assert model.training
+    assert model.decoder.training
+    assert not model.encoder.training
+
+
+def test_no_sentences_and_no_gradients() -> None:
+    model = random_translator(7)
+    assert beam_search(model, [], config(), end=END) == []
+    beam_search(model, sources(3, vocab_size=7), config(), end=END)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+def test_the_published_length_penalty(alpha: float) -> None:
+    assert beam.length_penalty(1, alpha) == 1
+    assert beam.length_penalty(7, alpha) == pytest.approx(2**alpha)

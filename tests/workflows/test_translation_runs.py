@@ -1,0 +1,175 @@
+"""A translator from pairs to a score: trained, taken up again, translating, evaluated."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pair_helpers import some_pairs, tiny_translator, write_pairs
+from safetensors.torch import load_file
+from torch import Tensor
+from workflow_helpers import assert_same, outcome, write_text
+
+from clearhead.errors import DataError, UsageError
+from clearhead.models import EncoderDecoder
+from clearhead.options import merge
+from clearhead.workflows import (
+    Run,
+    Said,
+    Sampled,
+    TranslationScore,
+    WorkflowEvent,
+    evaluate,
+    generate,
+    resume,
+    train,
+    translate,
+)
+
+LEARNT = tiny_translator(
+    model={"n_layers": 2, "n_heads": 4, "d_model": 64, "d_ff": 128, "dropout": 0.0},
+    train={"steps": 200, "batch_size": 32, "eval_every": 100, "save_every": 100, "learning_rate": 0.02},
+)
+
+
+@pytest.fixture(scope="module")
+def learnt(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A translator that knows its language well; no test changes it."""
+    folder = tmp_path_factory.mktemp("learnt")
+    source = folder / "my.tsv"
+    source.write_text("".join(f"{s}\t{t}\n" for s, t in some_pairs(1500)), encoding="utf-8")
+    return train(source, out=folder / "run", options=LEARNT)
+
+
+def test_pairs_make_a_translator(learnt: Run) -> None:
+    assert learnt.config.objective == "translation"
+    assert isinstance(learnt.model(), EncoderDecoder)
+    unseen = some_pairs(40, seed=9)
+    found = translate(learnt, [source for source, _ in unseen])
+    right = sum(best[0].text == target for best, (_, target) in zip(found, unseen, strict=True))
+    assert right >= 38, f"{right} of 40"
+
+
+def test_the_score_is_that_of_the_translations(learnt: Run) -> None:
+    pairs = some_pairs(60, seed=5)
+    Path("a.txt").write_text("".join(f"{s}\n" for s, _ in pairs), encoding="utf-8")
+    Path("b.txt").write_text("".join(f"{t}\n" for _, t in pairs), encoding="utf-8")
+    score = evaluate(learnt, "a.txt", "b.txt")
+    assert isinstance(score, TranslationScore)
+    assert score.sentences == 60
+    assert score.bleu > 90
+    assert score.exact > 0.9
+    assert "tok:13a" in score.signature
+    assert "case:mixed" in score.signature
+    assert sum(group.sentences for group in score.by_length) == 60
+    wrong = evaluate(learnt, "b.txt", "a.txt")
+    assert isinstance(wrong, TranslationScore)
+    assert (wrong.bleu < 30, wrong.loss > score.loss + 1, wrong.exact) == (True, True, 0)
+
+
+def test_what_was_held_out_is_the_default(learnt: Run) -> None:
+    score = evaluate(learnt)
+    assert isinstance(score, TranslationScore)
+    assert 100 < score.sentences < 200, "a tenth of 1,500"
+
+
+def test_alignment_follows_the_moved_adjective(learnt: Run) -> None:
+    (best,) = translate(learnt, ["small dog sees old cat."], align=True)[0]
+    assert best.alignment is not None
+    assert [target for _, target in best.alignment] == list(range(len(best.text.split())))
+    assert {source for source, _ in best.alignment} <= set(range(5))
+
+
+def test_n_best_are_distinct_and_in_order(learnt: Run) -> None:
+    (best,) = translate(learnt, ["big bird finds tree."], {"n_best": 4})
+    assert len({translated.text for translated in best}) == 4
+    assert [t.score for t in best] == sorted((t.score for t in best), reverse=True)
+
+
+@pytest.mark.parametrize("stop_at", [4, 7])
+def test_taken_up_again_it_ends_where_the_undisturbed_training_ends(stop_at: int) -> None:
+    source = write_pairs()
+    train(source, out="whole", options=tiny_translator())
+
+    class Crash(BaseException):
+        pass
+
+    def crash(event: WorkflowEvent) -> None:
+        if getattr(event, "step", 0) == stop_at and not isinstance(event, Sampled):
+            raise Crash
+
+    with pytest.raises(Crash):
+        train(source, out="cut", options=tiny_translator(), observe=crash)
+    resume("cut")
+    assert_same(outcome("cut"), outcome("whole"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"data": {"vocabulary": "separate"}},
+        {"data": {"tokenizer": "char"}},
+        {"data": {"reverse": True}},
+        {"model": {"norm_place": "post", "scale_embedding": True, "initialisation": "xavier"}},
+        {"model": {"positions": "rope", "norm": "rmsnorm", "feedforward": "swiglu", "qk_norm": True, "bias": False}},
+        {"model": {"n_encoder_layers": 2, "n_kv_heads": 1, "positions": "alibi", "tied": False}},
+        {"train": {"optimizer": "adamw", "accumulate": 2, "label_smoothing": 0.1, "smoothing_over": "others"}},
+    ],
+)
+def test_every_kind_trains_saves_and_translates(options: dict[str, Any]) -> None:
+    run = train(write_pairs(), out="run", options=merge(tiny_translator(), options))
+    assert len(translate(run, ["small dog sees cat.", "", "hund"])) == 3
+    assert translate(run, [""])[0][0].text == ""
+    assert isinstance(evaluate(run), TranslationScore)
+
+
+def test_bleu_is_logged_beside_the_loss() -> None:
+    run = train(write_pairs(), out="run", options=tiny_translator())
+    samples = [json.loads(line) for line in run.metrics.read_text("utf-8").splitlines()]
+    scores = [record["scores"] for record in samples if record["kind"] == "sample"]
+    assert [set(score) for score in scores] == [{"bleu"}] * 3
+
+
+def test_the_mean_of_the_last_checkpoints_is_the_model_where_it_is_better() -> None:
+    said: list[str] = []
+
+    def hear(event: WorkflowEvent) -> None:
+        said.extend([event.text] if isinstance(event, Said) else [])
+
+    run = train(write_pairs(), out="run", options=tiny_translator(train={"average": 3}), observe=hear)
+    assert any("the mean of the last 3 checkpoints has validation loss" in text for text in said)
+    assert len(list(run.checkpoints.iterdir())) >= 3
+    mean: dict[str, Tensor] = {}
+    for folder in sorted(run.checkpoints.iterdir())[-3:]:
+        for name, tensor in load_file(folder / "model.safetensors").items():
+            mean[name] = mean.get(name, torch.zeros(())) + tensor.double() / 3
+    weights = {name: tensor.double() for name, tensor in run.model().state_dict().items()}
+    is_mean = all(torch.allclose(weights[name], mean[name], atol=1e-7) for name in mean)
+    assert is_mean == any("it is the run's model" in text for text in said)
+
+
+def test_verbs_that_are_for_other_models_say_so(learnt: Run) -> None:
+    with pytest.raises(UsageError, match="does not go on with a text"):
+        generate(learnt, ["a"])
+    write_text()
+    text = train("my.txt", out="text", options=merge(tiny_translator(), {"data": {"tokenizer": "char"}}))
+    with pytest.raises(UsageError, match="is no translator"):
+        translate(text, ["a"])
+    with pytest.raises(UsageError, match="has no --target"):
+        evaluate(text, "my.txt", "my.txt")
+
+
+def test_a_text_for_a_translator_and_pairs_for_a_writer_are_refused() -> None:
+    with pytest.raises(UsageError, match="is a text and no sentence pairs; presets that learn such a text: small"):
+        train(write_text(), preset="translator")
+    with pytest.raises(UsageError, match="is sentence pairs; presets that learn to translate: "):
+        train(write_pairs(), preset="small")
+
+
+def test_files_of_unequal_length_are_refused() -> None:
+    Path("a.de").write_text("eins\nzwei\n", encoding="utf-8")
+    Path("a.en").write_text("one\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"has 2 lines and .* has 1; sentence pairs need as many"):
+        train("a.de", options={"data": {"target": "a.en"}})
+    assert not Path("runs").exists() or not list(Path("runs").iterdir())
