@@ -8,7 +8,7 @@ ifneq ($(wildcard ../shared/data),)
 export CLEARHEAD_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test setup lint types campaign benchmark clean
+.PHONY: demo test setup lint types campaign benchmark benchmark-translation experiments clean
 
 demo: setup            ## train the default model on the built-in stories for two minutes, and let it write
 	$(BIN)/clearhead train stories --minutes 2
@@ -22,6 +22,14 @@ campaign: setup        ## the long tests: kill -9 at random moments, real traini
 
 benchmark: setup       ## the tables of benchmarks/, side by side with peers
 	$(BIN)/python benchmarks/tutorial_speed.py
+
+benchmark-translation: setup  ## training and beam search beside a plain program on torch.nn.Transformer
+	$(BIN)/python benchmarks/translation_speed.py
+
+experiments: setup     ## hours: what cross-attention, the norm's place and label smoothing do; into benchmarks/results
+	$(BIN)/python benchmarks/experiments/cross_attention.py --keep
+	$(BIN)/python benchmarks/experiments/norm_place.py --keep
+	$(BIN)/python benchmarks/experiments/label_smoothing.py --keep
 
 lint: setup
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

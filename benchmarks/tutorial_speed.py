@@ -26,7 +26,7 @@ from tutorial_code import TutorialModel, training_steps
 from clearhead.config import RunConfig, SamplingConfig
 from clearhead.data import prepare, training_batch
 from clearhead.inference import generate_ids
-from clearhead.models import build
+from clearhead.models import CausalLM, build
 from clearhead.presets import PRESETS
 from clearhead.training import Stepped, fit
 
@@ -71,6 +71,7 @@ def main() -> None:
 
     plain = TutorialModel(vocab_size=data.tokenizer.vocab_size)
     model = build(config.model).eval()
+    assert isinstance(model, CausalLM)
     assert sum(p.numel() for p in plain.parameters()) == sum(p.numel() for p in model.parameters())
     their_steps = training_steps(plain, torch.from_numpy(np.array(data.train)).long(), BATCH)
     our_steps = ours_training(config, data.train)

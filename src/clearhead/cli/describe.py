@@ -33,9 +33,10 @@ def run(given: argparse.Namespace) -> None:
         getattr(given, "run", None), preset=getattr(given, "preset", None), options=layer_of(given, RunConfig)
     )
     console = Console(json=given.json)
+    width = max(map(len, costs.parts))
     for part, count in costs.parts.items():
-        console.say(f"{part:<12} {count:>14,}  {count / max(costs.parameters, 1):6.1%}")
-    console.say(f"{'parameters':<12} {costs.parameters:>14,}", "bold")
+        console.say(f"{part:<{width}} {count:>14,}  {count / max(costs.parameters, 1):6.1%}")
+    console.say(f"{'parameters':<{width}} {costs.parameters:>14,}", "bold")
     console.say(f"\nFLOPs per token      {costs.flops_per_token:,} forward, {3 * costs.flops_per_token:,} to train")
     for use in ("training", "generation"):
         console.say(f"memory, {use:<12} {_size(costs.bytes[use])}")

@@ -1,0 +1,43 @@
+"""Rows of a table that are measured in turn, so that what the machine does beside hits all of them."""
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "processor": time.process_time}
+
+Work = Callable[[], float]  # does some and returns how many tokens, or sentences, that was
+
+
+class Row(NamedTuple):
+    """One line of a table: what it is, what else there is to say of it, and its work."""
+
+    name: str
+    remark: str
+    work: Work
+
+
+def rate(work: Work, clock: str) -> float:
+    """Tokens, or sentences, per second of one piece of work."""
+    now = CLOCKS[clock]
+    began = now()
+    return work() / (now() - began)
+
+
+def compare(rows: Sequence[Row], rounds: int, clock: str) -> list[str]:
+    """The lines of a table: A B C A B C ..., medians, and the ratio of each median to that of the first row."""
+    for row in rows:
+        row.work()  # warm up
+    taken = []
+    for done in range(rounds):
+        print(f"round {done + 1} of {rounds}", file=sys.stderr)
+        taken.append([rate(row.work, clock) for row in rows])
+    measured = list(zip(*taken, strict=True))
+    medians = [statistics.median(rates) for rates in measured]
+    lines = []
+    for row, rates, median in zip(rows, measured, medians, strict=True):
+        spread = f"{median:,.4g} ({min(rates):,.4g} to {max(rates):,.4g})"
+        lines.append(f"| {row.name} | {row.remark} | {spread} | {median / medians[0]:.2f} |")
+    return lines
