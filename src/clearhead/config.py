@@ -147,7 +147,7 @@ class TrainConfig(Options):
         "all", description="over the whole vocabulary, as torch does, or over the V - 1 wrong tokens only"
     )
     average: int = Field(
-        1, ge=1, description="in the end, the model is the mean of this many last checkpoints; 1: the best one"
+        1, ge=1, description="in the end, try the mean of this many last checkpoints, and keep it if it is better"
     )
     eval_every: int = Field(250, ge=1, description="steps between evaluations on the held-out text")
     eval_tokens: int | None = Field(None, ge=1, description="evaluate on at most this many tokens; none: on all")

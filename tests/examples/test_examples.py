@@ -34,3 +34,8 @@ def test_own_loop_learns_to_count(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(EXAMPLES / "own_loop.py"))
     losses = [float(line.split()[-1]) for line in capsys.readouterr().out.splitlines()]
     assert losses[-1] < 0.2 < losses[0]
+
+
+def test_own_translator_learns_to_write_backwards(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(EXAMPLES / "own_translator.py"))
+    assert capsys.readouterr().out.startswith("[2, 9, 3, 5] ")

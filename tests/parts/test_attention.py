@@ -1,9 +1,11 @@
 """Attention against the formula written out, and at its edges."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.parts import Attention, MemoryCache, attend
@@ -104,3 +106,26 @@ def test_qk_norm_makes_scores_independent_of_the_scale_of_the_input() -> None:
 def test_shared_heads_save_parameters() -> None:
     sizes = [sum(p.numel() for p in Attention(16, 4, n).parameters()) for n in (4, 2, 1)]
     assert sizes == [4 * 16 * 16, 3 * 16 * 16, 2 * 16 * 16 + 2 * 16 * 4]
+
+
+@pytest.mark.parametrize("qk_norm", [False, True])
+def test_on_a_cpu_attention_is_float32_where_the_rest_is_bfloat16(
+    qk_norm: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fused kernel's backward pass is several times slower in bfloat16 there."""
+    seen = []
+
+    def watched(*inputs: Tensor, **options: Any) -> Tensor:
+        seen.extend((part.dtype, torch.is_autocast_enabled("cpu")) for part in inputs)
+        return fused(*inputs, **options)
+
+    fused = F.scaled_dot_product_attention
+    monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
+    attention, x = Attention(16, 2, qk_norm=qk_norm), torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0))
+    expected = attention(x)
+    seen.clear()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = attention(x)
+    assert seen == [(torch.float32, False)] * 3
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), expected, rtol=0.05, atol=0.02)

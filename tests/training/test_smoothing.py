@@ -7,7 +7,8 @@ from torch import Tensor
 
 from clearhead.config import TrainConfig
 from clearhead.data import IGNORED
-from clearhead.training.loss import SMOOTHINGS, Smoothing, backward, token_loss_sum
+from clearhead.training.loss import NONE, SMOOTHINGS, Smoothing, backward
+from clearhead.training.loss import token_loss_sum as both_sums
 
 V = 11
 
@@ -19,6 +20,10 @@ def logits_and_targets(seed: int = 0) -> tuple[Tensor, Tensor]:
     targets[1, 3:] = IGNORED
     targets[3] = IGNORED
     return logits, targets
+
+
+def token_loss_sum(logits: Tensor, targets: Tensor, smoothing: Smoothing = NONE) -> Tensor:
+    return both_sums(logits, targets, smoothing)[0]
 
 
 def by_hand(logits: Tensor, targets: Tensor, right: float, wrong: float) -> float:
@@ -112,6 +117,24 @@ def test_accumulation_gives_the_whole_batchs_gradient(parts: int) -> None:
         assert leaf.grad is not None
         gradients.append(leaf.grad)
     torch.testing.assert_close(gradients[1], gradients[0])
+
+
+@pytest.mark.parametrize("over", list(SMOOTHINGS))
+def test_what_is_told_is_the_loss_without_smoothing(over: str) -> None:
+    """So that a training loss can be laid beside the held-out one."""
+    logits, targets = logits_and_targets()
+    _, plain = both_sums(logits, targets, Smoothing(0.3, over))
+    assert float(plain) == pytest.approx(float(token_loss_sum(logits, targets)), rel=1e-6)
+    told = backward(lambda x: x, (logits.requires_grad_(), targets), tokens=5, smoothing=Smoothing(0.3, over))
+    assert float(told) == pytest.approx(float(plain) / 5, rel=1e-6)
+
+
+def test_a_token_that_cannot_be_spoils_no_other() -> None:
+    """A logit of minus infinity, where nothing is smoothed, has no say."""
+    logits = torch.tensor([[[0.0, 1.0, -torch.inf]]], requires_grad=True)
+    loss = token_loss_sum(logits, torch.tensor([[1]]))
+    assert float(loss.detach()) == pytest.approx(float(F.cross_entropy(logits[0, :, :2].detach(), torch.tensor([1]))))
+    assert torch.autograd.grad(loss, logits)[0].isfinite().all()
 
 
 def test_every_choice_of_the_config_has_a_definition() -> None:

@@ -131,12 +131,12 @@ def test_a_crash_between_a_checkpoint_and_the_best_model_leaves_no_trace(
 ) -> None:
     bests, save_model = 0, Run.save_model
 
-    def save_or_crash(run: Run, *arguments: Any) -> None:
+    def save_or_crash(run: Run, *arguments: Any, **options: Any) -> None:
         nonlocal bests
         bests += 1
         if bests == nth:
             raise Crash
-        save_model(run, *arguments)
+        save_model(run, *arguments, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(Run, "save_model", save_or_crash)

@@ -2,13 +2,15 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from workflow_helpers import tiny, trained, write_text
 
-from clearhead.errors import ClearheadError, DataError, UsageError
+from clearhead.errors import ClearheadError, DataError, FaultError, UsageError
 from clearhead.workflows import Run, list_all, open_run, run_and_text, train
 from clearhead.workflows.runs import create
+from clearhead.workflows.tasks import NextToken
 
 
 def make(name: str, age: float) -> Run:
@@ -110,6 +112,22 @@ def test_a_lone_word_is_a_run_only_if_there_is_one(
 ) -> None:
     make("a", 0)
     assert run_and_text(*words) == meant
+
+
+def test_a_training_that_never_began_leaves_a_folder_of_ones_own_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the same command works once what was wrong is mended."""
+    write_text()
+    Path("mine").mkdir()
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise FaultError("a fault")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(NextToken, "examine", broken)
+        with pytest.raises(FaultError):
+            train("my.txt", out="mine", options=tiny(steps=2))
+    assert {path.name for path in Path("mine").iterdir()} <= {".lock"}
+    train("my.txt", out="mine", options=tiny(steps=2))
 
 
 def test_one_damaged_run_does_not_hide_the_others() -> None:

@@ -1,6 +1,7 @@
 """A translator from pairs to a score: trained, taken up again, translating, evaluated."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 from workflow_helpers import assert_same, outcome, write_text
 
-from clearhead.errors import DataError, UsageError
+from clearhead.errors import DataError, InterruptedRunError, UsageError
 from clearhead.models import EncoderDecoder
 from clearhead.options import merge
+from clearhead.training import Stepped
 from clearhead.workflows import (
     Run,
     Said,
@@ -23,13 +25,21 @@ from clearhead.workflows import (
     evaluate,
     generate,
     resume,
+    summary,
     train,
     translate,
 )
 
 LEARNT = tiny_translator(
     model={"n_layers": 2, "n_heads": 4, "d_model": 64, "d_ff": 128, "dropout": 0.0},
-    train={"steps": 200, "batch_size": 32, "eval_every": 100, "save_every": 100, "learning_rate": 0.02},
+    train={
+        "steps": 300,
+        "batch_size": 32,
+        "precision": "float32",
+        "eval_every": 150,
+        "save_every": 150,
+        "learning_rate": 0.02,
+    },
 )
 
 
@@ -147,6 +157,40 @@ def test_the_mean_of_the_last_checkpoints_is_the_model_where_it_is_better() -> N
     weights = {name: tensor.double() for name, tensor in run.model().state_dict().items()}
     is_mean = all(torch.allclose(weights[name], mean[name], atol=1e-7) for name in mean)
     assert is_mean == any("it is the run's model" in text for text in said)
+
+
+def test_a_mean_does_not_depend_on_interruptions() -> None:
+    """An interruption leaves a checkpoint at a step of its own, which no mean may count."""
+    options = tiny_translator(train={"average": 3, "save_every": 2, "eval_every": 9, "keep": 1})
+    source = write_pairs()
+    train(source, out="whole", options=options)
+
+    def interrupt(event: WorkflowEvent) -> None:
+        if isinstance(event, Stepped) and event.step in (3, 7):
+            raise BrokenPipeError  # whoever watched has gone: the training saves and stops
+
+    with suppress(InterruptedRunError):
+        train(source, out="cut", options=options, observe=interrupt)
+    resume("cut")
+    assert_same(outcome("cut"), outcome("whole"))
+    names = [sorted(path.name for path in Path(run, "checkpoints").iterdir()) for run in ("whole", "cut")]
+    assert names[0] == names[1]
+
+
+def test_a_finished_mean_is_still_the_model_when_it_is_resumed() -> None:
+    run = train(write_pairs(), out="run", options=tiny_translator(train={"average": 3}))
+    before = (run.folder / "model.safetensors").read_bytes()
+    resume(run)
+    assert (run.folder / "model.safetensors").read_bytes() == before
+    records = [record for record in run.records() if record["kind"] == "mean"]
+    assert len(records) == 1
+    if records[0]["used"]:
+        assert summary(run)["best_val_loss"] == records[0]["loss"]
+
+
+def test_spaces_around_a_sentence_mean_nothing(learnt: Run) -> None:
+    one, other = translate(learnt, ["small dog sees cat.", "  small dog sees cat. "])
+    assert one[0].text == other[0].text
 
 
 def test_verbs_that_are_for_other_models_say_so(learnt: Run) -> None:

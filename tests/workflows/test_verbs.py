@@ -1,5 +1,6 @@
 """evaluate, generate, describe: the same figures by different ways."""
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +13,10 @@ from workflow_helpers import STEPS, some_text, tiny, trained, write_text
 
 import clearhead
 from clearhead.config import RunConfig
+from clearhead.data import Tokenizer
 from clearhead.errors import ClearheadError, DataError, FaultError, UsageError
 from clearhead.inspection import account
+from clearhead.options import merge
 from clearhead.presets import PRESETS
 from clearhead.workflows import (
     Finished,
@@ -28,6 +31,7 @@ from clearhead.workflows import (
     evaluate,
     generate,
     machine,
+    resume,
     summary,
     train,
     training,
@@ -223,3 +227,41 @@ def test_the_speed_is_measured_without_leaving_a_trace(run: Run, monkeypatch: py
     state = torch.random.get_rng_state()
     assert machine.seconds_per_step(run.config, run.task()) > 0
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_a_stranger_s_tokenizer_may_end_texts_with_its_padding() -> None:
+    """Many do; where nothing is padded, it is no fault."""
+    write_text()
+    Tokenizer.characters(some_text(900), end=True).save(Path("theirs"))
+    config = Path("theirs/tokenizer_config.json")
+    told = json.loads(config.read_text(encoding="utf-8"))
+    config.write_text(json.dumps({**told, "pad_token": told["eos_token"]}), encoding="utf-8")
+    run = train("my.txt", options=merge(tiny(), {"data": {"tokenizer": "theirs/tokenizer.json"}}))
+    assert run.generate("the", max_new_tokens=3).startswith("the")
+
+
+def test_masked_documents_are_kept_apart_where_asked() -> None:
+    Path("texts").mkdir()
+    for number in range(6):
+        Path(f"texts/{number}.txt").write_text(some_text(200, number), encoding="utf-8")
+    options = merge(tiny(), {"objective": "masked", "data": {"isolate_documents": True, "bpe_vocab_size": 300}})
+    run = train("texts", options=options)
+    assert run.fill("the [MASK] says").startswith("the")
+    apart = evaluate(run)
+    assert isinstance(apart, Score)
+    assert apart.loss == pytest.approx(summary(run)["best_val_loss"], rel=1e-6)
+
+
+def test_one_character_again_and_again_cannot_be_masked() -> None:
+    write_text().write_text("a" * 500, encoding="utf-8")
+    with pytest.raises(DataError, match="nothing to learn"):
+        train("my.txt", options=merge(tiny(), {"objective": "masked", "data": {"tokenizer": "char"}}))
+
+
+def test_a_run_without_scores_in_its_samples_can_go_on() -> None:
+    """As those were that an earlier version wrote."""
+    run = trained()
+    old = run.metrics.read_text(encoding="utf-8").replace(', "scores": {}', "")
+    assert "scores" not in old
+    run.metrics.write_text(old, encoding="utf-8")
+    assert summary(resume(run, options={"train": {"steps": STEPS + 1}}))["steps"] == STEPS + 1

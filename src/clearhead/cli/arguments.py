@@ -119,6 +119,18 @@ def layer_of(given: argparse.Namespace, options: type[Options]) -> Layer:
     return layer
 
 
+def one_of(given: argparse.Namespace, *names: str) -> str | None:
+    """What was given under one of several names.
+
+    Raises:
+        UsageError: it was given under two.
+    """
+    found = [getattr(given, name) for name in names if name in given]
+    if len(found) > 1:
+        raise UsageError(f"'{found[0]}' and '{found[1]}' are given for the same; leave one out")
+    return found[0] if found else None
+
+
 def _is_tuple(field: FieldInfo) -> bool:
     return getattr(field.annotation, "__origin__", None) is tuple
 

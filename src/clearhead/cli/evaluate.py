@@ -1,10 +1,11 @@
 """clearhead evaluate"""
 
 import argparse
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from clearhead.cli.arguments import Parser, layer_of
+from clearhead.cli.arguments import Parser, layer_of, one_of
 from clearhead.cli.console import Console
 from clearhead.config import TranslationConfig
 
@@ -27,7 +28,9 @@ def parser() -> Parser:
     parser.add_argument(
         "text", nargs="?", help="a text, or pairs, as in train; or a corpus's split, such as pairs:unseen"
     )
-    parser.add_argument("--source", metavar="FILE", help="the same; beside --target, sentences to translate")
+    parser.add_argument(
+        "--source", dest="source_file", metavar="FILE", help="the same; beside --target, sentences to translate"
+    )
     parser.add_argument("--target", metavar="FILE", help="their references, line by line")
     parser.add_argument("--device", help="auto, cpu, cuda, mps")
     parser.add_options(TranslationConfig, "how a translation is searched for; --batch-size is for texts as well")
@@ -38,14 +41,20 @@ def run(given: argparse.Namespace) -> None:
     """Evaluate and print the figures."""
     from clearhead import workflows  # loads torch
 
-    which, text = workflows.run_and_text(getattr(given, "run", None), getattr(given, "text", None))
+    given.run, given.text = workflows.run_and_text(getattr(given, "run", None), getattr(given, "text", None))
+    if given.text is None:
+        del given.text
+    notices: list[str] = []
     score = workflows.evaluate(
-        which,
-        getattr(given, "source", text),
+        given.run,
+        one_of(given, "text", "source_file"),
         getattr(given, "target", None),
         options=layer_of(given, TranslationConfig),
         device=getattr(given, "device", "auto"),
+        on_notice=notices.append,
     )
+    for notice in notices:
+        print(f"clearhead: {notice}", file=sys.stderr)
     console = Console(json=given.json)
     if isinstance(score, workflows.TranslationScore):
         _show_translation(console, score)

@@ -3,13 +3,11 @@
 import argparse
 import json
 import tomllib
-from pathlib import Path
 
-from clearhead.cli.arguments import Parser, layer_of
+from clearhead.cli.arguments import Parser, layer_of, one_of
 from clearhead.cli.console import Console
 from clearhead.config import RunConfig
-from clearhead.options import Layer, merge, read_toml, to_toml
-from clearhead.presets import DEFAULTS, preset
+from clearhead.options import merge
 
 
 def parser() -> Parser:
@@ -31,7 +29,9 @@ def parser() -> Parser:
         help="a file, a folder of .txt or .md, a .jsonl, - for standard input, or a corpus name; "
         "sentence pairs: a .tsv of two columns, or a .jsonl with 'source' and 'target'",
     )
-    parser.add_argument("--source", dest="source", metavar="FILE", help="the same; beside --target, its other side")
+    parser.add_argument(
+        "--source", dest="source_file", metavar="FILE", help="the same; beside --target, its other side"
+    )
     parser.add_argument("--target", metavar="FILE", help="translations of the source's lines, line by line")
     parser.add_argument("--preset", help="the options to start from; 'clearhead list' shows them")
     parser.add_argument("--minutes", type=float, help="how long it may take as a whole")
@@ -48,15 +48,17 @@ def run(given: argparse.Namespace) -> None:
     options = layer_of(given, RunConfig)
     if "target" in given:
         options = merge(options, {"data": {"target": given.target}})
-    if "print_config" in given:
-        toml = _whole_config(given, options)
-        print(json.dumps(tomllib.loads(toml), ensure_ascii=False) if given.json else toml.rstrip("\n"))
-        return
+    source = one_of(given, "source", "source_file")
     from clearhead import workflows  # loads torch
 
+    if "print_config" in given:
+        gathered = workflows.gather(source, getattr(given, "config", None), options)
+        toml = workflows.as_toml(gathered, getattr(given, "preset", None))
+        print(json.dumps(tomllib.loads(toml), ensure_ascii=False) if given.json else toml.rstrip("\n"))
+        return
     with Console(json=given.json) as console:
         done = workflows.train(
-            getattr(given, "source", None),
+            source,
             preset=getattr(given, "preset", None),
             minutes=getattr(given, "minutes", None),
             out=getattr(given, "out", None),
@@ -66,13 +68,3 @@ def run(given: argparse.Namespace) -> None:
             observe=console.observe,
         )
     console.result(workflows.summary(done))
-
-
-def _whole_config(given: argparse.Namespace, options: Layer) -> str:
-    file = read_toml(Path(given.config)) if "config" in given else {}
-    objective = merge(file, options).get("objective", "next")
-    chosen = preset(getattr(given, "preset", DEFAULTS[objective])).options
-    source = {"data": {"source": given.source}} if "source" in given else {}
-    whole = RunConfig.read(chosen, file, options, source)
-    given_size = "vocab_size" in merge(file, options).get("model", {})
-    return to_toml(whole, leave_out=None if given_size else {"model": {"vocab_size"}})  # the tokenizer decides it

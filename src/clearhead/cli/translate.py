@@ -76,7 +76,8 @@ def run(given: argparse.Namespace) -> None:
 def _line(translated: "Translated", *, numbered: bool) -> str:
     score = f"{translated.score:.4f}\t" if numbered else ""
     pairs = translated.alignment
-    return score + translated.text + ("" if pairs is None else "\t" + " ".join(f"{s}-{t}" for s, t in pairs))
+    text = " ".join(translated.text.splitlines())  # a young model may write a line break
+    return score + text + ("" if pairs is None else "\t" + " ".join(f"{s}-{t}" for s, t in pairs))
 
 
 def _sentences(sentence: str | None, file: str | None) -> Sequence[str]:

@@ -23,6 +23,7 @@ from clearhead.data.windows import (
     mix,
     training_batch,
 )
+from clearhead.errors import DataError
 
 HIDDEN, EXCHANGED = 0.8, 0.1  # of the chosen tokens: become the mask, become another token; the others stay
 PIECES = (
@@ -63,10 +64,16 @@ class Masking:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, fraction: float) -> Self:
-        """For the ids of a tokenizer, which must have a mask."""
+        """For the ids of a tokenizer, which must have a mask.
+
+        Raises:
+            DataError: it has a single token that is none of the special ones.
+        """
         assert tokenizer.mask is not None, "a tokenizer for the masked objective needs a mask"
-        special = (tokenizer.mask, tokenizer.pad, tokenizer.end_of_document)
-        return cls(tokenizer.mask, tokenizer.vocab_size, frozenset(i for i in special if i is not None), fraction)
+        special = frozenset(i for i in (tokenizer.mask, tokenizer.pad, tokenizer.end_of_document) if i is not None)
+        if tokenizer.vocab_size - len(special) < 2:
+            raise DataError("the text is one character again and again; there is nothing to learn from it")
+        return cls(tokenizer.mask, tokenizer.vocab_size, special, fraction)
 
 
 def masked_training_batch(

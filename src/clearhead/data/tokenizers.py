@@ -60,7 +60,8 @@ class Tokenizer:
         self.end_of_document, self.pad, self.mask = end_of_document, pad, mask
         self.vocab_size = max(library.get_vocab(with_added_tokens=True).values()) + 1
         state = json.loads(library.to_str())
-        self.fingerprint = hashlib.sha256(json.dumps([state, end_of_document]).encode()).hexdigest()
+        special = [i for i in (pad, mask) if i is not None]
+        self.fingerprint = hashlib.sha256(json.dumps([state, end_of_document, *special]).encode()).hexdigest()
         self._unknown = _unknown_id(state["model"], library)
         self._table = _character_table(state)
 
@@ -260,5 +261,6 @@ def _special_id(library: tokenizers.Tokenizer, config: Path, key: str, usual: Se
         named = None
     if isinstance(named, dict):
         named = named.get("content")
+    named = named if isinstance(named, str) else None
     special = {token.content: i for i, token in library.get_added_tokens_decoder().items() if token.special}
     return next((special[token] for token in (named, *usual) if token in special), None)

@@ -58,8 +58,8 @@ def save(folder: Path, model: LanguageModel, tokens: SpecialTokens = NO_TOKENS) 
         ClearheadError: the folder cannot be written.
     """
     config, end = model.config, tokens.end
-    pad = tokens.pad if config.pad_id is None else config.pad_id
-    assert pad is None or pad != end, "nobody attends to padding, so it cannot be what a text ends with"
+    assert config.pad_id is None or config.pad_id != end, "nobody attends to padding, so no text ends with it"
+    pad = config.pad_id if config.pad_id is not None else tokens.pad
     family = family_of(config)
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     numbers = next(iter(state.values())).dtype
@@ -145,7 +145,8 @@ def _load(file: Any, path: Path, family: Family | None, config: ModelConfig) -> 
         if not torch.allclose(file.get_tensor(name).float(), kind.make(config), rtol=0, atol=kind.tolerance):
             raise DataError(f"{path}: the numbers in {name} have no equal here; {kind.told} have")
     for name in set(copies) & set(present):
-        if not torch.equal(file.get_tensor(name), file.get_tensor(embedding.foreign)):
+        copy = file.get_tensor(name)
+        if not torch.equal(copy, file.get_tensor(embedding.foreign).to(copy.dtype)):
             raise DataError(f"{path}: {name} differs from the embedding, but {CONFIG} says that they are tied")
     model = build(config).to(torch.float64 if "F64" in types else torch.float32)
     state = model.state_dict()

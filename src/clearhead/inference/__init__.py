@@ -7,7 +7,7 @@ from clearhead.inference.filling import Candidate, Filled, fill
 from clearhead.inference.generation import Piece, Tokenizer, encode_prompt, generate, generate_ids, stream
 from clearhead.inference.mode import evaluating
 from clearhead.inference.sampling import Sampler, sample
-from clearhead.inference.scoring import CorpusScores, can_score, corpus_scores
+from clearhead.inference.scoring import CorpusScores, can_score, corpus_scores, require_sacrebleu
 from clearhead.inference.translation import Translation, translate
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "fill",
     "generate",
     "generate_ids",
+    "require_sacrebleu",
     "sample",
     "stream",
     "token_losses",

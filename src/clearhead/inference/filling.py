@@ -121,6 +121,7 @@ def _logits(model: EncoderLM, ids: list[int], places: list[int], on_notice: Noti
 def _unfit(tokenizer: Tokenizer, vocab_size: int, wants_word: list[bool]) -> Tensor:
     """Which tokens cannot be filled in, (masks, V): special ones; where a word is wanted, all that is none."""
     unfit = torch.zeros(len(wants_word), vocab_size, dtype=torch.bool)
+    unfit[:, tokenizer.vocab_size :] = True  # a model may have room for more than there are
     if any(wants_word):
         texts = [tokenizer.decode([token]) for token in range(tokenizer.vocab_size)]
         words = [token for token, text in enumerate(texts) if text.startswith(" ") and not text.isspace()]

@@ -20,14 +20,23 @@ def can_score() -> bool:
     return find_spec("sacrebleu") is not None
 
 
-def corpus_scores(translations: Sequence[str], references: Sequence[str]) -> CorpusScores:
-    """Translations against one reference each.
+def require_sacrebleu() -> None:
+    """For who cannot do without scores.
 
     Raises:
         UsageError: sacreBLEU is not installed.
     """
     if not can_score():
         raise UsageError("BLEU is sacreBLEU's; install it with: pip install 'clearhead[translate]'")
+
+
+def corpus_scores(translations: Sequence[str], references: Sequence[str]) -> CorpusScores:
+    """Translations against one reference each.
+
+    Raises:
+        UsageError: sacreBLEU is not installed.
+    """
+    require_sacrebleu()
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 

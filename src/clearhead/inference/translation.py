@@ -46,7 +46,7 @@ def translate(
     Args:
         model: in whatever mode; it translates without dropout and is left as it was.
         source_tokenizer, target_tokenizer: those that the model was trained with, often the same one.
-        sentences: one to a line; messages count lines from 1.
+        sentences: one to a line; spaces around them mean nothing; messages count lines from 1.
         config: how to search, and how many sentences at once.
         on_progress: told after each batch how many sentences are done, and of how many.
         on_notice: told, once, in a sentence, which sentences were too long to be read whole.
@@ -58,7 +58,7 @@ def translate(
     source_end, end = _end(source_tokenizer), _end(target_tokenizer)
     found = [[Translation("", 0.0, [], [])] for _ in sentences]
     rows = {
-        place: [*_encode(source_tokenizer, sentence, place + 1), source_end]
+        place: [*_encode(source_tokenizer, sentence.strip(), place + 1), source_end]
         for place, sentence in enumerate(sentences)
         if sentence.strip()
     }

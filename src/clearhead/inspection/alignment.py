@@ -126,12 +126,12 @@ def word_alignment(weights: Tensor, source_tokens: list[str], target_tokens: lis
     n_source, n_target = (1 + max((word for word in side if word is not None), default=-1) for side in (source, target))
     if not n_source:
         return []
-    shared = torch.zeros(n_target, n_source, dtype=weights.dtype)
-    for row, own in zip(weights.cpu(), target, strict=True):
+    shared = [[0.0] * n_source for _ in range(n_target)]
+    for row, own in zip(weights.tolist(), target, strict=True):
         for weight, word in zip(row, source, strict=True):
             if own is not None and word is not None:
-                shared[own, word] += weight
-    return [(int(row.argmax()), word) for word, row in enumerate(shared) if row.any()]
+                shared[own][word] += weight
+    return [(row.index(max(row)), word) for word, row in enumerate(shared) if any(row)]
 
 
 def words_of_tokens(tokens: list[str]) -> list[int | None]:

@@ -25,13 +25,13 @@ class EncoderLM(LanguageModel):
             self.unembedding = make_unembedding(config)
         initialise(self, config, seed)
 
-    def hidden(self, ids: Tensor, *, positions: Tensor | None = None) -> Tensor:
+    def hidden(self, ids: Tensor, *, positions: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
         """The last layer's output, (B, T) -> (B, T, D); arguments as in `forward`."""
         place = positions_of(ids, self.config.pad_id) if positions is None else positions
         x = self.dropout(self.positions.add(self.embedding(ids), place))  # (B, T, D)
         return self.stack(  # type: ignore[no-any-return]
             x,
-            mask=attention_mask(place, place, causal=False),
+            mask=attention_mask(place, place, causal=False, documents=documents, device=ids.device),
             rotate=self.positions.rotate(place, ids.device),
             bias=self.positions.bias(place, place, ids.device),
         )
@@ -39,11 +39,12 @@ class EncoderLM(LanguageModel):
     def head(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, (self.unembedding or self.embedding).weight)
 
-    def forward(self, ids: Tensor, *, positions: Tensor | None = None) -> Tensor:
+    def forward(self, ids: Tensor, *, positions: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
         """Logits for the token that belongs at each place, (B, T) -> (B, T, V).
 
         Args:
             ids: token ids; rows may be filled up with the config's `pad_id` on either side.
             positions: (B, T) where each token stands, -1 for padding, in place of what `pad_id` says.
+            documents: (B, T) number of the document of each token: no attention from one to another.
         """
-        return self.head(self.hidden(ids, positions=positions))
+        return self.head(self.hidden(ids, positions=positions, documents=documents))

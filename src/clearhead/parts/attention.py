@@ -24,10 +24,10 @@ def attend(
     Returns:
         (B, H, T_q, K).
     """
-    if query.dtype == torch.bfloat16 and query.device.type == "cpu":  # where the kernel's backward is slow in bfloat16
+    if value.dtype == torch.bfloat16 and value.device.type == "cpu":  # where the kernel's backward is slow in bfloat16
         with torch.autocast("cpu", enabled=False):
             wide = (part.float() for part in (query, key, value))
-            return attend(*wide, mask=mask, bias=bias, dropout=dropout).to(query.dtype)
+            return attend(*wide, mask=mask, bias=bias, dropout=dropout).to(value.dtype)
     causal = mask == "causal" if isinstance(mask, str) else False
     allowed = mask if isinstance(mask, Tensor) else None
     if bias is not None:

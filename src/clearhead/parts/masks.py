@@ -109,7 +109,8 @@ def refuse_exchanged(mask: Mask, memory_mask: Mask, T: int, T_src: int, *, cache
     if isinstance(memory_mask, Tensor):
         keys = memory_mask.shape[-1]
         assert keys == T_src, f"cross-attention to {T_src} source tokens got a mask of {keys} keys{swapped}"
-        alike = memory_mask.stride(-2) == 0 or bool((memory_mask == memory_mask[..., :1, :]).all())  # stride: expanded
+        expanded = memory_mask.shape[-2] == 1 or memory_mask.stride(-2) == 0
+        alike = expanded or bool((memory_mask == memory_mask[..., :1, :]).all())
         assert alike, f"in cross-attention, targets of one sentence see different parts of the source{swapped}"
     if isinstance(mask, Tensor):
         queries, keys = mask.shape[-2:]

@@ -26,8 +26,13 @@ class Found(NamedTuple):
     notices: tuple[str, ...]
 
 
-def save(folder: Path, model: nn.Module, optimizer: Optimizer, state: TrainingState, *, keep: int) -> Path:
+def save(
+    folder: Path, model: nn.Module, optimizer: Optimizer, state: TrainingState, *, keep: int, every: int = 1
+) -> Path:
     """Write the checkpoint of `state.step` into `folder`, then remove all but the last `keep` and the best one.
+
+    Those of steps that `every` does not divide (a best one, an interruption's) count for nothing and stay only while
+    they are the newest or the best: what is kept does not depend on interruptions.
 
     At every instant, a crash included, the checkpoints that were whole before are whole, until the new one is.
 
@@ -43,7 +48,7 @@ def save(folder: Path, model: nn.Module, optimizer: Optimizer, state: TrainingSt
         save_file(_contiguous(optimizer.moments), temporary / OPTIMIZER, metadata={"optimizer": optimizer.kind})
         write_json(temporary / STATE, dataclasses.asdict(state))
         finish_folder(temporary, final)
-        _prune(folder, state, keep)
+        _prune(folder, state, keep, every)
     except (OSError, SafetensorError) as error:
         remove_litter(folder)
         raise ClearheadError(
@@ -100,13 +105,15 @@ def load(path: Path, model: nn.Module, optimizer: Optimizer | None = None) -> Tr
     return state
 
 
-def load_mean(folder: Path, model: nn.Module, count: int) -> int:
+def load_mean(folder: Path, model: nn.Module, count: int, *, every: int = 1) -> int:
     """Fill the model with the mean of the weights of the last `count` whole checkpoints; returns how many there were.
+
+    Counted are those of every so many steps, and the newest.
 
     Raises:
         DataError: there is none, or they are of another architecture.
     """
-    whole = [path for path in _checkpoints(folder) if damage(path) is None][-count:]
+    whole = _regular([path for path in _checkpoints(folder) if damage(path) is None], every)[-count:]
     if not whole:
         raise DataError(f"there is no whole checkpoint in {folder} to take a mean of; train again")
     weights = named_tensors(model)
@@ -164,15 +171,23 @@ def load_tensors(path: Path, wanted: Mapping[str, Tensor]) -> None:
             tensor.copy_(stored[name])
 
 
-def _prune(folder: Path, state: TrainingState, keep: int) -> None:
+def _prune(folder: Path, state: TrainingState, keep: int, every: int) -> None:
     """Later steps than the one just saved are damaged or of a future that was given up: they go as well."""
     paths = _checkpoints(folder)
-    now = f"step-{state.step:08d}"
-    past = [path for path in paths if path.name <= now]
-    best_name = None if state.best_step is None else f"step-{state.best_step:08d}"
+    past = [path for path in paths if _step(path) <= state.step]
+    kept = _regular(past, every)[-keep:]
     for path in paths:
-        if path not in past[-keep:] and path.name != best_name:
+        if path not in kept and _step(path) != state.best_step:
             remove_folder(path)
+
+
+def _regular(paths: list[Path], every: int) -> list[Path]:
+    """Those of every so many steps, and the newest."""
+    return [path for path in paths if _step(path) % every == 0 or path == paths[-1]]
+
+
+def _step(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))
 
 
 def _checkpoints(folder: Path) -> list[Path]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from clearhead.data import IGNORED
 
@@ -42,11 +43,19 @@ class Smoothing:
 NONE = Smoothing()
 
 
-def token_loss_sum(logits: Tensor, targets: Tensor, smoothing: Smoothing = NONE) -> Tensor:
-    """Cross entropy in float32, summed over the counted targets; logits (..., V), targets (...) -> ()."""
+def token_loss_sum(logits: Tensor, targets: Tensor, smoothing: Smoothing = NONE) -> tuple[Tensor, Tensor]:
+    """Cross entropy in float32, summed over the counted targets: with smoothed labels, to learn from, and without.
+
+    Args:
+        logits: (..., V). targets: (...), -100 where not counted.
+
+    Returns:
+        Two scalars (); the second one has no graph.
+    """
     flat, wanted = logits.flatten(0, -2), targets.flatten()  # (N, V), (N,)
     share = SMOOTHINGS[smoothing.over](smoothing.share, flat.shape[-1])
-    return _CrossEntropySum.apply(flat, wanted, share)  # type: ignore[no-any-return, no-untyped-call]
+    smoothed, plain = _CrossEntropySum.apply(flat, wanted, share)  # type: ignore[no-untyped-call]
+    return smoothed, plain
 
 
 class _CrossEntropySum(torch.autograd.Function):
@@ -57,27 +66,34 @@ class _CrossEntropySum(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, share: float) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, share: float) -> tuple[Tensor, Tensor]:
         V = logits.shape[-1]
         rows = max(1, (IN_CACHE if logits.device.type == "cpu" else AT_ONCE) // V)
-        gradient, losses = torch.empty_like(logits), []
+        precise = torch.promote_types(logits.dtype, torch.float32)
+        gradient, sums = torch.empty_like(logits), [logits.new_zeros(2, dtype=precise)]
         for start in range(0, len(logits), rows):
             some, wanted, out = (part[start : start + rows] for part in (logits, targets, gradient))
-            log_p = some.log_softmax(-1, dtype=torch.promote_types(some.dtype, torch.float32))  # (rows, V)
+            log_p = some.log_softmax(-1, dtype=precise)  # (rows, V)
             counted = (wanted != IGNORED)[:, None]
             right = wanted[:, None].where(counted, 0)  # (rows, 1)
-            loss = (share - 1) * log_p.gather(1, right) - share * log_p.mean(-1, keepdim=True)
-            losses.append(loss.where(counted, 0).sum())
+            plain = -log_p.gather(1, right).where(counted, 0).sum()
+            smoothed = plain
+            if share:
+                smoothed = (1 - share) * plain - share * log_p.mean(-1, keepdim=True).where(counted, 0).sum()
+            sums.append(torch.stack((smoothed, plain)))
             p = log_p.exp_().sub_(share / V)
             p.scatter_add_(1, right, torch.full_like(right, share - 1, dtype=p.dtype))
             out.copy_(p.mul_(counted))
+        smoothed, plain = torch.stack(sums).sum(0)
         ctx.save_for_backward(gradient)
-        return torch.stack(losses).sum()
+        ctx.mark_non_differentiable(plain)
+        return smoothed, plain
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (gradient,) = ctx.saved_tensors
-        return gradient * gradients[0].to(gradient.dtype), None, None
+        return gradient * gradients[0], None, None  # a scalar, which leaves the type as it is
 
 
 def counted_tokens(targets: Tensor) -> int:
@@ -102,12 +118,12 @@ def backward(
         smoothing: of the targets.
 
     Returns:
-        The loss of the batch, (), without a graph.
+        The loss of the batch as it is without smoothing, (), without a graph: it compares with the held-out one.
     """
     loss = torch.zeros((), device=batch[-1].device)
     for *inputs, targets in zip(*(tensor.tensor_split(parts) for tensor in batch), strict=True):
         if len(targets):
-            part = token_loss_sum(forward(*inputs), targets, smoothing) / max(1, tokens)
-            part.backward()  # type: ignore[no-untyped-call]
-            loss += part.detach()
+            smoothed, plain = token_loss_sum(forward(*inputs), targets, smoothing)
+            (smoothed / max(1, tokens)).backward()  # type: ignore[no-untyped-call]
+            loss += plain / max(1, tokens)
     return loss

@@ -5,7 +5,7 @@ from clearhead.workflows.evaluating import LengthScore, Score, TranslationScore,
 from clearhead.workflows.events import Finished, Observer, Passed, Said, Sampled, Started, WorkflowEvent, command
 from clearhead.workflows.filling import fill
 from clearhead.workflows.generating import generate
-from clearhead.workflows.planning import Plan, plan
+from clearhead.workflows.planning import Plan, as_toml, gather, plan
 from clearhead.workflows.recording import summary
 from clearhead.workflows.run import Run
 from clearhead.workflows.runs import RUNS, all_runs, open_run, run_and_text
@@ -29,10 +29,12 @@ __all__ = [
     "TranslationScore",
     "WorkflowEvent",
     "all_runs",
+    "as_toml",
     "command",
     "describe",
     "evaluate",
     "fill",
+    "gather",
     "generate",
     "list_all",
     "open_run",

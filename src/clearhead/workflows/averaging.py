@@ -7,21 +7,18 @@ the last 5; Izmailov et al. 2018, arXiv 1803.05407).
 from clearhead.config import RunConfig
 from clearhead.models import LanguageModel
 from clearhead.training import checkpoints
-from clearhead.workflows.events import Observer, Said
+from clearhead.workflows.events import Averaged
 from clearhead.workflows.run import Run
 from clearhead.workflows.tasks import Task
 
 
-def use_mean(run: Run, model: LanguageModel, task: Task, config: RunConfig, observe: Observer) -> None:
+def use_mean(run: Run, model: LanguageModel, task: Task, config: RunConfig) -> Averaged:
     """Make the mean of the last `train.average` checkpoints the run's model, unless the best one's loss is lower."""
-    if config.train.average == 1:
-        return
     best = checkpoints.best(run.checkpoints)
     lowest = checkpoints.read_state(best.path).best_loss if best else None
-    count = checkpoints.load_mean(run.checkpoints, model, config.train.average)
+    count = checkpoints.load_mean(run.checkpoints, model, config.train.average, every=config.train.save_every)
     loss = task.evaluate(model, config).loss
-    better = lowest is None or loss < lowest
-    if better:
-        run.save_model(model, task.special_tokens)
-    verdict = "it is the run's model" if better else f"the best single one, at {lowest:.4f}, stays the run's model"
-    observe(Said(f"the mean of the last {count} checkpoints has validation loss {loss:.4f}: {verdict}"))
+    used = lowest is None or loss < lowest
+    if used:
+        run.save_model(model, task.special_tokens, step=config.train.steps)
+    return Averaged(config.train.steps, loss, count, used)

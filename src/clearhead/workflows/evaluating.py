@@ -1,7 +1,7 @@
 """How well a run does what it learned: predict a text, fill in what was masked, translate."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +22,7 @@ from clearhead.workflows.tasks import NextToken, Translation
 from clearhead.workflows.tasks.next_token import hidden_of, window_shape
 from clearhead.workflows.tasks.translation import pair_evaluation_batches
 
-LENGTHS = (0, 5, 10, 15, 20, 30)  # words of a source sentence, where one group ends and the next begins
+LENGTHS = (-1, 5, 10, 15, 20, 30)  # words of a source sentence, where one group ends and the next begins
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ def evaluate(
     *,
     options: Mapping[str, Any] | None = None,
     device: str = "auto",
+    on_notice: Callable[[str], None] | None = None,
 ) -> Score | TranslationScore:
     """How well the run does on a text or on sentence pairs, or on what it held out; the same whatever the batch size.
 
@@ -80,6 +81,7 @@ def evaluate(
         target: the file of references, where `source` is the file of sentences to translate.
         options: as in `TranslationConfig`, for a translator; of a text, `batch_size` windows are read at once.
         device: where to compute.
+        on_notice: told what a person should know, in a sentence.
 
     Raises:
         ClearheadError: one sentence on what is wrong.
@@ -90,11 +92,13 @@ def evaluate(
     objective = opened.config.objective
     if target is not None and objective != "translation":
         raise UsageError(f"{opened.folder} is no translator, so it has no --target; give one text")
+    if objective == "translation":
+        inference.require_sacrebleu()  # before the work, not after it
     advice = "the model needs a machine with more" if batch_size == 1 else "lower --batch-size, to 1 if need be"
     with threads(opened.config.train.threads), enough_memory(advice):
         model = opened.model().to(choose_device(device))
         if objective == "translation":
-            return _score_pairs(opened, model, source, target, config)
+            return _score_pairs(opened, model, _pairs(opened, source, target), config, on_notice)
         return _score_text(opened, model, source, batch_size)
 
 
@@ -108,7 +112,7 @@ def _score_text(opened: Run, model: LanguageModel, source: str | Path | None, ba
     if opened.config.objective == "masked":
         masking = Masking.of(opened.tokenizer, config.mask_fraction)
         batches = texts.masked_evaluation_batches(tokens, block_size=block, batch_size=rows, masking=masking)
-        found = inference.evaluate(model, batches)
+        found = inference.evaluate(model, batches, hidden=hidden_of(model, config, opened.tokenizer))
         return Score(found.loss, found.perplexity, None, found.tokens)
     batches = texts.evaluation_batches(tokens, block_size=block, batch_size=rows)
     found = inference.evaluate(model, batches, hidden=hidden_of(model, config, opened.tokenizer))
@@ -125,15 +129,19 @@ def _tokens(opened: Run, source: str | Path | None) -> tuple[NDArray[Any], int]:
 
 
 def _score_pairs(
-    opened: Run, model: LanguageModel, source: str | Path | None, target: str | Path | None, config: TranslationConfig
+    opened: Run,
+    model: LanguageModel,
+    pairs: Sequence[tuple[str, str]],
+    config: TranslationConfig,
+    on_notice: Callable[[str], None] | None,
 ) -> TranslationScore:
+    """The loss leaves out pairs that are longer than the model can read; the translations are of what it can."""
     assert isinstance(model, EncoderDecoder)
     source_tokenizer, tokenizer = opened.tokenizers
-    pairs = _pairs(opened, source, target)
     encoded = texts.encode_pairs(pairs, source_tokenizer, tokenizer)
     found = inference.evaluate(model, pair_evaluation_batches(encoded, tokenizer, model.config.block_size))
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
-    translated = inference.translate(model, source_tokenizer, tokenizer, sources, config)
+    translated = inference.translate(model, source_tokenizer, tokenizer, sources, config, on_notice=on_notice)
     written = [best[0].text for best in translated]
     scores = inference.corpus_scores(written, references)
     return TranslationScore(
@@ -167,6 +175,6 @@ def _by_length(sources: Sequence[str], written: Sequence[str], references: Seque
         mine = [place for place, source in enumerate(sources) if low < len(source.split()) <= high]
         if mine:
             some = [written[place] for place in mine], [references[place] for place in mine]
-            name = f"over {low}" if high == math.inf else f"{low + 1} to {high}"
+            name = f"over {low}" if high == math.inf else f"up to {high}" if low < 0 else f"{low + 1} to {high}"
             found.append(LengthScore(name, len(mine), inference.corpus_scores(*some).bleu, _exact(*some)))
     return found

@@ -45,6 +45,16 @@ class Sampled:
 
 
 @dataclass(frozen=True)
+class Averaged:
+    """The held-out loss of the mean of the last checkpoints; it is the run's model where no single one's is lower."""
+
+    step: int
+    loss: float
+    checkpoints: int
+    used: bool
+
+
+@dataclass(frozen=True)
 class Finished:
     """Training is over: the curve, a sentence on where it ended, and what a person may want next."""
 

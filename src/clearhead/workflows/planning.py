@@ -1,15 +1,18 @@
 """What the person left open, chosen from the data's size, the time and the machine, with the reason of each choice."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 
-from clearhead.config import DataConfig, RunConfig
+from clearhead.config import RunConfig
 from clearhead.data import is_pairs
 from clearhead.errors import DataError, UsageError
 from clearhead.inspection import account
-from clearhead.options import Layer, merge
+from clearhead.options import Layer, merge, read_toml, to_toml
 from clearhead.presets import DEFAULTS, PRESETS, preset
 from clearhead.workflows.machine import choose_device, memory, seconds_per_step
 from clearhead.workflows.tasks import Task
@@ -43,8 +46,8 @@ def plan(given: Layer, preset_name: str | None, minutes: float | None, task: Tas
         UsageError: options that cannot be together, or a window longer than the text.
         DataError: a text of a single character.
     """
-    wanted = refuse_contradictions(given, preset_name, minutes)
-    named = preset_name or DEFAULTS[wanted.objective]
+    refuse_contradictions(given, preset_name, minutes)
+    named, _ = choose_preset(given, preset_name)
     theirs = given.get("train", {})
     layer = merge(preset(named).options, given)
     layer = merge(layer, {"model": _from_data(task.model_layer(), given)})
@@ -62,6 +65,31 @@ def plan(given: Layer, preset_name: str | None, minutes: float | None, task: Tas
     )
 
 
+def gather(
+    source: str | Path | None,
+    config: str | Path | None,
+    options: Mapping[str, Any] | None,
+    *,
+    timed: bool = False,
+) -> Layer:
+    """What a person gave, in one layer: the file, over it the options, over these the source.
+
+    Args:
+        timed: a time was given as well; said now, it wins over a number of steps in the file.
+    """
+    file = read_toml(Path(config)) if config else {}
+    if timed and isinstance(file.get("train"), dict):
+        file["train"].pop("steps", None)
+    return merge(file, options or {}, {"data": {"source": str(source)}} if source is not None else {})
+
+
+def as_toml(given: Layer, preset_name: str | None) -> str:
+    """Every option as `train` would begin with it; the vocabulary is the tokenizer's, unless it was given."""
+    _, config = choose_preset(given, preset_name)
+    own_size = "vocab_size" in given.get("model", {})
+    return to_toml(config, leave_out=None if own_size else {"model": {"vocab_size"}})
+
+
 def refuse_contradictions(given: Layer, preset_name: str | None, minutes: float | None) -> RunConfig:
     """What was given, over the preset, as far as it can be judged without the data.
 
@@ -70,17 +98,28 @@ def refuse_contradictions(given: Layer, preset_name: str | None, minutes: float 
     """
     if minutes is not None and not 0 < minutes < math.inf:
         raise UsageError(f"--minutes must be above 0 and finite, not {minutes:g}")
+    _, config = choose_preset(given, preset_name)
     if minutes is not None and "steps" in given.get("train", {}):
         raise UsageError("--minutes and --train.steps both say how long to train; give one of them")
-    implied = "translation" if is_pairs(DataConfig.read(given.get("data", {}))) else "next"
-    named = preset_name or DEFAULTS.get(given.get("objective", implied), DEFAULTS["next"])
+    return config
+
+
+def choose_preset(given: Layer, preset_name: str | None) -> tuple[str, RunConfig]:
+    """The preset that was named, or the default for what is to be learned, and what was given over it.
+
+    Raises:
+        UsageError: options that cannot be, or that do not suit the data.
+    """
+    data = RunConfig.read({"data": given.get("data", {})}).data
+    implied = "translation" if is_pairs(data) else "next"
+    named = preset_name or DEFAULTS.get(str(given.get("objective", implied)), DEFAULTS["next"])
     config = RunConfig.read(preset(named).options, given)
     pairs = is_pairs(config.data)
     if pairs != (config.objective == "translation"):
         able = ", ".join(name for name, found in PRESETS.items() if (found.objective == "translation") == pairs)
         kind, work = ("sentence pairs", "to translate") if pairs else ("a text and no sentence pairs", "such a text")
         raise UsageError(f"{config.data.source} is {kind}; presets that learn {work}: {able}")
-    return config
+    return named, config
 
 
 def _from_data(decided: Layer, given: Layer) -> Layer:

@@ -11,11 +11,11 @@ from clearhead.inspection import Curve, Report, Sample, account, render, verdict
 from clearhead.models import LanguageModel
 from clearhead.options import to_toml
 from clearhead.training import Evaluated, Event, Notice, Optimizer, SaveDue, Stepped, TrainingState, checkpoints
-from clearhead.workflows.events import Finished, Observer, Said, Sampled, command
+from clearhead.workflows.events import Averaged, Finished, Observer, Said, Sampled, command
 from clearhead.workflows.run import Run
 from clearhead.workflows.tasks import Task
 
-KINDS = {Stepped: "step", Evaluated: "evaluation", Sampled: "sample"}
+KINDS = {Stepped: "step", Evaluated: "evaluation", Sampled: "sample", Averaged: "mean"}
 
 
 class Recorder:
@@ -25,6 +25,7 @@ class Recorder:
         self.run, self.model, self.optimizer, self.task, self.observe = run, model, optimizer, task, observe
         train = run.config.train
         self.keep = max(train.keep, train.average)  # what a mean is taken of must be there
+        self.every = train.save_every
 
     def __enter__(self) -> Self:
         self.log = self.run.metrics.open("a", encoding="utf-8", buffering=1)
@@ -52,9 +53,19 @@ class Recorder:
         """A checkpoint of now; the run's own model follows the best one, and is never missing."""
         self.log.flush()  # a checkpoint never knows of steps that the log does not
         os.fsync(self.log.fileno())
-        checkpoints.save(self.run.checkpoints, self.model, self.optimizer, state, keep=self.keep)
+        checkpoints.save(self.run.checkpoints, self.model, self.optimizer, state, keep=self.keep, every=self.every)
         if best or self.run.damage():
-            self.run.save_model(self.model, self.task.special_tokens)
+            self.run.save_model(self.model, self.task.special_tokens, step=state.step)
+
+    def averaged(self, event: Averaged) -> None:
+        """What came of the mean of the last checkpoints."""
+        self._write(event)
+        verdict = "it is the run's model" if event.used else "a single one's is lower and stays the run's model"
+        self.observe(
+            Said(
+                f"the mean of the last {event.checkpoints} checkpoints has validation loss {event.loss:.4f}: {verdict}"
+            )
+        )
 
     def _sample(self, step: int) -> None:
         example = self.task.example(self.model)
@@ -62,7 +73,7 @@ class Recorder:
         self._write(sampled)
         self.observe(sampled)
 
-    def _write(self, event: Stepped | Evaluated | Sampled) -> None:
+    def _write(self, event: Stepped | Evaluated | Sampled | Averaged) -> None:
         record = {"kind": KINDS[type(event)], **asdict(event)}
         self.log.write(json.dumps({key: _finite(value) for key, value in record.items()}, ensure_ascii=False) + "\n")
 
@@ -72,8 +83,8 @@ def _finite(value: Any) -> Any:
 
 
 def forget_after(run: Run, step: int) -> None:
-    """Cut metrics.jsonl back to the first `step` steps: what came after will come again."""
-    kept = [record for record in run.records() if record["step"] <= step]
+    """Cut metrics.jsonl back to the first `step` steps: what came after will come again, and so will a mean."""
+    kept = [record for record in run.records() if record["step"] <= step and record["kind"] != "mean"]
     new = run.metrics.with_suffix(".new")
     new.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept), encoding="utf-8")
     os.replace(new, run.metrics)
@@ -91,8 +102,9 @@ def curve_of(run: Run, floor: float | None) -> Curve:
 
 
 def validation_losses(run: Run) -> list[float]:
-    """Those that were finite, in order."""
-    return [r["loss"] for r in run.records() if r["kind"] == "evaluation" and r["loss"] is not None]
+    """Those that were finite, in order; that of the mean of checkpoints last, where it is the run's model."""
+    measured = (r for r in run.records() if r["kind"] == "evaluation" or (r["kind"] == "mean" and r["used"]))
+    return [r["loss"] for r in measured if r["loss"] is not None]
 
 
 def summary(run: Run) -> dict[str, Any]:
@@ -101,7 +113,7 @@ def summary(run: Run) -> dict[str, Any]:
     steps = [record for record in run.records() if record["kind"] == "step"]
     held_out = validation_losses(run)
     seconds = sum(record["seconds"] for record in steps)
-    scores = [record["scores"] for record in run.records() if record["kind"] == "sample"]
+    scores = [record.get("scores", {}) for record in run.records() if record["kind"] == "sample"]
     recent = [record["loss"] for record in steps[-50:] if record["loss"] is not None]
     return {
         "run": str(run.folder),

@@ -141,16 +141,30 @@ class Run:
             )
         return exchange.load(self.folder, config=config.model)
 
-    def save_model(self, model: LanguageModel, tokens: exchange.SpecialTokens) -> None:
-        """Make `model` the run's model: what is generated with, evaluated and exported."""
+    def save_model(self, model: LanguageModel, tokens: exchange.SpecialTokens, *, step: int) -> None:
+        """Make `model`, of that step, the run's model: what is generated with, evaluated and exported."""
         exchange.save(self.folder, model, tokens)
         sums = {name: durable.sha256(self.folder / name) for name in SEALED if (self.folder / name).is_file()}
-        _replace(self.folder / durable.MANIFEST, json.dumps({"format": durable.FORMAT, "sha256": sums}, indent=2))
+        _replace(
+            self.folder / durable.MANIFEST,
+            json.dumps({"format": durable.FORMAT, "step": step, "sha256": sums}, indent=2),
+        )
+
+    @property
+    def model_step(self) -> int:
+        """After how many steps the run's model was saved; -1 where nothing says so."""
+        try:
+            return int(self._manifest().get("step", -1))
+        except (OSError, ValueError, TypeError, AttributeError):
+            return -1
+
+    def _manifest(self) -> Any:
+        return json.loads((self.folder / durable.MANIFEST).read_text(encoding="utf-8"))
 
     def damage(self) -> str | None:
         """What is wrong with the run's model files, or None."""
         try:
-            sums = json.loads((self.folder / durable.MANIFEST).read_text(encoding="utf-8"))["sha256"]
+            sums = self._manifest()["sha256"]
             for name, expected in dict(sums).items():
                 path = self.folder / str(name)
                 if not path.is_file():

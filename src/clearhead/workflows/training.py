@@ -13,13 +13,13 @@ from clearhead.config import RunConfig
 from clearhead.doctor import Report
 from clearhead.errors import FaultError, InterruptedRunError, UsageError
 from clearhead.models import LanguageModel, build
-from clearhead.options import merge, read_toml
+from clearhead.options import merge
 from clearhead.training import Event, Optimizer, TrainingState, build_optimizer, checkpoints, fit
 from clearhead.workflows.averaging import use_mean
 from clearhead.workflows.events import Observer, Passed, Said, Started, command, ignore
 from clearhead.workflows.interruption import interruptible, until, while_watched
 from clearhead.workflows.machine import choose_device, enough_memory, threads
-from clearhead.workflows.planning import plan, refuse_contradictions
+from clearhead.workflows.planning import gather, plan, refuse_contradictions
 from clearhead.workflows.recording import Recorder, forget_after, write_report
 from clearhead.workflows.run import Run
 from clearhead.workflows.runs import create, open_run
@@ -57,10 +57,7 @@ def train(
     Raises:
         ClearheadError: one sentence on what is wrong; InterruptedRunError after Ctrl-C, with everything saved.
     """
-    file = read_toml(Path(config)) if config else {}
-    if minutes is not None and isinstance(file.get("train"), dict):
-        file["train"].pop("steps", None)  # what is said now wins over the file
-    given = merge(file, options or {}, {"data": {"source": str(source)}} if source is not None else {})
+    given = gather(source, config, options, timed=minutes is not None)
     wanted = refuse_contradictions(given, preset, minutes)  # before anything slow
     run, is_new = create(Path(out) if out else None, _stem(wanted.data.source))
     with run.locked(), enough_memory(LESS_MEMORY):
@@ -136,13 +133,15 @@ def _go_on(run: Run, config: RunConfig, task: Task, observe: Observer, *, check:
             for event in events:
                 for consume in consumers:
                     consume(event)
-            use_mean(run, model, task, config, observe)
         except KeyboardInterrupt:
             recorder.save(replace(state), best=False)
             raise InterruptedRunError(
                 f"stopped after step {state.step:,} of {config.train.steps:,}, everything is saved; "
                 f"go on with: {command('resume', run.folder)}"
             ) from None
+        else:
+            if config.train.average > 1:
+                recorder.averaged(use_mean(run, model, task, config))
         finally:
             finished = write_report(run, task)  # also of a training that was stopped or that failed
         observe(finished)
@@ -157,22 +156,18 @@ def _passed(report: Report) -> str:
 def _take_up(run: Run, model: LanguageModel, optimizer: Optimizer, task: Task, observe: Observer) -> TrainingState:
     found = checkpoints.newest(run.checkpoints)
     if found is None:
-        forget_after(run, 0)
+        if run.metrics.exists():  # a folder that is no run yet stays as it is
+            forget_after(run, 0)
         return TrainingState()
     for notice in found.notices:
         observe(Said(notice))
     best = checkpoints.best(run.checkpoints)
-    if best and (run.damage() or _is_best(best.path)):  # a crash may have come between the checkpoint and the model
-        checkpoints.load(best.path, model)
-        run.save_model(model, task.special_tokens)
+    if best and (run.damage() or run.model_step < checkpoints.read_state(best.path).step):
+        behind = checkpoints.load(best.path, model)  # a crash came between the checkpoint and the model
+        run.save_model(model, task.special_tokens, step=behind.step)
     state = checkpoints.load(found.path, model, optimizer)
     forget_after(run, state.step)
     return state
-
-
-def _is_best(checkpoint: Path) -> bool:
-    state = checkpoints.read_state(checkpoint)
-    return state.best_step == state.step
 
 
 def _progress(observe: Observer) -> Callable[[float], None]:
@@ -189,4 +184,5 @@ def _progress(observe: Observer) -> Callable[[float], None]:
 
 
 def _stem(source: str) -> str:
-    return Path(os.path.expanduser(source)).resolve().stem if source != "-" else "stdin"
+    name = Path(os.path.expanduser(source)).resolve().stem if source != "-" else "stdin"
+    return name.replace(":", "-")  # of a corpus and its split; Windows has no such file name

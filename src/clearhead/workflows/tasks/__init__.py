@@ -8,7 +8,7 @@ from clearhead.workflows.tasks.next_token import NextToken
 from clearhead.workflows.tasks.task import Batches, Example, Progress, Task
 from clearhead.workflows.tasks.translation import SOURCE_TOKENIZER, Translation, load_tokenizers
 
-TASKS: dict[str, type[NextToken] | type[Masked] | type[Translation]] = {
+TASKS: dict[str, type[Task]] = {
     "next": NextToken,
     "masked": Masked,
     "translation": Translation,

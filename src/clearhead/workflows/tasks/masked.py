@@ -64,7 +64,7 @@ class Masked(NextToken):
     def examine(self, model: LanguageModel, optimizer: Optimizer, config: RunConfig) -> Report:
         inputs, targets = self.batches(config)(0)
         moved = optimizer.parameters.values()
-        return preflight(model, inputs, targets, moved, fresh=True, kind="bidirectional")
+        return preflight(model, inputs, targets, moved, fresh=True, forward=self.forward(model), kind="bidirectional")
 
     def _shown(self, guess: int, target: int) -> str:
         guessed, right = self.tokenizer.decode([guess]), self.tokenizer.decode([target])

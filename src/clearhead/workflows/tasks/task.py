@@ -4,11 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from torch import Tensor
 
 from clearhead import inference
-from clearhead.config import RunConfig
+from clearhead.config import DataConfig, RunConfig
 from clearhead.data import Tokenizer
 from clearhead.doctor import Report
 from clearhead.exchange import SpecialTokens
@@ -43,6 +44,11 @@ class Task(ABC):
     fingerprint: str
     floor: float | None = None
     next_verbs: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    @abstractmethod
+    def open(cls, config: DataConfig, *, folder: Path | None = None, on_progress: Progress | None = None) -> Self:
+        """Prepare the data, with the tokenizers of a run's folder where one is given."""
 
     @abstractmethod
     def data_layer(self) -> Layer:

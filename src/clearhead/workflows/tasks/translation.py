@@ -31,6 +31,7 @@ class Translation(Task):
         self.config, self.prepared = config, prepared
         self.source_tokenizer, self.tokenizer = prepared.source_tokenizer, prepared.target_tokenizer
         self.fingerprint = prepared.fingerprint
+        self._laid_out: tuple[tuple[int, int, int], PairBatches] | None = None
 
     @classmethod
     def open(cls, config: DataConfig, *, folder: Path | None = None, on_progress: Progress | None = None) -> Self:
@@ -63,6 +64,7 @@ class Translation(Task):
                 config = RunConfig.read(config.model_dump(), {"train": {"batch_size": rows}})
                 reasons.append(f"the pairs are few ({n_tokens:,} training tokens): batch_size {rows}")
         batches = self._pair_batches(config)
+        next(iter(self.held_out(config, limit=1)))  # refuses held-out pairs of which every one is too long
         if batches.n_too_long:
             reasons.append(
                 f"{batches.n_too_long:,} training pairs have a side of more than {config.model.block_size} tokens and "
@@ -114,15 +116,13 @@ class Translation(Task):
             self.source_tokenizer.save(folder, append_end=True, name=SOURCE_TOKENIZER)
 
     def _pair_batches(self, config: RunConfig) -> PairBatches:
-        pad, end = special_ids(self.tokenizer)
-        return PairBatches(
-            self.prepared.train,
-            room=config.train.batch_size * config.model.block_size,
-            longest=config.model.block_size,
-            pad=pad,
-            end=end,
-            seed=config.seed,
-        )
+        """Laid out once for the same sizes and seed: the plan, the preflight and the training ask for them in turn."""
+        room, longest = config.train.batch_size * config.model.block_size, config.model.block_size
+        if self._laid_out is None or self._laid_out[0] != (room, longest, config.seed):
+            pad, end = special_ids(self.tokenizer)
+            batches = PairBatches(self.prepared.train, room=room, longest=longest, pad=pad, end=end, seed=config.seed)
+            self._laid_out = (room, longest, config.seed), batches
+        return self._laid_out[1]
 
 
 def load_tokenizers(folder: Path) -> tuple[Tokenizer, Tokenizer]:
