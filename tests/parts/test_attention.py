@@ -115,9 +115,9 @@ def test_on_a_cpu_attention_is_float32_where_the_rest_is_bfloat16(
     """The fused kernel's backward pass is several times slower in bfloat16 there."""
     seen = []
 
-    def watched(*inputs: Tensor, **options: Any) -> Tensor:
-        seen.extend((part.dtype, torch.is_autocast_enabled("cpu")) for part in inputs)
-        return fused(*inputs, **options)
+    def watched(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+        seen.extend((part.dtype, torch.is_autocast_enabled("cpu")) for part in (query, key, value))
+        return fused(query, key, value, **options)
 
     fused = F.scaled_dot_product_attention
     monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
