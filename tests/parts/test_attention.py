@@ -113,7 +113,7 @@ def test_on_a_cpu_attention_is_float32_where_the_rest_is_bfloat16(
     qk_norm: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fused kernel's backward pass is several times slower in bfloat16 there."""
-    seen = []
+    seen = list[tuple[torch.dtype, bool]]()
 
     def watched(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
         seen.extend((part.dtype, torch.is_autocast_enabled("cpu")) for part in (query, key, value))
