@@ -1,9 +1,19 @@
 """From a config's words to parts: the only place where a choice's name becomes a module."""
 
-from torch import nn
+from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
-from clearhead.parts import FEEDFORWARDS, NORMS, POSITIONS, Attention, Block, Embedding, Stack, Sublayer
+from clearhead.parts import (
+    FEEDFORWARDS,
+    NORMS,
+    POSITIONS,
+    Attention,
+    Block,
+    Embedding,
+    SelfAttentionCache,
+    Stack,
+    Sublayer,
+)
 from clearhead.parts.positions import PositionKind
 
 
@@ -55,6 +65,12 @@ def make_block(config: ModelConfig, *, cross: bool = False) -> Block:
         make_sublayer(config, feedforward),
         make_sublayer(config, make_attention(config)) if cross else None,
     )
+
+
+def make_caches(config: ModelConfig, batch_size: int, capacity: int, like: Tensor) -> list[SelfAttentionCache]:
+    """An empty cache for the self-attention of each block, of the type and on the device of `like`."""
+    shape = (batch_size, config.n_kv_heads, capacity, config.head_width)
+    return [SelfAttentionCache(shape, like.dtype, like.device) for _ in range(config.n_layers)]
 
 
 def make_stack(config: ModelConfig, *, cross: bool = False) -> Stack:

@@ -2,9 +2,10 @@
 
 from torch import Tensor
 
+from clearhead.models.assembly import make_caches
 from clearhead.models.language_model import CausalLM
 from clearhead.models.stack_lm import StackLM
-from clearhead.parts import DecoderCache, SelfAttentionCache, attention_mask
+from clearhead.parts import DecoderCache, attention_mask
 
 
 class DecoderLM(StackLM, CausalLM):
@@ -26,9 +27,7 @@ class DecoderLM(StackLM, CausalLM):
         return self.through_the_stack(ids, query, key, mask, None if cache is None else cache.layers)
 
     def new_cache(self, batch_size: int, capacity: int) -> DecoderCache:
-        config, weight = self.config, self.embedding.weight
-        shape = (batch_size, config.n_kv_heads, capacity, config.head_width)
-        layers = [SelfAttentionCache(shape, weight.dtype, weight.device) for _ in range(config.n_layers)]
+        layers = make_caches(self.config, batch_size, capacity, self.embedding.weight)
         return DecoderCache(layers, capacity)
 
     @property

@@ -7,13 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.config import ModelConfig
-from clearhead.models.assembly import make_embedding, make_positions, make_stack, make_unembedding
+from clearhead.models.assembly import make_caches, make_embedding, make_positions, make_stack, make_unembedding
 from clearhead.models.initialisation import initialise
 from clearhead.models.language_model import LanguageModel
 from clearhead.parts import (
     DecoderCache,
     MemoryCache,
-    SelfAttentionCache,
     attention_mask,
     make_dropout,
     positions_of,
@@ -133,7 +132,5 @@ class EncoderDecoder(LanguageModel):
 
     def new_cache(self, batch_size: int, capacity: int) -> DecoderCache:
         """An empty cache for `decode`, with room for `capacity` target tokens per row."""
-        config, weight = self.config, self.embedding.weight
-        shape = (batch_size, config.n_kv_heads, capacity, config.head_width)
-        layers = [SelfAttentionCache(shape, weight.dtype, weight.device) for _ in range(config.n_layers)]
+        layers = make_caches(self.config, batch_size, capacity, self.embedding.weight)
         return DecoderCache(layers, capacity, [MemoryCache() for _ in layers])
