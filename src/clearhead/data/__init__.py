@@ -9,6 +9,7 @@ from clearhead.data.parallel.corpora import PAIR_CORPORA, PairCorpus
 from clearhead.data.parallel.encoded import EncodedPairs, encode_pairs
 from clearhead.data.parallel.preparation import PairData, prepare_pairs
 from clearhead.data.parallel.sources import is_pairs, read_pairs
+from clearhead.data.parallel.vocabularies import special_tokens
 from clearhead.data.preparation import MIN_CHARACTERS, TextData, encode_for_evaluation, prepare
 from clearhead.data.tokenizers import Tokenizer, UnseenCharacterError
 from clearhead.data.windows import IGNORED, Batch, document_numbers, evaluation_batches, training_batch
@@ -41,5 +42,6 @@ __all__ = [
     "prepare_pairs",
     "read_lines",
     "read_pairs",
+    "special_tokens",
     "training_batch",
 ]

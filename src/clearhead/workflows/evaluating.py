@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from clearhead import data as texts
 from clearhead import inference
 from clearhead.config import TranslationConfig
-from clearhead.data import Masking
 from clearhead.errors import DataError, UsageError
 from clearhead.models import EncoderDecoder, LanguageModel
 from clearhead.workflows.machine import choose_device, enough_memory, threads
 from clearhead.workflows.run import Run
 from clearhead.workflows.runs import open_run
-from clearhead.workflows.tasks import NextToken, Translation
-from clearhead.workflows.tasks.next_token import hidden_of, window_shape
+from clearhead.workflows.tasks import TASKS, NextToken, Translation
+from clearhead.workflows.tasks.next_token import hidden_of
 from clearhead.workflows.tasks.translation import pair_evaluation_batches
 
 LENGTHS = (-1, 5, 10, 15, 20, 30)  # words of a source sentence, where one group ends and the next begins
@@ -107,16 +106,12 @@ def _score_text(opened: Run, model: LanguageModel, source: str | Path | None, ba
     tokens, n_bytes = _tokens(opened, source)
     if len(tokens) < 2:
         raise DataError(f"the text is too short to evaluate: it needs at least two tokens and has {len(tokens)}")
-    block, rows = window_shape(model.config.block_size, len(tokens), batch_size)
-    config = opened.config.data
-    if opened.config.objective == "masked":
-        masking = Masking.of(opened.tokenizer, config.mask_fraction)
-        batches = texts.masked_evaluation_batches(tokens, block_size=block, batch_size=rows, masking=masking)
-        found = inference.evaluate(model, batches, hidden=hidden_of(model, config, opened.tokenizer))
-        return Score(found.loss, found.perplexity, None, found.tokens)
-    batches = texts.evaluation_batches(tokens, block_size=block, batch_size=rows)
-    found = inference.evaluate(model, batches, hidden=hidden_of(model, config, opened.tokenizer))
-    return Score(found.loss, found.perplexity, found.bits_per_byte(n_bytes), found.tokens)
+    config, tokenizer, kind = opened.config, opened.tokenizer, TASKS[opened.config.objective]
+    assert issubclass(kind, NextToken)
+    batches = kind.windows(tokens, tokenizer, config, rows=batch_size)
+    found = inference.evaluate(model, batches, hidden=hidden_of(model, config.data, tokenizer))
+    bits = None if kind.masks else found.bits_per_byte(n_bytes)
+    return Score(found.loss, found.perplexity, bits, found.tokens)
 
 
 def _tokens(opened: Run, source: str | Path | None) -> tuple[NDArray[Any], int]:
@@ -139,7 +134,7 @@ def _score_pairs(
     assert isinstance(model, EncoderDecoder)
     source_tokenizer, tokenizer = opened.tokenizers
     encoded = texts.encode_pairs(pairs, source_tokenizer, tokenizer)
-    found = inference.evaluate(model, pair_evaluation_batches(encoded, tokenizer, model.config.block_size))
+    found = inference.evaluate(model, pair_evaluation_batches(encoded, opened.tokenizers, model.config.block_size))
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
     translated = inference.translate(model, source_tokenizer, tokenizer, sources, config, on_notice=on_notice)
     written = [best[0].text for best in translated]

@@ -12,7 +12,7 @@ from clearhead.errors import UsageError
 from clearhead.inference import Translation
 from clearhead.inspection.alignment import alignment, token_texts, word_alignment
 from clearhead.models import EncoderDecoder
-from clearhead.workflows.machine import choose_device, enough_memory, threads
+from clearhead.workflows.machine import choose_device, enough_memory
 from clearhead.workflows.run import Run
 from clearhead.workflows.runs import open_run
 
@@ -59,7 +59,7 @@ def translate(
     if opened.config.objective != "translation":
         raise UsageError(f"{opened.folder} is no translator; train one on sentence pairs, or use generate")
     source_tokenizer, tokenizer = opened.tokenizers
-    with threads(None), enough_memory("lower --batch-size or --beam"):
+    with enough_memory("lower --batch-size or --beam"):
         model = opened.model().to(choose_device(device))
         assert isinstance(model, EncoderDecoder)
         found = inference.translate(

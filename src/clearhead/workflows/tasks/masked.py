@@ -1,13 +1,15 @@
 """Fill in the tokens that were masked."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from clearhead import data as texts
 from clearhead.config import RunConfig
-from clearhead.data import IGNORED, Masking
+from clearhead.data import IGNORED, Masking, Tokenizer
 from clearhead.doctor import Report, preflight
 from clearhead.inference import evaluating
 from clearhead.models import LanguageModel
@@ -40,11 +42,19 @@ class Masked(NextToken):
             tokens, block_size=block, batch_size=rows, seed=seed, step=step, masking=masking
         )
 
-    def held_out(self, config: RunConfig, *, limit: int | None = None) -> Iterable[Sequence[Tensor]]:
-        block, rows = window_shape(config.model.block_size, len(self.prepared.val))
-        return texts.masked_evaluation_batches(
-            self.prepared.val, block_size=block, batch_size=rows, masking=self.masking, limit=limit
-        )
+    @classmethod
+    def windows(
+        cls,
+        tokens: NDArray[Any],
+        tokenizer: Tokenizer,
+        config: RunConfig,
+        *,
+        rows: int | None = None,
+        limit: int | None = None,
+    ) -> Iterable[Sequence[Tensor]]:
+        block, rows = window_shape(config.model.block_size, len(tokens), rows)
+        masking = Masking.of(tokenizer, config.data.mask_fraction)
+        return texts.masked_evaluation_batches(tokens, block_size=block, batch_size=rows, masking=masking, limit=limit)
 
     def example(self, model: LanguageModel) -> Example:
         """The beginning of the held-out text, what was filled in between brackets, after it what belongs there."""

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
+from numpy.typing import NDArray
 from torch import Tensor
 
 from clearhead import data as texts
@@ -83,8 +84,21 @@ class NextToken(Task):
         return lambda step: texts.training_batch(tokens, block_size=block, batch_size=rows, seed=seed, step=step)
 
     def held_out(self, config: RunConfig, *, limit: int | None = None) -> Iterable[Sequence[Tensor]]:
-        block, rows = window_shape(config.model.block_size, len(self.prepared.val))
-        return texts.evaluation_batches(self.prepared.val, block_size=block, batch_size=rows, limit=limit)
+        return self.windows(self.prepared.val, self.tokenizer, config, limit=limit)
+
+    @classmethod
+    def windows(
+        cls,
+        tokens: NDArray[Any],
+        tokenizer: Tokenizer,
+        config: RunConfig,
+        *,
+        rows: int | None = None,
+        limit: int | None = None,
+    ) -> Iterable[Sequence[Tensor]]:
+        """Batches of `rows` windows side by side, to evaluate on any text of at least two tokens."""
+        block, rows = window_shape(config.model.block_size, len(tokens), rows)
+        return texts.evaluation_batches(tokens, block_size=block, batch_size=rows, limit=limit)
 
     def example(self, model: LanguageModel) -> Example:
         assert isinstance(model, CausalLM)

@@ -82,7 +82,8 @@ class Translation(Task):
         return self._pair_batches(config)
 
     def held_out(self, config: RunConfig, *, limit: int | None = None) -> Iterable[Sequence[Tensor]]:
-        return pair_evaluation_batches(self.prepared.val, self.tokenizer, config.model.block_size, limit=limit)
+        tokenizers = self.source_tokenizer, self.tokenizer
+        return pair_evaluation_batches(self.prepared.val, tokenizers, config.model.block_size, limit=limit)
 
     def example(self, model: LanguageModel) -> Example:
         """BLEU of a sample of the held-out pairs, translated greedily, and some of them to read."""
@@ -103,8 +104,9 @@ class Translation(Task):
         """The decoder with one source, whatever the targets: which token may see which does not depend on it."""
         source, inputs, targets = self.batches(config)(0)
         first = source[:1].to(model.device)
-        pad, end = special_ids(self.tokenizer)
-        inputs = inputs.masked_fill(inputs == pad, end)  # so that behind every token stands its target
+        inputs = inputs.masked_fill(
+            inputs == self.prepared.pad, self.prepared.end
+        )  # so that behind every token stands its target
         moved = optimizer.parameters.values()
         return preflight(
             model, inputs, targets, moved, fresh=True, forward=lambda ids: model(first.expand(len(ids), -1), ids)
@@ -119,8 +121,8 @@ class Translation(Task):
         """Laid out once for the same sizes and seed: the plan, the preflight and the training ask for them in turn."""
         room, longest = config.train.batch_size * config.model.block_size, config.model.block_size
         if self._laid_out is None or self._laid_out[0] != (room, longest, config.seed):
-            pad, end = special_ids(self.tokenizer)
-            batches = PairBatches(self.prepared.train, room=room, longest=longest, pad=pad, end=end, seed=config.seed)
+            pairs, pad, end = self.prepared.train, self.prepared.pad, self.prepared.end
+            batches = PairBatches(pairs, room=room, longest=longest, pad=pad, end=end, seed=config.seed)
             self._laid_out = (room, longest, config.seed), batches
         return self._laid_out[1]
 
@@ -132,16 +134,9 @@ def load_tokenizers(folder: Path) -> tuple[Tokenizer, Tokenizer]:
     return (Tokenizer.load(own) if own.is_file() else target), target
 
 
-def special_ids(tokenizer: Tokenizer) -> tuple[int, int]:
-    """The tokens that fill up and that end a row."""
-    assert tokenizer.pad is not None
-    assert tokenizer.end_of_document is not None
-    return tokenizer.pad, tokenizer.end_of_document
-
-
 def pair_evaluation_batches(
-    pairs: texts.EncodedPairs, tokenizer: Tokenizer, longest: int, *, limit: int | None = None
+    pairs: texts.EncodedPairs, tokenizers: tuple[Tokenizer, Tokenizer], longest: int, *, limit: int | None = None
 ) -> Iterable[Sequence[Tensor]]:
     """All pairs once, or about `limit` target tokens of them."""
-    pad, end = special_ids(tokenizer)
+    end, pad = texts.special_tokens(tokenizers)
     return texts.evaluation_pair_batches(pairs, room=ROOM, longest=longest, pad=pad, end=end, limit=limit)
