@@ -60,7 +60,7 @@ class ModelConfig(Options):
     residual: Literal["sequential", "parallel"] = Field(
         "sequential", description="feed-forward after the attention, or beside it on the same input (GPT-NeoX)"
     )
-    feedforward: Literal["relu", "gelu", "gelu_tanh", "relu2", "swiglu", "geglu"] = Field(
+    feedforward: Literal["relu", "gelu", "gelu_tanh", "silu", "relu2", "swiglu", "geglu"] = Field(
         "gelu", description="kind of feed-forward; geglu and swiglu are gated, geglu and gelu_tanh approximate the GELU"
     )
     d_ff: int = Field(
