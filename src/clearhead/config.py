@@ -106,6 +106,10 @@ class ModelConfig(Options):
         """How many of a head's numbers rotary positions turn."""
         return round(self.head_width * self.rope_fraction)
 
+    def first_token(self, end: int) -> int:
+        """What the decoder reads before a translation, which the token `end` ends."""
+        return end if self.start_id is None else self.start_id
+
     @model_validator(mode="after")
     def _refuse_impossible_shapes(self) -> Self:
         if self.architecture == "bigram":

@@ -1,8 +1,10 @@
 """The families, one table each, read in both directions. Nothing else in the library knows a foreign name."""
 
 from clearhead.config import ModelConfig
-from clearhead.exchange.bart import MARIAN, PEGASUS
-from clearhead.exchange.family import PLAIN, Entry, Family
+from clearhead.exchange.bart import BART, MARIAN, PEGASUS
+from clearhead.exchange.bert import BERT
+from clearhead.exchange.family import BIASED, PLAIN, Entry, Family
+from clearhead.exchange.t5 import T5
 
 ATTENTION = "stack.blocks.N.self_attention"
 FEEDFORWARD = "stack.blocks.N.feedforward"
@@ -47,7 +49,8 @@ GPT2 = Family(
         "add_cross_attention": False,
     },
     grouped=False,
-    always_biased=True,
+    always=BIASED,
+    prefix="transformer.",
     entries=(
         Entry("embedding", "transformer.wte"),
         Entry("positions", "transformer.wpe"),
@@ -167,7 +170,9 @@ MISTRAL = Family(
     entries=LLAMA_ENTRIES,
 )
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (GPT2, LLAMA, ARCEE, QWEN3, MISTRAL, PEGASUS, MARIAN)}
+FAMILIES: dict[str, Family] = {
+    family.name: family for family in (GPT2, LLAMA, ARCEE, QWEN3, MISTRAL, BERT, PEGASUS, MARIAN, BART, T5)
+}
 
 
 def family_of(config: ModelConfig) -> Family | None:

@@ -1,6 +1,6 @@
 """How a family of foreign models is described, so that its configs are read and written by one table."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -26,18 +26,29 @@ PLAIN: Mapping[str, object] = {
     "start_id": None,
 }
 BIASED = {"bias": True, "qkv_bias": True}
+INVISIBLE = {"dropout", "attention_dropout", "feedforward_dropout"}  # options that change no logit
 
 
 class Entry(NamedTuple):
-    """One module under two names; N is the number of a block, and both weight and bias are meant.
+    """One module, of which weight and bias are meant, or one tensor, under two names; N is the number of a block.
 
-    `own` may be several modules, whose rows the family keeps below each other in one tensor. `transposed`: the family
-    keeps matrices as (in, out), where torch's linear map has (out, in).
+    Args:
+        own: may be several modules, whose rows the family keeps below each other in one tensor.
+        foreign: the other name.
+        transposed: the family keeps matrices as (in, out), where torch's linear map has (out, in).
+        unread_rows: rows at the head of the foreign table that nobody reads; they are written as zeros.
+        row: the family keeps the vector as a table of one row.
+        optional: a file may lack it, which means zeros.
+        only: the kinds of feed-forward that have it; all of them without any.
     """
 
     own: str | tuple[str, ...]
     foreign: str
     transposed: bool = False
+    unread_rows: int = 0
+    row: bool = False
+    optional: bool = False
+    only: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,7 +59,7 @@ class Family:
         name: its `model_type`.
         architecture: the class that `transformers` loads it with.
         needs: own options that must have these values.
-        activations: own kind of feed-forward -> foreign name.
+        activations: own kind of feed-forward -> foreign name, or names, of which the first is written.
         activation_key: the foreign key that holds it.
         options: own option -> the foreign key, or keys, with the same value.
         absent: what a foreign key means when the file leaves it out.
@@ -56,19 +67,25 @@ class Family:
         constants: foreign keys and the only values that mean what our parts compute.
         written: foreign keys and values that are written, and not read, as they change no logit.
         grouped: whether there may be fewer key heads than query heads.
-        always_biased: whether linear maps always have biases; where ours have none, they are zero. Elsewhere those of
-            queries, keys and values go with the others, unless `needs` has a word for them.
-        translates: whether there is a target, which begins with `decoder_start_token_id`; ours is the end token.
+        always: options that every model of the family has, such as biases; where ours have none, they are zero.
+            Biases of queries, keys and values go with the others elsewhere, unless `needs` has a word for them.
+        least: own options that must be at least so large.
+        translates: whether there is a target, which begins with `decoder_start_token_id`.
         halves: whether a position's sines all come before its cosines, where ours alternate. The residual stream then
             has that order, and so has every axis of a weight that lies along it.
-        copies: foreign tensors that are the embedding under another name, where the head is tied; a file may lack them.
+        copies: foreign tensors that are another one's copy, where they have no entry of their own -> the own name of
+            that one; a file may lack them, or have them in its place.
         fixed: foreign tensors that hold no weights; a file may lack them.
+        unread: foreign tensors that a file may have, and that compute no logit.
+        prefix: what published files may leave out at the beginning of a foreign name.
+        renamed: parts of foreign names in older files -> what they are called now.
+        renewed: puts what config.json says in other versions into the keys of this table.
     """
 
     name: str
     architecture: str
     needs: Mapping[str, object]
-    activations: Mapping[str, str]
+    activations: Mapping[str, str | tuple[str, ...]]
     activation_key: str
     options: Mapping[str, str | tuple[str, ...]]
     absent: Mapping[str, object]
@@ -76,11 +93,16 @@ class Family:
     constants: Mapping[str, object] = field(default_factory=dict)
     written: Mapping[str, object] = field(default_factory=dict)
     grouped: bool = True
-    always_biased: bool = False
+    always: Mapping[str, object] = field(default_factory=dict)
+    least: Mapping[str, int] = field(default_factory=dict)
     translates: bool = False
     halves: bool = False
-    copies: tuple[str, ...] = ("lm_head.weight",)
+    copies: Mapping[str, str] = field(default_factory=lambda: {"lm_head.weight": "embedding.weight"})
     fixed: Mapping[str, Fixed] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
+    prefix: str = ""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    renewed: Callable[[Json], Json] = dict
 
     def obstacles(self, config: ModelConfig) -> list[str]:
         """The options that stand in the way, in words; none if the config fits."""
@@ -92,7 +114,17 @@ class Family:
         if config.feedforward not in self.activations:
             known = " or ".join(map(_told, self.activations))
             found.append(f"feedforward = {_told(config.feedforward)} ({self.name} has {known})")
-        if not self.always_biased and "qkv_bias" not in self.needs and config.qkv_bias != config.bias:
+        found += [
+            f"{option} = {getattr(config, option)} ({self.name} has at least {least})"
+            for option, least in self.least.items()
+            if getattr(config, option) < least
+        ]
+        found += [
+            f"{option} = {_told(getattr(config, option))} ({self.name} has the same as {first})"
+            for option, first in self._sharing().items()
+            if getattr(config, option) != getattr(config, first)
+        ]
+        if not {"bias", "qkv_bias"} & {*self.always, *self.needs} and config.qkv_bias != config.bias:
             found.append(f"qkv_bias = {_told(config.qkv_bias)} ({self.name} has the same as bias)")
         if "head_width" not in self.options and config.head_width * config.n_heads != config.d_model:
             found.append(f"head_width = {config.head_width} ({self.name} has d_model / n_heads)")
@@ -100,13 +132,28 @@ class Family:
             found.append(f"n_kv_heads = {config.n_kv_heads} ({self.name} has as many as n_heads, {config.n_heads})")
         return found
 
+    def complete(self, config: ModelConfig) -> ModelConfig:
+        """The config with what every model of the family has."""
+        return config.model_copy(update=dict(self.always))
+
+    def _sharing(self) -> dict[str, str]:
+        """The options that the family tells by the first key of another one, so that they must be equal to it."""
+        firsts: dict[str, str] = {}
+        shared = {}
+        for option, keys in self.options.items():
+            first = firsts.setdefault(_keys(keys)[0], option)
+            if first != option and option not in INVISIBLE:
+                shared[option] = first
+        return shared
+
     def foreign_config(self, config: ModelConfig) -> Json:
         """What the family's config.json says of the architecture."""
         assert not self.obstacles(config)
         told: Json = {"architectures": [self.architecture], "model_type": self.name, **self.constants, **self.written}
         for option, keys in self.options.items():
-            told |= dict.fromkeys(_keys(keys), getattr(config, option))
-        told[self.activation_key] = self.activations[config.feedforward]
+            for key in _keys(keys):
+                told.setdefault(key, getattr(config, option))
+        told[self.activation_key] = _keys(self.activations[config.feedforward])[0]
         if config.positions == "rope":
             told["rope_parameters"] = {"rope_type": "default", "rope_theta": config.rope_base}
         return told
@@ -117,33 +164,34 @@ class Family:
         Raises:
             DataError: a key is missing, or has a value that our parts do not compute.
         """
-        told = {**self.absent, **told}
+        told = {**self.absent, **self.renewed(told)}
         for key, value in self.constants.items():
             if told.get(key, value) != value:
                 raise DataError(f"{key} = {_told(told[key])} has no equal here; {_told(value)} has")
-        if self.translates:
-            _refuse_another_beginning(told)
         own: Json = {**self.needs, "feedforward": self._feedforward(told)}
+        if self.translates:
+            own["start_id"] = _start_id(told)
         for option, keys in self.options.items():
             value = _shared_value(told, _keys(keys))
             if value is not None:  # null: the option's own default, as in the family
                 own[option] = value
-        if self.always_biased:
-            own |= BIASED
+        own |= self.always
         if self.needs["positions"] == "rope":
             own["rope_base"] = _rope_base(told)
         try:
             config = ModelConfig.read(own)
         except UsageError as error:
             raise DataError(str(error)) from None
+        if found := self.obstacles(config):
+            raise DataError(" and ".join(found))
         return config
 
     def _feedforward(self, told: Json) -> str:
         foreign = told.get(self.activation_key)
-        for own, name in self.activations.items():
-            if name == foreign:
+        for own, names in self.activations.items():
+            if foreign in _keys(names):
                 return own
-        known = " or ".join(map(_told, self.activations.values()))
+        known = " or ".join(_told(name) for names in self.activations.values() for name in _keys(names))
         raise DataError(f"{self.activation_key} = {_told(foreign)} has no equal here; {known} has")
 
 
@@ -160,15 +208,17 @@ def _shared_value(told: Json, keys: tuple[str, ...]) -> object:
     return told[keys[0]]
 
 
-def _refuse_another_beginning(told: Json) -> None:
-    """A target begins as it ends, with the end token, which is no padding: nobody attends to padding here."""
-    end = told.get("eos_token_id")
-    for key, fits in (
-        ("decoder_start_token_id", told.get("decoder_start_token_id") == end),
-        ("pad_token_id", told.get("pad_token_id") != end or end is None),
-    ):
-        if not fits:
-            raise DataError(f"{key} = {_told(told.get(key))} with eos_token_id = {_told(end)} has no equal here")
+def _start_id(told: Json) -> object:
+    """The token that a target begins with; none where that is the one that ends it.
+
+    Raises:
+        DataError: padding ends it, to which nobody attends here.
+    """
+    end, pad, start = (told.get(key) for key in ("eos_token_id", "pad_token_id", "decoder_start_token_id"))
+    if end is not None and pad == end:
+        raise DataError(f"pad_token_id = {_told(pad)} with eos_token_id = {_told(end)} has no equal here")
+    start = told.get("bos_token_id") if start is None else start  # as theirs begin then
+    return None if start == end else start
 
 
 def _rope_base(told: Json) -> object:

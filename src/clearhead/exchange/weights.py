@@ -1,6 +1,6 @@
 """Weights under foreign names: the entries of a family's table, spelt out for one model and applied both ways."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from clearhead.config import ModelConfig
-from clearhead.exchange.family import BIASED, Entry, Family
+from clearhead.exchange.family import Entry, Family
 from clearhead.exchange.fixed import halves
 from clearhead.models import build
 
@@ -20,6 +20,7 @@ class Link(NamedTuple):
     """One foreign tensor, the own tensors it is made of, and what was done to them.
 
     `stream` is the axis of the own tensors that lies along the residual stream, where the family orders that otherwise.
+    The rest is as in the table's `Entry`.
     """
 
     own: tuple[str, ...]
@@ -27,22 +28,55 @@ class Link(NamedTuple):
     foreign: str
     transposed: bool = False
     stream: int | None = None
+    unread_rows: int = 0
+    row: bool = False
+    optional: bool = False
 
     @property
     def foreign_shape(self) -> Shape:
         """The shape that the foreign tensor must have."""
         stacked = (sum(shape[0] for shape in self.shapes), *self.shapes[0][1:])
-        return stacked[::-1] if self.transposed else stacked
+        turned = stacked[::-1] if self.transposed else stacked
+        return (1, *turned) if self.row else (self.unread_rows + turned[0], *turned[1:])
 
 
 def links(family: Family | None, config: ModelConfig) -> list[Link]:
     """Every tensor of a file that holds such a model: in the family's names, or without a family in our own."""
     if family is None:
         return [Link((name,), (shape,), name) for name, shape in shapes(config).items()]
-    there = shapes(config.model_copy(update=BIASED) if family.always_biased else config)
-    found = [link for entry in family.entries for link in _spell_out(entry, there, family.halves)]
+    there = shapes(family.complete(config))
+    meant = [entry for entry in family.entries if not entry.only or config.feedforward in entry.only]
+    found = [link for entry in meant for link in _spell_out(entry, there, family.halves)]
     linked = sorted(name for link in found for name in link.own)
     assert linked == sorted(there), f"{family.name}'s table does not hold every weight exactly once"
+    return found
+
+
+def copies(family: Family | None, table: Iterable[Link]) -> dict[str, str]:
+    """Foreign tensors that are another one under a second name -> the name that the table has for it."""
+    names = {own: link.foreign for link in table for own in link.own}
+    told = family.copies if family else {}
+    return {copy: names[own] for copy, own in told.items() if own in names and copy not in names.values()}
+
+
+def names_in_file(family: Family | None, table: Iterable[Link], names: Iterable[str]) -> dict[str, str]:
+    """What the table calls each tensor of a file -> what the file calls it. What is unread is left out."""
+    if family is None:
+        return {name: name for name in names}
+    second = copies(family, table)
+    known = {link.foreign for link in table} | {*second, *family.fixed, *family.unread}
+    found: dict[str, str] = {}
+    for name in names:
+        told = name
+        for older, newer in family.renamed.items():
+            told = told.replace(older, newer)
+        if told not in known and family.prefix + told in known:
+            told = family.prefix + told
+        if told not in family.unread:
+            found[name if told in found else told] = name
+    for copy, original in second.items():
+        if copy in found and original not in found:
+            found[original] = found.pop(copy)
     return found
 
 
@@ -73,12 +107,16 @@ def to_foreign(link: Link, state: Mapping[str, Tensor]) -> Tensor:
     stacked = torch.cat(own)  # (sum of rows, ...)
     if link.stream is not None:
         stacked = stacked.index_select(link.stream, halves(stacked.shape[link.stream]).to(stacked.device))
-    return (stacked.T if link.transposed else stacked).contiguous()
+    foreign = stacked.T if link.transposed else stacked
+    if link.unread_rows:
+        foreign = torch.cat((foreign.new_zeros(link.unread_rows, *foreign.shape[1:]), foreign))
+    return foreign.view(link.foreign_shape) if link.row else foreign.contiguous()
 
 
 def to_own(link: Link, foreign: Tensor) -> dict[str, Tensor]:
     """The reverse of `to_foreign`."""
-    stacked = foreign.T if link.transposed else foreign
+    read = foreign[0] if link.row else foreign[link.unread_rows :]
+    stacked = read.T if link.transposed else read
     if link.stream is not None:
         stacked = stacked.index_select(link.stream, halves(stacked.shape[link.stream]).argsort())
     parts = torch.split(stacked, [shape[0] for shape in link.shapes])
@@ -86,19 +124,21 @@ def to_own(link: Link, foreign: Tensor) -> dict[str, Tensor]:
 
 
 def _spell_out(entry: Entry, there: Mapping[str, Shape], halved: bool) -> list[Link]:
-    """The entry's links among the weights that are there, for every block and for weight and bias."""
+    """The entry's links among the weights that are there, for every block, and of a module for weight and bias."""
     modules = (entry.own,) if isinstance(entry.own, str) else entry.own
     found = []
     for layer in count():
         block = []
-        for kind in ("weight", "bias"):
-            own = tuple(f"{module}.{kind}".replace(".N.", f".{layer}.") for module in modules)
+        for kind in (".weight", ".bias", ""):
+            own = tuple(f"{module}{kind}".replace(".N.", f".{layer}.") for module in modules)
             if own[0] in there:
-                foreign = f"{entry.foreign}.{kind}".replace(".N.", f".{layer}.")
-                transposed = entry.transposed and kind == "weight"
+                foreign = f"{entry.foreign}{kind}".replace(".N.", f".{layer}.")
+                transposed = entry.transposed and kind == ".weight"
                 stream = _stream_axis(own[0]) if halved else None
                 assert stream != 0 or len(own) == 1, "the rows of several cannot lie along one residual stream"
-                block.append(Link(own, tuple(there[name] for name in own), foreign, transposed, stream))
+                own_shapes = tuple(there[name] for name in own)
+                extras = entry.unread_rows, entry.row, entry.optional
+                block.append(Link(own, own_shapes, foreign, transposed, stream, *extras))
         found += block
         if not block or ".N." not in entry.foreign:
             return found
