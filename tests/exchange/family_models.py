@@ -28,7 +28,7 @@ TRANSLATORS = [name for name, family in FAMILIES.items() if family.needs["archit
 def random_config(family: str, seed: int) -> ModelConfig:
     """A tiny model that fits in the family, every other option drawn; the last token is padding."""
     draw = random.Random(f"{family} {seed}")
-    needs = FAMILIES[family].needs
+    needs, choices = FAMILIES[family].needs, FAMILIES[family].choices
     n_kv_heads = draw.choice([1, 2])
     n_heads = n_kv_heads * draw.choice([1, 3])
     options: dict[str, Any] = {
@@ -50,6 +50,10 @@ def random_config(family: str, seed: int) -> ModelConfig:
         options["window"] = draw.randint(2, 12)  # with 1, transformers' own cache differs from no cache
     if "head_width" in FAMILIES[family].options:
         options["head_width"] = draw.choice([options["d_model"] // n_heads, 2 * draw.randint(1, 6)])
+    options |= {option: sorted(choice.values)[seed % len(choice.values)] for option, choice in choices.items()}
+    if needs["positions"] == "rope" and "rope_fraction" not in needs:
+        head_width = options["d_model"] // n_heads
+        options["rope_fraction"] = draw.choice(range(2, head_width + 1, 2)) / head_width
     if family in TRANSLATORS:
         options["n_encoder_layers"] = draw.randint(1, 3)
         options["pad_id"] = options["vocab_size"] - 1

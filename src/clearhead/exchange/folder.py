@@ -16,7 +16,8 @@ from clearhead.config import ModelConfig
 from clearhead.errors import ClearheadError, DataError, UsageError
 from clearhead.exchange.families import FAMILIES, family_of, obstacle
 from clearhead.exchange.family import BIASED, Family, Json
-from clearhead.exchange.weights import Shape, links, to_foreign, to_own
+from clearhead.exchange.relics import relics_among
+from clearhead.exchange.weights import Shape, links, names_in_file, to_foreign, to_own
 from clearhead.models import LanguageModel, build
 
 CONFIG, GENERATION, WEIGHTS = "config.json", "generation_config.json", "model.safetensors"
@@ -133,29 +134,36 @@ def read_config(folder: Path) -> tuple[Family | None, ModelConfig]:
 
 def _load(file: Any, path: Path, family: Family | None, config: ModelConfig) -> LanguageModel:
     """The model from an open safetensors file: every name and shape is checked before any weight is read."""
-    present = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    _refuse_oversized(path, config, present)
+    slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    _refuse_oversized(path, config, {name: tuple(part.get_shape()) for name, part in slices.items()})
     table = links(family, config)
+    names = names_in_file(family, table, slices)
+    present = {name: tuple(slices[own].get_shape()) for name, own in names.items()}
+    relics = relics_among(family.relics, present) if family else {}
     embedding = next(link for link in table if link.own == ("embedding.weight",))
     copies = family.copies if family and config.tied else ()
     fixed = {} if family is None else {name: kind for name, kind in family.fixed.items() if name in present}
     optional = dict.fromkeys(copies, embedding.foreign_shape)
     optional |= {name: tuple(kind.make(config).shape) for name, kind in fixed.items()}
+    optional |= {name: kind.shape(config) for name, kind in relics.items()}
     _refuse_differences(path, {link.foreign: link.foreign_shape for link in table}, present, optional)
-    types = {file.get_slice(name).get_dtype() for name in present}
+    types = {slices[own].get_dtype() for name, own in names.items() if name not in relics}
     if types - FLOATS:
         raise DataError(f"{path} holds numbers of type {', '.join(sorted(types - FLOATS))}, which no weights are")
     for name, kind in fixed.items():
-        if not torch.allclose(file.get_tensor(name).float(), kind.make(config), rtol=0, atol=kind.tolerance):
+        if not torch.allclose(file.get_tensor(names[name]).float(), kind.make(config), rtol=0, atol=kind.tolerance):
             raise DataError(f"{path}: the numbers in {name} have no equal here; {kind.told} have")
+    for name, relic in relics.items():
+        if not relic.holds(config, file.get_tensor(names[name])):
+            raise DataError(f"{path}: the numbers in {name} have no equal here; {relic.told} have")
     for name in set(copies) & set(present):
-        copy = file.get_tensor(name)
-        if not torch.equal(copy, file.get_tensor(embedding.foreign).to(copy.dtype)):
+        copy = file.get_tensor(names[name])
+        if not torch.equal(copy, file.get_tensor(names[embedding.foreign]).to(copy.dtype)):
             raise DataError(f"{path}: {name} differs from the embedding, but {CONFIG} says that they are tied")
     model = build(config).to(torch.float64 if "F64" in types else torch.float32)
     state = model.state_dict()
     for link in table:
-        for name, tensor in to_own(link, file.get_tensor(link.foreign)).items():
+        for name, tensor in to_own(link, file.get_tensor(names[link.foreign])).items():
             if name in state:
                 state[name].copy_(tensor)
             elif tensor.any():
