@@ -33,7 +33,7 @@ TRANSLATORS = [name for name, family in FAMILIES.items() if family.needs["archit
 def random_config(family: str, seed: int) -> ModelConfig:
     """A tiny model that fits in the family, every other option drawn; the last token is padding."""
     draw = random.Random(f"{family} {seed}")
-    needs = FAMILIES[family].needs
+    needs, choices = FAMILIES[family].needs, FAMILIES[family].choices
     n_kv_heads = draw.choice([1, 2])
     n_heads = n_kv_heads * draw.choice([1, 3])
     options: dict[str, Any] = {
@@ -59,6 +59,10 @@ def random_config(family: str, seed: int) -> ModelConfig:
         options["pad_id"] = options["vocab_size"] - 1
     if family in ENCODERS:
         options["n_segments"] = draw.randint(1, 3)
+    options |= {option: sorted(choice.values)[seed % len(choice.values)] for option, choice in choices.items()}
+    if needs["positions"] == "rope" and "rope_fraction" not in needs:
+        head_width = options["d_model"] // n_heads
+        options["rope_fraction"] = draw.choice(range(2, head_width + 1, 2)) / head_width
     if family in TRANSLATORS:
         options["n_encoder_layers"] = draw.randint(1, 3)
         options["scale_embedding"] = draw.random() < 0.5

@@ -1,6 +1,6 @@
 """BART and the families that transformers derives from it; they differ in their positions and in where norms stand."""
 
-from clearhead.exchange.family import BIASED, PLAIN, Entry, Family
+from clearhead.exchange.family import BIASED, PLAIN, Entry, Family, without
 from clearhead.exchange.fixed import WAVES
 
 OPTIONS: dict[str, str | tuple[str, ...]] = {
@@ -32,7 +32,7 @@ ABSENT = {
     "activation_dropout": 0.0,
 }
 NEEDS = {
-    **{option: value for option, value in PLAIN.items() if option not in {"scale_embedding", "head_bias", "start_id"}},
+    **without(PLAIN, "scale_embedding", "head_bias", "start_id"),
     "architecture": "encoder_decoder",
     "source_vocab_size": None,
     "norm": "layernorm",

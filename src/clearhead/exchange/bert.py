@@ -1,6 +1,6 @@
 """BERT: an encoder that fills in masked tokens (Devlin et al. 2019, arXiv 1810.04805)."""
 
-from clearhead.exchange.family import BIASED, PLAIN, Entry, Family
+from clearhead.exchange.family import BIASED, PLAIN, Entry, Family, without
 
 BLOCK, LAYER = "stack.blocks.N", "bert.encoder.layer.N"
 
@@ -8,7 +8,7 @@ BERT = Family(
     name="bert",
     architecture="BertForMaskedLM",
     needs={
-        **{option: value for option, value in PLAIN.items() if option not in {"head_bias", "n_segments"}},
+        **without(PLAIN, "head_bias", "n_segments"),
         "architecture": "encoder",
         "norm": "layernorm",
         "norm_place": "post",

@@ -16,6 +16,7 @@ from clearhead.config import ModelConfig
 from clearhead.errors import ClearheadError, DataError, UsageError
 from clearhead.exchange.families import FAMILIES, family_of, obstacle
 from clearhead.exchange.family import INVISIBLE, Family, Json
+from clearhead.exchange.relics import relics_among
 from clearhead.exchange.weights import Shape, copies, links, names_in_file, to_foreign, to_own
 from clearhead.models import LanguageModel, build
 
@@ -141,18 +142,23 @@ def _load(file: Any, path: Path, family: Family | None, config: ModelConfig) -> 
     table = links(family, config)
     names = names_in_file(family, table, slices)
     present = {name: tuple(slices[own].get_shape()) for name, own in names.items()}
+    relics = relics_among(family.relics, present) if family else {}
     fixed = {} if family is None else {name: kind for name, kind in family.fixed.items() if name in present}
     wanted, originals = {link.foreign: link.foreign_shape for link in table}, copies(family, table)
     optional = {copy: wanted[original] for copy, original in originals.items()}
     optional |= {name: tuple(kind.make(config).shape) for name, kind in fixed.items()}
     optional |= {link.foreign: wanted.pop(link.foreign) for link in table if link.optional}
+    optional |= {name: kind.shape(config) for name, kind in relics.items()}
     _refuse_differences(path, wanted, present, optional)
-    types = {slices[name].get_dtype() for name in names.values()}
+    types = {slices[own].get_dtype() for name, own in names.items() if name not in relics}
     if types - FLOATS:
         raise DataError(f"{path} holds numbers of type {', '.join(sorted(types - FLOATS))}, which no weights are")
     for name, kind in fixed.items():
         if not torch.allclose(file.get_tensor(names[name]).float(), kind.make(config), rtol=0, atol=kind.tolerance):
             raise DataError(f"{path}: the numbers in {name} have no equal here; {kind.told} have")
+    for name, relic in relics.items():
+        if not relic.holds(config, file.get_tensor(names[name])):
+            raise DataError(f"{path}: the numbers in {name} have no equal here; {relic.told} have")
     for name in set(originals) & set(present):
         copy, original = file.get_tensor(names[name]), originals[name]
         if not torch.equal(copy, file.get_tensor(names[original]).to(copy.dtype)):

@@ -1,6 +1,6 @@
 """T5: a bias for every distance in place of positions, and no other bias (Raffel et al. 2020, arXiv 1910.10683)."""
 
-from clearhead.exchange.family import PLAIN, Entry, Family, Json
+from clearhead.exchange.family import PLAIN, Entry, Family, Json, without
 
 GATED = {"geglu": "gated-gelu", "swiglu": ("gated-silu", "gated-swish")}
 UNGATED = {
@@ -10,7 +10,6 @@ UNGATED = {
     "silu": ("silu", "swish"),
     "relu2": "relu2",
 }
-VARIED = {"scale_scores", "scale_head", "start_id"}  # of what is plain elsewhere
 
 
 def _attention(own: str, foreign: str, name: str) -> tuple[Entry, ...]:
@@ -54,7 +53,7 @@ T5 = Family(
     name="t5",
     architecture="T5ForConditionalGeneration",
     needs={
-        **{option: value for option, value in PLAIN.items() if option not in VARIED},
+        **without(PLAIN, "scale_scores", "scale_head", "start_id"),
         "architecture": "encoder_decoder",
         "source_vocab_size": None,
         "norm": "rmsnorm",
