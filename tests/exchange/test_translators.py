@@ -55,7 +55,8 @@ def test_rows_that_are_filled_up(side: str, case: Case) -> None:
     given = filled_up(source, [23, 9, 1], pad_id), filled_up(target, [2, 30, 11], pad_id)
     given = (given[0].flip(1), given[1]) if side == "left" else given
     real = filled_up(torch.zeros_like(target), [2, 30, 11], pad_id) != pad_id
-    columns = torch.arange(23).where(given[0] != pad_id, -1) if absolute else None  # theirs count padding on the left
+    there = given[0].ne(torch.tensor(pad_id))
+    columns = torch.arange(23).where(there, -1) if absolute else None  # theirs count padding on the left
     theirs = logits_of(opened(folder, "encoder_decoder"), given, pad_id)
     torch.testing.assert_close(model(*given, source_positions=columns)[real], theirs[real], rtol=0, atol=1e-5)
     unpadded = model(given[0][1:2, -9:] if side == "left" else given[0][1:2, :9], given[1][1:2])

@@ -17,7 +17,7 @@ OPTIONS: dict[str, str | tuple[str, ...]] = {
     "attention_dropout": "attention_dropout",
     "feedforward_dropout": "activation_dropout",
 }
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, str | tuple[str, ...]] = {
     "gelu": "gelu",
     "gelu_tanh": ("gelu_new", "gelu_pytorch_tanh"),
     "silu": ("swish", "silu"),

@@ -2,8 +2,8 @@
 
 from clearhead.exchange.family import PLAIN, Entry, Family, Json, without
 
-GATED = {"geglu": "gated-gelu", "swiglu": ("gated-silu", "gated-swish")}
-UNGATED = {
+GATED: dict[str, str | tuple[str, ...]] = {"geglu": "gated-gelu", "swiglu": ("gated-silu", "gated-swish")}
+UNGATED: dict[str, str | tuple[str, ...]] = {
     "relu": "relu",
     "gelu": "gelu",
     "gelu_tanh": ("gelu_new", "gelu_pytorch_tanh"),
