@@ -171,7 +171,7 @@ def block(part: nn.Module | None = None, norm: nn.Module | None = None, *, bias:
 def test_what_torch_does_not_have_is_refused() -> None:
     gated, grouped = block(), block(Attention(8, 4, 2, bias=True))
     gated.feedforward.part = FEEDFORWARDS["swiglu"](8, 6)
-    normed = block(Attention(8, 4, bias=True, qk_norm=True))
+    normed = block(Attention(8, 4, bias=True, qk_norm=RMSNorm))
     bare = block(norm=RMSNorm(8))
     model = nn.ModuleDict({"embedding": nn.Embedding(3, 8), "blocks": nn.ModuleList([block()]), "norm": LayerNorm(8)})
     refused = {
