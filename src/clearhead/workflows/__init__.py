@@ -5,6 +5,8 @@ from clearhead.workflows.evaluating import LengthScore, Score, TranslationScore,
 from clearhead.workflows.events import Finished, Observer, Passed, Said, Sampled, Started, WorkflowEvent, command
 from clearhead.workflows.filling import fill
 from clearhead.workflows.generating import generate
+from clearhead.workflows.importing import after_import, import_model
+from clearhead.workflows.origin import Origin, open_origin
 from clearhead.workflows.planning import Plan, as_toml, gather, plan
 from clearhead.workflows.recording import summary
 from clearhead.workflows.run import Run
@@ -18,6 +20,7 @@ __all__ = [
     "LengthScore",
     "Listing",
     "Observer",
+    "Origin",
     "Passed",
     "Plan",
     "Run",
@@ -28,6 +31,7 @@ __all__ = [
     "Translated",
     "TranslationScore",
     "WorkflowEvent",
+    "after_import",
     "all_runs",
     "as_toml",
     "command",
@@ -36,7 +40,9 @@ __all__ = [
     "fill",
     "gather",
     "generate",
+    "import_model",
     "list_all",
+    "open_origin",
     "open_run",
     "plan",
     "resume",
