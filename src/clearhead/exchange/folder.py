@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from clearhead.config import ModelConfig
 from clearhead.errors import ClearheadError, DataError, UsageError
 from clearhead.exchange.families import FAMILIES, family_of, obstacle
-from clearhead.exchange.family import Family
+from clearhead.exchange.family import BIASED, Family
 from clearhead.exchange.filling import filled_model
 from clearhead.exchange.headers import CONFIG, WEIGHTS, Json, inside, read_json, stored_tensors
 from clearhead.exchange.weights import links, to_foreign
@@ -92,7 +92,8 @@ def load(folder: Path, *, config: ModelConfig | None = None) -> LanguageModel:
     family, told = read_config(folder)
     if config is not None:
         biased = family is not None and family.always_biased  # config.json cannot say otherwise there
-        _refuse_another(folder / CONFIG, config, told.model_copy(update={"bias": config.bias}) if biased else told)
+        kept = {name: getattr(config, name) for name in BIASED} if biased else {}
+        _refuse_another(folder / CONFIG, config, told.model_copy(update=kept))
     stored = stored_tensors(folder)
     where = {found.file for found in stored.values()}
     return filled_model(where.pop() if len(where) == 1 else folder, stored, family, config or told)
