@@ -22,6 +22,7 @@ FLOORS = [
     {"workflows"},
     {"server"},
     {"cli"},
+    {"__main__"},
 ]
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 ON_THE_SAME_FLOOR = {("presets", "config")}  # presets are config's data, kept in a file of their own

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -11,14 +12,37 @@ from clearhead.parts.masks import Positions, as_tensor
 Rotate = Callable[[Tensor], Tensor]  # (B, H, T, K) -> (B, H, T, K)
 
 
+@dataclass(frozen=True)
+class PositionOptions:
+    """What kinds of positions go by; each kind reads what it needs.
+
+    Args:
+        d_model: width of the residual stream.
+        n_heads: heads whose scores are biased.
+        block_size: how many places there are, where they are bounded.
+        rotary_width: how many of a head's numbers are turned, the first ones.
+        base: of rotary and sinusoidal wavelengths.
+        n_buckets, distance: relative positions: how many classes of distance, and where the last one begins.
+        causal: whether nobody looks ahead, so that no class is needed for it.
+    """
+
+    d_model: int
+    n_heads: int
+    block_size: int
+    rotary_width: int
+    base: float = 10_000.0
+    n_buckets: int = 32
+    distance: int = 128
+    causal: bool = True
+
+
 class PositionKind(nn.Module):
     """The three seams, each doing nothing: a kind of positions fills in its own."""
 
     bounded = False  # whether positions at or beyond block_size are impossible
 
-    def __init__(self, d_model: int, n_heads: int, block_size: int, base: float = 10_000.0) -> None:
+    def __init__(self, options: PositionOptions) -> None:
         super().__init__()
-        self.block_size = block_size
 
     def add(self, x: Tensor, positions: Positions) -> Tensor:
         """(B, T, D) -> (B, T, D): embeddings that know their place."""
@@ -45,9 +69,9 @@ class LearnedPositions(PositionKind):
 
     bounded = True
 
-    def __init__(self, d_model: int, n_heads: int, block_size: int, base: float = 10_000.0) -> None:
-        super().__init__(d_model, n_heads, block_size)
-        self.weight = nn.Parameter(torch.empty(block_size, d_model))
+    def __init__(self, options: PositionOptions) -> None:
+        super().__init__(options)
+        self.weight = nn.Parameter(torch.empty(options.block_size, options.d_model))
 
     def add(self, x: Tensor, positions: Positions) -> Tensor:
         return x + _look_up(self.weight, positions)
@@ -58,9 +82,10 @@ class SinusoidalPositions(PositionKind):
 
     bounded = True
 
-    def __init__(self, d_model: int, n_heads: int, block_size: int, base: float = 10_000.0) -> None:
-        super().__init__(d_model, n_heads, block_size)
-        self.register_buffer("waves", sinusoids(block_size, d_model, base), persistent=False)
+    def __init__(self, options: PositionOptions) -> None:
+        super().__init__(options)
+        waves = sinusoids(options.block_size, options.d_model, options.base)
+        self.register_buffer("waves", waves, persistent=False)
         self.waves: Tensor
 
     def add(self, x: Tensor, positions: Positions) -> Tensor:
@@ -70,24 +95,25 @@ class SinusoidalPositions(PositionKind):
 class RotaryPositions(PositionKind):
     """Queries and keys turned by an angle that grows with position, so a score depends on distance only.
 
-    Su et al. 2021, arXiv 2104.09864. Pairs are (i, i + K/2), the layout of Hugging Face; angles are always float32.
+    Su et al. 2021, arXiv 2104.09864. Pairs are (i, i + R/2), the layout of Hugging Face, among the first R numbers of a
+    head; what is behind them stays (Black et al. 2022, arXiv 2204.06745, section 2.1.1). Angles are always float32.
     """
 
-    def __init__(self, d_model: int, n_heads: int, block_size: int, base: float = 10_000.0) -> None:
-        super().__init__(d_model, n_heads, block_size)
-        self.head_width = d_model // n_heads
-        self.base = base
+    def __init__(self, options: PositionOptions) -> None:
+        super().__init__(options)
+        self.width, self.base = options.rotary_width, options.base
 
     def rotate(self, positions: Positions, device: torch.device) -> Rotate:
-        angles = as_tensor(positions, device).unsqueeze(-1) * _frequencies(self.head_width, self.base, device)
+        angles = as_tensor(positions, device).unsqueeze(-1) * _frequencies(self.width, self.base, device)
         if angles.dim() == 3:
-            angles = angles.unsqueeze(1)  # (B, T, K/2) -> (B, 1, T, K/2): the same for every head
+            angles = angles.unsqueeze(1)  # (B, T, R/2) -> (B, 1, T, R/2): the same for every head
         cos, sin = angles.cos(), angles.sin()
 
         def turn(x: Tensor) -> Tensor:
-            first, second = x.chunk(2, dim=-1)  # (B, H, T, K/2) each
+            half = self.width // 2
+            first, second, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]  # R/2, R/2, K - R wide
             c, s = cos.to(x.dtype), sin.to(x.dtype)
-            return torch.cat((first * c - second * s, second * c + first * s), dim=-1)
+            return torch.cat((first * c - second * s, second * c + first * s, rest), dim=-1)
 
         return turn
 
@@ -95,9 +121,9 @@ class RotaryPositions(PositionKind):
 class AlibiPositions(PositionKind):
     """Scores lose a head's slope for each token of distance (Press et al. 2021, arXiv 2108.12409)."""
 
-    def __init__(self, d_model: int, n_heads: int, block_size: int, base: float = 10_000.0) -> None:
-        super().__init__(d_model, n_heads, block_size)
-        self.register_buffer("slopes", alibi_slopes(n_heads), persistent=False)
+    def __init__(self, options: PositionOptions) -> None:
+        super().__init__(options)
+        self.register_buffer("slopes", alibi_slopes(options.n_heads), persistent=False)
         self.slopes: Tensor
 
     def bias(self, query: Positions, key: Positions, device: torch.device) -> Tensor:
@@ -107,11 +133,27 @@ class AlibiPositions(PositionKind):
         return -self.slopes[:, None, None] * distance
 
 
+class RelativePositions(PositionKind):
+    """A learned bias for each head and class of distance (Raffel et al. 2020, arXiv 1910.10683, section 2.1)."""
+
+    def __init__(self, options: PositionOptions) -> None:
+        super().__init__(options)
+        self.weight = nn.Parameter(torch.empty(options.n_buckets, options.n_heads))
+        self.distance, self.causal = options.distance, options.causal
+
+    def bias(self, query: Positions, key: Positions, device: torch.device) -> Tensor:
+        rows = as_tensor(query, device).unsqueeze(-1)  # (T_q, 1) or (B, T_q, 1)
+        columns = as_tensor(key, device).unsqueeze(-2)  # (1, T_k) or (B, 1, T_k)
+        buckets = distance_buckets(rows - columns, len(self.weight), self.distance, causal=self.causal)
+        return self.weight[buckets].movedim(-1, -3)  # (..., T_q, T_k, H) -> (..., H, T_q, T_k)
+
+
 POSITIONS: dict[str, type[PositionKind]] = {
     "learned": LearnedPositions,
     "sinusoidal": SinusoidalPositions,
     "rope": RotaryPositions,
     "alibi": AlibiPositions,
+    "relative": RelativePositions,
     "none": NoPositions,
 }
 
@@ -138,3 +180,27 @@ def alibi_slopes(n_heads: int) -> Tensor:
     series = [2 ** (-8 * (i + 1) / power) for i in range(power)]
     extra = [2 ** (-4 * (2 * i + 1) / power) for i in range(n_heads - power)]
     return torch.tensor(series + extra)
+
+
+def distance_buckets(back: Tensor, n_buckets: int, distance: int, *, causal: bool) -> Tensor:
+    """The class of each distance, as T5 divides them: half of the classes for one distance each, the others ever wider.
+
+    Args:
+        back: how far each key stands behind its query; negative where it is ahead.
+        n_buckets: how many classes; those who look both ways use half of them for what is ahead.
+        distance: where the last class begins.
+        causal: nobody looks ahead.
+
+    Returns:
+        int64 of the shape of `back`, from 0 to n_buckets - 1.
+    """
+    first = torch.zeros_like(back)
+    if not causal:
+        n_buckets //= 2
+        first = (back < 0) * n_buckets
+        back = back.abs()
+    back = back.clamp(min=0)
+    exact = n_buckets // 2
+    share = (back.clamp(min=1) / exact).log() / math.log(distance / exact)  # of the way to the last class
+    wide = (exact + (share * (n_buckets - exact)).long()).clamp(max=n_buckets - 1)
+    return first + torch.where(back < exact, back, wide)
