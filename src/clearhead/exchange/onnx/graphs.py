@@ -10,7 +10,8 @@ Files, inputs and outputs have the names that the ecosystem's exporters give the
 
 PAST are `past_key_values.N.key` and `past_key_values.N.value` of every layer N, (B, H_kv, P, K), of length P = 0 in a
 first call; PRESENT are `present.N.key` and `present.N.value`, (B, H_kv, P + T, K), a next call's past. Masks are 1 for
-a token and 0 for padding, on either side; a decoder's (B, P + T) covers its past too.
+a token and 0 for padding, on either side; a decoder's (B, P + T) covers its past too. An encoder with kinds of segments
+has a third input, `token_type_ids`.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ from clearhead.parts.cache import KeysValues, Project
 from clearhead.parts.masks import Positions
 
 MODEL, ENCODER, DECODER = "model.onnx", "encoder_model.onnx", "decoder_model.onnx"
+SEGMENTS = "token_type_ids"
 BATCH, LENGTH, PAST, TOTAL, SOURCE = "batch", "length", "past_length", "total_length", "source_length"
 SIZES = {BATCH: 2, LENGTH: 3, PAST: 4, TOTAL: 7, SOURCE: 5}  # of what a graph is traced with; any others do as well
 
@@ -103,15 +105,16 @@ class Causal(nn.Module):
 
 
 class TwoWay(nn.Module):
-    """ids, mask (B, T) -> logits (B, T, V)."""
+    """ids, mask, and where the model has kinds of segments those (B, T) -> logits (B, T, V)."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, *given: Tensor) -> Tensor:
-        ids, mask = given
-        return self.model(ids, positions=positions_from(mask))  # type: ignore[no-any-return]
+        ids, mask, *kinds = given
+        segments = kinds[0] if kinds else None
+        return self.model(ids, positions=positions_from(mask), segments=segments)  # type: ignore[no-any-return]
 
 
 class Encode(nn.Module):
@@ -167,7 +170,8 @@ def _causal(model: Any) -> list[Graph]:
 
 
 def _two_way(model: Any) -> list[Graph]:
-    inputs = [Value("input_ids", (BATCH, LENGTH)), Value("attention_mask", (BATCH, LENGTH))]
+    names = ["input_ids", "attention_mask", *([SEGMENTS] if model.config.n_segments else [])]
+    inputs = [Value(name, (BATCH, LENGTH)) for name in names]
     return [Graph(MODEL, TwoWay(model), inputs, [_logits(model)])]
 
 

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from clearhead.errors import DataError
-from clearhead.exchange.onnx.graphs import DECODER, ENCODER, MODEL
-from clearhead.exchange.onnx.saving import CONFIG, START, refuse_missing
+from clearhead.exchange.extras import require
+from clearhead.exchange.onnx.graphs import DECODER, ENCODER, MODEL, SEGMENTS
+from clearhead.exchange.onnx.saving import CONFIG, START
 from clearhead.exchange.peer import Peer
 from clearhead.parts import padded_positions
 
@@ -27,7 +28,7 @@ def open_onnx(folder: Path) -> Peer:
         UsageError: onnxruntime is missing.
         DataError: the folder holds no such files, or they cannot be read.
     """
-    refuse_missing("onnxruntime")
+    require("onnx", "onnxruntime")
     last = Session(folder / (DECODER if (folder / DECODER).is_file() else MODEL))
     return PEERS[json.loads(last.told[CONFIG])["architecture"]](folder, last)
 
@@ -46,6 +47,7 @@ class Session:
         except Exception as error:  # the library's own have no base of their own
             raise DataError(f"{path} cannot be read by {self.name}: {str(error).splitlines()[0]}") from None
         self.told: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
+        self.inputs = {value.name: value.shape for value in self._session.get_inputs()}
         self._outputs = [value.name for value in self._session.get_outputs()]
 
     def run(self, **given: Array) -> dict[str, Array]:
@@ -54,10 +56,9 @@ class Session:
 
     def without_past(self, batch_size: int) -> dict[str, Array]:
         """The past of a first call: no columns."""
-        inputs = {value.name: value.shape for value in self._session.get_inputs()}
         return {
             name: np.zeros((batch_size, shape[1], 0, shape[3]), dtype=np.float32)  # (B, H_kv, 0, K)
-            for name, shape in inputs.items()
+            for name, shape in self.inputs.items()
             if name.startswith("past_key_values")
         }
 
@@ -99,8 +100,10 @@ class Encoder:
 
     def logits(self, ids: Tensor, lengths: Tensor, target: Tensor | None = None) -> Tensor:
         assert target is None
-        mask = _mask(lengths, ids.shape[1], "right")
-        return torch.from_numpy(self._session.run(input_ids=ids.numpy(), attention_mask=mask)["logits"])
+        given = {"input_ids": ids.numpy(), "attention_mask": _mask(lengths, ids.shape[1], "right")}
+        if SEGMENTS in self._session.inputs:
+            given[SEGMENTS] = np.zeros_like(given["input_ids"])
+        return torch.from_numpy(self._session.run(**given)["logits"])
 
     def greedy(self, ids: Tensor, n: int) -> Tensor:
         raise AssertionError("an encoder does not go on with a text")

@@ -7,7 +7,6 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,7 +14,8 @@ from typing import Any
 import torch
 from torch.export import Dim
 
-from clearhead.errors import ClearheadError, UsageError
+from clearhead.errors import ClearheadError
+from clearhead.exchange.extras import require
 from clearhead.exchange.folder import NO_TOKENS, SpecialTokens
 from clearhead.exchange.onnx.graphs import GRAPHS, Graph
 from clearhead.exchange.onnx.plain import PlainAttention
@@ -23,10 +23,7 @@ from clearhead.models import LanguageModel
 
 OPSET = 18  # of the operators' versions, one that runtimes have known since 2023
 MOST_BYTES = 2**31 - 2**24  # of weights in one file: protobuf's bound, less some room for the graph
-CONFIG, START = (
-    "clearhead.config",
-    "clearhead.start",
-)  # what a file is told: the model's options, a target's first token
+CONFIG, START = "clearhead.config", "clearhead.start"  # of what a file tells: options, and how targets begin
 TALKERS = ("torch", "onnxscript", "onnx_ir")
 
 
@@ -36,7 +33,7 @@ def save_onnx(folder: Path, model: LanguageModel, tokens: SpecialTokens = NO_TOK
     Args:
         folder: where.
         model: what; it stays as it is.
-        tokens: of the tokenizer that it was trained with: a translation begins with the end token.
+        tokens: of its tokenizer; a translation begins with the end token where the config names no other start.
 
     Returns:
         The files: one for each graph, and its weights in one beside it where they have 2 GB or more.
@@ -45,27 +42,17 @@ def save_onnx(folder: Path, model: LanguageModel, tokens: SpecialTokens = NO_TOK
         UsageError: a package for it is missing.
         ClearheadError: the folder cannot be written.
     """
-    refuse_missing("onnx", "onnxscript")
+    require("onnx", "onnx", "onnxscript")
     plain = copy.deepcopy(model).to("cpu", torch.float32).eval()
     told = {CONFIG: json.dumps(model.config.model_dump())}
-    if tokens.end is not None:
-        told[START] = str(tokens.end)
+    start = tokens.end if model.config.start_id is None else model.config.start_id
+    if start is not None:
+        told[START] = str(start)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return [path for graph in GRAPHS[model.config.architecture](plain) for path in _write(folder, graph, told)]
     except OSError as error:
         raise ClearheadError(f"the model cannot be written to {folder}: {error}") from None
-
-
-def refuse_missing(*packages: str) -> None:
-    """Say what to install where a package is missing.
-
-    Raises:
-        UsageError: one is.
-    """
-    missing = [name for name in packages if find_spec(name) is None]
-    if missing:
-        raise UsageError(f"ONNX needs {' and '.join(missing)}; install it with: pip install 'clearhead[onnx]'")
 
 
 def _write(folder: Path, graph: Graph, told: dict[str, str]) -> list[Path]:
