@@ -22,14 +22,13 @@ pytest.importorskip("gguf", reason="needs the extra: pip install 'clearhead[gguf
 pytest.importorskip("accelerate", reason="needs the extra: pip install 'clearhead[gguf]'")
 
 TEXT = "It's 12 o'clock, the 3rd of May;\n\n  KATE: why,\twho'd have thought it?   They're all here.\r\n"
-ABROAD = TEXT + "Größe: 5 µm – 漢字 🙂 <|endoftext|> [MASK]"
+ABROAD = TEXT + "Größe: 5 µm, 漢字 🙂 <|endoftext|> [MASK]"
 HELD = [name for name in LAYOUTS if name in FAMILIES]
 
 
 def config_of(family: str, seed: int) -> ModelConfig:
     """A random model that GGUF holds, with room for a tokenizer of bytes."""
-    config = random_config(family, seed).model_dump() | LAYOUTS[family].needs | {"vocab_size": 300}
-    return ModelConfig.read(config)
+    return ModelConfig.read(random_config(family, seed).model_dump(), LAYOUTS[family].needs, {"vocab_size": 300})
 
 
 def character_tokenizer(folder: Path, alphabet: str = TEXT) -> Path:
@@ -54,7 +53,7 @@ def difference(peer: Peer, model: LanguageModel) -> float:
     positions = padded_positions(lengths, 30, "left")
     with torch.no_grad():
         found, expected = peer.logits(ids, lengths), model(ids, positions=positions)
-    return (found - expected)[positions >= 0].abs().max().item()
+    return float((found - expected)[positions >= 0].abs().max())
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -94,8 +93,8 @@ def test_nothing_is_said_and_nothing_is_left(tmp_path: Path, capfd: pytest.Captu
     written(tmp_path, build(config_of("llama", 1)))
     assert capfd.readouterr() == ("", "")
     assert {path.name for path in tmp_path.iterdir()} == {"model.gguf", "tokenizer.json", "tokenizer_config.json"}
+    model = build(config_of("llama", 1))
     with pytest.raises(ClearheadError, match=r"cannot be written to .*tokenizer.json"):
-        model = build(config_of("llama", 1))
         save_gguf(tmp_path / "tokenizer.json" / "model.gguf", model, tmp_path / "tokenizer.json")
     (tmp_path / "model.gguf").write_bytes(b"GGUF?")
     with pytest.raises(ClearheadError, match=r"transformers .* cannot open .*model.gguf"):

@@ -16,7 +16,7 @@ from clearhead.config import ModelConfig
 from clearhead.errors import ClearheadError, DataError, UsageError
 from clearhead.exchange import SpecialTokens, extras
 from clearhead.exchange.onnx import open_onnx, running, save_onnx, saving
-from clearhead.models import BigramLM, CausalLM, EncoderDecoder, LanguageModel, build
+from clearhead.models import BigramLM, CausalLM, EncoderDecoder, EncoderLM, LanguageModel, build
 from clearhead.parts import padded_positions
 
 pytest.importorskip("onnxscript", reason="needs the extra: pip install 'clearhead[onnx]'")
@@ -31,7 +31,6 @@ LLAMA: Choice = {"norm": "rmsnorm", "positions": "rope", "feedforward": "swiglu"
 DECODERS: list[Choice] = [
     LLAMA | {"n_layers": 2, "n_kv_heads": 2, "window": 5, "qk_norm": True, "head_width": 8, "rope_fraction": 0.5},
     {
-        "n_layers": 2,
         "positions": "alibi",
         "norm_place": "post",
         "n_kv_heads": 1,
@@ -61,7 +60,6 @@ TRANSLATOR: Choice = {
     "positions": "sinusoidal",
     "scale_embedding": True,
     "source_vocab_size": 31,
-    "n_encoder_layers": 2,
     "feedforward": "relu",
 }
 OPTIONS: dict[str, tuple[Any, ...]] = {
@@ -153,14 +151,18 @@ def assert_decoder_is_the_same(model: CausalLM, folder: Path) -> None:
     assert torch.equal(peer.greedy(text[:, :3], BLOCK_SIZE - 3), text)
 
 
-def assert_encoder_is_the_same(model: LanguageModel, folder: Path) -> None:
+def assert_encoder_is_the_same(model: EncoderLM, folder: Path) -> None:
     peer, lengths, ids = open_onnx(folder), torch.tensor([BLOCK_SIZE, 1, 9]), random_ids(3, BLOCK_SIZE)
     assert_same(peer.logits(ids, lengths), model(ids, positions=padded_positions(lengths, BLOCK_SIZE)))
     assert_same(peer.logits(ids[:1, :1], lengths[1:2]), model(ids[:1, :1]))
-    session = running.Session(folder / "model.onnx")
+
     left = padded_positions(lengths, BLOCK_SIZE, "left")
-    found = session.run(input_ids=ids.numpy(), attention_mask=(left >= 0).long().numpy())["logits"]
-    assert_same(torch.from_numpy(found), model(ids, positions=left))
+    given, kinds = {"input_ids": ids.numpy(), "attention_mask": (left >= 0).long().numpy()}, None
+    if model.config.n_segments:
+        kinds = ids % model.config.n_segments
+        given["token_type_ids"] = kinds.numpy()
+    found = running.Session(folder / "model.onnx").run(**given)["logits"]
+    assert_same(torch.from_numpy(found), model(ids, positions=left, segments=kinds))
 
 
 def assert_translator_is_the_same(model: EncoderDecoder, folder: Path) -> None:

@@ -41,7 +41,7 @@ def layout_of(config: ModelConfig) -> tuple[Family, Layout]:
     Raises:
         UsageError: there is none; names the options that stand in the way to the nearest.
     """
-    obstacles = []
+    obstacles: list[list[str]] = []
     for name, layout in LAYOUTS.items():
         if name in FAMILIES:
             family = FAMILIES[name]

@@ -42,7 +42,7 @@ class _Reader:
                     **place, config=config, output_loading_info=True, dtype=torch.float32
                 )
                 self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(**place)
-            except (OSError, ValueError, RuntimeError) as error:
+            except Exception as error:  # the reader raises nothing more precise
                 raise ClearheadError(f"{self.name} cannot open {path}: {error}") from None
         faults = [f"{fault} {sorted(names)}" for fault, names in told.items() if names]
         if faults:
