@@ -20,8 +20,10 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same
     from clearhead.exchange.headers import examine as examine
     from clearhead.exchange.hub import find_folder as find_folder
     from clearhead.exchange.peer import Peer as Peer
+    from clearhead.exchange.peers import OwnPeer as OwnPeer
     from clearhead.exchange.peers import open_own as open_own
     from clearhead.exchange.peers import open_transformers as open_transformers
+    from clearhead.exchange.peers import require_transformers as require_transformers
     from clearhead.exchange.single import load_file as load_file
     from clearhead.exchange.single import save_file as save_file
     from clearhead.exchange.weights import Link as Link
@@ -35,6 +37,7 @@ _FILE_OF = {
     "Entry": "family",
     "Family": "family",
     "Link": "weights",
+    "OwnPeer": "peers",
     "Peer": "peer",
     "SpecialTokens": "folder",
     "examine": "headers",
@@ -48,6 +51,7 @@ _FILE_OF = {
     "open_transformers": "peers",
     "read_config": "folder",
     "read_tokens": "folder",
+    "require_transformers": "peers",
     "save": "folder",
     "save_file": "single",
     "to_foreign": "weights",

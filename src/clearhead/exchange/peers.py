@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,8 @@ import torch
 from torch import Tensor
 
 from clearhead import __version__
-from clearhead.errors import ClearheadError, UsageError
+from clearhead.errors import ClearheadError
+from clearhead.exchange.extras import require
 from clearhead.exchange.headers import CONFIG, TOKENIZER, read_json
 from clearhead.exchange.peer import Peer
 from clearhead.exchange.single import load_file
@@ -35,8 +35,7 @@ def require_transformers() -> None:
     Raises:
         UsageError: transformers is not installed.
     """
-    if find_spec("transformers") is None:
-        raise UsageError("the export is checked by opening it with transformers: pip install 'clearhead[hub]'")
+    require("hub", "transformers")
 
 
 def open_transformers(folder: Path) -> Peer:
@@ -146,7 +145,7 @@ class _Transformers:
         if self._tokenizer is None:
             return None
         with _quiet():
-            return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+            return list(self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
 
 
 @contextmanager

@@ -1,8 +1,10 @@
 """One plain function per verb. The command calls these, and so may you."""
 
+from clearhead.workflows.certificate import Certificate
 from clearhead.workflows.describing import Listing, describe, list_all
 from clearhead.workflows.evaluating import LengthScore, Score, TranslationScore, evaluate
 from clearhead.workflows.events import Finished, Observer, Passed, Said, Sampled, Started, WorkflowEvent, command
+from clearhead.workflows.exporting import Exported, export
 from clearhead.workflows.filling import fill
 from clearhead.workflows.generating import generate
 from clearhead.workflows.importing import after_import, import_model
@@ -16,6 +18,8 @@ from clearhead.workflows.translating import Translated, translate
 
 __all__ = [
     "RUNS",
+    "Certificate",
+    "Exported",
     "Finished",
     "LengthScore",
     "Listing",
@@ -37,6 +41,7 @@ __all__ = [
     "command",
     "describe",
     "evaluate",
+    "export",
     "fill",
     "gather",
     "generate",
