@@ -105,8 +105,8 @@ def test_an_imported_model_is_trained_further(first: Run) -> None:
 @pytest.mark.parametrize("positions", ["learned", "rope"])
 def test_a_shorter_block_and_another_dropout_may_be_had(positions: str) -> None:
     first = trained("first", {"model": {"positions": positions, "dropout": 0.0}})
-    given = {"model": {"block_size": 8, "dropout": 0.3}, "train": {"learning_rate": 1e-30, "weight_decay": 0}}
-    second, _ = tuned(first, **given)
+    model, still = {"block_size": 8, "dropout": 0.3}, {"learning_rate": 1e-30, "weight_decay": 0}
+    second, _ = tuned(first, model=model, train=still)
     assert second.config.model == first.config.model.model_copy(update={"block_size": 8, "dropout": 0.3})
     ids = torch.tensor([[1, 4, 2, 7, 3]])
     with torch.no_grad():

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 from clearhead.errors import DataError
 
 CONFIG, WEIGHTS, INDEX, TOKENIZER = "config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json"
+BESIDE = (TOKENIZER, "tokenizer_config.json", "special_tokens_map.json", "generation_config.json")
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 MOST_CONFIG_BYTES = 2**20
 MOST_HEADER_BYTES = 2**22  # of the tensors' names and places; forty thousand of them, and little memory
+MOST_TOKENIZER_BYTES = 2**27
 SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}  # bytes
 
 Json = dict[str, Any]
@@ -44,6 +46,10 @@ def examine(folder: Path) -> dict[str, Stored]:
     if not inside(folder, TOKENIZER).is_file():
         save = "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers writes one"
         raise DataError(f"there is no {TOKENIZER} in {folder}; {save}")
+    for name in BESIDE:
+        path = inside(folder, name)
+        if path.exists() and (not path.is_file() or path.stat().st_size > MOST_TOKENIZER_BYTES):
+            raise DataError(f"{path} is no file, or larger than any such file")
     return tensors
 
 

@@ -12,7 +12,7 @@ from clearhead.errors import DataError, UsageError
 from clearhead.models import LanguageModel, build
 from clearhead.options import Layer
 from clearhead.workflows.run import IMPORTED, Run
-from clearhead.workflows.runs import find_run
+from clearhead.workflows.runs import find_run, open_run
 
 # Fine-tuning takes small steps: 2e-5 to 5e-5 where training took 1e-4 (Devlin et al. 2019, appendix A.3); nanoGPT goes
 # from 6e-4 to 3e-5. What a run was trained with is known, so its optimizer stays and its rate is divided.
@@ -80,9 +80,7 @@ class Origin:
             raise UsageError(f"{here} brings its tokenizer; leave out data.tokenizer {config.data.tokenizer}")
         if is_pairs(config.data) != (config.objective == "translation"):
             kind = "sentence pairs" if is_pairs(config.data) else "a text and no sentence pairs"
-            raise UsageError(
-                f"{config.data.source} is {kind}, and {here} learned '{config.objective}'; give other data"
-            )
+            raise UsageError(f"{config.data.source} is {kind}, but {here} learned '{config.objective}'; use other data")
 
     def model_for(self, config: ModelConfig) -> LanguageModel:
         """A copy of the model, with the config's dropout; of a shorter block's learned positions, the first."""
@@ -94,14 +92,15 @@ class Origin:
 
 
 def open_origin(which: str | Path | Run) -> Origin:
-    """A run, or a folder or a name of the hub's as `import_model` takes it.
+    """A run, or a Hugging Face folder as `import_model` reads it.
 
     Raises:
         ClearheadError: one sentence on what is wrong.
     """
-    run = which if isinstance(which, Run) else find_run(which)
-    if run is None:
-        return origin_from_folder(exchange.find_folder(str(which)), str(which))
+    folder = None if isinstance(which, Run) or find_run(which) else Path(which).expanduser()
+    if folder is not None and folder.exists():
+        return origin_from_folder(folder, str(which))
+    run = open_run(which)
     return Origin(str(run.folder), run.config, run.model(), run.tokenizers)
 
 

@@ -48,8 +48,8 @@ def train(
     Args:
         source: a file, a folder, a .jsonl, '-' for standard input, or the name of a corpus; pairs are two columns of
             a .tsv, "source" and "target" in a .jsonl, or two files, the other one `data.target` in `options`.
-        start_from: a run, or a folder or a name of the hub's as `import_model` takes it, whose model is trained further
-            (fine-tuning), with its options and its tokenizer and a new optimizer, at a tenth of its learning rate.
+        start_from: a run, or a Hugging Face folder, whose model is trained further (fine-tuning), with its options and
+            its tokenizer and a new optimizer, at a tenth of its learning rate.
         preset: the options to start from, of a new model.
         minutes: how long it may take as a whole.
         out: the run's folder; by default a new one under `runs`.
