@@ -1,11 +1,13 @@
 """A GGUF file, computed by transformers, which has a reader of its own."""
 
 import io
+import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -31,8 +33,8 @@ def open_gguf(path: Path) -> Peer:
 
 class _Reader:
     def __init__(self, path: Path) -> None:
-        place: dict[str, Any] = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
-        with _quietly() as transformers:
+        with _alone(path) as folder, _quietly() as transformers:
+            place: dict[str, Any] = {"pretrained_model_name_or_path": folder, "gguf_file": path.name}
             self.name = f"transformers {transformers.__version__} (GGUF)"
             try:
                 config = transformers.AutoConfig.from_pretrained(**place)
@@ -78,6 +80,18 @@ def _overlooked(path: Path, family: str) -> Iterator[tuple[str, Any]]:
     fields = GGUFReader(path).fields
     for key, name in LAYOUTS[family].overlooked.items():
         yield name, fields[f"{family}.{key}"].contents()
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[Path]:
+    """A folder with nothing else in it: the reader would take a tokenizer.json that lies beside the file instead."""
+    with TemporaryDirectory() as folder:
+        place = Path(folder, path.name)
+        try:
+            place.symlink_to(path.absolute())
+        except OSError:  # a system without links, or one that does not let everybody make them
+            shutil.copyfile(path, place)
+        yield Path(folder)
 
 
 @contextmanager
