@@ -18,7 +18,7 @@ from clearhead.exchange.peer import Peer
 from clearhead.models import LanguageModel, build
 from clearhead.parts import padded_positions
 
-pytest.importorskip("gguf", reason="needs the extra: pip install 'clearhead[gguf]'")
+gguf = pytest.importorskip("gguf", reason="needs the extra: pip install 'clearhead[gguf]'")
 pytest.importorskip("accelerate", reason="needs the extra: pip install 'clearhead[gguf]'")
 
 TEXT = "It's 12 o'clock, the 3rd of May;\n\n  KATE: why,\twho'd have thought it?   They're all here.\r\n"
@@ -84,6 +84,9 @@ def test_texts_are_cut_as_the_tokenizer_cuts_them(make: Any, text: str, tmp_path
     model = build(config_of("llama", 0))  # has more tokens than the tokenizer
     save_gguf(tmp_path / "model.gguf", model, tokenizer, SpecialTokens(end=own.end_of_document, pad=own.pad))
     peer = open_gguf(tmp_path / "model.gguf")
+    held = gguf.GGUFReader(tmp_path / "model.gguf").fields["tokenizer.ggml.tokens"].contents()
+    assert len(held) == 300
+    assert [held[own.encode(byte)[0]] for byte in (" ", "\n", "K")] == ["Ġ", "Ċ", "K"]  # as other readers need them
     for sample in (text, text.lower()[::-1], " ", "\n\n\n", ""):
         if make is byte_pair_tokenizer or set(sample) <= set(TEXT):
             assert peer.tokenize(sample) == own.encode(sample).tolist()

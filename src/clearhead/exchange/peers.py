@@ -1,7 +1,7 @@
 """Exports as others open them: `transformers` reads a folder, our own loader a file. And our own side of the matter."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -46,7 +46,21 @@ def open_transformers(folder: Path) -> Peer:
         ClearheadError: it cannot be opened, or a weight is missing or left over.
     """
     require_transformers()
-    return _Transformers(folder)
+    with quiet_transformers() as transformers:
+        name = f"transformers {transformers.__version__}"
+        architecture = str(read_json(folder / CONFIG)["architectures"][0])
+        automatic = next(auto for end, auto in AUTOMATIC.items() if architecture.endswith(end))
+        try:
+            model, told = getattr(transformers, automatic).from_pretrained(
+                folder, output_loading_info=True, local_files_only=True, dtype=torch.float32
+            )
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ClearheadError(f"{name} cannot open {folder}: {error}") from None
+        tokenizer: Any = None
+        if (folder / TOKENIZER).is_file():
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    refuse_faults(name, folder, told)
+    return TransformersPeer(name, model, tokenizer, causal=automatic == "AutoModelForCausalLM")
 
 
 def open_own(path: Path, *, start: int = 0) -> Peer:
@@ -99,29 +113,29 @@ class OwnPeer:
         return None
 
 
-class _Transformers:
-    """A Peer by `transformers`, with its own cache."""
+def refuse_faults(name: str, path: Path, told: Mapping[str, Collection[Any]]) -> None:
+    """What `from_pretrained` tells of a model that it opened must be nothing: no weight missing or left over.
 
-    def __init__(self, folder: Path) -> None:
-        with _quiet() as transformers:
-            self.name = f"transformers {transformers.__version__}"
-            architecture = str(read_json(folder / CONFIG)["architectures"][0])
-            automatic = next(auto for end, auto in AUTOMATIC.items() if architecture.endswith(end))
-            self._causal = automatic == "AutoModelForCausalLM"
-            try:
-                model, told = getattr(transformers, automatic).from_pretrained(
-                    folder, output_loading_info=True, local_files_only=True, dtype=torch.float32
-                )
-            except (OSError, ValueError, RuntimeError) as error:
-                raise ClearheadError(f"{self.name} cannot open {folder}: {error}") from None
-            faults = [f"{fault} {sorted(names)}" for fault, names in told.items() if names]
-            if faults:
-                raise ClearheadError(f"{self.name} opens {folder} with {', '.join(faults)}")
-            self._model = model.eval()
-            self._model.generation_config.eos_token_id = None  # no early end
-            self._tokenizer: Any = None
-            if (folder / TOKENIZER).is_file():
-                self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    Raises:
+        ClearheadError: it is something.
+    """
+    faults = [f"{fault} {sorted(names)}" for fault, names in told.items() if names]
+    if faults:
+        raise ClearheadError(f"{name} opens {path} with {', '.join(faults)}")
+
+
+class TransformersPeer:
+    """A model of `transformers`, with its own cache.
+
+    Args:
+        name: of the program.
+        model, tokenizer: as `from_pretrained` made them.
+        causal: the model goes on with a text, so rows are filled up on the left.
+    """
+
+    def __init__(self, name: str, model: Any, tokenizer: Any, *, causal: bool) -> None:
+        self.name, self._model, self._tokenizer, self._causal = name, model.eval(), tokenizer, causal
+        self._model.generation_config.eos_token_id = None  # no early end
 
     @torch.inference_mode()
     def logits(self, ids: Tensor, lengths: Tensor, target: Tensor | None = None) -> Tensor:
@@ -135,7 +149,7 @@ class _Transformers:
 
     @torch.inference_mode()
     def greedy(self, ids: Tensor, n: int) -> Tensor:
-        with _quiet():
+        with quiet_transformers():
             found = self._model.generate(
                 ids, attention_mask=torch.ones_like(ids), max_new_tokens=n, do_sample=False, num_beams=1, pad_token_id=0
             )
@@ -144,12 +158,12 @@ class _Transformers:
     def tokenize(self, text: str) -> list[int] | None:
         if self._tokenizer is None:
             return None
-        with _quiet():
+        with quiet_transformers():
             return list(self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
 
 
 @contextmanager
-def _quiet() -> Iterator[Any]:
+def quiet_transformers() -> Iterator[Any]:
     """`transformers` without its bars, its advice and its warnings; afterwards it is as it was."""
     transformers: Any = import_module("transformers")
     log = transformers.utils.logging

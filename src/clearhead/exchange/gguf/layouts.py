@@ -49,4 +49,5 @@ def layout_of(config: ModelConfig) -> tuple[Family, Layout]:
             if not (found := narrower.obstacles(config)):
                 return family, layout
             obstacles.append(found)
-    raise UsageError(f"GGUF holds no such model: {' and '.join(min(obstacles, key=len))}; export it to onnx or hf")
+    nearest = min(obstacles, key=len)
+    raise UsageError(f"GGUF holds no such model: {' and '.join(nearest)}; export it to onnx or hf")

@@ -18,7 +18,7 @@ from clearhead.exchange.weights import links, to_foreign
 from clearhead.models import LanguageModel
 
 if TYPE_CHECKING:
-    from gguf import GGUFWriter
+    from clearhead.exchange.gguf.writer import Writer
 
 FLOAT32 = 0  # GGUF's number of the type
 ROTATED = (".attn_q", ".attn_k")  # GGUF's names of the maps to what is rotated
@@ -42,7 +42,7 @@ def save_gguf(path: Path, model: LanguageModel, tokenizer: Path, tokens: Special
         ClearheadError: the file cannot be written.
     """
     require("gguf", "gguf")
-    from gguf import GGUFWriter
+    from clearhead.exchange.gguf.writer import Writer
 
     family, layout = layout_of(model.config)
     vocabulary = read_vocabulary(tokenizer, model.config.vocab_size)
@@ -50,7 +50,7 @@ def save_gguf(path: Path, model: LanguageModel, tokenizer: Path, tokens: Special
         path.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".unfinished-", dir=path.parent) as temporary:
             unfinished = Path(temporary, path.name)
-            writer = GGUFWriter(unfinished, family.name)
+            writer = Writer(unfinished, family.name)
             _describe(writer, model.config)
             _add_tokenizer(writer, vocabulary, tokens)
             for name, tensor in _tensors(family, layout, model):
@@ -64,7 +64,7 @@ def save_gguf(path: Path, model: LanguageModel, tokenizer: Path, tokens: Special
         raise ClearheadError(f"the model cannot be written to {path}: {error}") from None
 
 
-def _describe(writer: "GGUFWriter", config: ModelConfig) -> None:
+def _describe(writer: "Writer", config: ModelConfig) -> None:
     """The options, under the keys that llama.cpp reads."""
     writer.add_file_type(FLOAT32)
     writer.add_vocab_size(config.vocab_size)
@@ -83,7 +83,7 @@ def _describe(writer: "GGUFWriter", config: ModelConfig) -> None:
         writer.add_rope_freq_base(config.rope_base)
 
 
-def _add_tokenizer(writer: "GGUFWriter", vocabulary: Vocabulary, tokens: SpecialTokens) -> None:
+def _add_tokenizer(writer: "Writer", vocabulary: Vocabulary, tokens: SpecialTokens) -> None:
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(vocabulary.tokens)

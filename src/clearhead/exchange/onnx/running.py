@@ -125,6 +125,7 @@ class Translator:
         return torch.from_numpy(self._decoder.run(input_ids=target.numpy(), **memory, **past)["logits"])
 
     def greedy(self, ids: Tensor, n: int) -> Tensor:
+        assert START in self._decoder.told, "save_onnx was not told what a translation begins with"
         memory, past = self._read(ids, torch.tensor([ids.shape[1]])), self._decoder.without_past(1)
         text = new = np.array([[int(self._decoder.told[START])]])
         for _ in range(n):
