@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same
     from clearhead.exchange.peers import require_transformers as require_transformers
     from clearhead.exchange.single import load_file as load_file
     from clearhead.exchange.single import save_file as save_file
+    from clearhead.exchange.torch_layers import from_torch as from_torch
+    from clearhead.exchange.torch_layers import to_torch as to_torch
     from clearhead.exchange.weights import Link as Link
     from clearhead.exchange.weights import links as links
     from clearhead.exchange.weights import to_foreign as to_foreign
@@ -43,6 +45,7 @@ _FILE_OF = {
     "examine": "headers",
     "family_of": "families",
     "find_folder": "hub",
+    "from_torch": "torch_layers",
     "links": "weights",
     "load": "folder",
     "load_file": "single",
@@ -56,6 +59,7 @@ _FILE_OF = {
     "save_file": "single",
     "to_foreign": "weights",
     "to_own": "weights",
+    "to_torch": "torch_layers",
     "write_json": "writing",
 }
 

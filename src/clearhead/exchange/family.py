@@ -32,12 +32,14 @@ class Entry(NamedTuple):
     """One module under two names; N is the number of a block, and both weight and bias are meant.
 
     `own` may be several modules, whose rows the family keeps below each other in one tensor. `transposed`: the family
-    keeps matrices as (in, out), where torch's linear map has (out, in).
+    keeps matrices as (in, out), where torch's linear map has (out, in). `joint` stands between the foreign module and
+    the word weight or bias.
     """
 
     own: str | tuple[str, ...]
     foreign: str
     transposed: bool = False
+    joint: str = "."
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from clearhead.exchange.fixed import halves
 from clearhead.models import build
 
 Shape = tuple[int, ...]
+KINDS = ("weight", "bias")  # what a module holds
 
 
 class Link(NamedTuple):
@@ -90,16 +91,21 @@ def to_own(link: Link, foreign: Tensor) -> dict[str, Tensor]:
     return dict(zip(link.own, parts, strict=True))
 
 
+def names_of(entry: Entry, kind: str, layer: int) -> tuple[tuple[str, ...], str]:
+    """What the entry's weight or bias in this block is called: by us, in one or several tensors, and by the others."""
+    modules = (entry.own,) if isinstance(entry.own, str) else entry.own
+    own = tuple(f"{module}.{kind}".replace(".N.", f".{layer}.") for module in modules)
+    return own, f"{entry.foreign}{entry.joint}{kind}".replace(".N.", f".{layer}.")
+
+
 def _spell_out(entry: Entry, there: Mapping[str, Shape], halved: bool) -> list[Link]:
     """The entry's links among the weights that are there, for every block and for weight and bias."""
-    modules = (entry.own,) if isinstance(entry.own, str) else entry.own
     found = []
     for layer in count():
         block = []
-        for kind in ("weight", "bias"):
-            own = tuple(f"{module}.{kind}".replace(".N.", f".{layer}.") for module in modules)
+        for kind in KINDS:
+            own, foreign = names_of(entry, kind, layer)
             if own[0] in there:
-                foreign = f"{entry.foreign}.{kind}".replace(".N.", f".{layer}.")
                 transposed = entry.transposed and kind == "weight"
                 stream = _stream_axis(own[0]) if halved else None
                 assert stream != 0 or len(own) == 1, "the rows of several cannot lie along one residual stream"
