@@ -73,7 +73,7 @@ def _reader(stored: Mapping[str, Stored], open_files: ExitStack) -> Read:
         path = stored[name].file
         if path not in opened:
             opened[path] = open_files.enter_context(safe_open(path, framework="pt"))
-        tensor: Tensor = opened[path].get_tensor(name)
+        tensor: Tensor = opened[path].get_tensor(stored[name].name)
         return tensor
 
     return read

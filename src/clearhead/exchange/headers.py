@@ -25,9 +25,10 @@ Json = dict[str, Any]
 
 
 class Stored(NamedTuple):
-    """Where a tensor is, and what its file's header says of it."""
+    """Where a tensor is, its name there, and what the file's header says of it."""
 
     file: Path
+    name: str
     shape: tuple[int, ...]
     type: str
 
@@ -104,7 +105,7 @@ def read_header(path: Path) -> dict[str, Stored]:
         raise DataError(f"{path} cannot be read as safetensors: {error} is unknown or missing") from None
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path} cannot be read as safetensors: {error}") from None
-    return {name: Stored(path, tuple(told["shape"]), told["dtype"]) for name, told in tensors.items()}
+    return {name: Stored(path, name, tuple(told["shape"]), told["dtype"]) for name, told in tensors.items()}
 
 
 def read_metadata(path: Path) -> dict[str, str]:
