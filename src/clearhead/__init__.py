@@ -25,8 +25,10 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows import Run as Run
     from clearhead.workflows import describe as describe
     from clearhead.workflows import evaluate as evaluate
+    from clearhead.workflows import export as export
     from clearhead.workflows import fill as fill
     from clearhead.workflows import generate as generate
+    from clearhead.workflows import import_model as import_model
     from clearhead.workflows import open_run as open_run
     from clearhead.workflows import resume as resume
     from clearhead.workflows import train as train
@@ -51,9 +53,11 @@ _ROOM_OF = {
     "build": "models",
     "describe": "workflows",
     "evaluate": "workflows",
+    "export": "workflows",
     "fill": "workflows",
     "fit": "training",
     "generate": "workflows",
+    "import_model": "workflows",
     "open_run": "workflows",
     "padded_positions": "parts",
     "resume": "workflows",

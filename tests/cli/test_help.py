@@ -12,7 +12,7 @@ from command_helpers import TINY, Caller, write_text
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead.cli import VERBS
+from clearhead.cli import VERBS, module_of
 from clearhead.cli.arguments import Parser
 from clearhead.errors import UsageError
 
@@ -25,7 +25,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Caller:
 
 
 def parser_of(verb: str) -> Parser:
-    parser = import_module(f"clearhead.cli.{verb}").parser()
+    parser = import_module(module_of(verb)).parser()
     assert isinstance(parser, Parser)
     return parser
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from clearhead.config import ModelConfig
 from clearhead.errors import ClearheadError, DataError
-from clearhead.exchange import SpecialTokens, load, read_config, save
+from clearhead.exchange import SpecialTokens, load, read_config, save, sizes
 from clearhead.exchange import folder as folder_module
 from clearhead.models import MODELS, build
 
@@ -221,7 +221,7 @@ def test_a_pickle_is_refused_and_not_run(name: str, tmp_path: Path) -> None:
 
 
 def test_every_architecture_has_its_limits() -> None:
-    assert set(folder_module.LARGEST) == set(MODELS)
+    assert set(sizes.LARGEST) == set(MODELS)
 
 
 @pytest.mark.parametrize("config", ALL)

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from importlib import import_module
+from keyword import iskeyword
 
 from clearhead.errors import ClearheadError, UsageError
 
@@ -14,6 +15,8 @@ VERBS = {
     "fill": "let an encoder fill in what is masked",
     "translate": "translate sentences, lines or files",
     "evaluate": "measure how well a model predicts a text, or translates",
+    "import": "make a run of a Hugging Face folder, or of a model of the hub",
+    "export": "write a run for other programs, checked against them",
     "describe": "what a model costs: parameters, FLOPs, memory",
     "list": "runs, presets and corpora",
 }
@@ -65,13 +68,18 @@ def _dispatch(words: list[str]) -> int:
         from clearhead.options import did_you_mean
 
         raise UsageError(f"there is no verb '{words[0]}'{did_you_mean(words[0], VERBS)}; see 'clearhead --help'")
-    verb = import_module(f"clearhead.cli.{words[0]}")
+    verb = import_module(module_of(words[0]))
     given = verb.parser().parse(words[1:])
     from clearhead.cli.environment import prepare_process
 
     prepare_process()
     verb.run(given)
     return 0
+
+
+def module_of(verb: str) -> str:
+    """A module cannot have a keyword's name, nor a hyphen."""
+    return "clearhead.cli." + verb.replace("-", "_") + "_" * iskeyword(verb)
 
 
 def _fail(sentence: str, code: int, *, as_json: bool) -> int:

@@ -117,7 +117,7 @@ class Console:
     def _sampled(self, event: "Sampled") -> None:
         for name, value in event.scores.items():
             self.say(f"step {event.step:>6,}/{self.steps:,}  validation {NAMES.get(name, name)} {value:.1f}", "bold")
-        if self.bar or event.step == self.steps:
+        if self.bar or event.step in (0, self.steps):
             self.say("\n" + event.text[:SAMPLE_CHARACTERS].strip() + "\n", "dim" if event.step < self.steps else "")
 
     def _finished(self, event: "Finished") -> None:

@@ -21,6 +21,7 @@ def parser() -> Parser:
             ("clearhead train shakespeare --preset tutorial --train.steps 2000", "a known model, a known length"),
             ("clearhead train pairs.tsv", "a translator from two columns; from two files: --source a.de --target a.en"),
             ("clearhead train my.txt --objective masked", "an encoder that fills in masked words"),
+            ("clearhead train my.txt --from runs/a", "fine-tune; shows what it writes before and after"),
         ],
     )
     parser.add_argument(
@@ -33,6 +34,13 @@ def parser() -> Parser:
         "--source", dest="source_file", metavar="FILE", help="the same; beside --target, its other side"
     )
     parser.add_argument("--target", metavar="FILE", help="translations of the source's lines, line by line")
+    parser.add_argument(
+        "--from",
+        dest="start_from",
+        metavar="RUN",
+        help="train this run's model further (fine-tuning), or that of a Hugging Face folder; "
+        "its options and tokenizer hold, at a tenth of the learning rate",
+    )
     parser.add_argument("--preset", help="the options to start from; 'clearhead list' shows them")
     parser.add_argument("--minutes", type=float, help="how long it may take as a whole")
     parser.add_argument("--out", metavar="FOLDER", help="the run's folder (default: a new one under runs)")
@@ -53,12 +61,14 @@ def run(given: argparse.Namespace) -> None:
 
     if "print_config" in given:
         gathered = workflows.gather(source, getattr(given, "config", None), options)
-        toml = workflows.as_toml(gathered, getattr(given, "preset", None))
+        origin = workflows.open_origin(given.start_from) if "start_from" in given else None
+        toml = workflows.as_toml(gathered, getattr(given, "preset", None), origin)
         print(json.dumps(tomllib.loads(toml), ensure_ascii=False) if given.json else toml.rstrip("\n"))
         return
     with Console(json=given.json) as console:
         done = workflows.train(
             source,
+            start_from=getattr(given, "start_from", None),
             preset=getattr(given, "preset", None),
             minutes=getattr(given, "minutes", None),
             out=getattr(given, "out", None),

@@ -1,5 +1,6 @@
 """Text as tokens: corpora, tokenizers, windows, sentence pairs. Knows no model."""
 
+from clearhead.data import stories
 from clearhead.data.corpora import CORPORA, Corpus
 from clearhead.data.documents import read_lines
 from clearhead.data.masking import Masking, masked_evaluation_batches, masked_training_batch
@@ -43,5 +44,6 @@ __all__ = [
     "read_lines",
     "read_pairs",
     "special_tokens",
+    "stories",
     "training_batch",
 ]

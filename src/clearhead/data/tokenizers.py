@@ -41,7 +41,8 @@ class Tokenizer:
         end_of_document: id of the token after each document (a sentence, where pairs of them are the text), or None.
         pad: id of the token that fills up short rows, or None.
         mask: id of the token that stands for what is to be filled in, or None.
-        fingerprint: equal for tokenizers that do the same.
+        beginning: ids that the model which it belongs to finds before every text; `encode` leaves them out.
+        fingerprint: equal for tokenizers that make the same ids of a text.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Tokenizer:
         *,
         pad: int | None = None,
         mask: int | None = None,
+        beginning: Sequence[int] = (),
     ) -> None:
         library.encode_special_tokens = True  # "<|endoftext|>" in a text is thirteen characters, not an end
         library.no_truncation()
@@ -58,6 +60,7 @@ class Tokenizer:
         library.post_processor = processors.Sequence([])  # nothing is put before or after a text
         self._library = library
         self.end_of_document, self.pad, self.mask = end_of_document, pad, mask
+        self.beginning = tuple(beginning)
         self.vocab_size = max(library.get_vocab(with_added_tokens=True).values()) + 1
         state = json.loads(library.to_str())
         special = [i for i in (pad, mask) if i is not None]
@@ -114,8 +117,16 @@ class Tokenizer:
         return cls(library, end, pad=pad, mask=mask)
 
     @classmethod
-    def load(cls, path: Path) -> Self:
+    def load(cls, path: Path, *, end: int | None = None, pad: int | None = None, keep_beginning: bool = False) -> Self:
         """The tokenizer in a tokenizer.json, or in a folder that holds one.
+
+        Its special tokens are those that the files beside it name, tokenizer_config.json or special_tokens_map.json,
+        else the given ones, else those with a usual name.
+
+        Args:
+            path: see above.
+            end, pad: ids that the model they came with goes by.
+            keep_beginning: know what the file puts before every text, for the model that it belongs to.
 
         Raises:
             DataError: there is none, it cannot be read, or it has no tokens.
@@ -131,12 +142,10 @@ class Tokenizer:
             raise DataError(f"{file} is not a tokenizer.json: {error}") from None
         if not library.get_vocab_size(with_added_tokens=False):
             raise DataError(f"{file} has no tokens; give auto, char, bpe or another tokenizer.json")
-        beside = file.with_name(f"{file.stem}_config.json")
-        end, pad, mask = (
-            _special_id(library, beside, key, usual)
-            for key, usual in (("eos_token", _ENDS), ("pad_token", _PADS), ("mask_token", _MASKS))
-        )
-        return cls(library, end, pad=pad, mask=mask)
+        beside = [file.with_name(name) for name in (f"{file.stem}_config.json", "special_tokens_map.json")]
+        wanted = (("eos_token", end, _ENDS), ("pad_token", pad, _PADS), ("mask_token", None, _MASKS))
+        end, pad, mask = (_special_id(library, beside, *how) for how in wanted)
+        return cls(library, end, pad=pad, mask=mask, beginning=_beginning(library) if keep_beginning else ())
 
     def save(self, folder: Path, *, append_end: bool = False, name: str = "tokenizer") -> None:
         """Write tokenizer.json and tokenizer_config.json, with which `transformers.AutoTokenizer` does the same.
@@ -147,10 +156,12 @@ class Tokenizer:
         """
         folder.mkdir(parents=True, exist_ok=True)
         library = tokenizers.Tokenizer.from_str(self._library.to_str())
-        if append_end and self.end_of_document is not None:
-            end = library.id_to_token(self.end_of_document)
+        ending = [self.end_of_document] if append_end and self.end_of_document is not None else []
+        if self.beginning or ending:
+            before, after = ([library.id_to_token(i) for i in ids] for ids in (self.beginning, ending))
             library.post_processor = processors.TemplateProcessing(
-                single=f"$A {end}", special_tokens=[(end, self.end_of_document)]
+                single=[*before, "$A", *after],
+                special_tokens=list({*zip(before, self.beginning, strict=True), *zip(after, ending, strict=True)}),
             )
         config: dict[str, Any] = {
             "tokenizer_class": "PreTrainedTokenizerFast",
@@ -248,19 +259,39 @@ def _unknown_id(model: dict[str, Any], library: tokenizers.Tokenizer) -> int | N
     return None if unknown is None else library.token_to_id(unknown)
 
 
+def _beginning(library: tokenizers.Tokenizer) -> tuple[int, ...]:
+    """The ids that the library puts before every text by itself."""
+    if library.post_processor is None:
+        return ()
+    text = tokenizers.Tokenizer(models.WordLevel({"a": 0})).encode("a")
+    whole = library.post_processor.process(text)
+    return tuple(whole.ids[: whole.special_tokens_mask.index(0)])
+
+
 def _specials(end: bool, pad: bool, mask: bool) -> list[tokenizers.AddedToken]:
     wanted = ((END_OF_DOCUMENT, end), (PAD, pad), (MASK, mask))
     return [tokenizers.AddedToken(token, special=True) for token, asked in wanted if asked]
 
 
-def _special_id(library: tokenizers.Tokenizer, config: Path, key: str, usual: Sequence[str]) -> int | None:
-    """The special token that the tokenizer's own config names, else the first with a usual name."""
-    try:
-        named = json.loads(config.read_text(encoding="utf-8")).get(key)
-    except (OSError, ValueError, AttributeError):
-        named = None
-    if isinstance(named, dict):
-        named = named.get("content")
-    named = named if isinstance(named, str) else None
+def _special_id(
+    library: tokenizers.Tokenizer, beside: Sequence[Path], key: str, known: int | None, usual: Sequence[str]
+) -> int | None:
+    """The special token that the files beside the tokenizer name, else the known one, else one with a usual name."""
+    named = next(filter(None, (_named(path, key) for path in beside)), None)
+    if named is None and known is not None:
+        named = library.id_to_token(known)
+    if named is not None and library.token_to_id(named) is not None:
+        library.add_special_tokens([tokenizers.AddedToken(named, special=True)])  # where it was a plain one
+        return library.token_to_id(named)
     special = {token.content: i for i, token in library.get_added_tokens_decoder().items() if token.special}
-    return next((special[token] for token in (named, *usual) if token in special), None)
+    return next((special[token] for token in usual if token in special), None)
+
+
+def _named(path: Path, key: str) -> str | None:
+    """The token that a JSON file has under the key, as a string or as an object with its content."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8")).get(key)
+    except (OSError, ValueError, AttributeError):
+        return None
+    told = told.get("content") if isinstance(told, dict) else told
+    return told if isinstance(told, str) else None

@@ -1,33 +1,27 @@
 """A model as a folder: config.json, generation_config.json, model.safetensors, in a Hugging Face family's own words
 wherever one fits. Files that are read count as hostile: no pickle, and no memory taken on a file's word."""
 
-import json
-import math
-import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from clearhead.config import ModelConfig
 from clearhead.errors import ClearheadError, DataError, UsageError
 from clearhead.exchange.families import FAMILIES, family_of, obstacle
-from clearhead.exchange.family import INVISIBLE, Family, Json
-from clearhead.exchange.relics import relics_among
-from clearhead.exchange.weights import Shape, copies, links, names_in_file, to_foreign, to_own
-from clearhead.models import LanguageModel, build
+from clearhead.exchange.family import INVISIBLE, Family
+from clearhead.exchange.filling import filled_model
+from clearhead.exchange.headers import CONFIG, WEIGHTS, Json, inside, read_json, stored_tensors
+from clearhead.exchange.weights import links, to_foreign
+from clearhead.exchange.writing import write_json, write_whole
+from clearhead.models import LanguageModel
 
-CONFIG, GENERATION, WEIGHTS = "config.json", "generation_config.json", "model.safetensors"
-PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+GENERATION = "generation_config.json"
 OWN_FORMAT = "clearhead"  # config.json's model_type where no family fits
 TOKENS = {"bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"}
 BESIDE = {"model_type", "no_family_because", "dtype", *TOKENS}
 BEGINNING = {"encoder_decoder"}  # the architectures that write a text of their own, which must begin with something
-FLOATS = {"F64", "F32", "F16", "BF16"}
-MOST_CONFIG_BYTES = 2**20
 # Options of positions -> the kinds that they change.
 OF_POSITIONS = {
     "rope_base": {"rope", "sinusoidal"},
@@ -35,7 +29,6 @@ OF_POSITIONS = {
     "relative_buckets": {"relative"},
     "relative_distance": {"relative"},
 }
-MOST_TABLE_NUMBERS = 2**24  # in the sinusoidal table, for which no weight in the file vouches
 
 
 class SpecialTokens(NamedTuple):
@@ -82,9 +75,9 @@ def save(folder: Path, model: LanguageModel, tokens: SpecialTokens = NO_TOKENS) 
     dtype = str(numbers).removeprefix("torch.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / WEIGHTS, lambda path: save_file(tensors, path, metadata={"format": "pt"}))
-        _write_json(folder / CONFIG, {**told, **ids, "pad_token_id": config.pad_id, "dtype": dtype})
-        _write_json(folder / GENERATION, {**ids, **banned, "pad_token_id": end if pad is None else pad})
+        write_whole(folder / WEIGHTS, lambda path: save_file(tensors, path, metadata={"format": "pt"}))
+        write_json(folder / CONFIG, {**told, **ids, "pad_token_id": config.pad_id, "dtype": dtype})
+        write_json(folder / GENERATION, {**ids, **banned, "pad_token_id": end if pad is None else pad})
     except (OSError, SafetensorError) as error:
         raise ClearheadError(f"the model cannot be written to {folder}: {error}") from None
 
@@ -107,13 +100,9 @@ def load(folder: Path, *, config: ModelConfig | None = None) -> LanguageModel:
     family, told = read_config(folder)
     if config is not None:
         _refuse_another(folder / CONFIG, family.complete(config) if family else config, told)
-    config = config or told
-    path = _weights_file(folder)
-    try:
-        with safe_open(path, framework="pt") as file:
-            return _load(file, path, family, config)
-    except (SafetensorError, OSError) as error:
-        raise DataError(f"{path} cannot be read as safetensors: {error}") from None
+    stored = stored_tensors(folder)
+    where = {found.file for found in stored.values()}
+    return filled_model(where.pop() if len(where) == 1 else folder, stored, family, config or told)
 
 
 def read_config(folder: Path) -> tuple[Family | None, ModelConfig]:
@@ -122,8 +111,8 @@ def read_config(folder: Path) -> tuple[Family | None, ModelConfig]:
     Raises:
         DataError: no such file, no such family, or a value that has no equal here.
     """
-    path = folder / CONFIG
-    told = _read_json(path)
+    path = inside(folder, CONFIG)
+    told = read_json(path)
     kind = told.get("model_type")
     try:
         if kind == OWN_FORMAT:
@@ -135,95 +124,23 @@ def read_config(folder: Path) -> tuple[Family | None, ModelConfig]:
     raise DataError(f"{path} is of a model_type {kind!r}; this version reads {', '.join([*FAMILIES, OWN_FORMAT])}")
 
 
-def _load(file: Any, path: Path, family: Family | None, config: ModelConfig) -> LanguageModel:
-    """The model from an open safetensors file: every name and shape is checked before any weight is read."""
-    slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    _refuse_oversized(path, config, {name: tuple(part.get_shape()) for name, part in slices.items()})
-    table = links(family, config)
-    names = names_in_file(family, table, slices)
-    present = {name: tuple(slices[own].get_shape()) for name, own in names.items()}
-    relics = relics_among(family.relics, present) if family else {}
-    fixed = {} if family is None else {name: kind for name, kind in family.fixed.items() if name in present}
-    wanted, originals = {link.foreign: link.foreign_shape for link in table}, copies(family, table)
-    optional = {copy: wanted[original] for copy, original in originals.items()}
-    optional |= {name: tuple(kind.make(config).shape) for name, kind in fixed.items()}
-    optional |= {link.foreign: wanted.pop(link.foreign) for link in table if link.optional}
-    optional |= {name: kind.shape(config) for name, kind in relics.items()}
-    _refuse_differences(path, wanted, present, optional)
-    types = {slices[own].get_dtype() for name, own in names.items() if name not in relics}
-    if types - FLOATS:
-        raise DataError(f"{path} holds numbers of type {', '.join(sorted(types - FLOATS))}, which no weights are")
-    for name, kind in fixed.items():
-        if not torch.allclose(file.get_tensor(names[name]).float(), kind.make(config), rtol=0, atol=kind.tolerance):
-            raise DataError(f"{path}: the numbers in {name} have no equal here; {kind.told} have")
-    for name, relic in relics.items():
-        if not relic.holds(config, file.get_tensor(names[name])):
-            raise DataError(f"{path}: the numbers in {name} have no equal here; {relic.told} have")
-    for name in set(originals) & set(present):
-        copy, original = file.get_tensor(names[name]), originals[name]
-        if not torch.equal(copy, file.get_tensor(names[original]).to(copy.dtype)):
-            raise DataError(f"{path}: {name} differs from {original}, but {CONFIG} says that they are tied")
-    model = build(config).to(torch.float64 if "F64" in types else torch.float32)
-    state = model.state_dict()
-    for link in table:
-        foreign = file.get_tensor(names[link.foreign]) if link.foreign in names else torch.zeros(link.foreign_shape)
-        for name, tensor in to_own(link, foreign).items():
-            if name in state:
-                state[name].copy_(tensor)
-            elif tensor.any():
-                raise DataError(f"{path}: {link.foreign} is not zero, but the model has no {name}")
-    return model.eval()
+def read_tokens(folder: Path) -> SpecialTokens:
+    """The special tokens that generation_config.json names, or config.json; the first, where it names several.
+
+    Raises:
+        DataError: a file is no JSON object.
+    """
+    told = read_json(inside(folder, CONFIG))
+    generation = inside(folder, GENERATION)
+    told |= {k: v for k, v in (read_json(generation) if generation.exists() else {}).items() if v is not None}
+    return SpecialTokens(end=_token(told.get("eos_token_id")), pad=_token(told.get("pad_token_id")))
 
 
-def _refuse_differences(
-    path: Path, wanted: dict[str, Shape], present: dict[str, Shape], optional: dict[str, Shape]
-) -> None:
-    """Every name and shape that is wanted must be there, and none but those and the optional ones."""
-    known = wanted | optional
-    missing = [f"{name} is missing" for name in wanted if name not in present]
-    extra = [f"{name} is left over" for name in present if name not in known]
-    wrong = [
-        f"{name} has shape {list(present[name])} instead of {list(shape)}"
-        for name, shape in known.items()
-        if name in present and present[name] != shape
-    ]
-    if missing or extra or wrong:
-        raise DataError(f"{path} does not fit {CONFIG}: {', '.join(missing + extra + wrong)}")
+def _token(told: object) -> int | None:
+    first = told[0] if isinstance(told, list) and told else told
+    return first if isinstance(first, int) and not isinstance(first, bool) and first >= 0 else None
 
 
-def _refuse_oversized(path: Path, config: ModelConfig, present: dict[str, Shape]) -> None:
-    """No option may be larger than the file bears out, so that no memory is taken on config.json's word alone."""
-    numbers = sum(math.prod(shape) for shape in present.values())
-    for option, limit in LARGEST[config.architecture](config, len(present), numbers).items():
-        if getattr(config, option) > limit:
-            raise DataError(f"{path} is too small for {option} = {getattr(config, option)} in {CONFIG}")
-
-
-def _largest_decoder(config: ModelConfig, tensors: int, numbers: int) -> dict[str, int]:
-    """The largest options that so many tensors, with so many numbers in all, bear out."""
-    largest = {"n_layers": tensors // 8} | dict.fromkeys(("vocab_size", "n_heads", "d_model", "d_ff"), numbers)
-    if config.positions == "sinusoidal":
-        largest["block_size"] = max(numbers, MOST_TABLE_NUMBERS) // config.d_model
-    return largest
-
-
-def _largest_encoder_decoder(config: ModelConfig, tensors: int, numbers: int) -> dict[str, int]:
-    """Two stacks, and where the source has an embedding of its own, that too."""
-    largest = _largest_decoder(config, tensors, numbers) | {"n_encoder_layers": tensors // 8}
-    return largest | ({} if config.source_vocab_size is None else {"source_vocab_size": numbers})
-
-
-def _largest_bigram(config: ModelConfig, tensors: int, numbers: int) -> dict[str, int]:
-    """A table of pairs has no other size."""
-    return {"vocab_size": numbers}
-
-
-LARGEST: dict[str, Callable[[ModelConfig, int, int], dict[str, int]]] = {
-    "decoder": _largest_decoder,
-    "bigram": _largest_bigram,
-    "encoder": _largest_decoder,
-    "encoder_decoder": _largest_encoder_decoder,
-}
 # What an architecture never looks at: foreign files do not tell it, and it changes no number.
 UNREAD: dict[str, set[str]] = {
     "decoder": {"source_vocab_size", "n_encoder_layers", "pad_id"},
@@ -240,47 +157,3 @@ def _refuse_another(path: Path, known: ModelConfig, told: ModelConfig) -> None:
     for option, value in known.model_dump(exclude=meaningless).items():
         if value != getattr(told, option):
             raise DataError(f"{path} says {option} = {getattr(told, option)!r}, the run's options say {value!r}")
-
-
-def _weights_file(folder: Path) -> Path:
-    path = folder / WEIGHTS
-    if path.is_file():
-        return path
-    pickles = sorted(file.name for file in folder.iterdir() if file.suffix in PICKLES)
-    if pickles:
-        raise DataError(f"{folder / pickles[0]} is a pickle, which can run code when read; convert it to {WEIGHTS}")
-    raise DataError(f"there is no {WEIGHTS} in {folder}")
-
-
-def _write(path: Path, write: Callable[[Path], object]) -> None:
-    """Through a temporary file that is flushed and renamed; safetensors would leave it readable by its owner alone."""
-    temporary = path.with_name(f".unfinished-{path.name}")
-    try:
-        temporary.touch()
-        mode = temporary.stat().st_mode
-        write(temporary)
-        temporary.chmod(mode)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _write_json(path: Path, value: Json) -> None:
-    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
-    _write(path, lambda temporary: temporary.write_bytes(text.encode("utf-8")))
-
-
-def _read_json(path: Path) -> Json:
-    try:
-        if path.stat().st_size > MOST_CONFIG_BYTES:
-            raise DataError(f"{path} has {path.stat().st_size} bytes, too many for a config")
-        value = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise DataError(f"there is no {path.name} in {path.parent}") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path} cannot be read as JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise DataError(f"{path} holds no JSON object")
-    return value

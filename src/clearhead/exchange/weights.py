@@ -94,16 +94,21 @@ def names_in_file(family: Family | None, table: Iterable[Link], names: Iterable[
 
 def shapes(config: ModelConfig) -> dict[str, Shape]:
     """The shapes of a model's weights, without taking memory for them or drawing a number."""
-    with torch.device("meta"), _Undrawn():
+    with torch.device("meta"), Undrawn():
         return {name: tuple(tensor.shape) for name, tensor in build(config).state_dict().items()}
 
 
-class _Undrawn(TorchFunctionMode):
-    """Initialisers leave a tensor as it is; on the meta device they would load torch's compiler, for seconds."""
+class Undrawn(TorchFunctionMode):
+    """Builds a model without drawing its first weights: they will be overwritten, or only their shapes are wanted.
+
+    Drawing takes seconds for a large model, and on the meta device initialisers would load torch's compiler.
+    """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if func in (torch.randn, torch.rand):
+            return torch.empty(*args)
         if getattr(func, "__module__", "") == "torch.nn.init":
             return kwargs["tensor"] if kwargs and "tensor" in kwargs else args[0]
         return func(*args, **(kwargs or {}))

@@ -18,6 +18,9 @@ class Tokenizer(Protocol):
     @property
     def end_of_document(self) -> int | None: ...
 
+    @property
+    def beginning(self) -> Sequence[int]: ...
+
     def encode(self, text: str, /) -> Iterable[SupportsIndex]: ...
 
     def decode(self, ids: Sequence[int], /) -> str: ...
@@ -139,15 +142,19 @@ def generate_ids(
 
 
 def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """The ids of the prompt; for an empty one the end of a document, else a line break, else id 0.
+    """The ids of the prompt, after those with which every text begins, if there are any.
+
+    For an empty one, where none begin it: the end of a document, else a line break, else id 0.
 
     Raises:
         DataError: the tokenizer cannot encode the prompt.
     """
+    if not prompt and tokenizer.beginning:
+        return [*tokenizer.beginning]
     if not prompt and tokenizer.end_of_document is not None:
         return [tokenizer.end_of_document]
     try:
-        return [int(token) for token in tokenizer.encode(prompt or "\n")] or [0]
+        return [*tokenizer.beginning, *(int(token) for token in tokenizer.encode(prompt or "\n"))] or [0]
     except DataError:
         if prompt:
             raise

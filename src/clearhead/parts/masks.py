@@ -114,6 +114,8 @@ def refuse_exchanged(mask: Mask, memory_mask: Mask, T: int, T_src: int, *, cache
     Args:
         cached: keys of earlier calls stand before those of the T targets.
     """
+    if torch.compiler.is_exporting():
+        return  # a graph is being traced: its masks have no values yet
     swapped = "; were `mask` (of the target's self-attention) and `memory_mask` (of the source's padding) exchanged?"
     assert not isinstance(memory_mask, str), f"a causal mask has no place in cross-attention{swapped}"
     if isinstance(memory_mask, Tensor):

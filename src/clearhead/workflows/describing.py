@@ -61,9 +61,11 @@ def list_all() -> Listing:
 
 def _about(run: Run) -> str:
     try:
-        planned = run.config.train.steps
+        planned, origin = run.config.train.steps, run.imported_from
     except DataError as error:
         return str(error)
+    if origin is not None:
+        return f"imported from {origin}"
     losses = validation_losses(run)
     steps = max((r["step"] for r in run.records() if r["kind"] == "step"), default=0)
     best = f", validation loss {min(losses):.4f}" if losses else ""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -15,6 +15,7 @@ from clearhead.inspection import account
 from clearhead.options import Layer, merge, read_toml, to_toml
 from clearhead.presets import DEFAULTS, PRESETS, preset
 from clearhead.workflows.machine import choose_device, memory, seconds_per_step
+from clearhead.workflows.origin import Origin
 from clearhead.workflows.tasks import Task
 
 DEFAULT_MINUTES = 3.0
@@ -25,6 +26,13 @@ EVALUATIONS = 8
 SHARE_OF_MEMORY = 0.5  # what is taken on paper, above which it may be too small in fact
 
 
+class Start(NamedTuple):
+    """What lies below a person's own options, and where it comes from, in words."""
+
+    told: str
+    options: Layer
+
+
 @dataclass(frozen=True)
 class Plan:
     """The whole configuration, and what was chosen and why."""
@@ -33,7 +41,9 @@ class Plan:
     reasons: tuple[str, ...]
 
 
-def plan(given: Layer, preset_name: str | None, minutes: float | None, task: Task) -> Plan:
+def plan(
+    given: Layer, preset_name: str | None, minutes: float | None, task: Task, origin: Origin | None = None
+) -> Plan:
     """Complete what the person gave.
 
     Args:
@@ -41,28 +51,29 @@ def plan(given: Layer, preset_name: str | None, minutes: float | None, task: Tas
         preset_name: the preset they named, or None for the objective's default.
         minutes: how long training may take as a whole, or None.
         task: what is learned, from which data.
+        origin: the trained model that is to learn it; its options stand in place of a preset's.
 
     Raises:
         UsageError: options that cannot be together, or a window longer than the text.
         DataError: a text of a single character.
     """
-    refuse_contradictions(given, preset_name, minutes)
-    named, _ = choose_preset(given, preset_name)
+    refuse_contradictions(given, preset_name, minutes, origin)
+    start, _ = choose_start(given, preset_name, origin)
     theirs = given.get("train", {})
-    layer = merge(preset(named).options, given)
-    layer = merge(layer, {"model": _from_data(task.model_layer(), given)})
+    decided = {} if origin else {"model": _from_data(task.model_layer(), given)}
+    layer = merge(start.options, given, decided)
     config, fitted = task.fit_to_data(RunConfig.read(layer), given)
     if minutes is None and "steps" not in theirs and preset_name is None:
         minutes = DEFAULT_MINUTES
     if minutes is None:
-        steps, why = config.train.steps, "given" if "steps" in theirs else f"as the preset '{named}' says"
+        steps, why = config.train.steps, "given" if "steps" in theirs else f"as the preset '{preset_name}' says"
     else:
         steps, why = _steps_in(minutes, config, task)
     config = _fit_to_steps(config, given, steps)
-    own = "model" in given
-    return Plan(
-        config, (_model_reason(config, named, own=own), _length_reason(config, why), *fitted, *_memory_reason(config))
-    )
+    reasons = [_model_reason(config, start), _length_reason(config, why)]
+    if origin and "learning_rate" not in theirs:
+        reasons.append(origin.reason)
+    return Plan(config, (*reasons, *fitted, *_memory_reason(config)))
 
 
 def gather(
@@ -83,33 +94,39 @@ def gather(
     return merge(file, options or {}, {"data": {"source": str(source)}} if source is not None else {})
 
 
-def as_toml(given: Layer, preset_name: str | None) -> str:
+def as_toml(given: Layer, preset_name: str | None, origin: Origin | None = None) -> str:
     """Every option as `train` would begin with it; the vocabulary is the tokenizer's, unless it was given."""
-    _, config = choose_preset(given, preset_name)
-    own_size = "vocab_size" in given.get("model", {})
+    config = refuse_contradictions(given, preset_name, None, origin)
+    own_size = origin is not None or "vocab_size" in given.get("model", {})
     return to_toml(config, leave_out=None if own_size else {"model": {"vocab_size"}})
 
 
-def refuse_contradictions(given: Layer, preset_name: str | None, minutes: float | None) -> RunConfig:
-    """What was given, over the preset, as far as it can be judged without the data.
+def refuse_contradictions(
+    given: Layer, preset_name: str | None, minutes: float | None, origin: Origin | None = None
+) -> RunConfig:
+    """What was given, over the preset or the origin, as far as it can be judged without the data.
 
     Raises:
         UsageError: options that cannot be, or cannot be together.
     """
     if minutes is not None and not 0 < minutes < math.inf:
         raise UsageError(f"--minutes must be above 0 and finite, not {minutes:g}")
-    _, config = choose_preset(given, preset_name)
+    if origin is not None:
+        origin.refuse_contradictions(given, preset_name)
+    _, config = choose_start(given, preset_name, origin)
     if minutes is not None and "steps" in given.get("train", {}):
         raise UsageError("--minutes and --train.steps both say how long to train; give one of them")
     return config
 
 
-def choose_preset(given: Layer, preset_name: str | None) -> tuple[str, RunConfig]:
-    """The preset that was named, or the default for what is to be learned, and what was given over it.
+def choose_start(given: Layer, preset_name: str | None, origin: Origin | None = None) -> tuple[Start, RunConfig]:
+    """The origin, the preset that was named, or the default for what is to be learned, and what was given over it.
 
     Raises:
         UsageError: options that cannot be, or that do not suit the data.
     """
+    if origin is not None:
+        return Start(f"from {origin.told}", origin.options), RunConfig.read(origin.options, given)
     data = RunConfig.read({"data": given.get("data", {})}).data
     implied = "translation" if is_pairs(data) else "next"
     named = preset_name or DEFAULTS.get(str(given.get("objective", implied)), DEFAULTS["next"])
@@ -119,7 +136,8 @@ def choose_preset(given: Layer, preset_name: str | None) -> tuple[str, RunConfig
         able = ", ".join(name for name, found in PRESETS.items() if (found.objective == "translation") == pairs)
         kind, work = ("sentence pairs", "to translate") if pairs else ("a text and no sentence pairs", "such a text")
         raise UsageError(f"{config.data.source} is {kind}; presets that learn {work}: {able}")
-    return named, config
+    own = "with your own changes" if "model" in given else preset(named).about
+    return Start(f"preset '{named}', {own}", preset(named).options), config
 
 
 def _from_data(decided: Layer, given: Layer) -> Layer:
@@ -165,12 +183,11 @@ def _fit_to_steps(config: RunConfig, given: Layer, steps: int) -> RunConfig:
     )
 
 
-def _model_reason(config: RunConfig, named: str, *, own: bool) -> str:
+def _model_reason(config: RunConfig, start: Start) -> str:
     model = config.model
     parts = f"{_count(model.n_layers, 'layer')}, {_count(model.n_heads, 'head')}, d_model {model.d_model}"
     shape = "" if model.architecture == "bigram" else f" ({parts}, block_size {model.block_size})"
-    why = "with your own changes" if own else preset(named).about
-    return f"model: {account(model).parameters:,} parameters{shape}; preset '{named}', {why}"
+    return f"model: {account(model).parameters:,} parameters{shape}; {start.told}"
 
 
 def _length_reason(config: RunConfig, why: str) -> str:

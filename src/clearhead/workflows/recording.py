@@ -57,6 +57,11 @@ class Recorder:
         if best or self.run.damage():
             self.run.save_model(self.model, self.task.special_tokens, step=state.step)
 
+    def begin_from(self, told: str) -> None:
+        """The model was trained before, elsewhere: where, and what it writes before the first step."""
+        self._log({"kind": "origin", "step": 0, "from": told})
+        self._sample(0)
+
     def averaged(self, event: Averaged) -> None:
         """What came of the mean of the last checkpoints."""
         self._write(event)
@@ -74,7 +79,9 @@ class Recorder:
         self.observe(sampled)
 
     def _write(self, event: Stepped | Evaluated | Sampled | Averaged) -> None:
-        record = {"kind": KINDS[type(event)], **asdict(event)}
+        self._log({"kind": KINDS[type(event)], **asdict(event)})
+
+    def _log(self, record: dict[str, Any]) -> None:
         self.log.write(json.dumps({key: _finite(value) for key, value in record.items()}, ensure_ascii=False) + "\n")
 
 
@@ -137,12 +144,19 @@ def write_report(run: Run, task: Task) -> Finished:
     said = verdict(curve, run.config.model.vocab_size)
     page = Report(run.name, said, _facts(summary(run)), curve, samples, to_toml(run.config))
     (run.folder / "report.html").write_text(render(page), encoding="utf-8")
-    sections = [f"## After {sample.step:,} steps\n\n```text\n{sample.text}\n```\n" for sample in samples]
+    sections = [f"## {_when(run, sample.step)}\n\n```text\n{sample.text}\n```\n" for sample in samples]
     (run.folder / "samples.md").write_text(f"# Samples of {run.name}\n\n" + "\n".join(sections), encoding="utf-8")
     longer = ("resume", f"--train.steps {2 * run.config.train.steps}")
     return Finished(
         run.folder, curve, said, tuple(command(verb, run.folder, rest) for verb, rest in (*task.next_verbs, longer))
     )
+
+
+def _when(run: Run, step: int) -> str:
+    if step:
+        return f"After {step:,} steps"
+    origins = [str(record["from"]) for record in run.records() if record["kind"] == "origin"]
+    return "Before the first step" + "".join(f", as it came from {origin}" for origin in origins[-1:])
 
 
 def _facts(figures: dict[str, Any]) -> tuple[tuple[str, str], ...]:

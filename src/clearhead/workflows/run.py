@@ -17,13 +17,14 @@ from clearhead.models import LanguageModel
 from clearhead.options import read_toml, to_toml
 from clearhead.training import durable
 from clearhead.workflows.events import command
-from clearhead.workflows.tasks import SOURCE_TOKENIZER, Task, load_tokenizers, open_task
+from clearhead.workflows.tasks import SOURCE_TOKENIZER, Task, Tokenizers, load_tokenizers, open_task
 
 if TYPE_CHECKING:
     from clearhead.workflows.evaluating import Score, TranslationScore
 
 LOCK, TEXT, UNFINISHED = ".lock", "text.json", ".unfinished-tokenizer"
 TOKENIZER = tuple(f"{name}{end}" for name in ("tokenizer", SOURCE_TOKENIZER) for end in (".json", "_config.json"))
+IMPORTED = "import:"  # what the source of a run begins with whose model was trained elsewhere
 SEALED = ("config.json", "generation_config.json", "model.safetensors", *TOKENIZER)
 
 
@@ -71,6 +72,12 @@ class Run:
         except UsageError as error:
             raise DataError(f"{path} is damaged ({error}); restore it, or train again") from None
 
+    @property
+    def imported_from(self) -> str | None:
+        """The folder, or the hub's name, that the model was imported from; None for a run that was trained here."""
+        source = self.config.data.source
+        return source.removeprefix(IMPORTED) if source.startswith(IMPORTED) else None
+
     def write_config(self, config: RunConfig) -> None:
         """Write clearhead.toml, whole or not at all."""
         _replace(self.folder / "clearhead.toml", to_toml(config))
@@ -85,7 +92,7 @@ class Run:
         return self.tokenizers[1]
 
     @property
-    def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
+    def tokenizers(self) -> Tokenizers:
         """Those of what the model reads and of what it writes; one object where they are the same.
 
         Raises:
@@ -100,10 +107,16 @@ class Run:
         """What the run learns, with the data that it was trained on, as its tokenizers encode it.
 
         Raises:
+            UsageError: the run was imported.
             DataError: the data or a tokenizer is gone, or not the one that the training began with.
         """
-        assert self.tokenizers  # a damaged one is told of before anything slow
-        task = open_task(self.config, folder=self.folder)
+        config = self.config
+        if self.imported_from is not None:
+            raise UsageError(
+                f"{self.folder} was imported and has no text of its own; evaluate it on one that you name, or train it "
+                f"further with: {command('train my.txt --from', self.folder)}"
+            )
+        task = open_task(config, tokenizers=self.tokenizers)
         try:
             known = (self.folder / TEXT).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
@@ -120,7 +133,7 @@ class Run:
         _replace(self.folder / TEXT, _fingerprint(task))  # first: it says that what else is here is ours
         made = self.folder / UNFINISHED
         made.mkdir(exist_ok=True)
-        task.save_tokenizers(made)
+        task.write_tokenizers(made, task.tokenizers)
         for path in list(made.iterdir()):
             path.replace(self.folder / path.name)
         made.rmdir()
@@ -135,10 +148,10 @@ class Run:
         config = self.config
         fault = self.damage()
         if fault:
-            raise DataError(
-                f"{self.folder} is damaged: {fault}; 'clearhead resume {self.folder}' writes it again "
-                "if its checkpoints are whole"
-            )
+            again = f"'clearhead resume {self.folder}' writes it again if its checkpoints are whole"
+            if self.imported_from is not None:
+                again = f"import {self.imported_from} again"
+            raise DataError(f"{self.folder} is damaged: {fault}; {again}")
         return exchange.load(self.folder, config=config.model)
 
     def save_model(self, model: LanguageModel, tokens: exchange.SpecialTokens, *, step: int) -> None:

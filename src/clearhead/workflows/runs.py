@@ -68,9 +68,9 @@ def open_run(which: str | Path | Run | None) -> Run:
         if not runs:
             raise DataError("there is no run here yet; 'clearhead train' makes one")
         return runs[0]
-    folder = _run_folder(which)
-    if folder:
-        return Run(folder)
+    found = find_run(which)
+    if found:
+        return found
     if os.path.isdir(which):  # unlike Path.is_dir, no error where the name is too long
         raise DataError(f"{which} is not a run: it has no clearhead.toml")
     hint = did_you_mean(str(which), [run.name for run in runs]) or "; 'clearhead list' shows them"
@@ -82,13 +82,13 @@ def run_and_text(first: str | None, second: str | None) -> tuple[str | None, str
     if first is None or second is not None:
         return first, second
     looks_like_one = Path(first).parent == RUNS
-    return (first, None) if looks_like_one or _run_folder(first) else (None, first)
+    return (first, None) if looks_like_one or find_run(first) else (None, first)
 
 
-def _run_folder(which: str | Path) -> Path | None:
-    """The run's folder, where there is one of that name."""
+def find_run(which: str | Path) -> Run | None:
+    """The run of that folder or name, where there is one."""
     try:
-        return next((f for f in (Path(which), RUNS / which) if (f / "clearhead.toml").is_file()), None)
+        return next((Run(f) for f in (Path(which), RUNS / which) if (f / "clearhead.toml").is_file()), None)
     except OSError:  # a prompt may be too long for a name
         return None
 

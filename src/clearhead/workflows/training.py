@@ -19,6 +19,7 @@ from clearhead.workflows.averaging import use_mean
 from clearhead.workflows.events import Observer, Passed, Said, Started, command, ignore
 from clearhead.workflows.interruption import interruptible, until, while_watched
 from clearhead.workflows.machine import choose_device, enough_memory, threads
+from clearhead.workflows.origin import Origin, open_origin
 from clearhead.workflows.planning import gather, plan, refuse_contradictions
 from clearhead.workflows.recording import Recorder, forget_after, write_report
 from clearhead.workflows.run import Run
@@ -33,6 +34,7 @@ LESS_MEMORY = "lower --train.batch_size, --model.block_size or --model.d_model, 
 def train(
     source: str | Path | None = None,
     *,
+    start_from: str | Path | Run | None = None,
     preset: str | None = None,
     minutes: float | None = None,
     out: str | Path | None = None,
@@ -46,7 +48,9 @@ def train(
     Args:
         source: a file, a folder, a .jsonl, '-' for standard input, or the name of a corpus; pairs are two columns of
             a .tsv, "source" and "target" in a .jsonl, or two files, the other one `data.target` in `options`.
-        preset: the options to start from.
+        start_from: a run, or a Hugging Face folder, whose model is trained further (fine-tuning), with its options and
+            its tokenizer and a new optimizer, at a tenth of its learning rate.
+        preset: the options to start from, of a new model.
         minutes: how long it may take as a whole.
         out: the run's folder; by default a new one under `runs`.
         config: a TOML file of options.
@@ -58,16 +62,18 @@ def train(
         ClearheadError: one sentence on what is wrong; InterruptedRunError after Ctrl-C, with everything saved.
     """
     given = gather(source, config, options, timed=minutes is not None)
-    wanted = refuse_contradictions(given, preset, minutes)  # before anything slow
+    origin = None if start_from is None else open_origin(start_from)
+    wanted = refuse_contradictions(given, preset, minutes, origin)  # before anything slow
     run, is_new = create(Path(out) if out else None, _stem(wanted.data.source))
     with run.locked(), enough_memory(LESS_MEMORY):
         try:
-            task = open_task(wanted, on_progress=_progress(observe))
+            known = None if origin is None else origin.tokenizers
+            task = open_task(wanted, tokenizers=known, on_progress=_progress(observe))
             given = merge(given, {"data": task.data_layer()})
-            made = plan(given, preset, minutes, task)
+            made = plan(given, preset, minutes, task, origin)
             for sentence in (task.describe(), *made.reasons):
                 observe(Said(sentence))
-            _go_on(run, made.config, task, observe, check=check)
+            _go_on(run, made.config, task, observe, check=check, origin=origin)
         except BaseException:
             if is_new and not run.has_begun:  # leave no folder behind for a training that never began
                 shutil.rmtree(run.folder, ignore_errors=True)
@@ -98,9 +104,12 @@ def resume(
     return opened
 
 
-def _go_on(run: Run, config: RunConfig, task: Task, observe: Observer, *, check: bool) -> None:
+def _go_on(
+    run: Run, config: RunConfig, task: Task, observe: Observer, *, check: bool, origin: Origin | None = None
+) -> None:
     """From the newest checkpoint, or from the start if there is none, to the last step."""
-    model = build(config.model, seed=config.seed).to(choose_device(config.train.device))
+    model = build(config.model, seed=config.seed) if origin is None else origin.model_for(config.model)
+    model = model.to(choose_device(config.train.device))
     optimizer = build_optimizer(model, config.train)
     state = _take_up(run, model, optimizer, task, observe)
     if state.step > config.train.steps:
@@ -111,14 +120,19 @@ def _go_on(run: Run, config: RunConfig, task: Task, observe: Observer, *, check:
         observe = while_watched(observe, interrupted)
         enter(threads(config.train.threads))
         if check and state.step == 0:
-            observe(Passed(_passed(task.examine(model, optimizer, config))))
+            fresh = origin is None and not run.checkpoints.exists()
+            observe(Passed(_passed(task.examine(model, optimizer, config, fresh=fresh))))
         consumers: list[Callable[[Event], None]] = []
         if config.train.tensorboard:
             consumers.append(enter(TensorBoard(run.folder / "tensorboard", state.step)).take)
+        if origin is not None:  # before the folder is a run, so that no resume can begin without the trained weights
+            checkpoints.save(run.checkpoints, model, optimizer, state, keep=config.train.keep)
         run.begin(config, task)
         recorder = enter(Recorder(run, model, optimizer, task, observe))
         consumers.append(recorder.take)
         observe(Started(run.folder, state.step, config.train.steps, task.floor))
+        if origin is not None:
+            recorder.begin_from(origin.told)
         events = fit(
             model,
             config.train,

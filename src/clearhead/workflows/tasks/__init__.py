@@ -1,11 +1,9 @@
 """What can be learned: an objective over prepared data is a task. A new objective is a file here and a line below."""
 
-from pathlib import Path
-
 from clearhead.config import RunConfig
 from clearhead.workflows.tasks.masked import Masked
 from clearhead.workflows.tasks.next_token import NextToken
-from clearhead.workflows.tasks.task import Batches, Example, Progress, Task
+from clearhead.workflows.tasks.task import Batches, Example, Progress, Task, Tokenizers
 from clearhead.workflows.tasks.translation import SOURCE_TOKENIZER, Translation, load_tokenizers
 
 TASKS: dict[str, type[Task]] = {
@@ -15,13 +13,13 @@ TASKS: dict[str, type[Task]] = {
 }
 
 
-def open_task(config: RunConfig, *, folder: Path | None = None, on_progress: Progress | None = None) -> Task:
-    """Prepare the data for what the config is to learn, with the tokenizers of a run's folder where one is given.
+def open_task(config: RunConfig, *, tokenizers: Tokenizers | None = None, on_progress: Progress | None = None) -> Task:
+    """Prepare the data for what the config is to learn, with a trained model's tokenizers where they are given.
 
     Raises:
         DataError: the data cannot be had, or used.
     """
-    return TASKS[config.objective].open(config.data, folder=folder, on_progress=on_progress)
+    return TASKS[config.objective].open(config.data, tokenizers=tokenizers, on_progress=on_progress)
 
 
 __all__ = [
@@ -33,6 +31,7 @@ __all__ = [
     "NextToken",
     "Progress",
     "Task",
+    "Tokenizers",
     "Translation",
     "load_tokenizers",
     "open_task",

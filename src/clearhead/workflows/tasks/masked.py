@@ -71,10 +71,10 @@ class Masked(NextToken):
         ]
         return Example("".join(pieces))
 
-    def examine(self, model: LanguageModel, optimizer: Optimizer, config: RunConfig) -> Report:
+    def examine(self, model: LanguageModel, optimizer: Optimizer, config: RunConfig, *, fresh: bool = True) -> Report:
         inputs, targets = self.batches(config)(0)
         moved = optimizer.parameters.values()
-        return preflight(model, inputs, targets, moved, fresh=True, forward=self.forward(model), kind="bidirectional")
+        return preflight(model, inputs, targets, moved, fresh=fresh, forward=self.forward(model), kind="bidirectional")
 
     def _shown(self, guess: int, target: int) -> str:
         guessed, right = self.tokenizer.decode([guess]), self.tokenizer.decode([target])

@@ -1,7 +1,7 @@
 """Predict the next token of a text."""
 
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from clearhead.errors import UsageError
 from clearhead.models import CausalLM, LanguageModel
 from clearhead.options import Layer
 from clearhead.training import Optimizer
-from clearhead.workflows.tasks.task import Batches, Example, Progress, Task
+from clearhead.workflows.tasks.task import Batches, Example, Progress, Task, Tokenizers
 
 SAMPLE = SamplingConfig(max_new_tokens=160, temperature=0.5, seed=1)  # cool: a young model is easily led astray
 TOKENS_AT_ONCE = 8192  # in one batch of an evaluation
@@ -33,10 +33,13 @@ class NextToken(Task):
         self.tokenizer, self.fingerprint, self.floor = prepared.tokenizer, prepared.fingerprint, prepared.floor
 
     @classmethod
-    def open(cls, config: DataConfig, *, folder: Path | None = None, on_progress: Progress | None = None) -> Self:
-        """Prepare the text, with the tokenizer of a run's folder where one is given."""
-        known = None if folder is None else Tokenizer.load(folder)
-        return cls(config, texts.prepare(config, tokenizer=known, masks=cls.masks, on_progress=on_progress))
+    def open(
+        cls, config: DataConfig, *, tokenizers: Tokenizers | None = None, on_progress: Progress | None = None
+    ) -> Self:
+        """Prepare the text, with a trained model's tokenizer where one is given."""
+        known = None if tokenizers is None else tokenizers[1]
+        prepared = texts.prepare(config, tokenizer=known, masks=cls.masks, on_progress=on_progress)
+        return cls(config, prepared if known is None else replace(prepared, tokenizer=known))
 
     def data_layer(self) -> Layer:
         return {"source": self.prepared.source}
@@ -104,10 +107,10 @@ class NextToken(Task):
         assert isinstance(model, CausalLM)
         return Example(inference.generate(model, self.tokenizer, [""], SAMPLE)[0][0])
 
-    def examine(self, model: LanguageModel, optimizer: Optimizer, config: RunConfig) -> Report:
+    def examine(self, model: LanguageModel, optimizer: Optimizer, config: RunConfig, *, fresh: bool = True) -> Report:
         inputs, targets = self.batches(config)(0)
         moved = optimizer.parameters.values()
-        return preflight(model, inputs, targets, moved, fresh=True, forward=self.forward(model))
+        return preflight(model, inputs, targets, moved, fresh=fresh, forward=self.forward(model))
 
     def hidden(self, model: LanguageModel) -> Callable[..., Tensor]:
         return hidden_of(model, self.config, self.tokenizer)

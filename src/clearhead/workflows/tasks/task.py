@@ -20,6 +20,7 @@ from clearhead.training import Optimizer
 
 Batches = Callable[[int], Sequence[Tensor]]  # step -> the model's inputs and, last, the targets (B, T)
 Progress = Callable[[float], None]
+Tokenizers = tuple[Tokenizer, Tokenizer]  # of what the model reads and of what it writes; one object where it is one
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,10 @@ class Task(ABC):
 
     @classmethod
     @abstractmethod
-    def open(cls, config: DataConfig, *, folder: Path | None = None, on_progress: Progress | None = None) -> Self:
-        """Prepare the data, with the tokenizers of a run's folder where one is given."""
+    def open(
+        cls, config: DataConfig, *, tokenizers: Tokenizers | None = None, on_progress: Progress | None = None
+    ) -> Self:
+        """Prepare the data, with a trained model's tokenizers where they are given."""
 
     @abstractmethod
     def data_layer(self) -> Layer:
@@ -83,8 +86,8 @@ class Task(ABC):
         """What the model makes of held-out data by now."""
 
     @abstractmethod
-    def examine(self, model: LanguageModel, optimizer: Optimizer, config: RunConfig) -> Report:
-        """The preflight of a fresh model."""
+    def examine(self, model: LanguageModel, optimizer: Optimizer, config: RunConfig, *, fresh: bool = True) -> Report:
+        """The preflight of a model before its first step; a trained one, which is not fresh, may have any loss."""
 
     def hidden(self, model: LanguageModel) -> Callable[..., Tensor]:
         """The inputs of a batch -> the model's last layer (B, T, D)."""
@@ -100,9 +103,15 @@ class Task(ABC):
         batches = self.held_out(config, limit=config.train.eval_tokens)
         return inference.evaluate(model, batches, hidden=self.hidden(model))
 
-    def save_tokenizers(self, folder: Path) -> None:
-        """Write what `open_task` takes up again."""
-        self.tokenizer.save(folder)
+    @property
+    def tokenizers(self) -> Tokenizers:
+        """Those of what the model reads and of what it writes."""
+        return self.tokenizer, self.tokenizer
+
+    @classmethod
+    def write_tokenizers(cls, folder: Path, tokenizers: Tokenizers) -> None:
+        """Write what `load_tokenizers` reads, as a model of this kind needs it from other readers of the folder."""
+        tokenizers[1].save(folder)
 
     @property
     def special_tokens(self) -> SpecialTokens:

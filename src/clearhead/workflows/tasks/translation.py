@@ -14,7 +14,7 @@ from clearhead.doctor import Report, preflight
 from clearhead.models import EncoderDecoder, LanguageModel
 from clearhead.options import Layer
 from clearhead.training import Optimizer
-from clearhead.workflows.tasks.task import Batches, Example, Progress, Task
+from clearhead.workflows.tasks.task import Batches, Example, Progress, Task, Tokenizers
 
 EXAMINED = 200  # held-out sentences that are translated, greedily, for the curve
 SHOWN = 3  # of them
@@ -34,10 +34,11 @@ class Translation(Task):
         self._laid_out: tuple[tuple[int, ...], PairBatches] | None = None
 
     @classmethod
-    def open(cls, config: DataConfig, *, folder: Path | None = None, on_progress: Progress | None = None) -> Self:
-        """Prepare the pairs, with the tokenizers of a run's folder where one is given."""
-        known = None if folder is None else load_tokenizers(folder)
-        return cls(config, texts.prepare_pairs(config, tokenizers=known, on_progress=on_progress))
+    def open(
+        cls, config: DataConfig, *, tokenizers: Tokenizers | None = None, on_progress: Progress | None = None
+    ) -> Self:
+        """Prepare the pairs, with a trained model's tokenizers where they are given."""
+        return cls(config, texts.prepare_pairs(config, tokenizers=tokenizers, on_progress=on_progress))
 
     def data_layer(self) -> Layer:
         return {"source": self.prepared.source, "target": self.prepared.target}
@@ -100,7 +101,7 @@ class Translation(Task):
         scores = {"bleu": inference.corpus_scores(written, references).bleu} if inference.can_score() else {}
         return Example("\n".join(lines), scores)
 
-    def examine(self, model: LanguageModel, optimizer: Optimizer, config: RunConfig) -> Report:
+    def examine(self, model: LanguageModel, optimizer: Optimizer, config: RunConfig, *, fresh: bool = True) -> Report:
         """The decoder with one source, whatever the targets: which token may see which does not depend on it."""
         source, inputs, targets = self.batches(config)(0)
         first = source[:1].to(model.device)
@@ -109,13 +110,19 @@ class Translation(Task):
         )  # so that behind every token stands its target
         moved = optimizer.parameters.values()
         return preflight(
-            model, inputs, targets, moved, fresh=True, forward=lambda ids: model(first.expand(len(ids), -1), ids)
+            model, inputs, targets, moved, fresh=fresh, forward=lambda ids: model(first.expand(len(ids), -1), ids)
         )
 
-    def save_tokenizers(self, folder: Path) -> None:
-        self.tokenizer.save(folder, append_end=True)
-        if self.source_tokenizer is not self.tokenizer:
-            self.source_tokenizer.save(folder, append_end=True, name=SOURCE_TOKENIZER)
+    @property
+    def tokenizers(self) -> Tokenizers:
+        return self.source_tokenizer, self.tokenizer
+
+    @classmethod
+    def write_tokenizers(cls, folder: Path, tokenizers: Tokenizers) -> None:
+        source, target = tokenizers
+        target.save(folder, append_end=True)
+        if source is not target:
+            source.save(folder, append_end=True, name=SOURCE_TOKENIZER)
 
     def _pair_batches(self, config: RunConfig) -> PairBatches:
         """Laid out once for the same options: the plan, the preflight and the training ask for them in turn."""
@@ -129,11 +136,11 @@ class Translation(Task):
         return self._laid_out[1]
 
 
-def load_tokenizers(folder: Path) -> tuple[Tokenizer, Tokenizer]:
+def load_tokenizers(folder: Path) -> Tokenizers:
     """Source's and target's tokenizer in a run's folder; the same object where one serves both."""
-    target = Tokenizer.load(folder)
+    target = Tokenizer.load(folder, keep_beginning=True)
     own = folder / f"{SOURCE_TOKENIZER}.json"
-    return (Tokenizer.load(own) if own.is_file() else target), target
+    return (Tokenizer.load(own, keep_beginning=True) if own.is_file() else target), target
 
 
 def pair_evaluation_batches(

@@ -1,0 +1,57 @@
+"""clearhead export"""
+
+import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from clearhead.cli.arguments import Parser
+from clearhead.cli.console import Console
+from clearhead.errors import UsageError
+
+if TYPE_CHECKING:
+    from clearhead.workflows import Exported
+
+
+def parser() -> Parser:
+    """What `clearhead export` understands."""
+    parser = Parser(
+        "export",
+        "Write a run's model for other programs, open it with such a program, and compare: logits, greedy text, ids.",
+        [
+            ("clearhead export runs/a --to hf somewhere", "a folder for transformers"),
+            ("clearhead export --to gguf model.gguf", "the newest run, in one file"),
+        ],
+    )
+    parser.add_argument("run", nargs="?", help="a run's folder or name (default: the newest)")
+    parser.add_argument("out", nargs="?", metavar="OUT", help="the folder to write, or for gguf and safetensors a file")
+    parser.add_argument("--to", metavar="{hf,onnx,gguf,safetensors}", help="the format")
+    return parser
+
+
+def run(given: argparse.Namespace) -> None:
+    """Export, and print the certificate."""
+    places = [getattr(given, name) for name in ("run", "out") if name in given]
+    if not places or "to" not in given:
+        raise UsageError("export needs a place and a format: clearhead export RUN --to hf|onnx|gguf|safetensors OUT")
+    from clearhead import workflows  # loads torch
+
+    which = places[0] if len(places) > 1 else None
+    done = workflows.export(which, given.to, places[-1])
+    console = Console(json=given.json)
+    _show(console, done)
+    told = {**asdict(done.certificate), "out": str(done.path), "certificate": str(done.certificate_path)}
+    console.result(told)
+
+
+def _show(console: Console, done: "Exported") -> None:
+    found = done.certificate
+    console.say(f"{done.path}, as {found.peer} computes it", "bold")
+    for kind, difference in found.differences.items():
+        console.say(f"  {kind:<28} largest difference of a logit {difference:.1e}")
+    if found.greedy_equal is not None:
+        console.say(f"  {'greedy text':<28} {found.greedy_tokens} tokens equal")
+    if found.tokenizer_equal is not None:
+        console.say(f"  {'tokenizer':<28} {found.tokenizer_characters:,} characters of text, equal ids")
+    console.say(
+        f"certificate: passed, differences up to {found.tolerance:.0e} allowed; {done.certificate_path}", "green"
+    )

@@ -1,0 +1,43 @@
+"""clearhead import"""
+
+import argparse
+from pathlib import Path
+
+from clearhead.cli.arguments import Parser
+from clearhead.cli.console import Console
+
+
+def parser() -> Parser:
+    """What `clearhead import` understands."""
+    parser = Parser(
+        "import",
+        "Make a run of a model that was trained elsewhere: to generate with, evaluate, export and train further. "
+        "Reads safetensors and JSON only; nothing in the folder is executed.",
+        [
+            ("clearhead import some/folder", "a Hugging Face folder becomes a run under runs"),
+            ("clearhead import gpt2 --out runs/gpt2", "fetched from the hub by its name, with the extra 'hub'"),
+        ],
+    )
+    parser.add_argument("model", help="a Hugging Face folder, or where there is none of that name, the hub's model")
+    parser.add_argument("--out", metavar="FOLDER", help="the run's folder (default: a new one under runs)")
+    return parser
+
+
+def run(given: argparse.Namespace) -> None:
+    """Import, and say what can be done next."""
+    from clearhead.exchange import examine
+
+    if Path(given.model).exists():
+        examine(Path(given.model))  # what is wrong with most bad folders is said before torch is loaded
+    from clearhead import workflows
+
+    console = Console(json=given.json)
+    done = workflows.import_model(given.model, out=getattr(given, "out", None), observe=console.observe)
+    found = workflows.describe(done)
+    console.say(f"model: {found.parameters:,} parameters, a {done.config.model.architecture}")
+    console.say(f"\nThe run is in {done.folder}. What you may want next:")
+    for command in workflows.after_import(done):
+        console.say("  " + command)
+    console.result(
+        {"run": str(done.folder), "parameters": found.parameters, "architecture": done.config.model.architecture}
+    )

@@ -1,0 +1,114 @@
+"""A model filled with the numbers of safetensors files, once names and shapes are known to fit."""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from clearhead.config import ModelConfig
+from clearhead.errors import DataError
+from clearhead.exchange.family import Family
+from clearhead.exchange.headers import CONFIG, Stored
+from clearhead.exchange.relics import relics_among
+from clearhead.exchange.sizes import refuse_differences, refuse_oversized
+from clearhead.exchange.weights import Link, Undrawn, copies, links, names_in_file, to_own
+from clearhead.models import LanguageModel, build
+
+FLOATS = {"F64", "F32", "F16", "BF16"}
+
+Read = Callable[[str], Tensor]
+
+
+def filled_model(path: Path, stored: Mapping[str, Stored], family: Family | None, config: ModelConfig) -> LanguageModel:
+    """The model of the config with the stored numbers, on the CPU, in evaluation mode.
+
+    Every name, shape and type is checked before a weight is read or memory is taken for one.
+
+    Args:
+        path: the file or folder, for the sentences.
+        stored: what is there, from `headers`.
+        family: whose names they are; None: our own.
+        config: what the model is.
+
+    Raises:
+        DataError: anything missing, left over, of the wrong shape or type, or damaged.
+    """
+    refuse_oversized(path, config, {name: found.shape for name, found in stored.items()})
+    table = links(family, config)
+    stored = {name: stored[there] for name, there in names_in_file(family, table, stored).items()}
+    relics = relics_among(family.relics, stored) if family else {}
+    fixed = {} if family is None else {name: kind for name, kind in family.fixed.items() if name in stored}
+    originals = copies(family, table)
+    wanted = {link.foreign: link.foreign_shape for link in table}
+    optional = {copy: wanted[original] for copy, original in originals.items()}
+    optional |= {name: tuple(kind.make(config).shape) for name, kind in fixed.items()}
+    optional |= {name: relic.shape(config) for name, relic in relics.items()}
+    optional |= {link.foreign: wanted.pop(link.foreign) for link in table if link.optional}
+    refuse_differences(path, wanted, {name: found.shape for name, found in stored.items()}, optional)
+    types = {found.type for name, found in stored.items() if name not in relics}
+    if types - FLOATS:
+        raise DataError(f"{path} holds numbers of type {', '.join(sorted(types - FLOATS))}, which no weights are")
+    try:
+        with ExitStack() as open_files:
+            read = _reader(stored, open_files)
+            for name, kind in fixed.items():
+                if not torch.allclose(read(name).float(), kind.make(config), rtol=0, atol=kind.tolerance):
+                    raise DataError(f"{path}: the numbers in {name} have no equal here; {kind.told} have")
+            for name, relic in relics.items():
+                if not relic.holds(config, read(name)):
+                    raise DataError(f"{path}: the numbers in {name} have no equal here; {relic.told} have")
+            for name in originals.keys() & stored.keys():
+                copy, original = read(name), originals[name]
+                if not torch.equal(copy, read(original).to(copy.dtype)):
+                    raise DataError(f"{path}: {name} differs from {original}, but {CONFIG} says that they are tied")
+            model = _blank(config).to(torch.float64 if "F64" in types else torch.float32)
+            _fill(model, path, table, lambda name: read(name) if name in stored else None)
+    except (SafetensorError, OSError) as error:
+        raise DataError(f"{path} cannot be read as safetensors: {error}") from None
+    return model.eval()
+
+
+def _reader(stored: Mapping[str, Stored], open_files: ExitStack) -> Read:
+    """Reads a tensor by its name; each file is opened once."""
+    opened: dict[Path, Any] = {}
+
+    def read(name: str) -> Tensor:
+        path = stored[name].file
+        if path not in opened:
+            opened[path] = open_files.enter_context(safe_open(path, framework="pt"))
+        tensor: Tensor = opened[path].get_tensor(stored[name].name)
+        return tensor
+
+    return read
+
+
+def _fill(model: LanguageModel, path: Path, table: list[Link], read: Callable[[str], Tensor | None]) -> None:
+    """Write every weight from its file; none is left as it was built, which no file would show.
+
+    What a file may lack, for which there is nothing to read, is zero.
+    """
+    state = model.state_dict()
+    left = set(state)
+    for link in table:
+        foreign = read(link.foreign)
+        for name, tensor in to_own(link, torch.zeros(link.foreign_shape) if foreign is None else foreign).items():
+            if name in state:
+                state[name].copy_(tensor)
+                left.discard(name)
+            elif tensor.any():
+                raise DataError(f"{path}: {link.foreign} is not zero, but the model has no {name}")
+    assert not left, f"no file told of {', '.join(sorted(left))}"
+
+
+def _blank(config: ModelConfig) -> LanguageModel:
+    """The model without a number in it: every weight is NaN until one is written."""
+    with Undrawn():
+        model = build(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(torch.nan)
+    return model

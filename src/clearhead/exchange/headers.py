@@ -1,0 +1,203 @@
+"""A stranger's model folder, judged by what can be read without torch: the config, names, types, shapes and sizes.
+
+Everything counts as hostile. No pickle is opened, no path leaves the folder, and no size is believed that the file
+does not bear out. Imports no torch, so that most refusals come within a fraction of a second.
+"""
+
+import json
+import math
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from clearhead.errors import DataError
+
+CONFIG, WEIGHTS, INDEX, TOKENIZER = "config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json"
+BESIDE = (TOKENIZER, "tokenizer_config.json", "special_tokens_map.json", "generation_config.json")
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+MOST_CONFIG_BYTES = 2**20
+MOST_HEADER_BYTES = 2**22  # of the tensors' names and places; forty thousand of them, and little memory
+MOST_TOKENIZER_BYTES = 2**27
+SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}  # bytes
+
+Json = dict[str, Any]
+
+
+class Stored(NamedTuple):
+    """Where a tensor is, its name there, and what the file's header says of it."""
+
+    file: Path
+    name: str
+    shape: tuple[int, ...]
+    type: str
+
+
+def examine(folder: Path) -> dict[str, Stored]:
+    """What can be refused in a folder to be imported before torch is loaded; its tensors by name.
+
+    Raises:
+        DataError: one sentence on the first fault.
+    """
+    if folder.is_file():
+        what = "is a pickle, which can run code when read" if folder.suffix in PICKLES else "is a file"
+        raise DataError(f"{folder} {what}; give a folder with {CONFIG}, {WEIGHTS} and {TOKENIZER}")
+    read_json(inside(folder, CONFIG))
+    tensors = stored_tensors(folder)
+    if not inside(folder, TOKENIZER).is_file():
+        save = "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers writes one"
+        raise DataError(f"there is no {TOKENIZER} in {folder}; {save}")
+    for name in BESIDE:
+        path = inside(folder, name)
+        if path.exists() and (not path.is_file() or path.stat().st_size > MOST_TOKENIZER_BYTES):
+            raise DataError(f"{path} is no file, or larger than any such file")
+    return tensors
+
+
+def stored_tensors(folder: Path) -> dict[str, Stored]:
+    """Every tensor of the folder by name, from the headers of its safetensors files.
+
+    Raises:
+        DataError: there are none, a file is damaged, a pickle, or outside the folder, or the index names other tensors.
+    """
+    whole, index = inside(folder, WEIGHTS), inside(folder, INDEX)
+    if whole.is_file():
+        return read_header(whole)
+    if not index.is_file():
+        raise DataError(_no_weights(folder))
+    told = read_json(index, MOST_HEADER_BYTES).get("weight_map")
+    if not isinstance(told, dict) or not all(isinstance(name, str) for name in told.values()):
+        raise DataError(f"{index} has no weight_map from tensors to files")
+    found: dict[str, Stored] = {}
+    for name in sorted(set(told.values())):
+        if Path(name).suffix != ".safetensors":
+            raise DataError(f"{index} names {name!r}, which is no safetensors file")
+        path = inside(folder, name)
+        if not path.is_file():
+            raise DataError(f"{index} names {name}, which is not in {folder}")
+        found |= {tensor: stored for tensor, stored in read_header(path).items() if told.get(tensor, name) == name}
+    lost = [f"{tensor} is not in {file}" for tensor, file in told.items() if tensor not in found]
+    extra = [f"{tensor} is in {stored.file.name} alone" for tensor, stored in found.items() if tensor not in told]
+    if lost or extra:
+        raise DataError(f"{index} does not fit its files: {', '.join(lost + extra)}")
+    return found
+
+
+def read_header(path: Path) -> dict[str, Stored]:
+    """The tensors of one safetensors file by name; the numbers themselves are not read.
+
+    Raises:
+        DataError: the file is cut off, or its header does not describe it to the byte.
+    """
+    try:
+        header, room = _header(path)
+        tensors = {name: told for name, told in header.items() if name != "__metadata__"}
+        end = 0
+        for name, told in sorted(tensors.items(), key=lambda item: list(item[1]["data_offsets"])):
+            start, stop = told["data_offsets"]
+            size = SIZES[told["dtype"]] * math.prod(_natural(n) for n in told["shape"])
+            if (_natural(start), _natural(stop)) != (end, end + size):
+                raise ValueError(f"{name} lies where it cannot")
+            end = stop
+        if end != room:
+            raise ValueError(f"it has {room} bytes of numbers and describes {end}")
+    except KeyError as error:
+        raise DataError(f"{path} cannot be read as safetensors: {error} is unknown or missing") from None
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(f"{path} cannot be read as safetensors: {error}") from None
+    return {name: Stored(path, name, tuple(told["shape"]), told["dtype"]) for name, told in tensors.items()}
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """What a safetensors file says of itself in words; `read_header` has found nothing wrong with it."""
+    told = _header(path)[0].get("__metadata__")
+    return {str(key): str(value) for key, value in told.items()} if isinstance(told, dict) else {}
+
+
+def read_json(path: Path, most: int = MOST_CONFIG_BYTES) -> Json:
+    """The JSON object in a file of at most so many bytes.
+
+    Raises:
+        DataError: there is none.
+    """
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise DataError(f"{path} is no file")
+        if found.st_size > most:
+            raise DataError(f"{path} has {found.st_size} bytes, too many for a config")
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise DataError(f"there is no {path.name} in {path.parent}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path} cannot be read as JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise DataError(f"{path} holds no JSON object")
+    return value
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The file of that name, which need not be there.
+
+    The links of the hub's own cache, snapshots/REVISION/NAME to blobs/DIGEST, may be followed; no others out of it.
+
+    Raises:
+        DataError: the name is a path, or a link that leads out of the folder.
+    """
+    path = folder / name
+    if not name or any(sign in name for sign in "/\\:\0") or name in (".", ".."):
+        raise DataError(f"{folder} speaks of {name!r}, which is no name of a file in it; such a folder is refused")
+    if path.is_symlink():
+        home, aim = folder.resolve(), path.resolve()
+        blobs = home.parent.parent / "blobs" if home.parent.name == "snapshots" else home
+        if not (aim.is_relative_to(home) or aim.is_relative_to(blobs)):
+            raise DataError(f"{path} is a link that leads out of its folder; put the file itself there")
+    return path
+
+
+def _header(path: Path) -> tuple[Json, int]:
+    """The header of a safetensors file, and how many bytes follow it."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(8)
+        length = int.from_bytes(start, "little")
+        if len(start) < 8 or length > size - 8:
+            raise ValueError(f"it is cut off after {size} bytes, or something else" + _guess(start))
+        if length > MOST_HEADER_BYTES:
+            raise ValueError(f"its header has {length} bytes, and {MOST_HEADER_BYTES} are read at most")
+        header = json.loads(file.read(length), object_pairs_hook=_once)
+    if not isinstance(header, dict):
+        raise ValueError("its header holds no JSON object")
+    return header, size - 8 - length
+
+
+def _guess(start: bytes) -> str:
+    """A pickle and a zip of pickles betray themselves, whatever their name."""
+    return " (a pickle)" if start.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK")) else ""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> Json:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("its header has a name twice")
+    return found
+
+
+def _natural(n: object) -> int:
+    if not isinstance(n, int) or isinstance(n, bool) or n < 0:
+        raise ValueError(f"{n!r} is no size")
+    return n
+
+
+def _no_weights(folder: Path) -> str:
+    pickles = sorted(path.name for path in _files(folder) if path.suffix in PICKLES or ".bin.index" in path.name)
+    if pickles:
+        return f"{folder / pickles[0]} is a pickle, which can run code when read; convert it to {WEIGHTS}"
+    return f"there is no {WEIGHTS} in {folder}"
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    try:
+        yield from folder.iterdir()
+    except OSError:
+        return

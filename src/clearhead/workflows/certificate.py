@@ -1,0 +1,187 @@
+"""What another program makes of an export, held against what the run makes: logits, greedy text, token ids."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from clearhead import __version__
+from clearhead.config import ModelConfig
+from clearhead.data import Tokenizer, UnseenCharacterError, stories
+from clearhead.exchange import Peer
+from clearhead.parts import padded_positions
+
+GREEDY = 100  # tokens
+SHORT, LONGEST, ROWS = 48, 2048, 4  # tokens of most inputs, of the full window at most, and rows of a batch
+PROMPT = 8  # tokens that the greedy text begins with
+RELATIVE, ABSOLUTE = 1e-5, 1e-4  # of the largest logit, and for small ones: several roundings of float32
+CORPUS, PIECES, PIECE = 20_000, 100, 20  # characters of the corpus; texts of the own vocabulary, tokens in each
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The comparison of an export with its run.
+
+    Attributes:
+        format: of the export.
+        clearhead: version of this library.
+        peer: the program that computed the export, and its version.
+        differences: kind of input -> largest difference of a logit, padding left out.
+        tolerance: what they may be at most.
+        greedy_tokens: how many tokens of greedy text were compared, with the peer's own cache; 0 of an encoder.
+        greedy_equal: whether they are equal; None of an encoder. Where two tokens are likeliest within the tolerance,
+            the comparison ends before them.
+        tokenizer_characters: how much text was cut into tokens: a corpus, and words of the tokenizer's own.
+        tokenizer_equal: whether the ids are equal; None where the format holds no tokenizer.
+        passed: whether all of this is well.
+    """
+
+    format: str
+    clearhead: str
+    peer: str
+    differences: dict[str, float]
+    tolerance: float
+    greedy_tokens: int
+    greedy_equal: bool | None
+    tokenizer_characters: int
+    tokenizer_equal: bool | None
+    passed: bool
+
+
+class Inputs(NamedTuple):
+    """What a model is asked: ids (B, T), how many of each row are real, and a translation's target (B, T_tgt)."""
+
+    ids: Tensor
+    lengths: Tensor
+    target: Tensor | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two that should be the same.
+
+    Attributes:
+        ours: the run's model.
+        theirs: the export.
+        config: of the model.
+        tokenizer: of what it reads.
+        start: the token that a translation begins with.
+    """
+
+    ours: Peer
+    theirs: Peer
+    config: ModelConfig
+    tokenizer: Tokenizer
+    start: int
+
+    def certificate(self, format: str) -> Certificate:
+        """Compare everything that both have."""
+        differences, largest = {}, 0.0
+        for kind, given in self.inputs().items():
+            ours, theirs = self.ours.logits(*given), self.theirs.logits(*given)
+            counted = self._counted(given)
+            differences[kind] = (ours - theirs)[counted].abs().max().item()
+            largest = max(largest, ours[counted].abs().max().item())
+        tolerance = max(ABSOLUTE, RELATIVE * largest)
+        n_equal, greedy_equal = self._greedy(tolerance)
+        texts = list(self.texts())
+        pairs = [(self.tokenizer.encode(text).tolist(), self.theirs.tokenize(text)) for text in texts]
+        compared = all(theirs is not None for _, theirs in pairs)
+        tokenizer_equal = all(ours == theirs for ours, theirs in pairs) if compared else None
+        close = all(difference <= tolerance for difference in differences.values())  # a NaN is not
+        return Certificate(
+            format=format,
+            clearhead=__version__,
+            peer=self.theirs.name,
+            differences=differences,
+            tolerance=tolerance,
+            greedy_tokens=n_equal,
+            greedy_equal=greedy_equal,
+            tokenizer_characters=sum(map(len, texts)) if compared else 0,
+            tokenizer_equal=tokenizer_equal,
+            passed=close and greedy_equal is not False and tokenizer_equal is not False,
+        )
+
+    def inputs(self) -> dict[str, Inputs]:
+        """Random ones and edges, by what they are."""
+        full = min(self.config.block_size, LONGEST)
+        short = min(full, SHORT)
+        generator = torch.Generator().manual_seed(0)
+        kinds = {
+            "random batch": [short] * ROWS,
+            "one token": [1],
+            "full window" if full == self.config.block_size else f"{full} tokens": [full],
+            f"batch padded on the {self._side}": [short, -(-short // 2), 1],
+        }
+        return {kind: self._make(lengths, generator) for kind, lengths in kinds.items()}
+
+    def texts(self) -> Iterator[str]:
+        """What both tokenizers are to cut: as much of a corpus as ours can read, and words of its own."""
+        generator = torch.Generator().manual_seed(0)
+        ids = torch.randint(self.tokenizer.vocab_size, (PIECES, PIECE), generator=generator)
+        for text in (*stories.text(CORPUS, 1).split("\n\n"), *map(self.tokenizer.decode, ids.tolist())):
+            try:
+                self.tokenizer.encode(text)
+            except UnseenCharacterError:
+                continue
+            yield text
+
+    @property
+    def _translates(self) -> bool:
+        return self.config.architecture == "encoder_decoder"
+
+    @property
+    def _reads_both_ways(self) -> bool:
+        return self.config.architecture == "encoder"
+
+    @property
+    def _side(self) -> str:
+        return "right" if self._translates or self._reads_both_ways else "left"
+
+    def _make(self, lengths: Sequence[int], generator: torch.Generator) -> Inputs:
+        ids = self._draw(len(lengths), max(lengths), generator)
+        target = None
+        if self._translates:
+            target = self._draw(len(lengths), max(lengths), generator)
+            target[:, 0] = self.start
+        return Inputs(ids, torch.tensor(lengths), target)
+
+    def _draw(self, rows: int, columns: int, generator: torch.Generator) -> Tensor:
+        """Any tokens (rows, columns) but padding."""
+        pad = self.config.pad_id
+        ids = torch.randint(self.config.vocab_size - (pad is not None), (rows, columns), generator=generator)
+        size = self.config.source_vocab_size
+        ids = ids if pad is None else ids + (ids >= pad).long()
+        return ids if size is None else ids % size
+
+    def _counted(self, given: Inputs) -> Tensor:
+        """(B, T): True where logits mean something."""
+        if given.target is not None:
+            return torch.ones_like(given.target, dtype=torch.bool)
+        side = "left" if self._side == "left" else "right"
+        return padded_positions(given.lengths, given.ids.shape[1], side) >= 0  # type: ignore[arg-type]
+
+    def _greedy(self, tolerance: float) -> tuple[int, bool | None]:
+        """How many tokens of greedy text were equal, and whether it was all of them that can be compared."""
+        if self._reads_both_ways:
+            return 0, None
+        text = next(text for text in self.texts() if self.tokenizer.encode(text).size)
+        block = self.config.block_size
+        prompt = torch.tensor([self.tokenizer.encode(text).tolist()[: min(PROMPT, max(1, block // 4))]])  # (1, T)
+        n = min(GREEDY, block - (1 if self._translates else prompt.shape[1]))
+        if n < 1:
+            return 0, None
+        ours, theirs = self.ours.greedy(prompt, n)[0], self.theirs.greedy(prompt, n)[0]
+        before = len(ours) - n
+        different = (ours != theirs).nonzero().flatten().tolist() if len(ours) == len(theirs) else [before]
+        if not different:
+            return n, True
+        place = different[0]
+        written = ours[None, :place]  # (1, place): equal in both
+        source = (prompt, torch.tensor([prompt.shape[1]]), written)
+        asked = source if self._translates else (written, torch.tensor([place]), None)
+        logits = self.ours.logits(*asked)[0, -1]  # (V,)
+        tie = place >= before and (logits[ours[place]] - logits[theirs[place]]).abs().item() <= 2 * tolerance
+        return max(0, place - before), tie

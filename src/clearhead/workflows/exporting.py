@@ -1,0 +1,174 @@
+"""A run for other programs, with a certificate that they compute what it computes."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from clearhead import exchange
+from clearhead.errors import ClearheadError, UsageError
+from clearhead.exchange import Peer, SpecialTokens
+from clearhead.models import LanguageModel
+from clearhead.options import did_you_mean
+from clearhead.workflows.certificate import Certificate, Comparison
+from clearhead.workflows.machine import enough_memory
+from clearhead.workflows.run import Run
+from clearhead.workflows.runs import open_run
+from clearhead.workflows.tasks import TASKS
+
+CERTIFICATE = "certificate.json"
+
+
+class Exported(NamedTuple):
+    """What was written, what it was compared with, and where that is said."""
+
+    path: Path
+    certificate: Certificate
+    certificate_path: Path
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What an export holds."""
+
+    run: Run
+    model: LanguageModel
+    tokens: SpecialTokens
+
+    @property
+    def start(self) -> int:
+        """The token that a translation begins with; of no meaning for others."""
+        start = self.model.config.start_id if self.model.config.start_id is not None else self.tokens.end
+        return start or 0
+
+    def write_tokenizers(self, folder: Path) -> None:
+        TASKS[self.run.config.objective].write_tokenizers(folder, self.run.tokenizers)
+
+
+class _Format(NamedTuple):
+    """How a format is written and opened; `suffix` is that of its file where it is one file."""
+
+    check: Callable[[_Content], None]
+    write: Callable[[Path, _Content], object]
+    open: Callable[[Path, _Content], Peer]
+    suffix: str | None = None
+
+
+def _check_hf(content: _Content) -> None:
+    exchange.require_transformers()
+    reason = exchange.obstacle(content.model.config)
+    if reason:
+        raise UsageError(f"{content.run.folder} has no Hugging Face equivalent, because of {reason}")
+
+
+def _write_hf(folder: Path, content: _Content) -> None:
+    exchange.save(folder, content.model, content.tokens)
+    content.write_tokenizers(folder)
+
+
+def _write_onnx(folder: Path, content: _Content) -> None:
+    from clearhead.exchange.onnx import save_onnx
+
+    save_onnx(folder, content.model, content.tokens)
+    content.write_tokenizers(folder)
+
+
+def _open_onnx(folder: Path, content: _Content) -> Peer:
+    from clearhead.exchange.onnx import open_onnx
+
+    return open_onnx(folder)
+
+
+def _write_gguf(path: Path, content: _Content) -> None:
+    from clearhead.exchange.gguf import save_gguf
+
+    save_gguf(path, content.model, content.run.folder / "tokenizer.json", content.tokens)
+
+
+def _open_gguf(path: Path, content: _Content) -> Peer:
+    from clearhead.exchange.gguf import open_gguf
+
+    return open_gguf(path)
+
+
+def _check_nothing(content: _Content) -> None:
+    """What cannot be written is refused by what writes it."""
+
+
+FORMATS = {
+    "hf": _Format(_check_hf, _write_hf, lambda path, content: exchange.open_transformers(path)),
+    "onnx": _Format(_check_nothing, _write_onnx, _open_onnx),
+    "gguf": _Format(_check_nothing, _write_gguf, _open_gguf, ".gguf"),
+    "safetensors": _Format(
+        _check_nothing,
+        lambda path, content: exchange.save_file(path, content.model),
+        lambda path, content: exchange.open_own(path, start=content.start),
+        ".safetensors",
+    ),
+}
+
+
+def export(run: str | Path | Run | None, to: str, out: str | Path) -> Exported:
+    """Write the run's model in another program's format, then compare what that program makes of it.
+
+    Args:
+        run: a folder, a name, or None for the newest.
+        to: hf, onnx, gguf or safetensors.
+        out: a folder; gguf and safetensors are one file, model.gguf in it, or the file of that name itself.
+
+    Returns:
+        Where it is, and its certificate, which is saved beside it.
+
+    Raises:
+        UsageError: there is no such format, or the model or the tokenizer has no equal in it; or a package is missing.
+        ClearheadError: it cannot be written, or the certificate failed.
+    """
+    if to not in FORMATS:
+        raise UsageError(f"there is no format '{to}'{did_you_mean(to, FORMATS)} (formats: {', '.join(FORMATS)})")
+    format, out = FORMATS[to], Path(out)
+    path, where = _places(out, format.suffix)
+    opened = open_run(run)
+    tokenizer = opened.tokenizer
+    content = _Content(opened, opened.model(), SpecialTokens(end=tokenizer.end_of_document, pad=tokenizer.pad))
+    format.check(content)
+    is_new = not out.exists()
+    with enough_memory("the model needs a machine with more"):
+        try:
+            format.write(path, content)
+            theirs = format.open(path, content)
+        except OSError as error:
+            raise ClearheadError(f"the export cannot be written to {out}: {error}") from None
+        except UsageError:
+            if is_new and out.is_dir():
+                shutil.rmtree(out, ignore_errors=True)
+            raise
+        ours, config = exchange.OwnPeer(content.model, start=content.start), content.model.config
+        found = Comparison(ours, theirs, config, opened.tokenizers[0], content.start).certificate(to)
+    exchange.write_json(where, {key: _finite(value) for key, value in asdict(found).items()})
+    if not found.passed:
+        raise ClearheadError(f"{found.peer} does not compute what {opened.folder} computes from {path}; see {where}")
+    return Exported(path, found, where)
+
+
+def _places(out: Path, suffix: str | None) -> tuple[Path, Path]:
+    """Where the export and its certificate go.
+
+    Raises:
+        UsageError: something is there already.
+    """
+    path, where = out, out / CERTIFICATE
+    if suffix is not None:
+        is_file = out.suffix == suffix
+        path = out if is_file else out / f"model{suffix}"
+        where = out.with_suffix(f".{CERTIFICATE}") if is_file else where
+    if (out.is_dir() and any(out.iterdir())) or (out.exists() and not out.is_dir()):
+        raise UsageError(f"there is something in {out} already; choose another place to export to")
+    return path, where
+
+
+def _finite(value: object) -> object:
+    """JSON has no NaN; a difference that is none is told as null."""
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    return None if isinstance(value, float) and not abs(value) < float("inf") else value

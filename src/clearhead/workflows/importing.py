@@ -1,0 +1,64 @@
+"""A trained model of somebody else's as a run."""
+
+import shutil
+from pathlib import Path
+
+import torch
+
+from clearhead import exchange
+from clearhead.workflows.events import Observer, Said, command, ignore
+from clearhead.workflows.origin import Origin, origin_from_folder
+from clearhead.workflows.run import Run
+from clearhead.workflows.runs import create
+from clearhead.workflows.tasks import TASKS
+
+
+def import_model(source: str | Path, *, out: str | Path | None = None, observe: Observer = ignore) -> Run:
+    """A Hugging Face folder, or a model of the hub by its name, as a run: to generate with, evaluate and train on.
+
+    Args:
+        source: a folder with config.json, model.safetensors (or several, with their index) and tokenizer.json; where
+            there is none of that name, the hub's model is fetched, which needs the extra `hub`.
+        out: the run's folder; by default a new one under `runs`.
+        observe: is told what a person should know.
+
+    Raises:
+        DataError: the folder is damaged, hostile, or of no family that is known; one sentence that names every fault.
+        ClearheadError: one sentence on what else is wrong.
+    """
+    origin = origin_from_folder(exchange.find_folder(str(source)), str(source))
+    run, is_new = create(Path(out) if out else None, Path(source).expanduser().resolve().name)
+    with run.locked():
+        try:
+            kind, tokenizer = TASKS[origin.config.objective], origin.tokenizers[1]
+            kind.write_tokenizers(run.folder, origin.tokenizers)
+            tokens = exchange.SpecialTokens(end=tokenizer.end_of_document, pad=tokenizer.pad)
+            run.save_model(origin.model, tokens, step=0)
+            run.write_config(origin.config)
+        except BaseException:
+            if is_new and not run.has_begun:
+                shutil.rmtree(run.folder, ignore_errors=True)
+            raise
+    for sentence in _notices(origin):
+        observe(Said(sentence))
+    return run
+
+
+def after_import(run: Run) -> tuple[str, ...]:
+    """What a person may want to do with an imported run: commands, ready to be pasted."""
+    verb, rest = TASKS[run.config.objective].next_verbs[0]
+    given = rest or '"Once"'
+    return (command(verb, run.folder, given), command("train my.txt --from", run.folder))
+
+
+def _notices(origin: Origin) -> list[str]:
+    """What is odd and may be meant: a matrix of one number was never trained, or is a placeholder."""
+    flat = [
+        name
+        for name, tensor in origin.model.named_parameters()
+        if tensor.dim() > 1 and tensor.numel() > 1 and torch.equal(tensor, tensor.flatten()[0].expand_as(tensor))
+    ]
+    found = [f"every number is the same in {', '.join(flat)}: was it ever trained?"] if flat else []
+    if origin.tokenizers[1].end_of_document is None:
+        found.append("no file of the folder names the token that ends a text, so texts end where --max-new-tokens says")
+    return found
