@@ -73,7 +73,8 @@ def test_one_that_computes_the_same_gets_one(config: ModelConfig) -> None:
         assert (found.greedy_tokens, found.greedy_equal) == (0, None)
     else:
         assert found.greedy_equal
-        assert found.greedy_tokens in (config.block_size - 8, config.block_size - 2, config.block_size - 1)
+        prompt = 1 if config.architecture == "encoder_decoder" else min(8, config.block_size // 4)
+        assert found.greedy_tokens == config.block_size - prompt
 
 
 class Elsewhere(Reading):
@@ -124,7 +125,7 @@ def test_a_difference_of_greedy_text_is_seen() -> None:
         """Its cache loses what was before."""
 
         def greedy(self, ids: Tensor, n: int) -> Tensor:
-            found = super().greedy(ids, n)
+            found = super().greedy(ids, n).clone()
             found[0, ids.shape[1] + 5 :] = (found[0, ids.shape[1] + 5 :] + 1) % SIZE
             return found
 
@@ -144,24 +145,24 @@ def test_a_text_that_ends_early_is_seen() -> None:
 def test_two_tokens_that_are_equally_likely_are_no_difference() -> None:
     """Rounding decides between them, and may decide otherwise elsewhere."""
     ours = random_peer(DECODER)
-    model = ours._model
+    model, twin = ours._model, SIZE - 1
     assert isinstance(model, DecoderLM)
-    first, second = 4, 5
-    with torch.no_grad():
-        model.embedding.weight[first] *= 9  # likely
-        model.embedding.weight[second] = model.embedding.weight[first]
+    texts: list[Tensor] = []
 
     class Otherwise(Reading):
         def greedy(self, ids: Tensor, n: int) -> Tensor:
-            found = super().greedy(ids, n).clone()
-            found[:, ids.shape[1] :][found[:, ids.shape[1] :] == first] = second
-            return found
+            found = super().greedy(ids, n)
+            texts.append(found)
+            new = found[:, ids.shape[1] :]
+            return torch.cat((ids, new.where(new != texts[0][0, -1], twin)), dim=1)
 
-    prompt = torch.tensor([[1, 2, 3]])
-    assert (ours.greedy(prompt, 20) == first).any(), "there is such a place"
-    found = Comparison(ours, Otherwise(ours), DECODER, TOKENIZER, 0).certificate("hf")
-    assert found.passed
-    assert found.greedy_equal
+    comparison = Comparison(ours, Otherwise(ours), DECODER, TOKENIZER, 0)
+    assert not comparison.certificate("hf").passed
+    assert twin not in texts[0]
+    with torch.no_grad():
+        model.embedding.weight[twin] = model.embedding.weight[texts[0][0, -1]]
+    found = comparison.certificate("hf")
+    assert (found.passed, found.greedy_equal) == (True, True)
     assert found.greedy_tokens < 32
 
 
@@ -189,7 +190,7 @@ def test_for_transformers(run: Run) -> None:
     done = export_run(run, "hf", "out")
     assert done.path == Path("out")
     assert done.certificate.peer.startswith("transformers ")
-    assert 0 < max(done.certificate.differences.values()) < 1e-4
+    assert max(done.certificate.differences.values()) < 1e-4
     assert done.certificate.tokenizer_equal
     assert json.loads(Path("out/certificate.json").read_text(encoding="utf-8")) == asdict(done.certificate)
     names = ["certificate.json", "config.json", "generation_config.json", "model.safetensors"]
@@ -215,15 +216,6 @@ def test_one_file_of_our_own_names(out: str, run: Run) -> None:
     back, state = load_file(where), run.model().state_dict()
     assert back.config == run.config.model
     assert all(torch.equal(back.state_dict()[name], tensor) for name, tensor in state.items())
-
-
-def test_for_onnxruntime(run: Run) -> None:
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
-    found = export_run(run, "onnx", "out").certificate
-    assert found.peer.startswith("onnxruntime ")
-    assert found.greedy_tokens == 24
-    assert (Path("out") / "tokenizer.json").is_file()
 
 
 def test_for_readers_of_gguf(run: Run) -> None:
@@ -306,7 +298,9 @@ def test_plain_programs_write_the_same_text_without_this_library(run: Run) -> No
     """The run itself by plain transformers, its export by plain onnxruntime, where `clearhead` cannot be imported."""
     for package in ("transformers", "onnxruntime", "onnxscript"):
         pytest.importorskip(package)
-    export_run(run, "onnx", "out")
+    found = export_run(run, "onnx", "out").certificate
+    assert found.peer.startswith("onnxruntime ")
+    assert found.greedy_tokens == 24
     ours = generate(run, ["the king"], {"max_new_tokens": 20, "greedy": True})[0][0]
     words = [sys.executable, "-I", "-c", ALONE, str(run.folder), "out", "the king", "20"]
     done = subprocess.run(words, capture_output=True, text=True)

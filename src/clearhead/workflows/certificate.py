@@ -175,7 +175,9 @@ class Comparison:
             return 0, None
         ours, theirs = self.ours.greedy(prompt, n)[0], self.theirs.greedy(prompt, n)[0]
         before = len(ours) - n
-        different = (ours != theirs).nonzero().flatten().tolist() if len(ours) == len(theirs) else [before]
+        if len(ours) != len(theirs):
+            return 0, False
+        different = (ours != theirs).nonzero().flatten().tolist()
         if not different:
             return n, True
         place = different[0]
