@@ -111,7 +111,7 @@ def to_own(link: Link, foreign: Tensor) -> dict[str, Tensor]:
     stacked = (foreign.T if link.transposed else foreign)[link.unread_rows :]
     if link.stream is not None:
         stacked = stacked.index_select(link.stream, halves(stacked.shape[link.stream]).argsort())
-    parts = _grouped(stacked, link.groups).split([shape[0] // link.groups for shape in link.shapes], dim=1)
+    parts = torch.split(_grouped(stacked, link.groups), [shape[0] // link.groups for shape in link.shapes], dim=1)
     return {name: part.flatten(0, 1) for name, part in zip(link.own, parts, strict=True)}  # (rows, ...) each
 
 
