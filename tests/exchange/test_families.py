@@ -20,6 +20,7 @@ from family_models import (
     save_as,
     transformers,
 )
+from safetensors.torch import load_file
 from torch import Tensor
 
 from clearhead.config import ModelConfig
@@ -35,7 +36,7 @@ from clearhead.exchange import (
     to_foreign,
     to_own,
 )
-from clearhead.exchange.family import BIASED
+from clearhead.exchange.weights import names_in_file
 from clearhead.models import LanguageModel
 from clearhead.parts import padded_positions
 
@@ -123,27 +124,37 @@ def test_a_folder_that_transformers_wrote_is_read(name: str, tied: bool, tmp_pat
     if FAMILIES[name].needs.get("tied", tied) != tied:
         return  # the family has no such models
     config = random_config(name, 9).model_copy(update={"tied": tied})
-    told = FAMILIES[name].foreign_config(config) | {"eos_token_id": END}
+    if FAMILIES[name].options.get("scale_head") == "tie_word_embeddings":
+        config = config.model_copy(update={"scale_head": tied})
+    told = FAMILIES[name].foreign_config(config) | {"eos_token_id": END, "pad_token_id": config.pad_id}
     if FAMILIES[name].translates:
-        told["decoder_start_token_id"] = END
+        told["decoder_start_token_id"] = config.first_token(END)
     foreign_config = transformers.AutoConfig.for_model(**{k: v for k, v in told.items() if k != "architectures"})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         foreign = AUTO[config.architecture].from_config(foreign_config).eval()
+        if not tied:
+            foreign.lm_head.weight = torch.nn.Parameter(torch.empty_like(foreign.lm_head.weight))  # T5 ties it anyway
         for parameter in foreign.parameters():
             if parameter.requires_grad:  # not a table of waves
                 torch.nn.init.normal_(parameter, std=0.3)
+        if hasattr(foreign, "final_logits_bias"):
+            foreign.final_logits_bias.normal_(std=0.3)
     foreign.save_pretrained(tmp_path)
     family, read = read_config(tmp_path)
     assert family is FAMILIES[name]
     for option in type(read).model_fields:
-        if "dropout" not in option and option not in {"bias", "qkv_bias", "rope_base"}:
+        if "dropout" not in option and option not in {"bias", "qkv_bias", "head_bias", "rope_base"}:
             assert getattr(read, option) == getattr(config, option), option
     assert read.rope_base == config.rope_base or read.positions != "rope"
     given = random_inputs(read, 2, 30)
     with torch.no_grad():
         # Tables of waves are float64's in theirs and float32's in ours.
         torch.testing.assert_close(load(tmp_path)(*given), logits_of(foreign, given), rtol=0, atol=2e-5)
+    theirs, state, table = load_file(tmp_path / "model.safetensors"), load(tmp_path).state_dict(), links(family, read)
+    for link in table:
+        written = theirs[names_in_file(family, table, theirs)[link.foreign]]
+        assert torch.equal(to_foreign(link, state)[link.unread_rows :], written[link.unread_rows :])
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -181,9 +192,8 @@ def test_a_config_has_a_family_or_an_obstacle(seed: int) -> None:
     family, reason = family_of(config), obstacle(config)
     assert (family is None) == (reason is not None)
     if family is not None:
-        biased = BIASED if family.always_biased else {}
         fraction = {} if config.positions == "rope" else {"rope_fraction": 1.0}  # without rotary positions, not told
-        assert family.own_config(family.foreign_config(config)) == config.model_copy(update=biased | fraction)
+        assert family.own_config(family.foreign_config(config)) == family.complete(config).model_copy(update=fraction)
 
 
 def test_the_obstacle_names_what_stands_in_the_way() -> None:
@@ -199,7 +209,13 @@ def test_the_obstacle_names_what_stands_in_the_way() -> None:
     own_vocabulary = ModelConfig.read(translator, {"source_vocab_size": 9})
     assert obstacle(own_vocabulary) == "source_vocab_size = 9 (pegasus has none)"
     assert obstacle(ModelConfig.read(translator, {"tied": False})) == "tied = false (pegasus has true)"
-    assert obstacle(ModelConfig(architecture="encoder")) == "architecture = 'encoder' (gpt2 has 'decoder')"
+    bert = {"architecture": "encoder", "norm_place": "post", "embedding_norm": True, "head_transform": True}
+    assert obstacle(ModelConfig.read(bert, {"n_segments": 2})) is None
+    assert obstacle(ModelConfig.read(bert)) == "n_segments = 0 (bert has at least 1)"
+    t5 = {"positions": "relative", "norm": "rmsnorm", "scale_scores": False, "scale_head": True}
+    t5 = ModelConfig.read(translator, t5).model_dump()
+    assert obstacle(ModelConfig.read(t5)) is None
+    assert obstacle(ModelConfig.read(t5, {"tied": False})) == "scale_head = true (t5 has the same as tied)"
     gemma = llama | {"norm": "rmsnorm_plus_one", "feedforward": "geglu"}
     assert obstacle(ModelConfig.read(gemma)) == "scale_embedding = false (gemma has true)"
     parallel = {"residual": "parallel", "positions": "rope", "feedforward": "swiglu"}

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 from family_models import (
-    DECODERS,
     END,
     logits_of,
     opened,
@@ -27,8 +26,14 @@ HARMLESS: dict[str, object] = {
     "init_std": 0.5,
     "use_cache": False,
     "bos_token_id": 5,
-    "eos_token_id": 6,
-    "pad_token_id": 7,
+}
+HARMLESS_IN_DECODERS: dict[str, object] = {"eos_token_id": 6, "pad_token_id": 7}
+HARMLESS_IN_TRANSLATORS: dict[str, object] = {
+    "encoder_layerdrop": 0.5,  # in training only
+    "decoder_layerdrop": 0.5,
+    "forced_eos_token_id": 3,  # at the longest length only
+    "classifier_dropout": 0.5,
+    "initializer_factor": 2.0,
 }
 HARMLESS_IN: dict[str, dict[str, object]] = {
     "gpt2": {"reorder_and_upcast_attn": True},  # the type in which scores are computed
@@ -36,14 +41,16 @@ HARMLESS_IN: dict[str, dict[str, object]] = {
     "gpt_neox": {"classifier_dropout": 0.5, "is_decoder": True},
     "qwen2": {"sliding_window": 2, "max_window_layers": 0},  # only with use_sliding_window
     "qwen3": {"sliding_window": 2, "max_window_layers": 0},
+    "bert": {"classifier_dropout": 0.5},
 }
-READ_ELSEWHERE = {"rope_parameters", "layer_types"}  # by RotaryWords; derived from use_sliding_window
-OF_TRANSLATORS = {
-    "encoder_layerdrop",  # in training only
-    "decoder_layerdrop",
-    "decoder_start_token_id",  # compared with eos_token_id
-    "forced_eos_token_id",  # at the longest length only
-}
+# By RotaryWords; derived from use_sliding_window; decides with the others where a target begins.
+READ_ELSEWHERE = {"rope_parameters", "layer_types", "decoder_start_token_id", "eos_token_id"}
+
+
+def harmless_in(family: Family) -> dict[str, object]:
+    """Its keys that change no logit."""
+    alike = {"decoder": HARMLESS_IN_DECODERS, "encoder": {}, "encoder_decoder": HARMLESS_IN_TRANSLATORS}
+    return HARMLESS | alike[str(family.needs["architecture"])] | HARMLESS_IN.get(family.name, {})
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
@@ -54,8 +61,7 @@ def test_no_foreign_key_is_overlooked(family: Family) -> None:
     known = {choice.key for choice in family.named_choices.values()} | set(family.constants)
     for foreign in family.options.values():
         known |= {foreign} if isinstance(foreign, str) else set(foreign)
-    harmless = set(HARMLESS) | set(HARMLESS_IN.get(family.name, {})) | READ_ELSEWHERE
-    assert keys - known <= harmless | (OF_TRANSLATORS if family.translates else set())
+    assert keys - known <= harmless_in(family).keys() | READ_ELSEWHERE
     for key, value in family.absent.items():
         if value is not None and key in type(default).__dataclass_fields__:
             assert getattr(default, key) in (value, None), key
@@ -64,16 +70,17 @@ def test_no_foreign_key_is_overlooked(family: Family) -> None:
             assert getattr(default, key) in (value if isinstance(value, tuple) else (value,)), key
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_keys_that_are_called_harmless_are(name: str, tmp_path: Path) -> None:
     model = random_model(random_config(name, 1), 1)
     save_as(name, tmp_path, model, SpecialTokens(END))
     path = tmp_path / "config.json"
-    told = json.loads(path.read_text(encoding="utf-8")) | HARMLESS | HARMLESS_IN.get(name, {})
+    told = json.loads(path.read_text(encoding="utf-8")) | harmless_in(FAMILIES[name])
     path.write_text(json.dumps(told), encoding="utf-8")
     given = random_inputs(model.config, 2, 30)
     with torch.no_grad():
-        torch.testing.assert_close(logits_of(opened(tmp_path, "decoder"), given), model(*given), rtol=0, atol=1e-5)
+        theirs = logits_of(opened(tmp_path, model.config.architecture), given)
+        torch.testing.assert_close(theirs, model(*given), rtol=0, atol=1e-5)
         assert torch.equal(load(tmp_path)(*given), model(*given))
 
 

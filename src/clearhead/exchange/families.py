@@ -1,10 +1,12 @@
 """The families, one table each, read in both directions. Nothing else in the library knows a foreign name."""
 
 from clearhead.config import ModelConfig
-from clearhead.exchange.bart import MARIAN, PEGASUS
+from clearhead.exchange.bart import BART, MARIAN, PEGASUS
+from clearhead.exchange.bert import BERT
 from clearhead.exchange.family import Family
 from clearhead.exchange.gpt import GPT2, GPT_NEOX, OPT
 from clearhead.exchange.llama import ARCEE, GEMMA, LLAMA, MISTRAL, QWEN2, QWEN3
+from clearhead.exchange.t5 import T5
 
 # Where a config fits in several, the first is taken.
 FAMILIES: dict[str, Family] = {
@@ -19,8 +21,11 @@ FAMILIES: dict[str, Family] = {
         QWEN3,
         MISTRAL,
         GEMMA,
+        BERT,
         PEGASUS,
         MARIAN,
+        BART,
+        T5,
     )
 }
 

@@ -1,6 +1,6 @@
 """How a family of foreign models is described, so that its configs are read and written by one table."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ PLAIN: Mapping[str, object] = {
     "start_id": None,
 }
 BIASED = {"bias": True, "qkv_bias": True}
+INVISIBLE = {"dropout", "attention_dropout", "feedforward_dropout"}  # options that change no logit
 
 
 def without(needs: Mapping[str, object], *options: str) -> dict[str, object]:
@@ -36,7 +37,7 @@ def without(needs: Mapping[str, object], *options: str) -> dict[str, object]:
 
 
 class Entry(NamedTuple):
-    """One module under two names; N is the number of a block, and both weight and bias are meant.
+    """One module, of which weight and bias are meant, or one tensor, under two names; N is the number of a block.
 
     Args:
         own: our name; or several modules, whose rows the family keeps below each other in one tensor.
@@ -44,6 +45,9 @@ class Entry(NamedTuple):
         transposed: the family keeps matrices as (in, out), where torch's linear map has (out, in).
         by_head: the rows of several alternate: those of the first head of each, then those of the second head...
         unread_rows: so many rows at the head of the family's tensor belong to nothing; they are written as zeros.
+        row: the family keeps the vector as a table of one row.
+        optional: a file may lack it, which means zeros.
+        only: the kinds of feed-forward that have it; all of them without any.
     """
 
     own: str | tuple[str, ...]
@@ -51,6 +55,9 @@ class Entry(NamedTuple):
     transposed: bool = False
     by_head: bool = False
     unread_rows: int = 0
+    row: bool = False
+    optional: bool = False
+    only: tuple[str, ...] = ()
 
 
 class Choice(NamedTuple):
@@ -80,17 +87,21 @@ class Family:
         constants: foreign keys and the only values that mean what our parts compute; the first of a tuple is written.
         written: foreign keys and values that are written, and not read, as they change no logit.
         grouped: whether there may be fewer key heads than query heads.
-        always_biased: whether linear maps always have biases; where ours have none, they are zero. Elsewhere those of
-            queries, keys and values go with the others, unless `needs` has a word for them.
-        translates: whether there is a target, which begins with `decoder_start_token_id`; ours is the end token.
+        always: options that every model of the family has, such as biases; where ours have none, they are zero.
+            Biases of queries, keys and values go with the others elsewhere, unless `needs` has a word for them.
+        least: own options that must be at least so large.
+        translates: whether there is a target, which begins with `decoder_start_token_id`.
         halves: whether a position's sines all come before its cosines, where ours alternate. The residual stream then
             has that order, and so has every axis of a weight that lies along it.
-        copies: foreign tensors that are the embedding under another name, where the head is tied; a file may lack them.
+        copies: foreign tensors that are another one's copy, where they have no entry of their own -> the own name of
+            that one; a file may lack them, or have them in its place.
         fixed: foreign tensors that hold no weights; a file may lack them.
         relics: the same in older files only; they are not written.
+        unread: foreign tensors that a file may have, and that compute no logit.
         rotary: what the config of such a model has for rotary positions.
         prefix: what published files may leave out at the beginning of a foreign name.
         renamed: parts of foreign names in older files -> what they are called now.
+        renewed: puts what config.json says in other versions into the keys of this table.
     """
 
     name: str
@@ -105,15 +116,18 @@ class Family:
     constants: Mapping[str, object] = field(default_factory=dict)
     written: Mapping[str, object] = field(default_factory=dict)
     grouped: bool = True
-    always_biased: bool = False
+    always: Mapping[str, object] = field(default_factory=dict)
+    least: Mapping[str, int] = field(default_factory=dict)
     translates: bool = False
     halves: bool = False
-    copies: tuple[str, ...] = ("lm_head.weight",)
+    copies: Mapping[str, str] = field(default_factory=lambda: {"lm_head.weight": "embedding.weight"})
     fixed: Mapping[str, Fixed] = field(default_factory=dict)
     relics: Mapping[str, Relic] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
     rotary: RotaryWords = field(default_factory=RotaryWords)
     prefix: str = ""
     renamed: Mapping[str, str] = field(default_factory=dict)
+    renewed: Callable[[Json], Json] = dict
 
     @property
     def named_choices(self) -> dict[str, Choice]:
@@ -131,7 +145,17 @@ class Family:
             value = getattr(config, option)
             if value not in choice.values:
                 found.append(f"{option} = {_told(value)} ({self.name} has {_either(choice.values)})")
-        if not self.always_biased and "qkv_bias" not in self.needs and config.qkv_bias != config.bias:
+        found += [
+            f"{option} = {getattr(config, option)} ({self.name} has at least {least})"
+            for option, least in self.least.items()
+            if getattr(config, option) < least
+        ]
+        found += [
+            f"{option} = {_told(getattr(config, option))} ({self.name} has the same as {first})"
+            for option, first in self._sharing().items()
+            if getattr(config, option) != getattr(config, first)
+        ]
+        if not {"bias", "qkv_bias"} & {*self.always, *self.needs} and config.qkv_bias != config.bias:
             found.append(f"qkv_bias = {_told(config.qkv_bias)} ({self.name} has the same as bias)")
         if "head_width" not in self.options and config.head_width * config.n_heads != config.d_model:
             found.append(f"head_width = {config.head_width} ({self.name} has d_model / n_heads)")
@@ -143,13 +167,28 @@ class Family:
             found.append(f"rope_fraction = {config.rope_fraction} ({self.name} turns {turned})")
         return found
 
+    def complete(self, config: ModelConfig) -> ModelConfig:
+        """The config with what every model of the family has."""
+        return config.model_copy(update=dict(self.always))
+
+    def _sharing(self) -> dict[str, str]:
+        """The options that the family tells by the first key of another one, so that they must be equal to it."""
+        firsts: dict[str, str] = {}
+        shared = {}
+        for option, keys in self.options.items():
+            first = firsts.setdefault(_keys(keys)[0], option)
+            if first != option and option not in INVISIBLE:
+                shared[option] = first
+        return shared
+
     def foreign_config(self, config: ModelConfig) -> Json:
         """What the family's config.json says of the architecture."""
         assert not self.obstacles(config)
         told: Json = {"architectures": [self.architecture], "model_type": self.name, **self.written}
         told |= {key: _several(value)[0] for key, value in self.constants.items()}
         for option, keys in self.options.items():
-            told |= dict.fromkeys(_keys(keys), getattr(config, option))
+            for key in _keys(keys):
+                told.setdefault(key, getattr(config, option))
         for option, choice in self.named_choices.items():
             told[choice.key] = _several(choice.values[getattr(config, option)])[0]
         if config.positions == "rope":
@@ -162,19 +201,18 @@ class Family:
         Raises:
             DataError: a key is missing, or has a value that our parts do not compute.
         """
-        told = {**self.absent, **told}
+        told = {**self.absent, **self.renewed(told)}
         for key, value in self.constants.items():
             if key in told and told[key] not in _several(value):
                 raise DataError(f"{key} = {_told(told[key])} has no equal here; {_either(_several(value))} has")
-        if self.translates:
-            _refuse_another_beginning(told)
         own: Json = {**self.needs, **{option: _chosen(choice, told) for option, choice in self.named_choices.items()}}
+        if self.translates:
+            own["start_id"] = _start_id(told)
         for option, keys in self.options.items():
             value = _shared_value(told, _keys(keys))
             if value is not None:  # null: the option's own default, as in the family
                 own[option] = value
-        if self.always_biased:
-            own |= BIASED
+        own |= self.always
         if self.needs["positions"] == "rope":
             own["rope_base"], own["rope_fraction"] = self.rotary.read(told)
         try:
@@ -213,15 +251,17 @@ def _shared_value(told: Json, keys: tuple[str, ...]) -> object:
     return told[keys[0]]
 
 
-def _refuse_another_beginning(told: Json) -> None:
-    """A target begins as it ends, with the end token, which is no padding: nobody attends to padding here."""
-    end = told.get("eos_token_id")
-    for key, fits in (
-        ("decoder_start_token_id", told.get("decoder_start_token_id") == end),
-        ("pad_token_id", told.get("pad_token_id") != end or end is None),
-    ):
-        if not fits:
-            raise DataError(f"{key} = {_told(told.get(key))} with eos_token_id = {_told(end)} has no equal here")
+def _start_id(told: Json) -> object:
+    """The token that a target begins with; none where that is the one that ends it.
+
+    Raises:
+        DataError: padding ends it, to which nobody attends here.
+    """
+    end, pad, start = (told.get(key) for key in ("eos_token_id", "pad_token_id", "decoder_start_token_id"))
+    if end is not None and pad == end:
+        raise DataError(f"pad_token_id = {_told(pad)} with eos_token_id = {_told(end)} has no equal here")
+    start = told.get("bos_token_id") if start is None else start  # as theirs begin then
+    return None if start == end else start
 
 
 def _either(values: Iterable[object]) -> str:

@@ -1,6 +1,6 @@
 """GPT-2 and the families after it that norm with LayerNorm and have plain feed-forwards."""
 
-from clearhead.exchange.family import PLAIN, Choice, Entry, Family, without
+from clearhead.exchange.family import BIASED, PLAIN, Choice, Entry, Family, without
 from clearhead.exchange.relics import CAUSAL_MASK, FORBIDDEN_SCORE, FREQUENCIES
 from clearhead.exchange.rotary import RotaryWords
 
@@ -54,7 +54,7 @@ GPT2 = Family(
         "add_cross_attention": False,
     },
     grouped=False,
-    always_biased=True,
+    always=BIASED,
     relics={"transformer.h.N.attn.bias": CAUSAL_MASK, "transformer.h.N.attn.masked_bias": FORBIDDEN_SCORE},
     prefix="transformer.",
     entries=(
@@ -152,8 +152,8 @@ GPT_NEOX = Family(
     constants={"attention_bias": True},
     rotary=RotaryWords("rotary_emb_base", "rotary_pct", 0.25),
     grouped=False,
-    always_biased=True,
-    copies=("embed_out.weight",),
+    always=BIASED,
+    copies={"embed_out.weight": "embedding.weight"},
     relics={
         "gpt_neox.layers.N.attention.bias": CAUSAL_MASK,
         "gpt_neox.layers.N.attention.masked_bias": FORBIDDEN_SCORE,
