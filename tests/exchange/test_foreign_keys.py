@@ -12,12 +12,13 @@ from family_models import (
     random_config,
     random_inputs,
     random_model,
+    save_as,
     transformers,
 )
 
 from clearhead.config import ModelConfig
 from clearhead.errors import DataError
-from clearhead.exchange import FAMILIES, Family, SpecialTokens, load, read_config, save
+from clearhead.exchange import FAMILIES, Family, SpecialTokens, load, read_config
 
 # Keys of transformers' configs that change no logit, each with another value than its default.
 HARMLESS: dict[str, object] = {
@@ -72,7 +73,7 @@ def test_no_foreign_key_is_overlooked(family: Family) -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_keys_that_are_called_harmless_are(name: str, tmp_path: Path) -> None:
     model = random_model(random_config(name, 1), 1)
-    save(tmp_path, model, SpecialTokens(END))
+    save_as(name, tmp_path, model, SpecialTokens(END))
     path = tmp_path / "config.json"
     told = json.loads(path.read_text(encoding="utf-8")) | harmless_in(FAMILIES[name])
     path.write_text(json.dumps(told), encoding="utf-8")

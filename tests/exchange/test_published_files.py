@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from family_models import AUTO, END, logits_of, random_config, random_inputs, random_model
+from family_models import AUTO, END, logits_of, random_config, random_inputs, random_model, save_as
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from clearhead.config import ModelConfig
 from clearhead.errors import DataError
-from clearhead.exchange import FAMILIES, SpecialTokens, links, load, read_config, save
+from clearhead.exchange import FAMILIES, SpecialTokens, links, load, read_config
 
 # What the first files of each family say, with keys that mean nothing here, and how many parameters the model has.
 PUBLISHED: dict[str, tuple[dict[str, Any], int, dict[str, object]]] = {
@@ -192,7 +192,7 @@ def older(name: str, config: ModelConfig, tensors: dict[str, Tensor]) -> dict[st
 
 def older_folder(name: str, folder: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
     config = random_config(name, 1).model_copy(update={"tied": True, "n_layers": 2})
-    save(folder, random_model(config, 1), SpecialTokens(END))
+    save_as(name, folder, random_model(config, 1), SpecialTokens(END))
     tensors = older(name, config, load_file(folder / "model.safetensors"))
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     return config, tensors
@@ -236,7 +236,7 @@ def test_relics_must_say_what_we_compute(name: str, tensor: str, changed: Any, s
 
 def test_rows_that_nobody_reads_are_left_behind(tmp_path: Path) -> None:
     model = random_model(random_config("opt", 0), 0)
-    save(tmp_path, model, SpecialTokens(END))
+    save_as("opt", tmp_path, model, SpecialTokens(END))
     tensors = load_file(tmp_path / "model.safetensors")
     table = tensors["model.decoder.embed_positions.weight"]
     assert table.shape[0] == model.config.block_size + 2

@@ -10,6 +10,7 @@ PROJECTIONS = (f"{ATTENTION}.part.query", f"{ATTENTION}.part.key", f"{ATTENTION}
 ACTIVATIONS: dict[str, str | tuple[str, ...]] = {
     "gelu": ("gelu", "gelu_python"),
     "gelu_tanh": ("gelu_new", "gelu_pytorch_tanh", "gelu_fast"),  # three ways to write one formula
+    "silu": ("silu", "swish"),
     "relu": "relu",
     "relu2": "relu2",
 }
