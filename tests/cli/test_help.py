@@ -25,7 +25,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Caller:
 
 
 def parser_of(verb: str) -> Parser:
-    parser = import_module(f"clearhead.cli.{verb}").parser()
+    parser = import_module(f"clearhead.cli.{verb.replace('-', '_')}").parser()
     assert isinstance(parser, Parser)
     return parser
 

@@ -16,6 +16,7 @@ VERBS = {
     "evaluate": "measure how well a model predicts a text, or translates",
     "describe": "what a model costs: parameters, FLOPs, memory",
     "list": "runs, presets and corpora",
+    "worked-example": "a decoder layer with every number that it computes",
 }
 
 HELP = """Clearhead: Transformers you can see through.
@@ -65,7 +66,7 @@ def _dispatch(words: list[str]) -> int:
         from clearhead.options import did_you_mean
 
         raise UsageError(f"there is no verb '{words[0]}'{did_you_mean(words[0], VERBS)}; see 'clearhead --help'")
-    verb = import_module(f"clearhead.cli.{words[0]}")
+    verb = import_module(f"clearhead.cli.{words[0].replace('-', '_')}")
     given = verb.parser().parse(words[1:])
     from clearhead.cli.environment import prepare_process
 

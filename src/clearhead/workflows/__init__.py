@@ -3,6 +3,7 @@
 from clearhead.workflows.describing import Listing, describe, list_all
 from clearhead.workflows.evaluating import LengthScore, Score, TranslationScore, evaluate
 from clearhead.workflows.events import Finished, Observer, Passed, Said, Sampled, Started, WorkflowEvent, command
+from clearhead.workflows.examples import Step, WorkedExample, worked_example
 from clearhead.workflows.filling import fill
 from clearhead.workflows.generating import generate
 from clearhead.workflows.planning import Plan, as_toml, gather, plan
@@ -25,8 +26,10 @@ __all__ = [
     "Sampled",
     "Score",
     "Started",
+    "Step",
     "Translated",
     "TranslationScore",
+    "WorkedExample",
     "WorkflowEvent",
     "all_runs",
     "as_toml",
@@ -44,4 +47,5 @@ __all__ = [
     "summary",
     "train",
     "translate",
+    "worked_example",
 ]
