@@ -59,7 +59,11 @@ def test_there_is_a_schema(options: type[Options]) -> None:
     [
         (RunConfig, {"train": {"stpes": 5}}, "train: unknown option 'stpes'; did you mean 'steps'?"),
         (RunConfig, {"modle": {}}, "unknown option 'modle'; did you mean 'model'?"),
-        (ModelConfig, {"norm": "batchnorm"}, "norm: input should be 'layernorm' or 'rmsnorm', not 'batchnorm'"),
+        (
+            ModelConfig,
+            {"norm": "batchnorm"},
+            "norm: input should be 'layernorm', 'rmsnorm' or 'rmsnorm_plus_one', not 'batchnorm'",
+        ),
         (ModelConfig, {"d_model": 0}, "d_model: input should be greater than or equal to 1, not 0"),
         (ModelConfig, {"dropout": 1.0}, "dropout: input should be less than 1, not 1.0"),
         (ModelConfig, {"d_model": 33, "n_heads": 4}, "d_model (33) is not divisible by n_heads (4); the nearest d_mo"),

@@ -15,6 +15,10 @@ def _round_up(width: float, multiple: int) -> int:
     return -int(-width // multiple) * multiple
 
 
+GATED = {"swiglu", "geglu"}  # feed-forwards that multiply two hidden layers
+PARALLEL = {("pre", "decoder"), ("pre", "encoder")}  # norm places and architectures of blocks with parallel residuals
+
+
 class ModelConfig(Options):
     """The shape of a model."""
 
@@ -42,43 +46,71 @@ class ModelConfig(Options):
         description="heads of keys and values: n_heads is multi-head, 1 is multi-query, between is grouped-query",
     )
     d_model: int = Field(128, ge=1, description="width of the residual stream")
-    norm: Literal["layernorm", "rmsnorm"] = Field("layernorm", description="kind of normalisation")
+    head_width: int = Field(
+        default_factory=lambda seen: max(1, seen.get("d_model", 1) // seen.get("n_heads", 1)),
+        ge=1,
+        description="width of one attention head; d_model / n_heads unless said",
+    )
+    norm: Literal["layernorm", "rmsnorm", "rmsnorm_plus_one"] = Field(
+        "layernorm", description="kind of normalisation; plus_one: its scale is one more than its weight (Gemma)"
+    )
     norm_place: Literal["pre", "post"] = Field("pre", description="normalise before each sublayer, or after its sum")
     norm_epsilon: float = Field(1e-5, gt=0, description="added to the variance before its root is taken")
-    feedforward: Literal["relu", "gelu", "relu2", "swiglu"] = Field("gelu", description="kind of feed-forward")
+    embedding_norm: bool = Field(False, description="a norm of its own for what enters the stack (BERT, BART)")
+    residual: Literal["sequential", "parallel"] = Field(
+        "sequential", description="feed-forward after the attention, or beside it on the same input (GPT-NeoX)"
+    )
+    feedforward: Literal["relu", "gelu", "gelu_tanh", "relu2", "swiglu", "geglu"] = Field(
+        "gelu", description="kind of feed-forward; geglu and swiglu are gated, geglu and gelu_tanh approximate the GELU"
+    )
     d_ff: int = Field(
         default_factory=lambda seen: (
             _round_up(8 / 3 * seen.get("d_model", 1), 8)
-            if seen.get("feedforward") == "swiglu"
+            if seen.get("feedforward") in GATED
             else 4 * seen.get("d_model", 1)
         ),
         ge=1,
-        description="hidden width of the feed-forward; 4 d_model, or two thirds of that when gated (swiglu)",
+        description="hidden width of the feed-forward; 4 d_model, or two thirds of that when gated",
     )
-    positions: Literal["learned", "sinusoidal", "rope", "alibi", "none"] = Field(
-        "learned", description="how a token knows where it stands"
+    positions: Literal["learned", "sinusoidal", "rope", "alibi", "relative", "none"] = Field(
+        "learned", description="how a token knows where it stands; relative: T5's learned bias by distance"
     )
     rope_base: float = Field(10_000.0, gt=1, description="rotary and sinusoidal positions: longest wavelength / 2 pi")
+    rope_fraction: float = Field(1.0, gt=0, le=1, description="rotary positions: share of each head that is turned")
+    relative_buckets: int = Field(32, ge=4, description="relative positions: classes of distance with a bias each")
+    relative_distance: int = Field(128, ge=2, description="relative positions: all beyond it share the last class")
     qk_norm: bool = Field(False, description="normalise queries and keys per head (RMSNorm) before they meet")
+    scale_scores: bool = Field(True, description="divide attention scores by sqrt(head_width); T5 does not")
     bias: bool = Field(False, description="biases in the linear maps")
+    qkv_bias: bool = Field(
+        default_factory=lambda seen: seen.get("bias", False),
+        description="biases in the maps to queries, keys and values; as in the other maps unless said (Qwen2)",
+    )
     window: int | None = Field(None, ge=1, description="attend to the last this-many tokens only; none: to all")
     tied: bool = Field(True, description="the head shares the embedding's weights")
     scale_embedding: bool = Field(False, description="multiply embeddings by sqrt(d_model)")
+    scale_head: bool = Field(False, description="divide what the head reads by sqrt(d_model) (T5)")
+    head_transform: bool = Field(False, description="a dense layer and a norm before the head (BERT)")
+    head_bias: bool = Field(False, description="a bias for each token's logit (BERT, Marian)")
+    n_segments: int = Field(0, ge=0, description="encoder: kinds of segments, each with an embedding (BERT); 0: none")
+    start_id: int | None = Field(
+        None, ge=0, description="encoder-decoder: the token that a translation begins with; none: the one that ends it"
+    )
     initialisation: Literal["normal", "xavier"] = Field("normal", description="how fresh weights are drawn")
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the embedding and on each sublayer's output")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the attention weights (slow on a CPU)")
     feedforward_dropout: float = Field(0.0, ge=0, lt=1, description="dropout inside the feed-forward")
 
     @property
-    def head_width(self) -> int:
-        """K, the width of one head."""
-        return self.d_model // self.n_heads
+    def rotary_width(self) -> int:
+        """How many of a head's numbers rotary positions turn."""
+        return round(self.head_width * self.rope_fraction)
 
     @model_validator(mode="after")
     def _refuse_impossible_shapes(self) -> Self:
         if self.architecture == "bigram":
             return self  # a bigram table has none of the shapes below
-        if self.d_model % self.n_heads:
+        if self.d_model % self.n_heads and self.head_width == max(1, self.d_model // self.n_heads):
             raise ValueError(
                 f"d_model ({self.d_model}) is not divisible by n_heads ({self.n_heads}); "
                 f"the nearest d_model that is: {max(1, round(self.d_model / self.n_heads)) * self.n_heads}"
@@ -88,15 +120,29 @@ class ModelConfig(Options):
                 f"n_heads ({self.n_heads}) is not divisible by n_kv_heads ({self.n_kv_heads}); "
                 "every key head must serve the same number of query heads"
             )
-        if self.positions == "rope" and self.head_width % 2:
+        if self.positions == "rope" and (self.rotary_width % 2 or not self.rotary_width):
             raise ValueError(
-                f"rotary positions turn pairs of numbers, but a head is {self.head_width} wide "
-                f"(d_model {self.d_model} / n_heads {self.n_heads}); choose an even width"
+                f"rotary positions turn pairs of numbers, but {self.rotary_width} of a head's {self.head_width} are "
+                f"to be turned (d_model {self.d_model}, n_heads {self.n_heads}, rope_fraction {self.rope_fraction:g}); "
+                "choose an even width"
             )
+        if self.positions == "relative" and self.relative_distance <= self.relative_buckets // 2:
+            raise ValueError(
+                f"relative_distance ({self.relative_distance}) is within the first half of relative_buckets "
+                f"({self.relative_buckets}), which are for one distance each; choose a larger one"
+            )
+        if self.residual == "parallel" and (self.norm_place, self.architecture) not in PARALLEL:
+            raise ValueError(
+                "parallel residuals need norm_place pre and one stack: the architecture decoder or encoder"
+            )
+        if self.n_segments and self.architecture != "encoder":
+            raise ValueError("only the architecture 'encoder' has segments; leave n_segments at 0")
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(f"sinusoidal positions need an even d_model, not {self.d_model}")
         if self.window is not None and self.architecture != "decoder":
             raise ValueError("a window looks back from each token, so only the architecture 'decoder' has one")
+        if self.start_id is not None and self.start_id >= self.vocab_size:
+            raise ValueError(f"start_id ({self.start_id}) is no token of vocab_size ({self.vocab_size})")
         for side, size in (("vocab_size", self.vocab_size), ("source_vocab_size", self.source_vocab_size)):
             if self.pad_id is not None and size is not None and self.pad_id >= size:
                 raise ValueError(f"pad_id ({self.pad_id}) is no token of {side} ({size}); ids are below it")
@@ -237,7 +283,7 @@ class RunConfig(Options):
 def told(config: "RunConfig") -> Layer:
     """The options as a layer for others to lie upon: what merely follows from other options is left out."""
     layer = config.model_dump()
-    for name in ("n_kv_heads", "d_ff", "n_encoder_layers"):
+    for name in ("n_kv_heads", "d_ff", "n_encoder_layers", "head_width", "qkv_bias"):
         rest = {key: value for key, value in layer["model"].items() if key != name}
         if getattr(ModelConfig.read(rest), name) == layer["model"][name]:
             layer["model"] = rest

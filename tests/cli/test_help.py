@@ -73,6 +73,11 @@ def test_the_first_help_names_every_verb(call: Caller) -> None:
         assert all(f"  {verb} " in shown and about in shown for verb, about in VERBS.items())
 
 
+def test_the_module_is_the_command() -> None:
+    shown = subprocess.run([sys.executable, "-m", "clearhead", "--version"], check=True, capture_output=True, text=True)
+    assert shown.stdout.startswith("clearhead ")
+
+
 def test_help_loads_no_torch() -> None:
     program = (
         "import sys\n"

@@ -48,6 +48,8 @@ def random_config(family: str, seed: int) -> ModelConfig:
     }
     if "sliding_window" in FAMILIES[family].options.values():
         options["window"] = draw.randint(2, 12)  # with 1, transformers' own cache differs from no cache
+    if "head_width" in FAMILIES[family].options:
+        options["head_width"] = draw.choice([options["d_model"] // n_heads, 2 * draw.randint(1, 6)])
     if family in TRANSLATORS:
         options["n_encoder_layers"] = draw.randint(1, 3)
         options["pad_id"] = options["vocab_size"] - 1

@@ -37,6 +37,7 @@ from clearhead.exchange import (
     to_foreign,
     to_own,
 )
+from clearhead.exchange.family import BIASED
 from clearhead.models import LanguageModel
 from clearhead.parts import padded_positions
 
@@ -138,7 +139,7 @@ def test_a_folder_that_transformers_wrote_is_read(name: str, tied: bool, tmp_pat
     family, read = read_config(tmp_path)
     assert family is FAMILIES[name]
     for option in type(read).model_fields:
-        if "dropout" not in option and option not in {"bias", "rope_base"}:
+        if "dropout" not in option and option not in {"bias", "qkv_bias", "rope_base"}:
             assert getattr(read, option) == getattr(config, option), option
     assert read.rope_base == config.rope_base or read.positions != "rope"
     given = random_inputs(read, 2, 30)
@@ -216,7 +217,7 @@ def test_a_config_has_a_family_or_an_obstacle(seed: int) -> None:
     assert (family is None) == (reason is not None)
     if family is not None:
         assert family.own_config(family.foreign_config(config)) == config.model_copy(
-            update={"bias": config.bias or family.always_biased}
+            update=BIASED if family.always_biased else {}
         )
 
 
@@ -241,14 +242,14 @@ def test_the_obstacle_names_what_stands_in_the_way() -> None:
 @pytest.mark.parametrize(
     ("name", "changed", "said"),
     [
-        ("gpt2", {"activation_function": "gelu_new"}, "activation_function = 'gelu_new' has no equal here"),
+        ("gpt2", {"activation_function": "quick_gelu"}, "activation_function = 'quick_gelu' has no equal here"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = true"),
         ("gpt2", {"embd_pdrop": 0.5, "resid_pdrop": 0.25}, "embd_pdrop = 0.5 and resid_pdrop = 0.25"),
         ("llama", {"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "rotary positions"),
         ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rotary positions"),
         ("llama", {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "rotary positions"),
         ("llama", {"rope_parameters": [1e4]}, "rotary positions"),
-        ("llama", {"head_dim": 128}, "head_dim = 128 has no equal here"),
+        ("llama", {"head_dim": 7}, "choose an even width"),
         ("llama", {"attention_bias": True}, "attention_bias = true and mlp_bias = false"),
         ("arcee", {"hidden_act": "silu"}, "hidden_act = 'silu' has no equal here; 'relu2' or 'relu' or 'gelu' has"),
         ("qwen3", {"use_sliding_window": True}, "use_sliding_window = true"),
@@ -260,8 +261,8 @@ def test_the_obstacle_names_what_stands_in_the_way() -> None:
 def test_a_foreign_option_without_equal_is_refused(
     name: str, changed: dict[str, object], said: str, tmp_path: Path
 ) -> None:
-    config = ModelConfig.read(random_config(name, 0).model_dump(), {"n_heads": 2, "n_kv_heads": 2, "d_model": 16})
-    config = config.model_copy(update={"bias": False})
+    shape = {"n_heads": 2, "n_kv_heads": 2, "d_model": 16, "head_width": 8, "bias": False, "qkv_bias": False}
+    config = ModelConfig.read(random_config(name, 0).model_dump(), shape)
     told = FAMILIES[name].foreign_config(config) | changed
     (tmp_path / "config.json").write_text(json.dumps(told), encoding="utf-8")
     with pytest.raises(DataError) as refusal:

@@ -19,14 +19,14 @@ from clearhead.training.optimizers import build_optimizer
 PIECES = {"attention": ".self_attention.part.", "feedforward": ".feedforward.part.", "norms": "norm."}
 Places = dict[str, tuple[tuple[str, ...], str]]
 ONE_STACK: Places = {  # where each part lives in the model: beginnings of its parameters' names, and a piece of them
-    "embedding": (("embedding.",), ""),
+    "embedding": (("embedding.", "segments.", "embedding_norm."), ""),
     "positions": (("positions.",), ""),
     **{part: (("stack.",), piece) for part, piece in PIECES.items()},
     "head": (("unembedding.",), ""),
 }
 TWO_STACKS: Places = {
-    "embedding": (("embedding.",), ""),
-    "source_embedding": (("source_embedding.",), ""),
+    "embedding": (("embedding.", "embedding_norm."), ""),
+    "source_embedding": (("source_embedding.", "source_embedding_norm."), ""),
     "positions": (("positions.", "source_positions."), ""),
     **{f"encoder_{part}": (("encoder.",), piece) for part, piece in PIECES.items()},
     **{f"decoder_{part}": (("decoder.",), piece) for part, piece in PIECES.items()},
@@ -51,12 +51,15 @@ def random_config(seed: int, architecture: str = "decoder") -> ModelConfig:
         "d_model": n_heads * 2 * draw.randint(1, 5),
         "norm": draw.choice(["layernorm", "rmsnorm"]),
         "norm_place": draw.choice(["pre", "post"]),
-        "feedforward": draw.choice(["relu", "gelu", "relu2", "swiglu"]),
-        "positions": draw.choice(["learned", "sinusoidal", "rope", "alibi", "none"]),
-        "qk_norm": draw.random() < 0.5,
-        "bias": draw.random() < 0.5,
-        "tied": draw.random() < 0.5,
+        "feedforward": draw.choice(["relu", "gelu", "gelu_tanh", "relu2", "swiglu", "geglu"]),
+        "positions": draw.choice(["learned", "sinusoidal", "rope", "alibi", "relative", "none"]),
+        **{name: draw.random() < 0.5 for name in ("qk_norm", "bias", "qkv_bias", "tied")},
+        **{name: draw.random() < 0.3 for name in ("embedding_norm", "head_transform", "head_bias")},
     }
+    if draw.random() < 0.3:
+        options["head_width"] = 2 * draw.randint(1, 5)
+    if architecture == "encoder":
+        options["n_segments"] = draw.choice([0, 2])
     if draw.random() < 0.5:
         options["d_ff"] = draw.randint(1, 40)
     if architecture == "encoder_decoder":
@@ -70,7 +73,7 @@ def part_of(name: str, architecture: str) -> str:
     found = [
         part
         for part, (starts, piece) in PARTS[architecture].items()
-        if name.startswith(starts) and piece in name and ("norm." in name) == (piece == "norm.")
+        if name.startswith(starts) and piece in name and (not piece or ("norm." in name) == (piece == "norm."))
     ]
     assert len(found) == 1, name
     return found[0]

@@ -14,15 +14,24 @@ from clearhead.models import DecoderLM
 VOCAB_SIZE, BLOCK_SIZE, N_LAYERS, WINDOW = 11, 24, 2, 5
 
 OPTIONS: dict[str, tuple[Any, ...]] = {
-    "positions": ("learned", "sinusoidal", "rope", "alibi", "none"),
+    "positions": ("learned", "sinusoidal", "rope", "alibi", "relative", "none"),
     "norm_place": ("pre", "post"),
-    "norm": ("layernorm", "rmsnorm"),
-    "feedforward": ("relu", "gelu", "relu2", "swiglu"),
+    "residual": ("sequential", "parallel"),
+    "norm": ("layernorm", "rmsnorm", "rmsnorm_plus_one"),
+    "embedding_norm": (False, True),
+    "feedforward": ("relu", "gelu", "gelu_tanh", "relu2", "swiglu", "geglu"),
     "n_kv_heads": (4, 2, 1),
+    "head_width": (4, 8),
+    "rope_fraction": (1.0, 0.5),
     "qk_norm": (False, True),
+    "scale_scores": (True, False),
     "window": (None, WINDOW),
     "tied": (True, False),
     "bias": (False, True),
+    "qkv_bias": (False, True),
+    "scale_head": (False, True),
+    "head_transform": (False, True),
+    "head_bias": (False, True),
 }
 Choice = dict[str, Any]
 Model = TypeVar("Model", bound=nn.Module)
@@ -33,16 +42,24 @@ def pairs(choice: Choice) -> set[frozenset[tuple[str, Any]]]:
     return {frozenset(two) for two in itertools.combinations(choice.items(), 2)}
 
 
+def possible(choice: Choice) -> bool:
+    """Whether the options, or those that are chosen yet, go together."""
+    return (choice.get("residual"), choice.get("norm_place")) != ("parallel", "post")
+
+
 def pairwise(options: dict[str, tuple[Any, ...]]) -> Iterator[Choice]:
-    """Few choices in which every value of an option meets every value of every other."""
-    everything = [dict(zip(options, values, strict=True)) for values in itertools.product(*options.values())]
-    missing = set().union(*map(pairs, everything))
+    """Few choices in which every value of an option meets every value of every other that it goes with."""
     draw = random.Random(0)
+    values = [(option, value) for option, known in options.items() for value in known]
+    missing = {frozenset(two): two for two in itertools.combinations(values, 2) if two[0][0] != two[1][0]}
+    missing = {pair: two for pair, two in missing.items() if possible(dict(two))}
     while missing:
-        best = max(draw.sample(everything, 100), key=lambda choice: len(pairs(choice) & missing))
-        if new := pairs(best) & missing:
-            missing -= new
-            yield best
+        wanted = dict(next(iter(missing.values())))
+        drawn = ({option: draw.choice(known) for option, known in options.items()} | wanted for _ in range(60))
+        best = max(filter(possible, drawn), key=lambda choice: len(pairs(choice) & missing.keys()))
+        for pair in pairs(best):
+            missing.pop(pair, None)
+        yield best
 
 
 CHOICES = list(pairwise(OPTIONS))
@@ -56,6 +73,7 @@ def name(choice: Choice) -> str:
 def make_model(**choice: Any) -> DecoderLM:
     """A model of this choice; later options win."""
     shape = {"vocab_size": VOCAB_SIZE, "block_size": BLOCK_SIZE, "n_layers": N_LAYERS, "n_heads": 4, "d_model": 16}
+    shape |= {"relative_buckets": 8, "relative_distance": 12}
     return randomised(DecoderLM(ModelConfig.read(shape, choice)))
 
 

@@ -13,16 +13,19 @@ PAD, END = 0, 1
 SOURCE_VOCAB_SIZE = 13
 Side = Literal["left", "right"]
 
-ENCODER_OPTIONS = {key: values for key, values in OPTIONS.items() if key != "window"} | {
-    "scale_embedding": (False, True)
+BOTH_WAYS = {key: values for key, values in OPTIONS.items() if key != "window"} | {"scale_embedding": (False, True)}
+ENCODER_OPTIONS = BOTH_WAYS | {"n_segments": (0, 2)}
+PAIR_OPTIONS = {key: values for key, values in BOTH_WAYS.items() if key != "residual"} | {
+    "source_vocab_size": (None, SOURCE_VOCAB_SIZE),
+    "n_encoder_layers": (1, N_LAYERS),
 }
-PAIR_OPTIONS = ENCODER_OPTIONS | {"source_vocab_size": (None, SOURCE_VOCAB_SIZE), "n_encoder_layers": (1, N_LAYERS)}
 PAIR_CHOICES = list(pairwise(PAIR_OPTIONS))
 ENCODER_CHOICES = list(pairwise(ENCODER_OPTIONS))
 
 
 def _config(architecture: str, choice: dict[str, Any]) -> ModelConfig:
     shape = {"vocab_size": VOCAB_SIZE, "block_size": BLOCK_SIZE, "n_layers": N_LAYERS, "n_heads": 4, "d_model": 16}
+    shape |= {"relative_buckets": 8, "relative_distance": 12}
     return ModelConfig.read({"architecture": architecture, "pad_id": PAD}, shape, choice)
 
 

@@ -6,7 +6,7 @@ from law_models import BLOCK_SIZE, assert_same, make_model, random_ids
 
 from clearhead.parts import POSITIONS
 
-RELATIVE = ("rope", "alibi", "none")
+RELATIVE = ("rope", "alibi", "relative", "none")
 
 
 @pytest.mark.parametrize("kind", POSITIONS)

@@ -11,9 +11,8 @@ from twin_cases import draw_config, draw_rows, randomised
 
 from clearhead import reference
 from clearhead.config import ModelConfig
-from clearhead.models import make_attention
+from clearhead.models import make_attention, make_positions
 from clearhead.parts import FEEDFORWARDS, NORMS, attention_mask
-from clearhead.parts.positions import POSITIONS
 from clearhead.reference import Array, Sight, as_float64, gradients
 from clearhead.training.loss import Smoothing, token_loss_sum
 
@@ -85,10 +84,9 @@ def test_self_attention(seed: int) -> None:
     B, T = place.shape
     x, d_output = draw(B, T, config.d_model), draw(B, T, config.d_model, seed=1).detach()
     bias = draw(B, config.n_heads, T, T, seed=2)
-    rotary = POSITIONS["rope"](config.d_model, config.n_heads, T, config.rope_base).double()
-    turned = config.positions == "rope"
-    rotate = rotary.rotate(positions, x.device) if turned else None
     causal = choose.random() < 0.5
+    turned = config.positions == "rope"
+    rotate = make_positions(config, causal=causal).double().rotate(positions, x.device) if turned else None
     mask = attention_mask(positions, positions, causal=causal)
     output = part(x, mask=mask, rotate=rotate, bias=bias)
     output.backward(d_output)

@@ -62,7 +62,7 @@ def test_the_twins_choices_are_the_configs() -> None:
 
 
 def divides_by_one_less(x: Array, weights: Weights, epsilon: float) -> Array:
-    centred = x - x.mean(-1, keepdims=True)
+    centred: Array = x - x.mean(-1, keepdims=True)
     spread: Array = np.sqrt(x.var(-1, keepdims=True, ddof=1) + epsilon)
     return centred / spread * weights["weight"] + weights["bias"]
 
@@ -73,8 +73,9 @@ def epsilon_outside_the_root(x: Array, weights: Weights, epsilon: float) -> Arra
 
 
 def turned_by_neighbours(x: Array, angles: Array) -> Array:
-    turned = (x[..., 0::2] + 1j * x[..., 1::2]) * np.exp(1j * angles[:, np.newaxis])
-    return np.stack((turned.real, turned.imag), axis=-1).reshape(x.shape)
+    first, rest = np.split(x, [2 * angles.shape[-1]], axis=-1)
+    turned = (first[..., 0::2] + 1j * first[..., 1::2]) * np.exp(1j * angles[:, np.newaxis])
+    return np.concatenate((np.stack((turned.real, turned.imag), axis=-1).reshape(first.shape), rest), axis=-1)
 
 
 def one_key_too_many(query: Ids, key: Ids, **options: Any) -> Any:
@@ -94,8 +95,8 @@ def sees_other_documents(query: Ids, key: Ids, **options: Any) -> Any:
     return reference.may_attend(query, key, **{**options, "documents": None})
 
 
-def biased_the_other_way(query: Ids, key: Ids, weights: Weights, config: ModelConfig) -> Array:
-    return -alibi(query, key, weights, config)
+def biased_the_other_way(query: Ids, key: Ids, weights: Weights, config: ModelConfig, *, causal: bool) -> Array:
+    return -alibi(query, key, weights, config, causal=causal)
 
 
 def shifted(positions: Ids, weights: Weights, config: ModelConfig) -> Array:

@@ -28,10 +28,16 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "n_heads": (1, 2, 3, 4, 12),
     "n_kv_heads": (1, 2, 3, 4, 12),
     "d_model": (8, 12, 16, 24),
+    "head_width": (2, 3, 4, 6),
     "norm_epsilon": (1e-5, 1e-2),
     "d_ff": (5, 20),
     "rope_base": (10_000.0, 30.0),
-    "window": (None, None, 1, 3),
+    "rope_fraction": (1.0, 0.5),
+    "relative_buckets": (4, 8),
+    "relative_distance": (5, 128),
+    "window": (None, 1, 3),
+    "n_segments": (0, 3),
+    "start_id": (None, 0, 3),
     "dropout": (0.0, 0.2),  # of no effect outside training, which is what is compared
     "attention_dropout": (0.0, 0.2),
     "feedforward_dropout": (0.0, 0.2),
@@ -61,10 +67,11 @@ def uncovered(configs: Iterable[ModelConfig]) -> set[tuple[str, Any]]:
 
 def draw_config(draw: random.Random) -> ModelConfig:
     """A config of a tiny model; what the library refuses is drawn again."""
-    values = {**NUMBERS, **listed_choices(), "architecture": ARCHITECTURES}
+    values = NUMBERS | listed_choices()
+    architecture = {"architecture": draw.choice(ARCHITECTURES)}
     while True:
         try:
-            return ModelConfig.read({name: draw.choice(values[name]) for name in ModelConfig.model_fields})
+            return ModelConfig.read({name: draw.choice(known) for name, known in values.items()}, architecture)
         except UsageError:
             continue
 
@@ -110,15 +117,18 @@ def draw_case(seed: int) -> Case:
         size = config.source_vocab_size or config.vocab_size
         source, source_positions = draw_rows(draw, size, config.pad_id)
         target, target_positions = draw_rows(draw, config.vocab_size, config.pad_id)
-        told = config.pad_id is None or draw.random() < 0.5
-        options = {"source_positions": source_positions, "target_positions": target_positions} if told else {}
-        return Case(config, model, (source, target), options, target_positions)
+        if config.pad_id is None or draw.random() < 0.5:
+            options = {"source_positions": source_positions, "target_positions": target_positions}
+            return Case(config, model, (source, target), options, target_positions)
+        return Case(config, model, (source, target), {}, positions_of(target, config.pad_id, config.start_id))
     ids, positions = draw_rows(draw, config.vocab_size, config.pad_id)
     options = {"positions": positions}
     if config.architecture != "encoder" and draw.random() < 0.5:
         options, positions = {}, positions_of(ids, None)
     if config.architecture == "encoder" and config.pad_id is not None and draw.random() < 0.5:
         options = {}
+    if config.architecture == "encoder" and config.n_segments and draw.random() < 0.7:
+        options["segments"] = np.array([draw.choices(range(config.n_segments), k=ids.shape[1]) for _ in ids])
     if config.architecture != "bigram" and draw.random() < 0.3:
         options["documents"] = np.sort(np.array([draw.choices(range(3), k=ids.shape[1]) for _ in ids]))
     return Case(config, model, (ids,), options, positions)

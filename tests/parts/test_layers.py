@@ -7,8 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearhead.config import ModelConfig
+from clearhead.config import GATED, ModelConfig
 from clearhead.parts import (
+    BLOCKS,
     FEEDFORWARDS,
     NORMS,
     POSITIONS,
@@ -16,9 +17,13 @@ from clearhead.parts import (
     Block,
     FeedForward,
     LayerNorm,
+    ParallelBlock,
+    PlusOneRMSNorm,
     RMSNorm,
     Stack,
     Sublayer,
+    Transform,
+    Unembedding,
     make_dropout,
 )
 
@@ -28,7 +33,8 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("option", "choices"), [("norm", NORMS), ("feedforward", FEEDFORWARDS), ("positions", POSITIONS)]
+    ("option", "choices"),
+    [("norm", NORMS), ("feedforward", FEEDFORWARDS), ("positions", POSITIONS), ("residual", BLOCKS)],
 )
 def test_the_words_of_the_config_are_the_keys(option: str, choices: dict[str, Any]) -> None:
     assert set(get_args(ModelConfig.model_fields[option].annotation)) == set(choices)
@@ -45,6 +51,10 @@ def test_norms_are_the_formulas(epsilon: float) -> None:
     torch.testing.assert_close(layer(x), expected, rtol=1e-12, atol=1e-12)
     expected = x / (x.square().mean(-1, keepdim=True) + epsilon).sqrt() * weight
     torch.testing.assert_close(rms(x), expected, rtol=1e-12, atol=1e-12)
+    plus_one = PlusOneRMSNorm(8, epsilon).double()
+    assert not plus_one.weight.any()
+    plus_one.load_state_dict({"weight": weight - 1})
+    torch.testing.assert_close(plus_one(x), expected, rtol=1e-12, atol=1e-12)
 
 
 ACTIVATIONS = {
@@ -53,6 +63,9 @@ ACTIVATIONS = {
     "relu2": lambda x: x.clamp(min=0) ** 2,
     "swiglu": lambda x: x * torch.sigmoid(x),
 }
+ACTIVATIONS["gelu_tanh"] = ACTIVATIONS["geglu"] = lambda x: (
+    0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3)))
+)
 
 
 @pytest.mark.parametrize("kind", FEEDFORWARDS)
@@ -63,7 +76,7 @@ def test_feedforwards_are_the_formulas(kind: str, bias: bool) -> None:
     def linear(name: str, x: Tensor) -> Tensor:
         return F.linear(x, part.get_parameter(f"{name}.weight"), part.get_parameter(f"{name}.bias") if bias else None)
 
-    gated = kind == "swiglu"
+    gated = kind in GATED
     hidden = ACTIVATIONS[kind](linear("gate" if gated else "up", x)) * (linear("up", x) if gated else 1)
     torch.testing.assert_close(part(x), linear("down", hidden), rtol=1e-6, atol=1e-6)
 
@@ -118,3 +131,25 @@ def test_a_stack_is_its_blocks_in_a_row_and_its_norm() -> None:
         expected = block(expected, mask="causal")
     assert torch.equal(Stack(blocks, norm)(x, mask="causal"), norm(expected))
     assert torch.equal(Stack(blocks)(x, mask="causal"), expected)
+
+
+def test_both_parts_of_a_parallel_block_read_its_input() -> None:
+    parts = Attention(8, 2), FeedForward(F.relu, 8, 16)
+    sublayers = [Sublayer(part, RMSNorm(8)).double().eval() for part in parts]
+    block, x = ParallelBlock(*sublayers), draw(2, 5, 8)
+    attention, feedforward = (sublayer(x) - x for sublayer in sublayers)
+    torch.testing.assert_close(block(x, mask="causal"), x + sublayers[0](x, mask="causal") - x + feedforward)
+    assert not torch.allclose(block(x, mask="causal"), x + attention + feedforward)
+    assert not torch.allclose(block(x), Block(*sublayers)(x))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_head_divides_transforms_and_shifts(tied: bool) -> None:
+    hidden, embedding, bias = draw(2, 3, 4), draw(7, 4, seed=1), draw(7, seed=2)
+    head = Unembedding(4, 7, tied=tied, bias=True, scaled=True, transform=Transform(4, F.relu, LayerNorm(4))).double()
+    state = {name: draw(*tensor.shape, seed=3) for name, tensor in head.state_dict().items()} | {"bias": bias}
+    head.load_state_dict(state)
+    dense = F.linear(hidden, state["transform.dense.weight"], state["transform.dense.bias"]).clamp(min=0)
+    normed = F.layer_norm(dense, (4,), state["transform.norm.weight"], state["transform.norm.bias"])
+    matrix = embedding if tied else state["weight"]
+    torch.testing.assert_close(head(hidden, embedding), normed @ matrix.T / 2 + bias)

@@ -1,6 +1,7 @@
 """Positions against their papers, and the laws they are chosen for."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,9 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from clearhead.parts.positions import POSITIONS, AlibiPositions, RotaryPositions, alibi_slopes, sinusoids
+from clearhead.parts.positions import (
+    POSITIONS,
+    AlibiPositions,
+    PositionOptions,
+    RotaryPositions,
+    alibi_slopes,
+    distance_buckets,
+    sinusoids,
+)
 
 CPU = torch.device("cpu")
+OPTIONS = PositionOptions(d_model=16, n_heads=2, block_size=8, rotary_width=8)
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -28,7 +38,9 @@ def test_sinusoids_are_the_formula(block_size: int, d_model: int, base: float) -
         ]
         for place in range(block_size)
     ]
-    torch.testing.assert_close(sinusoids(block_size, d_model, base), torch.tensor(expected), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        sinusoids(block_size, d_model, base), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize(
@@ -42,13 +54,13 @@ def test_sinusoids_are_the_formula(block_size: int, d_model: int, base: float) -
     ],
 )
 def test_alibi_slopes_are_the_papers(n_heads: int, exponents: list[float]) -> None:
-    torch.testing.assert_close(alibi_slopes(n_heads), torch.tensor([2.0**-e for e in exponents]))
+    torch.testing.assert_close(alibi_slopes(n_heads), torch.tensor([2.0**-e for e in exponents], dtype=torch.float64))
 
 
 def test_alibi_takes_a_heads_slope_for_each_token_of_distance() -> None:
-    positions = AlibiPositions(16, 2, 8)
+    positions = AlibiPositions(OPTIONS)
     bias = positions.bias(range(3, 5), range(5), CPU)
-    slopes = alibi_slopes(2)
+    slopes = alibi_slopes(2).float()
     expected = -slopes[:, None, None] * torch.tensor([[3, 2, 1, 0, 1], [4, 3, 2, 1, 0]])
     torch.testing.assert_close(bias, expected)
     rows = torch.tensor([[2, 3, 4], [-1, 0, 1]])
@@ -58,7 +70,7 @@ def test_alibi_takes_a_heads_slope_for_each_token_of_distance() -> None:
 
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(-200, 200))
 def test_rotary_scores_depend_on_the_distance_alone(query_at: int, key_at: int, shift: int) -> None:
-    rotary = RotaryPositions(16, 2, 8)
+    rotary = RotaryPositions(OPTIONS)
     query, key = draw(1, 2, 1, 8), draw(1, 2, 1, 8, seed=1)
 
     def score(q: int, k: int) -> Tensor:
@@ -71,7 +83,11 @@ def test_rotary_scores_depend_on_the_distance_alone(query_at: int, key_at: int, 
 def test_rotary_turns_pairs_by_the_papers_angles() -> None:
     width, base, place = 8, 100.0, 5
     x = draw(1, 1, 1, width)
-    found = RotaryPositions(width, 1, 8, base).rotate(range(place, place + 1), CPU)(x).flatten()
+    found = (
+        RotaryPositions(replace(OPTIONS, rotary_width=width, base=base))
+        .rotate(range(place, place + 1), CPU)(x)
+        .flatten()
+    )
     numbers = torch.complex(x.flatten()[: width // 2], x.flatten()[width // 2 :])
     angles = torch.tensor([place * base ** (-2 * i / width) for i in range(width // 2)], dtype=torch.float64)
     turned = numbers * torch.polar(torch.ones_like(angles), angles)
@@ -80,7 +96,7 @@ def test_rotary_turns_pairs_by_the_papers_angles() -> None:
 
 def test_rotary_keeps_lengths_and_leaves_the_first_token_alone() -> None:
     x = draw(2, 2, 9, 8)
-    turned = RotaryPositions(16, 2, 8).rotate(range(9), CPU)(x)
+    turned = RotaryPositions(OPTIONS).rotate(range(9), CPU)(x)
     torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1), rtol=1e-6, atol=0)
     assert torch.equal(turned[:, :, 0], x[:, :, 0])
     assert not torch.allclose(turned[:, :, 1:], x[:, :, 1:])
@@ -88,7 +104,7 @@ def test_rotary_keeps_lengths_and_leaves_the_first_token_alone() -> None:
 
 @pytest.mark.parametrize("kind", POSITIONS)
 def test_a_range_and_a_tensor_of_positions_say_the_same(kind: str) -> None:
-    positions = POSITIONS[kind](16, 2, 12).double()
+    positions = POSITIONS[kind](replace(OPTIONS, block_size=12)).double()
     for parameter in positions.parameters():
         torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(0))
     place, key = range(3, 9), range(9)
@@ -106,3 +122,33 @@ def test_a_range_and_a_tensor_of_positions_say_the_same(kind: str) -> None:
 
 def test_only_tables_end() -> None:
     assert {kind for kind, part in POSITIONS.items() if part.bounded} == {"learned", "sinusoidal"}
+
+
+@pytest.mark.parametrize(("n_buckets", "distance"), [(32, 128), (8, 20), (6, 9)])
+def test_distances_are_divided_as_t5_does(n_buckets: int, distance: int) -> None:
+    """Half of the classes have one distance each, the rest are as wide as their logarithm says (arXiv 1910.10683)."""
+    back = torch.arange(2 * distance)
+    found, exact = distance_buckets(back, n_buckets, distance, causal=True), n_buckets // 2
+    assert torch.equal(found[:exact], back[:exact])
+    assert torch.equal(found, found.sort().values)
+    assert set(found.tolist()) == set(range(n_buckets))
+    assert bool((found[distance:] == n_buckets - 1).all())
+    for step in range(exact, distance):
+        way = math.log(step / exact) / math.log(distance / exact) * (n_buckets - exact)
+        if abs(way - round(way)) > 1e-4:  # on the border between two, rounding decides
+            assert found[step] == exact + int(way)
+    assert bool((distance_buckets(-back, n_buckets, distance, causal=True) == 0).all())  # what nobody sees
+
+
+def test_those_who_look_both_ways_have_classes_for_either() -> None:
+    back = torch.arange(1, 60)
+    behind, ahead = (distance_buckets(sign * back, 32, 128, causal=False) for sign in (1, -1))
+    assert torch.equal(ahead, behind + 16)
+    assert torch.equal(behind, distance_buckets(back, 16, 128, causal=True))
+
+
+def test_rotary_positions_leave_the_rest_of_a_head_alone() -> None:
+    x = draw(1, 2, 5, 12)
+    turned = RotaryPositions(OPTIONS).rotate(range(5), CPU)(x)
+    assert torch.equal(turned[..., 8:], x[..., 8:])
+    assert torch.equal(turned[..., :8], RotaryPositions(OPTIONS).rotate(range(5), CPU)(x[..., :8]))

@@ -39,8 +39,9 @@ def run(given: argparse.Namespace) -> None:
 
     example = workflows.worked_example(norm_place=getattr(given, "norm_place", "post"), torch=given.torch)
     console = Console(json=given.json)
-    console.say(f"One decoder layer, {example.norm_place}-norm: d_model 8, 2 heads, d_ff 16, ReLU, no biases,")
-    console.say("LayerNorm with weight 1 and bias 0; its numbers are those of numpy.random.seed(0).")
+    config = example.config
+    console.say(f"One decoder layer, {config.norm_place}-norm, with the numbers of numpy.random.seed(0):", "bold")
+    console.say(f"d_model {config.d_model}, {config.n_heads} heads, d_ff {config.d_ff}, ReLU, no biases.")
     for step in example.steps:
         console.say(f"\n{step.name}  {tuple(step.values.shape)} {step.axes}", "bold")
         console.say(f"  = {step.equation}")
@@ -51,7 +52,7 @@ def run(given: argparse.Namespace) -> None:
     differences = [step.difference for step in example.steps if step.difference is not None]
     if differences:
         console.say(f"\nThe twin and torch differ by at most {max(differences):.1e} in any number.", "bold")
-        console.say("Scores exist only inside torch's fused kernel, so they have no second row.")
+        console.say("What was drawn is the same for both; torch's kernel keeps its scores to itself.")
     console.result(example.as_dict())
 
 

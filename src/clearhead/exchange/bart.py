@@ -1,6 +1,6 @@
 """The families of encoder-decoders that transformers derives from BART; they differ in where the norms stand."""
 
-from clearhead.exchange.family import Entry, Family
+from clearhead.exchange.family import PLAIN, Entry, Family
 from clearhead.exchange.fixed import NO_LOGITS, WAVES
 
 OPTIONS: dict[str, str | tuple[str, ...]] = {
@@ -25,13 +25,13 @@ ABSENT = {
     "activation_dropout": 0.0,
 }
 NEEDS = {
+    **{option: value for option, value in PLAIN.items() if option != "scale_embedding"},
     "architecture": "encoder_decoder",
     "source_vocab_size": None,
     "norm": "layernorm",
     "norm_epsilon": 1e-5,
     "positions": "sinusoidal",
     "rope_base": 10_000.0,
-    "qk_norm": False,
     "tied": True,
 }
 CONSTANTS = {"is_encoder_decoder": True, "is_decoder": False, "tie_word_embeddings": True}

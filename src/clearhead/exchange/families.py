@@ -2,7 +2,7 @@
 
 from clearhead.config import ModelConfig
 from clearhead.exchange.bart import MARIAN, PEGASUS
-from clearhead.exchange.family import Entry, Family
+from clearhead.exchange.family import PLAIN, Entry, Family
 
 ATTENTION = "stack.blocks.N.self_attention"
 FEEDFORWARD = "stack.blocks.N.feedforward"
@@ -12,15 +12,13 @@ GPT2 = Family(
     name="gpt2",
     architecture="GPT2LMHeadModel",
     needs={
+        **PLAIN,
         "architecture": "decoder",
         "norm": "layernorm",
         "norm_place": "pre",
         "positions": "learned",
-        "qk_norm": False,
-        "window": None,
-        "scale_embedding": False,
     },
-    activations={"gelu": "gelu", "relu": "relu", "relu2": "relu2"},
+    activations={"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "relu2": "relu2"},
     activation_key="activation_function",
     options={
         "vocab_size": "vocab_size",
@@ -69,13 +67,12 @@ GPT2 = Family(
 )
 
 LLAMA_NEEDS = {
+    **PLAIN,
     "architecture": "decoder",
     "norm": "rmsnorm",
     "norm_place": "pre",
     "positions": "rope",
-    "qk_norm": False,
-    "window": None,
-    "scale_embedding": False,
+    "rope_fraction": 1.0,
 }
 LLAMA_OPTIONS: dict[str, str | tuple[str, ...]] = {
     "vocab_size": "vocab_size",
@@ -84,6 +81,7 @@ LLAMA_OPTIONS: dict[str, str | tuple[str, ...]] = {
     "n_heads": "num_attention_heads",
     "n_kv_heads": "num_key_value_heads",
     "d_model": "hidden_size",
+    "head_width": "head_dim",
     "d_ff": "intermediate_size",
     "norm_epsilon": "rms_norm_eps",
     "tied": "tie_word_embeddings",
@@ -91,6 +89,7 @@ LLAMA_OPTIONS: dict[str, str | tuple[str, ...]] = {
 }
 LLAMA_ABSENT = {
     "num_key_value_heads": None,
+    "head_dim": None,
     "rms_norm_eps": 1e-6,
     "tie_word_embeddings": False,
     "attention_dropout": 0.0,
@@ -142,7 +141,7 @@ ARCEE = Family(
 QWEN3 = Family(
     name="qwen3",
     architecture="Qwen3ForCausalLM",
-    needs=LLAMA_NEEDS | {"qk_norm": True, "bias": False},
+    needs=LLAMA_NEEDS | {"qk_norm": True, "bias": False, "qkv_bias": False},
     activations={"swiglu": "silu"},
     activation_key="hidden_act",
     options=LLAMA_OPTIONS,
@@ -159,7 +158,8 @@ QWEN3 = Family(
 MISTRAL = Family(
     name="mistral",
     architecture="MistralForCausalLM",
-    needs={option: value for option, value in LLAMA_NEEDS.items() if option != "window"} | {"bias": False},
+    needs={option: value for option, value in LLAMA_NEEDS.items() if option != "window"}
+    | {"bias": False, "qkv_bias": False},
     activations={"swiglu": "silu"},
     activation_key="hidden_act",
     options=LLAMA_OPTIONS | {"window": "sliding_window"},

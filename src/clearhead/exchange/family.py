@@ -11,6 +11,23 @@ from clearhead.exchange.fixed import Fixed
 Json = dict[str, Any]
 
 
+# What most families do not have; each family's `needs` begin with it.
+PLAIN: Mapping[str, object] = {
+    "residual": "sequential",
+    "embedding_norm": False,
+    "qk_norm": False,
+    "scale_scores": True,
+    "window": None,
+    "scale_embedding": False,
+    "scale_head": False,
+    "head_transform": False,
+    "head_bias": False,
+    "n_segments": 0,
+    "start_id": None,
+}
+BIASED = {"bias": True, "qkv_bias": True}
+
+
 class Entry(NamedTuple):
     """One module under two names; N is the number of a block, and both weight and bias are meant.
 
@@ -39,7 +56,8 @@ class Family:
         constants: foreign keys and the only values that mean what our parts compute.
         written: foreign keys and values that are written, and not read, as they change no logit.
         grouped: whether there may be fewer key heads than query heads.
-        always_biased: whether linear maps always have biases; where ours have none, they are zero.
+        always_biased: whether linear maps always have biases; where ours have none, they are zero. Elsewhere those of
+            queries, keys and values go with the others, unless `needs` has a word for them.
         translates: whether there is a target, which begins with `decoder_start_token_id`; ours is the end token.
         halves: whether a position's sines all come before its cosines, where ours alternate. The residual stream then
             has that order, and so has every axis of a weight that lies along it.
@@ -74,6 +92,10 @@ class Family:
         if config.feedforward not in self.activations:
             known = " or ".join(map(_told, self.activations))
             found.append(f"feedforward = {_told(config.feedforward)} ({self.name} has {known})")
+        if not self.always_biased and "qkv_bias" not in self.needs and config.qkv_bias != config.bias:
+            found.append(f"qkv_bias = {_told(config.qkv_bias)} ({self.name} has the same as bias)")
+        if "head_width" not in self.options and config.head_width * config.n_heads != config.d_model:
+            found.append(f"head_width = {config.head_width} ({self.name} has d_model / n_heads)")
         if not self.grouped and config.n_kv_heads != config.n_heads:
             found.append(f"n_kv_heads = {config.n_kv_heads} ({self.name} has as many as n_heads, {config.n_heads})")
         return found
@@ -86,7 +108,6 @@ class Family:
             told |= dict.fromkeys(_keys(keys), getattr(config, option))
         told[self.activation_key] = self.activations[config.feedforward]
         if config.positions == "rope":
-            told["head_dim"] = config.head_width
             told["rope_parameters"] = {"rope_type": "default", "rope_theta": config.rope_base}
         return told
 
@@ -108,15 +129,13 @@ class Family:
             if value is not None:  # null: the option's own default, as in the family
                 own[option] = value
         if self.always_biased:
-            own["bias"] = True
+            own |= BIASED
         if self.needs["positions"] == "rope":
             own["rope_base"] = _rope_base(told)
         try:
             config = ModelConfig.read(own)
         except UsageError as error:
             raise DataError(str(error)) from None
-        if told.get("head_dim") not in (None, config.head_width):
-            raise DataError(f"head_dim = {_told(told['head_dim'])} has no equal here; {config.head_width} has")
         return config
 
     def _feedforward(self, told: Json) -> str:

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from clearhead.config import ModelConfig
 from clearhead.errors import ClearheadError, DataError, UsageError
 from clearhead.exchange.families import FAMILIES, family_of, obstacle
-from clearhead.exchange.family import Family, Json
+from clearhead.exchange.family import BIASED, Family, Json
 from clearhead.exchange.weights import Shape, links, to_foreign, to_own
 from clearhead.models import LanguageModel, build
 
@@ -98,7 +98,11 @@ def load(folder: Path, *, config: ModelConfig | None = None) -> LanguageModel:
     family, told = read_config(folder)
     if config is not None:
         biased = family is not None and family.always_biased  # config.json cannot say otherwise there
-        _refuse_another(folder / CONFIG, config, told.model_copy(update={"bias": config.bias}) if biased else told)
+        _refuse_another(
+            folder / CONFIG,
+            config,
+            told.model_copy(update={name: getattr(config, name) for name in BIASED}) if biased else told,
+        )
     config = config or told
     path = _weights_file(folder)
     try:
@@ -142,7 +146,7 @@ def _load(file: Any, path: Path, family: Family | None, config: ModelConfig) -> 
     if types - FLOATS:
         raise DataError(f"{path} holds numbers of type {', '.join(sorted(types - FLOATS))}, which no weights are")
     for name, kind in fixed.items():
-        if not torch.allclose(file.get_tensor(name).float(), kind.make(config), rtol=0, atol=kind.tolerance):
+        if not torch.allclose(file.get_tensor(name).float(), kind.make(config).float(), rtol=0, atol=kind.tolerance):
             raise DataError(f"{path}: the numbers in {name} have no equal here; {kind.told} have")
     for name in set(copies) & set(present):
         copy = file.get_tensor(name)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from clearhead.config import ModelConfig
-from clearhead.exchange.family import Entry, Family
+from clearhead.exchange.family import BIASED, Entry, Family
 from clearhead.exchange.fixed import halves
 from clearhead.models import build
 
@@ -39,7 +39,7 @@ def links(family: Family | None, config: ModelConfig) -> list[Link]:
     """Every tensor of a file that holds such a model: in the family's names, or without a family in our own."""
     if family is None:
         return [Link((name,), (shape,), name) for name, shape in shapes(config).items()]
-    there = shapes(config.model_copy(update={"bias": True}) if family.always_biased else config)
+    there = shapes(config.model_copy(update=BIASED) if family.always_biased else config)
     found = [link for entry in family.entries for link in _spell_out(entry, there, family.halves)]
     linked = sorted(name for link in found for name in link.own)
     assert linked == sorted(there), f"{family.name}'s table does not hold every weight exactly once"

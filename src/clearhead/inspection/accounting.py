@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from clearhead.config import ModelConfig, TrainConfig
+from clearhead.config import GATED, ModelConfig, TrainConfig
 
+STEPS = {"relu": 1, "gelu": 2, "gelu_tanh": 2, "relu2": 2, "swiglu": 4, "geglu": 4}  # of a hidden layer, each kept
 FLOAT32 = 4  # bytes; weights, gradients and optimizer state are kept in float32
 
 
@@ -143,15 +144,19 @@ def _with_tables(stacks: Costs, model: ModelConfig, *, source: bool = False) -> 
     The head is a matrix that every token is multiplied with, though it be tied; an embedding is only looked up.
     """
     D, V = model.d_model, model.vocab_size
-    learned = model.block_size * D if model.positions == "learned" else 0
-    parts = {"embedding": V * D}
+    learned = {"learned": model.block_size * D, "relative": model.relative_buckets * model.n_heads}
+    norm = _norm(model) if model.embedding_norm else 0
+    transform = D * D if model.head_transform else 0
+    parts = {"embedding": (V + model.n_segments) * D + norm}
     if source:
-        parts["source_embedding"] = (model.source_vocab_size or 0) * D  # none: the source uses the other's
-    parts["positions"] = (1 + source) * learned
+        parts["source_embedding"] = (model.source_vocab_size or 0) * D + norm  # none: the source uses the other's
+    parts["positions"] = (1 + source) * learned.get(model.positions, 0)
+    own, shift = 0 if model.tied else V * D, V if model.head_bias else 0
+    head = own + shift + (transform + D + _norm(model) if transform else 0)
     return replace(
         stacks,
-        parts=parts | stacks.parts | {"head": 0 if model.tied else V * D},
-        flops_per_token=stacks.flops_per_token + 2 * V * D,
+        parts=parts | stacks.parts | {"head": head},
+        flops_per_token=stacks.flops_per_token + 2 * (V * D + transform),
     )
 
 
@@ -171,7 +176,7 @@ def _stack(model: ModelConfig, n_layers: int, *, cross: bool = False) -> Costs:
     seen = min(model.block_size, model.window or model.block_size)
     return Costs(
         parts=_stack_parts(model, n_layers, cross),
-        flops_per_token=2 * matrices + 4 * n_attentions * model.d_model * seen,
+        flops_per_token=2 * matrices + 4 * n_attentions * _width(model) * seen,
         hidden_numbers=matrices,
         kept_numbers=_stack_kept(model, n_layers, cross),
         cached_numbers=2 * n_attentions * _kv_width(model),  # keys and values
@@ -180,32 +185,39 @@ def _stack(model: ModelConfig, n_layers: int, *, cross: bool = False) -> Costs:
 
 def _stack_parts(model: ModelConfig, n_layers: int, cross: bool) -> dict[str, int]:
     D = model.d_model
-    attention_bias = 2 * D + 2 * _kv_width(model) if model.bias else 0
+    attention_bias = (D if model.bias else 0) + (_width(model) + 2 * _kv_width(model) if model.qkv_bias else 0)
     feedforward_bias = (_projections_in(model) * model.d_ff + D) if model.bias else 0
     attention = n_layers * (_attention_matrices(model) + attention_bias)
-    norm = 2 * D if model.norm == "layernorm" else D  # a LayerNorm has a shift beside its scale
     n_norms = (2 + cross) * n_layers + (model.norm_place == "pre")  # a pre-norm stack ends with one more
     qk_norms = 2 * model.head_width * n_layers * (1 + cross) if model.qk_norm else 0
     return {
         "attention": attention,
         **({"cross_attention": attention} if cross else {}),
         "feedforward": n_layers * (_feedforward_matrices(model) + feedforward_bias),
-        "norms": n_norms * norm + qk_norms,
+        "norms": n_norms * _norm(model) + qk_norms,
     }
 
 
 def _stack_kept(model: ModelConfig, n_layers: int, cross: bool) -> int:
     """Counted as in Korthikanti et al. 2022 (section 4.1), for fused attention, which keeps no T x T matrix."""
     D, kv = model.d_model, _kv_width(model)
-    attention = 2 * D + 2 * kv  # queries, output; keys, values
+    attention = 2 * _width(model) + 2 * kv  # queries, output; keys, values
     if model.qk_norm:
-        attention += D + kv
+        attention += _width(model) + kv
     if model.attention_dropout:
         attention += 2 * model.n_heads * model.block_size  # dropped weights need the T x T matrices after all
     norm = 2 if model.norm == "layernorm" else 3  # input and output; an RMSNorm the unscaled output too
-    hidden = {"relu": 1, "gelu": 2, "relu2": 2, "swiglu": 4}[model.feedforward]  # the steps of the hidden layer
+    hidden = STEPS[model.feedforward]
     layer = (1 + cross) * attention + hidden * model.d_ff + (2 + cross) * norm * D
     return n_layers * layer + norm * D
+
+
+def _norm(model: ModelConfig) -> int:
+    return (2 if model.norm == "layernorm" else 1) * model.d_model  # a LayerNorm has a shift beside its scale
+
+
+def _width(model: ModelConfig) -> int:
+    return model.n_heads * model.head_width
 
 
 def _kv_width(model: ModelConfig) -> int:
@@ -213,11 +225,11 @@ def _kv_width(model: ModelConfig) -> int:
 
 
 def _projections_in(model: ModelConfig) -> int:
-    return 2 if model.feedforward == "swiglu" else 1
+    return 2 if model.feedforward in GATED else 1
 
 
 def _attention_matrices(model: ModelConfig) -> int:
-    return 2 * model.d_model * model.d_model + 2 * model.d_model * _kv_width(model)  # query and output; key and value
+    return 2 * model.d_model * (_width(model) + _kv_width(model))  # query and output; key and value
 
 
 def _feedforward_matrices(model: ModelConfig) -> int:

@@ -1,18 +1,26 @@
 """From a config's words to parts: the only place where a choice's name becomes a module."""
 
+from functools import partial
+
 from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
 from clearhead.parts import (
+    ACTIVATIONS,
+    BLOCKS,
     FEEDFORWARDS,
     NORMS,
     POSITIONS,
     Attention,
     Block,
     Embedding,
+    PositionOptions,
+    RMSNorm,
     SelfAttentionCache,
     Stack,
     Sublayer,
+    Transform,
+    Unembedding,
 )
 from clearhead.parts.positions import PositionKind
 
@@ -22,9 +30,17 @@ def make_embedding(config: ModelConfig, vocab_size: int) -> Embedding:
     return Embedding(vocab_size, config.d_model, scaled=config.scale_embedding)
 
 
-def make_unembedding(config: ModelConfig) -> nn.Linear | None:
-    """A head of its own; None where the embedding is the head."""
-    return None if config.tied else nn.Linear(config.d_model, config.vocab_size, bias=False)
+def make_unembedding(config: ModelConfig) -> Unembedding:
+    """The head; where it is tied, the embedding's matrix is its own."""
+    activation = ACTIVATIONS[config.feedforward]
+    return Unembedding(
+        config.d_model,
+        config.vocab_size,
+        tied=config.tied,
+        bias=config.head_bias,
+        scaled=config.scale_head,
+        transform=Transform(config.d_model, activation, make_norm(config)) if config.head_transform else None,
+    )
 
 
 def make_norm(config: ModelConfig) -> nn.Module:
@@ -32,9 +48,25 @@ def make_norm(config: ModelConfig) -> nn.Module:
     return NORMS[config.norm](config.d_model, config.norm_epsilon)
 
 
-def make_positions(config: ModelConfig) -> PositionKind:
-    """How tokens know where they stand."""
-    return POSITIONS[config.positions](config.d_model, config.n_heads, config.block_size, config.rope_base)
+def make_embedding_norm(config: ModelConfig) -> nn.Module:
+    """What the sum of embedding and positions goes through."""
+    return make_norm(config) if config.embedding_norm else nn.Identity()
+
+
+def make_positions(config: ModelConfig, *, causal: bool) -> PositionKind:
+    """How tokens know where they stand, in a stack where nobody looks ahead or where all see each other."""
+    return POSITIONS[config.positions](
+        PositionOptions(
+            d_model=config.d_model,
+            n_heads=config.n_heads,
+            block_size=config.block_size,
+            rotary_width=config.rotary_width,
+            base=config.rope_base,
+            n_buckets=config.relative_buckets,
+            distance=config.relative_distance,
+            causal=causal,
+        )
+    )
 
 
 def make_sublayer(config: ModelConfig, part: nn.Module) -> Sublayer:
@@ -48,10 +80,12 @@ def make_attention(config: ModelConfig) -> Attention:
         config.d_model,
         config.n_heads,
         config.n_kv_heads,
+        config.head_width,
         bias=config.bias,
-        qk_norm=config.qk_norm,
+        qkv_bias=config.qkv_bias,
+        qk_norm=partial(RMSNorm, epsilon=config.norm_epsilon) if config.qk_norm else None,
+        scaled=config.scale_scores,
         dropout=config.attention_dropout,
-        epsilon=config.norm_epsilon,
     )
 
 
@@ -60,7 +94,7 @@ def make_block(config: ModelConfig, *, cross: bool = False) -> Block:
     feedforward = FEEDFORWARDS[config.feedforward](
         config.d_model, config.d_ff, bias=config.bias, dropout=config.feedforward_dropout
     )
-    return Block(
+    return BLOCKS[config.residual](
         make_sublayer(config, make_attention(config)),
         make_sublayer(config, feedforward),
         make_sublayer(config, make_attention(config)) if cross else None,

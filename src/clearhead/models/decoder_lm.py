@@ -11,6 +11,8 @@ from clearhead.parts import DecoderCache, attention_mask
 class DecoderLM(StackLM, CausalLM):
     """Embedding, positions, a causal stack, a head (Radford et al. 2018)."""
 
+    causal = True
+
     def hidden(
         self,
         ids: Tensor,
@@ -24,7 +26,7 @@ class DecoderLM(StackLM, CausalLM):
         mask = attention_mask(
             query, key, causal=True, window=self.config.window, documents=documents, device=ids.device
         )
-        return self.through_the_stack(ids, query, key, mask, None if cache is None else cache.layers)
+        return self.through_the_stack(self.embedding(ids), query, key, mask, None if cache is None else cache.layers)
 
     def new_cache(self, batch_size: int, capacity: int) -> DecoderCache:
         layers = make_caches(self.config, batch_size, capacity, self.embedding.weight)

@@ -3,11 +3,17 @@
 from typing import NamedTuple, Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.config import ModelConfig
-from clearhead.models.assembly import make_caches, make_embedding, make_positions, make_stack, make_unembedding
+from clearhead.models.assembly import (
+    make_caches,
+    make_embedding,
+    make_embedding_norm,
+    make_positions,
+    make_stack,
+    make_unembedding,
+)
 from clearhead.models.initialisation import initialise
 from clearhead.models.language_model import LanguageModel
 from clearhead.parts import (
@@ -48,8 +54,10 @@ class EncoderDecoder(LanguageModel):
             self.embedding = make_embedding(config, config.vocab_size)
             size = config.source_vocab_size
             self.source_embedding = None if size is None else make_embedding(config, size)
-            self.source_positions = make_positions(config)
-            self.positions = make_positions(config)
+            self.source_positions = make_positions(config, causal=False)
+            self.positions = make_positions(config, causal=True)
+            self.source_embedding_norm = make_embedding_norm(config)
+            self.embedding_norm = make_embedding_norm(config)
             self.dropout = make_dropout(config.dropout)
             self.encoder = make_stack(config.model_copy(update={"n_layers": config.n_encoder_layers}))
             self.decoder = make_stack(config, cross=True)
@@ -60,9 +68,9 @@ class EncoderDecoder(LanguageModel):
         """What the decoder reads, from source ids (B, T_src); `positions` as in `forward`."""
         place = positions_of(source, self.config.pad_id) if positions is None else positions
         embedding = self.source_embedding or self.embedding
-        x = self.dropout(self.source_positions.add(embedding(source), place))  # (B, T_src, D)
+        x = self.source_embedding_norm(self.source_positions.add(embedding(source), place))  # (B, T_src, D)
         states = self.encoder(
-            x,
+            self.dropout(x),
             mask=attention_mask(place, place, causal=False),
             rotate=self.source_positions.rotate(place, source.device),
             bias=self.source_positions.bias(place, place, source.device),
@@ -84,10 +92,11 @@ class EncoderDecoder(LanguageModel):
             assert positions is None, "a cache decides where its rows go on"
             query, key = cache.extend(None, target.shape[1])
         else:
-            query = key = positions_of(target, self.config.pad_id, causal=True) if positions is None else positions
-        x = self.dropout(self.positions.add(self.embedding(target), query))  # (B, T, D)
+            pad, start = self.config.pad_id, self.config.start_id
+            query = key = positions_of(target, pad, causal=True, start_id=start) if positions is None else positions
+        x = self.embedding_norm(self.positions.add(self.embedding(target), query))  # (B, T, D)
         return self.decoder(  # type: ignore[no-any-return]
-            x,
+            self.dropout(x),
             memory.states,
             mask=attention_mask(query, key, causal=True, device=target.device),
             memory_mask=attention_mask(query, memory.positions, causal=False, device=target.device),
@@ -109,7 +118,7 @@ class EncoderDecoder(LanguageModel):
         return self.decode(target, self.encode(source, positions=source_positions), positions=target_positions)
 
     def head(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden, (self.unembedding or self.embedding).weight)
+        return self.unembedding(hidden, self.embedding.weight)  # type: ignore[no-any-return]
 
     def forward(
         self,

@@ -1,7 +1,9 @@
 """The encoder-only Transformer: every token sees every other, and masked ones are filled in."""
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
+from clearhead.config import ModelConfig
 from clearhead.models.stack_lm import StackLM
 from clearhead.parts import attention_mask, positions_of
 
@@ -9,18 +11,41 @@ from clearhead.parts import attention_mask, positions_of
 class EncoderLM(StackLM):
     """Embedding, positions, a stack that looks both ways, a head (Devlin et al. 2019, arXiv 1810.04805)."""
 
-    def hidden(self, ids: Tensor, *, positions: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
+    causal = False
+
+    def add_parts(self, config: ModelConfig) -> None:
+        self.segments = nn.Embedding(config.n_segments, config.d_model) if config.n_segments else None
+
+    def hidden(
+        self,
+        ids: Tensor,
+        *,
+        positions: Tensor | None = None,
+        documents: Tensor | None = None,
+        segments: Tensor | None = None,
+    ) -> Tensor:
         """The last layer's output, (B, T) -> (B, T, D); arguments as in `forward`."""
         place = positions_of(ids, self.config.pad_id) if positions is None else positions
         mask = attention_mask(place, place, causal=False, documents=documents, device=ids.device)
-        return self.through_the_stack(ids, place, place, mask)
+        x = self.embedding(ids)  # (B, T, D)
+        if self.segments is not None:
+            x = x + self.segments(torch.zeros_like(ids) if segments is None else segments)
+        return self.through_the_stack(x, place, place, mask)
 
-    def forward(self, ids: Tensor, *, positions: Tensor | None = None, documents: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        ids: Tensor,
+        *,
+        positions: Tensor | None = None,
+        documents: Tensor | None = None,
+        segments: Tensor | None = None,
+    ) -> Tensor:
         """Logits for the token that belongs at each place, (B, T) -> (B, T, V).
 
         Args:
             ids: token ids; rows may be filled up with the config's `pad_id` on either side.
             positions: (B, T) where each token stands, -1 for padding, in place of what `pad_id` says.
             documents: (B, T) number of the document of each token: no attention from one to another.
+            segments: (B, T) kind of the segment of each token, where the config has kinds; 0 without it.
         """
-        return self.head(self.hidden(ids, positions=positions, documents=documents))
+        return self.head(self.hidden(ids, positions=positions, documents=documents, segments=segments))

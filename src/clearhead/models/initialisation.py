@@ -22,7 +22,8 @@ def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
     | `output` and `down` of every block | N(0, 0.02 / sqrt(sublayers))   | so many of them sum in the stack's stream |
     | `embedding`, tied to the head      | N(0, at most 0.02)             | see `_tied_scale`                         |
     | other embeddings                   | N(0, 0.02)                     | as large as GPT-2's                       |
-    | learned positions                  | as what they are added to      | so that neither drowns the other          |
+    | learned positions, segments        | as what they are added to      | so that neither drowns the other          |
+    | relative positions                 | N(0, 0.02)                     | no distance is preferred                  |
     | `unembedding`, the untied head     | N(0, min(0.02, 0.2 / sqrt(D))) | the logits' spread starts below 0.2       |
     | vectors of norms                   | 1, their biases 0              | plain normalisation (their constructor)   |
     | biases of linear maps              | 0                              |                                           |
@@ -79,15 +80,16 @@ def _residual_writers(model: nn.Module) -> Iterator[tuple[str, int]]:
 
 def _tables(model: nn.Module, config: ModelConfig) -> Iterator[tuple[str, float]]:
     """The scale of every table of vectors, whose rows are looked up and not mixed."""
-    tied = getattr(model, "unembedding", model) is None  # a bigram has no such thing: its table is all there is
+    tied = config.tied and hasattr(model, "unembedding")  # a bigram has no such thing: its table is all there is
     own = _tied_scale(config) if tied else SCALE
     source = own if config.source_vocab_size is None else SCALE
     factor = math.sqrt(config.d_model) if config.scale_embedding else 1.0  # what is added to the embedding is as large
+    places = {"positions.weight": own * factor, "source_positions.weight": source * factor}
     scales = {
         "embedding.weight": own,
-        "positions.weight": own * factor,
+        "segments.weight": own * factor,
         "source_embedding.weight": SCALE,
-        "source_positions.weight": source * factor,
+        **(dict.fromkeys(places, SCALE) if config.positions == "relative" else places),
         "unembedding.weight": min(SCALE, 0.2 / math.sqrt(config.d_model)),
     }
     yield from ((name, scales[name]) for name, _ in model.named_parameters() if name in scales)

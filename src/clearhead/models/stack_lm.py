@@ -1,13 +1,19 @@
 """What a decoder and an encoder share: they differ only in who may see whom."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.config import ModelConfig
-from clearhead.models.assembly import make_embedding, make_positions, make_stack, make_unembedding
+from clearhead.models.assembly import (
+    make_embedding,
+    make_embedding_norm,
+    make_positions,
+    make_stack,
+    make_unembedding,
+)
 from clearhead.models.initialisation import initialise
 from clearhead.models.language_model import LanguageModel
 from clearhead.parts import SelfAttentionCache, make_dropout
@@ -17,41 +23,48 @@ from clearhead.parts.masks import Mask, Positions
 class StackLM(LanguageModel):
     """Embedding, positions, one stack of blocks, a head."""
 
+    causal: ClassVar[bool]  # whether nobody looks ahead
+
     def __init__(self, config: ModelConfig, *, seed: int = 0) -> None:
         super().__init__()
         self.config = config
         with torch.random.fork_rng(devices=[]):  # torch draws at construction; what counts is drawn below
             self.embedding = make_embedding(config, config.vocab_size)
-            self.positions = make_positions(config)
+            self.positions = make_positions(config, causal=self.causal)
+            self.embedding_norm = make_embedding_norm(config)
             self.dropout = make_dropout(config.dropout)
             self.stack = make_stack(config)
             self.unembedding = make_unembedding(config)
+            self.add_parts(config)
         initialise(self, config, seed)
+
+    def add_parts(self, config: ModelConfig) -> None:
+        """What one architecture has beside these."""
 
     def through_the_stack(
         self,
-        ids: Tensor,
+        x: Tensor,
         query: Positions,
         key: Positions,
         mask: Mask,
         caches: Sequence[SelfAttentionCache] | None = None,
     ) -> Tensor:
-        """The last layer's output, (B, T) -> (B, T, D).
+        """The last layer's output, (B, T, D) -> (B, T, D).
 
         Args:
-            ids: token ids, standing at the positions `query`.
+            x: embedded tokens, standing at the positions `query`.
             key: positions of all that they may see: their own, after those in the caches.
             mask: who sees whom of them.
             caches: one per block.
         """
-        x = self.dropout(self.positions.add(self.embedding(ids), query))  # (B, T, D)
+        x = self.dropout(self.embedding_norm(self.positions.add(x, query)))  # (B, T, D)
         return self.stack(  # type: ignore[no-any-return]
             x,
             mask=mask,
-            rotate=self.positions.rotate(query, ids.device),
-            bias=self.positions.bias(query, key, ids.device),
+            rotate=self.positions.rotate(query, x.device),
+            bias=self.positions.bias(query, key, x.device),
             caches=caches,
         )
 
     def head(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden, (self.unembedding or self.embedding).weight)
+        return self.unembedding(hidden, self.embedding.weight)  # type: ignore[no-any-return]

@@ -1,11 +1,11 @@
 """Tensors in, tensors out: the parts that every Transformer is made of."""
 
 from clearhead.parts.attention import Attention, attend
-from clearhead.parts.block import Block, Stack
+from clearhead.parts.block import BLOCKS, Block, ParallelBlock, Stack
 from clearhead.parts.cache import DecoderCache, MemoryCache, SelfAttentionCache
 from clearhead.parts.dropout import make_dropout
 from clearhead.parts.embedding import Embedding
-from clearhead.parts.feedforward import FEEDFORWARDS, FeedForward, GatedFeedForward
+from clearhead.parts.feedforward import ACTIVATIONS, FEEDFORWARDS, FeedForward, GatedFeedForward
 from clearhead.parts.masks import (
     additive_from_allowed,
     allowed_from_additive,
@@ -15,11 +15,14 @@ from clearhead.parts.masks import (
     padded_positions,
     positions_of,
 )
-from clearhead.parts.norms import NORMS, LayerNorm, RMSNorm
-from clearhead.parts.positions import POSITIONS
+from clearhead.parts.norms import NORMS, LayerNorm, PlusOneRMSNorm, RMSNorm
+from clearhead.parts.positions import POSITIONS, PositionOptions
 from clearhead.parts.sublayer import Sublayer
+from clearhead.parts.unembedding import Transform, Unembedding
 
 __all__ = [
+    "ACTIVATIONS",
+    "BLOCKS",
     "FEEDFORWARDS",
     "NORMS",
     "POSITIONS",
@@ -31,10 +34,15 @@ __all__ = [
     "GatedFeedForward",
     "LayerNorm",
     "MemoryCache",
+    "ParallelBlock",
+    "PlusOneRMSNorm",
+    "PositionOptions",
     "RMSNorm",
     "SelfAttentionCache",
     "Stack",
     "Sublayer",
+    "Transform",
+    "Unembedding",
     "additive_from_allowed",
     "allowed_from_additive",
     "allowed_from_forbidden",

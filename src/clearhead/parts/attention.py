@@ -1,17 +1,25 @@
 """Attention: self, cross, grouped-query and cached, in one module without flags."""
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.parts.cache import AttentionCache, KeysValues
 from clearhead.parts.masks import Mask
-from clearhead.parts.norms import RMSNorm
 from clearhead.parts.positions import Rotate
 
 
 def attend(
-    query: Tensor, key: Tensor, value: Tensor, *, mask: Mask = None, bias: Tensor | None = None, dropout: float = 0.0
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Mask = None,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+    scale: float | None = None,
 ) -> Tensor:
     """softmax(q k^T / sqrt(K) + bias) v (Vaswani et al. 2017, equation 1), the only consumer of masks.
 
@@ -20,6 +28,7 @@ def attend(
         mask: see `masks.attention_mask`; True means may attend. A query with nothing to attend to yields zeros.
         bias: added to the scores, broadcastable to (B, H, T_q, T_k).
         dropout: probability of dropping an attention weight.
+        scale: what the products are multiplied with; 1 / sqrt(K) without it.
 
     Returns:
         (B, H, T_q, K).
@@ -27,7 +36,7 @@ def attend(
     if value.dtype == torch.bfloat16 and value.device.type == "cpu":  # where the kernel's backward is slow in bfloat16
         with torch.autocast("cpu", enabled=False):
             wide = (part.float() for part in (query, key, value))
-            return attend(*wide, mask=mask, bias=bias, dropout=dropout).to(value.dtype)
+            return attend(*wide, mask=mask, bias=bias, dropout=dropout, scale=scale).to(value.dtype)
     causal = mask == "causal" if isinstance(mask, str) else False
     allowed = mask if isinstance(mask, Tensor) else None
     if bias is not None:
@@ -37,7 +46,7 @@ def attend(
         allowed = bias if allowed is None else bias.masked_fill(~allowed, -torch.inf)
     grouped = key.shape[1] != query.shape[1]
     return F.scaled_dot_product_attention(
-        query, key, value, attn_mask=allowed, dropout_p=dropout, is_causal=causal, enable_gqa=grouped
+        query, key, value, attn_mask=allowed, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=grouped
     )
 
 
@@ -52,22 +61,37 @@ class Attention(nn.Module):
         d_model: int,
         n_heads: int,
         n_kv_heads: int | None = None,
+        head_width: int | None = None,
         *,
         bias: bool = False,
-        qk_norm: bool = False,
+        qkv_bias: bool | None = None,
+        qk_norm: Callable[[int], nn.Module] | None = None,
+        scaled: bool = True,
         dropout: float = 0.0,
-        epsilon: float = 1e-5,
     ) -> None:
+        """
+        Args:
+            d_model: width of what comes in and goes out.
+            n_heads, n_kv_heads: heads of the queries, and of keys and values (as many without it).
+            head_width: K; d_model / n_heads without it.
+            bias, qkv_bias: whether the output's map has a bias, and the other three (the same without it).
+            qk_norm: makes a norm of width K, for queries and for keys.
+            scaled: divide scores by sqrt(K).
+            dropout: probability of dropping an attention weight in training.
+        """
         super().__init__()
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
-        self.head_width = d_model // n_heads
+        self.head_width = head_width or d_model // n_heads
+        self.scale = self.head_width**-0.5 if scaled else 1.0
         self.dropout = dropout
-        self.query = nn.Linear(d_model, self.n_heads * self.head_width, bias=bias)
-        self.key = nn.Linear(d_model, self.n_kv_heads * self.head_width, bias=bias)
-        self.value = nn.Linear(d_model, self.n_kv_heads * self.head_width, bias=bias)
-        self.output = nn.Linear(self.n_heads * self.head_width, d_model, bias=bias)
-        self.query_norm = RMSNorm(self.head_width, epsilon) if qk_norm else nn.Identity()
-        self.key_norm = RMSNorm(self.head_width, epsilon) if qk_norm else nn.Identity()
+        width, kv_width = self.n_heads * self.head_width, self.n_kv_heads * self.head_width
+        qkv_bias = bias if qkv_bias is None else qkv_bias
+        self.query = nn.Linear(d_model, width, bias=qkv_bias)
+        self.key = nn.Linear(d_model, kv_width, bias=qkv_bias)
+        self.value = nn.Linear(d_model, kv_width, bias=qkv_bias)
+        self.output = nn.Linear(width, d_model, bias=bias)
+        self.query_norm = qk_norm(self.head_width) if qk_norm else nn.Identity()
+        self.key_norm = qk_norm(self.head_width) if qk_norm else nn.Identity()
 
     def forward(
         self,
@@ -94,7 +118,7 @@ class Attention(nn.Module):
         query = rotate(query) if rotate else query
         key, value = cache.update(project) if cache else project()
         dropout = self.dropout if self.training else 0.0
-        mixed = attend(query, key, value, mask=mask, bias=bias, dropout=dropout)  # (B, H, T_q, K)
+        mixed = attend(query, key, value, mask=mask, bias=bias, dropout=dropout, scale=self.scale)  # (B, H, T_q, K)
         return self.output(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # (B, T_q, H * K)
 
     def _split(self, x: Tensor) -> Tensor:

@@ -48,6 +48,26 @@ class Block(nn.Module):
         return self.feedforward(x)  # type: ignore[no-any-return]
 
 
+class ParallelBlock(Block):
+    """Self-attention and feed-forward side by side, on the same input (Wang & Komatsuzaki 2021, GPT-J)."""
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        *,
+        memory_mask: Mask = None,
+        cache: AttentionCache | None = None,
+        memory_cache: AttentionCache | None = None,
+        **options: Unpack[SelfAttentionOptions],
+    ) -> Tensor:
+        assert memory is None, "between the two, there is no place for cross-attention"
+        return x + self.self_attention.branch(x, cache=cache, **options) + self.feedforward.branch(x)
+
+
+BLOCKS: dict[str, type[Block]] = {"sequential": Block, "parallel": ParallelBlock}
+
+
 class Stack(nn.Module):
     """Blocks in a row; `norm` closes a pre-norm stack, whose residual stream nothing else normalises."""
 

@@ -49,9 +49,17 @@ def relu_squared(x: Tensor) -> Tensor:
     return F.relu(x).square()
 
 
+gelu_tanh = partial(F.gelu, approximate="tanh")  # Hendrycks & Gimpel 2016, arXiv 1606.08415, section 2
+
+ACTIVATIONS: dict[str, Activation] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": gelu_tanh,
+    "relu2": relu_squared,
+    "swiglu": F.silu,
+    "geglu": gelu_tanh,
+}
 FEEDFORWARDS: dict[str, Callable[..., FeedForward]] = {
-    "relu": partial(FeedForward, F.relu),
-    "gelu": partial(FeedForward, F.gelu),
-    "relu2": partial(FeedForward, relu_squared),
-    "swiglu": partial(GatedFeedForward, F.silu),
+    **{name: partial(FeedForward, ACTIVATIONS[name]) for name in ("relu", "gelu", "gelu_tanh", "relu2")},
+    **{name: partial(GatedFeedForward, ACTIVATIONS[name]) for name in ("swiglu", "geglu")},
 }

@@ -7,6 +7,7 @@ cache, a sliding window, chunked prefill, padding and packed documents are one p
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 # Where tokens stand in their own sequence: a range shared by all rows, or an int64 tensor (B, T), -1 for padding.
@@ -81,18 +82,27 @@ def padded_positions(lengths: Tensor, width: int, side: Literal["left", "right"]
     return columns.where(columns < lengths[:, None], -1)
 
 
-def positions_of(ids: Tensor, pad_id: int | None, *, causal: bool = False) -> Positions:
+def positions_of(ids: Tensor, pad_id: int | None, *, causal: bool = False, start_id: int | None = None) -> Positions:
     """Positions of rows (B, T) that are filled up with `pad_id`, on either side; a range where none needs any.
 
     Args:
         causal: nobody looks ahead, so what fills up a row on its right is hidden already and needs no positions.
+        start_id: what each row begins with; where it is `pad_id` too, the one before the first other token is meant.
     """
     if pad_id is None:
         return range(ids.shape[1])
     padding = ids == pad_id
+    if start_id == pad_id:
+        padding = padding & ~_starts(padding)
     if not bool((padding[:, :1] if causal else padding).any()):
         return range(ids.shape[1])
     return (~padding).long().cumsum(dim=1).sub(1).masked_fill(padding, -1)
+
+
+def _starts(padding: Tensor) -> Tensor:
+    """(B, T): the last of what looks like padding before a row's first token, or at the end of a row without any."""
+    behind = F.pad(padding[:, 1:], (0, 1), value=False)  # whether padding follows
+    return padding.cumprod(dim=1).bool() & ~behind
 
 
 def refuse_exchanged(mask: Mask, memory_mask: Mask, T: int, T_src: int, *, cached: bool = False) -> None:

@@ -31,4 +31,19 @@ class RMSNorm(nn.Module):
         return F.rms_norm(x, self.weight.shape, self.weight, self.epsilon)
 
 
-NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {"layernorm": LayerNorm, "rmsnorm": RMSNorm}
+class PlusOneRMSNorm(RMSNorm):
+    """RMSNorm whose scale is 1 + weight, so that decay draws it to 1 (Gemma Team 2024, arXiv 2403.08295)."""
+
+    def __init__(self, width: int, epsilon: float = 1e-5) -> None:
+        super().__init__(width, epsilon)
+        nn.init.zeros_(self.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x.to(self.weight.dtype), self.weight.shape, 1 + self.weight, self.epsilon)
+
+
+NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {
+    "layernorm": LayerNorm,
+    "rmsnorm": RMSNorm,
+    "rmsnorm_plus_one": PlusOneRMSNorm,
+}

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Self
 
 import torch
@@ -12,14 +13,37 @@ from clearhead.parts.masks import Positions, as_tensor
 Rotate = Callable[[Tensor], Tensor]  # (B, H, T, K) -> (B, H, T, K)
 
 
+@dataclass(frozen=True)
+class PositionOptions:
+    """What kinds of positions go by; each kind reads what it needs.
+
+    Args:
+        d_model: width of the residual stream.
+        n_heads: heads whose scores are biased.
+        block_size: how many places there are, where they are bounded.
+        rotary_width: how many of a head's numbers are turned, the first ones.
+        base: of rotary and sinusoidal wavelengths.
+        n_buckets, distance: relative positions: how many classes of distance, and where the last one begins.
+        causal: whether nobody looks ahead, so that no class is needed for it.
+    """
+
+    d_model: int
+    n_heads: int
+    block_size: int
+    rotary_width: int
+    base: float = 10_000.0
+    n_buckets: int = 32
+    distance: int = 128
+    causal: bool = True
+
+
 class PositionKind(nn.Module):
     """The three seams, each doing nothing: a kind of positions fills in its own."""
 
     bounded = False  # whether positions at or beyond block_size are impossible
 
-    def __init__(self, d_model: int, n_heads: int, block_size: int, base: float = 10_000.0) -> None:
+    def __init__(self, options: PositionOptions) -> None:
         super().__init__()
-        self.block_size = block_size
 
     def add(self, x: Tensor, positions: Positions) -> Tensor:
         """(B, T, D) -> (B, T, D): embeddings that know their place."""
@@ -46,20 +70,23 @@ class LearnedPositions(PositionKind):
 
     bounded = True
 
-    def __init__(self, d_model: int, n_heads: int, block_size: int, base: float = 10_000.0) -> None:
-        super().__init__(d_model, n_heads, block_size)
-        self.weight = nn.Parameter(torch.empty(block_size, d_model))
+    def __init__(self, options: PositionOptions) -> None:
+        super().__init__(options)
+        self.weight = nn.Parameter(torch.empty(options.block_size, options.d_model))
 
     def add(self, x: Tensor, positions: Positions) -> Tensor:
         return x + _look_up(self.weight, positions)
 
 
 class FixedPositions(PositionKind):
-    """A kind made of fixed numbers: worked out in float64, and rounded to the model's type whenever that changes."""
+    """A kind made of fixed numbers: worked out in float64, and rounded to float32 where the model is no wider.
 
-    def __init__(self, d_model: int, n_heads: int, block_size: int, base: float = 10_000.0) -> None:
-        super().__init__(d_model, n_heads, block_size)
-        self.d_model, self.n_heads, self.base = d_model, n_heads, base
+    They are worked out anew whenever the model changes its type, because what was rounded cannot be undone.
+    """
+
+    def __init__(self, options: PositionOptions) -> None:
+        super().__init__(options)
+        self.options = options
         self.register_buffer("numbers", self.compute().to(_precise(torch.get_default_dtype())), persistent=False)
         self.numbers: Tensor
 
@@ -79,7 +106,7 @@ class SinusoidalPositions(FixedPositions):
     bounded = True
 
     def compute(self) -> Tensor:
-        return sinusoids(self.block_size, self.d_model, self.base, torch.float64)
+        return sinusoids(self.options.block_size, self.options.d_model, self.options.base)
 
     def add(self, x: Tensor, positions: Positions) -> Tensor:
         return x + _look_up(self.numbers, positions).to(x.dtype)
@@ -88,23 +115,25 @@ class SinusoidalPositions(FixedPositions):
 class RotaryPositions(FixedPositions):
     """Queries and keys turned by an angle that grows with position, so a score depends on distance only.
 
-    Su et al. 2021, arXiv 2104.09864. Pairs are (i, i + K/2), the layout of Hugging Face; angles are float32, as
-    there, or float64 where the model is.
+    Su et al. 2021, arXiv 2104.09864. Pairs are (i, i + R/2), the layout of Hugging Face, among the first R numbers of a
+    head; what is behind them stays (Black et al. 2022, arXiv 2204.06745, section 2.1.1). Angles are float32, as there,
+    also where the model is narrower.
     """
 
     def compute(self) -> Tensor:
-        return _frequencies(self.d_model // self.n_heads, self.base)
+        return _frequencies(self.options.rotary_width, self.options.base)
 
     def rotate(self, positions: Positions, device: torch.device) -> Rotate:
-        angles = as_tensor(positions, device).unsqueeze(-1) * self.numbers
+        angles = as_tensor(positions, device).unsqueeze(-1) * self.numbers  # (..., T, R/2)
         if angles.dim() == 3:
-            angles = angles.unsqueeze(1)  # (B, T, K/2) -> (B, 1, T, K/2): the same for every head
+            angles = angles.unsqueeze(1)  # (B, T, R/2) -> (B, 1, T, R/2): the same for every head
         cos, sin = angles.cos(), angles.sin()
 
         def turn(x: Tensor) -> Tensor:
-            first, second = x.chunk(2, dim=-1)  # (B, H, T, K/2) each
+            half = len(self.numbers)
+            first, second, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]  # R/2, R/2, K - R wide
             c, s = cos.to(x.dtype), sin.to(x.dtype)
-            return torch.cat((first * c - second * s, second * c + first * s), dim=-1)
+            return torch.cat((first * c - second * s, second * c + first * s, rest), dim=-1)
 
         return turn
 
@@ -113,7 +142,7 @@ class AlibiPositions(FixedPositions):
     """Scores lose a head's slope for each token of distance (Press et al. 2021, arXiv 2108.12409)."""
 
     def compute(self) -> Tensor:
-        return alibi_slopes(self.n_heads)
+        return alibi_slopes(self.options.n_heads)
 
     def bias(self, query: Positions, key: Positions, device: torch.device) -> Tensor:
         rows = as_tensor(query, device).unsqueeze(-1)  # (T_q, 1) or (B, T_q, 1)
@@ -122,11 +151,27 @@ class AlibiPositions(FixedPositions):
         return -self.numbers[:, None, None] * distance
 
 
+class RelativePositions(PositionKind):
+    """A learned bias for each head and class of distance (Raffel et al. 2020, arXiv 1910.10683, section 2.1)."""
+
+    def __init__(self, options: PositionOptions) -> None:
+        super().__init__(options)
+        self.weight = nn.Parameter(torch.empty(options.n_buckets, options.n_heads))
+        self.distance, self.causal = options.distance, options.causal
+
+    def bias(self, query: Positions, key: Positions, device: torch.device) -> Tensor:
+        rows = as_tensor(query, device).unsqueeze(-1)  # (T_q, 1) or (B, T_q, 1)
+        columns = as_tensor(key, device).unsqueeze(-2)  # (1, T_k) or (B, 1, T_k)
+        buckets = distance_buckets(rows - columns, len(self.weight), self.distance, causal=self.causal)
+        return self.weight[buckets].movedim(-1, -3)  # (..., T_q, T_k, H) -> (..., H, T_q, T_k)
+
+
 POSITIONS: dict[str, type[PositionKind]] = {
     "learned": LearnedPositions,
     "sinusoidal": SinusoidalPositions,
     "rope": RotaryPositions,
     "alibi": AlibiPositions,
+    "relative": RelativePositions,
     "none": NoPositions,
 }
 
@@ -142,18 +187,43 @@ def _precise(dtype: torch.dtype) -> torch.dtype:
 
 
 def _frequencies(width: int, base: float) -> Tensor:
-    return base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)  # (width/2,)
+    frequencies = [base ** (-i / width) for i in range(0, width, 2)]  # by Python: a power on "meta" loads a compiler
+    return torch.tensor(frequencies, dtype=torch.float64)  # (width/2,)
 
 
-def sinusoids(block_size: int, d_model: int, base: float = 10_000.0, dtype: torch.dtype = torch.float32) -> Tensor:
-    """(block_size, d_model): column 2i is sin(t / base^(2i/D)), column 2i+1 the cosine of the same angle."""
+def sinusoids(block_size: int, d_model: int, base: float = 10_000.0) -> Tensor:
+    """(block_size, d_model), float64: column 2i is sin(t / base^(2i/D)), column 2i+1 the cosine of the same angle."""
     angles = torch.arange(block_size).unsqueeze(-1) * _frequencies(d_model, base)  # (T, D/2)
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2).to(dtype)  # (T, D/2, 2) -> (T, D)
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)  # (T, D/2, 2) -> (T, D)
 
 
 def alibi_slopes(n_heads: int) -> Tensor:
-    """(H,): a geometric series from 2^(-8/H); for other head counts, filled up from the next power of two's series."""
+    """(H,), float64: a geometric series from 2^(-8/H); other head counts are filled up from the next power of two's."""
     power = 2 ** math.floor(math.log2(n_heads))
     series = [2 ** (-8 * (i + 1) / power) for i in range(power)]
     extra = [2 ** (-4 * (2 * i + 1) / power) for i in range(n_heads - power)]
     return torch.tensor(series + extra, dtype=torch.float64)
+
+
+def distance_buckets(back: Tensor, n_buckets: int, distance: int, *, causal: bool) -> Tensor:
+    """The class of each distance, as T5 divides them: half of the classes for one distance each, the others ever wider.
+
+    Args:
+        back: how far each key stands behind its query; negative where it is ahead.
+        n_buckets: how many classes; those who look both ways use half of them for what is ahead.
+        distance: where the last class begins.
+        causal: nobody looks ahead.
+
+    Returns:
+        int64 of the shape of `back`, from 0 to n_buckets - 1.
+    """
+    first = torch.zeros_like(back)
+    if not causal:
+        n_buckets //= 2
+        first = (back < 0) * n_buckets
+        back = back.abs()
+    back = back.clamp(min=0)
+    exact = n_buckets // 2
+    share = (back.clamp(min=1) / exact).log() / math.log(distance / exact)  # of the way to the last class
+    wide = (exact + (share * (n_buckets - exact)).long()).clamp(max=n_buckets - 1)
+    return first + torch.where(back < exact, back, wide)

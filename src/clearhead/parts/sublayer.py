@@ -22,5 +22,9 @@ class Sublayer(nn.Module):
     def forward(self, x: Tensor, *args: Any, **options: Any) -> Tensor:
         """(B, T, D) -> (B, T, D); what follows `x` goes to the part as it is."""
         if self.place == "pre":
-            return x + self.dropout(self.part(self.norm(x), *args, **options))  # type: ignore[no-any-return]
+            return x + self.branch(x, *args, **options)
         return self.norm(x + self.dropout(self.part(x, *args, **options)))  # type: ignore[no-any-return]
+
+    def branch(self, x: Tensor, *args: Any, **options: Any) -> Tensor:
+        """What a pre-norm sublayer adds to `x`: dropout(part(norm(x))), (B, T, D) -> (B, T, D)."""
+        return self.dropout(self.part(self.norm(x), *args, **options))  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ Slow and plain on purpose.
 from clearhead.reference.arrays import Allowed, Array, Ids, Weights, as_float64, linear, within
 from clearhead.reference.attention import AttentionSteps, Sight, attend
 from clearhead.reference.blocks import Memory, block, stack, sublayer
-from clearhead.reference.example import Intermediate, WorkedExample, worked_example
+from clearhead.reference.example import SUBLAYERS, Intermediate, WorkedExample, worked_example
 from clearhead.reference.feedforward import FEEDFORWARDS, FeedForwardSteps, feed_forward
 from clearhead.reference.gradients import (
     AttentionGradient,
@@ -34,6 +34,7 @@ __all__ = [
     "FORWARDS",
     "IGNORED",
     "NORMS",
+    "SUBLAYERS",
     "TURNED",
     "Allowed",
     "Array",

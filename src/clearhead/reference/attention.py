@@ -51,13 +51,18 @@ def attend(x: Array, memory: Array, weights: Weights, config: ModelConfig, sight
     if sight.angles is not None:
         query, key = turn(query, sight.angles), turn(key, sight.angles)  # (B, H, T, K), (B, H_kv, T, K)
     key, value = serve(key, config.n_heads), serve(value, config.n_heads)  # (B, H, T_k, K)
-    scores = query @ key.swapaxes(-1, -2) / math.sqrt(config.head_width)  # (B, H, T_q, K) (B, H, K, T_k)
+    scores = query @ key.swapaxes(-1, -2) * score_scale(config)  # (B, H, T_q, K) (B, H, K, T_k)
     if sight.bias is not None:
         scores = scores + sight.bias  # (B, H, T_q, T_k)
     shares = softmax_over(scores, sight.allowed)  # (B, H, T_q, T_k)
     mixed = shares @ value  # (B, H, T_q, T_k) (B, H, T_k, K) -> (B, H, T_q, K)
     output = linear(merge_heads(mixed), weights, "output")  # (B, T_q, H * K) -> (B, T_q, D)
     return AttentionSteps(query, key, value, scores, shares, mixed, output)
+
+
+def score_scale(config: ModelConfig) -> float:
+    """1 / sqrt(K), or 1 where scores are left as they are (Raffel et al. 2020, arXiv 1910.10683, in T5's code)."""
+    return 1 / math.sqrt(config.head_width) if config.scale_scores else 1.0
 
 
 def softmax_over(scores: Array, allowed: Allowed) -> Array:

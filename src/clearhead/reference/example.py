@@ -63,7 +63,7 @@ def _draw(random: np.random.RandomState, width_in: int, width_out: int) -> Array
     return drawn.T  # (out, in), as the models keep it
 
 
-# Each sublayer, with the name of what comes out of the norm and the residual around it.
+# Each sublayer of a block, and the name of what comes out of it: of its norm, post-norm, or of its residual, pre-norm.
 SUBLAYERS = (("self_attention", "x1"), ("cross_attention", "x2"), ("feedforward", "out"))
 
 
@@ -76,7 +76,7 @@ def decoder_layer(x: Array, memory: Array, weights: Weights, config: ModelConfig
         norm, read, read_as = within(weights, f"{sublayer}.norm"), x, name
         if config.norm_place == "pre":
             read, read_as = normalise(x, norm, config), f"norm({name})"
-            yield Intermediate(read_as, "mean 0, variance 1", "B T D", read)
+            yield Intermediate(read_as, f"({name} - mean) / sqrt(variance + epsilon)", "B T D", read)
         part = within(weights, f"{sublayer}.part")
         if sublayer == "self_attention":
             steps = list(_self_attention(read, read_as, part, config))

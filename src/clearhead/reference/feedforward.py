@@ -31,6 +31,12 @@ def normal_below(x: Array) -> Array:
     return np.array([(1 + math.erf(number / math.sqrt(2))) / 2 for number in x.flat]).reshape(x.shape)  # (N,) -> (...)
 
 
+def gelu_tanh(x: Array) -> Array:
+    """x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, close to `gelu` (the same paper, section 2)."""
+    t: Array = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+    return x * (1 + t) / 2
+
+
 def silu(x: Array) -> Array:
     """x sigmoid(x) (Elfwing et al. 2017, arXiv 1702.03118; the Swish with beta = 1)."""
     return x * sigmoid(x)
@@ -51,8 +57,10 @@ class Kind(NamedTuple):
 FEEDFORWARDS = {
     "relu": Kind(relu),
     "gelu": Kind(gelu),
+    "gelu_tanh": Kind(gelu_tanh),
     "relu2": Kind(relu_squared),
     "swiglu": Kind(silu, gated=True),
+    "geglu": Kind(gelu_tanh, gated=True),
 }
 
 

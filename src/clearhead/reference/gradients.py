@@ -12,7 +12,7 @@ import numpy as np
 
 from clearhead.config import ModelConfig
 from clearhead.reference.arrays import Array, Ids, Weights, linear, within
-from clearhead.reference.attention import Sight, attend, merge_heads, split_heads
+from clearhead.reference.attention import Sight, attend, merge_heads, score_scale, split_heads
 from clearhead.reference.feedforward import FEEDFORWARDS, feed_forward, normal_below, sigmoid
 from clearhead.reference.loss import IGNORED, log_softmax, smoothed_targets
 from clearhead.reference.positions import turn
@@ -71,10 +71,16 @@ def rmsnorm_gradient(d_output: Array, x: Array, weights: Weights, epsilon: float
     return Gradient(d_x, {"weight": (d_output * n).sum(axis=tuple(range(x.ndim - 1)))})  # (D,)
 
 
+def rmsnorm_plus_one_gradient(d_output: Array, x: Array, weights: Weights, epsilon: float) -> Gradient:
+    """Of RMSNorm with the scale 1 + w: d(1 + w) is dw."""
+    return rmsnorm_gradient(d_output, x, {"weight": 1 + weights["weight"]}, epsilon)
+
+
 # A kind of norm -> its gradient.
 NORM_GRADIENTS: dict[str, Callable[[Array, Array, Weights, float], Gradient]] = {
     "layernorm": layernorm_gradient,
     "rmsnorm": rmsnorm_gradient,
+    "rmsnorm_plus_one": rmsnorm_plus_one_gradient,
 }
 
 
@@ -93,6 +99,12 @@ def gelu_slope(x: Array) -> Array:
     return normal_below(x) + x * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
 
 
+def gelu_tanh_slope(x: Array) -> Array:
+    """(1 + t) / 2 + x (1 - t^2) u' / 2, where t = tanh(u) and u = sqrt(2 / pi) (x + 0.044715 x^3)."""
+    t: Array = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+    return (1 + t) / 2 + x * (1 - t**2) * math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x**2) / 2
+
+
 def silu_slope(x: Array) -> Array:
     """s + x s (1 - s), where s is sigmoid(x)."""
     s = sigmoid(x)
@@ -103,8 +115,10 @@ def silu_slope(x: Array) -> Array:
 SLOPES: dict[str, Callable[[Array], Array]] = {
     "relu": relu_slope,
     "gelu": gelu_slope,
+    "gelu_tanh": gelu_tanh_slope,
     "relu2": relu_squared_slope,
     "swiglu": silu_slope,
+    "geglu": gelu_tanh_slope,
 }
 
 
@@ -143,8 +157,8 @@ def attention_gradient(
     d_shares = d_mixed @ value.swapaxes(-1, -2)  # (B, H, T_q, K) (B, H, K, T_k) -> (B, H, T_q, T_k)
     d_value = shares.swapaxes(-1, -2) @ d_mixed  # (B, H, T_k, T_q) (B, H, T_q, K) -> (B, H, T_k, K)
     d_scores = softmax_gradient(d_shares, shares)  # (B, H, T_q, T_k)
-    d_query = d_scores @ key / math.sqrt(config.head_width)  # (B, H, T_q, K)
-    d_key = d_scores.swapaxes(-1, -2) @ query / math.sqrt(config.head_width)  # (B, H, T_k, K)
+    d_query = d_scores @ key * score_scale(config)  # (B, H, T_q, K)
+    d_key = d_scores.swapaxes(-1, -2) @ query * score_scale(config)  # (B, H, T_k, K)
     d_key, d_value = _sum_of_groups(d_key, config), _sum_of_groups(d_value, config)  # (B, H_kv, T_k, K)
     if sight.angles is not None:  # a turn keeps lengths: its transpose is the turn back
         d_query, d_key = turn(d_query, -sight.angles), turn(d_key, -sight.angles)

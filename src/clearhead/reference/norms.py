@@ -27,7 +27,19 @@ def rmsnorm(x: Array, weights: Weights, epsilon: float) -> Array:
     return x / np.sqrt(mean_square + epsilon) * weights["weight"]
 
 
-NORMS: dict[str, Callable[[Array, Weights, float], Array]] = {"layernorm": layernorm, "rmsnorm": rmsnorm}
+def rmsnorm_plus_one(x: Array, weights: Weights, epsilon: float) -> Array:
+    """x / sqrt(mean(x^2) + epsilon) * (1 + weight) (Gemma Team 2024, arXiv 2403.08295, in its code).
+
+    (..., D) -> (..., D).
+    """
+    return rmsnorm(x, {"weight": 1 + weights["weight"]}, epsilon)
+
+
+NORMS: dict[str, Callable[[Array, Weights, float], Array]] = {
+    "layernorm": layernorm,
+    "rmsnorm": rmsnorm,
+    "rmsnorm_plus_one": rmsnorm_plus_one,
+}
 
 
 def normalise(x: Array, weights: Weights, config: ModelConfig) -> Array:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead import reference
+from clearhead.config import ModelConfig
 from clearhead.models import make_block
 from clearhead.parts import attend
 from clearhead.parts.masks import Mask
@@ -42,12 +43,12 @@ class Step:
 class WorkedExample:
     """A decoder layer with everything that it computes, in order."""
 
-    norm_place: str
+    config: ModelConfig
     steps: list[Step]
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {"norm_place": self.norm_place, "intermediates": [step.as_dict() for step in self.steps]}
+        return {"norm_place": self.config.norm_place, "intermediates": [step.as_dict() for step in self.steps]}
 
 
 def worked_example(*, norm_place: str = "post", torch: bool = False) -> WorkedExample:
@@ -63,7 +64,7 @@ def worked_example(*, norm_place: str = "post", torch: bool = False) -> WorkedEx
     example = reference.worked_example(norm_place)
     beside = through_our_parts(example) if torch else {}
     return WorkedExample(
-        norm_place,
+        example.config,
         [Step(*intermediate, torch=beside.get(intermediate.name)) for intermediate in example.intermediates],
     )
 
@@ -72,7 +73,7 @@ def worked_example(*, norm_place: str = "post", torch: bool = False) -> WorkedEx
 def through_our_parts(example: reference.WorkedExample) -> dict[str, Array]:
     """What our block computes from the same numbers, by the names of the twin's intermediates.
 
-    The scores are missing: the kernel that makes weights of them does not hand them out.
+    Without the inputs, which are the same, and the scores, which the kernel that makes weights of them keeps.
     """
     block = make_block(example.config, cross=True).double().eval()
     block.load_state_dict({name: torch.tensor(array) for name, array in example.weights.items()})
@@ -80,33 +81,32 @@ def through_our_parts(example: reference.WorkedExample) -> dict[str, Array]:
     with _watching(block) as (inputs, outputs):
         block(x, memory, mask="causal")
 
-    found = {"x": x, "memory": memory}
+    found: dict[str, Tensor] = {}
     masks: dict[str, Mask] = {"self_attention": "causal", "cross_attention": None}
     for place, mask in masks.items():
         label, inside = place.replace("_", "-"), f"{place}.part"
-        query, key, value, mixed = (
-            numbers.unflatten(-1, (example.config.n_heads, -1)).transpose(1, 2)  # (B, T, H * K) -> (B, H, T, K)
-            for numbers in (
-                *(outputs[f"{inside}.{name}"] for name in ("query", "key", "value")),
-                inputs[f"{inside}.output"],
-            )
-        )
+        query, key, value = (_heads(outputs[f"{inside}.{name}"], example) for name in ("query", "key", "value"))
         one_each = torch.eye(key.shape[2], dtype=key.dtype).expand(*key.shape[:3], -1)  # (B, H, T_k, T_k)
-        weights = attend(query, key, one_each, mask=mask)  # (B, H, T_q, T_k): values that tell whose they are
-        named = {"query": query, "key": key, "value": value, "weights": weights, "mixed": mixed}
-        found |= {f"{label} {name}": numbers for name, numbers in named.items()} | {label: outputs[inside]}
+        found |= {f"{label} query": query, f"{label} key": key, f"{label} value": value}
+        found[f"{label} weights"] = attend(query, key, one_each, mask=mask)  # values that tell whose they are
+        found[f"{label} mixed"] = _heads(inputs[f"{inside}.output"], example)
+        found[label] = outputs[inside]
     found |= {"ffn up": outputs["feedforward.part.up"], "ffn hidden": inputs["feedforward.part.down"]}
     found["ffn"] = outputs["feedforward.part"]
+
     before = "x"
-    for place, written, after in (
-        ("self_attention", "self-attention", "x1"),
-        ("cross_attention", "cross-attention", "x2"),
-        ("feedforward", "ffn", "out"),
-    ):
-        found[f"norm({before})"], found[f"{before} + {written}"] = outputs[f"{place}.norm"], inputs[f"{place}.norm"]
+    for place, after in reference.SUBLAYERS:
+        written = {"feedforward": "ffn"}.get(place, place.replace("_", "-"))
+        found[f"norm({before})"] = outputs[f"{place}.norm"]  # a step of the pre-norm layer
+        found[f"{before} + {written}"] = inputs[f"{place}.norm"]  # a step of the post-norm layer
         found[after] = outputs[place]
         before = after
     return {name: numbers.numpy() for name, numbers in found.items()}
+
+
+def _heads(x: Tensor, example: reference.WorkedExample) -> Tensor:
+    B, T, _ = x.shape
+    return x.view(B, T, example.config.n_heads, -1).transpose(1, 2)  # (B, T, H * K) -> (B, T, H, K) -> (B, H, T, K)
 
 
 @contextmanager
