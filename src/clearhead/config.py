@@ -60,7 +60,7 @@ class ModelConfig(Options):
     residual: Literal["sequential", "parallel"] = Field(
         "sequential", description="feed-forward after the attention, or beside it on the same input (GPT-NeoX)"
     )
-    feedforward: Literal["relu", "gelu", "gelu_tanh", "relu2", "swiglu", "geglu"] = Field(
+    feedforward: Literal["relu", "gelu", "gelu_tanh", "silu", "relu2", "swiglu", "geglu"] = Field(
         "gelu", description="kind of feed-forward; geglu and swiglu are gated, geglu and gelu_tanh approximate the GELU"
     )
     d_ff: int = Field(
@@ -105,6 +105,10 @@ class ModelConfig(Options):
     def rotary_width(self) -> int:
         """How many of a head's numbers rotary positions turn."""
         return round(self.head_width * self.rope_fraction)
+
+    def first_token(self, end: int) -> int:
+        """What the decoder reads before a translation, which the token `end` ends."""
+        return end if self.start_id is None else self.start_id
 
     @model_validator(mode="after")
     def _refuse_impossible_shapes(self) -> Self:

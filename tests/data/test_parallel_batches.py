@@ -23,7 +23,7 @@ from clearhead.data import (
 from clearhead.data.parallel.encoded import Rows
 from clearhead.errors import DataError
 
-END, PAD, FIRST = 0, 1, 10
+END, PAD, START, FIRST = 0, 1, 2, 10
 Lengths = list[tuple[int, int]]
 
 
@@ -40,7 +40,7 @@ def pairs_of(lengths: Lengths) -> EncodedPairs:
 
 
 def batches_of(lengths: Lengths, room: int, seed: int = 1, longest: int = 100) -> PairBatches:
-    return PairBatches(pairs_of(lengths), room=room, longest=longest, pad=PAD, end=END, seed=seed)
+    return PairBatches(pairs_of(lengths), room=room, longest=longest, pad=PAD, start=START, seed=seed)
 
 
 def members(batch: PairBatch, lengths: Lengths) -> list[int]:
@@ -59,7 +59,7 @@ def members(batch: PairBatch, lengths: Lengths) -> list[int]:
         n_source, n_target = lengths[pair]
         wide_source, wide_target = source.shape[1], targets.shape[1]
         assert source[row].tolist() == [token] * (n_source - 1) + [END] + [PAD] * (wide_source - n_source)
-        assert inputs[row].tolist() == [END] + [token] * (n_target - 1) + [PAD] * (wide_target - n_target)
+        assert inputs[row].tolist() == [START] + [token] * (n_target - 1) + [PAD] * (wide_target - n_target)
         assert targets[row].tolist() == [token] * (n_target - 1) + [END] + [IGNORED] * (wide_target - n_target)
         found.append(pair)
     assert int((source != PAD).sum(1).max()) == source.shape[1]  # no column is all padding
@@ -150,23 +150,23 @@ def test_pairs_that_are_too_long_are_left_out_and_counted(lengths: Lengths, long
         with pytest.raises(DataError, match=f"every pair has a side of more than {longest} tokens; raise"):
             batches_of(lengths, 50, longest=longest)
         with pytest.raises(DataError, match=f"every pair has a side of more than {longest} tokens; raise"):
-            next(evaluation_pair_batches(pairs_of(lengths), room=50, longest=longest, pad=PAD, end=END))
+            next(evaluation_pair_batches(pairs_of(lengths), room=50, longest=longest, pad=PAD, start=START))
         return
     batches = batches_of(lengths, 50, longest=longest)
     assert batches.n_too_long == len(lengths) - len(short)
     seen = [i for step in range(batches.n_batches) for i in members(batches(step), lengths)]
     assert sorted(seen) == short
-    evaluated = evaluation_pair_batches(pairs_of(lengths), room=50, longest=longest, pad=PAD, end=END)
+    evaluated = evaluation_pair_batches(pairs_of(lengths), room=50, longest=longest, pad=PAD, start=START)
     assert sorted(i for batch in evaluated for i in members(batch, lengths)) == short
 
 
 @given(lengths_of_pairs, rooms, st.integers(1, 400))
 def test_evaluation_has_every_pair_once_or_about_so_many_targets(lengths: Lengths, room: int, limit: int) -> None:
     pairs = pairs_of(lengths)
-    made = list(evaluation_pair_batches(pairs, room=room, longest=100, pad=PAD, end=END))
+    made = list(evaluation_pair_batches(pairs, room=room, longest=100, pad=PAD, start=START))
     assert sorted(i for batch in made for i in members(batch, lengths)) == list(range(len(lengths)))
     assert all(size(batch) <= room or len(batch.source) == 1 for batch in made)
-    limited = evaluation_pair_batches(pairs, room=room, longest=100, pad=PAD, end=END, limit=limit)
+    limited = evaluation_pair_batches(pairs, room=room, longest=100, pad=PAD, start=START, limit=limit)
     chosen = sorted(i for batch in limited for i in members(batch, lengths))
     mean = sum(target for _, target in lengths) / len(lengths)
     assert len(chosen) == min(len(lengths), max(1, round(limit / mean)))
@@ -177,7 +177,7 @@ def test_evaluation_has_every_pair_once_or_about_so_many_targets(lengths: Length
 
 def test_a_sentence_without_words_is_its_end() -> None:
     batch = batches_of([(1, 1)], 10)(0)
-    assert [part.tolist() for part in batch] == [[[END]], [[END]], [[END]]]
+    assert [part.tolist() for part in batch] == [[[END]], [[START]], [[END]]]
 
 
 def test_multi30k_is_hardly_padded() -> None:
@@ -187,7 +187,7 @@ def test_multi30k_is_hardly_padded() -> None:
     some = (text for pair in read_pairs("multi30k:val") for text in pair)
     tokenizer = Tokenizer.train_bpe(some, 2000, end=True, pad=True, sentences=True)
     data = prepare_pairs(DataConfig(source="multi30k"), tokenizers=(tokenizer, tokenizer))
-    batches = PairBatches(data.train, room=4096, longest=256, pad=data.pad, end=data.end, seed=1)
+    batches = PairBatches(data.train, room=4096, longest=256, pad=data.pad, start=data.end, seed=1)
     assert batches.padding < 0.1
     assert batches.n_too_long == 0
     made = [batches(step) for step in range(batches.n_batches)]

@@ -18,17 +18,22 @@ transformers = pytest.importorskip("transformers", reason="parity is measured ag
 transformers.utils.logging.disable_progress_bar()
 
 Foreign = Any  # a transformers model
-AUTO = {"decoder": transformers.AutoModelForCausalLM, "encoder_decoder": transformers.AutoModelForSeq2SeqLM}
+AUTO = {
+    "decoder": transformers.AutoModelForCausalLM,
+    "encoder": transformers.AutoModelForMaskedLM,
+    "encoder_decoder": transformers.AutoModelForSeq2SeqLM,
+}
 SEEDS = range(3)
 END = 2
 DECODERS = [name for name, family in FAMILIES.items() if family.needs["architecture"] == "decoder"]
+ENCODERS = [name for name, family in FAMILIES.items() if family.needs["architecture"] == "encoder"]
 TRANSLATORS = [name for name, family in FAMILIES.items() if family.needs["architecture"] == "encoder_decoder"]
 
 
 def random_config(family: str, seed: int) -> ModelConfig:
     """A tiny model that fits in the family, every other option drawn; the last token is padding."""
     draw = random.Random(f"{family} {seed}")
-    needs = FAMILIES[family].needs
+    needs, choices = FAMILIES[family].needs, FAMILIES[family].choices
     n_kv_heads = draw.choice([1, 2])
     n_heads = n_kv_heads * draw.choice([1, 3])
     options: dict[str, Any] = {
@@ -50,10 +55,24 @@ def random_config(family: str, seed: int) -> ModelConfig:
         options["window"] = draw.randint(2, 12)  # with 1, transformers' own cache differs from no cache
     if "head_width" in FAMILIES[family].options:
         options["head_width"] = draw.choice([options["d_model"] // n_heads, 2 * draw.randint(1, 6)])
+    if family in ENCODERS + TRANSLATORS:
+        options["pad_id"] = options["vocab_size"] - 1
+    if family in ENCODERS:
+        options["n_segments"] = draw.randint(1, 3)
+    options |= {option: sorted(choice.values)[seed % len(choice.values)] for option, choice in choices.items()}
+    if needs["positions"] == "rope" and "rope_fraction" not in needs:
+        head_width = options["d_model"] // n_heads
+        options["rope_fraction"] = draw.choice(range(2, head_width + 1, 2)) / head_width
     if family in TRANSLATORS:
         options["n_encoder_layers"] = draw.randint(1, 3)
-        options["pad_id"] = options["vocab_size"] - 1
         options["scale_embedding"] = draw.random() < 0.5
+        options["start_id"] = draw.choice([None, options["pad_id"], 4])
+        options["scale_head"] = options["tied"]
+    if "relative_buckets" in FAMILIES[family].options:
+        options["relative_buckets"] = draw.choice([4, 8, 11])
+        options["relative_distance"] = draw.choice([6, 20])
+    if "head_bias" in FAMILIES[family].always:
+        options["head_bias"] = draw.random() < 0.5
     return ModelConfig.read(options, needs)
 
 
@@ -76,7 +95,7 @@ def random_ids(config: ModelConfig, rows: int, columns: int, seed: int = 5) -> T
 def random_inputs(config: ModelConfig, rows: int, columns: int) -> tuple[Tensor, ...]:
     """What the model reads: a text; or a source, and a target of another length."""
     ids = random_ids(config, rows, columns)
-    return (ids,) if config.architecture == "decoder" else (random_ids(config, rows, columns - 7, seed=6), ids)
+    return (random_ids(config, rows, columns - 7, seed=6), ids) if config.architecture == "encoder_decoder" else (ids,)
 
 
 def opened(folder: Path, architecture: str) -> Foreign:
@@ -87,8 +106,10 @@ def opened(folder: Path, architecture: str) -> Foreign:
 
 
 def logits_of(foreign: Foreign, given: tuple[Tensor, ...], pad_id: int | None = None) -> Tensor:
-    """Their logits of the same inputs."""
+    """Their logits of the same inputs; a target begins with a token, whatever that is."""
     masks = [None if pad_id is None else (ids != pad_id).long() for ids in given]
+    if masks[-1] is not None and len(given) == 2:
+        masks[-1][:, 0] = 1
     if len(given) == 1:
         return torch.as_tensor(foreign(given[0], attention_mask=masks[0]).logits)
     (source, target), (mask, target_mask) = given, masks

@@ -123,7 +123,7 @@ def test_a_tied_head_may_be_in_the_file_but_not_differ(family: ModelConfig, tmp_
     change_weights(tmp_path, {"lm_head.weight": embedding})
     load(tmp_path)
     change_weights(tmp_path, {"lm_head.weight": embedding + 1e-6})
-    assert "lm_head.weight differs from the embedding" in refusal(tmp_path)
+    assert "lm_head.weight differs from " in refusal(tmp_path)
     change_weights(tmp_path, {"lm_head.weight": embedding[1:].contiguous()})
     assert "lm_head.weight has shape [19, 8] instead of [20, 8]" in refusal(tmp_path)
 
@@ -131,7 +131,7 @@ def test_a_tied_head_may_be_in_the_file_but_not_differ(family: ModelConfig, tmp_
 def test_a_bias_that_the_model_lacks_must_be_zero(tmp_path: Path) -> None:
     name = "transformer.h.1.attn.c_attn.bias"
     change_weights(saved(tmp_path), {name: torch.eye(24)[3]})
-    assert f"{name} is not zero, but the model has bias = false" in refusal(tmp_path, GPT2)
+    assert f"{name} is not zero, but the model has no stack.blocks.1.self_attention" in refusal(tmp_path, GPT2)
     assert load(tmp_path).config.bias  # as it stands, it is a model with biases
 
 
@@ -261,7 +261,7 @@ def test_sizes_that_the_file_does_not_bear_out_take_no_memory(config: ModelConfi
         ("[" * 100_000, "cannot be read as JSON"),
         (" " * 2**21, "too many for a config"),
         ("{}", "model_type None"),
-        ('{"model_type": "bert"}', "model_type 'bert'; this version reads gpt2"),
+        ('{"model_type": "elmo"}', "model_type 'elmo'; this version reads gpt2"),
         ('{"model_type": ["gpt2"]}', "model_type ['gpt2']"),
         ('{"model_type": "llama"}', "vocab_size is missing"),
         ('{"model_type": "clearhead", "d_modle": 3}', "unknown option 'd_modle'; did you mean 'd_model'?"),

@@ -28,7 +28,8 @@ def config(**options: Any) -> TranslationConfig:
 @torch.inference_mode()
 def log_chances(model: EncoderDecoder, source: Sequence[int], texts: Sequence[Sequence[int]]) -> torch.Tensor:
     """log p of every token at every place of texts (N, T) of one length, by a forward over all: (N, T + 1, V)."""
-    target = torch.tensor([[END, *ids] for ids in texts])
+    start = END if model.config.start_id is None else model.config.start_id
+    target = torch.tensor([[start, *ids] for ids in texts])
     logits: torch.Tensor = model(torch.tensor([source] * len(texts)), target)
     return logits.log_softmax(-1)
 
@@ -220,6 +221,16 @@ def test_the_mode_is_borrowed_and_dropout_is_off() -> None:
     assert model.training
     assert model.decoder.training
     assert not model.encoder.training
+
+
+@pytest.mark.parametrize("start_id", [PAD, END, A])
+def test_a_translation_begins_with_the_token_that_the_config_names(start_id: int) -> None:
+    plain, model = random_translator(9), random_translator(9, start_id=start_id)
+    options, texts = config(beam=3, n_best=3, max_new_tokens=8), sources(3, 6, vocab_size=9)
+    found = beam_search(model, texts, options, end=END)
+    for source, hypotheses in zip(texts, found, strict=True):
+        assert_same(hypotheses, by_rule(model, source, options, 8))
+    assert (found == beam_search(plain, texts, options, end=END)) == (start_id == END)
 
 
 def test_no_sentences_and_no_gradients() -> None:

@@ -51,7 +51,7 @@ def random_config(seed: int, architecture: str = "decoder") -> ModelConfig:
         "d_model": n_heads * 2 * draw.randint(1, 5),
         "norm": draw.choice(["layernorm", "rmsnorm"]),
         "norm_place": draw.choice(["pre", "post"]),
-        "feedforward": draw.choice(["relu", "gelu", "gelu_tanh", "relu2", "swiglu", "geglu"]),
+        "feedforward": draw.choice(["relu", "gelu", "gelu_tanh", "silu", "relu2", "swiglu", "geglu"]),
         "positions": draw.choice(["learned", "sinusoidal", "rope", "alibi", "relative", "none"]),
         **{name: draw.random() < 0.5 for name in ("qk_norm", "bias", "qkv_bias", "tied")},
         **{name: draw.random() < 0.3 for name in ("embedding_norm", "head_transform", "head_bias")},
@@ -159,7 +159,7 @@ def test_optimizer_bytes_are_those_of_its_state(optimizer: str, architecture: st
     assert account(model_config, train).bytes["optimizer"] == 4 * numbers
 
 
-@pytest.mark.parametrize("feedforward", ["relu", "gelu", "relu2", "swiglu"])
+@pytest.mark.parametrize("feedforward", ["relu", "gelu", "silu", "relu2", "swiglu"])
 @pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
 @pytest.mark.parametrize("architecture", TRANSFORMERS)
 def test_activations_are_near_what_autograd_keeps(architecture: str, norm: str, feedforward: str) -> None:

@@ -19,7 +19,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "residual": ("sequential", "parallel"),
     "norm": ("layernorm", "rmsnorm", "rmsnorm_plus_one"),
     "embedding_norm": (False, True),
-    "feedforward": ("relu", "gelu", "gelu_tanh", "relu2", "swiglu", "geglu"),
+    "feedforward": ("relu", "gelu", "gelu_tanh", "silu", "relu2", "swiglu", "geglu"),
     "n_kv_heads": (4, 2, 1),
     "head_width": (4, 8),
     "rope_fraction": (1.0, 0.5),

@@ -1,121 +1,105 @@
-"""Our parts and torch's own layers give the same numbers from the same weights."""
+"""Our block and torch's encoder and decoder layers: one set of weights, outputs and all gradients."""
 
-from collections.abc import Callable
+from itertools import combinations
 
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
+from torch_pairs import CHOICES, PLACES, Both, Choice, Form, Masks, Side, assert_same, share_weights
 
-from clearhead.parts import Attention, Block, FeedForward, LayerNorm, Sublayer, attention_mask, forbidden_from_allowed
+from clearhead.exchange import from_torch
 from clearhead.parts.sublayer import NormPlace
 
-D, H, D_FF, T, T_SRC = 16, 4, 24, 7, 5
-Activation = Callable[[Tensor], Tensor]
+SEEDS = range(2)
 
 
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize(
+    ("side", "causal"), [(None, False), ("left", False), ("right", False), (None, True), ("right", True)]
+)
+@pytest.mark.parametrize(("form", "seed"), [("boolean", 0), ("additive", 1)])
+def test_encoder_layer(choice: Choice, side: Side, causal: bool, form: Form, seed: int) -> None:
+    both = Both(choice, seed)
+    ours, theirs = both.block(cross=False), both.encoder_layer()
+    share_weights(ours, theirs, seed)
+    masks = Masks(both.positions(both.T, side), causal=causal, form=form)
+
+    def compute(x: Tensor) -> Tensor:
+        return ours(x, mask=masks.ours)  # type: ignore[no-any-return]
+
+    def compute_torch(x: Tensor) -> Tensor:
+        return theirs(x, masks.future, masks.padding)  # type: ignore[no-any-return]
+
+    assert_same(ours, theirs, compute, compute_torch, [both.x()], masks.real)
 
 
-def randomise(module: nn.Module) -> None:
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.3)
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("source_side", [None, "left", "right"])
+@pytest.mark.parametrize("side", [None, "right"])
+@pytest.mark.parametrize(("form", "seed"), [("boolean", 0), ("additive", 1)])
+def test_decoder_layer(choice: Choice, source_side: Side, side: Side, form: Form, seed: int) -> None:
+    both = Both(choice, seed)
+    ours, theirs = both.block(cross=True), both.decoder_layer()
+    share_weights(ours, theirs, seed)
+    masks = Masks(both.positions(both.T, side), causal=True, form=form)
+    source = Masks(both.positions(both.T_src, source_side), causal=False, form=form)
+
+    def compute(x: Tensor, memory: Tensor) -> Tensor:
+        return ours(x, memory, mask=masks.ours, memory_mask=source.for_memory(both.T))  # type: ignore[no-any-return]
+
+    def compute_torch(x: Tensor, memory: Tensor) -> Tensor:
+        return theirs(  # type: ignore[no-any-return]
+            x,
+            memory,
+            tgt_mask=masks.future,
+            tgt_key_padding_mask=masks.padding,
+            memory_key_padding_mask=source.padding,
+        )
+
+    assert_same(ours, theirs, compute, compute_torch, [both.x(), both.memory()], masks.real)
 
 
-def copy_attention(ours: nn.Module, theirs: nn.MultiheadAttention) -> None:
-    """torch keeps the three projections in one matrix."""
-    assert isinstance(ours, Attention)
-    assert theirs.in_proj_weight is not None
-    with torch.no_grad():
-        for index, linear in enumerate((ours.query, ours.key, ours.value)):
-            linear.weight.copy_(theirs.in_proj_weight.chunk(3)[index])
-            linear.bias.copy_(theirs.in_proj_bias.chunk(3)[index])
-        ours.output.load_state_dict(theirs.out_proj.state_dict())
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("seed", SEEDS)
+@torch.inference_mode()
+def test_the_short_cut_of_evaluation(choice: Choice, seed: int) -> None:
+    """Without gradients torch computes an encoder layer by a kernel of its own."""
+    both = Both(choice, seed)
+    ours, theirs = both.block(cross=False), both.encoder_layer().eval()
+    share_weights(ours, theirs, seed)
+    torch.testing.assert_close(ours(both.x()), theirs(both.x()), rtol=0, atol=1e-12)
 
 
-def copy_rest(ours: Block, theirs: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> None:
-    feedforward = ours.feedforward.part
-    assert isinstance(feedforward, FeedForward)
-    feedforward.up.load_state_dict(theirs.linear1.state_dict())
-    feedforward.down.load_state_dict(theirs.linear2.state_dict())
-    norms = [sublayer.norm for sublayer in (ours.self_attention, ours.cross_attention, ours.feedforward) if sublayer]
-    for index, norm in enumerate(norms, start=1):
-        norm.load_state_dict(theirs.get_submodule(f"norm{index}").state_dict())
+@pytest.mark.parametrize("place", PLACES)
+def test_no_two_modules_can_be_exchanged_unnoticed(place: NormPlace) -> None:
+    """A table that calls any module by the name of another gives other numbers, so that the tests above see it."""
+    both = Both((place, "relu", True))
+    block, theirs = both.block(cross=True), both.decoder_layer()
+    share_weights(block, theirs)
+    expected = theirs(both.x(), both.memory(), tgt_mask=Masks(range(both.T), causal=True).future)
+    right = from_torch(theirs.state_dict())
+    weights = [name for name in right if name.endswith("weight")]
+    tried = 0
+    for one, other in combinations([name.removesuffix("weight") for name in weights], 2):
+        if right[f"{one}weight"].shape != right[f"{other}weight"].shape:
+            continue
+        exchanged = {
+            f"{a}{kind}": right[f"{b}{kind}"] for a, b in ((one, other), (other, one)) for kind in ("weight", "bias")
+        }
+        block.load_state_dict(right | exchanged)
+        found = block(both.x(), both.memory(), mask="causal")
+        assert (found - expected).abs().max() > 1e-3, f"{one} and {other}"
+        tried += 1
+    assert tried == 28 + 3  # pairs of eight maps of attention, and of three norms
 
 
-def make_block(place: NormPlace, activation: Activation, *, cross: bool) -> Block:
-    def around(part: nn.Module) -> Sublayer:
-        return Sublayer(part, LayerNorm(D), place=place)
-
-    return Block(
-        around(Attention(D, H, bias=True)),
-        around(FeedForward(activation, D, D_FF, bias=True)),
-        around(Attention(D, H, bias=True)) if cross else None,
-    ).double()
-
-
-def close(found: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("cross", [False, True])
-@pytest.mark.parametrize("causal", [False, True])
-def test_attention_equals_multihead_attention(cross: bool, causal: bool) -> None:
-    theirs = nn.MultiheadAttention(D, H, batch_first=True, dtype=torch.float64)
-    randomise(theirs)
-    ours = Attention(D, H, bias=True).double()
-    copy_attention(ours, theirs)
-    x, memory = draw(2, T, D), draw(2, T_SRC, D, seed=1) if cross else None
-    source = x if memory is None else memory
-    allowed = torch.ones(T, source.shape[1], dtype=torch.bool)
-    allowed = allowed.tril() if causal else allowed
-    expected, _ = theirs(x, source, source, attn_mask=forbidden_from_allowed(allowed))
-    close(ours(x, memory, mask=allowed), expected)
-
-
-def test_padding_equals_a_key_padding_mask() -> None:
-    theirs = nn.MultiheadAttention(D, H, batch_first=True, dtype=torch.float64)
-    randomise(theirs)
-    ours = Attention(D, H, bias=True).double()
-    copy_attention(ours, theirs)
-    x, positions = draw(2, T, D), torch.tensor([[*range(T)], [*range(T - 3), -1, -1, -1]])
-    real = positions >= 0
-    expected, _ = theirs(x, x, x, key_padding_mask=forbidden_from_allowed(real))
-    mask = attention_mask(positions, positions, causal=False)
-    close(ours(x, mask=mask)[real], expected[real])
-
-
-@pytest.mark.parametrize("place", ["pre", "post"])
-@pytest.mark.parametrize("activation", [F.relu, F.gelu])
-@pytest.mark.parametrize("causal", [False, True])
-def test_our_block_equals_the_encoder_layer(place: NormPlace, activation: Activation, causal: bool) -> None:
-    theirs = nn.TransformerEncoderLayer(
-        D, H, D_FF, 0.0, activation, batch_first=True, norm_first=place == "pre", dtype=torch.float64
-    )
-    randomise(theirs)
-    ours = make_block(place, activation, cross=False)
-    copy_attention(ours.self_attention.part, theirs.self_attn)
-    copy_rest(ours, theirs)
-    x = draw(2, T, D)
-    forbidden = nn.Transformer.generate_square_subsequent_mask(T, dtype=torch.float64) if causal else None
-    close(ours(x, mask="causal" if causal else None), theirs(x, src_mask=forbidden))
-
-
-@pytest.mark.parametrize("place", ["pre", "post"])
-@pytest.mark.parametrize("activation", [F.relu, F.gelu])
-def test_our_block_with_cross_attention_equals_the_decoder_layer(place: NormPlace, activation: Activation) -> None:
-    theirs = nn.TransformerDecoderLayer(
-        D, H, D_FF, 0.0, activation, batch_first=True, norm_first=place == "pre", dtype=torch.float64
-    )
-    randomise(theirs)
-    ours = make_block(place, activation, cross=True)
-    assert ours.cross_attention is not None
-    copy_attention(ours.self_attention.part, theirs.self_attn)
-    copy_attention(ours.cross_attention.part, theirs.multihead_attn)
-    copy_rest(ours, theirs)
-    x, memory = draw(2, T, D), draw(2, T_SRC, D, seed=1)
-    forbidden = nn.Transformer.generate_square_subsequent_mask(T, dtype=torch.float64)
-    close(ours(x, memory, mask="causal"), theirs(x, memory, tgt_mask=forbidden))
+def test_a_weight_that_is_off_by_little_is_noticed() -> None:
+    both = Both(("pre", "gelu", True))
+    ours, theirs = both.block(cross=False), both.encoder_layer()
+    for name, parameter in ours.named_parameters():
+        share_weights(ours, theirs)
+        with torch.no_grad():
+            parameter.view(-1)[0] += 1e-9
+        if not name.endswith("key.bias"):  # which adds the same to every score of a query
+            with pytest.raises(AssertionError, match=r"^(outputs|gradients of)"):
+                assert_same(ours, theirs, ours, theirs, [both.x()])

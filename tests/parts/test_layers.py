@@ -61,6 +61,7 @@ ACTIVATIONS = {
     "relu": lambda x: x.clamp(min=0),
     "gelu": lambda x: x * 0.5 * (1 + torch.erf(x / 2**0.5)),
     "relu2": lambda x: x.clamp(min=0) ** 2,
+    "silu": lambda x: x * torch.sigmoid(x),
     "swiglu": lambda x: x * torch.sigmoid(x),
 }
 ACTIVATIONS["gelu_tanh"] = ACTIVATIONS["geglu"] = lambda x: (

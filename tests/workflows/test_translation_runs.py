@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from workflow_helpers import assert_same, outcome, write_text
 
+from clearhead.config import DataConfig, RunConfig
 from clearhead.errors import DataError, InterruptedRunError, UsageError
 from clearhead.models import EncoderDecoder
 from clearhead.options import merge
@@ -29,6 +30,7 @@ from clearhead.workflows import (
     train,
     translate,
 )
+from clearhead.workflows.tasks.translation import Translation
 
 LEARNT = tiny_translator(
     model={"n_layers": 2, "n_heads": 4, "d_model": 64, "d_ff": 128, "dropout": 0.0},
@@ -124,6 +126,7 @@ def test_taken_up_again_it_ends_where_the_undisturbed_training_ends(stop_at: int
         {"model": {"norm_place": "post", "scale_embedding": True, "initialisation": "xavier"}},
         {"model": {"positions": "rope", "norm": "rmsnorm", "feedforward": "swiglu", "qk_norm": True, "bias": False}},
         {"model": {"n_encoder_layers": 2, "n_kv_heads": 1, "positions": "alibi", "tied": False}},
+        {"model": {"start_id": 1}},
         {"train": {"optimizer": "adamw", "accumulate": 2, "label_smoothing": 0.1, "smoothing_over": "others"}},
     ],
 )
@@ -132,6 +135,17 @@ def test_every_kind_trains_saves_and_translates(options: dict[str, Any]) -> None
     assert len(translate(run, ["small dog sees cat.", "", "hund"])) == 3
     assert translate(run, [""])[0][0].text == ""
     assert isinstance(evaluate(run), TranslationScore)
+
+
+@pytest.mark.parametrize("start", ["end", "pad", "another"])
+def test_what_is_read_begins_with_the_token_that_the_config_names(start: str) -> None:
+    task = Translation.open(DataConfig(source=str(write_pairs()), bpe_vocab_size=300))
+    start_id = {"end": None, "pad": task.prepared.pad, "another": 7}[start]
+    model = {"architecture": "encoder_decoder", "block_size": 32, "start_id": start_id, **task.model_layer()}
+    config = RunConfig.read({"objective": "translation", "model": model, "train": {"batch_size": 8}})
+    for _, inputs, targets in (task.batches(config)(0), *task.held_out(config)):
+        assert set(inputs[:, 0].tolist()) == {task.prepared.end if start_id is None else start_id}
+        assert torch.equal(inputs[:, 1:][targets[:, 1:] >= 0], targets[:, :-1][targets[:, 1:] >= 0])
 
 
 def test_bleu_is_logged_beside_the_loss() -> None:

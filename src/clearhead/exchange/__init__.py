@@ -3,6 +3,7 @@
 from clearhead.exchange.families import FAMILIES, family_of, obstacle
 from clearhead.exchange.family import Entry, Family
 from clearhead.exchange.folder import SpecialTokens, load, read_config, save
+from clearhead.exchange.torch_layers import from_torch, to_torch
 from clearhead.exchange.weights import Link, links, to_foreign, to_own
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Link",
     "SpecialTokens",
     "family_of",
+    "from_torch",
     "links",
     "load",
     "obstacle",
@@ -19,4 +21,5 @@ __all__ = [
     "save",
     "to_foreign",
     "to_own",
+    "to_torch",
 ]

@@ -1,7 +1,7 @@
-"""The families of encoder-decoders that transformers derives from BART; they differ in where the norms stand."""
+"""BART and the families that transformers derives from it; they differ in their positions and in where norms stand."""
 
-from clearhead.exchange.family import PLAIN, Entry, Family
-from clearhead.exchange.fixed import NO_LOGITS, WAVES
+from clearhead.exchange.family import BIASED, PLAIN, Entry, Family, without
+from clearhead.exchange.fixed import WAVES
 
 OPTIONS: dict[str, str | tuple[str, ...]] = {
     "vocab_size": "vocab_size",
@@ -17,6 +17,13 @@ OPTIONS: dict[str, str | tuple[str, ...]] = {
     "attention_dropout": "attention_dropout",
     "feedforward_dropout": "activation_dropout",
 }
+ACTIVATIONS: dict[str, str | tuple[str, ...]] = {
+    "gelu": "gelu",
+    "gelu_tanh": ("gelu_new", "gelu_pytorch_tanh"),
+    "silu": ("swish", "silu"),
+    "relu": "relu",
+    "relu2": "relu2",
+}
 ABSENT = {
     "activation_function": "gelu",
     "scale_embedding": False,
@@ -25,23 +32,21 @@ ABSENT = {
     "activation_dropout": 0.0,
 }
 NEEDS = {
-    **{option: value for option, value in PLAIN.items() if option != "scale_embedding"},
+    **without(PLAIN, "scale_embedding", "head_bias", "start_id"),
     "architecture": "encoder_decoder",
     "source_vocab_size": None,
     "norm": "layernorm",
     "norm_epsilon": 1e-5,
-    "positions": "sinusoidal",
-    "rope_base": 10_000.0,
     "tied": True,
 }
+STATIC = {"positions": "sinusoidal", "rope_base": 10_000.0}
+ALWAYS = BIASED | {"head_bias": True}
 CONSTANTS = {"is_encoder_decoder": True, "is_decoder": False, "tie_word_embeddings": True}
 WRITTEN = {"forced_eos_token_id": None}  # where a text may grow no longer, nothing is put behind it
-COPIES = ("lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
-FIXED = {
-    "final_logits_bias": NO_LOGITS,
-    "model.encoder.embed_positions.weight": WAVES,
-    "model.decoder.embed_positions.weight": WAVES,
-}
+COPIES = dict.fromkeys(
+    ("lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"), "embedding.weight"
+)
+TABLES = {"model.encoder.embed_positions.weight": WAVES, "model.decoder.embed_positions.weight": WAVES}
 
 
 def _attention(own: str, foreign: str) -> tuple[Entry, ...]:
@@ -69,25 +74,52 @@ ENTRIES = (
     *_stack("encoder"),
     *_stack("decoder"),
     *_attention("decoder.blocks.N.cross_attention", "model.decoder.layers.N.encoder_attn"),
+    Entry("unembedding.bias", "final_logits_bias", row=True, optional=True),
+)
+
+# Lewis et al. 2019 (arXiv 1910.13461): learned positions, whose first two rows fairseq kept for itself.
+BART = Family(
+    name="bart",
+    architecture="BartForConditionalGeneration",
+    needs=NEEDS | {"norm_place": "post", "positions": "learned", "embedding_norm": True},
+    activations=ACTIVATIONS,
+    activation_key="activation_function",
+    options=OPTIONS,
+    absent=ABSENT | {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2},
+    constants=CONSTANTS,
+    written=WRITTEN,
+    grouped=False,
+    always=ALWAYS,
+    translates=True,
+    copies=COPIES,
+    unread=("model.encoder.version", "model.decoder.version"),
+    prefix="model.",
+    entries=(
+        *ENTRIES,
+        Entry("source_positions", "model.encoder.embed_positions", unread_rows=2),
+        Entry("positions", "model.decoder.embed_positions", unread_rows=2),
+        Entry("source_embedding_norm", "model.encoder.layernorm_embedding"),
+        Entry("embedding_norm", "model.decoder.layernorm_embedding"),
+    ),
 )
 
 # Zhang et al. 2020 (arXiv 1912.08777).
 PEGASUS = Family(
     name="pegasus",
     architecture="PegasusForConditionalGeneration",
-    needs=NEEDS | {"norm_place": "pre"},
-    activations={"gelu": "gelu", "relu": "relu", "relu2": "relu2"},
+    needs=NEEDS | STATIC | {"norm_place": "pre"},
+    activations=ACTIVATIONS,
     activation_key="activation_function",
     options=OPTIONS,
     absent=ABSENT | {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0},
     constants=CONSTANTS,
     written=WRITTEN,
     grouped=False,
-    always_biased=True,
+    always=ALWAYS,
     translates=True,
     halves=True,
     copies=COPIES,
-    fixed=FIXED,
+    fixed=TABLES,
     entries=(
         *ENTRIES,
         Entry("encoder.norm", "model.encoder.layer_norm"),
@@ -99,8 +131,8 @@ PEGASUS = Family(
 MARIAN = Family(
     name="marian",
     architecture="MarianMTModel",
-    needs=NEEDS | {"norm_place": "post"},
-    activations={"gelu": "gelu", "relu": "relu", "relu2": "relu2"},
+    needs=NEEDS | STATIC | {"norm_place": "post"},
+    activations=ACTIVATIONS,
     activation_key="activation_function",
     options=OPTIONS | {"vocab_size": ("vocab_size", "decoder_vocab_size")},
     absent=ABSENT
@@ -108,10 +140,10 @@ MARIAN = Family(
     constants=CONSTANTS | {"share_encoder_decoder_embeddings": True},
     written=WRITTEN,
     grouped=False,
-    always_biased=True,
+    always=ALWAYS,
     translates=True,
     halves=True,
     copies=COPIES,
-    fixed=FIXED,
+    fixed=TABLES,
     entries=ENTRIES,
 )

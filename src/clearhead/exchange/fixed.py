@@ -33,10 +33,5 @@ def _waves(config: ModelConfig) -> Tensor:
     return sinusoids(config.block_size, config.d_model, config.rope_base)[:, halves(config.d_model)]
 
 
-def _no_logits(config: ModelConfig) -> Tensor:
-    return torch.zeros(1, config.vocab_size)
-
-
 # Half a bfloat16's step at 1 is 0.002; other layouts and other wavelengths are off by 1 somewhere.
 WAVES = Fixed(_waves, "the sines of Vaswani et al. 2017, then their cosines", 0.01)
-NO_LOGITS = Fixed(_no_logits, "zeros", 0.0)

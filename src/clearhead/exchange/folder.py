@@ -15,8 +15,9 @@ from safetensors.torch import save_file
 from clearhead.config import ModelConfig
 from clearhead.errors import ClearheadError, DataError, UsageError
 from clearhead.exchange.families import FAMILIES, family_of, obstacle
-from clearhead.exchange.family import BIASED, Family, Json
-from clearhead.exchange.weights import Shape, links, to_foreign, to_own
+from clearhead.exchange.family import INVISIBLE, Family, Json
+from clearhead.exchange.relics import relics_among
+from clearhead.exchange.weights import Shape, copies, links, names_in_file, to_foreign, to_own
 from clearhead.models import LanguageModel, build
 
 CONFIG, GENERATION, WEIGHTS = "config.json", "generation_config.json", "model.safetensors"
@@ -27,7 +28,13 @@ BESIDE = {"model_type", "no_family_because", "dtype", *TOKENS}
 BEGINNING = {"encoder_decoder"}  # the architectures that write a text of their own, which must begin with something
 FLOATS = {"F64", "F32", "F16", "BF16"}
 MOST_CONFIG_BYTES = 2**20
-WITH_BASE = {"rope", "sinusoidal"}  # the positions that rope_base changes
+# Options of positions -> the kinds that they change.
+OF_POSITIONS = {
+    "rope_base": {"rope", "sinusoidal"},
+    "rope_fraction": {"rope"},
+    "relative_buckets": {"relative"},
+    "relative_distance": {"relative"},
+}
 MOST_TABLE_NUMBERS = 2**24  # in the sinusoidal table, for which no weight in the file vouches
 
 
@@ -35,7 +42,7 @@ class SpecialTokens(NamedTuple):
     """Ids that other readers of a folder must know; None where the tokenizer has no such token.
 
     Args:
-        end: ends a text; a translation begins with it as well.
+        end: ends a text; a translation begins with it as well, unless the model's config has a token for that.
         pad: fills up short rows.
     """
 
@@ -66,16 +73,18 @@ def save(folder: Path, model: LanguageModel, tokens: SpecialTokens = NO_TOKENS) 
     tensors = {link.foreign: to_foreign(link, state).cpu() for link in links(family, config)}
     for name, fixed in family.fixed.items() if family else ():
         tensors[name] = fixed.make(config).to(numbers)
-    ids = {"bos_token_id": end, "eos_token_id": end}
+    ids: Json = {"bos_token_id": end, "eos_token_id": end}
+    banned: Json = {}
     if config.architecture in BEGINNING:
-        ids["decoder_start_token_id"] = end
+        ids["decoder_start_token_id"] = config.start_id if end is None else config.first_token(end)
+        banned = {} if pad is None else {"bad_words_ids": [[pad]]}  # padding is no word
     told = _own_words(config) if family is None else family.foreign_config(config)
     dtype = str(numbers).removeprefix("torch.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write(folder / WEIGHTS, lambda path: save_file(tensors, path, metadata={"format": "pt"}))
         _write_json(folder / CONFIG, {**told, **ids, "pad_token_id": config.pad_id, "dtype": dtype})
-        _write_json(folder / GENERATION, {**ids, "pad_token_id": end if pad is None else pad})
+        _write_json(folder / GENERATION, {**ids, **banned, "pad_token_id": end if pad is None else pad})
     except (OSError, SafetensorError) as error:
         raise ClearheadError(f"the model cannot be written to {folder}: {error}") from None
 
@@ -97,12 +106,7 @@ def load(folder: Path, *, config: ModelConfig | None = None) -> LanguageModel:
     """
     family, told = read_config(folder)
     if config is not None:
-        biased = family is not None and family.always_biased  # config.json cannot say otherwise there
-        _refuse_another(
-            folder / CONFIG,
-            config,
-            told.model_copy(update={name: getattr(config, name) for name in BIASED}) if biased else told,
-        )
+        _refuse_another(folder / CONFIG, family.complete(config) if family else config, told)
     config = config or told
     path = _weights_file(folder)
     try:
@@ -133,33 +137,42 @@ def read_config(folder: Path) -> tuple[Family | None, ModelConfig]:
 
 def _load(file: Any, path: Path, family: Family | None, config: ModelConfig) -> LanguageModel:
     """The model from an open safetensors file: every name and shape is checked before any weight is read."""
-    present = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    _refuse_oversized(path, config, present)
+    slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    _refuse_oversized(path, config, {name: tuple(part.get_shape()) for name, part in slices.items()})
     table = links(family, config)
-    embedding = next(link for link in table if link.own == ("embedding.weight",))
-    copies = family.copies if family and config.tied else ()
+    names = names_in_file(family, table, slices)
+    present = {name: tuple(slices[own].get_shape()) for name, own in names.items()}
+    relics = relics_among(family.relics, present) if family else {}
     fixed = {} if family is None else {name: kind for name, kind in family.fixed.items() if name in present}
-    optional = dict.fromkeys(copies, embedding.foreign_shape)
+    wanted, originals = {link.foreign: link.foreign_shape for link in table}, copies(family, table)
+    optional = {copy: wanted[original] for copy, original in originals.items()}
     optional |= {name: tuple(kind.make(config).shape) for name, kind in fixed.items()}
-    _refuse_differences(path, {link.foreign: link.foreign_shape for link in table}, present, optional)
-    types = {file.get_slice(name).get_dtype() for name in present}
+    optional |= {link.foreign: wanted.pop(link.foreign) for link in table if link.optional}
+    optional |= {name: kind.shape(config) for name, kind in relics.items()}
+    _refuse_differences(path, wanted, present, optional)
+    types = {slices[own].get_dtype() for name, own in names.items() if name not in relics}
     if types - FLOATS:
         raise DataError(f"{path} holds numbers of type {', '.join(sorted(types - FLOATS))}, which no weights are")
     for name, kind in fixed.items():
-        if not torch.allclose(file.get_tensor(name).float(), kind.make(config).float(), rtol=0, atol=kind.tolerance):
+        expected = kind.make(config).float()
+        if not torch.allclose(file.get_tensor(names[name]).float(), expected, rtol=0, atol=kind.tolerance):
             raise DataError(f"{path}: the numbers in {name} have no equal here; {kind.told} have")
-    for name in set(copies) & set(present):
-        copy = file.get_tensor(name)
-        if not torch.equal(copy, file.get_tensor(embedding.foreign).to(copy.dtype)):
-            raise DataError(f"{path}: {name} differs from the embedding, but {CONFIG} says that they are tied")
+    for name, relic in relics.items():
+        if not relic.holds(config, file.get_tensor(names[name])):
+            raise DataError(f"{path}: the numbers in {name} have no equal here; {relic.told} have")
+    for name in set(originals) & set(present):
+        copy, original = file.get_tensor(names[name]), originals[name]
+        if not torch.equal(copy, file.get_tensor(names[original]).to(copy.dtype)):
+            raise DataError(f"{path}: {name} differs from {original}, but {CONFIG} says that they are tied")
     model = build(config).to(torch.float64 if "F64" in types else torch.float32)
     state = model.state_dict()
     for link in table:
-        for name, tensor in to_own(link, file.get_tensor(link.foreign)).items():
+        foreign = file.get_tensor(names[link.foreign]) if link.foreign in names else torch.zeros(link.foreign_shape)
+        for name, tensor in to_own(link, foreign).items():
             if name in state:
                 state[name].copy_(tensor)
             elif tensor.any():
-                raise DataError(f"{path}: {link.foreign} is not zero, but the model has bias = false")
+                raise DataError(f"{path}: {link.foreign} is not zero, but the model has no {name}")
     return model.eval()
 
 
@@ -223,9 +236,8 @@ UNREAD: dict[str, set[str]] = {
 
 def _refuse_another(path: Path, known: ModelConfig, told: ModelConfig) -> None:
     """config.json must agree with the options that the caller knows, where they are part of the architecture."""
-    meaningless = {"dropout", "attention_dropout", "feedforward_dropout", "initialisation"} | UNREAD[known.architecture]
-    if known.positions not in WITH_BASE:
-        meaningless.add("rope_base")
+    meaningless = INVISIBLE | {"initialisation"} | UNREAD[known.architecture]
+    meaningless |= {option for option, kinds in OF_POSITIONS.items() if known.positions not in kinds}
     for option, value in known.model_dump(exclude=meaningless).items():
         if value != getattr(told, option):
             raise DataError(f"{path} says {option} = {getattr(told, option)!r}, the run's options say {value!r}")

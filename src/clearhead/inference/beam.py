@@ -43,7 +43,7 @@ def beam_search(
         model: in whatever mode; it translates without dropout and is left as it was.
         sources: ids of each sentence, its end token included; all are one batch, whatever `batch_size` says.
         config: how to search.
-        end: the token that begins and ends a translation.
+        end: the token that ends a translation, and begins it unless the model's config has another one for that.
 
     Raises:
         ClearheadError: the model's output is not finite.
@@ -94,7 +94,8 @@ class _Search:
         self.limits = torch.tensor(limits, device=device)  # (S,) the greatest length of each
         self.is_open = torch.ones_like(self.limits, dtype=torch.bool)  # (S,) whether it is not done
         self.scores = torch.zeros(len(sources), 1, device=device)  # (S, b) log-probabilities, the best first
-        self.written = torch.full((len(sources), 1, 1), end, device=device)  # (S, b, T), the first an end
+        start = model.config.first_token(end)
+        self.written = torch.full((len(sources), 1, 1), start, device=device)  # (S, b, T)
 
     def look_ahead(self) -> Continuations:
         """The 2k likeliest continuations of each sentence."""

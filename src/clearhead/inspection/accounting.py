@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 from clearhead.config import GATED, ModelConfig, TrainConfig
 
-STEPS = {"relu": 1, "gelu": 2, "gelu_tanh": 2, "relu2": 2, "swiglu": 4, "geglu": 4}  # of a hidden layer, each kept
+# Of a hidden layer, each kept.
+STEPS = {"relu": 1, "gelu": 2, "gelu_tanh": 2, "silu": 2, "relu2": 2, "swiglu": 4, "geglu": 4}
 FLOAT32 = 4  # bytes; weights, gradients and optimizer state are kept in float32
 
 

@@ -82,11 +82,12 @@ def alignment(
         model: in whatever mode; dropout is off and the model is left as it was.
         source_ids: what the encoder read, its end token included, as in `Translation`.
         target_ids: what the decoder wrote, without the ends, as in `Translation`.
-        end: the token that begins a translation.
+        end: the token that ends a translation, and begins it unless the model's config has another one for that.
         layer: the decoder's, counted from 0; the average of all of them without it.
     """
     attentions = cross_attentions(model)
-    row = [end, *target_ids][: len(target_ids)]  # the token before each of the targets is what it was written from
+    start = model.config.first_token(end)
+    row = [start, *target_ids][: len(target_ids)]  # the token before each of the targets is what it was written from
     if not row:
         return torch.zeros(0, len(source_ids), device=model.device)
     with evaluating(model), watching(attentions if layer is None else [attentions[layer]]) as seen:

@@ -55,11 +55,12 @@ ACTIVATIONS: dict[str, Activation] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_tanh": gelu_tanh,
+    "silu": F.silu,  # Ramachandran et al. 2017, arXiv 1710.05941: swish, with beta 1
     "relu2": relu_squared,
     "swiglu": F.silu,
     "geglu": gelu_tanh,
 }
 FEEDFORWARDS: dict[str, Callable[..., FeedForward]] = {
-    **{name: partial(FeedForward, ACTIVATIONS[name]) for name in ("relu", "gelu", "gelu_tanh", "relu2")},
+    **{name: partial(FeedForward, ACTIVATIONS[name]) for name in ("relu", "gelu", "gelu_tanh", "silu", "relu2")},
     **{name: partial(GatedFeedForward, ACTIVATIONS[name]) for name in ("swiglu", "geglu")},
 }

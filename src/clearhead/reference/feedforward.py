@@ -58,6 +58,7 @@ FEEDFORWARDS = {
     "relu": Kind(relu),
     "gelu": Kind(gelu),
     "gelu_tanh": Kind(gelu_tanh),
+    "silu": Kind(silu),
     "relu2": Kind(relu_squared),
     "swiglu": Kind(silu, gated=True),
     "geglu": Kind(gelu_tanh, gated=True),

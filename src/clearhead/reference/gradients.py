@@ -116,6 +116,7 @@ SLOPES: dict[str, Callable[[Array], Array]] = {
     "relu": relu_slope,
     "gelu": gelu_slope,
     "gelu_tanh": gelu_tanh_slope,
+    "silu": silu_slope,
     "relu2": relu_squared_slope,
     "swiglu": silu_slope,
     "geglu": gelu_tanh_slope,

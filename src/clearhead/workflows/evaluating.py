@@ -134,7 +134,7 @@ def _score_pairs(
     assert isinstance(model, EncoderDecoder)
     source_tokenizer, tokenizer = opened.tokenizers
     encoded = texts.encode_pairs(pairs, source_tokenizer, tokenizer)
-    found = inference.evaluate(model, pair_evaluation_batches(encoded, opened.tokenizers, model.config.block_size))
+    found = inference.evaluate(model, pair_evaluation_batches(encoded, opened.tokenizers, model.config))
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
     translated = inference.translate(model, source_tokenizer, tokenizer, sources, config, on_notice=on_notice)
     written = [best[0].text for best in translated]

@@ -22,7 +22,7 @@ Numbers = NDArray[np.int64]
 class PairBatch(NamedTuple):
     """Sources (B, T_src), and what the decoder reads and is to write, both (B, T); all int64.
 
-    A source is its tokens and an end, an input an end and its tokens, a target its tokens and an end. Short rows are
+    A source is its tokens and an end, an input a start and its tokens, a target its tokens and an end. Short rows are
     filled up on the right with the pad, targets with -100.
     """
 
@@ -44,19 +44,20 @@ class PairBatches:
         padding: share of an epoch's numbers, source and target, that is padding.
     """
 
-    def __init__(self, pairs: EncodedPairs, *, room: int, longest: int, pad: int, end: int, seed: int) -> None:
+    def __init__(self, pairs: EncodedPairs, *, room: int, longest: int, pad: int, start: int, seed: int) -> None:
         """
         Args:
             pairs: what to learn from.
             room: most tokens of source and target together, padding too, in a batch of more than one pair.
             longest: most tokens in a source, and in a target; ends count.
-            pad, end: ids of these tokens, on both sides.
+            pad: id of the token that fills up rows, on both sides.
+            start: id of the token that an input begins with.
             seed: decides the order.
 
         Raises:
             DataError: every pair is too long.
         """
-        self._pairs, self._pad, self._end, self._seed = pairs, pad, end, seed
+        self._pairs, self._pad, self._start, self._seed = pairs, pad, start, seed
         self._short = _short(pairs, longest)
         self._lengths = tuple(side.lengths[self._short].astype(np.int32) for side in (pairs.source, pairs.target))
         self.n_too_long = len(pairs) - len(self._short)
@@ -77,7 +78,7 @@ class PairBatches:
             self._begin(epoch)
         turn = self._turns[index]
         rows = self._order[self._bounds[turn] : self._bounds[turn + 1]]
-        whole = _batch(self._pairs, rows, self._pad, self._end)
+        whole = _batch(self._pairs, rows, self._pad, self._start)
         mine = slice(len(rows) * rank // world_size, len(rows) * (rank + 1) // world_size)
         return PairBatch(*(part[mine] for part in whole))
 
@@ -95,7 +96,7 @@ class PairBatches:
 
 
 def evaluation_batches(
-    pairs: EncodedPairs, *, room: int, longest: int, pad: int, end: int, limit: int | None = None
+    pairs: EncodedPairs, *, room: int, longest: int, pad: int, start: int, limit: int | None = None
 ) -> Iterator[PairBatch]:
     """Every pair once, but for those with a side of more than `longest` tokens; short ones first.
 
@@ -113,8 +114,8 @@ def evaluation_batches(
     source, target = (side.lengths[chosen] for side in (pairs.source, pairs.target))
     order = _by_length(source, target, _numbered(len(chosen)))
     bounds = _cuts(source[order], target[order], room)
-    for start, stop in pairwise(bounds):
-        yield _batch(pairs, chosen[order[start:stop]], pad, end)
+    for first, stop in pairwise(bounds):
+        yield _batch(pairs, chosen[order[first:stop]], pad, start)
 
 
 def _short(pairs: EncodedPairs, longest: int) -> Numbers:
@@ -162,14 +163,14 @@ def _cuts(source: NDArray[Any], target: NDArray[Any], room: int) -> Numbers:
     return np.array([*bounds, len(source)], dtype=np.int64)
 
 
-def _batch(pairs: EncodedPairs, rows: Numbers, pad: int, end: int) -> PairBatch:
+def _batch(pairs: EncodedPairs, rows: Numbers, pad: int, start: int) -> PairBatch:
     source, real = _filled(pairs.source, rows)
     source[~real] = pad
     written, real = _filled(pairs.target, rows)
     targets = written.masked_fill(~real, IGNORED)
-    inputs = written.roll(1, dims=1)  # the token before each; what comes around stands where the end belongs
+    inputs = written.roll(1, dims=1)  # the token before each; what comes around stands where the start belongs
     inputs[~real] = pad
-    inputs[:, 0] = end
+    inputs[:, 0] = start
     return PairBatch(source, inputs, targets)
 
 

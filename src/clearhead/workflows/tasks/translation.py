@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clearhead import data as texts
 from clearhead import inference
-from clearhead.config import DataConfig, RunConfig, TranslationConfig
+from clearhead.config import DataConfig, ModelConfig, RunConfig, TranslationConfig
 from clearhead.data import PairBatches, PairData, Tokenizer
 from clearhead.doctor import Report, preflight
 from clearhead.models import EncoderDecoder, LanguageModel
@@ -31,7 +31,7 @@ class Translation(Task):
         self.config, self.prepared = config, prepared
         self.source_tokenizer, self.tokenizer = prepared.source_tokenizer, prepared.target_tokenizer
         self.fingerprint = prepared.fingerprint
-        self._laid_out: tuple[tuple[int, int, int], PairBatches] | None = None
+        self._laid_out: tuple[tuple[int, ...], PairBatches] | None = None
 
     @classmethod
     def open(cls, config: DataConfig, *, folder: Path | None = None, on_progress: Progress | None = None) -> Self:
@@ -83,7 +83,7 @@ class Translation(Task):
 
     def held_out(self, config: RunConfig, *, limit: int | None = None) -> Iterable[Sequence[Tensor]]:
         tokenizers = self.source_tokenizer, self.tokenizer
-        return pair_evaluation_batches(self.prepared.val, tokenizers, config.model.block_size, limit=limit)
+        return pair_evaluation_batches(self.prepared.val, tokenizers, config.model, limit=limit)
 
     def example(self, model: LanguageModel) -> Example:
         """BLEU of a sample of the held-out pairs, translated greedily, and some of them to read."""
@@ -118,12 +118,14 @@ class Translation(Task):
             self.source_tokenizer.save(folder, append_end=True, name=SOURCE_TOKENIZER)
 
     def _pair_batches(self, config: RunConfig) -> PairBatches:
-        """Laid out once for the same sizes and seed: the plan, the preflight and the training ask for them in turn."""
+        """Laid out once for the same options: the plan, the preflight and the training ask for them in turn."""
         room, longest = config.train.batch_size * config.model.block_size, config.model.block_size
-        if self._laid_out is None or self._laid_out[0] != (room, longest, config.seed):
-            pairs, pad, end = self.prepared.train, self.prepared.pad, self.prepared.end
-            batches = PairBatches(pairs, room=room, longest=longest, pad=pad, end=end, seed=config.seed)
-            self._laid_out = (room, longest, config.seed), batches
+        start = config.model.first_token(self.prepared.end)
+        asked = room, longest, start, config.seed
+        if self._laid_out is None or self._laid_out[0] != asked:
+            pairs, pad = self.prepared.train, self.prepared.pad
+            batches = PairBatches(pairs, room=room, longest=longest, pad=pad, start=start, seed=config.seed)
+            self._laid_out = asked, batches
         return self._laid_out[1]
 
 
@@ -135,8 +137,13 @@ def load_tokenizers(folder: Path) -> tuple[Tokenizer, Tokenizer]:
 
 
 def pair_evaluation_batches(
-    pairs: texts.EncodedPairs, tokenizers: tuple[Tokenizer, Tokenizer], longest: int, *, limit: int | None = None
+    pairs: texts.EncodedPairs,
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    model: ModelConfig,
+    *,
+    limit: int | None = None,
 ) -> Iterable[Sequence[Tensor]]:
-    """All pairs once, or about `limit` target tokens of them."""
+    """All pairs once that the model can read, or about `limit` target tokens of them."""
     end, pad = texts.special_tokens(tokenizers)
-    return texts.evaluation_pair_batches(pairs, room=ROOM, longest=longest, pad=pad, end=end, limit=limit)
+    start, longest = model.first_token(end), model.block_size
+    return texts.evaluation_pair_batches(pairs, room=ROOM, longest=longest, pad=pad, start=start, limit=limit)

@@ -1,0 +1,49 @@
+"""Tensors of older foreign files that nobody learned and newer ones lack. They are not written; what they hold is
+compared with what our parts compute before they are left aside."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from clearhead.config import ModelConfig
+
+
+class Relic(NamedTuple):
+    """One such tensor.
+
+    Args:
+        shape: of it, for one model.
+        holds: whether a tensor of that shape says what our parts compute.
+        told: the same in words.
+    """
+
+    shape: Callable[[ModelConfig], tuple[int, ...]]
+    holds: Callable[[ModelConfig, Tensor], bool]
+    told: str
+
+
+def relics_among(relics: Mapping[str, Relic], names: Iterable[str]) -> dict[str, Relic]:
+    """Those of a file's tensors that are relics; N in a relic's name stands for the number of a block."""
+    patterns = {name: re.sub(r"\.\d+\.", ".N.", name) for name in names}
+    return {name: relics[pattern] for name, pattern in patterns.items() if pattern in relics}
+
+
+def _is_causal(config: ModelConfig, mask: Tensor) -> bool:
+    return torch.equal(mask.float(), torch.ones(mask.shape).tril())
+
+
+def _turns_as_ours(config: ModelConfig, frequencies: Tensor) -> bool:
+    exponents = torch.arange(0, config.rotary_width, 2) / config.rotary_width
+    return torch.allclose(frequencies.float(), config.rope_base**-exponents, rtol=0.01, atol=1e-6)  # half precision
+
+
+CAUSAL_MASK = Relic(
+    lambda config: (1, 1, config.block_size, config.block_size), _is_causal, "ones on and below the diagonal"
+)
+FORBIDDEN_SCORE = Relic(lambda config: (), lambda config, score: bool(score < -9e3), "a number below -9,000")
+FREQUENCIES = Relic(
+    lambda config: (config.rotary_width // 2,), _turns_as_ours, "the frequencies of the rotary positions of the config"
+)
