@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows import resume as resume
     from clearhead.workflows import train as train
     from clearhead.workflows import translate as translate
+    from clearhead.workflows import worked_example as worked_example
 
 __version__ = "0.1.0"
 
@@ -63,8 +64,12 @@ _ROOM_OF = {
     "resume": "workflows",
     "train": "workflows",
     "translate": "workflows",
+    "worked_example": "workflows",
 }
-_ROOMS = {"config", "data", "doctor", "exchange", "inference", "inspection", "models", "parts", "training", "workflows"}
+_ROOMS = {
+    *("config", "data", "doctor", "exchange", "inference", "inspection", "models", "parts", "reference", "training"),
+    "workflows",
+}
 
 __all__ = sorted(_ROOM_OF)
 

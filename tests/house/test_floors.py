@@ -25,7 +25,8 @@ FLOORS = [
     {"__main__"},
 ]
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-ON_THE_SAME_FLOOR = {("presets", "config")}  # presets are config's data, kept in a file of their own
+# Presets are config's data, kept in a file of their own; the twin is told by a config what to compute.
+ON_THE_SAME_FLOOR = {("presets", "config"), ("reference", "config")}
 
 
 def room_of(path: Path) -> str:

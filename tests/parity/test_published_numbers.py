@@ -4,21 +4,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from published_numbers import WORKED_EXAMPLE
 from torch import Tensor, nn
 
+from clearhead import reference
 from clearhead.config import ModelConfig
 from clearhead.models import build, make_block
 from clearhead.parts import Attention, Block, FeedForward, LayerNorm, Sublayer
-
-WORKED_EXAMPLE = {
-    "self-attention, token 0": [-0.2127, -0.0391, 0.2221, -0.0998, 0.1540, -0.0465, -0.0045, -0.1185],
-    "x1, token 0": [0.2021, -0.4840, 0.7825, 0.9476, 1.3605, -1.7090, 0.0973, -1.1971],
-    "cross-attention, token 0": [-0.2662, -0.3756, -0.2223, 0.1929, -0.0257, 0.2025, 0.1609, 0.3490],
-    "x2, token 0": [-0.0696, -0.9085, 0.5886, 1.2006, 1.4055, -1.5906, 0.2703, -0.8963],
-    "ffn, token 0": [0.4177, -0.1750, -0.3390, -0.3945, -0.4040, -0.8389, 0.5337, 0.1462],
-    "out, token 0": [0.4296, -0.8520, 0.3414, 0.8396, 1.0145, -2.0569, 0.8376, -0.5536],
-    "out, token 2": [1.3633, 0.0677, 0.4245, -0.9663, -2.0952, 0.4925, 0.6174, 0.0961],
-}
 
 
 def worked_example() -> dict[str, Tensor]:
@@ -54,6 +46,26 @@ def test_the_worked_example(row: str) -> None:
     name, token = row.split(", token ")
     found = worked_example()[name][int(token)]
     torch.testing.assert_close(found, torch.tensor(WORKED_EXAMPLE[row], dtype=torch.float64), rtol=0, atol=5.1e-5)
+
+
+@pytest.mark.parametrize("row", WORKED_EXAMPLE)
+def test_the_twins_worked_example(row: str) -> None:
+    name, token = row.split(", token ")
+    found = {step.name: step.values for step in reference.worked_example().intermediates}[name][0, int(token)]
+    assert [f"{number:.4f}" for number in found] == [f"{number:.4f}" for number in WORKED_EXAMPLE[row]]
+
+
+def test_the_twins_worked_example_is_its_block() -> None:
+    """The steps that are shown are those that every other test of the twin holds against torch."""
+    for norm_place in ("post", "pre"):
+        config, weights, steps = reference.worked_example(norm_place)
+        x, memory = steps[0].values, steps[1].values
+        place, place_src = np.arange(3)[np.newaxis], np.arange(4)[np.newaxis]
+        causal = reference.may_attend(place, place, causal=True)
+        seen = reference.Memory(memory, reference.may_attend(place, place_src, causal=False))
+        out = reference.block(x, weights, config, reference.Sight(causal), seen)
+        assert steps[-1].name == "out"
+        np.testing.assert_array_equal(steps[-1].values, out)
 
 
 def count(module: nn.Module | None) -> int:

@@ -38,7 +38,9 @@ def test_sinusoids_are_the_formula(block_size: int, d_model: int, base: float) -
         ]
         for place in range(block_size)
     ]
-    torch.testing.assert_close(sinusoids(block_size, d_model, base), torch.tensor(expected), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        sinusoids(block_size, d_model, base), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,13 +54,13 @@ def test_sinusoids_are_the_formula(block_size: int, d_model: int, base: float) -
     ],
 )
 def test_alibi_slopes_are_the_papers(n_heads: int, exponents: list[float]) -> None:
-    torch.testing.assert_close(alibi_slopes(n_heads), torch.tensor([2.0**-e for e in exponents]))
+    torch.testing.assert_close(alibi_slopes(n_heads), torch.tensor([2.0**-e for e in exponents], dtype=torch.float64))
 
 
 def test_alibi_takes_a_heads_slope_for_each_token_of_distance() -> None:
     positions = AlibiPositions(OPTIONS)
     bias = positions.bias(range(3, 5), range(5), CPU)
-    slopes = alibi_slopes(2)
+    slopes = alibi_slopes(2).float()
     expected = -slopes[:, None, None] * torch.tensor([[3, 2, 1, 0, 1], [4, 3, 2, 1, 0]])
     torch.testing.assert_close(bias, expected)
     rows = torch.tensor([[2, 3, 4], [-1, 0, 1]])

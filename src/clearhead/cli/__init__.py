@@ -19,6 +19,7 @@ VERBS = {
     "export": "write a run for other programs, checked against them",
     "describe": "what a model costs: parameters, FLOPs, memory",
     "list": "runs, presets and corpora",
+    "worked-example": "a decoder layer with every number that it computes",
 }
 
 HELP = """Clearhead: Transformers you can see through.

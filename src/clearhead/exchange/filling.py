@@ -56,7 +56,8 @@ def filled_model(path: Path, stored: Mapping[str, Stored], family: Family | None
         with ExitStack() as open_files:
             read = _reader(stored, open_files)
             for name, kind in fixed.items():
-                if not torch.allclose(read(name).float(), kind.make(config), rtol=0, atol=kind.tolerance):
+                expected = kind.make(config).float()
+                if not torch.allclose(read(name).float(), expected, rtol=0, atol=kind.tolerance):
                     raise DataError(f"{path}: the numbers in {name} have no equal here; {kind.told} have")
             for name, relic in relics.items():
                 if not relic.holds(config, read(name)):

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -77,40 +78,59 @@ class LearnedPositions(PositionKind):
         return x + _look_up(self.weight, positions)
 
 
-class SinusoidalPositions(PositionKind):
-    """Fixed waves, even columns sine and odd columns cosine (Vaswani et al. 2017, section 3.5)."""
+class FixedPositions(PositionKind):
+    """A kind made of fixed numbers: worked out in float64, and rounded to float32 where the model is no wider.
 
-    bounded = True
-
-    def __init__(self, options: PositionOptions) -> None:
-        super().__init__(options)
-        waves = sinusoids(options.block_size, options.d_model, options.base)
-        self.register_buffer("waves", waves, persistent=False)
-        self.waves: Tensor
-
-    def add(self, x: Tensor, positions: Positions) -> Tensor:
-        return x + _look_up(self.waves, positions).to(x.dtype)
-
-
-class RotaryPositions(PositionKind):
-    """Queries and keys turned by an angle that grows with position, so a score depends on distance only.
-
-    Su et al. 2021, arXiv 2104.09864. Pairs are (i, i + R/2), the layout of Hugging Face, among the first R numbers of a
-    head; what is behind them stays (Black et al. 2022, arXiv 2204.06745, section 2.1.1). Angles are always float32.
+    They are worked out anew whenever the model changes its type, because what was rounded cannot be undone.
     """
 
     def __init__(self, options: PositionOptions) -> None:
         super().__init__(options)
-        self.width, self.base = options.rotary_width, options.base
+        self.options = options
+        self.register_buffer("numbers", self.compute().to(_precise(torch.get_default_dtype())), persistent=False)
+        self.numbers: Tensor
+
+    def compute(self) -> Tensor:
+        """The numbers in float64."""
+        raise NotImplementedError
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.numbers = self.compute().to(_precise(self.numbers.dtype)).to(self.numbers.device)
+        return self
+
+
+class SinusoidalPositions(FixedPositions):
+    """Fixed waves, even columns sine and odd columns cosine (Vaswani et al. 2017, section 3.5)."""
+
+    bounded = True
+
+    def compute(self) -> Tensor:
+        return sinusoids(self.options.block_size, self.options.d_model, self.options.base)
+
+    def add(self, x: Tensor, positions: Positions) -> Tensor:
+        return x + _look_up(self.numbers, positions).to(x.dtype)
+
+
+class RotaryPositions(FixedPositions):
+    """Queries and keys turned by an angle that grows with position, so a score depends on distance only.
+
+    Su et al. 2021, arXiv 2104.09864. Pairs are (i, i + R/2), the layout of Hugging Face, among the first R numbers of a
+    head; what is behind them stays (Black et al. 2022, arXiv 2204.06745, section 2.1.1). Angles are float32, as there,
+    also where the model is narrower.
+    """
+
+    def compute(self) -> Tensor:
+        return _frequencies(self.options.rotary_width, self.options.base)
 
     def rotate(self, positions: Positions, device: torch.device) -> Rotate:
-        angles = as_tensor(positions, device).unsqueeze(-1) * _frequencies(self.width, self.base, device)
+        angles = as_tensor(positions, device).unsqueeze(-1) * self.numbers  # (..., T, R/2)
         if angles.dim() == 3:
             angles = angles.unsqueeze(1)  # (B, T, R/2) -> (B, 1, T, R/2): the same for every head
         cos, sin = angles.cos(), angles.sin()
 
         def turn(x: Tensor) -> Tensor:
-            half = self.width // 2
+            half = len(self.numbers)
             first, second, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]  # R/2, R/2, K - R wide
             c, s = cos.to(x.dtype), sin.to(x.dtype)
             return torch.cat((first * c - second * s, second * c + first * s, rest), dim=-1)
@@ -118,19 +138,17 @@ class RotaryPositions(PositionKind):
         return turn
 
 
-class AlibiPositions(PositionKind):
+class AlibiPositions(FixedPositions):
     """Scores lose a head's slope for each token of distance (Press et al. 2021, arXiv 2108.12409)."""
 
-    def __init__(self, options: PositionOptions) -> None:
-        super().__init__(options)
-        self.register_buffer("slopes", alibi_slopes(options.n_heads), persistent=False)
-        self.slopes: Tensor
+    def compute(self) -> Tensor:
+        return alibi_slopes(self.options.n_heads)
 
     def bias(self, query: Positions, key: Positions, device: torch.device) -> Tensor:
         rows = as_tensor(query, device).unsqueeze(-1)  # (T_q, 1) or (B, T_q, 1)
         columns = as_tensor(key, device).unsqueeze(-2)  # (1, T_k) or (B, 1, T_k)
         distance = (rows - columns).abs().unsqueeze(-3)  # (1, T_q, T_k) or (B, 1, T_q, T_k)
-        return -self.slopes[:, None, None] * distance
+        return -self.numbers[:, None, None] * distance
 
 
 class RelativePositions(PositionKind):
@@ -164,22 +182,27 @@ def _look_up(table: Tensor, positions: Positions) -> Tensor:
     return table[positions.clamp(min=0)]  # (B, T, D); padding borrows the first row, nobody attends to it
 
 
-def _frequencies(width: int, base: float, device: torch.device | None = None) -> Tensor:
-    return base ** (-torch.arange(0, width, 2, device=device, dtype=torch.float32) / width)  # (width/2,)
+def _precise(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _frequencies(width: int, base: float) -> Tensor:
+    frequencies = [base ** (-i / width) for i in range(0, width, 2)]  # by Python: a power on "meta" loads a compiler
+    return torch.tensor(frequencies, dtype=torch.float64)  # (width/2,)
 
 
 def sinusoids(block_size: int, d_model: int, base: float = 10_000.0) -> Tensor:
-    """(block_size, d_model): column 2i is sin(t / base^(2i/D)), column 2i+1 the cosine of the same angle."""
+    """(block_size, d_model), float64: column 2i is sin(t / base^(2i/D)), column 2i+1 the cosine of the same angle."""
     angles = torch.arange(block_size).unsqueeze(-1) * _frequencies(d_model, base)  # (T, D/2)
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)  # (T, D/2, 2) -> (T, D)
 
 
 def alibi_slopes(n_heads: int) -> Tensor:
-    """(H,): a geometric series from 2^(-8/H); for other head counts, filled up from the next power of two's series."""
+    """(H,), float64: a geometric series from 2^(-8/H); other head counts are filled up from the next power of two's."""
     power = 2 ** math.floor(math.log2(n_heads))
     series = [2 ** (-8 * (i + 1) / power) for i in range(power)]
     extra = [2 ** (-4 * (2 * i + 1) / power) for i in range(n_heads - power)]
-    return torch.tensor(series + extra)
+    return torch.tensor(series + extra, dtype=torch.float64)
 
 
 def distance_buckets(back: Tensor, n_buckets: int, distance: int, *, causal: bool) -> Tensor:

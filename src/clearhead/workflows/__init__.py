@@ -4,6 +4,7 @@ from clearhead.workflows.certificate import Certificate
 from clearhead.workflows.describing import Listing, describe, list_all
 from clearhead.workflows.evaluating import LengthScore, Score, TranslationScore, evaluate
 from clearhead.workflows.events import Finished, Observer, Passed, Said, Sampled, Started, WorkflowEvent, command
+from clearhead.workflows.examples import Step, WorkedExample, worked_example
 from clearhead.workflows.exporting import Exported, export
 from clearhead.workflows.filling import fill
 from clearhead.workflows.generating import generate
@@ -32,8 +33,10 @@ __all__ = [
     "Sampled",
     "Score",
     "Started",
+    "Step",
     "Translated",
     "TranslationScore",
+    "WorkedExample",
     "WorkflowEvent",
     "after_import",
     "all_runs",
@@ -55,4 +58,5 @@ __all__ = [
     "summary",
     "train",
     "translate",
+    "worked_example",
 ]

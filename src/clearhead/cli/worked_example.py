@@ -1,0 +1,74 @@
+"""clearhead worked-example"""
+
+import argparse
+from collections.abc import Iterator
+from itertools import product
+from typing import TYPE_CHECKING
+
+from clearhead.cli.arguments import Parser
+from clearhead.cli.console import Console
+
+if TYPE_CHECKING:
+    from clearhead.reference import Array
+    from clearhead.workflows import Step
+
+ON_A_LINE = 8  # numbers
+AXES = {"H": "head", "T": "token", "T_src": "source token"}
+
+
+def parser() -> Parser:
+    """What `clearhead worked-example` understands."""
+    parser = Parser(
+        "worked-example",
+        "A decoder layer small enough to follow by hand: every intermediate with its shape and its numbers, in NumPy.",
+        [
+            ("clearhead worked-example", "the layer of the first Transformer"),
+            ("clearhead worked-example --torch --norm-place pre", "as most are built today, beside our torch parts"),
+        ],
+    )
+    parser.add_argument(
+        "--norm-place", metavar="{pre,post}", help="normalise before each sublayer, or after its sum (default: post)"
+    )
+    parser.add_argument("--torch", action="store_true", default=False, help="the same from our torch parts beside it")
+    return parser
+
+
+def run(given: argparse.Namespace) -> None:
+    """Print the layer, step by step."""
+    from clearhead import workflows  # loads torch
+
+    example = workflows.worked_example(norm_place=getattr(given, "norm_place", "post"), torch=given.torch)
+    console = Console(json=given.json)
+    config = example.config
+    console.say(f"One decoder layer, {config.norm_place}-norm, with the numbers of numpy.random.seed(0):", "bold")
+    console.say(f"d_model {config.d_model}, {config.n_heads} heads, d_ff {config.d_ff}, ReLU, no biases.")
+    for step in example.steps:
+        console.say(f"\n{step.name}  {tuple(step.values.shape)} {step.axes}", "bold")
+        console.say(f"  = {step.equation}")
+        for line in _lines(step):
+            console.say(line)
+        if step.difference is not None:
+            console.say(f"  largest difference {step.difference:.1e}", "green")
+    differences = [step.difference for step in example.steps if step.difference is not None]
+    if differences:
+        console.say(f"\nThe twin and torch differ by at most {max(differences):.1e} in any number.", "bold")
+        console.say("What was drawn is the same for both; torch's kernel keeps its scores to itself.")
+    console.result(example.as_dict())
+
+
+def _lines(step: "Step") -> Iterator[str]:
+    """A row of numbers for each token, or for each token of each head, and torch's under it."""
+    names = [AXES[axis] for axis in step.axes.split()[1:-1]]
+    places = list(product(*map(range, step.values.shape[1:-1])))
+    labels = [", ".join(f"{name} {number}" for name, number in zip(names, place, strict=True)) for place in places]
+    width = max(map(len, labels))
+    for label, place in zip(labels, places, strict=True):
+        yield from _row(f"  {label:<{width}}", step.values[(0, *place)])
+        if step.torch is not None:
+            yield from _row(f"  {'torch':>{width}}", step.torch[(0, *place)])
+
+
+def _row(label: str, numbers: "Array") -> Iterator[str]:
+    for start in range(0, len(numbers), ON_A_LINE):
+        shown = "".join(f"{number:8.4f}" for number in numbers[start : start + ON_A_LINE])
+        yield (label if start == 0 else " " * len(label)) + shown

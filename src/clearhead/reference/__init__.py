@@ -1,0 +1,77 @@
+"""The twin: every part and every model once more, in NumPy and float64, to be read beside the equations.
+
+It shares no line with the torch parts, takes the same weights by the same names, and is what they are held against.
+Slow and plain on purpose.
+
+    weights = reference.as_float64(model.state_dict())
+    logits = reference.FORWARDS[config.architecture](weights, config, ids)  # (B, T) -> (B, T, V)
+"""
+
+from clearhead.reference.arrays import Allowed, Array, Ids, Weights, as_float64, linear, within
+from clearhead.reference.attention import AttentionSteps, Sight, attend
+from clearhead.reference.blocks import Memory, block, stack, sublayer
+from clearhead.reference.example import SUBLAYERS, Intermediate, WorkedExample, worked_example
+from clearhead.reference.feedforward import FEEDFORWARDS, FeedForwardSteps, feed_forward
+from clearhead.reference.gradients import (
+    AttentionGradient,
+    Gradient,
+    attention_gradient,
+    cross_entropy_gradient,
+    feedforward_gradient,
+    layernorm_gradient,
+    linear_gradient,
+    rmsnorm_gradient,
+)
+from clearhead.reference.loss import IGNORED, cross_entropy
+from clearhead.reference.models import FORWARDS, bigram, decoder, encoder, encoder_decoder
+from clearhead.reference.norms import NORMS, layernorm, normalise, rmsnorm
+from clearhead.reference.positions import ADDED, BIASED, TURNED, may_attend, positions_of, turn
+
+__all__ = [
+    "ADDED",
+    "BIASED",
+    "FEEDFORWARDS",
+    "FORWARDS",
+    "IGNORED",
+    "NORMS",
+    "SUBLAYERS",
+    "TURNED",
+    "Allowed",
+    "Array",
+    "AttentionGradient",
+    "AttentionSteps",
+    "FeedForwardSteps",
+    "Gradient",
+    "Ids",
+    "Intermediate",
+    "Memory",
+    "Sight",
+    "Weights",
+    "WorkedExample",
+    "as_float64",
+    "attend",
+    "attention_gradient",
+    "bigram",
+    "block",
+    "cross_entropy",
+    "cross_entropy_gradient",
+    "decoder",
+    "encoder",
+    "encoder_decoder",
+    "feed_forward",
+    "feedforward_gradient",
+    "layernorm",
+    "layernorm_gradient",
+    "linear",
+    "linear_gradient",
+    "may_attend",
+    "normalise",
+    "positions_of",
+    "rmsnorm",
+    "rmsnorm_gradient",
+    "stack",
+    "sublayer",
+    "turn",
+    "within",
+    "worked_example",
+]

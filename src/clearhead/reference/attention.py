@@ -1,0 +1,97 @@
+"""Attention: self and cross, multi-head and grouped-query, each query on its own over the keys that it may see."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from clearhead.config import ModelConfig
+from clearhead.reference.arrays import Allowed, Array, Weights, linear, within
+from clearhead.reference.norms import rmsnorm
+from clearhead.reference.positions import turn
+
+
+class Sight(NamedTuple):
+    """Which keys a query may see, and what positions do to queries, keys and scores."""
+
+    allowed: Allowed  # (B, T_q, T_k), from `may_attend`
+    angles: Array | None = None  # (B, T, K/2), from `rotary`; in self-attention
+    bias: Array | None = None  # (B, H, T_q, T_k), added to the scores
+
+
+class AttentionSteps(NamedTuple):
+    """What attention computes, in order. Keys and values have been repeated for the query heads that they serve."""
+
+    query: Array  # (B, H, T_q, K)
+    key: Array  # (B, H, T_k, K)
+    value: Array  # (B, H, T_k, K)
+    scores: Array  # (B, H, T_q, T_k)
+    weights: Array  # (B, H, T_q, T_k)
+    mixed: Array  # (B, H, T_q, K)
+    output: Array  # (B, T_q, D)
+
+
+def attend(x: Array, memory: Array, weights: Weights, config: ModelConfig, sight: Sight) -> AttentionSteps:
+    """softmax(q k^T / sqrt(K) + bias) v for each head (Vaswani et al. 2017, section 3.2), and what is between.
+
+    Fewer heads of keys and values each serve a group of query heads (Ainslie et al. 2023, arXiv 2305.13245). With
+    qk_norm, queries and keys are normalised head by head before they meet (Henry et al. 2020, arXiv 2010.04245; here by
+    RMSNorm, as in Qwen3).
+
+    Args:
+        x: (B, T_q, D), what queries are made of.
+        memory: (B, T_k, D), what keys and values are made of; in self-attention, x again.
+    """
+    query = split_heads(linear(x, weights, "query"), config.n_heads)  # (B, H, T_q, K)
+    key = split_heads(linear(memory, weights, "key"), config.n_kv_heads)  # (B, H_kv, T_k, K)
+    value = split_heads(linear(memory, weights, "value"), config.n_kv_heads)  # (B, H_kv, T_k, K)
+    if config.qk_norm:
+        query = rmsnorm(query, within(weights, "query_norm"), config.norm_epsilon)  # (B, H, T_q, K)
+        key = rmsnorm(key, within(weights, "key_norm"), config.norm_epsilon)  # (B, H_kv, T_k, K)
+    if sight.angles is not None:
+        query, key = turn(query, sight.angles), turn(key, sight.angles)  # (B, H, T, K), (B, H_kv, T, K)
+    key, value = serve(key, config.n_heads), serve(value, config.n_heads)  # (B, H, T_k, K)
+    scores = query @ key.swapaxes(-1, -2) * score_scale(config)  # (B, H, T_q, K) (B, H, K, T_k)
+    if sight.bias is not None:
+        scores = scores + sight.bias  # (B, H, T_q, T_k)
+    shares = softmax_over(scores, sight.allowed)  # (B, H, T_q, T_k)
+    mixed = shares @ value  # (B, H, T_q, T_k) (B, H, T_k, K) -> (B, H, T_q, K)
+    output = linear(merge_heads(mixed), weights, "output")  # (B, T_q, H * K) -> (B, T_q, D)
+    return AttentionSteps(query, key, value, scores, shares, mixed, output)
+
+
+def score_scale(config: ModelConfig) -> float:
+    """1 / sqrt(K), or 1 where scores are left as they are (Raffel et al. 2020, arXiv 1910.10683, in T5's code)."""
+    return 1 / math.sqrt(config.head_width) if config.scale_scores else 1.0
+
+
+def softmax_over(scores: Array, allowed: Allowed) -> Array:
+    """For each query e^score over the sum of those of the keys that it may see; 0 for all other keys.
+
+    (B, H, T_q, T_k) -> (B, H, T_q, T_k). A query that may see nothing gives no key any weight.
+    """
+    shares = np.zeros_like(scores)  # (B, H, T_q, T_k)
+    for b, h, q in np.ndindex(scores.shape[:3]):
+        seen = np.flatnonzero(allowed[b, q])  # numbers of the keys that this query may see
+        if len(seen):
+            powers = np.exp(scores[b, h, q, seen] - scores[b, h, q, seen].max())  # at most 1; the maximum cancels out
+            shares[b, h, q, seen] = powers / powers.sum()
+    return shares
+
+
+def serve(heads: Array, n_heads: int) -> Array:
+    """Each head of keys or values once for every query head of its group: (B, H_kv, T, K) -> (B, H, T, K)."""
+    group = n_heads // heads.shape[1]  # query heads h with the same h // group share a head
+    return np.stack([heads[:, h // group] for h in range(n_heads)], axis=1)  # H of (B, T, K) -> (B, H, T, K)
+
+
+def split_heads(x: Array, n_heads: int) -> Array:
+    """(B, T, H * K) -> (B, H, T, K)."""
+    B, T, width = x.shape
+    return x.reshape(B, T, n_heads, width // n_heads).swapaxes(1, 2)  # (B, T, H, K) -> (B, H, T, K)
+
+
+def merge_heads(x: Array) -> Array:
+    """(B, H, T, K) -> (B, T, H * K)."""
+    B, H, T, K = x.shape
+    return x.swapaxes(1, 2).reshape(B, T, H * K)  # (B, T, H, K) -> (B, T, H * K)

@@ -1,0 +1,68 @@
+"""Residual, norm, block and stack: how the parts stand together."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from clearhead.config import ModelConfig
+from clearhead.reference.arrays import Allowed, Array, Weights, within
+from clearhead.reference.attention import Sight, attend
+from clearhead.reference.feedforward import feed_forward
+from clearhead.reference.norms import normalise
+
+
+class Memory(NamedTuple):
+    """What an encoder made of its source, for cross-attention, and which tokens of it each target may see."""
+
+    states: Array  # (B, T_src, D)
+    allowed: Allowed  # (B, T, T_src)
+
+
+def sublayer(x: Array, part: Callable[[Array], Array], norm: Weights, config: ModelConfig) -> Array:
+    """post: norm(x + part(x)) (Vaswani et al. 2017, section 3.1); pre: x + part(norm(x)) (Xiong et al. 2020, figure 1).
+
+    (B, T, D) -> (B, T, D).
+    """
+    if config.norm_place == "post":
+        return normalise(x + part(x), norm, config)
+    return x + branch(x, part, norm, config)
+
+
+def branch(x: Array, part: Callable[[Array], Array], norm: Weights, config: ModelConfig) -> Array:
+    """What a pre-norm sublayer adds: part(norm(x)), (B, T, D) -> (B, T, D)."""
+    return part(normalise(x, norm, config))
+
+
+def block(x: Array, weights: Weights, config: ModelConfig, sight: Sight, memory: Memory | None = None) -> Array:
+    """Self-attention, cross-attention where there is a memory, feed-forward (Vaswani et al. 2017, figure 1).
+
+    (B, T, D) -> (B, T, D). With parallel residuals x + attention(norm1(x)) + feedforward(norm2(x)) (Wang & Komatsuzaki
+    2021, GPT-J; with two norms Black et al. 2022, arXiv 2204.06745, section 2.1.2).
+    """
+    first, last = within(weights, "self_attention.norm"), within(weights, "feedforward.norm")
+
+    def attend_to_itself(x: Array) -> Array:
+        return attend(x, x, within(weights, "self_attention.part"), config, sight).output  # (B, T, D)
+
+    def widen_bend_narrow(x: Array) -> Array:
+        return feed_forward(x, within(weights, "feedforward.part"), config.feedforward).output  # (B, T, D)
+
+    if config.residual == "parallel":
+        return x + branch(x, attend_to_itself, first, config) + branch(x, widen_bend_narrow, last, config)
+    x = sublayer(x, attend_to_itself, first, config)  # (B, T, D)
+    if memory is not None:
+        states, of_memory = memory.states, Sight(memory.allowed)
+
+        def attend_to_memory(x: Array) -> Array:
+            return attend(x, states, within(weights, "cross_attention.part"), config, of_memory).output  # (B, T, D)
+
+        x = sublayer(x, attend_to_memory, within(weights, "cross_attention.norm"), config)  # (B, T, D)
+    return sublayer(x, widen_bend_narrow, last, config)  # (B, T, D)
+
+
+def stack(
+    x: Array, weights: Weights, config: ModelConfig, sight: Sight, memory: Memory | None = None, *, n_layers: int
+) -> Array:
+    """`n_layers` blocks, and a norm behind them if they are pre-norm: (B, T, D) -> (B, T, D)."""
+    for layer in range(n_layers):
+        x = block(x, within(weights, f"blocks.{layer}"), config, sight, memory)  # (B, T, D)
+    return normalise(x, within(weights, "norm"), config) if config.norm_place == "pre" else x

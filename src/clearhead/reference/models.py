@@ -1,0 +1,156 @@
+"""Every model's forward: token ids in, logits out.
+
+Weights go by the names of the model's `state_dict()`. Positions, where given, are (B, T) and -1 for padding; the rows
+of padding in what is returned mean nothing.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from clearhead.config import ModelConfig
+from clearhead.reference.arrays import Allowed, Array, Ids, Weights, linear, within
+from clearhead.reference.attention import Sight
+from clearhead.reference.blocks import Memory, stack
+from clearhead.reference.feedforward import FEEDFORWARDS
+from clearhead.reference.norms import normalise
+from clearhead.reference.positions import ADDED, BIASED, TURNED, may_attend, positions_of
+
+
+def decoder(
+    weights: Weights, config: ModelConfig, ids: Ids, *, positions: Ids | None = None, documents: Ids | None = None
+) -> Array:
+    """Logits for the token after each token (Radford et al. 2018, equation 2): (B, T) -> (B, T, V).
+
+    Args:
+        positions: of the tokens; without them each row begins at 0 and has no padding.
+        documents: (B, T) the number of each token's document: no attention from one to another.
+    """
+    place = positions_of(ids, None) if positions is None else positions  # (B, T)
+    allowed = may_attend(place, place, causal=True, window=config.window, documents=documents)  # (B, T, T)
+    x = locate(embed(ids, weights, config), place, weights, config)  # (B, T, D)
+    seen = sight(place, allowed, weights, config, causal=True)
+    x = stack(x, within(weights, "stack"), config, seen, n_layers=config.n_layers)  # (B, T, D)
+    return head(x, weights, config)  # (B, T, V)
+
+
+def encoder(
+    weights: Weights,
+    config: ModelConfig,
+    ids: Ids,
+    *,
+    positions: Ids | None = None,
+    documents: Ids | None = None,
+    segments: Ids | None = None,
+) -> Array:
+    """Logits for the token that belongs at each place (Devlin et al. 2019, arXiv 1810.04805): (B, T) -> (B, T, V).
+
+    Args:
+        positions: of the tokens; without them the config's `pad_id` tells what is padding.
+        documents: as in `decoder`.
+        segments: (B, T) the kind of each token's segment, which has a vector as well (section 3 there); 0 without it.
+    """
+    place = positions_of(ids, config.pad_id) if positions is None else positions  # (B, T)
+    allowed = may_attend(place, place, causal=False, documents=documents)  # (B, T, T)
+    x = embed(ids, weights, config)  # (B, T, D)
+    if config.n_segments:
+        kinds = np.zeros_like(ids) if segments is None else segments  # (B, T)
+        x = x + weights["segments.weight"][kinds]  # (B, T, D)
+    x = locate(x, place, weights, config)  # (B, T, D)
+    seen = sight(place, allowed, weights, config, causal=False)
+    x = stack(x, within(weights, "stack"), config, seen, n_layers=config.n_layers)  # (B, T, D)
+    return head(x, weights, config)  # (B, T, V)
+
+
+def encoder_decoder(
+    weights: Weights,
+    config: ModelConfig,
+    source: Ids,
+    target: Ids,
+    *,
+    source_positions: Ids | None = None,
+    target_positions: Ids | None = None,
+) -> Array:
+    """Logits for the token after each token of the target (Vaswani et al. 2017, section 3).
+
+    (B, T_src), (B, T) -> (B, T, V).
+
+    Args:
+        source_positions, target_positions: of the tokens; without them the config's `pad_id` tells what is padding.
+    """
+    pad, start = config.pad_id, config.start_id
+    at = positions_of(source, pad) if source_positions is None else source_positions  # (B, T_src)
+    place = positions_of(target, pad, start) if target_positions is None else target_positions  # (B, T)
+
+    x = embed(source, weights, config, "embedding" if config.source_vocab_size is None else "source_embedding")
+    x = locate(x, at, weights, config, side="source_")  # (B, T_src, D)
+    seen = sight(at, may_attend(at, at, causal=False), weights, config, causal=False, side="source_")
+    states = stack(x, within(weights, "encoder"), config, seen, n_layers=config.n_encoder_layers)  # (B, T_src, D)
+
+    y = locate(embed(target, weights, config), place, weights, config)  # (B, T, D)
+    seen = sight(place, may_attend(place, place, causal=True), weights, config, causal=True)
+    memory = Memory(states, may_attend(place, at, causal=False))
+    y = stack(y, within(weights, "decoder"), config, seen, memory, n_layers=config.n_layers)  # (B, T, D)
+    return head(y, weights, config)  # (B, T, V)
+
+
+def bigram(
+    weights: Weights, config: ModelConfig, ids: Ids, *, positions: Ids | None = None, documents: Ids | None = None
+) -> Array:
+    """Row i of the table holds the logits of the token that follows token i: (B, T) -> (B, T, V)."""
+    return weights["embedding.weight"][ids]
+
+
+FORWARDS: dict[str, Callable[..., Array]] = {
+    "decoder": decoder,
+    "bigram": bigram,
+    "encoder": encoder,
+    "encoder_decoder": encoder_decoder,
+}
+
+
+def embed(ids: Ids, weights: Weights, config: ModelConfig, table: str = "embedding") -> Array:
+    """A vector for each token, times sqrt(D) where asked (Vaswani et al. 2017, section 3.4): (B, T) -> (B, T, D)."""
+    x = weights[f"{table}.weight"][ids]  # (V, D), (B, T) -> (B, T, D)
+    return x * math.sqrt(config.d_model) if config.scale_embedding else x
+
+
+def locate(x: Array, positions: Ids, weights: Weights, config: ModelConfig, *, side: str = "") -> Array:
+    """Embedded tokens with the vectors of their places (B, T), normalised where asked: (B, T, D) -> (B, T, D).
+
+    `side` is what the names of the source's own weights begin with.
+    """
+    if config.positions in ADDED:
+        x = x + ADDED[config.positions](positions, within(weights, f"{side}positions"), config)
+    return normalise(x, within(weights, f"{side}embedding_norm"), config) if config.embedding_norm else x
+
+
+def sight(
+    positions: Ids, allowed: Allowed, weights: Weights, config: ModelConfig, *, causal: bool, side: str = ""
+) -> Sight:
+    """What self-attention is told of positions (B, T), beside who may see whom (B, T, T); `side` as in `locate`."""
+    angles = bias = None
+    if config.positions in TURNED:
+        angles = TURNED[config.positions](positions, config)  # (B, T, R/2)
+    if config.positions in BIASED:
+        table = within(weights, f"{side}positions")
+        bias = BIASED[config.positions](positions, positions, table, config, causal=causal)  # (B, H, T, T)
+    return Sight(allowed, angles, bias)
+
+
+def head(x: Array, weights: Weights, config: ModelConfig) -> Array:
+    """How well each token would fit, x E^T, where E is the embedding if tied (Press & Wolf 2017, arXiv 1608.05859).
+
+    (B, T, D) -> (B, T, V). Where asked, x is first norm(activation(dense(x))) (Devlin et al. 2019, in BERT's code) or
+    divided by sqrt(D) (Raffel et al. 2020, arXiv 1910.10683, in T5's code), and each token has a bias.
+    """
+    if config.head_transform:
+        transform = within(weights, "unembedding.transform")
+        x = FEEDFORWARDS[config.feedforward].activation(linear(x, transform, "dense"))  # (B, T, D)
+        x = normalise(x, within(transform, "norm"), config)  # (B, T, D)
+    if config.scale_head:
+        x = x / math.sqrt(config.d_model)
+    table = weights["embedding.weight"] if config.tied else weights["unembedding.weight"]  # (V, D)
+    logits = x @ table.T  # (B, T, D) (D, V) -> (B, T, V)
+    return logits + weights["unembedding.bias"] if config.head_bias else logits

@@ -1,0 +1,129 @@
+"""A decoder layer small enough to print: the twin's numbers and, where asked, those of our parts beside them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from clearhead import reference
+from clearhead.config import ModelConfig
+from clearhead.models import make_block
+from clearhead.parts import attend
+from clearhead.parts.masks import Mask
+from clearhead.reference import Array
+
+
+@dataclass(frozen=True)
+class Step:
+    """One intermediate: its name, what it is made of, the names of its axes, and its numbers."""
+
+    name: str
+    equation: str
+    axes: str
+    values: Array
+    torch: Array | None = None  # None as well for what exists only inside a fused kernel
+
+    @property
+    def difference(self) -> float | None:
+        """The largest between a number of the twin and torch's."""
+        return None if self.torch is None else float(np.abs(self.values - self.torch).max())
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: `torch` and `difference` only where there are any."""
+        told: dict[str, Any] = {"name": self.name, "equation": self.equation, "axes": self.axes.split()}
+        told |= {"shape": list(self.values.shape), "values": self.values.tolist()}
+        return told if self.torch is None else told | {"torch": self.torch.tolist(), "difference": self.difference}
+
+
+@dataclass(frozen=True)
+class WorkedExample:
+    """A decoder layer with everything that it computes, in order."""
+
+    config: ModelConfig
+    steps: list[Step]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"norm_place": self.config.norm_place, "intermediates": [step.as_dict() for step in self.steps]}
+
+
+def worked_example(*, norm_place: str = "post", torch: bool = False) -> WorkedExample:
+    """A decoder layer of the first Transformer on known numbers, in NumPy: see `reference.worked_example`.
+
+    Args:
+        norm_place: 'post' or 'pre'.
+        torch: also what our parts make of the same numbers, in float64.
+
+    Raises:
+        UsageError: `norm_place` is neither.
+    """
+    example = reference.worked_example(norm_place)
+    beside = through_our_parts(example) if torch else {}
+    return WorkedExample(
+        example.config,
+        [Step(*intermediate, torch=beside.get(intermediate.name)) for intermediate in example.intermediates],
+    )
+
+
+@torch.no_grad()
+def through_our_parts(example: reference.WorkedExample) -> dict[str, Array]:
+    """What our block computes from the same numbers, by the names of the twin's intermediates.
+
+    Without the inputs, which are the same, and the scores, which the kernel that makes weights of them keeps.
+    """
+    block = make_block(example.config, cross=True).double().eval()
+    block.load_state_dict({name: torch.tensor(array) for name, array in example.weights.items()})
+    x, memory = (torch.tensor(intermediate.values) for intermediate in example.intermediates[:2])
+    with _watching(block) as (inputs, outputs):
+        block(x, memory, mask="causal")
+
+    found: dict[str, Tensor] = {}
+    masks: dict[str, Mask] = {"self_attention": "causal", "cross_attention": None}
+    for place, mask in masks.items():
+        label, inside = place.replace("_", "-"), f"{place}.part"
+        query, key, value = (_heads(outputs[f"{inside}.{name}"], example) for name in ("query", "key", "value"))
+        one_each = torch.eye(key.shape[2], dtype=key.dtype).expand(*key.shape[:3], -1)  # (B, H, T_k, T_k)
+        found |= {f"{label} query": query, f"{label} key": key, f"{label} value": value}
+        found[f"{label} weights"] = attend(query, key, one_each, mask=mask)  # values that tell whose they are
+        found[f"{label} mixed"] = _heads(inputs[f"{inside}.output"], example)
+        found[label] = outputs[inside]
+    found |= {"ffn up": outputs["feedforward.part.up"], "ffn hidden": inputs["feedforward.part.down"]}
+    found["ffn"] = outputs["feedforward.part"]
+
+    before = "x"
+    for place, after in reference.SUBLAYERS:
+        written = {"feedforward": "ffn"}.get(place, place.replace("_", "-"))
+        found[f"norm({before})"] = outputs[f"{place}.norm"]  # a step of the pre-norm layer
+        found[f"{before} + {written}"] = inputs[f"{place}.norm"]  # a step of the post-norm layer
+        found[after] = outputs[place]
+        before = after
+    return {name: numbers.numpy() for name, numbers in found.items()}
+
+
+def _heads(x: Tensor, example: reference.WorkedExample) -> Tensor:
+    B, T, _ = x.shape
+    return x.view(B, T, example.config.n_heads, -1).transpose(1, 2)  # (B, T, H * K) -> (B, T, H, K) -> (B, H, T, K)
+
+
+@contextmanager
+def _watching(module: nn.Module) -> Iterator[tuple[dict[str, Tensor], dict[str, Tensor]]]:
+    """Inside the `with`, what goes first into each of the module's parts and what comes out of it, by their names."""
+    inputs: dict[str, Tensor] = {}
+    outputs: dict[str, Tensor] = {}
+
+    def watch(name: str, part: nn.Module) -> Any:
+        def look(part: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+            inputs[name], outputs[name] = args[0], output
+
+        return part.register_forward_hook(look)
+
+    handles = [watch(name, part) for name, part in module.named_modules()]
+    try:
+        yield inputs, outputs
+    finally:
+        for handle in handles:
+            handle.remove()
