@@ -84,7 +84,9 @@ def test_texts_are_cut_as_the_tokenizer_cuts_them(make: Any, text: str, tmp_path
     model = build(config_of("llama", 0))  # has more tokens than the tokenizer
     save_gguf(tmp_path / "model.gguf", model, tokenizer, SpecialTokens(end=own.end_of_document, pad=own.pad))
     peer = open_gguf(tmp_path / "model.gguf")
-    held = gguf.GGUFReader(tmp_path / "model.gguf").fields["tokenizer.ggml.tokens"].contents()
+    fields = gguf.GGUFReader(tmp_path / "model.gguf").fields
+    held, kinds = (fields[f"tokenizer.ggml.{key}"].contents() for key in ("tokens", "token_type"))
+    assert [kinds[i] for i in (own.end_of_document, own.encode("K")[0], 299)] == [3, 1, 5]  # control, normal, unused
     assert len(held) == 300
     assert [held[own.encode(byte)[0]] for byte in (" ", "\n", "K")] == ["Ġ", "Ċ", "K"]  # as other readers need them
     for sample in (text, text.lower()[::-1], " ", "\n\n\n", ""):

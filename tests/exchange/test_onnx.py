@@ -230,6 +230,8 @@ def test_the_model_is_left_as_it_was_and_nothing_is_said(
     written = (tmp_path / "model.onnx").read_bytes()
     for place in (Path(clearhead.__file__).parent, Path(torch.__file__).parent, Path(__file__).parent):
         assert str(place).encode() not in written
+    ids = random_ids(2, 7)  # in float32, and without dropout
+    assert_same(open_onnx(tmp_path).logits(ids, torch.tensor([7, 7])), model.float().eval()(ids))
 
 
 def test_weights_of_two_gigabytes_have_their_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
