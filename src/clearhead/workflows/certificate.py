@@ -169,9 +169,10 @@ class Comparison:
         """How many tokens of greedy text were equal, and whether it was all of them that can be compared."""
         if self._reads_both_ways:
             return 0, None
-        text = next(text for text in self.texts() if self.tokenizer.encode(text).size)
         block = self.config.block_size
-        prompt = torch.tensor([self.tokenizer.encode(text).tolist()[: min(PROMPT, max(1, block // 4))]])  # (1, T)
+        longest = min(PROMPT, max(1, block // 4))
+        rows = [self.tokenizer.encode(text).tolist()[:longest] for text in self.texts()]
+        prompt = torch.tensor([max(rows, key=len)])  # (1, T); the first of the longest
         n = min(GREEDY, block - (1 if self._translates else prompt.shape[1]))
         if n < 1:
             return 0, None
