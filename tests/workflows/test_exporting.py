@@ -120,6 +120,15 @@ def test_a_difference_of_logits_is_seen(fault: Callable[[Tensor, Tensor], Tensor
     assert fault is not of_single_tokens or wrong == ["one token"]
 
 
+def test_what_is_computed_of_padding_means_nothing() -> None:
+    def of_padding(logits: Tensor, lengths: Tensor) -> Tensor:
+        width = logits.shape[1]
+        return logits + 9 * (torch.arange(width) < width - lengths[:, None])[..., None]
+
+    peer = type("Wrong", (Elsewhere,), {"fault": staticmethod(of_padding)})
+    assert certificate(DECODER, peer(random_peer(DECODER))).passed
+
+
 def test_a_difference_of_greedy_text_is_seen() -> None:
     class Forgetful(Reading):
         """Its cache loses what was before."""

@@ -68,6 +68,7 @@ def test_a_sample_before_and_after(first: Run) -> None:
     steps = [event.step for event in seen if isinstance(event, Sampled)]
     assert steps[0] == 0
     assert steps[-1] == 3
+    assert "Trained further from first: " in (second.folder / "report.html").read_text(encoding="utf-8")
     samples = (second.folder / "samples.md").read_text(encoding="utf-8")
     assert "## Before the first step, as it came from first" in samples
     assert "## After 3 steps" in samples

@@ -76,12 +76,20 @@ def test_the_end_is_known_and_every_text_has_its_beginning(folder: Path) -> None
     assert asked == [[0, 3, 4], [0]]
 
 
-def test_other_readers_of_the_run_see_the_same_tokens(folder: Path) -> None:
+@pytest.mark.parametrize("ending", [[], [1]])
+def test_other_readers_of_the_run_see_the_same_tokens(ending: list[int], folder: Path) -> None:
+    """What a tokenizer puts around a text, it puts there still."""
     transformers = pytest.importorskip("transformers")
+    library = sentencepiece()
+    frame = {"single": "<s> $A" + " </s>" * len(ending), "special_tokens": [("<s>", 0), ("</s>", 1)]}
+    library.post_processor = processors.TemplateProcessing(**frame)
+    library.save(str(folder / "tokenizer.json"))
     import_model(folder, out="run")
     for place in (folder, "run"):
         theirs = transformers.AutoTokenizer.from_pretrained(place)
-        assert theirs("the king")["input_ids"] == [0, 3, 4]
+        assert theirs("the king")["input_ids"] == [0, 3, 4, *ending]
+    again = import_model("run", out="again").tokenizer
+    assert (again.beginning, again.ending) == ((0,), tuple(ending))
 
 
 @pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])

@@ -25,10 +25,11 @@ def parser() -> Parser:
 
 def run(given: argparse.Namespace) -> None:
     """Import, and say what can be done next."""
-    from clearhead.exchange import examine
+    from clearhead import exchange
 
     if Path(given.model).exists():
-        examine(Path(given.model))  # what is wrong with most bad folders is said before torch is loaded
+        exchange.examine(Path(given.model))  # what is wrong with most bad folders is said before torch is loaded,
+        exchange.check(Path(given.model))  # the rest before anything else is
     from clearhead import workflows
 
     console = Console(json=given.json)

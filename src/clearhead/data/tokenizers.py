@@ -41,7 +41,7 @@ class Tokenizer:
         end_of_document: id of the token after each document (a sentence, where pairs of them are the text), or None.
         pad: id of the token that fills up short rows, or None.
         mask: id of the token that stands for what is to be filled in, or None.
-        beginning: ids that the model which it belongs to finds before every text; `encode` leaves them out.
+        beginning, ending: ids that the model which it belongs to finds around every text; `encode` leaves them out.
         fingerprint: equal for tokenizers that make the same ids of a text.
     """
 
@@ -52,7 +52,7 @@ class Tokenizer:
         *,
         pad: int | None = None,
         mask: int | None = None,
-        beginning: Sequence[int] = (),
+        frame: tuple[Sequence[int], Sequence[int]] = ((), ()),
     ) -> None:
         library.encode_special_tokens = True  # "<|endoftext|>" in a text is thirteen characters, not an end
         library.no_truncation()
@@ -60,7 +60,7 @@ class Tokenizer:
         library.post_processor = processors.Sequence([])  # nothing is put before or after a text
         self._library = library
         self.end_of_document, self.pad, self.mask = end_of_document, pad, mask
-        self.beginning = tuple(beginning)
+        self.beginning, self.ending = map(tuple, frame)
         self.vocab_size = max(library.get_vocab(with_added_tokens=True).values()) + 1
         state = json.loads(library.to_str())
         special = [i for i in (pad, mask) if i is not None]
@@ -117,7 +117,7 @@ class Tokenizer:
         return cls(library, end, pad=pad, mask=mask)
 
     @classmethod
-    def load(cls, path: Path, *, end: int | None = None, pad: int | None = None, keep_beginning: bool = False) -> Self:
+    def load(cls, path: Path, *, end: int | None = None, pad: int | None = None, keep_frame: bool = False) -> Self:
         """The tokenizer in a tokenizer.json, or in a folder that holds one.
 
         Its special tokens are those that the files beside it name, tokenizer_config.json or special_tokens_map.json,
@@ -126,7 +126,7 @@ class Tokenizer:
         Args:
             path: see above.
             end, pad: ids that the model they came with goes by.
-            keep_beginning: know what the file puts before every text, for the model that it belongs to.
+            keep_frame: know what the file puts around every text, for the model that it belongs to.
 
         Raises:
             DataError: there is none, it cannot be read, or it has no tokens.
@@ -145,7 +145,7 @@ class Tokenizer:
         beside = [file.with_name(name) for name in (f"{file.stem}_config.json", "special_tokens_map.json")]
         wanted = (("eos_token", end, _ENDS), ("pad_token", pad, _PADS), ("mask_token", None, _MASKS))
         end, pad, mask = (_special_id(library, beside, *how) for how in wanted)
-        return cls(library, end, pad=pad, mask=mask, beginning=_beginning(library) if keep_beginning else ())
+        return cls(library, end, pad=pad, mask=mask, frame=_frame(library) if keep_frame else ((), ()))
 
     def save(self, folder: Path, *, append_end: bool = False, name: str = "tokenizer") -> None:
         """Write tokenizer.json and tokenizer_config.json, with which `transformers.AutoTokenizer` does the same.
@@ -156,7 +156,8 @@ class Tokenizer:
         """
         folder.mkdir(parents=True, exist_ok=True)
         library = tokenizers.Tokenizer.from_str(self._library.to_str())
-        ending = [self.end_of_document] if append_end and self.end_of_document is not None else []
+        own_end = [self.end_of_document] if append_end and self.end_of_document is not None else []
+        ending = self.ending or own_end
         if self.beginning or ending:
             before, after = ([library.id_to_token(i) for i in ids] for ids in (self.beginning, ending))
             library.post_processor = processors.TemplateProcessing(
@@ -259,13 +260,14 @@ def _unknown_id(model: dict[str, Any], library: tokenizers.Tokenizer) -> int | N
     return None if unknown is None else library.token_to_id(unknown)
 
 
-def _beginning(library: tokenizers.Tokenizer) -> tuple[int, ...]:
-    """The ids that the library puts before every text by itself."""
+def _frame(library: tokenizers.Tokenizer) -> tuple[Sequence[int], Sequence[int]]:
+    """The ids that the library puts before and after every text by itself."""
     if library.post_processor is None:
-        return ()
+        return (), ()
     text = tokenizers.Tokenizer(models.WordLevel({"a": 0})).encode("a")
     whole = library.post_processor.process(text)
-    return tuple(whole.ids[: whole.special_tokens_mask.index(0)])
+    place = whole.special_tokens_mask.index(0)
+    return whole.ids[:place], whole.ids[place + 1 :]
 
 
 def _specials(end: bool, pad: bool, mask: bool) -> list[tokenizers.AddedToken]:

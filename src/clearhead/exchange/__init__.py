@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same
     from clearhead.exchange.family import Entry as Entry
     from clearhead.exchange.family import Family as Family
     from clearhead.exchange.folder import SpecialTokens as SpecialTokens
+    from clearhead.exchange.folder import check as check
     from clearhead.exchange.folder import load as load
     from clearhead.exchange.folder import read_config as read_config
     from clearhead.exchange.folder import read_tokens as read_tokens
@@ -42,6 +43,7 @@ _FILE_OF = {
     "OwnPeer": "peers",
     "Peer": "peer",
     "SpecialTokens": "folder",
+    "check": "folder",
     "examine": "headers",
     "family_of": "families",
     "find_folder": "hub",

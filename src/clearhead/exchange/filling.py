@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -12,8 +12,9 @@ from torch import Tensor
 from clearhead.config import ModelConfig
 from clearhead.errors import DataError
 from clearhead.exchange.family import Family
+from clearhead.exchange.fixed import Fixed
 from clearhead.exchange.headers import CONFIG, Stored
-from clearhead.exchange.relics import relics_among
+from clearhead.exchange.relics import Relic, relics_among
 from clearhead.exchange.sizes import refuse_differences, refuse_oversized
 from clearhead.exchange.weights import Link, Undrawn, copies, links, names_in_file, to_own
 from clearhead.models import LanguageModel, build
@@ -37,21 +38,8 @@ def filled_model(path: Path, stored: Mapping[str, Stored], family: Family | None
     Raises:
         DataError: anything missing, left over, of the wrong shape or type, or damaged.
     """
-    refuse_oversized(path, config, {name: found.shape for name, found in stored.items()})
-    table = links(family, config)
-    stored = {name: stored[there] for name, there in names_in_file(family, table, stored).items()}
-    relics = relics_among(family.relics, stored) if family else {}
-    fixed = {} if family is None else {name: kind for name, kind in family.fixed.items() if name in stored}
-    originals = copies(family, table)
-    wanted = {link.foreign: link.foreign_shape for link in table}
-    optional = {copy: wanted[original] for copy, original in originals.items()}
-    optional |= {name: tuple(kind.make(config).shape) for name, kind in fixed.items()}
-    optional |= {name: relic.shape(config) for name, relic in relics.items()}
-    optional |= {link.foreign: wanted.pop(link.foreign) for link in table if link.optional}
-    refuse_differences(path, wanted, {name: found.shape for name, found in stored.items()}, optional)
+    table, stored, fixed, relics, originals = refuse_misfit(path, stored, family, config)
     types = {found.type for name, found in stored.items() if name not in relics}
-    if types - FLOATS:
-        raise DataError(f"{path} holds numbers of type {', '.join(sorted(types - FLOATS))}, which no weights are")
     try:
         with ExitStack() as open_files:
             read = _reader(stored, open_files)
@@ -71,6 +59,43 @@ def filled_model(path: Path, stored: Mapping[str, Stored], family: Family | None
     except (SafetensorError, OSError) as error:
         raise DataError(f"{path} cannot be read as safetensors: {error}") from None
     return model.eval()
+
+
+class Fit(NamedTuple):
+    """What belongs to what, once names, shapes and types are known to fit.
+
+    Attributes:
+        table: every weight under both names.
+        stored: where each tensor is, under the table's names.
+        fixed, relics: tensors that hold no weights, by name.
+        originals: tensors that are another one under a second name.
+    """
+
+    table: list[Link]
+    stored: dict[str, Stored]
+    fixed: dict[str, Fixed]
+    relics: dict[str, Relic]
+    originals: dict[str, str]
+
+
+def refuse_misfit(path: Path, stored: Mapping[str, Stored], family: Family | None, config: ModelConfig) -> Fit:
+    """All that headers tell of whether the tensors are the config's; arguments and errors as in `filled_model`."""
+    refuse_oversized(path, config, {name: found.shape for name, found in stored.items()})
+    table = links(family, config)
+    found = {name: stored[there] for name, there in names_in_file(family, table, stored).items()}
+    relics = relics_among(family.relics, found) if family else {}
+    fixed = {} if family is None else {name: kind for name, kind in family.fixed.items() if name in found}
+    originals = copies(family, table)
+    wanted = {link.foreign: link.foreign_shape for link in table}
+    optional = {copy: wanted[original] for copy, original in originals.items()}
+    optional |= {name: tuple(kind.make(config).shape) for name, kind in fixed.items()}
+    optional |= {name: relic.shape(config) for name, relic in relics.items()}
+    optional |= {link.foreign: wanted.pop(link.foreign) for link in table if link.optional}
+    refuse_differences(path, wanted, {name: told.shape for name, told in found.items()}, optional)
+    types = {told.type for name, told in found.items() if name not in relics}
+    if types - FLOATS:
+        raise DataError(f"{path} holds numbers of type {', '.join(sorted(types - FLOATS))}, which no weights are")
+    return Fit(table, found, fixed, relics, originals)
 
 
 def _reader(stored: Mapping[str, Stored], open_files: ExitStack) -> Read:

@@ -1,6 +1,7 @@
 """A model as a folder: config.json, generation_config.json, model.safetensors, in a Hugging Face family's own words
 wherever one fits. Files that are read count as hostile: no pickle, and no memory taken on a file's word."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,8 +12,8 @@ from clearhead.config import ModelConfig
 from clearhead.errors import ClearheadError, DataError, UsageError
 from clearhead.exchange.families import FAMILIES, family_of, obstacle
 from clearhead.exchange.family import INVISIBLE, Family
-from clearhead.exchange.filling import filled_model
-from clearhead.exchange.headers import CONFIG, WEIGHTS, Json, inside, read_json, stored_tensors
+from clearhead.exchange.filling import filled_model, refuse_misfit
+from clearhead.exchange.headers import CONFIG, WEIGHTS, Json, Stored, inside, read_json, stored_tensors
 from clearhead.exchange.weights import links, to_foreign
 from clearhead.exchange.writing import write_json, write_whole
 from clearhead.models import LanguageModel
@@ -101,8 +102,24 @@ def load(folder: Path, *, config: ModelConfig | None = None) -> LanguageModel:
     if config is not None:
         _refuse_another(folder / CONFIG, family.complete(config) if family else config, told)
     stored = stored_tensors(folder)
-    where = {found.file for found in stored.values()}
-    return filled_model(where.pop() if len(where) == 1 else folder, stored, family, config or told)
+    return filled_model(_place(folder, stored), stored, family, config or told)
+
+
+def check(folder: Path) -> None:
+    """Refuse what `load` would, as far as config.json and headers tell: names, shapes and sizes.
+
+    Raises:
+        DataError: as `load`.
+    """
+    family, config = read_config(folder)
+    stored = stored_tensors(folder)
+    refuse_misfit(_place(folder, stored), stored, family, config)
+
+
+def _place(folder: Path, stored: Mapping[str, Stored]) -> Path:
+    """What a sentence names: the file, where there is one."""
+    files = {found.file for found in stored.values()}
+    return files.pop() if len(files) == 1 else folder
 
 
 def read_config(folder: Path) -> tuple[Family | None, ModelConfig]:

@@ -100,7 +100,8 @@ def read_header(path: Path) -> dict[str, Stored]:
                 raise ValueError(f"{name} lies where it cannot")
             end = stop
         if end != room:
-            raise ValueError(f"it has {room} bytes of numbers and describes {end}")
+            fault = "it is cut off: " if room < end else ""
+            raise ValueError(f"{fault}it has {room} bytes of numbers and describes {end}")
     except KeyError as error:
         raise DataError(f"{path} cannot be read as safetensors: {error} is unknown or missing") from None
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:

@@ -28,6 +28,8 @@ AUTOMATIC = {
     "ForMaskedLM": "AutoModelForMaskedLM",
 }
 
+ADVICE = ("eos_token_id", "bad_words_ids", "forced_bos_token_id", "forced_eos_token_id", "suppress_tokens")
+
 
 def require_transformers() -> None:
     """For who cannot do without.
@@ -135,7 +137,8 @@ class TransformersPeer:
 
     def __init__(self, name: str, model: Any, tokenizer: Any, *, causal: bool) -> None:
         self.name, self._model, self._tokenizer, self._causal = name, model.eval(), tokenizer, causal
-        self._model.generation_config.eos_token_id = None  # no early end
+        for advice in ADVICE:  # the likeliest token is asked for, whatever the folder advises
+            setattr(self._model.generation_config, advice, None)
 
     @torch.inference_mode()
     def logits(self, ids: Tensor, lengths: Tensor, target: Tensor | None = None) -> Tensor:

@@ -116,7 +116,7 @@ def origin_from_folder(folder: Path, told: str) -> Origin:
     if broken:
         raise DataError(f"{folder} holds numbers that are not finite, in {', '.join(broken)}; fetch it again")
     tokens = exchange.read_tokens(folder)
-    tokenizer = Tokenizer.load(folder, end=tokens.end, pad=tokens.pad, keep_beginning=True)
+    tokenizer = Tokenizer.load(folder, end=tokens.end, pad=tokens.pad, keep_frame=True)
     there = model.config.vocab_size
     if tokenizer.vocab_size > there:
         raise DataError(

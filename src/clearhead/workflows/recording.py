@@ -141,7 +141,7 @@ def write_report(run: Run, task: Task) -> Finished:
     """Write samples.md and report.html from what metrics.jsonl holds."""
     samples = tuple(Sample(r["step"], r["text"]) for r in run.records() if r["kind"] == "sample")
     curve = curve_of(run, task.floor)
-    said = verdict(curve, run.config.model.vocab_size)
+    said = _said(run, curve)
     page = Report(run.name, said, _facts(summary(run)), curve, samples, to_toml(run.config))
     (run.folder / "report.html").write_text(render(page), encoding="utf-8")
     sections = [f"## {_when(run, sample.step)}\n\n```text\n{sample.text}\n```\n" for sample in samples]
@@ -152,11 +152,23 @@ def write_report(run: Run, task: Task) -> Finished:
     )
 
 
+def _origin(run: Run) -> str | None:
+    """Where the trained model came from that this training began with, if it did."""
+    return next((str(record["from"]) for record in run.records() if record["kind"] == "origin"), None)
+
+
 def _when(run: Run, step: int) -> str:
-    if step:
-        return f"After {step:,} steps"
-    origins = [str(record["from"]) for record in run.records() if record["kind"] == "origin"]
-    return "Before the first step" + "".join(f", as it came from {origin}" for origin in origins[-1:])
+    origin = _origin(run)
+    before = "Before the first step" + (f", as it came from {origin}" if origin else "")
+    return f"After {step:,} steps" if step else before
+
+
+def _said(run: Run, curve: Curve) -> str:
+    """Where the training ended; a fresh model's loss is no part of one that began with a trained model."""
+    origin, losses = _origin(run), validation_losses(run)
+    if origin is None or not losses or curve.floor is not None:
+        return verdict(curve, run.config.model.vocab_size)
+    return f"Trained further from {origin}: the best validation loss is {min(losses):.3f}."
 
 
 def _facts(figures: dict[str, Any]) -> tuple[tuple[str, str], ...]:

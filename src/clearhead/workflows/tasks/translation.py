@@ -138,9 +138,9 @@ class Translation(Task):
 
 def load_tokenizers(folder: Path) -> Tokenizers:
     """Source's and target's tokenizer in a run's folder; the same object where one serves both."""
-    target = Tokenizer.load(folder, keep_beginning=True)
+    target = Tokenizer.load(folder, keep_frame=True)
     own = folder / f"{SOURCE_TOKENIZER}.json"
-    return (Tokenizer.load(own, keep_beginning=True) if own.is_file() else target), target
+    return (Tokenizer.load(own, keep_frame=True) if own.is_file() else target), target
 
 
 def pair_evaluation_batches(
