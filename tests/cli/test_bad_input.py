@@ -85,7 +85,10 @@ USAGE = [
     ("train my.txt --train.steps", "expected one argument"),
     ("train my.txt --train.steps x", "train.steps: input should be a valid integer"),
     ("train my.txt --train.steps 0", "train.steps: input should be greater than or equal to 1, not '0'"),
-    ("train my.txt --model.norm batchnorm", "model.norm: input should be 'layernorm', 'rmsnorm' or 'rmsnorm_plus_one', not 'batchnorm'"),
+    (
+        "train my.txt --model.norm batchnorm",
+        "model.norm: input should be 'layernorm', 'rmsnorm' or 'rmsnorm_plus_one', not 'batchnorm'",
+    ),
     ("train my.txt --model.d_model 33 --model.n_heads 4", "d_model (33) is not divisible by n_heads (4)"),
     ("train my.txt --model.d_model 12 --model.n_heads 4", "choose an even width"),
     ("train my.txt --model.block_size 810", "block_size 810 is longer than the training text of 810 tokens"),

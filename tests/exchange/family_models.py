@@ -87,6 +87,26 @@ def random_model(config: ModelConfig, seed: int) -> LanguageModel:
     return model
 
 
+def random_foreign(name: str, config: ModelConfig, end: int = END) -> Foreign:
+    """A model of the family as transformers builds it from its own config, every weight drawn."""
+    family = FAMILIES[name]
+    told = family.foreign_config(config) | {"eos_token_id": end, "pad_token_id": config.pad_id}
+    if family.translates:
+        told["decoder_start_token_id"] = config.first_token(end)
+    foreign_config = transformers.AutoConfig.for_model(**{k: v for k, v in told.items() if k != "architectures"})
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        foreign = AUTO[config.architecture].from_config(foreign_config).eval()
+        if not config.tied:
+            foreign.lm_head.weight = torch.nn.Parameter(torch.empty_like(foreign.lm_head.weight))  # T5 ties it anyway
+        for parameter in foreign.parameters():
+            if parameter.requires_grad:  # not a table of waves
+                torch.nn.init.normal_(parameter, std=0.3)
+        if hasattr(foreign, "final_logits_bias"):
+            foreign.final_logits_bias.normal_(std=0.3)
+    return foreign
+
+
 def save_as(name: str, folder: Path, model: LanguageModel, tokens: SpecialTokens) -> None:
     """Write the model as one of the family, even where it fits in another that is taken first."""
     assert not FAMILIES[name].obstacles(model.config)

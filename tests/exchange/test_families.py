@@ -7,18 +7,17 @@ from pathlib import Path
 import pytest
 import torch
 from family_models import (
-    AUTO,
     DECODERS,
     END,
     SEEDS,
     logits_of,
     opened,
     random_config,
+    random_foreign,
     random_ids,
     random_inputs,
     random_model,
     save_as,
-    transformers,
 )
 from safetensors.torch import load_file
 from torch import Tensor
@@ -126,20 +125,7 @@ def test_a_folder_that_transformers_wrote_is_read(name: str, tied: bool, tmp_pat
     config = random_config(name, 9).model_copy(update={"tied": tied})
     if FAMILIES[name].options.get("scale_head") == "tie_word_embeddings":
         config = config.model_copy(update={"scale_head": tied})
-    told = FAMILIES[name].foreign_config(config) | {"eos_token_id": END, "pad_token_id": config.pad_id}
-    if FAMILIES[name].translates:
-        told["decoder_start_token_id"] = config.first_token(END)
-    foreign_config = transformers.AutoConfig.for_model(**{k: v for k, v in told.items() if k != "architectures"})
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        foreign = AUTO[config.architecture].from_config(foreign_config).eval()
-        if not tied:
-            foreign.lm_head.weight = torch.nn.Parameter(torch.empty_like(foreign.lm_head.weight))  # T5 ties it anyway
-        for parameter in foreign.parameters():
-            if parameter.requires_grad:  # not a table of waves
-                torch.nn.init.normal_(parameter, std=0.3)
-        if hasattr(foreign, "final_logits_bias"):
-            foreign.final_logits_bias.normal_(std=0.3)
+    foreign = random_foreign(name, config)
     foreign.save_pretrained(tmp_path)
     family, read = read_config(tmp_path)
     assert family is FAMILIES[name]
