@@ -1,5 +1,6 @@
 """Encoders and translators as published: keys of other times, other names, and tensors that nobody reads."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,23 @@ def test_the_embedding_may_be_there_under_its_other_names(name: str, tmp_path: P
         save_file({**whole, copy: same + 1e-6}, path)
         with pytest.raises(DataError, match=f"{copy} differs from {original}"):
             load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [(name, kind) for name in ("bert", "marian", "t5") for kind in FAMILIES[name].activations]
+)
+def test_every_activation_under_all_its_names(name: str, kind: str, tmp_path: Path) -> None:
+    family, config = FAMILIES[name], random_config(name, 0).model_copy(update={"feedforward": kind})
+    model, given = random_model(config, 0), random_inputs(config, 2, 30)
+    save(tmp_path, model, SpecialTokens(END))
+    path, names = tmp_path / "config.json", family.activations[kind]
+    told = json.loads(path.read_text(encoding="utf-8"))
+    for foreign in (names,) if isinstance(names, str) else names:
+        path.write_text(json.dumps(told | {family.activation_key: foreign}), encoding="utf-8")
+        with torch.no_grad():
+            theirs = logits_of(opened(tmp_path, config.architecture), given)
+            torch.testing.assert_close(model(*given), theirs, rtol=0, atol=1e-5)
+            assert torch.equal(load(tmp_path)(*given), model(*given))
 
 
 @pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.prefix])
