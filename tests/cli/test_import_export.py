@@ -204,20 +204,19 @@ def test_a_folder_that_means_harm(spoil: Callable[[Path], None], said: str, call
         assert (done.returncode, done.stderr) == (3, refused.err)
 
 
-def test_most_harm_is_refused_before_torch_is_loaded(call: Caller, run: str) -> None:
+def test_all_harm_is_refused_before_torch_is_loaded(call: Caller, run: str) -> None:
     names = []
     for spoil, _ in HOSTILE:
-        if spoil not in (renamed, wrong_shape, oversized):
-            folder = Path(spoil.__name__, "folder")
-            folder.mkdir(parents=True)
-            for name in (WEIGHTS, "config.json", "tokenizer.json"):
-                (folder / name).write_bytes(Path(run, name).read_bytes())
-            spoil(folder)
-            names.append(str(folder))
+        folder = Path(spoil.__name__, "folder")
+        folder.mkdir(parents=True)
+        for name in (WEIGHTS, "config.json", "tokenizer.json"):
+            (folder / name).write_bytes(Path(run, name).read_bytes())
+        spoil(folder)
+        names.append(str(folder))
     program = (
         "import sys\nfrom clearhead import cli\n"
         f"assert [cli.run(['import', name]) for name in {names}] == {[3] * len(names)}\n"
-        "assert not {'torch', 'numpy'} & set(sys.modules)\n"
+        "assert 'torch' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

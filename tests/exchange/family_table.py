@@ -17,12 +17,12 @@ from typing import NamedTuple
 import torch
 from family_models import SEEDS, random_config, random_foreign, random_model, save_as
 from safetensors.torch import load_file
-from torch import Tensor
 
 from clearhead.config import ModelConfig
 from clearhead.data import Tokenizer, stories
 from clearhead.exchange import (
     FAMILIES,
+    Link,
     OwnPeer,
     SpecialTokens,
     links,
@@ -31,7 +31,7 @@ from clearhead.exchange import (
     read_config,
     to_foreign,
 )
-from clearhead.exchange.weights import names_in_file
+from clearhead.exchange.links import names_in_file
 from clearhead.workflows.certificate import Certificate, Comparison
 
 PAGE = Path(__file__).parents[2] / "docs" / "families.md"
@@ -40,18 +40,24 @@ END = TOKENIZER.end_of_document or 0
 
 ABOUT = """# Families of transformers
 
-Each has one table in `src/clearhead/exchange`, read in both directions: `clearhead import` makes a run of such a folder,
-and a run whose architecture fits is such a folder. The figures are measured by
+Each has one table in `src/clearhead/exchange`, read in both directions: `clearhead import` makes a run of such a
+folder, and a run whose architecture fits is such a folder. The figures are measured by
 
     python tests/exchange/family_table.py --keep
 
 on three random tiny models per line, in float32, with {versions}. *Largest difference* is that of any logit over a
-batch, a single token, the full window and rows padded on the side that the architecture wants; *largest logit* says what
-it is a difference of. *Round trip*: the weights there and back are the same bits. *Greedy*: tokens that both wrote with
-their own caches, all equal. *Tokenizer*: characters of text that both cut into the same ids.
+batch, a single token, the full window and rows padded on the side that the architecture wants; *largest logit* says
+what it is a difference of. *Round trip*: the weights there and back are the same bits. *Greedy*: tokens that both wrote
+with their own caches, all equal. *Tokenizer*: characters of text that both cut into the same ids.
 
 | family | direction | largest difference | largest logit | round trip | greedy | tokenizer |
 |---|---|---|---|---|---|---|
+"""
+
+BELOW = """
+With the `model_type` of Qwen2, `AutoTokenizer` of transformers 5 cuts text by Qwen2's own rules, whatever the folder's
+`tokenizer.json` says; `PreTrainedTokenizerFast.from_pretrained(run)` follows the file. A T5 has no longest text:
+`block_size` is its `n_positions`, or 512. Not read: rotary scaling, Phi (one norm for two parts), pickles.
 """
 
 
@@ -66,9 +72,9 @@ class Measured(NamedTuple):
 def fitting_config(name: str, seed: int) -> ModelConfig:
     """A random model of the family that speaks the tokenizer's vocabulary."""
     config = random_config(name, seed)
-    told = {"vocab_size": TOKENIZER.vocab_size}
-    told |= {} if config.pad_id is None else {"pad_id": TOKENIZER.pad}
-    told |= {} if config.start_id is None else {"start_id": TOKENIZER.pad if config.start_id == config.pad_id else END}
+    pad = None if config.pad_id is None else TOKENIZER.pad
+    start = None if config.start_id is None else TOKENIZER.pad
+    told = {"vocab_size": TOKENIZER.vocab_size, "pad_id": pad, "start_id": start}
     return ModelConfig.read(config.model_dump(), told)
 
 
@@ -91,16 +97,12 @@ def back(name: str, seed: int, folder: Path) -> Measured:
     theirs, state, table = load_file(folder / "model.safetensors"), model.state_dict(), links(family, config)
     names = names_in_file(family, table, theirs)
 
-    def written(tensor: Tensor, skipped: int) -> Tensor:
-        return tensor[skipped:]  # rows that nobody reads
+    def has_same_bits(link: Link) -> bool:
+        """But for rows that nobody reads."""
+        ours, given = to_foreign(link, state), theirs[names[link.foreign]]
+        return torch.equal(ours[link.unread_rows :], given[link.unread_rows :])
 
-    same = all(
-        torch.equal(
-            written(to_foreign(link, state), link.unread_rows), written(theirs[names[link.foreign]], link.unread_rows)
-        )
-        for link in table
-        if link.foreign in names
-    )
+    same = all(has_same_bits(link) for link in table if link.foreign in names)
     return measured(OwnPeer(model, start=config.first_token(END)), config, folder, same)
 
 
@@ -131,18 +133,18 @@ def line(name: str, direction: str, found: list[Measured]) -> str:
     certificates = [one.certificate for one in found]
     difference = max(max(certificate.differences.values()) for certificate in certificates)
     n_greedy = sum(certificate.greedy_tokens for certificate in certificates)
-    greedy = (
-        "no text" if certificates[0].greedy_equal is None else told([c.greedy_equal for c in certificates], n_greedy)
-    )
+    greedy = told([certificate.greedy_equal for certificate in certificates], n_greedy)
     n_characters = sum(certificate.tokenizer_characters for certificate in certificates)
-    tokenizer = told([c.tokenizer_equal for c in certificates], n_characters)
+    tokenizer = told([certificate.tokenizer_equal for certificate in certificates], n_characters)
     bits = "same bits" if all(one.same_bits for one in found) else "NOT the same bits"
     largest = max(one.largest for one in found)
     return f"| {name} | {direction} | {difference:.1e} | {largest:.1f} | {bits} | {greedy} | {tokenizer} |"
 
 
 def told(equal: list[bool | None], count: int) -> str:
-    """Whether all are, and how many were compared."""
+    """Whether all are, and how many were compared; of an encoder there is no greedy text."""
+    if equal[0] is None:
+        return "none"
     return f"{count:,} equal" if all(equal) else "DIFFERENT"
 
 
@@ -157,7 +159,7 @@ def main() -> None:
         print(row, flush=True)
         page += row + "\n"
     if given.keep:
-        PAGE.write_text(page, encoding="utf-8")
+        PAGE.write_text(page + BELOW, encoding="utf-8")
 
 
 if __name__ == "__main__":

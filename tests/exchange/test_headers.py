@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from clearhead.config import ModelConfig
 from clearhead.errors import DataError
-from clearhead.exchange import SpecialTokens, examine, filling, links, load, save
+from clearhead.exchange import SpecialTokens, examine, filling, fitting, links, load, save
 from clearhead.exchange.headers import read_header, stored_tensors
 from clearhead.models import build
 
@@ -228,8 +228,8 @@ def test_every_weight_is_written_from_the_file(folder: Path, monkeypatch: pytest
     """The model is built without a number in it, and one that no file fills is an error, not a random one."""
     assert all(tensor.isnan().all() for tensor in filling._blank(CONFIG).parameters())
     table = links
-    monkeypatch.setattr(filling, "links", lambda *given: table(*given)[:-1])
-    monkeypatch.setattr(filling, "refuse_differences", lambda *given: None)
+    monkeypatch.setattr(fitting, "links", lambda *given: table(*given)[:-1])
+    monkeypatch.setattr(fitting, "refuse_differences", lambda *given: None)
     with pytest.raises(AssertionError, match="no file told of"):
         load(folder)
 

@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from clearhead.errors import DataError
 from clearhead.exchange import FAMILIES, SpecialTokens, links, load, save
-from clearhead.exchange.weights import copies, shapes
+from clearhead.exchange.links import copies
+from clearhead.reference import weight_shapes
 
 # What their first files say, with keys that mean nothing here, how many numbers are learned, and some of our options.
 PUBLISHED: dict[str, tuple[dict[str, Any], int, dict[str, object]]] = {
@@ -92,7 +93,7 @@ def test_a_config_as_published_is_read(told: dict[str, Any], numbers: int, wante
         config = family.own_config(version)
         assert {option: getattr(config, option) for option in wanted} == wanted
         assert family.own_config(version | family.foreign_config(config)) == config
-    learned = {name: math.prod(shape) for name, shape in shapes(config).items()}
+    learned = {name: math.prod(shape) for name, shape in weight_shapes(config).items()}
     fixed = learned["unembedding.bias"] if family.translates and config.head_bias else 0  # they count it as a buffer
     assert sum(learned.values()) - fixed == numbers
 

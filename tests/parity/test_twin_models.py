@@ -28,6 +28,13 @@ def test_the_twin_and_torch_agree(seed: int) -> None:
     assert difference <= TOLERANCE, f"the logits differ by up to {difference:.1e} with {case.config!r}"
 
 
+@pytest.mark.parametrize("seed", range(N_CASES))
+def test_every_weight_is_known_by_name_and_shape(seed: int) -> None:
+    case = case_of(seed)
+    built = {name: tuple(tensor.shape) for name, tensor in case.model.state_dict().items()}
+    assert reference.weight_shapes(case.config) == built
+
+
 def test_every_choice_of_the_model_config_is_covered() -> None:
     missing = uncovered(case_of(seed).config for seed in range(N_CASES))
     assert not missing, f"no case has {sorted(map(str, missing))}"

@@ -7,19 +7,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers and editors see; below is the same
+    from clearhead.exchange.configs import check as check
+    from clearhead.exchange.configs import read_config as read_config
     from clearhead.exchange.families import FAMILIES as FAMILIES
     from clearhead.exchange.families import family_of as family_of
     from clearhead.exchange.families import obstacle as obstacle
     from clearhead.exchange.family import Entry as Entry
     from clearhead.exchange.family import Family as Family
     from clearhead.exchange.folder import SpecialTokens as SpecialTokens
-    from clearhead.exchange.folder import check as check
     from clearhead.exchange.folder import load as load
-    from clearhead.exchange.folder import read_config as read_config
     from clearhead.exchange.folder import read_tokens as read_tokens
     from clearhead.exchange.folder import save as save
     from clearhead.exchange.headers import examine as examine
     from clearhead.exchange.hub import find_folder as find_folder
+    from clearhead.exchange.links import Link as Link
+    from clearhead.exchange.links import links as links
     from clearhead.exchange.peer import Peer as Peer
     from clearhead.exchange.peers import OwnPeer as OwnPeer
     from clearhead.exchange.peers import open_own as open_own
@@ -29,8 +31,6 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same
     from clearhead.exchange.single import save_file as save_file
     from clearhead.exchange.torch_layers import from_torch as from_torch
     from clearhead.exchange.torch_layers import to_torch as to_torch
-    from clearhead.exchange.weights import Link as Link
-    from clearhead.exchange.weights import links as links
     from clearhead.exchange.weights import to_foreign as to_foreign
     from clearhead.exchange.weights import to_own as to_own
     from clearhead.exchange.writing import write_json as write_json
@@ -39,22 +39,22 @@ _FILE_OF = {
     "FAMILIES": "families",
     "Entry": "family",
     "Family": "family",
-    "Link": "weights",
+    "Link": "links",
     "OwnPeer": "peers",
     "Peer": "peer",
     "SpecialTokens": "folder",
-    "check": "folder",
+    "check": "configs",
     "examine": "headers",
     "family_of": "families",
     "find_folder": "hub",
     "from_torch": "torch_layers",
-    "links": "weights",
+    "links": "links",
     "load": "folder",
     "load_file": "single",
     "obstacle": "families",
     "open_own": "peers",
     "open_transformers": "peers",
-    "read_config": "folder",
+    "read_config": "configs",
     "read_tokens": "folder",
     "require_transformers": "peers",
     "save": "folder",

@@ -3,23 +3,21 @@
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from clearhead.config import ModelConfig
 from clearhead.errors import DataError
 from clearhead.exchange.family import Family
-from clearhead.exchange.fixed import Fixed
+from clearhead.exchange.fitting import refuse_misfit
 from clearhead.exchange.headers import CONFIG, Stored
-from clearhead.exchange.relics import Relic, relics_among
-from clearhead.exchange.sizes import refuse_differences, refuse_oversized
-from clearhead.exchange.weights import Link, Undrawn, copies, links, names_in_file, to_own
+from clearhead.exchange.links import Link
+from clearhead.exchange.weights import to_own
 from clearhead.models import LanguageModel, build
-
-FLOATS = {"F64", "F32", "F16", "BF16"}
 
 Read = Callable[[str], Tensor]
 
@@ -61,43 +59,6 @@ def filled_model(path: Path, stored: Mapping[str, Stored], family: Family | None
     return model.eval()
 
 
-class Fit(NamedTuple):
-    """What belongs to what, once names, shapes and types are known to fit.
-
-    Attributes:
-        table: every weight under both names.
-        stored: where each tensor is, under the table's names.
-        fixed, relics: tensors that hold no weights, by name.
-        originals: tensors that are another one under a second name.
-    """
-
-    table: list[Link]
-    stored: dict[str, Stored]
-    fixed: dict[str, Fixed]
-    relics: dict[str, Relic]
-    originals: dict[str, str]
-
-
-def refuse_misfit(path: Path, stored: Mapping[str, Stored], family: Family | None, config: ModelConfig) -> Fit:
-    """All that headers tell of whether the tensors are the config's; arguments and errors as in `filled_model`."""
-    refuse_oversized(path, config, {name: found.shape for name, found in stored.items()})
-    table = links(family, config)
-    found = {name: stored[there] for name, there in names_in_file(family, table, stored).items()}
-    relics = relics_among(family.relics, found) if family else {}
-    fixed = {} if family is None else {name: kind for name, kind in family.fixed.items() if name in found}
-    originals = copies(family, table)
-    wanted = {link.foreign: link.foreign_shape for link in table}
-    optional = {copy: wanted[original] for copy, original in originals.items()}
-    optional |= {name: tuple(kind.make(config).shape) for name, kind in fixed.items()}
-    optional |= {name: relic.shape(config) for name, relic in relics.items()}
-    optional |= {link.foreign: wanted.pop(link.foreign) for link in table if link.optional}
-    refuse_differences(path, wanted, {name: told.shape for name, told in found.items()}, optional)
-    types = {told.type for name, told in found.items() if name not in relics}
-    if types - FLOATS:
-        raise DataError(f"{path} holds numbers of type {', '.join(sorted(types - FLOATS))}, which no weights are")
-    return Fit(table, found, fixed, relics, originals)
-
-
 def _reader(stored: Mapping[str, Stored], open_files: ExitStack) -> Read:
     """Reads a tensor by its name; each file is opened once."""
     opened: dict[Path, Any] = {}
@@ -132,9 +93,22 @@ def _fill(model: LanguageModel, path: Path, table: list[Link], read: Callable[[s
 
 def _blank(config: ModelConfig) -> LanguageModel:
     """The model without a number in it: every weight is NaN until one is written."""
-    with Undrawn():
+    with _Undrawn():
         model = build(config)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(torch.nan)
     return model
+
+
+class _Undrawn(TorchFunctionMode):
+    """Builds a model without drawing its first weights, which takes seconds for a large one: they are overwritten."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in (torch.randn, torch.rand):
+            return torch.empty(*args)
+        if getattr(func, "__module__", "") == "torch.nn.init":
+            return kwargs["tensor"] if kwargs and "tensor" in kwargs else args[0]
+        return func(*args, **(kwargs or {}))

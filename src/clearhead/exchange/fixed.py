@@ -1,37 +1,45 @@
 """Tensors of foreign files that nobody learned: some families store what could as well be computed."""
 
 from collections.abc import Callable
-from typing import NamedTuple
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple
 
 from clearhead.config import ModelConfig
-from clearhead.parts.positions import sinusoids
+
+if TYPE_CHECKING:
+    from torch import Tensor  # which is loaded when numbers are asked for: shapes are told without
 
 
 class Fixed(NamedTuple):
     """One such tensor: what it must hold, and how far it may be from that.
 
     Args:
-        make: its numbers for one model.
+        shape: of it, for one model.
+        make: its numbers.
         told: the same in words.
         tolerance: largest difference of a number.
     """
 
-    make: Callable[[ModelConfig], Tensor]
+    shape: Callable[[ModelConfig], tuple[int, ...]]
+    make: Callable[[ModelConfig], "Tensor"]
     told: str
     tolerance: float
 
 
-def halves(width: int) -> Tensor:
+def halves(width: int) -> list[int]:
     """Where to find each column of a row of sines, then cosines, in one where they alternate: 0, 2, ..., 1, 3, ..."""
-    return torch.arange(width).view(-1, 2).T.flatten()  # (D/2, 2) -> (2, D/2) -> (D,)
+    return [*range(0, width, 2), *range(1, width, 2)]
 
 
-def _waves(config: ModelConfig) -> Tensor:
+def _waves(config: ModelConfig) -> "Tensor":
+    from clearhead.parts.positions import sinusoids
+
     return sinusoids(config.block_size, config.d_model, config.rope_base)[:, halves(config.d_model)]
 
 
 # Half a bfloat16's step at 1 is 0.002; other layouts and other wavelengths are off by 1 somewhere.
-WAVES = Fixed(_waves, "the sines of Vaswani et al. 2017, then their cosines", 0.01)
+WAVES = Fixed(
+    lambda config: (config.block_size, config.d_model),
+    _waves,
+    "the sines of Vaswani et al. 2017, then their cosines",
+    0.01,
+)

@@ -1,7 +1,6 @@
 """A model as a folder: config.json, generation_config.json, model.safetensors, in a Hugging Face family's own words
 wherever one fits. Files that are read count as hostile: no pickle, and no memory taken on a file's word."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,19 +8,18 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from clearhead.config import ModelConfig
-from clearhead.errors import ClearheadError, DataError, UsageError
-from clearhead.exchange.families import FAMILIES, family_of, obstacle
-from clearhead.exchange.family import INVISIBLE, Family
-from clearhead.exchange.filling import filled_model, refuse_misfit
-from clearhead.exchange.headers import CONFIG, WEIGHTS, Json, Stored, inside, read_json, stored_tensors
-from clearhead.exchange.weights import links, to_foreign
+from clearhead.errors import ClearheadError, DataError
+from clearhead.exchange.configs import OWN_FORMAT, place, read_config
+from clearhead.exchange.families import family_of, obstacle
+from clearhead.exchange.family import INVISIBLE
+from clearhead.exchange.filling import filled_model
+from clearhead.exchange.headers import CONFIG, WEIGHTS, Json, inside, read_json, stored_tensors
+from clearhead.exchange.links import links
+from clearhead.exchange.weights import to_foreign
 from clearhead.exchange.writing import write_json, write_whole
 from clearhead.models import LanguageModel
 
 GENERATION = "generation_config.json"
-OWN_FORMAT = "clearhead"  # config.json's model_type where no family fits
-TOKENS = {"bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"}
-BESIDE = {"model_type", "no_family_because", "dtype", *TOKENS}
 BEGINNING = {"encoder_decoder"}  # the architectures that write a text of their own, which must begin with something
 # Options of positions -> the kinds that they change.
 OF_POSITIONS = {
@@ -102,43 +100,7 @@ def load(folder: Path, *, config: ModelConfig | None = None) -> LanguageModel:
     if config is not None:
         _refuse_another(folder / CONFIG, family.complete(config) if family else config, told)
     stored = stored_tensors(folder)
-    return filled_model(_place(folder, stored), stored, family, config or told)
-
-
-def check(folder: Path) -> None:
-    """Refuse what `load` would, as far as config.json and headers tell: names, shapes and sizes.
-
-    Raises:
-        DataError: as `load`.
-    """
-    family, config = read_config(folder)
-    stored = stored_tensors(folder)
-    refuse_misfit(_place(folder, stored), stored, family, config)
-
-
-def _place(folder: Path, stored: Mapping[str, Stored]) -> Path:
-    """What a sentence names: the file, where there is one."""
-    files = {found.file for found in stored.values()}
-    return files.pop() if len(files) == 1 else folder
-
-
-def read_config(folder: Path) -> tuple[Family | None, ModelConfig]:
-    """The family that config.json names (None: our own format) and the options that it gives.
-
-    Raises:
-        DataError: no such file, no such family, or a value that has no equal here.
-    """
-    path = inside(folder, CONFIG)
-    told = read_json(path)
-    kind = told.get("model_type")
-    try:
-        if kind == OWN_FORMAT:
-            return None, ModelConfig.read({key: value for key, value in told.items() if key not in BESIDE})
-        if isinstance(kind, str) and kind in FAMILIES:
-            return FAMILIES[kind], FAMILIES[kind].own_config(told)
-    except (DataError, UsageError) as error:
-        raise DataError(f"{path}: {error}") from None
-    raise DataError(f"{path} is of a model_type {kind!r}; this version reads {', '.join([*FAMILIES, OWN_FORMAT])}")
+    return filled_model(place(folder, stored), stored, family, config or told)
 
 
 def read_tokens(folder: Path) -> SpecialTokens:

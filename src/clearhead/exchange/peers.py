@@ -137,8 +137,9 @@ class TransformersPeer:
 
     def __init__(self, name: str, model: Any, tokenizer: Any, *, causal: bool) -> None:
         self.name, self._model, self._tokenizer, self._causal = name, model.eval(), tokenizer, causal
-        for advice in ADVICE:  # the likeliest token is asked for, whatever the folder advises
-            setattr(self._model.generation_config, advice, None)
+        if hasattr(model, "generation_config"):  # an encoder writes no text
+            for advice in ADVICE:  # the likeliest token is asked for, whatever the folder advises
+                setattr(self._model.generation_config, advice, None)
 
     @torch.inference_mode()
     def logits(self, ids: Tensor, lengths: Tensor, target: Tensor | None = None) -> Tensor:

@@ -1,14 +1,15 @@
 """Tensors of older foreign files that nobody learned and newer ones lack. They are not written; what they hold is
 compared with what our parts compute before they are left aside."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple
 
 from clearhead.config import ModelConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor  # which is loaded by who reads one
 
 
 class Relic(NamedTuple):
@@ -21,7 +22,7 @@ class Relic(NamedTuple):
     """
 
     shape: Callable[[ModelConfig], tuple[int, ...]]
-    holds: Callable[[ModelConfig, Tensor], bool]
+    holds: Callable[[ModelConfig, "Tensor"], bool]
     told: str
 
 
@@ -31,13 +32,15 @@ def relics_among(relics: Mapping[str, Relic], names: Iterable[str]) -> dict[str,
     return {name: relics[pattern] for name, pattern in patterns.items() if pattern in relics}
 
 
-def _is_causal(config: ModelConfig, mask: Tensor) -> bool:
-    return torch.equal(mask.float(), torch.ones(mask.shape).tril())
+def _is_causal(config: ModelConfig, mask: "Tensor") -> bool:
+    return bool((mask.float() == mask.new_ones(mask.shape).tril().float()).all())
 
 
-def _turns_as_ours(config: ModelConfig, frequencies: Tensor) -> bool:
-    exponents = torch.arange(0, config.rotary_width, 2) / config.rotary_width
-    return torch.allclose(frequencies.float(), config.rope_base**-exponents, rtol=0.01, atol=1e-6)  # half precision
+def _turns_as_ours(config: ModelConfig, frequencies: "Tensor") -> bool:
+    width = config.rotary_width
+    expected = [config.rope_base ** (-place / width) for place in range(0, width, 2)]
+    there = zip(frequencies.tolist(), expected, strict=True)
+    return all(math.isclose(*two, rel_tol=0.01, abs_tol=1e-6) for two in there)  # they may be of half precision
 
 
 CAUSAL_MASK = Relic(

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from clearhead.errors import DataError
 from clearhead.exchange.family import Entry
-from clearhead.exchange.weights import KINDS, Link, names_of, to_foreign, to_own
+from clearhead.exchange.links import KINDS, Link, names_of
+from clearhead.exchange.weights import to_foreign, to_own
 
 Entries = tuple[Entry, ...]
 State = Mapping[str, Tensor]

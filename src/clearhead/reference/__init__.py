@@ -26,6 +26,7 @@ from clearhead.reference.loss import IGNORED, cross_entropy
 from clearhead.reference.models import FORWARDS, bigram, decoder, encoder, encoder_decoder
 from clearhead.reference.norms import NORMS, layernorm, normalise, rmsnorm
 from clearhead.reference.positions import ADDED, BIASED, TURNED, may_attend, positions_of, turn
+from clearhead.reference.shapes import SHAPES, Shape, weight_shapes
 
 __all__ = [
     "ADDED",
@@ -34,6 +35,7 @@ __all__ = [
     "FORWARDS",
     "IGNORED",
     "NORMS",
+    "SHAPES",
     "SUBLAYERS",
     "TURNED",
     "Allowed",
@@ -45,6 +47,7 @@ __all__ = [
     "Ids",
     "Intermediate",
     "Memory",
+    "Shape",
     "Sight",
     "Weights",
     "WorkedExample",
@@ -72,6 +75,7 @@ __all__ = [
     "stack",
     "sublayer",
     "turn",
+    "weight_shapes",
     "within",
     "worked_example",
 ]

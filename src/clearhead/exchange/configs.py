@@ -1,0 +1,51 @@
+"""What a folder's config.json says, and whether the headers beside it agree. No torch."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from clearhead.config import ModelConfig
+from clearhead.errors import DataError, UsageError
+from clearhead.exchange.families import FAMILIES
+from clearhead.exchange.family import Family
+from clearhead.exchange.fitting import refuse_misfit
+from clearhead.exchange.headers import CONFIG, Stored, inside, read_json, stored_tensors
+
+OWN_FORMAT = "clearhead"  # config.json's model_type where no family fits
+TOKENS = {"bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"}
+BESIDE = {"model_type", "no_family_because", "dtype", *TOKENS}
+
+
+def check(folder: Path) -> None:
+    """Refuse what `load` would, as far as config.json and headers tell: names, shapes and sizes.
+
+    Raises:
+        DataError: as `load`.
+    """
+    family, config = read_config(folder)
+    stored = stored_tensors(folder)
+    refuse_misfit(place(folder, stored), stored, family, config)
+
+
+def place(folder: Path, stored: Mapping[str, Stored]) -> Path:
+    """What a sentence names: the file, where there is one."""
+    files = {found.file for found in stored.values()}
+    return files.pop() if len(files) == 1 else folder
+
+
+def read_config(folder: Path) -> tuple[Family | None, ModelConfig]:
+    """The family that config.json names (None: our own format) and the options that it gives.
+
+    Raises:
+        DataError: no such file, no such family, or a value that has no equal here.
+    """
+    path = inside(folder, CONFIG)
+    told = read_json(path)
+    kind = told.get("model_type")
+    try:
+        if kind == OWN_FORMAT:
+            return None, ModelConfig.read({key: value for key, value in told.items() if key not in BESIDE})
+        if isinstance(kind, str) and kind in FAMILIES:
+            return FAMILIES[kind], FAMILIES[kind].own_config(told)
+    except (DataError, UsageError) as error:
+        raise DataError(f"{path}: {error}") from None
+    raise DataError(f"{path} is of a model_type {kind!r}; this version reads {', '.join([*FAMILIES, OWN_FORMAT])}")

@@ -1,0 +1,117 @@
+"""What a model's weights are called, and their shapes: what every forward here takes, with nothing built."""
+
+from collections.abc import Callable, Iterator
+
+from clearhead.config import GATED, ModelConfig
+
+Shape = tuple[int, ...]
+Shapes = dict[str, Shape]
+
+
+def weight_shapes(config: ModelConfig) -> Shapes:
+    """Every weight of the model by its name in `state_dict()`, with its shape. A matrix is (out, in)."""
+    return SHAPES[config.architecture](config)
+
+
+def _bigram(config: ModelConfig) -> Shapes:
+    return {"embedding.weight": (config.vocab_size, config.vocab_size)}
+
+
+def _decoder(config: ModelConfig) -> Shapes:
+    return {
+        "embedding.weight": (config.vocab_size, config.d_model),
+        **_within("positions", _positions(config)),
+        **_within("embedding_norm", _norm(config) if config.embedding_norm else {}),
+        **_within("stack", _stack(config, config.n_layers)),
+        **_within("unembedding", _head(config)),
+    }
+
+
+def _encoder(config: ModelConfig) -> Shapes:
+    segments = {"segments.weight": (config.n_segments, config.d_model)} if config.n_segments else {}
+    return _decoder(config) | segments
+
+
+def _encoder_decoder(config: ModelConfig) -> Shapes:
+    found: Shapes = {"embedding.weight": (config.vocab_size, config.d_model)}
+    if config.source_vocab_size is not None:
+        found["source_embedding.weight"] = (config.source_vocab_size, config.d_model)
+    for side in ("source_", ""):
+        found |= _within(f"{side}positions", _positions(config))
+        found |= _within(f"{side}embedding_norm", _norm(config) if config.embedding_norm else {})
+    found |= _within("encoder", _stack(config, config.n_encoder_layers))
+    found |= _within("decoder", _stack(config, config.n_layers, cross=True))
+    return found | _within("unembedding", _head(config))
+
+
+SHAPES: dict[str, Callable[[ModelConfig], Shapes]] = {
+    "decoder": _decoder,
+    "bigram": _bigram,
+    "encoder": _encoder,
+    "encoder_decoder": _encoder_decoder,
+}
+
+
+def _within(place: str, shapes: Shapes) -> Shapes:
+    return {f"{place}.{name}": shape for name, shape in shapes.items()}
+
+
+def _positions(config: ModelConfig) -> Shapes:
+    learned: Shapes = {
+        "learned": (config.block_size, config.d_model),
+        "relative": (config.relative_buckets, config.n_heads),
+    }
+    return {"weight": learned[config.positions]} if config.positions in learned else {}
+
+
+def _norm(config: ModelConfig) -> Shapes:
+    shift: Shapes = {"bias": (config.d_model,)} if config.norm == "layernorm" else {}
+    return {"weight": (config.d_model,)} | shift
+
+
+def _linear(name: str, n_in: int, n_out: int, *, bias: bool) -> Iterator[tuple[str, Shape]]:
+    yield f"{name}.weight", (n_out, n_in)
+    if bias:
+        yield f"{name}.bias", (n_out,)
+
+
+def _attention(config: ModelConfig) -> Shapes:
+    D, K = config.d_model, config.head_width
+    widths = {"query": config.n_heads * K, "key": config.n_kv_heads * K, "value": config.n_kv_heads * K}
+    found = dict(_linear("output", config.n_heads * K, D, bias=config.bias))
+    for name, width in widths.items():
+        found |= dict(_linear(name, D, width, bias=config.qkv_bias))
+    if config.qk_norm:
+        found |= {"query_norm.weight": (K,), "key_norm.weight": (K,)}
+    return found
+
+
+def _feedforward(config: ModelConfig) -> Shapes:
+    D, d_ff = config.d_model, config.d_ff
+    found = dict(_linear("down", d_ff, D, bias=config.bias))
+    for name in ("up", "gate") if config.feedforward in GATED else ("up",):
+        found |= dict(_linear(name, D, d_ff, bias=config.bias))
+    return found
+
+
+def _stack(config: ModelConfig, n_layers: int, *, cross: bool = False) -> Shapes:
+    parts = {"self_attention": _attention(config), "feedforward": _feedforward(config)}
+    if cross:
+        parts["cross_attention"] = _attention(config)
+    block: Shapes = {}
+    for name, part in parts.items():
+        block |= _within(f"{name}.part", part) | _within(f"{name}.norm", _norm(config))
+    found: Shapes = {}
+    for layer in range(n_layers):
+        found |= _within(f"blocks.{layer}", block)
+    return found | (_within("norm", _norm(config)) if config.norm_place == "pre" else {})
+
+
+def _head(config: ModelConfig) -> Shapes:
+    found: Shapes = {} if config.tied else {"weight": (config.vocab_size, config.d_model)}
+    if config.head_bias:
+        found["bias"] = (config.vocab_size,)
+    if config.head_transform:
+        found |= dict(_linear("transform.dense", config.d_model, config.d_model, bias=True))
+        found |= _within("transform.norm", _norm(config))
+    return found
