@@ -31,7 +31,7 @@ from clearhead.exchange import (
     read_config,
     to_foreign,
 )
-from clearhead.exchange.links import names_in_file
+from clearhead.exchange.tables import names_in_file
 from clearhead.workflows.certificate import Certificate, Comparison
 
 PAGE = Path(__file__).parents[2] / "docs" / "families.md"

@@ -35,7 +35,7 @@ from clearhead.exchange import (
     to_foreign,
     to_own,
 )
-from clearhead.exchange.links import names_in_file
+from clearhead.exchange.tables import names_in_file
 from clearhead.models import LanguageModel
 from clearhead.parts import padded_positions
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from clearhead.errors import DataError
 from clearhead.exchange import FAMILIES, SpecialTokens, links, load, save
-from clearhead.exchange.links import copies
+from clearhead.exchange.tables import copies
 from clearhead.reference import weight_shapes
 
 # What their first files say, with keys that mean nothing here, how many numbers are learned, and some of our options.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same
     from clearhead.exchange.folder import save as save
     from clearhead.exchange.headers import examine as examine
     from clearhead.exchange.hub import find_folder as find_folder
-    from clearhead.exchange.links import Link as Link
-    from clearhead.exchange.links import links as links
     from clearhead.exchange.peer import Peer as Peer
     from clearhead.exchange.peers import OwnPeer as OwnPeer
     from clearhead.exchange.peers import open_own as open_own
@@ -29,6 +27,8 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same
     from clearhead.exchange.peers import require_transformers as require_transformers
     from clearhead.exchange.single import load_file as load_file
     from clearhead.exchange.single import save_file as save_file
+    from clearhead.exchange.tables import Link as Link
+    from clearhead.exchange.tables import links as links
     from clearhead.exchange.torch_layers import from_torch as from_torch
     from clearhead.exchange.torch_layers import to_torch as to_torch
     from clearhead.exchange.weights import to_foreign as to_foreign
@@ -39,7 +39,7 @@ _FILE_OF = {
     "FAMILIES": "families",
     "Entry": "family",
     "Family": "family",
-    "Link": "links",
+    "Link": "tables",
     "OwnPeer": "peers",
     "Peer": "peer",
     "SpecialTokens": "folder",
@@ -48,7 +48,7 @@ _FILE_OF = {
     "family_of": "families",
     "find_folder": "hub",
     "from_torch": "torch_layers",
-    "links": "links",
+    "links": "tables",
     "load": "folder",
     "load_file": "single",
     "obstacle": "families",

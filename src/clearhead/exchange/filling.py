@@ -15,7 +15,7 @@ from clearhead.errors import DataError
 from clearhead.exchange.family import Family
 from clearhead.exchange.fitting import refuse_misfit
 from clearhead.exchange.headers import CONFIG, Stored
-from clearhead.exchange.links import Link
+from clearhead.exchange.tables import Link
 from clearhead.exchange.weights import to_own
 from clearhead.models import LanguageModel, build
 

@@ -9,9 +9,9 @@ from clearhead.errors import DataError
 from clearhead.exchange.family import Family
 from clearhead.exchange.fixed import Fixed
 from clearhead.exchange.headers import Stored
-from clearhead.exchange.links import Link, copies, links, names_in_file
 from clearhead.exchange.relics import Relic, relics_among
 from clearhead.exchange.sizes import refuse_differences, refuse_oversized
+from clearhead.exchange.tables import Link, copies, links, names_in_file
 
 FLOATS = {"F64", "F32", "F16", "BF16"}
 

@@ -14,7 +14,7 @@ from clearhead.exchange.families import family_of, obstacle
 from clearhead.exchange.family import INVISIBLE
 from clearhead.exchange.filling import filled_model
 from clearhead.exchange.headers import CONFIG, WEIGHTS, Json, inside, read_json, stored_tensors
-from clearhead.exchange.links import links
+from clearhead.exchange.tables import links
 from clearhead.exchange.weights import to_foreign
 from clearhead.exchange.writing import write_json, write_whole
 from clearhead.models import LanguageModel

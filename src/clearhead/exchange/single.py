@@ -9,7 +9,7 @@ from clearhead.config import ModelConfig
 from clearhead.errors import DataError, UsageError
 from clearhead.exchange.filling import filled_model
 from clearhead.exchange.headers import read_header, read_metadata
-from clearhead.exchange.links import links
+from clearhead.exchange.tables import links
 from clearhead.exchange.weights import to_foreign
 from clearhead.exchange.writing import write_whole
 from clearhead.models import LanguageModel

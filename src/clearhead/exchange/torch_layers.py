@@ -19,7 +19,7 @@ from torch import Tensor
 
 from clearhead.errors import DataError
 from clearhead.exchange.family import Entry
-from clearhead.exchange.links import KINDS, Link, names_of
+from clearhead.exchange.tables import KINDS, Link, names_of
 from clearhead.exchange.weights import to_foreign, to_own
 
 Entries = tuple[Entry, ...]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from clearhead.exchange.fixed import halves
-from clearhead.exchange.links import Link
+from clearhead.exchange.tables import Link
 
 
 def to_foreign(link: Link, state: Mapping[str, Tensor]) -> Tensor:

@@ -14,7 +14,7 @@ from clearhead.exchange.family import Family
 from clearhead.exchange.folder import NO_TOKENS, SpecialTokens
 from clearhead.exchange.gguf.layouts import Layout, layout_of
 from clearhead.exchange.gguf.vocabulary import Vocabulary, read_vocabulary
-from clearhead.exchange.links import links
+from clearhead.exchange.tables import links
 from clearhead.exchange.weights import to_foreign
 from clearhead.models import LanguageModel
 
