@@ -14,6 +14,7 @@ VERBS = {
     "fill": "let an encoder fill in what is masked",
     "translate": "translate sentences, lines or files",
     "evaluate": "measure how well a model predicts a text, or translates",
+    "doctor": "prove or refute that any Transformer is right, and name the guilty module",
     "describe": "what a model costs: parameters, FLOPs, memory",
     "list": "runs, presets and corpora",
 }
@@ -70,8 +71,8 @@ def _dispatch(words: list[str]) -> int:
     from clearhead.cli.environment import prepare_process
 
     prepare_process()
-    verb.run(given)
-    return 0
+    code: int | None = verb.run(given)
+    return code or 0
 
 
 def _fail(sentence: str, code: int, *, as_json: bool) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor
 from clearhead import inference
 from clearhead.config import DataConfig, RunConfig
 from clearhead.data import Tokenizer
-from clearhead.doctor import Report
+from clearhead.doctor import PreflightReport
 from clearhead.exchange import SpecialTokens
 from clearhead.inference import Evaluation
 from clearhead.models import LanguageModel
@@ -83,7 +83,7 @@ class Task(ABC):
         """What the model makes of held-out data by now."""
 
     @abstractmethod
-    def examine(self, model: LanguageModel, optimizer: Optimizer, config: RunConfig) -> Report:
+    def examine(self, model: LanguageModel, optimizer: Optimizer, config: RunConfig) -> PreflightReport:
         """The preflight of a fresh model."""
 
     def hidden(self, model: LanguageModel) -> Callable[..., Tensor]:

@@ -1,0 +1,141 @@
+"""What must hold before anything else can be asked: finite numbers, the same answer twice, rows that keep apart."""
+
+from dataclasses import replace
+
+import torch
+
+from clearhead.doctor.checks.base import finding
+from clearhead.doctor.findings import Finding, Where
+from clearhead.doctor.instruments.localisation import locate, row_reading
+from clearhead.doctor.instruments.tracing import home_of, recorded_modules, without_dropout
+from clearhead.doctor.patient import Patient
+
+
+def finite(patient: Patient) -> list[Finding]:
+    """Every number that comes out is one, with the weights as they came."""
+    inputs = patient.inputs(3)
+    with torch.no_grad(), recorded_modules(patient.fresh) as calls:
+        logits = patient.run(inputs, model=patient.fresh)
+    bad = ~logits.isfinite()
+    if not bad.any():
+        return []
+    guilty = next((call for call in calls if any(not t.isfinite().all() for t in call.outputs)), None)
+    where = Where()
+    if guilty and guilty.module is not None:
+        file, line = home_of(guilty.module)
+        where = Where(guilty.name, type(guilty.module).__name__, file or guilty.file, line or guilty.line)
+    is_nan = bool(logits.isnan().any())
+    row, position = (int(part) for part in bad.any(-1).nonzero()[0])
+    witness = f"logits {position} of row {row} are {'NaN' if is_nan else 'infinite'} for ordinary tokens"
+    causes = (("M14", 0.5), ("M07", 0.3), ("R01", 0.2)) if is_nan else (("R01", 0.8), ("M14", 0.2))
+    return [finding(causes, witness, value=float(bad.float().mean()), where=where)]
+
+
+def deterministic(patient: Patient) -> list[Finding]:
+    """The same batch gives the same bits twice in evaluation."""
+    inputs = patient.inputs(3)
+    state = torch.get_rng_state()
+    with torch.no_grad():
+        first, second = patient.run(inputs), patient.run(inputs)
+    if torch.equal(first, second):
+        return []
+    change = float((first - second).abs().max())
+    drew = not torch.equal(state, torch.get_rng_state())
+    quiet = without_dropout()
+    with torch.no_grad(), quiet:
+        again = torch.equal(
+            patient.convention.logits(patient.model, inputs), patient.convention.logits(patient.model, inputs)
+        )
+    witness = f"the same batch twice in eval() moves logits by {change:.1e}"
+    if again and quiet.seen:
+        patient.random = True  # neutralised for all that follows
+        call = quiet.seen[0]
+        where = _module_of(patient, call.file, call.line, call.name)
+        causes = (("A08", 0.8), ("I05", 0.2))
+        return [finding(causes, f"{witness}; {call.name} ran with p={call.options['p']:g}", value=change, where=where)]
+    causes = (("T09", 0.8), ("A08", 0.2)) if drew else (("T08", 0.8), ("K06", 0.1), ("T09", 0.1))
+    return [finding(causes, witness, value=change)]
+
+
+def _module_of(patient: Patient, file: str | None, line: int | None, op: str) -> Where:
+    """The module whose code the line is in."""
+    for name, module in patient.model.named_modules():
+        home, start = home_of(module)
+        if home == file and start is not None and line is not None and start <= line <= start + 60:
+            candidate = Where(name, type(module).__name__, file, line, op)
+            if not any(
+                home_of(child)[0] == file and start < (home_of(child)[1] or 0) <= line for child in module.modules()
+            ):
+                return candidate
+    return Where(file=file, line=line, op=op)
+
+
+def rows(patient: Patient) -> list[Finding]:
+    """No row of a batch depends on another, nor on its own number in the batch."""
+    axes = patient.found.axes
+    inputs = patient.inputs(5, salt=3)
+    with torch.no_grad():
+        base = patient.run(inputs)
+    scale = float(base.std()) or 1.0
+    for row in range(5):
+        other = patient.inputs(5, salt=4)
+        keep = torch.arange(5) == row
+        changed = replace(
+            inputs,
+            ids=torch.where(keep[:, None], other.ids, inputs.ids),
+            source=None if inputs.source is None or other.source is None
+            else torch.where(keep[:, None], other.source, inputs.source),
+        )  # fmt: skip
+        with torch.no_grad():
+            moved = (patient.run(changed) - base).abs().amax((1, 2)) / scale  # (B,)
+        moved[row] = 0
+        if float(moved.max()) > 1e-4:
+
+            def forbidden(alive: torch.Tensor, row: int = row) -> bool:
+                return bool(alive[torch.arange(5) != row].any())
+
+            where, call = locate(patient.model, patient.run, inputs, changed, row_reading(5), forbidden)
+            norm = call is not None and call.module is not None and "norm" in type(call.module).__name__.lower()
+            causes = (("N02", 0.8), ("A10", 0.2)) if norm else (("A10", 0.8), ("N02", 0.1), ("M15", 0.1))
+            witness = (
+                f"other tokens in row {row} move the logits of row {int(moved.argmax())} by {float(moved.max()):.1e}"
+            )
+            return [finding(causes, witness, value=float(moved.max()), threshold=1e-4, where=where)]
+    return _numbered(patient, axes.counting)
+
+
+def _numbered(patient: Patient, counting: frozenset[int]) -> list[Finding]:
+    inputs = patient.inputs(5, salt=3)
+    order = torch.tensor([3, 0, 4, 1, 2])
+    with torch.no_grad():
+        moved = (patient.run(inputs.rows(order)) - patient.run(inputs)[order]).abs().amax((1, 2))
+        scale = float(patient.run(inputs).std()) or 1.0
+    value = float(moved.max()) / scale
+    if value <= 1e-3:
+        return []
+    causes = (("P02", 0.8), ("M15", 0.2)) if 0 in counting else (("M15", 0.6), ("P02", 0.4))
+    witness = f"the same row gives other logits at another place in the batch, by {value:.1e}"
+    return [finding(causes, witness, value=value, threshold=1e-3, where=_first_numbered(patient))]
+
+
+def _first_numbered(patient: Patient) -> Where:
+    """The first module whose output differs between equal rows."""
+    inputs = patient.inputs(1).rows(torch.zeros(5, dtype=torch.long))
+    with torch.no_grad(), recorded_modules(patient.model) as calls:
+        patient.run(inputs)
+    axis = 1 if patient.convention.time_first else 0
+    for call in calls:
+        for given, made in ((call.inputs, call.outputs),):
+            if call.module is not None and _differs(made, axis) and not _differs(given, axis):
+                file, line = home_of(call.module)
+                return Where(call.name, type(call.module).__name__, file or call.file, line or call.line)
+    return Where()
+
+
+def _differs(tensors: list[torch.Tensor], axis: int) -> bool:
+    for tensor in tensors:
+        if tensor.dim() > axis + 1 and tensor.shape[axis] == 5:
+            change = (tensor - tensor.narrow(axis, 0, 1)).abs().max()
+            if float(change) > 1e-4 * float(tensor.abs().max()):
+                return True
+    return False

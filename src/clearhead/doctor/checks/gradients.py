@@ -1,0 +1,93 @@
+"""Which weights a gradient reaches, which have an effect, and how a fresh model's loss begins."""
+
+import math
+import re
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.positions import TABLE
+from clearhead.doctor.findings import Finding, Where
+from clearhead.doctor.instruments.tracing import home_of, without_dropout
+from clearhead.doctor.patient import Patient
+
+TRIED = 24  # parameters without gradient whose effect is looked at
+ODD = 0.7  # nats from ln V; over 120 architectures fresh ones stay within 0.35
+SOMETIMES = re.compile(r"expert|pooler|lora|adapter|mask_token|cls\.|router", re.I)  # used for some inputs only
+
+
+def gradients(patient: Patient) -> list[Finding]:
+    """Every parameter that has an effect receives gradient, and every one has an effect."""
+    model = patient.model
+    for parameter in model.parameters():
+        parameter.grad = None
+    inputs = patient.inputs(3)
+    with torch.enable_grad(), without_dropout():
+        logits = patient.convention.logits(model, inputs)
+        if not logits.requires_grad:
+            return [finding("I06", "the logits have no graph: nothing of the model can learn")]
+        weights = torch.randn(logits.shape, generator=patient.generator(8)).to(logits)
+        (weights * logits).sum().backward()  # type: ignore[no-untyped-call]
+    bare = [(n, p) for n, p in model.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]
+    for parameter in model.parameters():
+        parameter.grad = None
+    cut, idle = [], []
+    for name, parameter in bare[:TRIED]:
+        (cut if _has_effect(patient, parameter) else idle).append(name)
+    found = [_found_cut(model, cut, logits)] if cut else []
+    table = next((name for name in idle if TABLE.search(name)), None)
+    idle = [name for name in idle if not SOMETIMES.search(name) and name != table]
+    if table:
+        found.append(finding("P01", f"{table} has no effect on any logit", value=0.0, where=_owner(model, table)))
+    elif idle:
+        names = ", ".join(idle[:3]) + (f" and {len(idle) - 3} more" if len(idle) > 3 else "")
+        witness = f"other values in {names} move no logit"
+        found.append(finding("A13", witness, value=0.0, where=_owner(model, idle[0]), status="warn"))
+    return found
+
+
+def _found_cut(model: nn.Module, cut: list[str], logits: Tensor) -> Finding:
+    witness = f"other values in {cut[0]} move the logits, and no gradient reaches it"
+    return finding("I06", witness, value=0.0, where=_owner(model, cut[0]))
+
+
+def _has_effect(patient: Patient, parameter: nn.Parameter) -> bool:
+    inputs = patient.inputs(3)
+    kept = parameter.detach().clone()
+    with torch.no_grad(), without_dropout():
+        before = patient.convention.logits(patient.model, inputs)
+        try:
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=patient.generator(9)).to(parameter))
+            after = patient.convention.logits(patient.model, inputs)
+        finally:
+            parameter.copy_(kept)
+    return float((after - before).abs().max()) > 1e-5 * float(before.abs().max())
+
+
+def _owner(model: nn.Module, name: str) -> Where:
+    path = name.rpartition(".")[0]
+    module = model.get_submodule(path)
+    file, line = home_of(module)
+    while file is None and path:
+        path = path.rpartition(".")[0]
+        file, line = home_of(model.get_submodule(path))
+    return Where(name.rpartition(".")[0], type(module).__name__, file, line)
+
+
+def fresh_loss(patient: Patient) -> list[Finding]:
+    """A model that has learned nothing gives every token the same chance."""
+    if not patient.spec.fresh:
+        raise Skipped("its weights are trained")
+    V = patient.found.vocab_size
+    inputs, targets = patient.inputs(4, salt=12), patient.inputs(4, salt=13).ids
+    with torch.no_grad():
+        logits = patient.run(inputs, model=patient.fresh).float()
+    if logits.shape[-1] < V or V < 4:
+        raise Skipped("its outputs are no logits over the vocabulary")
+    loss, even = float(F.cross_entropy(logits.flatten(0, 1), targets.flatten())), math.log(logits.shape[-1])
+    if abs(loss - even) <= ODD:
+        return []
+    witness = f"its loss on random targets is {loss:.2f}, even odds for {logits.shape[-1]} tokens give {even:.2f}"
+    return [finding("E04", witness, value=loss - even, threshold=ODD, status="warn")]

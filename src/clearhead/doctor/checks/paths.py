@@ -1,0 +1,140 @@
+"""The same question on other code paths, and under larger scores: a leak on one of them alone is a leak."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.dependencies import leaks
+from clearhead.doctor.checks.paddings import padding_masks
+from clearhead.doctor.conventions.inputs import Inputs, keep_filler
+from clearhead.doctor.findings import Finding, Where
+from clearhead.doctor.instruments.attention import HIDDEN, attentions
+from clearhead.doctor.instruments.dependency import dependency
+from clearhead.doctor.instruments.tracing import recorded_ops, without_dropout
+from clearhead.doctor.patient import Patient, Run
+
+LOUDER = 300.0  # times every matrix: scores then grow past 1e4, and stay far from 1e9
+
+
+def paths(patient: Patient) -> list[Finding]:
+    """Training mode, gradients on, a padding mask of ones, and each attention that transformers has for the model."""
+    if not patient.looks_back_only:
+        raise Skipped("it may look ahead")
+    for name, run in _paths(patient):
+        try:
+            with without_dropout():
+                matrix = dependency(run, patient.inputs(), patient.pool(), patient.generator(1))
+        except Exception:
+            continue
+        if not matrix.influence.isfinite().all():
+            continue
+        patient.paths.append(name)
+        with without_dropout():
+            found = leaks(patient, matrix, run, backend=name) if matrix.alive.triu(1).any() else []
+        if found:
+            return found
+    return []
+
+
+def _paths(patient: Patient) -> Iterator[tuple[str, Run]]:
+    has_batch_norm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in patient.model.modules())
+    if not has_batch_norm:
+        yield "train()", _with_mode(patient)
+    yield "with gradients", _with_gradients(patient)
+    for name, form, source in padding_masks(patient):
+        if not source:
+            yield f"{name} given", _with_mask(patient, name, form)
+    config = getattr(patient.model, "config", None)
+    current = getattr(config, "_attn_implementation", None)
+    if current in ("eager", "sdpa"):
+        other = "eager" if current == "sdpa" else "sdpa"
+        yield f"{other} attention", _with_attention(patient, other, current)
+
+
+def _with_mode(patient: Patient) -> Run:
+    def run(inputs: Inputs) -> torch.Tensor:
+        modes = [(module, module.training) for module in patient.model.modules()]
+        patient.model.train()
+        try:
+            return patient.run(inputs)
+        finally:
+            for module, training in modes:
+                module.training = training
+
+    return run
+
+
+def _with_gradients(patient: Patient) -> Run:
+    def run(inputs: Inputs) -> torch.Tensor:
+        with torch.enable_grad():
+            return patient.run(inputs).detach()
+
+    return run
+
+
+def _with_mask(patient: Patient, name: str, form: str) -> Run:
+    def run(inputs: Inputs) -> torch.Tensor:
+        value = keep_filler(form, False)(inputs, patient.convention.time_first)
+        return patient.convention.logits(patient.model, inputs, **{name: value})
+
+    return run
+
+
+def _with_attention(patient: Patient, other: str, current: str) -> Run:
+    def run(inputs: Inputs) -> torch.Tensor:
+        choose: Callable[[str], None] = patient.model.set_attn_implementation  # type: ignore[assignment]
+        choose(other)
+        try:
+            return patient.run(inputs)
+        finally:
+            choose(current)
+
+    return run
+
+
+@contextmanager
+def _louder(model: nn.Module) -> Iterator[None]:
+    tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    matrices = [p for p in model.parameters() if p.dim() > 1 and id(p) not in tables]
+    kept = [parameter.detach().clone() for parameter in matrices]
+    with torch.no_grad():
+        try:
+            for parameter in matrices:
+                parameter.mul_(LOUDER)
+            yield
+        finally:
+            for parameter, values in zip(matrices, kept, strict=True):
+                parameter.copy_(values)
+
+
+def stress(patient: Patient) -> list[Finding]:
+    """Scores as large as training may make them: a mask that is only a large number is then outweighed."""
+    if not patient.looks_back_only:
+        raise Skipped("it may look ahead")
+    with torch.no_grad(), recorded_ops() as ops:
+        patient.run(patient.inputs())
+    with _louder(patient.model):
+        matrix = dependency(patient.run, patient.inputs(), patient.pool(), patient.generator(1))
+    if not matrix.influence.isfinite().all():
+        raise Skipped("louder weights overflow")
+    future = matrix.influence.triu(1)
+    if not (future > max(1e-3, matrix.threshold)).any():
+        return []
+    i, j = divmod(int(future.argmax()), len(future))
+    square = [a for a in attentions(ops.calls) if a.allowed.shape[0] == a.allowed.shape[1]]
+    weak = next((a for a in square if a.strength is not None and a.strength < -HIDDEN), None)
+    where = Where(file=weak.call.file, line=weak.call.line, op=weak.call.name) if weak else Where()
+    if weak:
+        from clearhead.doctor.checks.layouts import owner_of
+
+        module, cls = owner_of(patient, weak.call.file, weak.call.line)
+        where = replace(where, module=module, class_name=cls)
+    witness = f"with matrices {LOUDER:g} times as large, {matrix.witness((i, j))}"
+    allowed = torch.ones_like(matrix.alive).tril()
+    return [
+        finding("M08", witness, value=float(future.max()), threshold=1e-3, where=where, picture=matrix.picture(allowed))
+    ]
