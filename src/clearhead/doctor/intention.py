@@ -88,7 +88,7 @@ def _is_triangle(buffer: torch.Tensor) -> bool:
 def _code(model: nn.Module) -> str:
     """The source of the model's own classes, as far as it is the person's and not a library's."""
     told = []
-    for cls in {type(module) for module in model.modules()}:
+    for cls in {base for module in model.modules() for base in type(module).__mro__[:-1]}:
         if cls.__module__.startswith(("torch.", "transformers.", "clearhead.")):
             continue
         try:

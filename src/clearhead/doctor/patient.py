@@ -12,9 +12,10 @@ from clearhead.doctor.borrow import shaken, twin
 from clearhead.doctor.conventions import Convention, Inputs, find_convention
 from clearhead.doctor.conventions.search import Found
 from clearhead.doctor.instruments.dependency import Matrix, dependency
-from clearhead.doctor.instruments.tracing import without_dropout
+from clearhead.doctor.instruments.tracing import recorded_ops, without_dropout
 from clearhead.doctor.intention import hints_of, intention
 from clearhead.doctor.spec import Assumption, Kind, Level, Spec
+from clearhead.errors import DataError
 
 Run = Callable[[Inputs], Tensor]
 
@@ -32,8 +33,13 @@ class Patient:
     random: bool = False  # dropout is alive in evaluation: it is taken out, so that the rest can be examined
 
     def __post_init__(self) -> None:
-        self.fresh = twin(self.original)
-        self.model = shaken(self.original, self.seed)
+        try:
+            self.fresh = twin(self.original)
+            self.model = shaken(self.original, self.seed)
+        except (RuntimeError, TypeError, AttributeError) as error:
+            said = " ".join(str(error).split())[:160]
+            name = type(self.original).__name__
+            raise DataError(f"{name} cannot be copied ({said}); give a model that copy.deepcopy can copy") from None
         hints = hints_of(self.original)
         wanted = self.spec if self.spec.kind else replace(self.spec, kind=hints.kind if hints.sure else None)
         with self.quiet():
@@ -75,7 +81,22 @@ class Patient:
                 if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < self.found.vocab_size:
                     return value
         tables = (m for m in self.original.modules() if isinstance(m, nn.Embedding))
-        return next((m.padding_idx for m in tables if m.padding_idx is not None), None)
+        told = next((m.padding_idx for m in tables if m.padding_idx is not None), None)
+        return self.compared_id if told is None else told
+
+    @cached_property
+    def compared_id(self) -> int | None:
+        """The number that the model compares its token ids with, as masks of padding are made."""
+        ids = torch.full((2, self.found.T), min(5, self.found.vocab_size - 1))
+        source = torch.full((2, self.found.S), min(5, self.found.source_vocab_size - 1))
+        inputs = Inputs(ids, source if self.convention.has_source else None)
+        with self.quiet(), recorded_ops(lambda name: name.strip("_") in ("eq", "ne")) as ops:
+            self.convention.logits(self.model, inputs)
+        for call in ops.calls:
+            first, *rest = call.options["args"]
+            if isinstance(first, Tensor) and first.dtype == torch.long and rest and isinstance(rest[0], int):
+                return rest[0] if 0 <= rest[0] < self.found.vocab_size else None
+        return None
 
     def pool(self, V: int | None = None) -> Tensor:
         """Ordinary ids: none that is special by its number, by the config or by being padding."""

@@ -7,6 +7,17 @@ from torch import nn
 V, D = 67, 24
 
 
+class TimeNorm(nn.Module):
+    """Normalises over time as well; no healthy model uses it."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(D))
+
+    def forward(self, x):
+        return self.weight * (x - x.mean((1, 2), keepdim=True)) / (x.std((1, 2), keepdim=True) + 1e-5)
+
+
 class Layer(nn.Module):
     def __init__(self):
         super().__init__()

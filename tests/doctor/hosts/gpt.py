@@ -9,6 +9,17 @@ from torch import nn
 V, BLOCK, D, H, LAYERS = 61, 32, 24, 3, 3
 
 
+class TimeNorm(nn.Module):
+    """Normalises over time as well; no healthy model uses it."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(D))
+
+    def forward(self, x):
+        return self.weight * (x - x.mean((1, 2), keepdim=True)) / (x.std((1, 2), keepdim=True) + 1e-5)
+
+
 class CausalSelfAttention(nn.Module):
     def __init__(self):
         super().__init__()
@@ -53,8 +64,7 @@ class Block(nn.Module):
 
     def forward(self, x):
         x = x + self.attn(self.ln1(x))
-        x = x + self.mlp(self.ln2(x))
-        return x
+        return x + self.mlp(self.ln2(x))
 
 
 class GPT(nn.Module):
@@ -71,7 +81,7 @@ class GPT(nn.Module):
         self.head.weight = self.tok.weight
 
     def forward(self, idx, targets=None):
-        B, T = idx.shape
+        T = idx.size(1)
         x = self.tok(idx) + self.pos(torch.arange(T))
         for block in self.blocks:
             x = block(x)

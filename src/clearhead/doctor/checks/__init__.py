@@ -7,6 +7,7 @@ from clearhead.doctor.checks.dependencies import dependencies, sources
 from clearhead.doctor.checks.gradients import fresh_loss, gradients
 from clearhead.doctor.checks.layouts import layouts
 from clearhead.doctor.checks.losses import losses
+from clearhead.doctor.checks.norms import norms
 from clearhead.doctor.checks.paddings import paddings
 from clearhead.doctor.checks.paths import paths, stress
 from clearhead.doctor.checks.positions import positions
@@ -19,12 +20,15 @@ BASE = ("finite", "deterministic", "rows")
 SOUND = (*BASE, "layouts", "dependencies")
 
 CHECKS = (
-    Check("M14", "finite", ("M14", "M07", "R01"), finite),
+    Check("M14", "finite", ("M14", "M07", "M05", "M04", "R01"), finite),
     Check("I02", "storage", ("I01", "I02", "I05", "E01", "N08"), storage, ("finite",)),
     Check("A08", "deterministic", ("A08", "T09", "T08", "I05", "K06"), deterministic, ("finite",)),
     Check("A10", "rows", ("A10", "P02", "N02", "M15"), rows, ("finite", "deterministic")),
     Check("A05", "layouts", ("A04", "A05"), layouts, ("finite",)),
-    Check("M01", "dependencies", (*LEAKS, "A12", "M07", "M16", "S03", "I06"), dependencies, (*BASE, "layouts")),
+    Check("N01", "norms", ("N01", "N02"), norms, ("finite",)),
+    Check(
+        "M01", "dependencies", (*LEAKS, "A12", "M07", "M16", "S03", "I06"), dependencies, (*BASE, "layouts", "norms")
+    ),
     Check("S02", "sources", ("S02", "S03", "S04", "S06", "S09"), sources, (*BASE, "layouts")),
     Check("M02", "paths", ("M02",), paths, SOUND),
     Check("M08", "stress", ("M08",), stress, SOUND),

@@ -4,10 +4,13 @@ from dataclasses import replace
 
 import torch
 
-from clearhead.doctor.checks.base import finding
+from clearhead.doctor.checks.base import Causes, finding
+from clearhead.doctor.checks.layouts import owner_of
+from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.findings import Finding, Where
+from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.localisation import locate, row_reading
-from clearhead.doctor.instruments.tracing import home_of, recorded_modules, without_dropout
+from clearhead.doctor.instruments.tracing import home_of, recorded_modules, recorded_ops, without_dropout
 from clearhead.doctor.patient import Patient
 
 
@@ -27,8 +30,24 @@ def finite(patient: Patient) -> list[Finding]:
     is_nan = bool(logits.isnan().any())
     row, position = (int(part) for part in bad.any(-1).nonzero()[0])
     witness = f"logits {position} of row {row} are {'NaN' if is_nan else 'infinite'} for ordinary tokens"
-    causes = (("M14", 0.5), ("M07", 0.3), ("R01", 0.2)) if is_nan else (("R01", 0.8), ("M14", 0.2))
+    causes = _empty_rows(patient, inputs) if is_nan else (("R01", 0.8), ("M14", 0.2))
     return [finding(causes, witness, value=float(bad.float().mean()), where=where)]
+
+
+def _empty_rows(patient: Patient, inputs: Inputs) -> Causes:
+    """Which mask it is that leaves a query without any key."""
+    with torch.no_grad(), recorded_ops() as ops:
+        patient.run(inputs, model=patient.fresh)
+    for seen in attentions(ops.calls):
+        allowed = seen.allowed
+        if allowed.any(-1).all() or allowed.shape[0] != allowed.shape[1]:
+            continue
+        if torch.equal(allowed, torch.ones_like(allowed).tril(-1)):
+            return (("M07", 0.8), ("M14", 0.2))
+        if torch.equal(allowed, torch.ones_like(allowed).triu(1)):
+            return (("M05", 0.7), ("M04", 0.2), ("M14", 0.1))
+        return (("M14", 0.7), ("M05", 0.2), ("M07", 0.1))
+    return (("M14", 0.5), ("R01", 0.5))
 
 
 def deterministic(patient: Patient) -> list[Finding]:
@@ -50,32 +69,26 @@ def deterministic(patient: Patient) -> list[Finding]:
     if again and quiet.seen:
         patient.random = True  # neutralised for all that follows
         call = quiet.seen[0]
-        where = _module_of(patient, call.file, call.line, call.name)
+        module, cls = owner_of(patient, call.file, call.line)
+        where = Where(module, cls, call.file, call.line, call.name)
         causes = (("A08", 0.8), ("I05", 0.2))
         return [finding(causes, f"{witness}; {call.name} ran with p={call.options['p']:g}", value=change, where=where)]
     causes = (("T09", 0.8), ("A08", 0.2)) if drew else (("T08", 0.8), ("K06", 0.1), ("T09", 0.1))
     return [finding(causes, witness, value=change)]
 
 
-def _module_of(patient: Patient, file: str | None, line: int | None, op: str) -> Where:
-    """The module whose code the line is in."""
-    for name, module in patient.model.named_modules():
-        home, start = home_of(module)
-        if home == file and start is not None and line is not None and start <= line <= start + 60:
-            candidate = Where(name, type(module).__name__, file, line, op)
-            if not any(
-                home_of(child)[0] == file and start < (home_of(child)[1] or 0) <= line for child in module.modules()
-            ):
-                return candidate
-    return Where(file=file, line=line, op=op)
-
-
 def rows(patient: Patient) -> list[Finding]:
     """No row of a batch depends on another, nor on its own number in the batch."""
     axes = patient.found.axes
     inputs = patient.inputs(5, salt=3)
-    with torch.no_grad():
-        base = patient.run(inputs)
+    try:
+        with torch.no_grad():
+            base = patient.run(inputs)
+            patient.run(patient.inputs(patient.found.T + 1))
+    except RuntimeError as error:
+        T = patient.found.T
+        witness = f"it runs with {T} rows of {T} tokens, and not with {T + 1}: {' '.join(str(error).split())[:100]}"
+        return [finding((("A10", 0.8), ("M15", 0.2)), witness)]
     scale = float(base.std()) or 1.0
     for row in range(5):
         other = patient.inputs(5, salt=4)

@@ -13,6 +13,7 @@ from clearhead.doctor.instruments.tracing import Call
 
 RESHAPES = {"view", "reshape", "flatten", "unflatten", "contiguous", "view_as", "reshape_as"}
 NORMS = {"layer_norm", "rms_norm", "batch_norm", "group_norm", "instance_norm", "mean", "std", "var", "pow", "rsqrt"}
+PRODUCTS = {"matmul", "__matmul__", "bmm", "baddbmm", "einsum", "mm"}
 MIXERS = {"conv1d", "conv2d", "cumsum", "roll", "fft", "rfft", "flip", "pad", "cummax", "logcumsumexp"}
 
 
@@ -50,7 +51,7 @@ def leak_causes(module: nn.Module | None, op: Call | None, ops: Sequence[Call]) 
 
 def _nearest(seen: Sequence[Attention], op: Call | None, ops: Sequence[Call]) -> Attention | None:
     """The attention that the guilty operation is part of: itself, or the one whose weights it takes."""
-    if op is None:
+    if op is None or (op.name not in PRODUCTS and not any(attention.call is op for attention in seen)):
         return None
     index = next((number for number, call in enumerate(ops) if call is op), -1)
     before = [attention for attention in seen if index - 8 <= attention.index <= index]

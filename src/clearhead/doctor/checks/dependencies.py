@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.checks.base import Causes, Skipped, finding
-from clearhead.doctor.checks.causes import is_norm, leak_causes
+from clearhead.doctor.checks.causes import leak_causes
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.findings import Finding, Where
 from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.dependency import Matrix, dependency, shape_of, swapped_rows
 from clearhead.doctor.instruments.localisation import first_guilty, locate, token_reading, trace_modules
-from clearhead.doctor.instruments.tracing import Call, recorded_ops
+from clearhead.doctor.instruments.tracing import Call, home_of, recorded_ops
 from clearhead.doctor.patient import Patient, Run
 
 Forbidden = Callable[[Tensor], bool]
@@ -105,6 +105,8 @@ def _gaps(patient: Patient, matrix: Matrix) -> list[Finding]:
         return []
     if shape == "alone":
         where = Where()
+        if not _attention_windows(patient):
+            return []  # nothing in it is meant to mix tokens: a table of pairs
         witness = "no token but its own moves any logit"
         return [finding((("A12", 0.6), ("M04", 0.2), ("A13", 0.2)), witness, value=0.0, where=where,
                         picture=matrix.picture(allowed))]  # fmt: skip
@@ -138,21 +140,7 @@ def _one_sided(patient: Patient, matrix: Matrix) -> list[Finding]:
         return [finding((("A12", 0.7), ("A13", 0.3)), witness, value=0.0, picture=matrix.picture(full))]
     if shape == "reversed":
         return [finding("M04", "no token moves a logit after it", value=0.0, picture=matrix.picture(full))]
-    return _norms(patient)
-
-
-def _norms(patient: Patient) -> list[Finding]:
-    """A norm that mixes tokens, which a matrix that may be full does not show."""
-    base, changed, _ = swapped_rows(patient.inputs(), patient.pool(), patient.generator(1))
-    n = patient.found.T
-
-    def forbidden(alive: Tensor) -> bool:
-        return bool((alive & ~torch.eye(n, dtype=torch.bool)).any())
-
-    where, call = locate(patient.model, patient.run, base, changed, token_reading(n), forbidden)
-    if call is None or call.module is None or not is_norm(call.module):
-        return []
-    return [finding("N01", "a norm lets tokens move each other's numbers", where=where)]
+    return []
 
 
 def sources(patient: Patient) -> list[Finding]:
@@ -186,15 +174,15 @@ def _encoder_shape(patient: Patient) -> list[Finding] | None:
     """An encoder that looks back only: its last hidden state of the source is a triangle."""
     base, changed, _ = swapped_rows(patient.inputs(), patient.source_pool, patient.generator(2), source=True)
     reading = token_reading(patient.found.S)
-    last = None
+    guilty, last = None, None
     for before, after in zip(*trace_modules(patient.model, patient.run, base, changed), strict=False):
         for first, second in zip(before.outputs, after.outputs, strict=False):
             influences = reading(first, second)
-            if influences is not None and influences.tril(-1).any() and first.shape[-1] != patient.found.vocab_size:
-                last = (before, influences)
-    if last is None or last[1].triu(1).any():
+            if influences is not None and influences.tril(-1).any():
+                guilty, last = guilty or after, influences
+    if guilty is None or last is None or last.triu(1).any():
         return None
-    call, influences = last
-    where = Where(call.name, type(call.module).__name__, call.file, call.line)
+    file, line = home_of(guilty.module) if guilty.module is not None else (None, None)
+    where = Where(guilty.name, type(guilty.module).__name__, file or guilty.file, line or guilty.line)
     witness = "in the encoder no token of the source moves an earlier position"
     return [finding((("S03", 0.8), ("S04", 0.2)), witness, value=0.0, where=where)]

@@ -38,7 +38,8 @@ def gradients(patient: Patient) -> list[Finding]:
         (cut if _has_effect(patient, parameter) else idle).append(name)
     found = [_found_cut(model, cut, logits)] if cut else []
     table = next((name for name in idle if TABLE.search(name)), None)
-    idle = [name for name in idle if not SOMETIMES.search(name) and name != table]
+    reached = {name for name, _ in model.named_parameters()} - {name for name, _ in bare}
+    idle = [name for name in idle if not SOMETIMES.search(name) and name != table and not _is_invariant(name, reached)]
     if table:
         found.append(finding("P01", f"{table} has no effect on any logit", value=0.0, where=_owner(model, table)))
     elif idle:
@@ -46,6 +47,11 @@ def gradients(patient: Patient) -> list[Finding]:
         witness = f"other values in {names} move no logit"
         found.append(finding("A13", witness, value=0.0, where=_owner(model, idle[0]), status="warn"))
     return found
+
+
+def _is_invariant(name: str, reached: set[str]) -> bool:
+    """A bias beside a matrix that learns: that of keys moves no softmax, by arithmetic."""
+    return name.endswith("bias") and f"{name[: -len('bias')]}weight" in reached
 
 
 def _found_cut(model: nn.Module, cut: list[str], logits: Tensor) -> Finding:

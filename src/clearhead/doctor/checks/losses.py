@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.conventions.names import LABELS, parameters_of
+from clearhead.doctor.conventions.names import LABELS, MASK, POSITIONS, parameters_of
 from clearhead.doctor.conventions.outputs import arrange, leaves
 from clearhead.doctor.findings import Finding
 from clearhead.doctor.instruments.loss import STRAIGHT, Xray, is_like, read
@@ -13,21 +13,23 @@ from clearhead.doctor.patient import Patient
 from clearhead.doctor.spec import Assumption
 
 IGNORED = -100
+LOUD = 6.0  # spread of logits above which a softmax is all but one token, and shows no line
 EVEN = 1e-3  # relative difference of weights that are meant to be equal
 
 
 def losses(patient: Patient) -> list[Finding]:
     """The loss that the model computes itself, where it takes targets."""
-    name = next(
-        (p.name for p in parameters_of(patient.model) if LABELS.search(p.name) and not _given(patient, p.name)), None
-    )
+    name = next((p.name for p in parameters_of(patient.model) if _is_labels(patient, p.name)), None)
     if name is None:
         raise Skipped("it computes no loss")
     inputs = patient.inputs(3, salt=9)
+    with torch.no_grad():
+        spread = float(patient.run(inputs).std())
+    model = patient.model if spread < LOUD else patient.fresh
     labels = patient.inputs(3, salt=10).ids
     labels[2, patient.found.T // 2 :] = IGNORED  # two rows are full, one is half
     with torch.enable_grad():
-        value = patient.convention.raw(patient.model, inputs, **{name: labels})
+        value = patient.convention.raw(model, inputs, **{name: labels})
     loss = next(
         (leaf for path, leaf in leaves(value) if isinstance(leaf, Tensor) and leaf.dim() == 0 and leaf.requires_grad),
         None,
@@ -54,8 +56,9 @@ def losses(patient: Patient) -> list[Finding]:
     return found
 
 
-def _given(patient: Patient, name: str) -> bool:
-    return any(parameter == name for parameter, _ in patient.convention.call)
+def _is_labels(patient: Patient, name: str) -> bool:
+    given = any(parameter == name for parameter, _ in patient.convention.call)
+    return bool(LABELS.search(name)) and not given and not POSITIONS.search(name) and not MASK.search(name)
 
 
 def judge(seen: Xray, ids: Tensor, logits: Tensor, *, pad_id: int | None, shifts: bool | None = None) -> list[Finding]:

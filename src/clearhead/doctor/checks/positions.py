@@ -89,8 +89,9 @@ def _order_at_first_mixing(patient: Patient) -> list[Finding]:
     if before is None or after is None:
         return []
     value = float((after - before).abs().max()) / float(before.abs().max())
-    if value > SAME:
-        return _rotation(patient, call)
+    rotation = _rotation(patient, call)
+    if value > SAME or rotation:
+        return rotation
     tables = [
         name for name, _ in (*patient.model.named_parameters(), *patient.model.named_buffers()) if TABLE.search(name)
     ]

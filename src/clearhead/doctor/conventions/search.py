@@ -12,12 +12,13 @@ from clearhead.doctor.conventions.axes import Axes, axes_of, influences
 from clearhead.doctor.conventions.calling import Convention
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.conventions.names import CONTAINER, Call, parameters_of, suggestions
-from clearhead.doctor.conventions.outputs import find_logits
+from clearhead.doctor.conventions.outputs import find_logits, tensors
 from clearhead.doctor.spec import Spec
 from clearhead.errors import DataError
 
 LENGTHS = (13, 11, 17, 7, 19, 5, 8, 16, 12, 10, 6, 4, 3)  # of rows; primes first, so that axes are told by their size
 ROWS = 5
+MANY = 40  # failed calls, after which only two lengths are tried each
 SMALL = 2  # ids below this exist in every vocabulary
 
 ADAPTER = """
@@ -92,8 +93,8 @@ def _roles(call: Call) -> tuple[str, ...]:
 
 def _try(model: nn.Module, convention: Convention, problems: list[str]) -> Found | None:
     """Call it with rows of several lengths until one fits."""
-    for T in lengths_for(model):
-        S = next(length for length in (11, 7, 5, 3) if length < T) if T > 3 else T
+    for T in lengths_for(model)[: None if len(problems) < MANY else 2]:
+        S = next(length for length in (11, 7, 5, 3, 2, 1) if length < T)  # never T, so that a mix-up shows
         inputs = (
             _inputs(T, S, SMALL, SMALL) if convention.has_source else replace(_inputs(T, S, SMALL, SMALL), source=None)
         )
@@ -109,19 +110,13 @@ def _try(model: nn.Module, convention: Convention, problems: list[str]) -> Found
             continue
         path = find_logits(value, ROWS, T, sizes.get("ids"))
         if path is None:
-            shapes = [tuple(leaf.shape) for leaf in _some_tensors(value)]
+            shapes = [tuple(leaf.shape) for leaf in tensors(value)[:3]]
             problems.append(f"given ids {(ROWS, T)} it returned {shapes or type(value).__name__}")
             return None
         convention = replace(convention, output=path)
         V = sizes.get("ids") or convention.logits(model, inputs).shape[-1]
         return Found(convention, T, S, V, sizes.get("source", V), Axes())
     return None
-
-
-def _some_tensors(value: Any) -> list[Tensor]:
-    from clearhead.doctor.conventions.outputs import tensors
-
-    return tensors(value)[:3]
 
 
 def _is_about_length(error: Exception) -> bool:
