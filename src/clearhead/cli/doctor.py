@@ -71,15 +71,22 @@ def _check(console: Console, target: str | None, given: argparse.Namespace) -> i
 
 def _request(target: str | None, given: argparse.Namespace) -> "Request":
     from clearhead.doctor.apart import Request
+    from clearhead.doctor.catalogue import refuse_unknown
 
     is_run = target is None or not (target.startswith("hf:") or ":" in target or target.endswith(".py"))
+    kind = None if getattr(given, "kind", "auto") == "auto" else given.kind
+    level, allow, settings = getattr(given, "level", "quick"), _pairs(given, "allow"), _pairs(given, "set")
+    only = [id for word in getattr(given, "only", []) for id in word.split(",")]
+    refuse_unknown(kind, level, (*only, *allow))
+    if settings and not (target or "").startswith("hf:"):
+        raise UsageError("--set is for hf:NAME only; a factory of yours chooses its own sizes")
     return Request(
         target=target or "the newest run",
-        kind=None if getattr(given, "kind", "auto") == "auto" else given.kind,
-        level=getattr(given, "level", "quick"),
-        only=[id for word in getattr(given, "only", []) for id in word.split(",")],
-        allow=_pairs(given, "allow"),
-        settings=_pairs(given, "set"),
+        kind=kind,
+        level=level,
+        only=only,
+        allow=allow,
+        settings=settings,
         seed=int(_number(given, "seed", 0)),
         factory=("clearhead.workflows.examining:model_of_run", target or "") if is_run else None,
     )

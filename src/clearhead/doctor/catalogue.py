@@ -1,8 +1,13 @@
 """The faults that the doctor knows by name: what one sees, how it comes about, what to change. Imports no torch."""
 
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.resources import files
+
+from clearhead.doctor.spec import KINDS, LEVELS
+from clearhead.errors import UsageError
+from clearhead.options import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -23,3 +28,17 @@ def _read() -> dict[str, Entry]:
 
 
 CATALOGUE = _read()
+
+
+def refuse_unknown(kind: str | None, level: str, ids: Iterable[str]) -> None:
+    """See that words mean something before anything slow is done.
+
+    Raises:
+        UsageError: an unknown kind, level or id.
+    """
+    for value, known, what in ((kind, KINDS, "kind"), (level, LEVELS, "level")):
+        if value is not None and value not in known:
+            raise UsageError(f"{what} '{value}' is none of {', '.join(known)}{did_you_mean(str(value), known)}")
+    for id in ids:
+        if id not in CATALOGUE:
+            raise UsageError(f"there is no check '{id}'{did_you_mean(id, CATALOGUE)}; 'clearhead doctor list' has all")

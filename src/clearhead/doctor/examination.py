@@ -9,14 +9,12 @@ import torch
 from torch import nn
 
 from clearhead.doctor.borrow import borrowed
-from clearhead.doctor.catalogue import CATALOGUE
+from clearhead.doctor.catalogue import refuse_unknown
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import Check, Skipped
 from clearhead.doctor.findings import Checked, Finding, Outcome, Report
 from clearhead.doctor.patient import Patient
-from clearhead.doctor.spec import KINDS, LEVELS, Level, Spec
-from clearhead.errors import UsageError
-from clearhead.options import did_you_mean
+from clearhead.doctor.spec import LEVELS, Level, Spec
 
 
 def check(
@@ -43,7 +41,7 @@ def check(
         DataError: no way was found to call the model; the sentence holds an adapter.
     """
     spec = spec or Spec()
-    _refuse_unknown(spec, level, only)
+    refuse_unknown(spec.kind, level, (*only, *spec.allow))
     begun = time.perf_counter()
     parameters = list(model.parameters())
     device = parameters[0].device if parameters else torch.device("cpu")
@@ -57,15 +55,6 @@ def check(
     paths = (patient.convention.sentence, "eval(), float32, CPU", *patient.paths)
     report = Report(target, kind, findings, checks, tuple(patient.assumptions), paths, time.perf_counter() - begun)
     return report.named(target)
-
-
-def _refuse_unknown(spec: Spec, level: Level, only: Sequence[str]) -> None:
-    for value, known, what in ((spec.kind, KINDS, "kind"), (level, LEVELS, "level")):
-        if value is not None and value not in known:
-            raise UsageError(f"{what} '{value}' is none of {', '.join(known)}{did_you_mean(str(value), known)}")
-    for id in (*only, *spec.allow):
-        if id not in CATALOGUE:
-            raise UsageError(f"there is no check '{id}'{did_you_mean(id, CATALOGUE)}; 'clearhead doctor list' has all")
 
 
 def _chosen(only: Sequence[str]) -> list[Check]:
