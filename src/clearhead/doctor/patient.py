@@ -48,6 +48,10 @@ class Patient:
         if self.spec.time_first is None and self.convention.time_first:
             reason = "tokens meet along the first axis, and are counted along no other"
             self.assumptions.append(Assumption("axes", "time first, (T, B)", (reason,)))
+        for name, filler in self.convention.call:
+            if filler.startswith("causal: "):
+                reason = "with it no token reaches an earlier position"
+                self.assumptions.append(Assumption(name, f"given by the caller, {filler[8:]}", (reason,)))
 
     @property
     def convention(self) -> Convention:

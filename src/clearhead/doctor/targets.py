@@ -138,11 +138,9 @@ def _from_transformers(name: str, settings: Mapping[str, str]) -> nn.Module:
 def _config(cls: Any, settings: Mapping[str, str]) -> Any:
     """A small config: every size that it knows, and what was set."""
     default = cls()
+    names = getattr(cls, "attribute_map", {})
     known = {key: value for key, value in TINY.items() if hasattr(default, key)}
-    aliases = {cls.attribute_map[key] for key in known if key in getattr(cls, "attribute_map", {})}
-    small = {key: value for key, value in known.items() if key not in getattr(cls, "attribute_map", {}) or
-             cls.attribute_map[key] not in known}  # fmt: skip
-    del aliases
+    small = {key: value for key, value in known.items() if names.get(key) not in known}  # not under two names
     unknown = [key for key in settings if not hasattr(default, key)]
     if unknown:
         raise UsageError(f"{cls.__name__} has no '{unknown[0]}'{did_you_mean(unknown[0], vars(default))}")
@@ -169,11 +167,10 @@ def _auto_class(transformers: Any, config: Any) -> Any:
     for ending, auto in autos:
         if named.endswith(ending) and type(config) in auto._model_mapping:
             return auto
-    order = (1, 0, 2) if getattr(config, "is_encoder_decoder", False) else (0, 2, 1)
-    encoders = transformers.AutoModelForMaskedLM._model_mapping
-    if type(config) in encoders and not getattr(config, "is_encoder_decoder", False) and not named:
-        bert_like = type(config) in encoders
-        order = (2, 0, 1) if bert_like else order
+    if getattr(config, "is_encoder_decoder", False):
+        order = (1, 0, 2)
+    else:
+        order = (2, 0, 1) if type(config) in autos[2][1]._model_mapping else (0, 1, 2)
     for number in order:
         if type(config) in autos[number][1]._model_mapping:
             return autos[number][1]

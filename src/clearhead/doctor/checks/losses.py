@@ -6,7 +6,7 @@ from torch import Tensor
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.conventions.names import LABELS, MASK, POSITIONS, parameters_of
-from clearhead.doctor.conventions.outputs import arrange, leaves
+from clearhead.doctor.conventions.outputs import arrange, find_logits, follow, leaves
 from clearhead.doctor.findings import Finding
 from clearhead.doctor.instruments.loss import STRAIGHT, Xray, is_like, read
 from clearhead.doctor.patient import Patient
@@ -29,12 +29,14 @@ def losses(patient: Patient) -> list[Finding]:
     labels = patient.inputs(3, salt=10).ids
     labels[2, patient.found.T // 2 :] = IGNORED  # two rows are full, one is half
     with torch.enable_grad():
-        value = patient.convention.raw(model, inputs, **{name: labels})
+        given = labels.t() if patient.convention.time_first else labels
+        value = patient.convention.raw(model, inputs, **{name: given})
     loss = next(
         (leaf for path, leaf in leaves(value) if isinstance(leaf, Tensor) and leaf.dim() == 0 and leaf.requires_grad),
         None,
     )
-    logits = next((leaf for path, leaf in leaves(value) if path == patient.convention.output), None)
+    path = find_logits(value, *inputs.ids.shape, patient.found.vocab_size)
+    logits = None if path is None else follow(value, path)
     if loss is None or not isinstance(logits, Tensor) or not logits.requires_grad:
         raise Skipped("it returned no loss beside its logits")
     try:
@@ -70,7 +72,7 @@ def judge(seen: Xray, ids: Tensor, logits: Tensor, *, pad_id: int | None, shifts
         shifts: whether the loss itself must shift by one; None where either will do.
     """
     if seen.residual > STRAIGHT:
-        return _no_cross_entropy(seen, ids, logits)
+        return _no_cross_entropy(seen, ids, logits, IGNORED if pad_id is None else pad_id)
     found = []
     if seen.offset is not None and (seen.offset > 1 or (seen.offset < 0)):
         witness = f"the loss of position 3 asks for the token at {3 + seen.offset}"
@@ -86,7 +88,7 @@ def judge(seen: Xray, ids: Tensor, logits: Tensor, *, pad_id: int | None, shifts
     return found + _weights(seen, ids, pad_id)
 
 
-def _no_cross_entropy(seen: Xray, ids: Tensor, logits: Tensor) -> list[Finding]:
+def _no_cross_entropy(seen: Xray, ids: Tensor, logits: Tensor, pad_id: int) -> list[Finding]:
     B, T, V = logits.shape
     witness = f"no weight and target explain its gradient: residual {seen.residual:.1e}"
     evidence = {"value": seen.residual, "threshold": STRAIGHT}
@@ -97,19 +99,19 @@ def _no_cross_entropy(seen: Xray, ids: Tensor, logits: Tensor) -> list[Finding]:
                 "L04", "its gradient at a position touches one logit only, and pushes it up without end", **evidence
             )
         ]
-    known = ids.clamp(0, V - 1)
+    known = torch.where(ids == pad_id, pad_id, ids.clamp(0, V - 1))
     for offset in (1, 0, 2):
         length = T - offset
 
         def twice(x: Tensor, ids: Tensor, offset: int = offset, length: int = length) -> Tensor:
-            wanted = ids[:, offset:]
+            wanted = ids[:, offset:].masked_fill(seen.targets[:, :length] < 0, IGNORED)
             return F.cross_entropy(x[:, :length].softmax(-1).flatten(0, 1), wanted.flatten(), ignore_index=IGNORED)
 
         if is_like(twice, seen.gradient, logits.float(), ids):
             return [finding("L03", "its gradient is that of cross_entropy(softmax(logits))", **evidence)]
 
     def turned(x: Tensor, ids: Tensor) -> Tensor:
-        return F.cross_entropy(x.reshape(B, V, T), known)
+        return F.cross_entropy(x.reshape(B, V, T), known, ignore_index=pad_id)
 
     if is_like(turned, seen.gradient, logits.float(), ids):
         return [finding("L07", "its gradient is that of cross_entropy(logits.view(B, V, T))", **evidence)]

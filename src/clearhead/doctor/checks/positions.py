@@ -82,7 +82,9 @@ def _order_at_first_mixing(patient: Patient) -> list[Finding]:
         return _rotation(patient, None)
     call, number = found
     base, _, _ = swapped_rows(patient.inputs(), patient.pool(), patient.generator(1))
-    first, second = trace_modules(patient.model, patient.run, base, replace(base, ids=_exchanged(base.ids, 0, 1)))
+    first, second = trace_modules(
+        patient.model, patient.run, base, replace(base, ids=_exchanged(base.ids, n - 3, n - 2))
+    )
     if number >= len(first) or not first[number].outputs:
         return []
     before, after = (_last(calls[number].outputs[0], n) for calls in (first, second))
@@ -98,7 +100,7 @@ def _order_at_first_mixing(patient: Patient) -> list[Finding]:
     name = type(call.module).__name__
     file, line = home_of(call.module) if call.module is not None else (None, None)
     where = Where(call.name, name, file or call.file, line or call.line)
-    witness = f"swapping tokens 0 and 1 does not move what {call.name or name} makes of the last token"
+    witness = f"swapping tokens {n - 3} and {n - 2} does not move what {call.name or name} makes of the last token"
     extra = f"; {tables[0]} is there and has no effect" if tables else ""
     return [
         finding("P01", witness + extra, value=value, threshold=SAME, where=where, status="fail" if tables else "warn")

@@ -9,7 +9,7 @@ from torch import nn
 
 from clearhead.doctor.conventions.inputs import CAUSAL_FORMS, KEEP_FORMS
 
-TRIALS = 60  # of ways to call a model
+TRIALS = 150  # of ways to call a model
 SOURCE = re.compile(r"^(src|source|enc|encoder|memory)")
 TARGET = re.compile(r"^(tgt|trg|target|dec|decoder)")
 MASK = re.compile(r"mask|padding|lengths?$|_lens?$")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,8 +11,8 @@ from torch import Tensor, nn
 
 from clearhead.doctor.conventions.axes import Axes, axes_of, influences
 from clearhead.doctor.conventions.calling import Convention
-from clearhead.doctor.conventions.inputs import Inputs
-from clearhead.doctor.conventions.names import CONTAINER, Call, parameters_of, suggestions
+from clearhead.doctor.conventions.inputs import CAUSAL_FORMS, Inputs
+from clearhead.doctor.conventions.names import CONTAINER, MASK, PADDING, TARGET, Call, parameters_of, suggestions
 from clearhead.doctor.conventions.outputs import find_logits, tensors
 from clearhead.doctor.spec import Spec
 from clearhead.errors import DataError
@@ -73,7 +74,30 @@ def find_convention(model: nn.Module, spec: Spec, *, may_be_causal: bool = True,
             f"no way was found to call {type(model).__name__} with token ids ({said}); put this beside your model, "
             f"change one line, and examine 'adapted' instead:{ADAPTER.format(factory=factory)}"
         )
-    return best[1] if spec.time_first is not None else _with_order(model, best[1])
+    found = best[1] if spec.time_first is not None else _with_order(model, best[1])
+    wants_mask = spec.kind == "causal" or found.convention.has_source
+    return _with_causal_mask(model, found) if wants_mask and may_be_causal else found
+
+
+def _with_causal_mask(model: nn.Module, found: Found) -> Found:
+    """Where the future reaches back: the mask that the model expects from its caller, if one closes it."""
+    inputs = _inputs(found.T, found.S, found.vocab_size, found.source_vocab_size)
+    if found.convention.as_dict or not influences(lambda given: found.convention.logits(model, given), inputs)[1]:
+        return found
+    for parameter in parameters_of(model):
+        name, given_already = parameter.name, dict(found.convention.call)
+        of_source = found.convention.has_source and not TARGET.search(name)
+        if not MASK.search(name) or PADDING.search(name) or of_source or name in given_already:
+            continue
+        for form in CAUSAL_FORMS:
+            convention = replace(found.convention, call=(*found.convention.call, (name, f"causal: {form}")))
+            try:
+                ahead, behind, finite = influences(partial(convention.logits, model), inputs)
+            except Exception:
+                continue
+            if finite and ahead and not behind:
+                return replace(found, convention=convention)
+    return found
 
 
 def _candidates(model: nn.Module, spec: Spec) -> Iterator[Convention]:

@@ -25,7 +25,7 @@ def token_reading(n: int) -> Reading:
     rows = n + 1
 
     def read(before: Tensor, after: Tensor) -> Tensor | None:
-        if before.shape != after.shape or before.dim() < 2:
+        if before.shape != after.shape or before.dim() < 2 or not before.numel():
             return None
         change = (after - before).nan_to_num(0, 0, 0).abs()
         change = _unfolded(change, rows, n)
@@ -44,7 +44,7 @@ def row_reading(rows: int) -> Reading:
     """Which rows of a hidden tensor change; the first axis of that size is the batch."""
 
     def read(before: Tensor, after: Tensor) -> Tensor | None:
-        if before.shape != after.shape or rows not in before.shape:
+        if before.shape != after.shape or rows not in before.shape or not before.numel():
             return None
         change = (after - before).nan_to_num(0, 0, 0).abs()
         change = change.movedim(change.shape.index(rows), 0).reshape(rows, -1).amax(-1)  # (rows,)
