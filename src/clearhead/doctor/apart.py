@@ -47,7 +47,7 @@ def examine_apart(request: Request, *, timeout: float) -> Json:
     """
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
-        command = [sys.executable, "-m", "clearhead.doctor", str(answer)]
+        command = [sys.executable, "-P", "-m", "clearhead.doctor", str(answer)]  # -P: no file here passes for a library
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

@@ -3,6 +3,7 @@
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -51,10 +52,17 @@ def check(
         patient = Patient(model, spec, level, seed)
         findings, checks = _examine(patient, _chosen(only), only)
         kind = patient.kind
-    target = name or type(model).__name__
     paths = (patient.convention.sentence, "eval(), float32, CPU", *patient.paths)
-    report = Report(target, kind, findings, checks, tuple(patient.assumptions), paths, time.perf_counter() - begun)
-    return report.named(target)
+    findings = tuple(replace(finding, repro=_again(name, finding.id, level, seed)) for finding in findings)
+    seconds = time.perf_counter() - begun
+    return Report(name or type(model).__name__, kind, findings, checks, tuple(patient.assumptions), paths, seconds)
+
+
+def _again(name: str | None, id: str, level: Level, seed: int) -> str:
+    """How to see one finding again."""
+    if name is None:
+        return f"doctor.check(model, level={level!r}, only=[{id!r}], seed={seed})"
+    return f"clearhead doctor {name} --level {level} --only {id} --seed {seed}"
 
 
 def _chosen(only: Sequence[str]) -> list[Check]:

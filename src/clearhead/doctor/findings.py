@@ -1,8 +1,9 @@
 """What an examination found, in the words and the numbers that a person and a program read. Imports no torch."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
 from clearhead.doctor.catalogue import CATALOGUE
@@ -42,8 +43,15 @@ class Where:
         """In a few words, for a line of text."""
         parts = [self.module or "", f"({self.class_name})" if self.class_name else ""]
         if self.file:
-            parts.append(f"{self.file}:{self.line}" if self.line else self.file)
+            file = _nearby(self.file)
+            parts.append(f"{file}:{self.line}" if self.line else file)
         return " ".join(part for part in parts if part) + (f" [{self.backend} only]" if self.backend else "")
+
+
+def _nearby(file: str) -> str:
+    """The path from here, where it is below."""
+    here = os.getcwd() + os.sep
+    return file.removeprefix(here)
 
 
 @dataclass(frozen=True)
@@ -205,10 +213,3 @@ class Report:
             paths=tuple(told["paths"]),
             seconds=told["seconds"],
         )
-
-    def named(self, target: str) -> Self:
-        """The same, about a target with this name, and how to see each finding again."""
-        findings = tuple(
-            replace(finding, repro=f"clearhead doctor {target} --only {finding.id}") for finding in self.findings
-        )
-        return replace(self, target=target, findings=findings)

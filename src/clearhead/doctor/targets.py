@@ -56,7 +56,9 @@ def load(target: str, settings: Mapping[str, str] | None = None) -> nn.Module:
 def _from_file(path: Path) -> Any:
     if not path.is_file():
         raise DataError(f"there is no file {path}; give file.py:name")
-    spec = importlib.util.spec_from_file_location(re.sub(r"\W", "_", path.stem), path)
+    name = re.sub(r"\W", "_", path.stem)
+    name = f"_target_{name}" if name in sys.modules or importlib.util.find_spec(name) else name
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -3,6 +3,7 @@
 from clearhead.workflows.describing import Listing, describe, list_all
 from clearhead.workflows.evaluating import LengthScore, Score, TranslationScore, evaluate
 from clearhead.workflows.events import Finished, Observer, Passed, Said, Sampled, Started, WorkflowEvent, command
+from clearhead.workflows.examining import examine
 from clearhead.workflows.filling import fill
 from clearhead.workflows.generating import generate
 from clearhead.workflows.planning import Plan, as_toml, gather, plan
@@ -33,6 +34,7 @@ __all__ = [
     "command",
     "describe",
     "evaluate",
+    "examine",
     "fill",
     "gather",
     "generate",
