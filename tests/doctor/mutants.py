@@ -108,11 +108,15 @@ LLAMA = [
         "turned = torch.cat((turned, turned), dim=-1)",
         "turned = turned.repeat_interleave(2, dim=-1)",
     ),
-    of("llama", "K01", None, "torch.arange(start, start + T)", "torch.arange(T)", level="standard"),
+    of("llama", "K01", None, "torch.arange(start, start + T)", "torch.arange(T)"),
     of(
-        "llama", "K02", None, "        now = (k, v)\n", "        now = (k[:, :, -T:], v[:, :, -T:])\n", level="standard"
+        "llama",
+        "K02",
+        None,
+        "        now = (k, v)\n",
+        "        now = (k[:, :, -T:], v[:, :, -T:])\n",
     ),
-    of("llama", "K04", None, ".tril(L - T)", ".tril(0 if past is None else L - 1)", level="standard"),
+    of("llama", "K04", None, ".tril(L - T)", ".tril(0 if past is None else L - 1)"),
     of(
         "llama", "I02", "layers", "nn.ModuleList([Layer() for _ in range(LAYERS)])", "nn.ModuleList([Layer()] * LAYERS)"
     ),

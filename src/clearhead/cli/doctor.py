@@ -33,7 +33,9 @@ def parser() -> Parser:
     parser.add_argument("target", nargs="?", help="file.py:name, package.module:name, hf:NAME, hf:FOLDER or a run")
     parser.add_argument("what", nargs="?", help="after 'loss' a function, after 'explain' an id")
     parser.add_argument("--kind", help="causal, bidirectional or seq2seq (default: auto, read from the model)")
-    parser.add_argument("--level", help="quick (default), or standard, which adds the cache and more code paths")
+    parser.add_argument(
+        "--level", help="quick (default), or standard, which looks at longer rows of large models as well"
+    )
     parser.add_argument("--only", action="append", metavar="ID", help="only what can find this; may be given again")
     parser.add_argument("--allow", action="append", metavar="ID=REASON", help="no fault here, and why")
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="a value of the config of hf:NAME")

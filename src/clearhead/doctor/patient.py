@@ -151,7 +151,11 @@ class Patient:
         """As declared, or as everything that can be read of the model suggests; then an assumption says so."""
         if self.spec.kind:
             return self.spec.kind
-        told = intention(self)
+        try:
+            told = intention(self)
+        except Exception:  # it does not run as batches go: what was read before the first call must do
+            reasons = tuple(reason for kind, _, reason in self.hints.votes if kind == self.hints.kind)
+            told = Assumption("kind", self.hints.kind, reasons)
         self.assumptions.append(told)
         return told.value  # type: ignore[return-value]
 

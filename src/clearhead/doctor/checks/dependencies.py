@@ -35,7 +35,8 @@ def leaks(patient: Patient, matrix: Matrix, run: Run, *, backend: str | None = N
     if not found.any():
         return _faint(patient, matrix)
     i, j = divmod(int(future.argmax()), len(future))
-    base, changed, _ = swapped_rows(patient.inputs(), patient.pool(), patient.generator(1))
+    inputs = patient.inputs(T=len(matrix.ids))
+    base, changed, _ = swapped_rows(inputs, patient.pool(), patient.generator(1))
     where, causes = _locate_leak(patient, run, base, changed)
     if backend:
         where = Where(**(vars(where) | {"backend": backend}))
@@ -58,18 +59,18 @@ def _locate_leak(patient: Patient, run: Run, base: Inputs, changed: Inputs) -> t
     def forbidden(alive: Tensor) -> bool:
         return bool(alive.triu(1).any())
 
-    where, call = locate(patient.model, run, base, changed, token_reading(patient.found.T), forbidden)
+    where, call = locate(patient.model, run, base, changed, token_reading(base.ids.shape[1]), forbidden)
     with torch.no_grad(), recorded_ops() as ops:
         run(base)
-    op = _operation(patient, run, changed, forbidden, ops.calls)
+    op = _operation(run, changed, forbidden, ops.calls)
     return where, leak_causes(call.module if call else None, op, ops.calls)
 
 
-def _operation(patient: Patient, run: Run, changed: Inputs, forbidden: Forbidden, ops: Sequence[Call]) -> Call | None:
+def _operation(run: Run, changed: Inputs, forbidden: Forbidden, ops: Sequence[Call]) -> Call | None:
     """The first operation that lets the future through, as it was in the pass with equal rows."""
     with torch.no_grad(), recorded_ops() as second:
         run(changed)
-    guilty = first_guilty(ops, second.calls, token_reading(patient.found.T), forbidden)
+    guilty = first_guilty(ops, second.calls, token_reading(changed.ids.shape[1]), forbidden)
     return None if guilty is None else ops[next(k for k, call in enumerate(second.calls) if call is guilty)]
 
 

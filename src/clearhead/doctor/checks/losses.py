@@ -26,11 +26,19 @@ def losses(patient: Patient) -> list[Finding]:
     with torch.no_grad():
         spread = float(patient.run(inputs).std())
     model = patient.model if spread < LOUD else patient.fresh
-    labels = patient.inputs(3, salt=10).ids
-    labels[2, patient.found.T // 2 :] = IGNORED  # two rows are full, one is half
-    with torch.enable_grad():
-        given = labels.t() if patient.convention.time_first else labels
-        value = patient.convention.raw(model, inputs, **{name: given})
+    for pad_id in (IGNORED, patient.pad_id):
+        labels = patient.inputs(3, salt=10).ids
+        if pad_id is not None:
+            labels[2, patient.found.T // 2 :] = pad_id  # two rows are full, one is half
+        try:
+            with torch.enable_grad():
+                given = labels.t() if patient.convention.time_first else labels
+                value = patient.convention.raw(model, inputs, **{name: given})
+            break
+        except (IndexError, RuntimeError):  # -100 is no token to it
+            continue
+    else:
+        raise Skipped(f"'{name}' took neither {IGNORED} nor a padding token")
     loss = next(
         (leaf for path, leaf in leaves(value) if isinstance(leaf, Tensor) and leaf.dim() == 0 and leaf.requires_grad),
         None,
@@ -51,7 +59,7 @@ def losses(patient: Patient) -> list[Finding]:
     if patient.kind == "causal":
         about = "shifts them by itself" if seen.offset == 1 else "takes them as already shifted"
         patient.assumptions.append(Assumption("its loss", f"given '{name}' it {about}", (seen.sentence,)))
-    found = judge(seen, labels, arranged.detach(), pad_id=IGNORED)
+    found = judge(seen, labels, arranged.detach(), pad_id=pad_id)
     if seen.offset == 0 and shifts and not found:
         witness = f"the loss of position 3 asks for label 3 itself, where '{name}' usually are the input's own ids"
         found.append(finding("D01", witness, value=0, threshold=1, status="warn"))

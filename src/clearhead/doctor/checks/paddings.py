@@ -82,14 +82,21 @@ def _padded(patient: Patient, source: bool) -> tuple[Inputs, Tensor, Tensor]:
 def _by_parameter(patient: Patient, name: str, source: bool) -> list[Finding]:
     batch = _padded(patient, source)
     moves: dict[str, float] = {}
+    broken: list[str] = []
+    wanted = _declared_polarity(name)
     for form in KEEP_FORMS:
         try:
             moves[form] = _moved(patient, *batch, name, form, source)
+        except FloatingPointError:
+            broken.append(form)
         except Exception:
             continue
+    meant = [form for form in (*moves, *broken) if wanted is None or _keeps(form) == wanted]
+    if meant and all(form in broken for form in meant):
+        witness = f"with {name} ({meant[0]}) and padding in front, logits of real tokens are not finite"
+        return [finding((("M14", 0.8), ("M12", 0.2)), witness, where=_attention_place(patient))]
     if not moves:
         return []  # no form fits: it is another kind of mask
-    wanted = _declared_polarity(name)
     inert = [form for form, value in moves.items() if value <= THRESHOLD]
     right = [form for form in inert if wanted is None or _keeps(form) == wanted]
     if right:
@@ -139,7 +146,7 @@ def _moved(
     before, after = outputs
     real = torch.ones_like(inputs.ids, dtype=torch.bool) if source else keep
     if not (before[real].isfinite().all() and after[real].isfinite().all()):
-        raise ValueError("not finite")
+        raise FloatingPointError
     return float((after - before)[real].abs().max()) / (float(before[real].std()) or 1.0)
 
 

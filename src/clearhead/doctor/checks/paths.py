@@ -17,6 +17,8 @@ from clearhead.doctor.instruments.dependency import dependency
 from clearhead.doctor.instruments.tracing import recorded_ops, without_dropout
 from clearhead.doctor.patient import Patient, Run
 
+LONGER = (37, 31, 29, 23, 19, 17)  # tokens
+LARGE = 20_000_000  # parameters, above which longer rows take too long for a quick look
 LOUDER = 300.0  # times every matrix: scores then grow past 1e4, and stay far from 1e9
 
 
@@ -25,17 +27,36 @@ def paths(patient: Patient) -> list[Finding]:
     if not patient.looks_back_only:
         raise Skipped("it may look ahead")
     for name, run in _paths(patient):
-        try:
-            with without_dropout():
-                matrix = dependency(run, patient.inputs(), patient.pool(), patient.generator(1))
-        except Exception:
-            continue
-        if not matrix.influence.isfinite().all():
-            continue
-        patient.paths.append(name)
-        with without_dropout():
-            found = leaks(patient, matrix, run, backend=name) if matrix.alive.triu(1).any() else []
+        found = _leaks_on(patient, name, run, patient.found.T)
         if found:
+            return found
+    return _long_rows(patient)
+
+
+def _leaks_on(patient: Patient, name: str, run: Run, T: int) -> list[Finding] | None:
+    """None where the path cannot be taken."""
+    try:
+        with without_dropout():
+            matrix = dependency(run, patient.inputs(T=T), patient.pool(), patient.generator(1))
+    except Exception:
+        return None
+    if not matrix.influence.isfinite().all():
+        return None
+    patient.paths.append(name)
+    if not matrix.alive.triu(1).any():
+        return []
+    with without_dropout():
+        return leaks(patient, matrix, run, backend=name if patient.found.T == T else None)
+
+
+def _long_rows(patient: Patient) -> list[Finding]:
+    """Rows longer than a chunk or a window may be, as long as the model takes them."""
+    large = sum(parameter.numel() for parameter in patient.model.parameters()) > LARGE
+    if large and patient.level == "quick":
+        return []
+    for T in LONGER:
+        found = _leaks_on(patient, f"rows of {T} tokens", patient.run, T) if T > patient.found.T else None
+        if found is not None:
             return found
     return []
 
