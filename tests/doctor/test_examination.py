@@ -125,7 +125,15 @@ def test_a_declared_kind_beats_what_the_model_looks_like(tmp_path: Path) -> None
 
 def test_only_makes_what_it_rests_on_and_nothing_else(tmp_path: Path) -> None:
     report = check(made(write(tmp_path, "gpt")), only=["M01"])
-    assert {c.name for c in report.checks} == {"finite", "deterministic", "rows", "layouts", "norms", "dependencies"}
+    assert {c.name for c in report.checks} == {
+        "finite",
+        "deterministic",
+        "rows",
+        "layouts",
+        "norms",
+        "dependencies",
+        "paths",
+    }
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ cross-entropy of these logits at all.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -93,32 +94,47 @@ def read(gradient: Tensor, logits: Tensor, ids: Tensor, value: float) -> Xray:
     """The X-ray from the gradient (B, T, V) of a loss with respect to logits (B, T, V)."""
     V = logits.shape[-1]
     p = logits.softmax(-1)  # (B, T, V)
-    target = gradient.argmin(-1, keepdim=True)  # (B, T, 1)
-    others = torch.ones_like(p).scatter(-1, target, 0)  # all but the target
-    n = V - 1
-    mean_p, mean_g = (p * others).sum(-1, keepdim=True) / n, (gradient * others).sum(-1, keepdim=True) / n
-    away_p, away_g = (p - mean_p) * others, (gradient - mean_g) * others
-    weight = (away_p * away_g).sum(-1) / (away_p**2).sum(-1).clamp_min(1e-30)  # (B, T)
-    mass = (weight[..., None] * mean_p - mean_g)[..., 0] / weight.where(weight.abs() > 0, torch.ones_like(weight))
     largest = gradient.abs().amax(-1)  # (B, T)
     silent = largest <= SILENT * float(largest.max())
-    line = weight[..., None] * (p - mass[..., None])  # every token but the target
-    one = weight[..., None] * (p - 1 + n * mass[..., None])  # the target: the masses sum to one
-    fit = torch.where(others.bool(), line, one)
-    misfit = ((gradient - fit).abs().amax(-1) / largest.clamp_min(1e-30)).masked_fill(silent, 0)
-    targets = target[..., 0].masked_fill(silent, -1)
+    # the target is pulled up most, unless it is so likely already that smoothing pushes it down
+    fits = [_fit(gradient, p, candidate) for candidate in (gradient.argmin(-1), p.argmax(-1))]
+    better = fits[1].misfit < 0.5 * fits[0].misfit  # (B, T)
+    target, weight, mass, misfit = (torch.where(better, two, one) for one, two in zip(*fits, strict=True))
+    targets = target.masked_fill(silent, -1)
     offset, wraps = _offset(targets, ids)
     return Xray(
         value,
         targets,
         weight.masked_fill(silent, 0).float(),
         (mass * V).masked_fill(silent, 0).float(),  # in torch's convention: spread over all V tokens
-        float(misfit.max()),
+        float(misfit.masked_fill(silent, 0).max()),
         offset,
         wraps,
         gradient.float(),
         ids,
     )
+
+
+class Fit(NamedTuple):
+    """A line through the gradients of all tokens but one, at every position (B, T)."""
+
+    target: Tensor
+    weight: Tensor
+    mass: Tensor  # of each token but the target
+    misfit: Tensor  # of the largest gradient
+
+
+def _fit(gradient: Tensor, p: Tensor, target: Tensor) -> Fit:
+    n = p.shape[-1] - 1
+    others = torch.ones_like(p).scatter(-1, target[..., None], 0)  # all but the target
+    mean_p, mean_g = (p * others).sum(-1, keepdim=True) / n, (gradient * others).sum(-1, keepdim=True) / n
+    away_p, away_g = (p - mean_p) * others, (gradient - mean_g) * others
+    weight = (away_p * away_g).sum(-1) / (away_p**2).sum(-1).clamp_min(1e-30)  # (B, T)
+    mass = (weight[..., None] * mean_p - mean_g)[..., 0] / weight.where(weight.abs() > 0, torch.ones_like(weight))
+    line = weight[..., None] * (p - mass[..., None])  # every token but the target
+    one = weight[..., None] * (p - 1 + n * mass[..., None])  # the target: the masses sum to one
+    off = (gradient - torch.where(others.bool(), line, one)).abs().amax(-1)
+    return Fit(target, weight, mass, off / gradient.abs().amax(-1).clamp_min(1e-30))
 
 
 def _offset(targets: Tensor, ids: Tensor) -> tuple[int | None, bool]:
