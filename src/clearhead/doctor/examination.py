@@ -80,23 +80,23 @@ def _examine(
 ) -> tuple[tuple[Finding, ...], tuple[Checked, ...]]:
     findings: list[Finding] = []
     told: list[Checked] = []
-    failed: set[str] = set()
     for one in checks:
         begun = time.perf_counter()
-        status, note, found = _make(patient, one, failed)
+        status, note, found = _make(patient, one)
         if status in ("fail", "blocked") and not (one.name == "deterministic" and patient.random):
-            failed.add(one.name)
+            patient.failed.add(one.name)
         kept = [finding for finding in found if not only or {id for id, _ in finding.causes} & {*only}]
-        findings += [finding for finding in kept if finding.id not in patient.spec.allow]
+        seen = {finding.id for finding in findings} | {*patient.spec.allow}
+        findings += [finding for finding in kept if finding.id not in seen]
         told.append(Checked(one.id, one.name, one.covers, status, note, 1000 * (time.perf_counter() - begun)))
     ranked = sorted(findings, key=lambda finding: finding.status != "fail")
     return tuple(ranked), tuple(told)
 
 
-def _make(patient: Patient, one: Check, failed: set[str]) -> tuple[Outcome, str, list[Finding]]:
+def _make(patient: Patient, one: Check) -> tuple[Outcome, str, list[Finding]]:
     if LEVELS.index(one.level) > LEVELS.index(patient.level):
         return "skip", f"belongs to --level {one.level}", []
-    blocking = [name for name in one.needs if name in failed]
+    blocking = [name for name in one.needs if name in patient.failed]
     if blocking:
         return "blocked", f"cannot be judged while '{blocking[0]}' fails", []
     try:

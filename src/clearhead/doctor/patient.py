@@ -30,6 +30,7 @@ class Patient:
     seed: int
     assumptions: list[Assumption] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    failed: set[str] = field(default_factory=set)  # names of checks
     random: bool = False  # dropout is alive in evaluation: it is taken out, so that the rest can be examined
 
     def __post_init__(self) -> None:

@@ -124,7 +124,8 @@ def _from_transformers(name: str, settings: Mapping[str, str]) -> nn.Module:
         import transformers
     except ImportError:
         raise DataError("hf: needs transformers; 'pip install clearhead[hub]'") from None
-    transformers.utils.logging.set_verbosity_error()
+    logging: Any = transformers.utils.logging
+    logging.set_verbosity_error()
     if Path(name).is_dir():
         with _told(f"{name} cannot be loaded"):
             config = transformers.AutoConfig.from_pretrained(name, local_files_only=True)
@@ -141,12 +142,18 @@ def _config(cls: Any, settings: Mapping[str, str]) -> Any:
     """A small config: every size that it knows, and what was set."""
     default = cls()
     names = getattr(cls, "attribute_map", {})
-    known = {key: value for key, value in TINY.items() if hasattr(default, key)}
+    known = {key: value for key, value in TINY.items() if hasattr(default, key) and not _is_derived(cls, key)}
     small = {key: value for key, value in known.items() if names.get(key) not in known}  # not under two names
     unknown = [key for key in settings if not hasattr(default, key)]
     if unknown:
         raise UsageError(f"{cls.__name__} has no '{unknown[0]}'{did_you_mean(unknown[0], vars(default))}")
     return cls(**(small | {key: _value(text) for key, text in settings.items()}))
+
+
+def _is_derived(cls: Any, key: str) -> bool:
+    """Whether a value follows from others and cannot be set."""
+    attribute = getattr(cls, key, None)
+    return isinstance(attribute, property) and attribute.fset is None
 
 
 def _value(text: str) -> Any:

@@ -1,11 +1,12 @@
 """What must hold before anything else can be asked: finite numbers, the same answer twice, rows that keep apart."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
 from clearhead.doctor.checks.base import Causes, finding
-from clearhead.doctor.checks.layouts import owner_of
+from clearhead.doctor.checks.layouts import place_of
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.findings import Finding, Where
 from clearhead.doctor.instruments.attention import attentions
@@ -22,7 +23,7 @@ def finite(patient: Patient) -> list[Finding]:
     bad = ~logits.isfinite()
     if not bad.any():
         return []
-    guilty = next((call for call in calls if any(not t.isfinite().all() for t in call.outputs)), None)
+    guilty = next((call for call in calls if _spoilt(call.outputs) and not _spoilt(call.inputs)), None)
     where = Where()
     if guilty and guilty.module is not None:
         file, line = home_of(guilty.module)
@@ -32,6 +33,11 @@ def finite(patient: Patient) -> list[Finding]:
     witness = f"logits {position} of row {row} are {'NaN' if is_nan else 'infinite'} for ordinary tokens"
     causes = _empty_rows(patient, inputs) if is_nan else (("R01", 0.8), ("M14", 0.2))
     return [finding(causes, witness, value=float(bad.float().mean()), where=where)]
+
+
+def _spoilt(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether there is a NaN; masks may well hold infinities."""
+    return any(bool(tensor.isnan().any()) for tensor in tensors)
 
 
 def _empty_rows(patient: Patient, inputs: Inputs) -> Causes:
@@ -69,10 +75,18 @@ def deterministic(patient: Patient) -> list[Finding]:
     if again and quiet.seen:
         patient.random = True  # neutralised for all that follows
         call = quiet.seen[0]
-        module, cls = owner_of(patient, call.file, call.line)
-        where = Where(module, cls, call.file, call.line, call.name)
-        causes = (("A08", 0.8), ("I05", 0.2))
-        return [finding(causes, f"{witness}; {call.name} ran with p={call.options['p']:g}", value=change, where=where)]
+        with torch.no_grad(), recorded_ops(lambda name: name == call.name) as ops:
+            patient.convention.logits(patient.model, inputs)
+        same = next((op for op in ops.calls if (op.file, op.line) == (call.file, call.line)), call)
+        where = place_of(patient, same)
+        return [
+            finding(
+                (("A08", 0.8), ("I05", 0.2)),
+                f"{witness}; {call.name} ran with p={call.options['p']:g}",
+                value=change,
+                where=where,
+            )
+        ]
     causes = (("T09", 0.8), ("A08", 0.2)) if drew else (("T08", 0.8), ("K06", 0.1), ("T09", 0.1))
     return [finding(causes, witness, value=change)]
 

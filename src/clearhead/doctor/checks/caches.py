@@ -43,7 +43,7 @@ class Decoder:
         convention, model = self.patient.convention, self.patient.model
         given = Inputs(ids, inputs.source)
         value = convention.raw(model, given, **{self.parameter: cache}, **self.more)
-        path = find_logits(value, *ids.shape, self.patient.found.vocab_size)
+        path = find_logits(value, ids.shape[0], ids.shape[1], self.patient.found.vocab_size)
         if path is None:
             raise Skipped("with a cache it returns something else")
         logits = convention_arranged(follow(value, path), ids)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from clearhead.doctor.checks.base import Causes, Skipped, finding
 from clearhead.doctor.checks.causes import leak_causes
+from clearhead.doctor.checks.layouts import attention_place
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.findings import Finding, Where
 from clearhead.doctor.instruments.attention import attentions
@@ -105,16 +106,18 @@ def _gaps(patient: Patient, matrix: Matrix) -> list[Finding]:
             return [finding("M16", witness, value=seen, threshold=window, picture=matrix.picture(allowed))]
         return []
     if shape == "alone":
-        where = Where()
-        if not _attention_windows(patient):
+        where = attention_place(patient)
+        if where == Where():
             return []  # nothing in it is meant to mix tokens: a table of pairs
+        causes = (("A12", 0.6), ("M04", 0.2), ("A13", 0.2))
         witness = "no token but its own moves any logit"
-        return [finding((("A12", 0.6), ("M04", 0.2), ("A13", 0.2)), witness, value=0.0, where=where,
-                        picture=matrix.picture(allowed))]  # fmt: skip
+        return [finding(causes, witness, value=0.0, where=where, picture=matrix.picture(allowed))]
     if shape == "strict":
         i = 1
         witness = f"changing token {i} leaves logits {i} as they are, to the last bit"
-        return [finding((("M07", 0.7), ("D02", 0.3)), witness, value=0.0, picture=matrix.picture(allowed))]
+        causes = (("M07", 0.7), ("N04", 0.3))
+        where = attention_place(patient)
+        return [finding(causes, witness, value=0.0, where=where, picture=matrix.picture(allowed))]
     if shape == "gaps" and not matrix.alive.diagonal().all():
         i = int((~matrix.alive.diagonal()).nonzero()[0])
         witness = f"changing token {i} leaves logits {i} as they are, while other tokens move theirs"
@@ -133,14 +136,17 @@ def _attention_windows(patient: Patient) -> list[int]:
 def _one_sided(patient: Patient, matrix: Matrix) -> list[Finding]:
     shape, _ = shape_of(matrix.alive)
     full = torch.ones_like(matrix.alive)
+    picture = matrix.picture(full)
     if shape in ("causal", "window", "strict", "gaps"):
         witness = f"changing token {len(full) - 1} moves no logits before it, in a model that is to look both ways"
-        return [finding("S03", witness, value=0.0, picture=matrix.picture(full))]
+        return [finding("S03", witness, value=0.0, where=attention_place(patient), picture=picture)]
     if shape == "alone":
         witness = "no token but its own moves any logit"
-        return [finding((("A12", 0.7), ("A13", 0.3)), witness, value=0.0, picture=matrix.picture(full))]
+        causes = (("A12", 0.7), ("A13", 0.3))
+        return [finding(causes, witness, value=0.0, where=attention_place(patient), picture=picture)]
     if shape == "reversed":
-        return [finding("M04", "no token moves a logit after it", value=0.0, picture=matrix.picture(full))]
+        where = attention_place(patient)
+        return [finding("M04", "no token moves a logit after it", value=0.0, where=where, picture=picture)]
     return []
 
 

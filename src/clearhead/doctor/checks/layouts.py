@@ -6,7 +6,7 @@ from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.findings import Finding, Where
 from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.layout import scrambled
-from clearhead.doctor.instruments.tracing import home_of, recorded_ops
+from clearhead.doctor.instruments.tracing import Call, recorded_ops
 from clearhead.doctor.patient import Patient
 
 ROWS = 19  # a size that no other axis is likely to have
@@ -29,22 +29,20 @@ def layouts(patient: Patient) -> list[Finding]:
     merging = bool(behind) and spot.index - behind[-1] <= 6
     causes = (("A05", 0.9), ("A04", 0.1)) if merging else (("A04", 0.9), ("A05", 0.1))
     witness = f"after '{spot.call.name}' position {spot.place} holds numbers of token {spot.token}"
-    module, cls = owner_of(patient, spot.call.file, spot.call.line)
-    where = Where(module, cls, spot.call.file, spot.call.line, spot.call.name)
-    return [finding(causes, witness, where=where)]
+    return [finding(causes, witness, where=place_of(patient, spot.call))]
 
 
-def owner_of(patient: Patient, file: str | None, line: int | None) -> tuple[str | None, str | None]:
-    """The first module whose class the line belongs to."""
-    import inspect
+def place_of(patient: Patient, call: Call) -> Where:
+    """The module in which an operation was called, and the line."""
+    if call.module is None:
+        return Where(file=call.file, line=call.line, op=call.name)
+    name = next((name for name, module in patient.model.named_modules() if module is call.module), None)
+    return Where(name, type(call.module).__name__, call.file, call.line, call.name)
 
-    for name, module in patient.model.named_modules():
-        if home_of(module)[0] != file or file is None or line is None:
-            continue
-        try:
-            lines, start = inspect.getsourcelines(type(module))
-        except (OSError, TypeError):
-            continue
-        if start <= line < start + len(lines):
-            return name, type(module).__name__
-    return None, None
+
+def attention_place(patient: Patient) -> Where:
+    """The first attention."""
+    with patient.quiet(), recorded_ops() as ops:
+        patient.run(patient.inputs())
+    seen = next(iter(attentions(ops.calls)), None)
+    return Where() if seen is None else place_of(patient, seen.call)

@@ -1,5 +1,8 @@
 """What a loss asks for, against what it should."""
 
+from dataclasses import replace
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -7,8 +10,9 @@ from torch import Tensor
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.conventions.names import LABELS, MASK, POSITIONS, parameters_of
 from clearhead.doctor.conventions.outputs import arrange, find_logits, follow, leaves
-from clearhead.doctor.findings import Finding
+from clearhead.doctor.findings import Finding, Where
 from clearhead.doctor.instruments.loss import STRAIGHT, Xray, is_like, read
+from clearhead.doctor.instruments.tracing import home_of
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.spec import Assumption
 
@@ -43,7 +47,7 @@ def losses(patient: Patient) -> list[Finding]:
         (leaf for path, leaf in leaves(value) if isinstance(leaf, Tensor) and leaf.dim() == 0 and leaf.requires_grad),
         None,
     )
-    path = find_logits(value, *inputs.ids.shape, patient.found.vocab_size)
+    path = find_logits(value, len(inputs.ids), patient.found.T, patient.found.vocab_size)
     logits = None if path is None else follow(value, path)
     if loss is None or not isinstance(logits, Tensor) or not logits.requires_grad:
         raise Skipped("it returned no loss beside its logits")
@@ -54,7 +58,7 @@ def losses(patient: Patient) -> list[Finding]:
     arranged, arranged_gradient = arrange(logits, *inputs.ids.shape), arrange(gradient, *inputs.ids.shape)
     if arranged is None or arranged_gradient is None:
         raise Skipped("its logits change their shape when it is given targets")
-    seen = read(arranged_gradient.double(), arranged.detach().double(), labels, float(loss))
+    seen = read(arranged_gradient.double(), arranged.detach().double(), labels, float(loss.detach()))
     shifts = "label" in name and patient.kind == "causal"
     if patient.kind == "causal":
         about = "shifts them by itself" if seen.offset == 1 else "takes them as already shifted"
@@ -63,7 +67,8 @@ def losses(patient: Patient) -> list[Finding]:
     if seen.offset == 0 and shifts and not found:
         witness = f"the loss of position 3 asks for label 3 itself, where '{name}' usually are the input's own ids"
         found.append(finding("D01", witness, value=0, threshold=1, status="warn"))
-    return found
+    where = Where("", type(patient.model).__name__, *home_of(patient.model))
+    return [replace(one, where=where) for one in found]
 
 
 def _is_labels(patient: Patient, name: str) -> bool:
@@ -93,20 +98,16 @@ def judge(seen: Xray, ids: Tensor, logits: Tensor, *, pad_id: int | None, shifts
     if seen.wraps:
         row = "the last position of row 0 asks for the first token of row 1"
         found.append(finding("D03", row))
-    return found + _weights(seen, ids, pad_id)
+    return found or _weights(seen, ids, pad_id)
 
 
 def _no_cross_entropy(seen: Xray, ids: Tensor, logits: Tensor, pad_id: int) -> list[Finding]:
     B, T, V = logits.shape
     witness = f"no weight and target explain its gradient: residual {seen.residual:.1e}"
-    evidence = {"value": seen.residual, "threshold": STRAIGHT}
+    told = partial(finding, value=seen.residual, threshold=STRAIGHT)
     outside = seen.gradient.abs() > 1e-7 * float(seen.gradient.abs().max())
     if float(outside.sum(-1).max()) <= 1:
-        return [
-            finding(
-                "L04", "its gradient at a position touches one logit only, and pushes it up without end", **evidence
-            )
-        ]
+        return [told("L04", "its gradient at a position touches one logit only, and pushes it up without end")]
     known = torch.where(ids == pad_id, pad_id, ids.clamp(0, V - 1))
     for offset in (1, 0, 2):
         length = T - offset
@@ -116,16 +117,16 @@ def _no_cross_entropy(seen: Xray, ids: Tensor, logits: Tensor, pad_id: int) -> l
             return F.cross_entropy(x[:, :length].softmax(-1).flatten(0, 1), wanted.flatten(), ignore_index=IGNORED)
 
         if is_like(twice, seen.gradient, logits.float(), ids):
-            return [finding("L03", "its gradient is that of cross_entropy(softmax(logits))", **evidence)]
+            return [told("L03", "its gradient is that of cross_entropy(softmax(logits))")]
 
     def turned(x: Tensor, ids: Tensor) -> Tensor:
         return F.cross_entropy(x.reshape(B, V, T), known, ignore_index=pad_id)
 
     if is_like(turned, seen.gradient, logits.float(), ids):
-        return [finding("L07", "its gradient is that of cross_entropy(logits.view(B, V, T))", **evidence)]
+        return [told("L07", "its gradient is that of cross_entropy(logits.view(B, V, T))")]
     if bool((seen.targets < 0).any()) or float(seen.smoothing.abs().max()) > 1e-3:
-        return [finding((("L05", 0.5), ("L07", 0.3), ("L04", 0.2)), witness, **evidence)]
-    return [finding((("L07", 0.4), ("L04", 0.3), ("L03", 0.3)), witness, **evidence)]
+        return [told((("L05", 0.5), ("L07", 0.3), ("L04", 0.2)), witness)]
+    return [told((("L07", 0.4), ("L04", 0.3), ("L03", 0.3)), witness)]
 
 
 def _weights(seen: Xray, ids: Tensor, pad_id: int | None) -> list[Finding]:

@@ -1,14 +1,16 @@
 """Padding: what stands there must not matter to real tokens, nor how much of it there is."""
 
+import re
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from clearhead.doctor.checks.base import Causes, Skipped, finding
+from clearhead.doctor.checks.layouts import attention_place, place_of
 from clearhead.doctor.conventions.inputs import KEEP_FORMS, Inputs, keep_filler
 from clearhead.doctor.conventions.names import CACHE, MASK, PADDING, TARGET, parameters_of
-from clearhead.doctor.findings import Finding, Where
+from clearhead.doctor.findings import Finding, Status, Where
 from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.tracing import recorded_ops
 from clearhead.doctor.patient import PAD_NAMES, Patient
@@ -16,7 +18,8 @@ from clearhead.doctor.patient import PAD_NAMES, Patient
 THRESHOLD = 1e-4  # of the logits' spread: rounding stays far below
 LENGTH_THRESHOLD = 1e-3  # the same where shapes differ, and with them the order of sums
 ROWS = 3
-OWN_MIXERS = {"conv1d", "conv2d", "fft", "cumsum", "gru", "lstm", "rnn_tanh"}  # which no mask reaches
+OWN_MIXERS = {"conv1d", "conv2d", "fft", "gru", "lstm", "rnn_tanh"}  # which no mask reaches
+ELSEWHERE = re.compile(r"^(encoder|cross|memory)")  # of a source, where there is one
 MASK_NAMES = ("mask", "src_mask", "source_mask", "tgt_mask", "trg_mask")
 
 
@@ -59,6 +62,7 @@ def _parameters(patient: Patient) -> list[tuple[str, bool]]:
         for p in parameters_of(patient.model)
         if MASK.search(p.name)
         and not CACHE.search(p.name)
+        and not (ELSEWHERE.search(p.name) and not patient.convention.has_source)
         and "causal" not in call.get(p.name, "")
         and (PADDING.search(p.name) or p.name in MASK_NAMES or "keep" in call.get(p.name, ""))
     ]
@@ -94,7 +98,7 @@ def _by_parameter(patient: Patient, name: str, source: bool) -> list[Finding]:
     meant = [form for form in (*moves, *broken) if wanted is None or _keeps(form) == wanted]
     if meant and all(form in broken for form in meant):
         witness = f"with {name} ({meant[0]}) and padding in front, logits of real tokens are not finite"
-        return [finding((("M14", 0.8), ("M12", 0.2)), witness, where=_attention_place(patient))]
+        return [finding((("M14", 0.8), ("M12", 0.2)), witness, where=attention_place(patient))]
     if not moves:
         return []  # no form fits: it is another kind of mask
     inert = [form for form, value in moves.items() if value <= THRESHOLD]
@@ -105,17 +109,17 @@ def _by_parameter(patient: Patient, name: str, source: bool) -> list[Finding]:
     if not inert and name in MASK_NAMES:
         return []  # it need not be about padding
     form = next((form for form in moves if wanted is None or _keeps(form) == wanted), next(iter(moves)))
-    where = _attention_place(patient)
+    where = attention_place(patient)
     if inert:
-        meant = "1 for real tokens" if wanted else "True for padding"
-        witness = f"with {name} as {meant}, other tokens under the padding move real logits by {moves[form]:.1e}"
+        polarity = "1 for real tokens" if wanted else "True for padding"
+        witness = f"with {name} as {polarity}, other tokens under the padding move real logits by {moves[form]:.1e}"
         causes: Causes = (("M12", 0.9), ("M11", 0.1))
         return [finding(causes, witness, value=moves[form], threshold=THRESHOLD, where=where)]
     mixer = _own_mixer(patient)
     witness = f"other tokens under {name} move the logits of real tokens by {moves[form]:.1e} of their spread"
     witness += f"; {mixer} mixes tokens, and knows no mask" if mixer else ""
     causes = (("S01", 0.7), ("M11", 0.2), ("M13", 0.1)) if source else (("M11", 0.7), ("M13", 0.3))
-    status = "warn" if mixer else "fail"
+    status: Status = "warn" if mixer else "fail"
     return [finding(causes, witness, value=moves[form], threshold=THRESHOLD, where=where, status=status)]
 
 
@@ -180,9 +184,22 @@ def _by_token(patient: Patient, *, source: bool) -> list[Finding]:
         (("S01", 0.6), ("M11", 0.2), ("M12", 0.2)) if source else (("M11", 0.6), ("M12", 0.2), ("M13", 0.2))
     )
     mixer = _own_mixer(patient)
-    status = "warn" if mixer else "fail"
-    place = _attention_place(patient)
+    status: Status = "warn" if mixer else "fail"
+    place = _sees_padding(patient, long_, 3, source=source)
     return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=place, status=status)]
+
+
+def _sees_padding(patient: Patient, inputs: Inputs, padded: int, *, source: bool) -> Where:
+    """The first attention in which real queries may look at the last keys, which are padding."""
+    row = inputs.source if source else inputs.ids
+    assert row is not None
+    with patient.quiet(), recorded_ops() as ops:
+        patient.run(inputs)
+    for seen in attentions(ops.calls):
+        queries = seen.allowed if seen.allowed.shape[0] != row.shape[1] else seen.allowed[:-padded]
+        if seen.allowed.shape[1] == row.shape[1] and bool(queries[:, -padded:].any()):
+            return place_of(patient, seen.call)
+    return attention_place(patient)
 
 
 def _knows_padding(patient: Patient) -> bool:
@@ -196,16 +213,3 @@ def _own_mixer(patient: Patient) -> str | None:
     with patient.quiet(), recorded_ops(lambda name: name in OWN_MIXERS) as ops:
         patient.run(patient.inputs())
     return next((call.name for call in ops.calls), None)
-
-
-def _attention_place(patient: Patient) -> Where:
-    """The first attention that hides nothing while rows are padded."""
-    from clearhead.doctor.checks.layouts import owner_of
-
-    with patient.quiet(), recorded_ops() as ops:
-        patient.run(patient.inputs())
-    seen = next(iter(attentions(ops.calls)), None)
-    if seen is None:
-        return Where()
-    module, cls = owner_of(patient, seen.call.file, seen.call.line)
-    return Where(module, cls, seen.call.file, seen.call.line, seen.call.name)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import torch
 from torch import nn
@@ -11,10 +10,10 @@ from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.dependencies import leaks
 from clearhead.doctor.checks.paddings import padding_masks
 from clearhead.doctor.conventions.inputs import Inputs, keep_filler
-from clearhead.doctor.findings import Finding, Where
-from clearhead.doctor.instruments.attention import HIDDEN, attentions
-from clearhead.doctor.instruments.dependency import dependency
-from clearhead.doctor.instruments.tracing import recorded_ops, without_dropout
+from clearhead.doctor.findings import Finding
+from clearhead.doctor.instruments.dependency import dependency, swapped_rows
+from clearhead.doctor.instruments.localisation import locate, token_reading
+from clearhead.doctor.instruments.tracing import without_dropout
 from clearhead.doctor.patient import Patient, Run
 
 LONGER = (37, 31, 29, 23, 19, 17)  # tokens
@@ -132,12 +131,15 @@ def _louder(model: nn.Module) -> Iterator[None]:
                 parameter.copy_(values)
 
 
+def reaches_back(alive: torch.Tensor) -> bool:
+    """Whether a token moves an earlier position."""
+    return bool(alive.triu(1).any())
+
+
 def stress(patient: Patient) -> list[Finding]:
     """Scores as large as training may make them: a mask that is only a large number is then outweighed."""
     if not patient.looks_back_only:
         raise Skipped("it may look ahead")
-    with torch.no_grad(), recorded_ops() as ops:
-        patient.run(patient.inputs())
     with _louder(patient.model):
         matrix = dependency(patient.run, patient.inputs(), patient.pool(), patient.generator(1))
     if not matrix.influence.isfinite().all():
@@ -146,14 +148,9 @@ def stress(patient: Patient) -> list[Finding]:
     if not (future > max(1e-3, matrix.threshold)).any():
         return []
     i, j = divmod(int(future.argmax()), len(future))
-    square = [a for a in attentions(ops.calls) if a.allowed.shape[0] == a.allowed.shape[1]]
-    weak = next((a for a in square if a.strength is not None and a.strength < -HIDDEN), None)
-    where = Where(file=weak.call.file, line=weak.call.line, op=weak.call.name) if weak else Where()
-    if weak:
-        from clearhead.doctor.checks.layouts import owner_of
-
-        module, cls = owner_of(patient, weak.call.file, weak.call.line)
-        where = replace(where, module=module, class_name=cls)
+    base, changed, _ = swapped_rows(patient.inputs(), patient.pool(), patient.generator(1))
+    with _louder(patient.model):
+        where, _ = locate(patient.model, patient.run, base, changed, token_reading(patient.found.T), reaches_back)
     witness = f"with matrices {LOUDER:g} times as large, {matrix.witness((i, j))}"
     allowed = torch.ones_like(matrix.alive).tril()
     return [

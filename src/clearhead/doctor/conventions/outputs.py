@@ -38,7 +38,8 @@ def tensors(value: Any) -> list[Tensor]:
 def follow(value: Any, path: Path) -> Any:
     """The part of it that the path leads to."""
     for step in path:
-        value = value[step] if isinstance(value, (Mapping, tuple, list)) else getattr(value, str(step))
+        inside: Any = value
+        value = inside[step] if isinstance(inside, (Mapping, tuple, list)) else getattr(inside, str(step))
     return value
 
 

@@ -173,11 +173,12 @@ def _watching(model: nn.Module, inputs: Inputs) -> Iterator[dict[str, int]]:
     sizes: dict[str, int] = {}
 
     def look(module: nn.Module, given: tuple[Any, ...], _: Any) -> None:
-        if given and isinstance(given[0], Tensor) and isinstance(getattr(module, "weight", None), Tensor):
+        weight = getattr(module, "weight", None)
+        if given and isinstance(given[0], Tensor) and isinstance(weight, Tensor):
             for name in ("ids", "source"):
                 wanted = getattr(inputs, name)
                 if wanted is not None and any(_equal(given[0], form) for form in (wanted, wanted.t())):
-                    sizes.setdefault(name, module.weight.shape[0])
+                    sizes.setdefault(name, weight.shape[0])
 
     handles = [module.register_forward_hook(look) for module in model.modules() if isinstance(module, nn.Embedding)]
     try:

@@ -87,7 +87,7 @@ def xray(loss: Loss | Tensor, logits: Tensor, ids: Tensor) -> Xray:
             value = loss(logits, ids)
         value = value if value.dim() == 0 else value.sum()
         (gradient,) = torch.autograd.grad(value, logits)
-    return read(gradient.detach().double(), logits.detach().double(), ids, float(value))
+    return read(gradient.detach().double(), logits.detach().double(), ids, float(value.detach()))
 
 
 def read(gradient: Tensor, logits: Tensor, ids: Tensor, value: float) -> Xray:

@@ -6,10 +6,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from clearhead.doctor.conventions.outputs import tensors
@@ -29,7 +30,6 @@ class Call:
     file: str | None = None
     line: int | None = None
     depth: int = 0
-    stack: tuple[str, ...] = ()  # modules around an operation, the innermost last
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -86,12 +86,31 @@ def recorded_modules(model: nn.Module) -> Iterator[list[Call]]:
 
 
 class recorded_ops(TorchFunctionMode):  # noqa: N801 - used as a context manager
-    """Every operation of torch that Python code calls, with the line that called it."""
+    """Every operation of torch that Python code calls, with the line that called it and the module that it is in."""
 
     def __init__(self, wanted: Callable[[str], bool] = lambda name: True) -> None:
         super().__init__()
         self.wanted = wanted
         self.calls: list[Call] = []
+        self.stack: list[nn.Module] = []
+        self.handles: list[Any] = []
+
+    def __enter__(self) -> Self:
+        self.handles = [
+            register_module_forward_pre_hook(lambda module, given: self.stack.append(module)),
+            register_module_forward_hook(lambda module, given, output: self._leave(), always_call=True),
+        ]
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        for handle in self.handles:
+            handle.remove()
+
+    def _leave(self) -> None:
+        if self.stack:
+            self.stack.pop()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -102,7 +121,8 @@ class recorded_ops(TorchFunctionMode):  # noqa: N801 - used as a context manager
         if wanted:
             file, line = caller()
             options = {"func": func, "args": args, "kwargs": kwargs}
-            self.calls.append(Call(name, inputs, _safe_copies(output), file=file, line=line, options=options))
+            module = self.stack[-1] if self.stack else None
+            self.calls.append(Call(name, inputs, _safe_copies(output), module, file, line, options=options))
         return output
 
 
