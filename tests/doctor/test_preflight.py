@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
-from clearhead.doctor import Report, preflight
+from clearhead.doctor import PreflightReport, preflight
 from clearhead.models import LanguageModel, build
 
 VOCAB, T, D = 13, 10, 8
@@ -19,14 +19,16 @@ def batch(rows: int = 6, length: int = T, seed: int = 0) -> tuple[Tensor, Tensor
     return ids[:, :-1], ids[:, 1:]
 
 
-def examine(model: nn.Module, *, fresh: bool = True, moved: Sequence[Tensor] | None = None, **options: Any) -> Report:
+def examine(
+    model: nn.Module, *, fresh: bool = True, moved: Sequence[Tensor] | None = None, **options: Any
+) -> PreflightReport:
     inputs, targets = batch()
     return preflight(
         model, inputs, targets, list(model.parameters()) if moved is None else moved, fresh=fresh, **options
     )
 
 
-def ids_of(report: Report) -> list[str]:
+def ids_of(report: PreflightReport) -> list[str]:
     return [finding.id for finding in report.findings]
 
 

@@ -17,6 +17,7 @@ VERBS = {
     "evaluate": "measure how well a model predicts a text, or translates",
     "import": "make a run of a Hugging Face folder, or of a model of the hub",
     "export": "write a run for other programs, checked against them",
+    "doctor": "prove or refute that any Transformer is right, and name the guilty module",
     "describe": "what a model costs: parameters, FLOPs, memory",
     "list": "runs, presets and corpora",
     "worked-example": "a decoder layer with every number that it computes",
@@ -74,8 +75,8 @@ def _dispatch(words: list[str]) -> int:
     from clearhead.cli.environment import prepare_process
 
     prepare_process()
-    verb.run(given)
-    return 0
+    code: int | None = verb.run(given)
+    return code or 0
 
 
 def module_of(verb: str) -> str:

@@ -1,6 +1,31 @@
-"""Contracts, probes and findings: torch and a callable are all that an examination needs."""
+"""Contracts, instruments and findings: torch and a callable are all that an examination needs.
+
+Importing this loads no torch; a name that needs it loads it when it is first touched.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from clearhead.doctor.findings import Finding, Report
-from clearhead.doctor.preflight import preflight
+from clearhead.doctor.spec import Spec
 
-__all__ = ["Finding", "Report", "preflight"]
+if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is touched
+    from clearhead.doctor.before_training import preflight
+    from clearhead.doctor.examination import check
+    from clearhead.doctor.instruments.loss import xray
+    from clearhead.doctor.preflight_report import PreflightReport
+
+_HOME_OF = {
+    "PreflightReport": "preflight_report",
+    "check": "examination",
+    "preflight": "before_training",
+    "xray": "instruments.loss",
+}
+
+__all__ = ["Finding", "PreflightReport", "Report", "Spec", "check", "preflight", "xray"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME_OF:
+        return getattr(import_module(f"clearhead.doctor.{_HOME_OF[name]}"), name)
+    raise AttributeError(f"module 'clearhead.doctor' has no attribute '{name}'")

@@ -1,5 +1,6 @@
 """A model, borrowed for an examination and given back bit for bit as it was."""
 
+import copy
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -51,3 +52,44 @@ def without_zeros(parameters: Iterable[nn.Parameter], generator: torch.Generator
 def _fill_with_zeros(parameter: nn.Parameter, zeros: Tensor) -> None:
     with torch.no_grad():
         parameter.copy_(zeros)  # the very zeros: a zero has a sign
+
+
+def twin(model: nn.Module) -> nn.Module:
+    """A copy on the CPU, in float32 or wider, evaluating, which shares nothing with the model."""
+    kept = [(parameter, parameter.grad) for parameter in model.parameters()]
+    for parameter, _ in kept:
+        parameter.grad = None  # gradients are not copied
+    try:
+        made = copy.deepcopy(model)
+    finally:
+        for parameter, gradient in kept:
+            parameter.grad = gradient
+    made = made.to("cpu").eval()
+    half = any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in made.parameters())
+    return made.float() if half else made
+
+
+def shaken(model: nn.Module, seed: int) -> nn.Module:
+    """A twin with noise on every weight: what a zero or a special start hides, almost any other weights show.
+
+    Matrices (..., out, in) get noise of 1/sqrt(in), which keeps the size of what flows through them; embeddings 0.5;
+    everything with one axis 0.1. Outputs are analytic in the weights, so the weights that hide an influence have
+    measure zero.
+    """
+    made = twin(model)
+    generator = torch.Generator().manual_seed(seed)
+    tables = {id(m.weight): m.padding_idx for m in made.modules() if isinstance(m, nn.Embedding)}
+    with torch.no_grad():
+        for parameter in made.parameters():
+            if not parameter.is_floating_point():
+                continue
+            noise = torch.randn(parameter.shape, generator=generator).to(parameter.dtype)
+            if id(parameter) in tables:
+                noise = 0.5 * noise
+                pad = tables[id(parameter)]
+                if pad is not None:
+                    noise[pad] = 0
+            else:
+                noise = 0.1 * noise if parameter.dim() < 2 else noise / max(parameter.shape[-2:]) ** 0.5
+            parameter.add_(noise)
+    return made

@@ -1,37 +1,215 @@
-"""What an examination found: faults with a name, a place and a remedy, or nothing."""
+"""What an examination found, in the words and the numbers that a person and a program read. Imports no torch."""
 
-from dataclasses import dataclass
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+from clearhead.doctor.catalogue import CATALOGUE
+from clearhead.doctor.spec import Assumption
+from clearhead.errors import FaultError
+
+Json = dict[str, Any]
+Status = Literal["fail", "warn"]
+Outcome = Literal["pass", "fail", "warn", "skip", "waived", "blocked"]
+Verdict = Literal["healthy", "faulty", "unknown"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was measured. A fail has a witness: two inputs, and one output that had to stay and moved, or to move."""
+
+    value: float
+    threshold: float
+    noise_floor: float
+    witness: str
+
+
+@dataclass(frozen=True)
+class Where:
+    """The first part that is guilty, as far as it is known; `file` and `line` are those to be changed."""
+
+    module: str | None = None
+    class_name: str | None = None
+    file: str | None = None
+    line: int | None = None
+    op: str | None = None
+    head: int | None = None
+    backend: str | None = None
+
+    @property
+    def place(self) -> str:
+        """In a few words, for a line of text."""
+        parts = [self.module or "", f"({self.class_name})" if self.class_name else ""]
+        if self.file:
+            file = _nearby(self.file)
+            parts.append(f"{file}:{self.line}" if self.line else file)
+        return " ".join(part for part in parts if part) + (f" [{self.backend} only]" if self.backend else "")
+
+
+def _nearby(file: str) -> str:
+    """The path from here, where it is below."""
+    here = os.getcwd() + os.sep
+    return file.removeprefix(here)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault. `id` is stable and short; the rest is for a person."""
+    """One fault. `id` is the likeliest cause, in the catalogue's terms; `causes` are all that fit, best first."""
 
     id: str
-    title: str
-    where: str
-    remedy: str
+    status: Status
+    evidence: Evidence
+    where: Where = Where()
+    causes: tuple[tuple[str, float], ...] = ()
+    picture: tuple[str, ...] = ()
+    repro: str = ""
+
+    @property
+    def title(self) -> str:
+        """What is wrong, in a few words."""
+        return CATALOGUE[self.id].title
+
+    @property
+    def why(self) -> str:
+        """How it comes about."""
+        return CATALOGUE[self.id].mechanism
+
+    @property
+    def fix(self) -> str:
+        """What to change."""
+        return CATALOGUE[self.id].fix
 
     @property
     def sentence(self) -> str:
         """What, where, what to do."""
-        return f"{self.title}: {self.where}; {self.remedy}"
+        place = f" in {self.where.place}" if self.where.place else ""
+        return f"{self.id} {self.title}{place}: {self.evidence.witness}; {self.fix}"
+
+    def as_json(self) -> Json:
+        """Plain data, as the schema in docs/doctor.md has it."""
+        where = asdict(self.where)
+        where["class"] = where.pop("class_name")
+        causes = self.causes or ((self.id, 1.0),)
+        return {
+            "id": self.id,
+            "title": self.title,
+            "status": self.status,
+            "evidence": asdict(self.evidence),
+            "where": where,
+            "causes": [{"id": name, "score": round(score, 3)} for name, score in causes],
+            "why": self.why,
+            "fix": self.fix,
+            "picture": list(self.picture),
+            "repro": self.repro,
+        }
+
+    @classmethod
+    def from_json(cls, told: Json) -> Self:
+        """The reverse of `as_json`."""
+        where = {("class_name" if key == "class" else key): value for key, value in told["where"].items()}
+        return cls(
+            id=told["id"],
+            status=told["status"],
+            evidence=Evidence(**told["evidence"]),
+            where=Where(**where),
+            causes=tuple((cause["id"], cause["score"]) for cause in told["causes"]),
+            picture=tuple(told["picture"]),
+            repro=told["repro"],
+        )
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One check, what it came to, and in how many milliseconds. `covers`: every id that it can find."""
+
+    id: str
+    name: str
+    covers: tuple[str, ...]
+    status: Outcome
+    note: str
+    milliseconds: float
 
 
 @dataclass(frozen=True)
 class Report:
-    """The faults found, and for each check that was made and found none, what it showed."""
+    """The whole examination. It speaks of the paths, shapes and weights that were run, and of nothing else."""
 
+    target: str
+    kind: str
     findings: tuple[Finding, ...]
-    shown: tuple[str, ...]
+    checks: tuple[Checked, ...]
+    assumptions: tuple[Assumption, ...]
+    paths: tuple[str, ...]
+    seconds: float
 
     @property
-    def passed(self) -> bool:
-        """Whether there is no fault."""
-        return not self.findings
+    def verdict(self) -> Verdict:
+        """Faulty if anything failed; unknown if causality, the first thing to know, could not be examined."""
+        if any(finding.status == "fail" for finding in self.findings):
+            return "faulty"
+        told = {"pass", "warn", "waived"}
+        return "healthy" if any(check.status in told for check in self.checks) else "unknown"
 
-    def line(self) -> str:
-        """The examination in one line."""
-        if self.passed:
-            return "preflight passed: " + ", ".join(self.shown)
-        return f"preflight failed ({', '.join(finding.id for finding in self.findings)}): {self.findings[0].sentence}"
+    def __getitem__(self, id: str) -> Finding:
+        """The finding of that id.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for finding in self.findings:
+            if finding.id == id:
+                return finding
+        raise KeyError(id)
+
+    def __contains__(self, id: object) -> bool:
+        return any(finding.id == id for finding in self.findings)
+
+    def raise_if_failed(self) -> None:
+        """For tests of your own.
+
+        Raises:
+            FaultError: the first fault, in one sentence, and how many more there are.
+        """
+        failed = [finding for finding in self.findings if finding.status == "fail"]
+        if failed:
+            more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+            raise FaultError(failed[0].sentence + more)
+
+    def __str__(self) -> str:
+        from clearhead.doctor.rendering import lines
+
+        return "\n".join(text for text, _ in lines(self))
+
+    def as_json(self) -> Json:
+        """Plain data, as the schema in docs/doctor.md has it."""
+        return {
+            "target": self.target,
+            "kind": self.kind,
+            "verdict": self.verdict,
+            "findings": [finding.as_json() for finding in self.findings],
+            "checks": [asdict(check) for check in self.checks],
+            "assumptions": [asdict(assumption) for assumption in self.assumptions],
+            "paths": list(self.paths),
+            "seconds": round(self.seconds, 3),
+        }
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Self:
+        """The reverse of `as_json`, after it went through text."""
+        told = json.loads(json.dumps(told))
+
+        def tuples(table: Json) -> Json:
+            return {key: tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+                    for key, value in table.items()}  # fmt: skip
+
+        return cls(
+            target=told["target"],
+            kind=told["kind"],
+            findings=tuple(map(Finding.from_json, told["findings"])),
+            checks=tuple(Checked(**tuples(check)) for check in told["checks"]),
+            assumptions=tuple(Assumption(**tuples(assumption)) for assumption in told["assumptions"]),
+            paths=tuple(told["paths"]),
+            seconds=told["seconds"],
+        )

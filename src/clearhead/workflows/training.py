@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.config import RunConfig
-from clearhead.doctor import Report
+from clearhead.doctor import PreflightReport
 from clearhead.errors import FaultError, InterruptedRunError, UsageError
 from clearhead.models import LanguageModel, build
 from clearhead.options import merge
@@ -161,7 +161,7 @@ def _go_on(
         observe(finished)
 
 
-def _passed(report: Report) -> str:
+def _passed(report: PreflightReport) -> str:
     if not report.passed:
         raise FaultError(report.line())
     return report.line()

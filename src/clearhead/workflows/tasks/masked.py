@@ -10,7 +10,7 @@ from torch import Tensor
 from clearhead import data as texts
 from clearhead.config import RunConfig
 from clearhead.data import IGNORED, Masking, Tokenizer
-from clearhead.doctor import Report, preflight
+from clearhead.doctor import PreflightReport, preflight
 from clearhead.inference import evaluating
 from clearhead.models import LanguageModel
 from clearhead.options import Layer
@@ -71,7 +71,9 @@ class Masked(NextToken):
         ]
         return Example("".join(pieces))
 
-    def examine(self, model: LanguageModel, optimizer: Optimizer, config: RunConfig, *, fresh: bool = True) -> Report:
+    def examine(
+        self, model: LanguageModel, optimizer: Optimizer, config: RunConfig, *, fresh: bool = True
+    ) -> PreflightReport:
         inputs, targets = self.batches(config)(0)
         moved = optimizer.parameters.values()
         return preflight(model, inputs, targets, moved, fresh=fresh, forward=self.forward(model), kind="bidirectional")

@@ -11,7 +11,7 @@ from clearhead import data as texts
 from clearhead import inference
 from clearhead.config import DataConfig, RunConfig, SamplingConfig
 from clearhead.data import TextData, Tokenizer
-from clearhead.doctor import Report, preflight
+from clearhead.doctor import PreflightReport, preflight
 from clearhead.errors import UsageError
 from clearhead.models import CausalLM, LanguageModel
 from clearhead.options import Layer
@@ -107,7 +107,9 @@ class NextToken(Task):
         assert isinstance(model, CausalLM)
         return Example(inference.generate(model, self.tokenizer, [""], SAMPLE)[0][0])
 
-    def examine(self, model: LanguageModel, optimizer: Optimizer, config: RunConfig, *, fresh: bool = True) -> Report:
+    def examine(
+        self, model: LanguageModel, optimizer: Optimizer, config: RunConfig, *, fresh: bool = True
+    ) -> PreflightReport:
         inputs, targets = self.batches(config)(0)
         moved = optimizer.parameters.values()
         return preflight(model, inputs, targets, moved, fresh=fresh, forward=self.forward(model))

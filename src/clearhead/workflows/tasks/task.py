@@ -11,7 +11,7 @@ from torch import Tensor
 from clearhead import inference
 from clearhead.config import DataConfig, RunConfig
 from clearhead.data import Tokenizer
-from clearhead.doctor import Report
+from clearhead.doctor import PreflightReport
 from clearhead.exchange import SpecialTokens
 from clearhead.inference import Evaluation
 from clearhead.models import LanguageModel
@@ -86,7 +86,9 @@ class Task(ABC):
         """What the model makes of held-out data by now."""
 
     @abstractmethod
-    def examine(self, model: LanguageModel, optimizer: Optimizer, config: RunConfig, *, fresh: bool = True) -> Report:
+    def examine(
+        self, model: LanguageModel, optimizer: Optimizer, config: RunConfig, *, fresh: bool = True
+    ) -> PreflightReport:
         """The preflight of a model before its first step; a trained one, which is not fresh, may have any loss."""
 
     def hidden(self, model: LanguageModel) -> Callable[..., Tensor]:

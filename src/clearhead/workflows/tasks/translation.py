@@ -10,7 +10,7 @@ from clearhead import data as texts
 from clearhead import inference
 from clearhead.config import DataConfig, ModelConfig, RunConfig, TranslationConfig
 from clearhead.data import PairBatches, PairData, Tokenizer
-from clearhead.doctor import Report, preflight
+from clearhead.doctor import PreflightReport, preflight
 from clearhead.models import EncoderDecoder, LanguageModel
 from clearhead.options import Layer
 from clearhead.training import Optimizer
@@ -101,7 +101,9 @@ class Translation(Task):
         scores = {"bleu": inference.corpus_scores(written, references).bleu} if inference.can_score() else {}
         return Example("\n".join(lines), scores)
 
-    def examine(self, model: LanguageModel, optimizer: Optimizer, config: RunConfig, *, fresh: bool = True) -> Report:
+    def examine(
+        self, model: LanguageModel, optimizer: Optimizer, config: RunConfig, *, fresh: bool = True
+    ) -> PreflightReport:
         """The decoder with one source, whatever the targets: which token may see which does not depend on it."""
         source, inputs, targets = self.batches(config)(0)
         first = source[:1].to(model.device)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.findings import Finding
+from clearhead.doctor.preflight_report import Fault
 
 Forward = Callable[[Tensor], Tensor]  # ids (B, T) -> logits (B, T, V)
 
@@ -47,7 +47,7 @@ def make_question(inputs: Tensor, *, tokens: int, generator: torch.Generator) ->
     return Question(ids, last, generator)
 
 
-def gradient_into_the_future(model: nn.Module, forward: Forward, question: Question) -> list[Finding] | None:
+def gradient_into_the_future(model: nn.Module, forward: Forward, question: Question) -> list[Fault] | None:
     """The gradient of the logits up to t with respect to the embedded tokens must be zero after t.
 
     Returns:
@@ -69,7 +69,7 @@ def gradient_into_the_future(model: nn.Module, forward: Forward, question: Quest
     return _judge(depends, question)
 
 
-def change_of_the_future(forward: Forward, question: Question) -> list[Finding] | None:
+def change_of_the_future(forward: Forward, question: Question) -> list[Fault] | None:
     """Other tokens after t must leave the logits up to t as they are, to the last bit.
 
     Returns:
@@ -112,7 +112,7 @@ def _embedded(model: nn.Module, ids: Tensor) -> Iterator[list[Tensor]]:
             handle.remove()
 
 
-def _judge(depends: Tensor, question: Question) -> list[Finding]:
+def _judge(depends: Tensor, question: Question) -> list[Fault]:
     leaks = (depends & question.is_future).nonzero().tolist()
     if leaks:
         row, position = leaks[0]
@@ -120,9 +120,9 @@ def _judge(depends: Tensor, question: Question) -> list[Finding]:
     return [] if depends.any() else [_deaf()]
 
 
-def _leak(position: int, future: str, *, up_to: bool = False) -> Finding:
+def _leak(position: int, future: str, *, up_to: bool = False) -> Fault:
     reader = f"the logits up to position {position}" if up_to else f"the logits at position {position}"
-    return Finding(
+    return Fault(
         "future-leak",
         "the model sees the future",
         f"{reader} depend on {future}",
@@ -130,8 +130,8 @@ def _leak(position: int, future: str, *, up_to: bool = False) -> Finding:
     )
 
 
-def _deaf() -> Finding:
-    return Finding(
+def _deaf() -> Fault:
+    return Fault(
         "deaf",
         "the model does not hear its input",
         "no token changes any of the logits",
@@ -139,8 +139,8 @@ def _deaf() -> Finding:
     )
 
 
-def _not_finite() -> Finding:
-    return Finding(
+def _not_finite() -> Fault:
+    return Fault(
         "not-finite",
         "the logits are not finite",
         "infinity or NaN on the first batch",

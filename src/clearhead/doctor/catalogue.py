@@ -1,0 +1,44 @@
+"""The faults that the doctor knows by name: what one sees, how it comes about, what to change. Imports no torch."""
+
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.resources import files
+
+from clearhead.doctor.spec import KINDS, LEVELS
+from clearhead.errors import UsageError
+from clearhead.options import did_you_mean
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One fault. `mutant`: the smallest change to healthy code that shows it."""
+
+    id: str
+    title: str
+    symptom: str
+    mechanism: str
+    fix: str
+    mutant: str
+
+
+def _read() -> dict[str, Entry]:
+    told = tomllib.loads(files("clearhead.doctor").joinpath("catalogue.toml").read_text(encoding="utf-8"))
+    return {id: Entry(id=id, **texts) for id, texts in told.items()}
+
+
+CATALOGUE = _read()
+
+
+def refuse_unknown(kind: str | None, level: str, ids: Iterable[str]) -> None:
+    """See that words mean something before anything slow is done.
+
+    Raises:
+        UsageError: an unknown kind, level or id.
+    """
+    for value, known, what in ((kind, KINDS, "kind"), (level, LEVELS, "level")):
+        if value is not None and value not in known:
+            raise UsageError(f"{what} '{value}' is none of {', '.join(known)}{did_you_mean(str(value), known)}")
+    for id in ids:
+        if id not in CATALOGUE:
+            raise UsageError(f"there is no check '{id}'{did_you_mean(id, CATALOGUE)}; 'clearhead doctor list' has all")

@@ -1,0 +1,168 @@
+"""What must hold before anything else can be asked: finite numbers, the same answer twice, rows that keep apart."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from clearhead.doctor.checks.base import Causes, finding
+from clearhead.doctor.checks.layouts import place_of
+from clearhead.doctor.conventions.inputs import Inputs
+from clearhead.doctor.findings import Finding, Where
+from clearhead.doctor.instruments.attention import attentions
+from clearhead.doctor.instruments.localisation import locate, row_reading
+from clearhead.doctor.instruments.tracing import home_of, recorded_modules, recorded_ops, without_dropout
+from clearhead.doctor.patient import Patient
+
+
+def finite(patient: Patient) -> list[Finding]:
+    """Every number that comes out is one, with the weights as they came."""
+    inputs = patient.inputs(3)
+    with torch.no_grad(), recorded_modules(patient.fresh) as calls:
+        logits = patient.run(inputs, model=patient.fresh)
+    bad = ~logits.isfinite()
+    if not bad.any():
+        return []
+    guilty = next((call for call in calls if _spoilt(call.outputs) and not _spoilt(call.inputs)), None)
+    where = Where()
+    if guilty and guilty.module is not None:
+        file, line = home_of(guilty.module)
+        where = Where(guilty.name, type(guilty.module).__name__, file or guilty.file, line or guilty.line)
+    is_nan = bool(logits.isnan().any())
+    row, position = (int(part) for part in bad.any(-1).nonzero()[0])
+    witness = f"logits {position} of row {row} are {'NaN' if is_nan else 'infinite'} for ordinary tokens"
+    causes = _empty_rows(patient, inputs) if is_nan else (("R01", 0.8), ("M14", 0.2))
+    return [finding(causes, witness, value=float(bad.float().mean()), where=where)]
+
+
+def _spoilt(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether there is a NaN; masks may well hold infinities."""
+    return any(bool(tensor.isnan().any()) for tensor in tensors)
+
+
+def _empty_rows(patient: Patient, inputs: Inputs) -> Causes:
+    """Which mask it is that leaves a query without any key."""
+    with torch.no_grad(), recorded_ops() as ops:
+        patient.run(inputs, model=patient.fresh)
+    for seen in attentions(ops.calls):
+        allowed = seen.allowed
+        if allowed.any(-1).all() or allowed.shape[0] != allowed.shape[1]:
+            continue
+        if torch.equal(allowed, torch.ones_like(allowed).tril(-1)):
+            return (("M07", 0.8), ("M14", 0.2))
+        if torch.equal(allowed, torch.ones_like(allowed).triu(1)):
+            return (("M05", 0.7), ("M04", 0.2), ("M14", 0.1))
+        return (("M14", 0.7), ("M05", 0.2), ("M07", 0.1))
+    return (("M14", 0.5), ("R01", 0.5))
+
+
+def deterministic(patient: Patient) -> list[Finding]:
+    """The same batch gives the same bits twice in evaluation."""
+    inputs = patient.inputs(3)
+    state = torch.get_rng_state()
+    with torch.no_grad():
+        first, second = patient.run(inputs), patient.run(inputs)
+    if torch.equal(first, second):
+        return []
+    change = float((first - second).abs().max())
+    drew = not torch.equal(state, torch.get_rng_state())
+    quiet = without_dropout()
+    with torch.no_grad(), quiet:
+        again = torch.equal(
+            patient.convention.logits(patient.model, inputs), patient.convention.logits(patient.model, inputs)
+        )
+    witness = f"the same batch twice in eval() moves logits by {change:.1e}"
+    if again and quiet.seen:
+        patient.random = True  # neutralised for all that follows
+        call = quiet.seen[0]
+        with torch.no_grad(), recorded_ops(lambda name: name == call.name) as ops:
+            patient.convention.logits(patient.model, inputs)
+        same = next((op for op in ops.calls if (op.file, op.line) == (call.file, call.line)), call)
+        where = place_of(patient, same)
+        return [
+            finding(
+                (("A08", 0.8), ("I05", 0.2)),
+                f"{witness}; {call.name} ran with p={call.options['p']:g}",
+                value=change,
+                where=where,
+            )
+        ]
+    causes = (("T09", 0.8), ("A08", 0.2)) if drew else (("T08", 0.8), ("K06", 0.1), ("T09", 0.1))
+    return [finding(causes, witness, value=change)]
+
+
+def rows(patient: Patient) -> list[Finding]:
+    """No row of a batch depends on another, nor on its own number in the batch."""
+    axes = patient.found.axes
+    inputs = patient.inputs(5, salt=3)
+    try:
+        with torch.no_grad():
+            base = patient.run(inputs)
+            patient.run(patient.inputs(patient.found.T + 1))
+    except RuntimeError as error:
+        T = patient.found.T
+        witness = f"it runs with {T} rows of {T} tokens, and not with {T + 1}: {' '.join(str(error).split())[:100]}"
+        return [finding((("A10", 0.8), ("M15", 0.2)), witness)]
+    scale = float(base.std()) or 1.0
+    for row in range(5):
+        other = patient.inputs(5, salt=4)
+        keep = torch.arange(5) == row
+        changed = replace(
+            inputs,
+            ids=torch.where(keep[:, None], other.ids, inputs.ids),
+            source=None if inputs.source is None or other.source is None
+            else torch.where(keep[:, None], other.source, inputs.source),
+        )  # fmt: skip
+        with torch.no_grad():
+            moved = (patient.run(changed) - base).abs().amax((1, 2)) / scale  # (B,)
+        moved[row] = 0
+        if float(moved.max()) > 1e-4:
+
+            def forbidden(alive: torch.Tensor, row: int = row) -> bool:
+                return bool(alive[torch.arange(5) != row].any())
+
+            where, call = locate(patient.model, patient.run, inputs, changed, row_reading(5), forbidden)
+            norm = call is not None and call.module is not None and "norm" in type(call.module).__name__.lower()
+            causes = (("N02", 0.8), ("A10", 0.2)) if norm else (("A10", 0.8), ("N02", 0.1), ("M15", 0.1))
+            witness = (
+                f"other tokens in row {row} move the logits of row {int(moved.argmax())} by {float(moved.max()):.1e}"
+            )
+            return [finding(causes, witness, value=float(moved.max()), threshold=1e-4, where=where)]
+    return _numbered(patient, axes.counting)
+
+
+def _numbered(patient: Patient, counting: frozenset[int]) -> list[Finding]:
+    inputs = patient.inputs(5, salt=3)
+    order = torch.tensor([3, 0, 4, 1, 2])
+    with torch.no_grad():
+        moved = (patient.run(inputs.rows(order)) - patient.run(inputs)[order]).abs().amax((1, 2))
+        scale = float(patient.run(inputs).std()) or 1.0
+    value = float(moved.max()) / scale
+    if value <= 1e-3:
+        return []
+    causes = (("P02", 0.8), ("M15", 0.2)) if 0 in counting else (("M15", 0.6), ("P02", 0.4))
+    witness = f"the same row gives other logits at another place in the batch, by {value:.1e}"
+    return [finding(causes, witness, value=value, threshold=1e-3, where=_first_numbered(patient))]
+
+
+def _first_numbered(patient: Patient) -> Where:
+    """The first module whose output differs between equal rows."""
+    inputs = patient.inputs(1).rows(torch.zeros(5, dtype=torch.long))
+    with torch.no_grad(), recorded_modules(patient.model) as calls:
+        patient.run(inputs)
+    axis = 1 if patient.convention.time_first else 0
+    for call in calls:
+        for given, made in ((call.inputs, call.outputs),):
+            if call.module is not None and _differs(made, axis) and not _differs(given, axis):
+                file, line = home_of(call.module)
+                return Where(call.name, type(call.module).__name__, file or call.file, line or call.line)
+    return Where()
+
+
+def _differs(tensors: list[torch.Tensor], axis: int) -> bool:
+    for tensor in tensors:
+        if tensor.dim() > axis + 1 and tensor.shape[axis] == 5:
+            change = (tensor - tensor.narrow(axis, 0, 1)).abs().max()
+            if float(change) > 1e-4 * float(tensor.abs().max()):
+                return True
+    return False

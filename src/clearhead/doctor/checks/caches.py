@@ -1,0 +1,136 @@
+"""Decoding step by step gives what reading at once gives."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.conventions.inputs import Inputs
+from clearhead.doctor.conventions.names import CACHE, parameters_of
+from clearhead.doctor.conventions.outputs import find_logits, follow, tensors
+from clearhead.doctor.findings import Finding
+from clearhead.doctor.patient import Patient
+
+TOLERANCE = 1e-3  # of the logits' spread
+MAKERS = ("new_cache", "init_cache", "make_cache", "empty_cache", "create_cache")
+
+
+class Decoder:
+    """A model with a cache: the way in is a parameter, the way out a part of what it returns, or the same object."""
+
+    def __init__(self, patient: Patient, parameter: str) -> None:
+        self.patient, self.parameter = patient, parameter
+        names = {p.name for p in parameters_of(patient.model)}
+        self.more = {"use_cache": True} if "use_cache" in names else {}
+
+    def start(self, inputs: Inputs) -> Any:
+        """What the first call is given."""
+        rows, columns = inputs.ids.shape
+        for name in MAKERS:
+            make = getattr(self.patient.model, name, None)
+            for arguments in ((rows, columns), (rows,), ()):
+                if callable(make):
+                    try:
+                        return make(*arguments)
+                    except TypeError:
+                        continue
+        return None
+
+    def step(self, ids: Tensor, inputs: Inputs, cache: Any) -> tuple[Tensor, Any]:
+        """Logits of these tokens, and the cache for the next."""
+        convention, model = self.patient.convention, self.patient.model
+        given = Inputs(ids, inputs.source)
+        value = convention.raw(model, given, **{self.parameter: cache}, **self.more)
+        path = find_logits(value, ids.shape[0], ids.shape[1], self.patient.found.vocab_size)
+        if path is None:
+            raise Skipped("with a cache it returns something else")
+        logits = convention_arranged(follow(value, path), ids)
+        parts = list(_parts(value, path))
+        return logits, parts[0] if parts else cache
+
+
+def convention_arranged(logits: Tensor, ids: Tensor) -> Tensor:
+    """(B, T, V)."""
+    from clearhead.doctor.conventions.outputs import arrange
+
+    arranged = arrange(logits, *ids.shape)
+    assert arranged is not None
+    return arranged
+
+
+def _parts(value: Any, logits: tuple[str | int, ...]) -> Iterator[Any]:
+    """What stands beside the logits and could be a cache."""
+    if isinstance(value, dict):
+        parts = [(key, part) for key, part in value.items() if CACHE.search(str(key))]
+    elif isinstance(value, (tuple, list)):
+        parts = list(enumerate(value))
+    elif isinstance(value, Tensor):
+        parts = []
+    else:
+        parts = [(key, part) for key, part in vars(value).items() if CACHE.search(key)]
+    for key, part in parts:
+        if (not logits or key != logits[0]) and part is not None:
+            if isinstance(part, Tensor) and part.dim() < 3:
+                continue
+            yield part
+
+
+def caches(patient: Patient) -> list[Finding]:
+    """One token at a time behind a prefill, and two at a time."""
+    if patient.convention.has_source:
+        raise Skipped("a cache of an encoder-decoder is not tried yet")
+    names = [p.name for p in parameters_of(patient.model) if CACHE.search(p.name) and p.default is not p.empty]
+    names = [name for name in names if not name.startswith(("use_", "return_", "cache_position"))]
+    if not names:
+        raise Skipped("it takes no cache")
+    decoder = Decoder(patient, names[0])
+    inputs = patient.inputs(2, salt=11)
+    with torch.no_grad(), patient.quiet():
+        full = patient.run(inputs)  # (B, T, V)
+        one = _decoded(decoder, inputs, 1)
+        if one is None:
+            raise Skipped(f"'{names[0]}' came back empty")
+        spread = float(full.std()) or 1.0
+        patient.paths.append(f"cached by {names[0]}")
+        moved = (one - full).abs().amax((0, 2)) / spread  # (T,)
+        if float(moved.max()) > TOLERANCE:
+            place = int((moved > TOLERANCE).nonzero()[0])
+            forgets = _forgets(decoder, inputs)
+            causes = (("K02", 0.8), ("K01", 0.2)) if forgets else (("K01", 0.7), ("K02", 0.3))
+            witness = f"logits {place} differ by {float(moved.max()):.1e} between one call and token by token"
+            return [finding(causes, witness, value=float(moved.max()), threshold=TOLERANCE)]
+        two = _decoded(decoder, inputs, 3)
+        moved = torch.zeros(1) if two is None else (two - full).abs().amax((0, 2)) / spread
+    if float(moved.max()) > TOLERANCE:
+        witness = (
+            f"three tokens at a time behind a cache move logits by {float(moved.max()):.1e}; one at a time is right"
+        )
+        return [finding((("K04", 0.9), ("K01", 0.1)), witness, value=float(moved.max()), threshold=TOLERANCE)]
+    return []
+
+
+def _decoded(decoder: Decoder, inputs: Inputs, at_once: int) -> Tensor | None:
+    T = inputs.ids.shape[1]
+    begin = T // 2
+    logits, cache = decoder.step(inputs.ids[:, :begin], inputs, decoder.start(inputs))
+    if cache is None or (isinstance(cache, (tuple, list)) and not tensors(cache) and not _has_state(cache)):
+        return None
+    made = [logits]
+    for start in range(begin, T, at_once):
+        logits, cache = decoder.step(inputs.ids[:, start : start + at_once], inputs, cache)
+        made.append(logits)
+    return torch.cat(made, dim=1)
+
+
+def _has_state(cache: Any) -> bool:
+    return any(hasattr(part, "__dict__") for part in cache)
+
+
+def _forgets(decoder: Decoder, inputs: Inputs) -> bool:
+    """Whether the first token no longer reaches the last step."""
+    other = inputs.ids.clone()
+    other[:, 0] = inputs.ids[:, 1]
+    first, second = _decoded(decoder, inputs, 1), _decoded(decoder, Inputs(other, inputs.source), 1)
+    return first is None or second is None or bool(torch.equal(first[:, -1], second[:, -1]))

@@ -1,0 +1,104 @@
+"""From what was seen at the guilty place to the name of the fault."""
+
+import re
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor.checks.base import Causes
+from clearhead.doctor.instruments.attention import Attention, attentions
+from clearhead.doctor.instruments.dependency import shape_of
+from clearhead.doctor.instruments.tracing import Call
+
+RESHAPES = {"view", "reshape", "flatten", "unflatten", "contiguous", "view_as", "reshape_as"}
+NORMS = {"layer_norm", "rms_norm", "batch_norm", "group_norm", "instance_norm", "mean", "std", "var", "pow", "rsqrt"}
+PRODUCTS = {"matmul", "__matmul__", "bmm", "baddbmm", "einsum", "mm"}
+MIXERS = {"conv1d", "conv2d", "cumsum", "roll", "fft", "rfft", "flip", "pad", "cummax", "logcumsumexp"}
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Whether a module is a normalisation, by its class or its own name for it."""
+    return bool(re.search(r"norm|(^|_)ln($|_|\d)", type(module).__name__, re.I)) or isinstance(module, nn.LayerNorm)
+
+
+def leak_causes(module: nn.Module | None, op: Call | None, ops: Sequence[Call]) -> Causes:
+    """Why a token reaches an earlier position, at the first module that lets it.
+
+    Args:
+        module: that module.
+        op: the first operation that lets it, of `ops`, all operations of the pass.
+    """
+    name = op.name if op else ""
+    if module is not None and is_norm(module):
+        return (("N01", 0.9), ("N02", 0.1))
+    if name in RESHAPES:
+        return _reshape_causes(op, ops)
+    if isinstance(module, nn.Linear):
+        return (("F04", 0.8), ("M19", 0.2))
+    if isinstance(module, (nn.Conv1d, nn.Conv2d)) or name in MIXERS:
+        return (("M19", 0.8), ("M06", 0.2))
+    seen = list(attentions(ops))
+    nearest = _nearest(seen, op, ops)
+    if nearest is not None:
+        return _mask_causes(nearest, seen)
+    if name in NORMS:
+        return (("N01", 0.6), ("M19", 0.4))
+    if name in ("linear", "einsum"):
+        return (("F04", 0.6), ("M19", 0.4))
+    return (("M19", 0.6), ("M01", 0.4))
+
+
+def _nearest(seen: Sequence[Attention], op: Call | None, ops: Sequence[Call]) -> Attention | None:
+    """The attention that the guilty operation is part of: itself, or the one whose weights it takes."""
+    if op is None or (op.name not in PRODUCTS and not any(attention.call is op for attention in seen)):
+        return None
+    index = next((number for number, call in enumerate(ops) if call is op), -1)
+    before = [attention for attention in seen if index - 8 <= attention.index <= index]
+    return before[-1] if before else None
+
+
+def _reshape_causes(op: Call | None, ops: Sequence[Call]) -> Causes:
+    """Heads are split before the attention and merged after it."""
+    index = next((number for number, call in enumerate(ops) if call is op), 0)
+    last = [attention for attention in attentions(ops) if attention.index < index]
+    merged = bool(last) and index - last[-1].index <= 6
+    return (("A05", 0.8), ("A04", 0.2)) if merged else (("A04", 0.8), ("A05", 0.2))
+
+
+def _mask_causes(attention: Attention, everything: Sequence[Attention]) -> Causes:
+    square = attention.allowed.shape[0] == attention.allowed.shape[1]
+    if attention.axis_is_wrong:
+        return (("A03", 0.9), ("M01", 0.1))
+    if attention.hidden_later:
+        return (("M10", 0.9), ("M01", 0.1))
+    if not square:
+        return (("S02", 0.6), ("M01", 0.4))
+    if attention.strength is not None and attention.allowed.all():
+        return (("M20", 0.8), ("M08", 0.2)) if attention.strength <= 2 else (("M08", 0.9), ("M20", 0.1))
+    shape, number = shape_of(attention.allowed)
+    if shape == "full":
+        others = [other for other in everything if _is_causal(other.allowed)]
+        return (("M03", 0.7), ("M01", 0.2), ("S02", 0.1)) if others else (("M01", 0.8), ("M05", 0.1), ("M03", 0.1))
+    if shape == "reversed":
+        inverse = not bool(attention.allowed.diagonal().any())
+        return (("M05", 0.7), ("M04", 0.3)) if inverse else (("M04", 0.7), ("M05", 0.3))
+    if shape == "ahead":
+        return (("M06", 0.9), ("M16", 0.1)) if number == 1 else (("M06", 0.6), ("M16", 0.2), ("M18", 0.2))
+    if shape in ("prefix", "chunks"):
+        return (("M18", 0.7), ("M17", 0.2), ("M01", 0.1))
+    if _is_inverse(attention.allowed):
+        return (("M05", 0.8), ("M04", 0.2))
+    if _is_causal(attention.allowed):
+        return (("M10", 0.4), ("M19", 0.4), ("A04", 0.2))
+    return (("M18", 0.4), ("M05", 0.3), ("M01", 0.3))
+
+
+def _is_causal(allowed: Tensor) -> bool:
+    return allowed.shape[0] == allowed.shape[1] and not bool(allowed.triu(1).any()) and bool(allowed.tril(-1).any())
+
+
+def _is_inverse(allowed: Tensor) -> bool:
+    """Everything but the triangle, or a row opened because nothing was left in it."""
+    upper = torch.ones_like(allowed).triu(1)
+    return bool(allowed[upper].all()) and float(allowed[~upper].float().mean()) < 0.3

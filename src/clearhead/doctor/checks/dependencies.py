@@ -1,0 +1,195 @@
+"""Which token may move which logit, against what the model is meant to be."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from clearhead.doctor.checks.base import Causes, Skipped, finding
+from clearhead.doctor.checks.causes import leak_causes
+from clearhead.doctor.checks.layouts import attention_place
+from clearhead.doctor.conventions.inputs import Inputs
+from clearhead.doctor.findings import Finding, Where
+from clearhead.doctor.instruments.attention import attentions
+from clearhead.doctor.instruments.dependency import Matrix, dependency, shape_of, swapped_rows
+from clearhead.doctor.instruments.localisation import first_guilty, locate, token_reading, trace_modules
+from clearhead.doctor.instruments.tracing import Call, home_of, recorded_ops
+from clearhead.doctor.patient import Patient, Run
+
+Forbidden = Callable[[Tensor], bool]
+
+
+def dependencies(patient: Patient) -> list[Finding]:
+    """Causal: no logit depends on a later token, and each on all that its window holds. Bidirectional: on all."""
+    shape, _ = shape_of(patient.matrix.alive)
+    if shape == "deaf":
+        return [finding((("A12", 0.5), ("I06", 0.3), ("M07", 0.2)), "no token moves any logit", value=0.0)]
+    if patient.looks_back_only:
+        return leaks(patient, patient.matrix, patient.run) or _gaps(patient, patient.matrix)
+    return _one_sided(patient, patient.matrix)
+
+
+def leaks(patient: Patient, matrix: Matrix, run: Run, *, backend: str | None = None) -> list[Finding]:
+    """The future that reaches back, where it does first, and why. With a backend, on that path alone."""
+    future = matrix.influence.triu(1)
+    found = matrix.alive.triu(1)
+    if not found.any():
+        return _faint(patient, matrix)
+    i, j = divmod(int(future.argmax()), len(future))
+    inputs = patient.inputs(T=len(matrix.ids))
+    base, changed, _ = swapped_rows(inputs, patient.pool(), patient.generator(1))
+    where, causes = _locate_leak(patient, run, base, changed)
+    if backend:
+        where = Where(**(vars(where) | {"backend": backend}))
+        causes = (("M02", 0.9), *((id, 0.1 * score) for id, score in causes))
+    allowed = torch.ones_like(matrix.alive).tril()
+    return [
+        finding(
+            causes,
+            matrix.witness((i, j)),
+            value=float(future.max()),
+            threshold=matrix.threshold,
+            floor=matrix.floor,
+            where=where,
+            picture=matrix.picture(allowed),
+        )
+    ]
+
+
+def _locate_leak(patient: Patient, run: Run, base: Inputs, changed: Inputs) -> tuple[Where, Causes]:
+    def forbidden(alive: Tensor) -> bool:
+        return bool(alive.triu(1).any())
+
+    where, call = locate(patient.model, run, base, changed, token_reading(base.ids.shape[1]), forbidden)
+    with torch.no_grad(), recorded_ops() as ops:
+        run(base)
+    op = _operation(run, changed, forbidden, ops.calls)
+    return where, leak_causes(call.module if call else None, op, ops.calls)
+
+
+def _operation(run: Run, changed: Inputs, forbidden: Forbidden, ops: Sequence[Call]) -> Call | None:
+    """The first operation that lets the future through, as it was in the pass with equal rows."""
+    with torch.no_grad(), recorded_ops() as second:
+        run(changed)
+    guilty = first_guilty(ops, second.calls, token_reading(changed.ids.shape[1]), forbidden)
+    return None if guilty is None else ops[next(k for k, call in enumerate(second.calls) if call is guilty)]
+
+
+def _faint(patient: Patient, matrix: Matrix) -> list[Finding]:
+    """A change below the threshold: real if it is there in float64 too, where numbers differ by 1e-16."""
+    if not matrix.influence.triu(1).any() or matrix.floor:
+        return []
+    double = patient.model.double()
+    try:
+        exact = dependency(patient.run, patient.inputs(), patient.pool(), patient.generator(1))
+    except Exception:  # some operations know no float64: it is a tie-breaker, never a verdict by itself
+        return []
+    finally:
+        double.float()
+    future = exact.influence.triu(1)
+    if not future.isfinite().all() or float(future.max()) < 1e-9:
+        return []
+    i, j = divmod(int(future.argmax()), len(future))
+    return [finding((("M08", 0.5), ("M19", 0.5)), exact.witness((i, j)), value=float(future.max()), threshold=1e-9)]
+
+
+def _gaps(patient: Patient, matrix: Matrix) -> list[Finding]:
+    shape, number = shape_of(matrix.alive)
+    allowed = torch.ones_like(matrix.alive).tril()
+    window = patient.spec.window
+    if window is not None and window < len(allowed):
+        allowed = allowed.triu(1 - window)
+        seen_shape, seen = (shape, number) if shape == "window" else (shape, len(allowed))
+        n_layers = max(1, sum(1 for _ in _attention_windows(patient)))
+        if seen_shape in ("window", "causal") and seen != min(len(allowed), (window - 1) * n_layers + 1):
+            witness = f"tokens reach {seen} positions far, declared is a window of {window} in {n_layers} layers"
+            return [finding("M16", witness, value=seen, threshold=window, picture=matrix.picture(allowed))]
+        return []
+    if shape == "alone":
+        where = attention_place(patient)
+        if where == Where():
+            return []  # nothing in it is meant to mix tokens: a table of pairs
+        causes = (("A12", 0.6), ("M04", 0.2), ("A13", 0.2))
+        witness = "no token but its own moves any logit"
+        return [finding(causes, witness, value=0.0, where=where, picture=matrix.picture(allowed))]
+    if shape == "strict":
+        i = 1
+        witness = f"changing token {i} leaves logits {i} as they are, to the last bit"
+        causes = (("M07", 0.7), ("N04", 0.3))
+        where = attention_place(patient)
+        return [finding(causes, witness, value=0.0, where=where, picture=matrix.picture(allowed))]
+    if shape == "gaps" and not matrix.alive.diagonal().all():
+        i = int((~matrix.alive.diagonal()).nonzero()[0])
+        witness = f"changing token {i} leaves logits {i} as they are, while other tokens move theirs"
+        return [
+            finding((("M07", 0.5), ("N04", 0.5)), witness, value=0.0, status="warn", picture=matrix.picture(allowed))
+        ]
+    return []
+
+
+def _attention_windows(patient: Patient) -> list[int]:
+    with torch.no_grad(), recorded_ops() as ops:
+        patient.run(patient.inputs())
+    return [attention.index for attention in attentions(ops.calls)]
+
+
+def _one_sided(patient: Patient, matrix: Matrix) -> list[Finding]:
+    shape, _ = shape_of(matrix.alive)
+    full = torch.ones_like(matrix.alive)
+    picture = matrix.picture(full)
+    if shape in ("causal", "window", "strict", "gaps"):
+        witness = f"changing token {len(full) - 1} moves no logits before it, in a model that is to look both ways"
+        return [finding("S03", witness, value=0.0, where=attention_place(patient), picture=picture)]
+    if shape == "alone":
+        witness = "no token but its own moves any logit"
+        causes = (("A12", 0.7), ("A13", 0.3))
+        return [finding(causes, witness, value=0.0, where=attention_place(patient), picture=picture)]
+    if shape == "reversed":
+        where = attention_place(patient)
+        return [finding("M04", "no token moves a logit after it", value=0.0, where=where, picture=picture)]
+    return []
+
+
+def sources(patient: Patient) -> list[Finding]:
+    """Every token of the source moves every logit of the target."""
+    if not patient.convention.has_source:
+        raise Skipped("it reads no source")
+    matrix = patient.source_matrix
+    alive = matrix.alive  # (T, S)
+    full = torch.ones_like(alive)
+    encoder = _encoder_shape(patient)
+    if encoder is not None:
+        return encoder
+    if alive.all():
+        return []
+    picture = matrix.picture(full)
+    if not alive.any():
+        return [
+            finding((("S02", 0.7), ("S06", 0.3)), "no token of the source moves any logit", value=0.0, picture=picture)
+        ]
+    i, j = (int(part) for part in (~alive).nonzero()[0])
+    witness = f"changing token {j} of the source leaves logits {i} as they are"
+    steps = torch.arange(alive.shape[0])[:, None] >= torch.arange(alive.shape[1])[None, :]
+    if torch.equal(alive, steps) or torch.equal(alive, ~steps):
+        return [finding((("S04", 0.8), ("S03", 0.2)), witness, value=0.0, picture=picture)]
+    if not alive.any(0)[-1]:
+        return [finding((("S09", 0.7), ("S04", 0.3)), witness, value=0.0, picture=picture)]
+    return [finding((("S04", 0.5), ("S02", 0.3), ("S06", 0.2)), witness, value=0.0, picture=picture, status="warn")]
+
+
+def _encoder_shape(patient: Patient) -> list[Finding] | None:
+    """An encoder that looks back only: its last hidden state of the source is a triangle."""
+    base, changed, _ = swapped_rows(patient.inputs(), patient.source_pool, patient.generator(2), source=True)
+    reading = token_reading(patient.found.S)
+    guilty, last = None, None
+    for before, after in zip(*trace_modules(patient.model, patient.run, base, changed), strict=False):
+        for first, second in zip(before.outputs, after.outputs, strict=False):
+            influences = reading(first, second)
+            if influences is not None and influences.tril(-1).any():
+                guilty, last = guilty or after, influences
+    if guilty is None or last is None or last.triu(1).any():
+        return None
+    file, line = home_of(guilty.module) if guilty.module is not None else (None, None)
+    where = Where(guilty.name, type(guilty.module).__name__, file or guilty.file, line or guilty.line)
+    witness = "in the encoder no token of the source moves an earlier position"
+    return [finding((("S03", 0.8), ("S04", 0.2)), witness, value=0.0, where=where)]

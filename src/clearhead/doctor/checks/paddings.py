@@ -1,0 +1,215 @@
+"""Padding: what stands there must not matter to real tokens, nor how much of it there is."""
+
+import re
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from clearhead.doctor.checks.base import Causes, Skipped, finding
+from clearhead.doctor.checks.layouts import attention_place, place_of
+from clearhead.doctor.conventions.inputs import KEEP_FORMS, Inputs, keep_filler
+from clearhead.doctor.conventions.names import CACHE, MASK, PADDING, TARGET, parameters_of
+from clearhead.doctor.findings import Finding, Status, Where
+from clearhead.doctor.instruments.attention import attentions
+from clearhead.doctor.instruments.tracing import recorded_ops
+from clearhead.doctor.patient import PAD_NAMES, Patient
+
+THRESHOLD = 1e-4  # of the logits' spread: rounding stays far below
+LENGTH_THRESHOLD = 1e-3  # the same where shapes differ, and with them the order of sums
+ROWS = 3
+OWN_MIXERS = {"conv1d", "conv2d", "fft", "gru", "lstm", "rnn_tanh"}  # which no mask reaches
+ELSEWHERE = re.compile(r"^(encoder|cross|memory)")  # of a source, where there is one
+MASK_NAMES = ("mask", "src_mask", "source_mask", "tgt_mask", "trg_mask")
+
+
+def paddings(patient: Patient) -> list[Finding]:
+    """Under every mask parameter, in one of the forms that people use, other tokens move no logit of a real one."""
+    masks = _parameters(patient)
+    found: list[Finding] = []
+    for name, source in masks:
+        found += _by_parameter(patient, name, source)
+    if not masks and patient.pad_id is not None and not patient.convention.as_dict:
+        if not patient.looks_back_only:
+            found += _by_token(patient, source=False)
+        if patient.convention.has_source:
+            found += _by_token(patient, source=True)
+    elif not masks:
+        raise Skipped("it takes no padding mask, and no padding token is known")
+    return found
+
+
+def padding_masks(patient: Patient) -> list[tuple[str, str, bool]]:
+    """The parameters that take one, with a form under which padding is inert, and whether they are the source's."""
+    found = []
+    for name, source in _parameters(patient):
+        batch = _padded(patient, source)
+        for form in KEEP_FORMS:
+            try:
+                if _moved(patient, *batch, name, form, source) <= THRESHOLD:
+                    found.append((name, form, source))
+                    break
+            except Exception:
+                continue
+    return found
+
+
+def _parameters(patient: Patient) -> list[tuple[str, bool]]:
+    """Parameters that seem to take a padding mask, and whether it is the source's."""
+    call = dict(patient.convention.call)
+    return [
+        (p.name, patient.convention.has_source and not TARGET.search(p.name))
+        for p in parameters_of(patient.model)
+        if MASK.search(p.name)
+        and not CACHE.search(p.name)
+        and not (ELSEWHERE.search(p.name) and not patient.convention.has_source)
+        and "causal" not in call.get(p.name, "")
+        and (PADDING.search(p.name) or p.name in MASK_NAMES or "keep" in call.get(p.name, ""))
+    ]
+
+
+def _padded(patient: Patient, source: bool) -> tuple[Inputs, Tensor, Tensor]:
+    """A batch with padding where it would be seen, its keep mask, and other tokens to put there."""
+    inputs, other = patient.inputs(ROWS, salt=5), patient.inputs(ROWS, salt=6)
+    row, changed = (inputs.source, other.source) if source else (inputs.ids, other.ids)
+    assert row is not None
+    assert changed is not None
+    keep = torch.ones_like(row, dtype=torch.bool)
+    few, many = max(1, row.shape[1] // 4), max(1, row.shape[1] // 3)
+    if source or not patient.looks_back_only:
+        keep[0, -few:], keep[1, -many:] = False, False
+    else:
+        keep[0, :few], keep[1, :many] = False, False  # a causal model does not see what is on the right anyway
+    return inputs, keep, changed
+
+
+def _by_parameter(patient: Patient, name: str, source: bool) -> list[Finding]:
+    batch = _padded(patient, source)
+    moves: dict[str, float] = {}
+    broken: list[str] = []
+    wanted = _declared_polarity(name)
+    for form in KEEP_FORMS:
+        try:
+            moves[form] = _moved(patient, *batch, name, form, source)
+        except FloatingPointError:
+            broken.append(form)
+        except Exception:
+            continue
+    meant = [form for form in (*moves, *broken) if wanted is None or _keeps(form) == wanted]
+    if meant and all(form in broken for form in meant):
+        witness = f"with {name} ({meant[0]}) and padding in front, logits of real tokens are not finite"
+        return [finding((("M14", 0.8), ("M12", 0.2)), witness, where=attention_place(patient))]
+    if not moves:
+        return []  # no form fits: it is another kind of mask
+    inert = [form for form, value in moves.items() if value <= THRESHOLD]
+    right = [form for form in inert if wanted is None or _keeps(form) == wanted]
+    if right:
+        patient.paths.append(f"{name} ({right[0]})")
+        return []
+    if not inert and name in MASK_NAMES:
+        return []  # it need not be about padding
+    form = next((form for form in moves if wanted is None or _keeps(form) == wanted), next(iter(moves)))
+    where = attention_place(patient)
+    if inert:
+        polarity = "1 for real tokens" if wanted else "True for padding"
+        witness = f"with {name} as {polarity}, other tokens under the padding move real logits by {moves[form]:.1e}"
+        causes: Causes = (("M12", 0.9), ("M11", 0.1))
+        return [finding(causes, witness, value=moves[form], threshold=THRESHOLD, where=where)]
+    mixer = _own_mixer(patient)
+    witness = f"other tokens under {name} move the logits of real tokens by {moves[form]:.1e} of their spread"
+    witness += f"; {mixer} mixes tokens, and knows no mask" if mixer else ""
+    causes = (("S01", 0.7), ("M11", 0.2), ("M13", 0.1)) if source else (("M11", 0.7), ("M13", 0.3))
+    status: Status = "warn" if mixer else "fail"
+    return [finding(causes, witness, value=moves[form], threshold=THRESHOLD, where=where, status=status)]
+
+
+def _keeps(form: str) -> bool:
+    """Whether True or 1 means a real token."""
+    return "keep" in form or form == "lengths"
+
+
+def _declared_polarity(name: str) -> bool | None:
+    """What the field's conventions say: attention_mask keeps what is 1, key_padding_mask drops what is True."""
+    if "attention_mask" in name:
+        return True
+    return False if "key_padding_mask" in name else None
+
+
+def _moved(
+    patient: Patient, inputs: Inputs, keep: Tensor, changed: Tensor, name: str, form: str, source: bool
+) -> float:
+    """How far the logits of real tokens move, of their spread."""
+    mixed = torch.where(keep, inputs.source if source and inputs.source is not None else inputs.ids, changed)
+    other = replace(inputs, source=mixed) if source else replace(inputs, ids=mixed)
+    outputs = []
+    for given in (inputs, other):
+        given = replace(given, source_keep=keep) if source else replace(given, keep=keep)
+        value = keep_filler(form, source)(given, patient.convention.time_first)
+        with patient.quiet():
+            outputs.append(patient.convention.logits(patient.model, given, **{name: value}))
+    before, after = outputs
+    real = torch.ones_like(inputs.ids, dtype=torch.bool) if source else keep
+    if not (before[real].isfinite().all() and after[real].isfinite().all()):
+        raise FloatingPointError
+    return float((after - before)[real].abs().max()) / (float(before[real].std()) or 1.0)
+
+
+def _by_token(patient: Patient, *, source: bool) -> list[Finding]:
+    """Where padding is a token: more of it on the right must not move the logits of what stands before it."""
+    pad = patient.pad_id
+    assert pad is not None
+    if not _knows_padding(patient):
+        raise Skipped("nothing in it speaks of padding")
+    inputs = patient.inputs(ROWS, salt=5)
+    row = inputs.source if source else inputs.ids
+    assert row is not None
+    short = row.shape[1] - 3
+    padded = row.clone()
+    padded[:, short:] = pad
+    long_, alone = (replace(inputs, **{"source" if source else "ids": ids}) for ids in (padded, row[:, :short]))
+    with patient.quiet():
+        before, after = patient.run(alone), patient.run(long_)
+    after = after if source else after[:, :short]
+    what = "the source" if source else "a row"
+    if not (before.isfinite().all() and after.isfinite().all()):
+        return [
+            finding((("M14", 0.6), ("M12", 0.4)), f"with padding (token {pad}) behind {what} logits are not finite")
+        ]
+    value = float((after - before).abs().max()) / (float(before.std()) or 1.0)
+    patient.paths.append(f"{what} padded with token {pad}")
+    if value <= LENGTH_THRESHOLD:
+        return []
+    witness = f"three tokens of padding (token {pad}) behind {what} move the logits of real tokens by {value:.1e}"
+    causes: Causes = (
+        (("S01", 0.6), ("M11", 0.2), ("M12", 0.2)) if source else (("M11", 0.6), ("M12", 0.2), ("M13", 0.2))
+    )
+    mixer = _own_mixer(patient)
+    status: Status = "warn" if mixer else "fail"
+    place = _sees_padding(patient, long_, 3, source=source)
+    return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=place, status=status)]
+
+
+def _sees_padding(patient: Patient, inputs: Inputs, padded: int, *, source: bool) -> Where:
+    """The first attention in which real queries may look at the last keys, which are padding."""
+    row = inputs.source if source else inputs.ids
+    assert row is not None
+    with patient.quiet(), recorded_ops() as ops:
+        patient.run(inputs)
+    for seen in attentions(ops.calls):
+        queries = seen.allowed if seen.allowed.shape[0] != row.shape[1] else seen.allowed[:-padded]
+        if seen.allowed.shape[1] == row.shape[1] and bool(queries[:, -padded:].any()):
+            return place_of(patient, seen.call)
+    return attention_place(patient)
+
+
+def _knows_padding(patient: Patient) -> bool:
+    """Whether the model was told of a padding token, or compares its inputs with one."""
+    told = patient.spec.pad_id is not None or any(hasattr(patient.original, name) for name in PAD_NAMES)
+    return told or patient.compared_id is not None
+
+
+def _own_mixer(patient: Patient) -> str | None:
+    """An operation that mixes tokens and takes no mask."""
+    with patient.quiet(), recorded_ops(lambda name: name in OWN_MIXERS) as ops:
+        patient.run(patient.inputs())
+    return next((call.name for call in ops.calls), None)

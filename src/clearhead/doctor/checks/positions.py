@@ -1,0 +1,173 @@
+"""Whether the order of tokens matters, and whether rotary positions measure distance."""
+
+import re
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.conventions.inputs import Inputs
+from clearhead.doctor.findings import Finding, Where
+from clearhead.doctor.instruments.attention import attentions
+from clearhead.doctor.instruments.dependency import swapped_rows
+from clearhead.doctor.instruments.localisation import first_guilty, token_reading, trace_modules
+from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules, recorded_ops
+from clearhead.doctor.patient import Patient
+
+SAME = 1e-5  # of the largest number: two results that are equal but for rounding
+TABLE = re.compile(r"pos|rotary|rope|wpe|(^|[._])pe($|[._])|alibi|relative", re.I)
+
+
+def positions(patient: Patient) -> list[Finding]:
+    """Swapping two tokens changes what others make of them."""
+    if patient.convention.has_source:
+        found = _source_order(patient)
+        if found:
+            return found
+    return _order_at_first_mixing(patient) if patient.looks_back_only else _bag(patient)
+
+
+def _exchanged(ids: Tensor, i: int, j: int) -> Tensor:
+    order = torch.arange(ids.shape[1])
+    order[i], order[j] = j, i
+    return ids[:, order]
+
+
+def _source_order(patient: Patient) -> list[Finding]:
+    inputs = patient.inputs(2, salt=7)
+    assert inputs.source is not None
+    n = inputs.source.shape[1]
+    before = patient.run(inputs)
+    after = patient.run(replace(inputs, source=_exchanged(inputs.source, 0, n - 2)))
+    value = float((after - before).abs().max()) / float(before.abs().max())
+    if value > SAME:
+        return []
+    witness = f"swapping tokens 0 and {n - 2} of the source moves no logit"
+    return [finding((("S07", 0.9), ("P01", 0.1)), witness, value=value, threshold=SAME)]
+
+
+def _bag(patient: Patient) -> list[Finding]:
+    inputs = patient.inputs(2, salt=7)
+    i, j = 1, patient.found.T - 2
+    if i >= j:
+        raise Skipped("rows are too short to swap two tokens")
+    before, after = patient.run(inputs), patient.run(replace(inputs, ids=_exchanged(inputs.ids, i, j)))
+    after = after[:, [j if k == i else i if k == j else k for k in range(after.shape[1])]]
+    value = float((after - before).abs().max()) / float(before.abs().max())
+    if value > SAME:
+        return []
+    witness = f"swapping tokens {i} and {j} swaps their logits and moves no other: the order does not matter"
+    return [finding("P01", witness, value=value, threshold=SAME)]
+
+
+def first_mixing(patient: Patient) -> tuple[Call, int] | None:
+    """The first module in which tokens meet, and the number of its call."""
+    base, changed, _ = swapped_rows(patient.inputs(), patient.pool(), patient.generator(1))
+    n = patient.found.T
+
+    def meet(alive: Tensor) -> bool:
+        return bool((alive & ~torch.eye(n, dtype=torch.bool)).any())
+
+    before, after = trace_modules(patient.model, patient.run, base, changed)
+    call = first_guilty(before, after, token_reading(n), meet)
+    return None if call is None else (call, next(k for k, other in enumerate(after) if other is call))
+
+
+def _order_at_first_mixing(patient: Patient) -> list[Finding]:
+    """A deep causal model without positions knows the order at its logits all the same: the first mixing is asked."""
+    found = first_mixing(patient)
+    n = patient.found.T
+    if found is None or n < 4:
+        return _rotation(patient, None)
+    call, number = found
+    base, _, _ = swapped_rows(patient.inputs(), patient.pool(), patient.generator(1))
+    first, second = trace_modules(
+        patient.model, patient.run, base, replace(base, ids=_exchanged(base.ids, n - 3, n - 2))
+    )
+    if number >= len(first) or not first[number].outputs:
+        return []
+    before, after = (_last(calls[number].outputs[0], n) for calls in (first, second))
+    if before is None or after is None:
+        return []
+    value = float((after - before).abs().max()) / float(before.abs().max())
+    rotation = _rotation(patient, call)
+    if value > SAME or rotation:
+        return rotation
+    tables = [
+        name for name, _ in (*patient.model.named_parameters(), *patient.model.named_buffers()) if TABLE.search(name)
+    ]
+    name = type(call.module).__name__
+    file, line = home_of(call.module) if call.module is not None else (None, None)
+    where = Where(call.name, name, file or call.file, line or call.line)
+    witness = f"swapping tokens {n - 3} and {n - 2} does not move what {call.name or name} makes of the last token"
+    extra = f"; {tables[0]} is there and has no effect" if tables else ""
+    return [
+        finding("P01", witness + extra, value=value, threshold=SAME, where=where, status="fail" if tables else "warn")
+    ]
+
+
+def _last(tensor: Tensor, n: int) -> Tensor | None:
+    axes = [axis for axis, size in enumerate(tensor.shape) if size == n]
+    return tensor.select(axes[0], n - 1) if len(axes) == 1 else None
+
+
+def _rotation(patient: Patient, call: Call | None) -> list[Finding]:
+    """With equal tokens everywhere a score depends on the distance only, unless positions were added to the tokens."""
+    inputs = patient.inputs(2)
+    equal = Inputs(torch.full_like(inputs.ids, int(inputs.ids[0, 0])), inputs.source)
+    if call is None or not _is_even_before(patient, equal, call):
+        return []
+    with torch.no_grad(), recorded_ops() as ops:
+        patient.run(equal)
+    n = patient.found.T
+    first = next((a for a in attentions(ops.calls) if a.allowed.shape == (n, n) and a.scores is not None), None)
+    if first is None or first.scores is None:
+        return []
+    scores = first.scores.double()  # (N, T, T)
+    seen = torch.ones(n, n, dtype=torch.bool).tril() & (scores > -1e4).all(0)
+    spread = float(scores[:, seen].std())
+    if spread < 1e-6 * max(1.0, float(scores[:, seen].abs().max())):
+        return []
+    worst, at = 0.0, (0, 0)
+    for distance in range(1, n - 2):
+        line = scores.diagonal(-distance, 1, 2)[:, seen.diagonal(-distance)]  # (N, n - distance)
+        if line.shape[1] > 1 and float((line - line[:, :1]).abs().max()) > worst:
+            worst, at = (
+                float((line - line[:, :1]).abs().max()),
+                (distance, int((line - line[:, :1]).abs().amax(0).argmax())),
+            )
+    if worst / spread < 1e-3:
+        return []
+    distance, place = at
+    witness = (
+        f"equal tokens at distance {distance} score differently at positions {distance} and {place + distance}, "
+        f"by {worst / spread:.1e} of the scores' spread"
+    )
+    one_sided = _depends_on_one(scores, seen)
+    causes = (("P06", 0.8), ("P05", 0.2)) if one_sided else (("P05", 0.7), ("P06", 0.3))
+    file, line_number = home_of(call.module) if call.module is not None else (None, None)
+    where = Where(call.name, type(call.module).__name__, file or call.file, line_number or call.line)
+    return [finding(causes, witness, value=worst / spread, threshold=1e-3, where=where)]
+
+
+def _depends_on_one(scores: Tensor, seen: Tensor) -> bool:
+    """Whether scores vary with the query's position alone, or with the key's alone."""
+    n = len(seen)
+    rows = max(float((scores[:, i, seen[i]] - scores[:, i, seen[i]][:, :1]).abs().max()) for i in range(1, n))
+    columns = max(float((scores[:, seen[:, j], j] - scores[:, seen[:, j], j][:, :1]).abs().max()) for j in range(n - 1))
+    return min(rows, columns) < 1e-4 * max(rows, columns)
+
+
+def _is_even_before(patient: Patient, equal: Inputs, call: Call) -> bool:
+    """Whether what the first mixing module reads is the same at every position."""
+    with torch.no_grad(), recorded_modules(patient.model) as calls:
+        patient.run(equal)
+    same = next((other for other in calls if other.name == call.name), None)
+    if same is None or not same.inputs:
+        return False
+    hidden = next((t for t in same.inputs if t.dim() == 3 and patient.found.T in t.shape), None)
+    if hidden is None:
+        return False
+    axis = list(hidden.shape).index(patient.found.T)
+    return float((hidden - hidden.narrow(axis, 0, 1)).abs().max()) <= SAME * float(hidden.abs().max())

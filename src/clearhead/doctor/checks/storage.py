@@ -1,0 +1,122 @@
+"""Parameters that are not what they seem: shared, copied, unregistered, untied."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor.checks.base import finding
+from clearhead.doctor.checks.causes import is_norm
+from clearhead.doctor.findings import Finding, Where
+from clearhead.doctor.instruments.tracing import home_of
+from clearhead.doctor.patient import Patient
+
+
+def storage(patient: Patient) -> list[Finding]:
+    """What can be read off the objects."""
+    model = patient.fresh
+    found = _repeated(model) + _unregistered(patient) + _untied(patient)
+    if patient.spec.fresh:
+        found += _copies(model)
+    return found + _shared_norms(model)
+
+
+def _repeated(model: nn.Module) -> list[Finding]:
+    """One module several times in one list."""
+    for name, module in model.named_modules():
+        if not isinstance(module, (nn.ModuleList, nn.Sequential)):
+            continue
+        children = [
+            child for child in module._modules.values() if child is not None and any(True for _ in child.parameters())
+        ]
+        if len({id(child) for child in children}) < len(children):
+            witness = f"{len(children)} places of {name or 'the list'} hold {len({id(c) for c in children})} module"
+            first = children[0]
+            return [finding("I02", witness, where=Where(f"{name}.0", type(first).__name__, *home_of(first)))]
+    return []
+
+
+def _unregistered(patient: Patient) -> list[Finding]:
+    """Modules with weights that are called and that model.modules() does not know."""
+    known = {id(module) for module in patient.model.modules()}
+    strangers: dict[int, tuple[nn.Module, str | None, int | None]] = {}
+
+    def look(module: nn.Module, given: Any, output: Any) -> None:
+        from clearhead.doctor.instruments.tracing import caller
+
+        if id(module) not in known and any(True for _ in module.parameters(recurse=False)):
+            strangers.setdefault(id(module), (module, *caller()))
+
+    handle = nn.modules.module.register_module_forward_hook(look)
+    try:
+        with torch.no_grad():
+            patient.run(patient.inputs())
+    finally:
+        handle.remove()
+    registered = {id(parameter) for parameter in patient.model.parameters()}
+    lost = [one for one in strangers.values() if any(id(p) not in registered for p in one[0].parameters())]
+    if not lost:
+        return []
+    module, file, line = lost[0]
+    witness = f"model.parameters() does not know the weights of {len(lost)} modules that are called"
+    return [finding("I05", witness, value=len(lost), where=Where(None, type(module).__name__, file, line))]
+
+
+def _untied(patient: Patient) -> list[Finding]:
+    """Embedding and head that are declared to be one tensor, or were copied from each other."""
+    model = patient.fresh
+    config = getattr(model, "config", None)
+    declared = patient.spec.tied
+    if declared is None:
+        said = getattr(config, "tie_word_embeddings", getattr(config, "tied", None))
+        declared = said if isinstance(said, bool) else None
+    tables = {name: m.weight for name, m in model.named_modules() if isinstance(m, nn.Embedding)}
+    heads = {name: m.weight for name, m in model.named_modules() if isinstance(m, nn.Linear)}
+    pairs = [(t, h) for t in tables for h in heads if tables[t].shape == heads[h].shape]
+    if not pairs or any(tables[t].data_ptr() == heads[h].data_ptr() for t, h in pairs):
+        return []
+    for table, head in pairs:
+        if tables[table].dim() == 2 and torch.equal(tables[table], heads[head]) and bool(tables[table].any()):
+            status: Any = "fail" if patient.spec.fresh or declared else "warn"
+            witness = f"{table}.weight and {head}.weight hold the same numbers in two places"
+            return [finding("E01", witness, where=Where(head, "Linear"), status=status)]
+    biggest = max(tables, key=lambda name: tables[name].shape[0])
+    head = next((h for t, h in pairs if t == biggest and heads[h].shape[0] == patient.found.vocab_size), None)
+    if declared and head is not None and not hasattr(config, "model_type"):
+        witness = f"{biggest}.weight and {head}.weight are two tensors, and declared to be one"
+        return [finding("E01", witness, where=Where(head, "Linear"))]
+    return []
+
+
+def _copies(model: nn.Module) -> list[Finding]:
+    """Layers that were born with the same random numbers."""
+    for name, module in model.named_modules():
+        if not isinstance(module, nn.ModuleList) or len(module) < 2:
+            continue
+        first, second = module[0], module[1]
+        if first is second or type(first) is not type(second):
+            continue
+        pairs = list(zip(_matrices(first), _matrices(second), strict=False))
+        if pairs and all(a.shape == b.shape and torch.equal(a, b) for a, b in pairs):
+            witness = f"every matrix of {name}.1 equals that of {name}.0 to the last bit"
+            where = Where(f"{name}.1", type(second).__name__, *home_of(second))
+            return [finding("I01", witness, where=where, status="warn")]
+    return []
+
+
+def _matrices(module: nn.Module) -> list[Tensor]:
+    """Those that were drawn at random."""
+    return [p for p in module.parameters() if p.dim() > 1 and float(p.std()) > 0]
+
+
+def _shared_norms(model: nn.Module) -> list[Finding]:
+    for name, module in model.named_modules():
+        norms = [(n, child) for n, child in module._modules.items() if child is not None and is_norm(child)]
+        if len({id(child) for _, child in norms}) < len(norms):
+            names = " and ".join(n for n, child in norms if sum(child is other for _, other in norms) > 1)
+            return [
+                finding(
+                    "N08", f"{name}: {names} are one module", where=Where(name, type(module).__name__), status="warn"
+                )
+            ]
+    return []

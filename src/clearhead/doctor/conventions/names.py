@@ -1,0 +1,106 @@
+"""What the names of `forward`'s parameters suggest. A suggestion is only an order of trials: behaviour decides."""
+
+import inspect
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice, product
+
+from torch import nn
+
+from clearhead.doctor.conventions.inputs import CAUSAL_FORMS, KEEP_FORMS
+
+TRIALS = 150  # of ways to call a model
+SOURCE = re.compile(r"^(src|source|enc|encoder|memory)")
+TARGET = re.compile(r"^(tgt|trg|target|dec|decoder)")
+MASK = re.compile(r"mask|padding|lengths?$|_lens?$")
+PADDING = re.compile(r"pad|attention_mask|key|lengths?$|_lens?$")
+LABELS = re.compile(r"label|target|^y$|^tgt$|^trg$")
+CACHE = re.compile(r"cache|past|(^|_)kvs?($|_)|^mems?$|(?<!hidden_)state")
+POSITIONS = re.compile(r"pos")
+SEGMENTS = re.compile(r"token_type|segment|seg_ids")
+START = re.compile(r"start|offset")
+FLAG = re.compile(r"^(use|return|output|is|training|need)_?")
+TOKENS = re.compile(
+    r"^(x|y|idx|ids?|inp|inputs?|tokens?|seq|sequences?|text|batch)$|_ids$|_tokens$|_inputs?$|tokens$|^input"
+)
+CONTAINER = re.compile(r"^(batch|inputs?|data|features|sample|x|kwargs)$")
+
+Call = tuple[tuple[str, str], ...]  # (parameter, name of its filler), in order
+
+
+def parameters_of(model: nn.Module) -> list[inspect.Parameter]:
+    """What `forward` takes, variable ones left out."""
+    try:
+        signature = inspect.signature(model.forward)
+    except (TypeError, ValueError):
+        return []
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [parameter for parameter in signature.parameters.values() if parameter.kind not in variable]
+
+
+def suggestions(model: nn.Module) -> Iterator[Call]:
+    """Ways to call the model, the likeliest first."""
+    parameters = parameters_of(model)
+    required = [p.name for p in parameters if p.default is inspect.Parameter.empty]
+    optional = [p.name for p in parameters if p.default is not inspect.Parameter.empty]
+    if not required:
+        strong = [name for name in optional if re.search(r"^(decoder_)?input_ids$|^(src|tgt|ids|idx|tokens|x)$", name)]
+        yield from _calls(strong or optional[:1], strong)
+        if not parameters:
+            yield (("", "ids"),)
+            yield (("", "source"), ("", "ids"))
+        return
+    chosen = [name for name in optional if re.fullmatch(r"(decoder_input_ids|tgt|target_ids|decoder_input)", name)]
+    if chosen:
+        yield from _calls([*required, chosen[0]], required)
+    yield from _calls(required, required)
+
+
+def _calls(names: Sequence[str], required: Sequence[str]) -> Iterator[Call]:
+    tokens = [name for name in names if not _is_aside(name)]
+    for roles in _token_roles(tokens):
+        choices = [[roles[name]] if name in roles else _fillers(name, "source" in roles.values()) for name in names]
+        for fillers in islice(product(*choices), TRIALS):
+            yield tuple(zip(names, fillers, strict=True))
+
+
+def _is_aside(name: str) -> bool:
+    """Whether a parameter is no sequence of tokens."""
+    if TOKENS.search(name) and not (POSITIONS.search(name) or SEGMENTS.search(name) or MASK.search(name)):
+        return False
+    return any(kind.search(name) for kind in (MASK, CACHE, POSITIONS, SEGMENTS, START, FLAG))
+
+
+def _token_roles(names: Sequence[str]) -> Iterator[dict[str, str]]:
+    if len(names) == 1:
+        yield {names[0]: "ids"}
+    elif len(names) == 2:
+        first, second = names
+        if TARGET.search(first) or SOURCE.search(second):
+            yield {first: "ids", second: "source"}
+        yield {first: "source", second: "ids"}
+        if LABELS.search(second):
+            yield {first: "ids", second: "labels"}
+        yield {first: "ids", second: "source"}
+    elif names:
+        yield dict(zip(names, ("source", "ids", "labels"), strict=False))
+
+
+def _fillers(name: str, has_source: bool) -> list[str]:
+    """For a required parameter that holds no tokens, what it may be given, the likeliest first."""
+    if MASK.search(name):
+        about_source = has_source and not TARGET.search(name)
+        keep = [f"{'source keep' if about_source else 'keep'}: {form}" for form in KEEP_FORMS]
+        if about_source or PADDING.search(name):
+            return ["None", *keep[3:], *keep[:3]] if about_source and not PADDING.search(name) else [*keep, "None"]
+        causal = [f"causal: {form}" for form in CAUSAL_FORMS]
+        return [*causal[3:5], *causal[:3], *causal[5:], *keep, "None"] if has_source else [*causal, *keep, "None"]
+    if SEGMENTS.search(name):
+        return ["zeros like ids"]
+    if START.search(name):
+        return ["0"]
+    if POSITIONS.search(name):
+        return ["positions (B, T)", "positions (T)", "0"]
+    if CACHE.search(name):
+        return ["None"]
+    return ["False", "None"]

@@ -1,0 +1,72 @@
+"""Where in what a model returns the logits are."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from torch import Tensor
+
+Path = tuple[str | int, ...]
+MAX_DEPTH = 3
+
+
+def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Everything in tuples, lists, dicts, dataclasses and plain objects, with the way to it."""
+    if isinstance(value, Tensor) or len(path) > MAX_DEPTH:
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from leaves(part, (*path, key))
+    elif isinstance(value, (tuple, list)):
+        for number, part in enumerate(value):
+            yield from leaves(part, (*path, number))
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from leaves(getattr(value, field.name), (*path, field.name))
+    elif hasattr(value, "__dict__") and not callable(value):
+        for name, part in vars(value).items():
+            yield from leaves(part, (*path, name))
+    else:
+        yield path, value
+
+
+def tensors(value: Any) -> list[Tensor]:
+    """All tensors in it."""
+    return [leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor)]
+
+
+def follow(value: Any, path: Path) -> Any:
+    """The part of it that the path leads to."""
+    for step in path:
+        inside: Any = value
+        value = inside[step] if isinstance(inside, (Mapping, tuple, list)) else getattr(inside, str(step))
+    return value
+
+
+def arrange(output: Tensor, rows: int, columns: int) -> Tensor | None:
+    """The output as (rows, columns, V), however its axes lie; None if they are not there."""
+    if not output.is_floating_point():
+        return None
+    shape = tuple(output.shape)
+    if output.dim() == 3 and shape[:2] == (rows, columns):
+        return output
+    if output.dim() == 3 and shape[:2] == (columns, rows):
+        return output.transpose(0, 1)
+    if output.dim() == 3 and (shape[0], shape[2]) == (rows, columns):
+        return output.transpose(1, 2)
+    if output.dim() == 2 and shape[0] == rows * columns:
+        return output.reshape(rows, columns, -1)  # (B * T, V) -> (B, T, V)
+    return None
+
+
+def find_logits(value: Any, rows: int, columns: int, vocab_size: int | None) -> Path | None:
+    """The way to what is most like logits: named so, as wide as the vocabulary, or the first of its shape."""
+    found: list[tuple[int, int, Path]] = []
+    for number, (path, leaf) in enumerate(leaves(value)):
+        if not isinstance(leaf, Tensor) or (arranged := arrange(leaf, rows, columns)) is None:
+            continue
+        named = any("logits" in str(step) for step in path)
+        wide = vocab_size is not None and arranged.shape[-1] == vocab_size
+        widest = vocab_size is not None and arranged.shape[-1] > vocab_size
+        found.append((-(4 * named + 2 * wide + widest), number, path))
+    return min(found)[2] if found else None

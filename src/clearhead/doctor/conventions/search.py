@@ -1,0 +1,222 @@
+"""The search for a way to call a model: suggestions by name, judged by what the model does with them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor.conventions.axes import Axes, axes_of, influences
+from clearhead.doctor.conventions.calling import Convention
+from clearhead.doctor.conventions.inputs import CAUSAL_FORMS, Inputs
+from clearhead.doctor.conventions.names import CONTAINER, MASK, PADDING, TARGET, Call, parameters_of, suggestions
+from clearhead.doctor.conventions.outputs import find_logits, tensors
+from clearhead.doctor.spec import Spec
+from clearhead.errors import DataError
+
+LENGTHS = (13, 11, 17, 7, 19, 5, 8, 16, 12, 10, 6, 4, 3)  # of rows; primes first, so that axes are told by their size
+ROWS = 5
+MANY = 40  # failed calls, after which only two lengths are tried each
+SMALL = 2  # ids below this exist in every vocabulary
+
+ADAPTER = """
+class Adapted(torch.nn.Module):
+    def __init__(self): super().__init__(); self.model = {factory}()
+    def forward(self, ids):  # (B, T) token ids; a second parameter 'source' (B, S) where there is one
+        return self.model(ids)  # change this line: it must return logits (B, T, V)
+def adapted(): return Adapted()"""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A convention that works, and what was learned on the way."""
+
+    convention: Convention
+    T: int
+    S: int
+    vocab_size: int
+    source_vocab_size: int
+    axes: Axes
+
+
+def find_convention(model: nn.Module, spec: Spec, *, may_be_causal: bool = True, factory: str = "build") -> Found:
+    """How `model` wants to be called, proved by calling it.
+
+    Args:
+        spec: `time_first` is taken as said.
+        may_be_causal: whether a mask that the model asks for may be one that hides the future.
+        factory: its name in the adapter that the error proposes.
+
+    Raises:
+        DataError: no way leads to logits; the sentence holds an adapter ready to paste.
+    """
+    problems: list[str] = []
+    best: tuple[int, Found] | None = None
+    roles: tuple[str, ...] = ()
+    for convention in _candidates(model, spec):
+        uses_causal = any("causal" in filler for _, filler in convention.call)
+        if (uses_causal and not may_be_causal) or (best and _roles(convention.call) != roles):
+            continue
+        found = _try(model, convention, problems)
+        if found is None:
+            continue
+        score = _score(model, found, spec)
+        if best is None or score > best[0]:
+            best, roles = (score, found), _roles(convention.call)
+        if not any("keep" in filler or "causal" in filler for _, filler in convention.call) or score >= 4:
+            break
+    if best is None:
+        said = problems[0] if problems else "nothing it returned has the shape of logits"
+        raise DataError(
+            f"no way was found to call {type(model).__name__} with token ids ({said}); put this beside your model, "
+            f"change one line, and examine 'adapted' instead:{ADAPTER.format(factory=factory)}"
+        )
+    found = best[1] if spec.time_first is not None else _with_order(model, best[1])
+    wants_mask = spec.kind == "causal" or found.convention.has_source
+    return _with_causal_mask(model, found) if wants_mask and may_be_causal else found
+
+
+def _with_causal_mask(model: nn.Module, found: Found) -> Found:
+    """Where the future reaches back: the mask that the model expects from its caller, if one closes it."""
+    inputs = _inputs(found.T, found.S, found.vocab_size, found.source_vocab_size)
+    if found.convention.as_dict or not influences(lambda given: found.convention.logits(model, given), inputs)[1]:
+        return found
+    for parameter in parameters_of(model):
+        name, given_already = parameter.name, dict(found.convention.call)
+        of_source = found.convention.has_source and not TARGET.search(name)
+        if not MASK.search(name) or PADDING.search(name) or of_source or name in given_already:
+            continue
+        for form in CAUSAL_FORMS:
+            convention = replace(found.convention, call=(*found.convention.call, (name, f"causal: {form}")))
+            try:
+                ahead, behind, finite = influences(partial(convention.logits, model), inputs)
+            except Exception:
+                continue
+            if finite and ahead and not behind:
+                return replace(found, convention=convention)
+    return found
+
+
+def _candidates(model: nn.Module, spec: Spec) -> Iterator[Convention]:
+    orders = (False, True) if spec.time_first is None else (spec.time_first,)
+    for call in suggestions(model):
+        for time_first in orders:
+            yield Convention(call, time_first=time_first)
+    names = [parameter.name for parameter in parameters_of(model)]
+    if len(names) <= 1 or CONTAINER.match(names[0]):
+        for call in ((("", "ids"),), (("", "source"), ("", "ids"))):
+            yield Convention(call, as_dict=True, time_first=orders[0])
+
+
+def _roles(call: Call) -> tuple[str, ...]:
+    return tuple(filler for _, filler in call if filler in ("ids", "source", "labels"))
+
+
+def _try(model: nn.Module, convention: Convention, problems: list[str]) -> Found | None:
+    """Call it with rows of several lengths until one fits."""
+    for T in lengths_for(model)[: None if len(problems) < MANY else 2]:
+        S = next(length for length in (11, 7, 5, 3, 2, 1) if length < T)  # never T, so that a mix-up shows
+        inputs = (
+            _inputs(T, S, SMALL, SMALL) if convention.has_source else replace(_inputs(T, S, SMALL, SMALL), source=None)
+        )
+        try:
+            with _watching(model, inputs) as sizes, torch.no_grad():
+                value = convention.raw(model, inputs)
+        except KeyboardInterrupt:
+            raise
+        except Exception as error:
+            problems.append(f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
+            if not _is_about_length(error):
+                return None
+            continue
+        path = find_logits(value, ROWS, T, sizes.get("ids"))
+        if path is None:
+            shapes = [tuple(leaf.shape) for leaf in tensors(value)[:3]]
+            problems.append(f"given ids {(ROWS, T)} it returned {shapes or type(value).__name__}")
+            return None
+        convention = replace(convention, output=path)
+        V = sizes.get("ids") or convention.logits(model, inputs).shape[-1]
+        return Found(convention, T, S, V, sizes.get("source", V), Axes())
+    return None
+
+
+def _is_about_length(error: Exception) -> bool:
+    """Whether other lengths may do: everything that speaks of sizes, ranges and assertions."""
+    return isinstance(error, (AssertionError, IndexError, ValueError, RuntimeError))
+
+
+def lengths_for(model: nn.Module) -> list[int]:
+    """Lengths to try, those first that no axis of a weight has; and those that tables of positions have."""
+    sizes = {size for parameter in model.parameters() for size in parameter.shape}
+    free = [length for length in LENGTHS[:4] if not {length, length + 1} & sizes]
+    tables = {t.shape[-2] for t in (*model.parameters(), *model.buffers()) if t.dim() >= 2 and 1 < t.shape[-2] <= 64}
+    return list(dict.fromkeys([*free, *LENGTHS, *sorted(tables, reverse=True)]))[:16]
+
+
+def _inputs(T: int, S: int, V: int, source_V: int) -> Inputs:
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(min(V, SMALL), (ROWS, T), generator=generator) if V <= SMALL else _ids((ROWS, T), V, generator)
+    source = _ids((ROWS, S), source_V, generator)
+    return Inputs(ids, source, labels=ids)
+
+
+def _ids(shape: tuple[int, int], V: int, generator: torch.Generator) -> Tensor:
+    return torch.randint(min(4, V // 2), V, shape, generator=generator)
+
+
+@contextmanager
+def _watching(model: nn.Module, inputs: Inputs) -> Iterator[dict[str, int]]:
+    """How many rows the tables have that consume the ids and the source."""
+    sizes: dict[str, int] = {}
+
+    def look(module: nn.Module, given: tuple[Any, ...], _: Any) -> None:
+        weight = getattr(module, "weight", None)
+        if given and isinstance(given[0], Tensor) and isinstance(weight, Tensor):
+            for name in ("ids", "source"):
+                wanted = getattr(inputs, name)
+                if wanted is not None and any(_equal(given[0], form) for form in (wanted, wanted.t())):
+                    sizes.setdefault(name, weight.shape[0])
+
+    handles = [module.register_forward_hook(look) for module in model.modules() if isinstance(module, nn.Embedding)]
+    try:
+        yield sizes
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _equal(given: Tensor, wanted: Tensor) -> bool:
+    return given.shape == wanted.shape and torch.equal(given, wanted)
+
+
+def _score(model: nn.Module, found: Found, spec: Spec) -> int:
+    """How much the outputs look as if every mask was given as it was meant."""
+    inputs = _inputs(found.T, found.S, found.vocab_size, found.source_vocab_size)
+    try:
+        ahead, behind, finite = influences(lambda given: found.convention.logits(model, given), inputs)
+    except Exception:
+        return -1
+    if not finite:
+        return -1
+    causal_wanted = spec.kind != "bidirectional"
+    if ahead and not behind:
+        return 4 if causal_wanted else 2
+    if ahead and behind:
+        return 3 if causal_wanted else 4
+    return 1 if behind else 0
+
+
+def _with_order(model: nn.Module, found: Found) -> Found:
+    """Batch first or time first, where both can be called: by the axis along which tokens meet."""
+    inputs = _inputs(found.T, found.S, found.vocab_size, found.source_vocab_size)
+    try:
+        axes = axes_of(lambda given: found.convention.logits(model, given), inputs)
+    except Exception:
+        return found
+    if not found.convention.time_first and axes.are_time_first:
+        turned = replace(found.convention, time_first=True)
+        return replace(found, convention=turned, axes=axes.swapped)
+    return replace(found, axes=axes)

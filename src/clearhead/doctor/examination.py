@@ -1,0 +1,118 @@
+"""The examination: checks in an order in which each can trust those before it."""
+
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from clearhead.doctor.borrow import borrowed
+from clearhead.doctor.catalogue import refuse_unknown
+from clearhead.doctor.checks import CHECKS
+from clearhead.doctor.checks.base import Check, Skipped
+from clearhead.doctor.findings import Checked, Finding, Outcome, Report
+from clearhead.doctor.patient import Patient
+from clearhead.doctor.spec import LEVELS, Level, Spec
+
+
+def check(
+    model: nn.Module,
+    spec: Spec | None = None,
+    *,
+    level: Level = "quick",
+    only: Sequence[str] = (),
+    seed: int = 0,
+    name: str | None = None,
+) -> Report:
+    """Examine any PyTorch Transformer that reads token ids. The model itself is left as it is, bit for bit.
+
+    Args:
+        model: yours; its calling convention is inferred by calling a copy.
+        spec: what it is meant to be; what is not said is read from it and told as an assumption.
+        level: quick, or standard, which looks at longer rows of large models as well.
+        only: ids of the catalogue; the checks that can find them, and those that these rest on, are made.
+        seed: of the inputs and of the noise on the copy's weights.
+        name: of the target in the report; the class by default.
+
+    Raises:
+        UsageError: an unknown kind, level or id.
+        DataError: no way was found to call the model; the sentence holds an adapter.
+    """
+    spec = spec or Spec()
+    refuse_unknown(spec.kind, level, (*only, *spec.allow))
+    begun = time.perf_counter()
+    parameters = list(model.parameters())
+    device = parameters[0].device if parameters else torch.device("cpu")
+    with borrowed(model, device), warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        warnings.simplefilter("ignore")  # the model's own; they were seen when it was built
+        torch.manual_seed(seed)
+        patient = Patient(model, spec, level, seed)
+        findings, checks = _examine(patient, _chosen(only), only)
+        kind = patient.kind
+    paths = (patient.convention.sentence, "eval(), float32, CPU", *patient.paths)
+    findings = tuple(replace(finding, repro=_again(name, finding.id, level, seed)) for finding in findings)
+    seconds = time.perf_counter() - begun
+    return Report(name or type(model).__name__, kind, findings, checks, tuple(patient.assumptions), paths, seconds)
+
+
+def _again(name: str | None, id: str, level: Level, seed: int) -> str:
+    """How to see one finding again."""
+    if name is None:
+        return f"doctor.check(model, level={level!r}, only=[{id!r}], seed={seed})"
+    return f"clearhead doctor {name} --level {level} --only {id} --seed {seed}"
+
+
+def _chosen(only: Sequence[str]) -> list[Check]:
+    if not only:
+        return list(CHECKS)
+    wanted = {check.name for check in CHECKS if set(only) & {*check.covers}}
+    for check_ in reversed(CHECKS):
+        if check_.name in wanted:
+            wanted |= set(check_.needs)
+    return [check_ for check_ in CHECKS if check_.name in wanted]
+
+
+def _examine(
+    patient: Patient, checks: Sequence[Check], only: Sequence[str]
+) -> tuple[tuple[Finding, ...], tuple[Checked, ...]]:
+    findings: list[Finding] = []
+    told: list[Checked] = []
+    for one in checks:
+        begun = time.perf_counter()
+        status, note, found = _make(patient, one)
+        if status in ("fail", "blocked") and not (one.name == "deterministic" and patient.random):
+            patient.failed.add(one.name)
+        kept = [finding for finding in found if not only or {id for id, _ in finding.causes} & {*only}]
+        seen = {finding.id for finding in findings} | {*patient.spec.allow}
+        findings += [finding for finding in kept if finding.id not in seen]
+        told.append(Checked(one.id, one.name, one.covers, status, note, 1000 * (time.perf_counter() - begun)))
+    ranked = sorted(findings, key=lambda finding: finding.status != "fail")
+    return tuple(ranked), tuple(told)
+
+
+def _make(patient: Patient, one: Check) -> tuple[Outcome, str, list[Finding]]:
+    if LEVELS.index(one.level) > LEVELS.index(patient.level):
+        return "skip", f"belongs to --level {one.level}", []
+    blocking = [name for name in one.needs if name in patient.failed]
+    if blocking:
+        return "blocked", f"cannot be judged while '{blocking[0]}' fails", []
+    try:
+        found = one.run(patient)
+    except Skipped as reason:
+        return "skip", str(reason), []
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except Exception as error:
+        return "skip", f"could not be made ({type(error).__name__}: {' '.join(str(error).split())[:120]})", []
+    allow: Any = patient.spec.allow
+    waived = [finding for finding in found if finding.id in allow]
+    open_ = [finding for finding in found if finding.id not in allow]
+    if open_:
+        worst: Outcome = "fail" if any(finding.status == "fail" for finding in open_) else "warn"
+        return worst, open_[0].title, found
+    if waived:
+        return "waived", f"{waived[0].id}: {allow[waived[0].id]}", found
+    return "pass", "", []

@@ -1,0 +1,1 @@
+"""One file per instrument: each measures one thing exactly, and knows neither ids of faults nor sentences."""

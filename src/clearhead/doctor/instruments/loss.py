@@ -1,0 +1,165 @@
+"""The X-ray of a loss: what its gradient with respect to the logits says of targets, weights and smoothing.
+
+For a cross-entropy with weight w, target distribution q and p = softmax(logits), the gradient at a position is
+w (p_v - q_v) for every token v. Over the tokens that are not the target it is a straight line in p: the slope is the
+weight, the intercept the smoothed mass, the outlier the target, and what is left over says whether it is a
+cross-entropy of these logits at all.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+SILENT = 1e-9  # of the largest gradient: below it a position is not scored
+STRAIGHT = 1e-3  # of a position's largest gradient: a line fits this well, or it is no cross-entropy
+OFFSETS = (1, 0, 2, -1, 3, -2)  # of a target from its position, the likeliest first
+Loss = Callable[[Tensor, Tensor], Tensor]  # logits (B, T, V), ids (B, T) -> a number
+
+
+@dataclass(frozen=True)
+class Xray:
+    """Per position (B, T): the token that is asked for, -1 where none is; its weight; the mass that is smoothed away.
+
+    `residual`: how badly a cross-entropy explains the gradient, 0 at best and 1 at worst.
+    `offset`: where in the row of ids the target stands, counted from its position; None if it differs.
+    `wraps`: at the end of a row the target is the first token of the next.
+    """
+
+    value: float
+    targets: Tensor
+    weights: Tensor
+    smoothing: Tensor
+    residual: float
+    offset: int | None
+    wraps: bool
+    gradient: Tensor
+    ids: Tensor
+
+    @property
+    def scored(self) -> Tensor:
+        """(B, T), True where something is asked for."""
+        return self.weights.abs() > 0
+
+    def table(self, names: Callable[[int], str] = str) -> str:
+        """A line per position: the token there, the one that is asked for, and how much it counts."""
+        lines = [f"{'row':>3} {'at':>3}  {'token':>8}  {'target':>8}  {'weight':>8}  {'smoothing':>9}"]
+        for row in range(self.ids.shape[0]):
+            for place in range(self.ids.shape[1]):
+                target = int(self.targets[row, place])
+                asked = names(target) if target >= 0 else "-"
+                weight, mass = float(self.weights[row, place]), float(self.smoothing[row, place])
+                token = names(int(self.ids[row, place]))
+                lines.append(f"{row:>3} {place:>3}  {token:>8}  {asked:>8}  {weight:>8.5f}  {mass:>9.4f}")
+        return "\n".join(lines)
+
+    @property
+    def sentence(self) -> str:
+        """All of it in a line."""
+        if self.residual > STRAIGHT:
+            return f"no cross-entropy of these logits explains the gradient (residual {self.residual:.1e})"
+        scored = self.weights[self.scored]
+        even = "equal" if len(scored) and float(scored.max() - scored.min()) < 1e-4 * float(scored.max()) else "unequal"
+        where = "at no common place" if self.offset is None else f"{self.offset:+d}"
+        return (
+            f"targets {where}, {len(scored)} of {self.weights.numel()} positions scored, weights {even}, "
+            f"sum {float(scored.sum()):.3f}, smoothing {float(self.smoothing[self.scored].mean()):.3f}"
+        )
+
+
+def xray(loss: Loss | Tensor, logits: Tensor, ids: Tensor) -> Xray:
+    """What a loss really asks for, token by token.
+
+    Args:
+        loss: a function of (logits, ids), or its result for these very logits, with its graph.
+        logits: (B, T, V).
+        ids: (B, T) tokens among which the targets are looked for: the inputs, or the labels that were given.
+    """
+    if isinstance(loss, Tensor):
+        value = loss
+        (gradient,) = torch.autograd.grad(loss, logits, retain_graph=True)
+    else:
+        with torch.enable_grad():
+            logits = logits.detach().float().clone().requires_grad_()
+            value = loss(logits, ids)
+        value = value if value.dim() == 0 else value.sum()
+        (gradient,) = torch.autograd.grad(value, logits)
+    return read(gradient.detach().double(), logits.detach().double(), ids, float(value.detach()))
+
+
+def read(gradient: Tensor, logits: Tensor, ids: Tensor, value: float) -> Xray:
+    """The X-ray from the gradient (B, T, V) of a loss with respect to logits (B, T, V)."""
+    V = logits.shape[-1]
+    p = logits.softmax(-1)  # (B, T, V)
+    largest = gradient.abs().amax(-1)  # (B, T)
+    silent = largest <= SILENT * float(largest.max())
+    # the target is pulled up most, unless it is so likely already that smoothing pushes it down
+    fits = [_fit(gradient, p, candidate) for candidate in (gradient.argmin(-1), p.argmax(-1))]
+    better = fits[1].misfit < 0.5 * fits[0].misfit  # (B, T)
+    target, weight, mass, misfit = (torch.where(better, two, one) for one, two in zip(*fits, strict=True))
+    targets = target.masked_fill(silent, -1)
+    offset, wraps = _offset(targets, ids)
+    return Xray(
+        value,
+        targets,
+        weight.masked_fill(silent, 0).float(),
+        (mass * V).masked_fill(silent, 0).float(),  # in torch's convention: spread over all V tokens
+        float(misfit.masked_fill(silent, 0).max()),
+        offset,
+        wraps,
+        gradient.float(),
+        ids,
+    )
+
+
+class Fit(NamedTuple):
+    """A line through the gradients of all tokens but one, at every position (B, T)."""
+
+    target: Tensor
+    weight: Tensor
+    mass: Tensor  # of each token but the target
+    misfit: Tensor  # of the largest gradient
+
+
+def _fit(gradient: Tensor, p: Tensor, target: Tensor) -> Fit:
+    n = p.shape[-1] - 1
+    others = torch.ones_like(p).scatter(-1, target[..., None], 0)  # all but the target
+    mean_p, mean_g = (p * others).sum(-1, keepdim=True) / n, (gradient * others).sum(-1, keepdim=True) / n
+    away_p, away_g = (p - mean_p) * others, (gradient - mean_g) * others
+    weight = (away_p * away_g).sum(-1) / (away_p**2).sum(-1).clamp_min(1e-30)  # (B, T)
+    mass = (weight[..., None] * mean_p - mean_g)[..., 0] / weight.where(weight.abs() > 0, torch.ones_like(weight))
+    line = weight[..., None] * (p - mass[..., None])  # every token but the target
+    one = weight[..., None] * (p - 1 + n * mass[..., None])  # the target: the masses sum to one
+    off = (gradient - torch.where(others.bool(), line, one)).abs().amax(-1)
+    return Fit(target, weight, mass, off / gradient.abs().amax(-1).clamp_min(1e-30))
+
+
+def _offset(targets: Tensor, ids: Tensor) -> tuple[int | None, bool]:
+    B, T = ids.shape
+    flat = ids.flatten()
+    place = torch.arange(B * T).view(B, T)
+    for offset in OFFSETS:
+        column = torch.arange(T) + offset
+        inside = ((column >= 0) & (column < T)).expand(B, T)
+        expected = flat[(place + offset).clamp(0, B * T - 1)]
+        asked = targets >= 0
+        if not (asked & inside).any() or not (targets == expected)[asked & inside].all():
+            continue
+        outside = asked & ~inside & (place + offset >= 0) & (place + offset < B * T)
+        wraps = bool(outside.any()) and bool((targets == expected)[outside].all())
+        if outside.any() and not wraps:
+            continue
+        return offset, wraps
+    return None, False
+
+
+def is_like(loss: Loss, gradient: Tensor, logits: Tensor, ids: Tensor) -> bool:
+    """Whether the gradient is, up to a factor, that of this loss."""
+    with torch.enable_grad():
+        leaf = logits.detach().clone().requires_grad_()
+        (other,) = torch.autograd.grad(loss(leaf, ids), leaf)
+    cosine = F.cosine_similarity(gradient.flatten().double(), other.flatten().double(), dim=0)
+    return float(cosine) > 0.999

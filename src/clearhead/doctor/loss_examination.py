@@ -1,0 +1,134 @@
+"""The X-ray of a loss function by itself, and the faults that it shows."""
+
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearhead.doctor.checks.losses import IGNORED, judge
+from clearhead.doctor.findings import Finding, Json
+from clearhead.doctor.instruments.loss import Xray, xray
+from clearhead.errors import DataError
+
+B, T, V = 5, 9, 37
+IDS = re.compile(r"^(ids?|idx|input_ids|tokens?|inputs?|seq|batch)$")
+TARGETS = re.compile(r"target|label|tgt|trg|gold|^y", re.I)
+PADS = re.compile(
+    r"^(pad|pad_id|pad_idx|pad_token_id|padding_idx|ignore_index|PAD|PAD_ID|PAD_IDX|PAD_TOKEN|IGNORE_INDEX)$"
+)
+
+Loss = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class LossReport:
+    """The X-ray of a full batch, and the findings of it and of one with padding."""
+
+    target: str
+    seen: Xray
+    findings: tuple[Finding, ...]
+    padding: str  # how rows that are short were told to it
+
+    def as_json(self) -> Json:
+        """Plain data; `lines` are for a person."""
+        faulty = any(finding.status == "fail" for finding in self.findings)
+        verdict = "faulty" if faulty else "healthy"
+        told = [f"{self.seen.sentence}", f"padding: {self.padding}"]
+        for finding in self.findings:
+            told += [
+                "",
+                f"{finding.status.upper()} {finding.id}  {finding.title}",
+                f"  evidence  {finding.evidence.witness}",
+            ]
+            told += [f"  why       {finding.why}", f"  fix       {finding.fix}"]
+        return {
+            "target": self.target,
+            "verdict": verdict,
+            "offset": self.seen.offset,
+            "weights": self.seen.weights.tolist(),
+            "targets": self.seen.targets.tolist(),
+            "smoothing": self.seen.smoothing.tolist(),
+            "residual": self.seen.residual,
+            "findings": [finding.as_json() for finding in self.findings],
+            "lines": [*self.seen.table().splitlines(), "", *told, "", f"{self.target} is {verdict}"],
+        }
+
+
+def examine_loss(loss: Loss, name: str) -> LossReport:
+    """X-ray a function of (logits (B, T, V), ids or targets (B, T)).
+
+    Raises:
+        DataError: it cannot be called so.
+    """
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(B, T, V, generator=generator)
+    order = torch.cat([torch.randperm(V, generator=generator), torch.randperm(V, generator=generator)])[: B * T]
+    ids = order.view(B, T)
+    shifts = _shifts(loss)
+    try:
+        seen = xray(lambda x, y: _number(loss(x, y)), logits, ids)
+    except Exception as error:
+        said = " ".join(str(error).split())[:160]
+        raise DataError(
+            f"{name} could not be called as loss(logits, ids) with logits {(B, T, V)} and ids {(B, T)} "
+            f"({type(error).__name__}: {said}); wrap it in a function that can"
+        ) from None
+    padding, found_with = "no way to mark it was found", []
+    pad = _pad_id(loss)
+    for value in [pad] if pad is not None else [IGNORED]:
+        short = ids.clone()
+        short[short == value] = (value + 1) % V
+        full = short.clone()
+        short[1, T // 2 :], short[2, -2:] = value, value
+        try:
+            padded = xray(lambda x, y: _number(loss(x, y)), logits, short)
+        except Exception:
+            continue
+        padding = f"marked by {value}"
+        found_with = judge(padded, short, logits, pad_id=value, shifts=shifts)
+        del full
+    whole = judge(seen, ids, logits, pad_id=pad if pad is not None else None, shifts=shifts)
+    ids_found = {finding.id for finding in whole}
+    return LossReport(name, seen, (*whole, *(f for f in found_with if f.id not in ids_found)), padding)
+
+
+def _number(value: Any) -> Tensor:
+    value = value[0] if isinstance(value, tuple) else value
+    assert isinstance(value, Tensor), f"it returned a {type(value).__name__}"
+    return value if value.dim() == 0 else value.sum()
+
+
+def _shifts(loss: Loss) -> bool | None:
+    """Whether it must shift by itself: if it is given ids, yes; if targets, no; labels may be either."""
+    try:
+        names = list(inspect.signature(loss).parameters)
+    except (TypeError, ValueError):
+        return None
+    if len(names) < 2:
+        return None
+    if IDS.search(names[1]):
+        return True
+    return False if TARGETS.search(names[1]) and "label" not in names[1] else None
+
+
+def _pad_id(loss: Loss) -> int | None:
+    """A default of the function, or a constant beside it, that is called so."""
+    try:
+        defaults = {p.name: p.default for p in inspect.signature(loss).parameters.values()}
+    except (TypeError, ValueError):
+        defaults = {}
+    beside = (
+        vars(sys.modules.get(getattr(loss, "__module__", ""), object()))
+        if getattr(loss, "__module__", "") in sys.modules
+        else {}
+    )
+    for names in (defaults, beside):
+        for name, value in names.items():
+            if PADS.search(name) and isinstance(value, int) and not isinstance(value, bool):
+                return value
+    return None

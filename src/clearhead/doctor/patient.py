@@ -1,0 +1,179 @@
+"""The model under examination: two copies of it, the way to call them, and what it is taken for."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor.borrow import shaken, twin
+from clearhead.doctor.conventions import Convention, Inputs, find_convention
+from clearhead.doctor.conventions.search import Found
+from clearhead.doctor.instruments.dependency import Matrix, dependency
+from clearhead.doctor.instruments.tracing import recorded_ops, without_dropout
+from clearhead.doctor.intention import hints_of, intention
+from clearhead.doctor.spec import Assumption, Kind, Level, Spec
+from clearhead.errors import DataError
+
+Run = Callable[[Inputs], Tensor]
+
+
+@dataclass
+class Patient:
+    """What the checks work on. `fresh` has the weights as they came, `model` has noise on them (see `shaken`)."""
+
+    original: nn.Module
+    spec: Spec
+    level: Level
+    seed: int
+    assumptions: list[Assumption] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    failed: set[str] = field(default_factory=set)  # names of checks
+    random: bool = False  # dropout is alive in evaluation: it is taken out, so that the rest can be examined
+
+    def __post_init__(self) -> None:
+        try:
+            self.fresh = twin(self.original)
+            self.model = shaken(self.original, self.seed)
+        except (RuntimeError, TypeError, AttributeError) as error:
+            said = " ".join(str(error).split())[:160]
+            name = type(self.original).__name__
+            raise DataError(f"{name} cannot be copied ({said}); give a model that copy.deepcopy can copy") from None
+        hints = hints_of(self.original)
+        wanted = self.spec if self.spec.kind else replace(self.spec, kind=hints.kind if hints.sure else None)
+        with self.quiet():
+            self.found: Found = find_convention(self.model, wanted, may_be_causal=wanted.kind != "bidirectional")
+        self.hints = hints
+        if self.spec.time_first is None and self.convention.time_first:
+            reason = "tokens meet along the first axis, and are counted along no other"
+            self.assumptions.append(Assumption("axes", "time first, (T, B)", (reason,)))
+        for name, filler in self.convention.call:
+            if filler.startswith("causal: "):
+                reason = "with it no token reaches an earlier position"
+                self.assumptions.append(Assumption(name, f"given by the caller, {filler[8:]}", (reason,)))
+
+    @property
+    def convention(self) -> Convention:
+        """How the model is called."""
+        return self.found.convention
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """No dropout in it, and no gradients."""
+        with ExitStack() as stack:
+            stack.enter_context(torch.no_grad())
+            stack.enter_context(without_dropout())
+            yield
+
+    def run(self, inputs: Inputs, *, model: nn.Module | None = None) -> Tensor:
+        """Logits (B, T, V) of the shaken copy, or of another."""
+        if not self.random:
+            return self.convention.logits(model or self.model, inputs)
+        with without_dropout():
+            return self.convention.logits(model or self.model, inputs)
+
+    @cached_property
+    def pad_id(self) -> int | None:
+        """The token that fills up rows: as declared, or as the model's config or embedding has it."""
+        if self.spec.pad_id is not None:
+            return self.spec.pad_id
+        config = getattr(self.original, "config", None)
+        for owner, names in ((config, ("pad_token_id", "pad_id")), (self.original, PAD_NAMES)):
+            for name in names:
+                value = getattr(owner, name, None)
+                if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < self.found.vocab_size:
+                    return value
+        tables = (m for m in self.original.modules() if isinstance(m, nn.Embedding))
+        told = next((m.padding_idx for m in tables if m.padding_idx is not None), None)
+        return self.compared_id if told is None else told
+
+    @cached_property
+    def compared_id(self) -> int | None:
+        """The number that the model compares its token ids with, as masks of padding are made."""
+        ids = torch.full((2, self.found.T), min(5, self.found.vocab_size - 1))
+        source = torch.full((2, self.found.S), min(5, self.found.source_vocab_size - 1))
+        inputs = Inputs(ids, source if self.convention.has_source else None)
+        with self.quiet(), recorded_ops(lambda name: name.strip("_") in ("eq", "ne")) as ops:
+            self.convention.logits(self.model, inputs)
+        for call in ops.calls:
+            first, *rest = call.options["args"]
+            if isinstance(first, Tensor) and first.dtype == torch.long and rest and isinstance(rest[0], int):
+                return rest[0] if 0 <= rest[0] < self.found.vocab_size else None
+        return None
+
+    def pool(self, V: int | None = None) -> Tensor:
+        """Ordinary ids: none that is special by its number, by the config or by being padding."""
+        V = V or self.found.vocab_size
+        config = getattr(self.original, "config", None)
+        told = vars(config).items() if hasattr(config, "__dict__") else ()
+        special = {value for name, value in told if name.endswith("_id") and isinstance(value, int)} | {self.pad_id}
+        first, last = (4, V - 2) if V > 12 else (0, V)
+        ids = [id for id in range(first, min(last, first + 4096)) if id not in special]
+        return torch.tensor(ids if len(ids) > 1 else list(range(V)))
+
+    @cached_property
+    def source_pool(self) -> Tensor:
+        """The same for sources."""
+        return self.pool(self.found.source_vocab_size)
+
+    def generator(self, salt: int = 0) -> torch.Generator:
+        """Randomness of its own for every use."""
+        return torch.Generator().manual_seed(1000 * self.seed + salt)
+
+    def inputs(self, rows: int = 1, *, salt: int = 0, T: int | None = None) -> Inputs:
+        """Random rows, with a source where the model reads one; neighbours differ."""
+        generator = self.generator(salt)
+        ids = self._draw(self.pool(), (rows, T or self.found.T), generator)
+        has_source = self.convention.has_source
+        source = self._draw(self.source_pool, (rows, self.found.S), generator) if has_source else None
+        return Inputs(ids, source, labels=ids)
+
+    @staticmethod
+    def _draw(pool: Tensor, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
+        rows, n = shape
+        if len(pool) >= n:  # pairwise different within a row
+            return torch.stack([pool[torch.randperm(len(pool), generator=generator)[:n]] for _ in range(rows)])
+        return pool[torch.randint(len(pool), shape, generator=generator)]
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        """Which token moves which logit."""
+        return dependency(self.run, self.inputs(), self.pool(), self.generator(1))
+
+    @cached_property
+    def source_matrix(self) -> Matrix:
+        """Which token of the source moves which logit."""
+        return dependency(self.run, self.inputs(), self.source_pool, self.generator(2), source=True)
+
+    @cached_property
+    def kind(self) -> Kind:
+        """As declared, or as everything that can be read of the model suggests; then an assumption says so."""
+        if self.spec.kind:
+            return self.spec.kind
+        try:
+            told = intention(self)
+        except Exception:  # it does not run as batches go: what was read before the first call must do
+            reasons = tuple(reason for kind, _, reason in self.hints.votes if kind == self.hints.kind)
+            told = Assumption("kind", self.hints.kind, reasons)
+        self.assumptions.append(told)
+        return told.value  # type: ignore[return-value]
+
+    @property
+    def looks_back_only(self) -> bool:
+        """Whether no logit may depend on a later token of its row."""
+        return self.kind != "bidirectional"
+
+
+PAD_NAMES = (
+    "pad_id",
+    "pad_idx",
+    "pad_token_id",
+    "padding_idx",
+    "pad_token",
+    "pad",
+    "tgt_pad_idx",
+    "trg_pad_idx",
+    "PAD",
+)

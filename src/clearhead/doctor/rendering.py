@@ -1,0 +1,58 @@
+"""A report as a person reads it: lines with a style each. Imports no torch."""
+
+from collections.abc import Iterator
+
+from clearhead.doctor.findings import Finding, Report
+
+Line = tuple[str, str]  # (text, style as rich names it, or nothing)
+STYLE = {"fail": "bold red", "warn": "yellow", "healthy": "green", "faulty": "bold red", "unknown": "yellow"}
+LABEL = 10  # columns
+
+
+def lines(report: Report) -> Iterator[Line]:
+    """The whole report: findings first, then what was checked, assumed and run, and the verdict last."""
+    for finding in report.findings:
+        yield from _finding(finding)
+        yield "", ""
+    for assumption in report.assumptions:
+        yield _labelled("assumed", assumption.sentence), ""
+    yield _labelled("paths", "; ".join(report.paths)), ""
+    for status in ("pass", "waived", "blocked", "skip"):
+        named = [check for check in report.checks if check.status == status]
+        if named:
+            notes = [f"{check.name} ({check.note})" if check.note else check.name for check in named]
+            yield _labelled({"pass": "passed", "skip": "skipped"}.get(status, status), ", ".join(notes)), ""
+    faults = sum(finding.status == "fail" for finding in report.findings)
+    warnings = len(report.findings) - faults
+    count = f": {_count(faults, 'fault')}, {_count(warnings, 'warning')}" if report.findings else ""
+    text = f"{report.target} is {report.verdict}{count} ({report.kind}, {report.seconds:.2f} s)"
+    yield text, STYLE[report.verdict]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def _finding(finding: Finding) -> Iterator[Line]:
+    place = finding.where.module or ("the whole model" if finding.where.file is None else "")
+    yield f"{finding.status.upper()} {finding.id}  {finding.title}  {place}".rstrip(), STYLE[finding.status]
+    evidence = finding.evidence
+    yield _labelled("evidence", evidence.witness), ""
+    if finding.where.place:
+        op = f", at '{finding.where.op}'" if finding.where.op else ""
+        yield _labelled("where", finding.where.place + op), ""
+    for number, row in enumerate(finding.picture):
+        yield _labelled("picture" if number == 0 else "", row), "red" if "!" in row else ""
+    if finding.picture:
+        yield _labelled("", "rows are logits, columns tokens: # legal, ! illegal, - missing"), "dim"
+    yield _labelled("why", finding.why), ""
+    yield _labelled("fix", finding.fix), ""
+    others = ", ".join(f"{id} {score:.0%}" for id, score in finding.causes[1:4])
+    if others:
+        yield _labelled("or", f"{others}; 'clearhead doctor explain ID' tells each"), ""
+    if finding.repro:
+        yield _labelled("again", finding.repro), ""
+
+
+def _labelled(label: str, text: str) -> str:
+    return f"  {label:<{LABEL}}{text}"

@@ -1,0 +1,110 @@
+"""The doctor as a person calls it: exit codes, one JSON object, and targets that misbehave."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from command_helpers import TINY, Caller, write_text
+
+HOSTS = Path(__file__).parents[1] / "doctor" / "hosts"
+MASKING = '        att = att.masked_fill(self.mask[:, :, :T, :T] == 0, float("-inf"))\n'
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Caller:
+    return Caller(capsys)
+
+
+def host(name: str, old: str = "", new: str = "") -> str:
+    code = (HOSTS / f"{name}.py").read_text(encoding="utf-8")
+    assert not old or code.count(old) == 1
+    Path("mine.py").write_text(code.replace(old, new) if old else code, encoding="utf-8")
+    return "mine.py:build"
+
+
+def test_a_fault_is_told_and_ends_with_four(call: Caller) -> None:
+    done = call("doctor", host("gpt", MASKING, ""), "--json")
+    assert done.code == 4
+    report = done.json
+    assert report["verdict"] == "faulty"
+    assert report["findings"][0]["id"] == "M01"
+    assert report["findings"][0]["where"]["module"] == "blocks.0.attn"
+    assert Path(report["findings"][0]["where"]["file"]).name == "mine.py"
+    assert "FAIL M01" in done.err
+
+
+def test_a_healthy_model_ends_with_zero(call: Caller) -> None:
+    Path("talks.py").write_text("print('hello')\n" + (HOSTS / "gpt.py").read_text(encoding="utf-8"), encoding="utf-8")
+    done = call("doctor", "talks.py", "--json")
+    assert done.code == 0, done.err
+    assert done.json["verdict"] == "healthy"
+
+
+def test_a_run_of_ours_is_examined(call: Caller) -> None:
+    write_text()
+    assert call("train", "my.txt", *TINY).code == 0
+    done = call("doctor", "--json")
+    assert done.code == 0, done.err
+    assert done.json["kind"] == "causal"
+
+
+BAD = {
+    "syntax.py": ("def build(:\n", "cannot be imported (SyntaxError"),
+    "leaves.py": ("import os\n\ndef build():\n    os._exit(7)\n", "ended the process with code 7"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_targets_that_misbehave_get_a_sentence(name: str, call: Caller) -> None:
+    code, said = BAD[name]
+    Path(name).write_text(code, encoding="utf-8")
+    done = call("doctor", f"{name}:build")
+    assert done.code == 3, done
+    assert said in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_target_that_hangs_is_ended(call: Caller) -> None:
+    Path("slow.py").write_text("import time\ntime.sleep(600)\n", encoding="utf-8")
+    done = call("doctor", "slow.py", "--timeout", "1", "--json")
+    assert done.code == 3
+    assert "took more than 1 seconds" in done.json["error"]
+
+
+def test_the_catalogue_is_listed_and_explained(call: Caller) -> None:
+    assert "M01  future tokens reach past positions" in call("doctor", "list").out
+    assert call("doctor", "explain", "m01", "--json").json["id"] == "M01"
+    assert "did you mean" in call("doctor", "explain", "M0").err
+
+
+def test_a_loss_is_examined(call: Caller) -> None:
+    Path("losses.py").write_text(
+        "import torch.nn.functional as F\n\n"
+        "def wrong(logits, ids):\n    return F.cross_entropy(logits.flatten(0, 1), ids.flatten())\n",
+        encoding="utf-8",
+    )
+    wrong = call("doctor", "loss", "losses.py:wrong", "--json")
+    assert wrong.code == 4
+    assert [finding["id"] for finding in wrong.json["findings"]] == ["D01"]
+
+
+USAGE = [
+    (["doctor", "mine.py", "more"], "one argument too many"),
+    (["doctor", "mine.py", "--kind", "casual"], "kind 'casual' is none of causal, bidirectional, seq2seq"),
+    (["doctor", "mine.py", "--only", "M1"], "there is no check 'M1'"),
+    (["doctor", "mine.py", "--allow", "M01"], "--allow takes ID=REASON"),
+    (["doctor", "mine.py", "--timeout", "soon"], "--timeout takes a number"),
+    (["doctor", "mine.py", "--seed", "-1"], "--seed takes a number"),
+    (["doctor", "mine.py", "--set", "a=1"], "--set is for hf:NAME only"),
+    (["doctor", "explain"], "explain what?"),
+    (["doctor", "loss"], "whose loss?"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), USAGE, ids=lambda value: str(value)[:40])
+def test_words_that_make_no_sense_are_refused(words: list[str], said: str, call: Caller) -> None:
+    shutil.copy(HOSTS / "gpt.py", "mine.py")
+    done = call(*words, "--json")
+    assert done.code == 2, done
+    assert said in json.loads(done.out)["error"]

@@ -1,0 +1,239 @@
+"""However a stranger's model is called, the doctor calls it so, and says when it cannot."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from clearhead.doctor import Report, Spec, check
+from clearhead.errors import DataError
+
+V, D = 29, 16
+
+
+class Core(nn.Module):
+    """One causal layer with learned positions, batch first; with a source it cross-attends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.tokens, self.places = nn.Embedding(V, D), nn.Embedding(40, D)
+        self.q, self.k, self.v = (nn.Linear(D, D) for _ in range(3))
+        self.head = nn.Linear(D, V)
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.1)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        return self.tokens(ids) + self.places.weight[: ids.shape[1]]  # type: ignore[no-any-return]
+
+    def logits(self, ids: Tensor, mask: Tensor | None = None, source: Tensor | None = None) -> Tensor:
+        x = self.embed(ids)
+        T = ids.shape[1]
+        seen = torch.ones(T, T, dtype=torch.bool).tril() if mask is None else mask
+        x = x + F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x), attn_mask=seen)
+        if source is not None:
+            memory = self.embed(source)
+            memory = memory + F.scaled_dot_product_attention(self.q(memory), self.k(memory), self.v(memory))
+            x = x + F.scaled_dot_product_attention(self.q(x), self.k(memory), self.v(memory))
+        return self.head(x)  # type: ignore[no-any-return]
+
+
+class Plain(Core):
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.logits(ids)
+
+
+class WithMask(Core):
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return self.logits(x, mask)
+
+
+class WithHiddenMask(Core):
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return self.logits(x, ~mask.bool())
+
+
+class WithAdditiveMask(Core):
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        assert mask.is_floating_point()
+        return self.logits(x, mask)
+
+
+class FromDict(Core):
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        return self.logits(batch["input_ids"])
+
+
+class Translator(Core):
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        return self.logits(tgt, source=src)
+
+
+class TargetFirst(Core):
+    def forward(self, tgt: Tensor, src: Tensor) -> Tensor:
+        return self.logits(tgt, source=src)
+
+
+class FromDictOfTwo(Core):
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        return self.logits(batch["tgt"], source=batch["src"])
+
+
+class Tuple(Core):
+    def forward(self, ids: Tensor) -> tuple[None, Tensor, Tensor]:
+        logits = self.logits(ids)
+        return None, logits.softmax(-1)[..., :4], logits
+
+
+class Dictionary(Core):
+    def forward(self, ids: Tensor) -> dict[str, Tensor]:
+        return {"hidden": self.embed(ids), "logits": self.logits(ids)}
+
+
+class Object(Core):
+    def forward(self, ids: Tensor) -> SimpleNamespace:
+        return SimpleNamespace(hidden=self.embed(ids), logits=self.logits(ids))
+
+
+class ChannelsFirst(Core):
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.logits(ids).transpose(1, 2)
+
+
+class Flat(Core):
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.logits(ids).flatten(0, 1)
+
+
+class TimeFirst(Core):
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.logits(ids.t()).transpose(0, 1)
+
+
+class TranslatorTimeFirst(Core):
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        return self.logits(tgt.t(), source=src.t()).transpose(0, 1)
+
+
+class StartPosition(Core):
+    def forward(self, tokens: Tensor, start_pos: int) -> Tensor:
+        assert start_pos == 0
+        return self.logits(tokens)
+
+
+class Positioned(Core):
+    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        return self.logits(tokens) + 0 * positions.float().sum()
+
+
+class OneLength(Core):
+    def forward(self, ids: Tensor) -> Tensor:
+        assert ids.shape[1] == 8, "always eight"
+        return self.logits(ids)
+
+
+class ShortTable(Core):
+    def __init__(self) -> None:
+        super().__init__()
+        self.places = nn.Embedding(6, D)
+
+
+class ShortForward(ShortTable):
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.logits(ids)
+
+
+class OneHot(Core):
+    def forward(self, ids: Tensor) -> Tensor:
+        x = F.one_hot(ids, V).float() @ self.tokens.weight
+        mask = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).tril()
+        return self.head(F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x), attn_mask=mask))  # type: ignore[no-any-return]
+
+
+class Anything(Core):
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        return self.logits(*args, **kwargs)
+
+
+CAUSAL: list[Callable[[], nn.Module]] = [
+    Plain, WithMask, WithHiddenMask, WithAdditiveMask, FromDict, Tuple, Dictionary, Object, ChannelsFirst, Flat,
+    TimeFirst, StartPosition, Positioned, OneLength, ShortForward, OneHot, Anything,
+]  # fmt: skip
+SEQ2SEQ: list[Callable[[], nn.Module]] = [Translator, TargetFirst, FromDictOfTwo, TranslatorTimeFirst]
+
+
+def examined(model: nn.Module, **spec: Any) -> Report:
+    return check(model, Spec(**spec), only=["M01"])
+
+
+@pytest.mark.parametrize("make", CAUSAL)
+def test_it_is_called_as_it_wants(make: Callable[[], nn.Module]) -> None:
+    report = examined(make())
+    assert report.kind == "causal", str(report)
+    assert report.verdict == "healthy", str(report)
+    assert next(c for c in report.checks if c.name == "dependencies").status == "pass"
+
+
+@pytest.mark.parametrize("make", SEQ2SEQ)
+def test_a_source_is_told_from_a_target(make: Callable[[], nn.Module]) -> None:
+    report = check(make(), only=["S02", "M01"])
+    assert report.kind == "seq2seq"
+    assert report.verdict == "healthy", str(report)
+
+
+@pytest.mark.parametrize("make", [Plain, Tuple, TimeFirst, FromDict])
+def test_a_leak_is_seen_through_every_convention(make: Callable[[], Core]) -> None:
+    class Leaking(make):  # type: ignore[misc, valid-type]
+        def logits(self, ids: Tensor, mask: Tensor | None = None, source: Tensor | None = None) -> Tensor:
+            T = ids.shape[1]
+            return super().logits(ids, torch.ones(T, T, dtype=torch.bool))  # type: ignore[no-any-return]
+
+    report = check(Leaking(), Spec(kind="causal"))
+    assert any(finding.status == "fail" and finding.id in ("M01", "M03") for finding in report.findings), str(report)
+
+
+def test_time_first_is_told_as_an_assumption() -> None:
+    assert [a.value for a in examined(TimeFirst()).assumptions if a.about == "axes"] == ["time first, (T, B)"]
+
+
+def test_what_cannot_be_called_is_asked_for_by_an_adapter() -> None:
+    class Strange(nn.Module):
+        def forward(self, picture: Tensor) -> Tensor:
+            return picture.reshape(3, 224, 224)
+
+    with pytest.raises(DataError, match="no way was found to call Strange") as told:
+        check(Strange())
+    assert "class Adapted(torch.nn.Module)" in str(told.value)
+
+
+@pytest.mark.parametrize("value", [None, "text", 3.0, torch.zeros(())])
+def test_what_returns_nothing_usable_is_refused(value: Any) -> None:
+    class Nothing(Core):
+        def forward(self, ids: Tensor) -> Any:
+            return value
+
+    with pytest.raises(DataError, match="no way was found"):
+        check(Nothing())
+
+
+def test_the_adapter_that_it_proposes_works() -> None:
+    class Odd(Core):
+        def forward(self, *, picture: Any, scale: float) -> Tensor:
+            assert scale == 1.5
+            return self.logits(picture.ids)
+
+    class Adapted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Odd()
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return self.model(picture=SimpleNamespace(ids=ids), scale=1.5)  # type: ignore[no-any-return]
+
+    with pytest.raises(DataError):
+        check(Odd())
+    assert examined(Adapted()).verdict == "healthy"

@@ -1,0 +1,130 @@
+"""What the X-ray of a loss function tells: silent on sound losses, by name on those that are not."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from clearhead.doctor.loss_examination import examine_loss
+from clearhead.errors import DataError
+
+PAD = 0
+
+
+def shifted(logits: Tensor, ids: Tensor) -> Tensor:
+    return F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten(), ignore_index=PAD)
+
+
+def given(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(logits.transpose(1, 2), targets, ignore_index=PAD)
+
+
+def smoothed(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=PAD, label_smoothing=0.1)
+
+
+def by_hand(logits: Tensor, targets: Tensor) -> Tensor:
+    keep = targets != PAD
+    each = -logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
+    return (each * keep).sum() / keep.sum()
+
+
+def no_shift(logits: Tensor, ids: Tensor) -> Tensor:
+    return F.cross_entropy(logits.flatten(0, 1), ids.flatten(), ignore_index=PAD)
+
+
+def two_shifts(logits: Tensor, ids: Tensor) -> Tensor:
+    return F.cross_entropy(logits[:, :-2].flatten(0, 1), ids[:, 2:].flatten(), ignore_index=PAD)
+
+
+def flattened_first(logits: Tensor, ids: Tensor) -> Tensor:
+    return F.cross_entropy(logits.flatten(0, 1)[:-1], ids.flatten()[1:], ignore_index=PAD)
+
+
+def pads_scored(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def pads_in_the_mean(logits: Tensor, targets: Tensor) -> Tensor:
+    return (
+        F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none") * (targets.flatten() != PAD)
+    ).mean()
+
+
+def mean_of_rows(logits: Tensor, targets: Tensor) -> Tensor:
+    keep = targets != PAD
+    each = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none") * keep
+    return (each.sum(1) / keep.sum(1)).mean()
+
+
+def softmax_twice(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(logits.softmax(-1).flatten(0, 1), targets.flatten(), ignore_index=PAD)
+
+
+def likelihood_of_logits(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.nll_loss(logits.flatten(0, 1), targets.flatten(), ignore_index=PAD)
+
+
+def smoothing_counts_pads(logits: Tensor, targets: Tensor) -> Tensor:
+    log_p = logits.log_softmax(-1)
+    keep = targets != PAD
+    hard = (-log_p.gather(-1, targets[..., None])[..., 0] * keep).sum() / keep.sum()
+    return 0.9 * hard - 0.1 * log_p.mean()
+
+
+def wrong_axis(logits: Tensor, targets: Tensor) -> Tensor:
+    B, T, V = logits.shape
+    return F.cross_entropy(logits.reshape(B, V, T), targets, ignore_index=PAD)
+
+
+def another_token_ignored(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(logits.flatten(0, 1), targets.masked_fill(targets == 3, PAD).flatten(), ignore_index=PAD)
+
+
+def summed(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=PAD, reduction="sum")
+
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+SOUND: list[Loss] = [shifted, given, smoothed, by_hand]
+FAULTY: list[tuple[Loss, str]] = [
+    (no_shift, "D01"),
+    (two_shifts, "D02"),
+    (flattened_first, "D03"),
+    (pads_scored, "D05"),
+    (pads_in_the_mean, "L01"),
+    (mean_of_rows, "L02"),
+    (softmax_twice, "L03"),
+    (likelihood_of_logits, "L04"),
+    (smoothing_counts_pads, "L05"),
+    (wrong_axis, "L07"),
+    (another_token_ignored, "L08"),
+    (summed, "L10"),
+]
+
+
+@pytest.mark.parametrize("loss", SOUND)
+def test_sound_losses_are_healthy(loss: Loss) -> None:
+    report = examine_loss(loss, "mine")
+    assert not report.findings, report.as_json()["lines"]
+
+
+@pytest.mark.parametrize(("loss", "id"), FAULTY)
+def test_faulty_losses_are_named(loss: Loss, id: str) -> None:
+    report = examine_loss(loss, "mine")
+    assert report.findings, report.seen.sentence
+    assert report.findings[0].id == id, report.as_json()["lines"]
+
+
+@pytest.mark.parametrize("loss", [lambda logits: logits.sum(), lambda a, b: "text", lambda a, b: a @ b])
+def test_what_is_no_loss_is_refused(loss: Loss) -> None:
+    with pytest.raises(DataError, match="could not be called as loss"):
+        examine_loss(loss, "mine")
+
+
+def test_the_table_has_a_line_for_every_token() -> None:
+    report = examine_loss(shifted, "mine")
+    assert report.as_json()["verdict"] == "healthy"
+    assert torch.tensor(report.as_json()["weights"]).shape == report.seen.ids.shape
