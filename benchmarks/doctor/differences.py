@@ -74,9 +74,8 @@ def witness(host: Host, healthy: Path, mutant: Path) -> str | None:
     _amplify(good)
     _amplify(bad)
     for name, call in host.calls.items():
-        with torch.no_grad():
-            if differ(call(good.eval()), call(bad.eval())):
-                return f"{name}, weights times {LOUD:g}"
+        if differ(call(good.eval()).detach(), call(bad.eval()).detach()):
+            return f"{name}, weights times {LOUD:g}"
     return _in_fresh_weights(healthy, mutant)
 
 

@@ -26,6 +26,7 @@ def test_there_are_enough_of_them_and_each_has_a_name_of_its_own() -> None:
     assert len({fault.source() for fault in FAULTS}) == len(FAULTS)
 
 
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")  # torch has an opinion on one of the mutants
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.title)
 def test_a_fault_runs_and_differs_from_its_healthy_twin(fault: Fault, tmp_path: Path) -> None:
     mutant = write(fault, tmp_path)
