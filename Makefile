@@ -8,7 +8,7 @@ ifneq ($(wildcard ../shared/data),)
 export CLEARHEAD_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test setup lint types campaign benchmark benchmark-translation experiments clean
+.PHONY: demo test setup lint types campaign benchmark benchmark-translation benchmark-doctor experiments clean
 
 demo: setup            ## train the default model on the built-in stories for two minutes, and let it write
 	$(BIN)/clearhead train stories --minutes 2
@@ -25,6 +25,10 @@ benchmark: setup       ## the tables of benchmarks/, side by side with peers
 
 benchmark-translation: setup  ## training and beam search beside a plain program on torch.nn.Transformer
 	$(BIN)/python benchmarks/translation_speed.py
+
+benchmark-doctor: setup  ## the planted faults, all silent ones trained, and what the doctor says of each; into benchmarks/results
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/faults_check.py --train all --keep
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/run.py --keep
 
 experiments: setup     ## hours: what cross-attention, the norm's place and label smoothing do; into benchmarks/results
 	$(BIN)/python benchmarks/experiments/cross_attention.py --keep

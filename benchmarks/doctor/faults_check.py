@@ -1,0 +1,130 @@
+"""Are the planted faults faults? Every mutant runs, differs from its healthy twin, and is as silent as is claimed.
+
+    python benchmarks/doctor/faults_check.py                # runs and differs
+    python benchmarks/doctor/faults_check.py --train 20     # and twenty of the silent ones, evenly taken, are trained
+    python benchmarks/doctor/faults_check.py --train all --keep
+
+A silent fault is one with which the loss still falls: 300 steps on a tiny synthetic corpus, beside the healthy twin's.
+`--keep` writes the table to benchmarks/results/doctor_faults.md.
+"""
+
+import argparse
+import statistics
+import sys
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import torch
+from calls import CALLS, Host
+from differences import witness
+from faults import HERE, HOSTS, Fault, all_faults, built, write
+
+RESULTS = HERE.parent / "results" / "doctor_faults.md"
+STEPS = 300
+FALLEN = 0.9  # a loss that has fallen is below this part of what it was
+
+
+class Curve(NamedTuple):
+    """The loss of the first five steps, and of the last twenty."""
+
+    first: float
+    last: float
+
+    @property
+    def falls(self) -> bool:
+        return self.last < FALLEN * self.first
+
+
+def train(host: Host, path: Path, steps: int = STEPS) -> Curve:
+    """Train a fresh model for some steps of AdamW."""
+    torch.manual_seed(0)
+    model = built(path).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    generator = torch.Generator().manual_seed(0)
+    losses = []
+    for _ in range(steps):
+        loss = host.loss(model, generator)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return Curve(statistics.fmean(losses[:5]), statistics.fmean(losses[-20:]))
+
+
+def chosen(faults: list[Fault], how_many: str) -> list[Fault]:
+    """So many of the silent faults, evenly taken, or all."""
+    silent = [fault for fault in faults if fault.silence >= 2]
+    count = len(silent) if how_many == "all" else min(int(how_many), len(silent))
+    return [silent[index * len(silent) // count] for index in range(count)]
+
+
+def differences(faults: list[Fault], folder: Path) -> tuple[list[str], list[str]]:
+    """The lines of a table, and the titles of faults that are none."""
+    lines, equal = [], []
+    for fault in faults:
+        found = witness(CALLS[fault.host], HERE / "hosts" / f"{fault.host}.py", write(fault, folder))
+        if found is None:
+            equal.append(fault.title)
+        modules = ", ".join(f"`{module}`" if module else "the model" for module in fault.modules)
+        lines.append(
+            f"| {fault.title} | {fault.id} | {modules} | {fault.silence} | {fault.tier} | {found or '**nothing**'} |"
+        )
+    return lines, equal
+
+
+def trainings(faults: list[Fault], folder: Path) -> tuple[list[str], list[str]]:
+    """The lines of a table, and the titles of faults that are not silent."""
+    healthy: dict[str, Curve] = {}
+    lines, loud = [], []
+    for fault in faults:
+        if fault.host not in healthy:
+            healthy[fault.host] = train(CALLS[fault.host], HERE / "hosts" / f"{fault.host}.py")
+        print(f"training {fault.title}", file=sys.stderr)
+        curve, twin = train(CALLS[fault.host], write(fault, folder)), healthy[fault.host]
+        if not curve.falls:
+            loud.append(fault.title)
+        lines.append(
+            f"| {fault.title} | {fault.id} | {fault.silence} | {curve.first:.2f} to {curve.last:.2f} "
+            f"| {twin.first:.2f} to {twin.last:.2f} | {'yes' if curve.falls else '**no**'} |"
+        )
+    return lines, loud
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--train", default="0", metavar="N|all", help="how many of the silent faults to train")
+    parser.add_argument("--host", nargs="+", choices=HOSTS, default=HOSTS)
+    parser.add_argument("--keep", action="store_true", help=f"write the tables to {RESULTS.name}")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    faults = [fault for fault in all_faults() if fault.host in given.host]
+    with TemporaryDirectory() as folder:
+        lines, equal = differences(faults, Path(folder))
+        trained, loud = trainings(chosen(faults, given.train), Path(folder))
+    counts = Counter(fault.tier for fault in faults)
+    page = [
+        f"{len(faults)} faults in {len(given.host)} hosts, {counts['exact']} of them with an exact check; "
+        f"{len(equal)} do not differ from their healthy twin.\n",
+        "| fault | id | guilty module | silence | tier | differs in |",
+        "|---|---|---|---|---|---|",
+        *lines,
+    ]
+    if trained:
+        page += [
+            f"\n{len(trained)} of the silent ones trained for {STEPS} steps; the loss of {len(loud)} does not fall.\n",
+            "| fault | id | silence | loss | healthy twin's | falls |",
+            "|---|---|---|---|---|---|",
+            *trained,
+        ]
+    print("\n".join(page))
+    if given.keep:
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text("# Faults planted for the doctor\n\n" + "\n".join(page) + "\n", encoding="utf-8")
+    sys.exit(1 if equal or loud else 0)
+
+
+if __name__ == "__main__":
+    main()
