@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from clearhead.doctor.spec import Level
+
 
 class Mutant(NamedTuple):
     """One fault. `module`: what the guilty module's path contains; none where a fault has no single place."""
@@ -10,10 +12,10 @@ class Mutant(NamedTuple):
     id: str
     module: str | None
     changes: tuple[tuple[str, str], ...]
-    level: str = "quick"
+    level: Level = "quick"
 
 
-def of(host: str, id: str, module: str | None, old: str, new: str, *, level: str = "quick") -> Mutant:
+def of(host: str, id: str, module: str | None, old: str, new: str, *, level: Level = "quick") -> Mutant:
     """A mutant with one change."""
     return Mutant(host, id, module, ((old, new),), level)
 

@@ -109,9 +109,9 @@ def _gaps(patient: Patient, matrix: Matrix) -> list[Finding]:
         where = attention_place(patient)
         if where == Where():
             return []  # nothing in it is meant to mix tokens: a table of pairs
-        causes = (("A12", 0.6), ("M04", 0.2), ("A13", 0.2))
+        isolated = (("A12", 0.6), ("M04", 0.2), ("A13", 0.2))
         witness = "no token but its own moves any logit"
-        return [finding(causes, witness, value=0.0, where=where, picture=matrix.picture(allowed))]
+        return [finding(isolated, witness, value=0.0, where=where, picture=matrix.picture(allowed))]
     if shape == "strict":
         i = 1
         witness = f"changing token {i} leaves logits {i} as they are, to the last bit"

@@ -1,5 +1,6 @@
 """Where in what a model returns the logits are."""
 
+import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -38,8 +39,8 @@ def tensors(value: Any) -> list[Tensor]:
 def follow(value: Any, path: Path) -> Any:
     """The part of it that the path leads to."""
     for step in path:
-        inside: Any = value
-        value = inside[step] if isinstance(inside, (Mapping, tuple, list)) else getattr(inside, str(step))
+        held = isinstance(value, (Mapping, tuple, list))
+        value = operator.getitem(value, step) if held else getattr(value, str(step))
     return value
 
 

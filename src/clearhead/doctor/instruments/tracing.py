@@ -100,11 +100,11 @@ class recorded_ops(TorchFunctionMode):  # noqa: N801 - used as a context manager
             register_module_forward_pre_hook(lambda module, given: self.stack.append(module)),
             register_module_forward_hook(lambda module, given, output: self._leave(), always_call=True),
         ]
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
         for handle in self.handles:
             handle.remove()
 
