@@ -83,7 +83,7 @@ def _examine(
     for one in checks:
         begun = time.perf_counter()
         status, note, found = _make(patient, one)
-        if status in ("fail", "blocked") and not (one.name == "deterministic" and patient.random):
+        if status in ("fail", "waived", "blocked") and not (one.name == "deterministic" and patient.random):
             patient.failed.add(one.name)
         kept = [finding for finding in found if not only or {id for id, _ in finding.causes} & {*only}]
         seen = {finding.id for finding in findings} | {*patient.spec.allow}
@@ -98,7 +98,7 @@ def _make(patient: Patient, one: Check) -> tuple[Outcome, str, list[Finding]]:
         return "skip", f"belongs to --level {one.level}", []
     blocking = [name for name in one.needs if name in patient.failed]
     if blocking:
-        return "blocked", f"cannot be judged while '{blocking[0]}' fails", []
+        return "blocked", f"cannot be judged while '{blocking[0]}' does not hold", []
     try:
         found = one.run(patient)
     except Skipped as reason:
