@@ -75,6 +75,7 @@ def fitting_config(name: str, seed: int) -> ModelConfig:
     pad = None if config.pad_id is None else TOKENIZER.pad
     start = None if config.start_id is None else TOKENIZER.pad
     told = {"vocab_size": TOKENIZER.vocab_size, "pad_id": pad, "start_id": start}
+    told["n_encoder_layers"] = config.n_layers  # with fewer, transformers' cache of T5 has no room for the decoder
     return ModelConfig.read(config.model_dump(), told)
 
 
