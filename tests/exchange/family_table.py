@@ -48,8 +48,8 @@ folder, and a run whose architecture fits is such a folder. The figures are meas
 on three random tiny models per line, in float32, with {versions}.
 
 *Largest difference* is that of any logit over a batch, a single token, the full window and rows padded on the side that
-the architecture wants; *largest logit* says what it is a difference of. *Round trip*: the weights there and back are the
-same bits. *Greedy*: tokens that both wrote with their own caches, all equal. *Tokenizer*: characters of text
+the architecture wants; *largest logit* says what it is a difference of. *Round trip*: the weights there and back are
+the same bits. *Greedy*: tokens that both wrote with their own caches, all equal. *Tokenizer*: characters of text
 that both cut into the same ids.
 
 | family | direction | largest difference | largest logit | round trip | greedy | tokenizer |
