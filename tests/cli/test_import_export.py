@@ -103,7 +103,7 @@ def test_export_prints_and_saves_its_certificate(call: Caller, run: str) -> None
     ("line", "said"),
     [
         ("export", "export needs a place and a format"),
-        ("export RUN --to hf", "there is something in"),
+        ("export RUN --to hf", "say where to: clearhead export"),
         ("export RUN out", "export needs a place and a format"),
         ("export RUN --to onx out", "did you mean 'onnx'?"),
         ("export RUN --to hf out more", "'more' is one argument too many"),
@@ -220,3 +220,26 @@ def test_all_harm_is_refused_before_torch_is_loaded(call: Caller, run: str) -> N
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_strangers_name_does_not_drive_the_terminal(call: Caller, run: str) -> None:
+    folder = Path("stranger")
+    folder.mkdir()
+    for name in (WEIGHTS, "config.json", "tokenizer.json"):
+        (folder / name).write_bytes(Path(run, name).read_bytes())
+    tensors = load_file(folder / WEIGHTS)
+    save_file({**tensors, "\x1b]0;title\x07": torch.zeros(1)}, folder / WEIGHTS)
+    refused = call("import", str(folder))
+    assert refused.code == 3
+    assert "\\x1b]0;title\\x07 is left over" in refused.err
+    assert "\x1b" not in refused.err
+
+
+@pytest.mark.parametrize("told", [{"eos_token_id": 2**62}, {"eos_token_id": [2**62, 0]}])
+def test_a_token_beyond_the_vocabulary_is_no_token(told: dict[str, Any], call: Caller, run: str) -> None:
+    folder = Path("stranger")
+    folder.mkdir()
+    for name in (WEIGHTS, "config.json", "tokenizer.json"):
+        (folder / name).write_bytes(Path(run, name).read_bytes())
+    (folder / "generation_config.json").write_text(json.dumps(told), encoding="utf-8")
+    assert call("import", str(folder), "--out", "whole").code == 0

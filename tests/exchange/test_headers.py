@@ -261,3 +261,29 @@ def test_headers_are_judged_without_torch(folder: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_shape_of_a_million_axes_is_refused_at_once(tmp_path: Path) -> None:
+    header = json.dumps({"a": {"dtype": "F32", "shape": [9] * 1_000_000, "data_offsets": [0, 4]}}).encode()
+    path = tmp_path / WEIGHTS
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"0000")
+    with pytest.raises(DataError, match="a has 1000000 axes"):
+        read_header(path)
+
+
+@pytest.mark.parametrize("size", [2**63, 10**4000])
+def test_a_size_beyond_all_files_is_refused(tmp_path: Path, size: int) -> None:
+    header = f'{{"a": {{"dtype": "F32", "shape": [{size}], "data_offsets": [0, 4]}}}}'.encode()
+    path = tmp_path / WEIGHTS
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"0000")
+    with pytest.raises(DataError, match="cannot be read as safetensors"):
+        read_header(path)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.float8_e4m3fn])
+def test_numbers_that_are_no_weights_are_called_so(folder: Path, dtype: torch.dtype) -> None:
+    tensors = load_file(folder / WEIGHTS)
+    name = next(iter(tensors))
+    save_file(tensors | {name: torch.zeros(tensors[name].shape, dtype=dtype)}, folder / WEIGHTS)
+    with pytest.raises(DataError, match="which no weights are"):
+        load(folder)

@@ -85,7 +85,9 @@ def module_of(verb: str) -> str:
 
 
 def _fail(sentence: str, code: int, *, as_json: bool) -> int:
-    print(f"clearhead: {sentence}", file=sys.stderr)
+    """Say it; control characters of a stranger's names are told, not sent to the terminal."""
+    visible = "".join(sign if sign.isprintable() or sign == "\n" else ascii(sign)[1:-1] for sign in sentence)
+    print(f"clearhead: {visible}", file=sys.stderr)
     if as_json:
         import json
 

@@ -35,8 +35,10 @@ def run(given: argparse.Namespace) -> None:
         raise UsageError("export needs a place and a format: clearhead export RUN --to hf|onnx|gguf|safetensors OUT")
     from clearhead import workflows  # loads torch
 
-    which = places[0] if len(places) > 1 else None
-    done = workflows.export(which, given.to, places[-1])
+    which, out = workflows.run_and_text(*places, *[None] * (2 - len(places)))
+    if out is None:
+        raise UsageError(f"say where to: clearhead export {which} --to {given.to} OUT")
+    done = workflows.export(which, given.to, out)
     console = Console(json=given.json)
     _show(console, done)
     told = {**asdict(done.certificate), "out": str(done.path), "certificate": str(done.certificate_path)}

@@ -145,7 +145,10 @@ class Tokenizer:
         beside = [file.with_name(name) for name in (f"{file.stem}_config.json", "special_tokens_map.json")]
         wanted = (("eos_token", end, _ENDS), ("pad_token", pad, _PADS), ("mask_token", None, _MASKS))
         end, pad, mask = (_special_id(library, beside, *how) for how in wanted)
-        return cls(library, end, pad=pad, mask=mask, frame=_frame(library) if keep_frame else ((), ()))
+        try:
+            return cls(library, end, pad=pad, mask=mask, frame=_frame(library) if keep_frame else ((), ()))
+        except ValueError as error:
+            raise DataError(f"{file} {error}; fetch it again") from None
 
     def save(self, folder: Path, *, append_end: bool = False, name: str = "tokenizer") -> None:
         """Write tokenizer.json and tokenizer_config.json, with which `transformers.AutoTokenizer` does the same.
@@ -266,8 +269,13 @@ def _frame(library: tokenizers.Tokenizer) -> tuple[Sequence[int], Sequence[int]]
         return (), ()
     text = tokenizers.Tokenizer(models.WordLevel({"a": 0})).encode("a")
     whole = library.post_processor.process(text)
+    if 0 not in whole.special_tokens_mask:
+        raise ValueError("puts tokens around a text and leaves the text itself out")
     place = whole.special_tokens_mask.index(0)
-    return whole.ids[:place], whole.ids[place + 1 :]
+    before, after = whole.ids[:place], whole.ids[place + 1 :]
+    if any(token >= library.get_vocab_size() or library.id_to_token(token) is None for token in (*before, *after)):
+        raise ValueError("puts tokens around a text that it does not have")
+    return before, after
 
 
 def _specials(end: bool, pad: bool, mask: bool) -> list[tokenizers.AddedToken]:
@@ -280,7 +288,7 @@ def _special_id(
 ) -> int | None:
     """The special token that the files beside the tokenizer name, else the known one, else one with a usual name."""
     named = next(filter(None, (_named(path, key) for path in beside)), None)
-    if named is None and known is not None:
+    if named is None and known is not None and known < library.get_vocab_size():
         named = library.id_to_token(known)
     if named is not None and library.token_to_id(named) is not None:
         library.add_special_tokens([tokenizers.AddedToken(named, special=True)])  # where it was a plain one
@@ -293,7 +301,7 @@ def _named(path: Path, key: str) -> str | None:
     """The token that a JSON file has under the key, as a string or as an object with its content."""
     try:
         told = json.loads(path.read_text(encoding="utf-8")).get(key)
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return None
     told = told.get("content") if isinstance(told, dict) else told
     return told if isinstance(told, str) else None

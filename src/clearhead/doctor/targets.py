@@ -126,11 +126,12 @@ def _from_transformers(name: str, settings: Mapping[str, str]) -> nn.Module:
         raise DataError("hf: needs transformers; 'pip install clearhead[hub]'") from None
     logging: Any = transformers.utils.logging
     logging.set_verbosity_error()
-    if Path(name).is_dir():
+    known = list(transformers.CONFIG_MAPPING)
+    if name not in known and Path(name).is_dir():
         with _told(f"{name} cannot be loaded"):
             config = transformers.AutoConfig.from_pretrained(name, local_files_only=True)
-            return _auto_class(transformers, config).from_pretrained(name, local_files_only=True)  # type: ignore[no-any-return]
-    known = list(transformers.CONFIG_MAPPING)
+            kind = _auto_class(transformers, config)
+            return kind.from_pretrained(name, local_files_only=True, use_safetensors=True)  # type: ignore[no-any-return]
     if name not in known:
         raise DataError(f"transformers knows no '{name}'{did_you_mean(name, known)}; give a model_type or a folder")
     with _told(f"hf:{name} cannot be made from so small a config; say its sizes with --set key=value"):

@@ -20,6 +20,16 @@ MOST_CONFIG_BYTES = 2**20
 MOST_HEADER_BYTES = 2**22  # of the tensors' names and places; forty thousand of them, and little memory
 MOST_TOKENIZER_BYTES = 2**27
 SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}  # bytes
+SIZES |= {
+    "U64": 8,
+    "U32": 4,
+    "U16": 2,
+    "F8_E4M3": 1,
+    "F8_E5M2": 1,
+    "F8_E8M0": 1,
+    "C64": 8,
+}  # which no weights of ours are
+MOST_AXES = 8
 
 Json = dict[str, Any]
 
@@ -95,6 +105,8 @@ def read_header(path: Path) -> dict[str, Stored]:
         end = 0
         for name, told in sorted(tensors.items(), key=lambda item: list(item[1]["data_offsets"])):
             start, stop = told["data_offsets"]
+            if len(told["shape"]) > MOST_AXES:
+                raise ValueError(f"{name} has {len(told['shape'])} axes")
             size = SIZES[told["dtype"]] * math.prod(_natural(n) for n in told["shape"])
             if (_natural(start), _natural(stop)) != (end, end + size):
                 raise ValueError(f"{name} lies where it cannot")
@@ -185,7 +197,7 @@ def _once(pairs: list[tuple[str, Any]]) -> Json:
 
 
 def _natural(n: object) -> int:
-    if not isinstance(n, int) or isinstance(n, bool) or n < 0:
+    if not isinstance(n, int) or isinstance(n, bool) or not 0 <= n < 2**63:
         raise ValueError(f"{n!r} is no size")
     return n
 

@@ -137,15 +137,18 @@ def export(run: str | Path | Run | None, to: str, out: str | Path) -> Exported:
         try:
             format.write(path, content)
             theirs = format.open(path, content)
-        except OSError as error:
-            raise ClearheadError(f"the export cannot be written to {out}: {error}") from None
-        except UsageError:
-            if is_new and out.is_dir():
-                shutil.rmtree(out, ignore_errors=True)
+        except BaseException as error:
+            if is_new:
+                _remove(out)
+            if isinstance(error, OSError):
+                raise ClearheadError(f"the export cannot be written to {out}: {error}") from None
             raise
         ours, config = exchange.OwnPeer(content.model, start=content.start), content.model.config
         found = Comparison(ours, theirs, config, opened.tokenizers[0], content.start).certificate(to)
-    exchange.write_json(where, {key: _finite(value) for key, value in asdict(found).items()})
+    try:
+        exchange.write_json(where, {key: _finite(value) for key, value in asdict(found).items()})
+    except OSError as error:
+        raise ClearheadError(f"the certificate cannot be written to {where}: {error}") from None
     if not found.passed:
         raise ClearheadError(f"{found.peer} does not compute what {opened.folder} computes from {path}; see {where}")
     return Exported(path, found, where)
@@ -165,6 +168,14 @@ def _places(out: Path, suffix: str | None) -> tuple[Path, Path]:
     if (out.is_dir() and any(out.iterdir())) or (out.exists() and not out.is_dir()):
         raise UsageError(f"there is something in {out} already; choose another place to export to")
     return path, where
+
+
+def _remove(out: Path) -> None:
+    """What was begun and is worth nothing."""
+    if out.is_dir():
+        shutil.rmtree(out, ignore_errors=True)
+    else:
+        out.unlink(missing_ok=True)
 
 
 def _finite(value: object) -> object:

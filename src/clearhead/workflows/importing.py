@@ -59,6 +59,6 @@ def _notices(origin: Origin) -> list[str]:
         if tensor.dim() > 1 and tensor.numel() > 1 and torch.equal(tensor, tensor.flatten()[0].expand_as(tensor))
     ]
     found = [f"every number is the same in {', '.join(flat)}: was it ever trained?"] if flat else []
-    if origin.tokenizers[1].end_of_document is None:
+    if origin.tokenizers[1].end_of_document is None and origin.config.objective != "masked":  # which writes no text
         found.append("no file of the folder names the token that ends a text, so texts end where --max-new-tokens says")
     return found

@@ -123,6 +123,9 @@ def origin_from_folder(folder: Path, told: str) -> Origin:
             f"{folder / 'tokenizer.json'} has {tokenizer.vocab_size:,} tokens and config.json says {there:,}; "
             "one of them belongs to another model"
         )
+    pad, end = model.config.pad_id, tokenizer.end_of_document
+    if pad is not None and pad == end:
+        raise DataError(f"{folder} ends texts with the token {pad} that fills up rows, which nobody attends to here")
     source = str(folder.resolve()) if Path(told).expanduser().exists() else told
     layer = {
         "objective": next(name for name, able in OBJECTIVES.items() if model.config.architecture in able),
