@@ -1,6 +1,6 @@
 """BART and the families that transformers derives from it; they differ in their positions and in where norms stand."""
 
-from clearhead.exchange.family import BIASED, PLAIN, Entry, Family, without
+from clearhead.exchange.family import BIASED, PLAIN, UNGATED, Entry, Family, without
 from clearhead.exchange.fixed import WAVES
 
 OPTIONS: dict[str, str | tuple[str, ...]] = {
@@ -16,13 +16,6 @@ OPTIONS: dict[str, str | tuple[str, ...]] = {
     "dropout": "dropout",
     "attention_dropout": "attention_dropout",
     "feedforward_dropout": "activation_dropout",
-}
-ACTIVATIONS: dict[str, str | tuple[str, ...]] = {
-    "gelu": "gelu",
-    "gelu_tanh": ("gelu_new", "gelu_pytorch_tanh"),
-    "silu": ("swish", "silu"),
-    "relu": "relu",
-    "relu2": "relu2",
 }
 ABSENT = {
     "activation_function": "gelu",
@@ -82,7 +75,7 @@ BART = Family(
     name="bart",
     architecture="BartForConditionalGeneration",
     needs=NEEDS | {"norm_place": "post", "positions": "learned", "embedding_norm": True},
-    activations=ACTIVATIONS,
+    activations=UNGATED,
     activation_key="activation_function",
     options=OPTIONS,
     absent=ABSENT | {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2},
@@ -108,7 +101,7 @@ PEGASUS = Family(
     name="pegasus",
     architecture="PegasusForConditionalGeneration",
     needs=NEEDS | STATIC | {"norm_place": "pre"},
-    activations=ACTIVATIONS,
+    activations=UNGATED,
     activation_key="activation_function",
     options=OPTIONS,
     absent=ABSENT | {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0},
@@ -132,7 +125,7 @@ MARIAN = Family(
     name="marian",
     architecture="MarianMTModel",
     needs=NEEDS | STATIC | {"norm_place": "post"},
-    activations=ACTIVATIONS,
+    activations=UNGATED,
     activation_key="activation_function",
     options=OPTIONS | {"vocab_size": ("vocab_size", "decoder_vocab_size")},
     absent=ABSENT

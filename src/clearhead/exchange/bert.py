@@ -1,6 +1,6 @@
 """BERT: an encoder that fills in masked tokens (Devlin et al. 2019, arXiv 1810.04805)."""
 
-from clearhead.exchange.family import BIASED, PLAIN, Entry, Family, without
+from clearhead.exchange.family import BIASED, PLAIN, UNGATED, Entry, Family, without
 
 BLOCK, LAYER = "stack.blocks.N", "bert.encoder.layer.N"
 
@@ -17,13 +17,7 @@ BERT = Family(
         "head_transform": True,
         "tied": True,
     },
-    activations={
-        "gelu": "gelu",
-        "gelu_tanh": ("gelu_new", "gelu_pytorch_tanh"),
-        "silu": ("swish", "silu"),
-        "relu": "relu",
-        "relu2": "relu2",
-    },
+    activations=UNGATED,
     activation_key="hidden_act",
     options={
         "vocab_size": "vocab_size",

@@ -27,6 +27,14 @@ PLAIN: Mapping[str, object] = {
     "n_segments": 0,
     "start_id": None,
 }
+# Plain feed-forwards and what transformers calls them, the same in every family that leaves the choice open.
+UNGATED: Mapping[str, str | tuple[str, ...]] = {
+    "gelu": ("gelu", "gelu_python"),
+    "gelu_tanh": ("gelu_new", "gelu_pytorch_tanh", "gelu_fast"),  # three ways to write one formula
+    "silu": ("silu", "swish"),
+    "relu": "relu",
+    "relu2": "relu2",
+}
 BIASED = {"bias": True, "qkv_bias": True}
 INVISIBLE = {"dropout", "attention_dropout", "feedforward_dropout"}  # options that change no logit
 

@@ -1,19 +1,12 @@
 """GPT-2 and the families after it that norm with LayerNorm and have plain feed-forwards."""
 
-from clearhead.exchange.family import BIASED, PLAIN, Choice, Entry, Family, without
+from clearhead.exchange.family import BIASED, PLAIN, UNGATED, Choice, Entry, Family, without
 from clearhead.exchange.relics import CAUSAL_MASK, FORBIDDEN_SCORE, FREQUENCIES
 from clearhead.exchange.rotary import RotaryWords
 
 ATTENTION = "stack.blocks.N.self_attention"
 FEEDFORWARD = "stack.blocks.N.feedforward"
 PROJECTIONS = (f"{ATTENTION}.part.query", f"{ATTENTION}.part.key", f"{ATTENTION}.part.value")
-ACTIVATIONS: dict[str, str | tuple[str, ...]] = {
-    "gelu": ("gelu", "gelu_python"),
-    "gelu_tanh": ("gelu_new", "gelu_pytorch_tanh", "gelu_fast"),  # three ways to write one formula
-    "silu": ("silu", "swish"),
-    "relu": "relu",
-    "relu2": "relu2",
-}
 
 # Radford et al. 2019. Its Conv1D keeps matrices transposed, with queries, keys and values in one.
 GPT2 = Family(
@@ -26,7 +19,7 @@ GPT2 = Family(
         "norm_place": "pre",
         "positions": "learned",
     },
-    activations=ACTIVATIONS,
+    activations=UNGATED,
     activation_key="activation_function",
     options={
         "vocab_size": "vocab_size",
@@ -78,7 +71,7 @@ OPT = Family(
     name="opt",
     architecture="OPTForCausalLM",
     needs=dict(PLAIN) | {"architecture": "decoder", "norm": "layernorm", "norm_epsilon": 1e-5, "positions": "learned"},
-    activations=ACTIVATIONS,
+    activations=UNGATED,
     activation_key="activation_function",
     choices={"norm_place": Choice("do_layer_norm_before", {"pre": True, "post": False})},
     options={
@@ -127,7 +120,7 @@ GPT_NEOX = Family(
     architecture="GPTNeoXForCausalLM",
     needs=without(PLAIN, "residual")
     | {"architecture": "decoder", "norm": "layernorm", "norm_place": "pre", "positions": "rope"},
-    activations=ACTIVATIONS,
+    activations=UNGATED,
     activation_key="hidden_act",
     choices={"residual": Choice("use_parallel_residual", {"parallel": True, "sequential": False})},
     options={

@@ -1,15 +1,8 @@
 """T5: a bias for every distance in place of positions, and no other bias (Raffel et al. 2020, arXiv 1910.10683)."""
 
-from clearhead.exchange.family import PLAIN, Entry, Family, Json, without
+from clearhead.exchange.family import PLAIN, UNGATED, Entry, Family, Json, without
 
 GATED: dict[str, str | tuple[str, ...]] = {"geglu": "gated-gelu", "swiglu": ("gated-silu", "gated-swish")}
-UNGATED: dict[str, str | tuple[str, ...]] = {
-    "relu": "relu",
-    "gelu": "gelu",
-    "gelu_tanh": ("gelu_new", "gelu_pytorch_tanh"),
-    "silu": ("silu", "swish"),
-    "relu2": "relu2",
-}
 
 
 def _attention(own: str, foreign: str, name: str) -> tuple[Entry, ...]:
@@ -63,7 +56,7 @@ T5 = Family(
         "bias": False,
         "qkv_bias": False,
     },
-    activations=UNGATED | GATED,
+    activations={**UNGATED, **GATED},
     activation_key="feed_forward_proj",
     options={
         "vocab_size": "vocab_size",
