@@ -4,7 +4,6 @@ from clearhead.workflows.certificate import Certificate
 from clearhead.workflows.describing import Listing, describe, list_all
 from clearhead.workflows.evaluating import LengthScore, Score, TranslationScore, evaluate
 from clearhead.workflows.events import Finished, Observer, Passed, Said, Sampled, Started, WorkflowEvent, command
-from clearhead.workflows.examining import examine
 from clearhead.workflows.examples import Step, WorkedExample, worked_example
 from clearhead.workflows.exporting import Exported, export
 from clearhead.workflows.filling import fill
@@ -45,7 +44,6 @@ __all__ = [
     "command",
     "describe",
     "evaluate",
-    "examine",
     "export",
     "fill",
     "gather",
