@@ -1,0 +1,59 @@
+"""clearhead doctor"""
+
+import argparse
+from importlib import import_module
+
+from clearhead.cli.arguments import Parser
+from clearhead.cli.console import Console
+from clearhead.cli.doctor.words import TIMEOUT
+from clearhead.errors import UsageError
+
+ACTIONS = {  # first words that are no target: the module below that knows them, and its function
+    "loss": ("loss", "examine"),
+    "list": ("catalogue", "list_all"),
+    "explain": ("catalogue", "explain"),
+}
+
+
+def parser() -> Parser:
+    """What `clearhead doctor` understands."""
+    parser = Parser(
+        "doctor",
+        "Prove or refute that a Transformer is right: any PyTorch model, the guilty module named. Imports and calls "
+        "the target's code, in a process of its own; uses no network.",
+        [
+            ("clearhead doctor mymodel.py:build", "a function without arguments, or a module, in a file of yours"),
+            ("clearhead doctor hf:llama --set num_hidden_layers=2", "an architecture of transformers; no download"),
+            ("clearhead doctor", "the newest run"),
+            ("clearhead doctor loss mylosses.py:compute", "what a loss function really asks for, token by token"),
+            ("clearhead doctor explain M01", "one fault of the catalogue; 'list' has all"),
+        ],
+    )
+    parser.add_argument("target", nargs="?", help="file.py:name, package.module:name, hf:NAME, hf:FOLDER or a run")
+    parser.add_argument("what", nargs="?", help="after 'loss' a function, after 'explain' an id")
+    parser.add_argument("--kind", help="causal, bidirectional or seq2seq (default: auto, read from the model)")
+    parser.add_argument(
+        "--level", help="quick (default), or standard, which looks at longer rows of large models as well"
+    )
+    parser.add_argument("--only", action="append", metavar="ID", help="only what can find this; may be given again")
+    parser.add_argument("--allow", action="append", metavar="ID=REASON", help="no fault here, and why")
+    parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="a value of the config of hf:NAME")
+    parser.add_argument("--seed", help="of inputs and noise (default: 0)")
+    parser.add_argument("--timeout", help=f"seconds for the whole examination (default: {TIMEOUT:g})")
+    return parser
+
+
+def run(given: argparse.Namespace) -> int:
+    """Do what the first word asks for; a word that asks for nothing special is a target to examine."""
+    console = Console(json=given.json)
+    target, what = getattr(given, "target", None), getattr(given, "what", None)
+    if target in ACTIONS:
+        module, name = ACTIONS[target]
+        action = getattr(import_module(f"clearhead.cli.doctor.{module}"), name)
+        code: int = action(console, given, what)
+        return code
+    if what is not None:
+        raise UsageError(f"'{what}' is one argument too many; see 'clearhead doctor --help'")
+    from clearhead.cli.doctor.check import check
+
+    return check(console, given, target)
