@@ -6,7 +6,7 @@ Importing this loads no torch; a name that needs it loads it when it is first to
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from clearhead.doctor.findings import Finding, Report
+from clearhead.doctor.reports.findings import Finding, Report
 from clearhead.doctor.spec import Spec
 
 if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is touched

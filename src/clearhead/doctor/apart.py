@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from clearhead.doctor.findings import Json
+from clearhead.doctor.reports.findings import Json
 from clearhead.errors import ClearheadError, DataError, UsageError
 
 

@@ -13,8 +13,8 @@ from clearhead.doctor.borrow import borrowed
 from clearhead.doctor.catalogue import refuse_unknown
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import Check, Skipped
-from clearhead.doctor.findings import Checked, Finding, Outcome, Report
 from clearhead.doctor.patient import Patient
+from clearhead.doctor.reports.findings import Checked, Finding, Outcome, Report
 from clearhead.doctor.spec import LEVELS, Level, Spec
 
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.checks.losses import IGNORED, judge
-from clearhead.doctor.findings import Finding, Json
 from clearhead.doctor.instruments.loss import Xray, xray
+from clearhead.doctor.reports.findings import Finding, Json
 from clearhead.errors import DataError
 
 B, T, V = 5, 9, 37

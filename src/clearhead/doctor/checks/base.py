@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from clearhead.doctor.findings import Evidence, Finding, Status, Where
 from clearhead.doctor.patient import Patient
+from clearhead.doctor.reports.findings import Evidence, Finding, Status, Where
 from clearhead.doctor.spec import Level
 
 Causes = tuple[tuple[str, float], ...]

@@ -8,11 +8,11 @@ import torch
 from clearhead.doctor.checks.base import Causes, finding
 from clearhead.doctor.checks.layouts import place_of
 from clearhead.doctor.conventions.inputs import Inputs
-from clearhead.doctor.findings import Finding, Where
 from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.localisation import locate, row_reading
 from clearhead.doctor.instruments.tracing import home_of, recorded_modules, recorded_ops, without_dropout
 from clearhead.doctor.patient import Patient
+from clearhead.doctor.reports.findings import Finding, Where
 
 
 def finite(patient: Patient) -> list[Finding]:

@@ -10,8 +10,8 @@ from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.conventions.names import CACHE, parameters_of
 from clearhead.doctor.conventions.outputs import find_logits, follow, tensors
-from clearhead.doctor.findings import Finding
 from clearhead.doctor.patient import Patient
+from clearhead.doctor.reports.findings import Finding
 
 TOLERANCE = 1e-3  # of the logits' spread
 MAKERS = ("new_cache", "init_cache", "make_cache", "empty_cache", "create_cache")

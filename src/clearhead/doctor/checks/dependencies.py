@@ -9,12 +9,12 @@ from clearhead.doctor.checks.base import Causes, Skipped, finding
 from clearhead.doctor.checks.causes import leak_causes
 from clearhead.doctor.checks.layouts import attention_place
 from clearhead.doctor.conventions.inputs import Inputs
-from clearhead.doctor.findings import Finding, Where
 from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.dependency import Matrix, dependency, shape_of, swapped_rows
 from clearhead.doctor.instruments.localisation import first_guilty, locate, token_reading, trace_modules
 from clearhead.doctor.instruments.tracing import Call, home_of, recorded_ops
 from clearhead.doctor.patient import Patient, Run
+from clearhead.doctor.reports.findings import Finding, Where
 
 Forbidden = Callable[[Tensor], bool]
 

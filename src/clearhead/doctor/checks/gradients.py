@@ -9,9 +9,9 @@ from torch import nn
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.positions import TABLE
-from clearhead.doctor.findings import Finding, Where
 from clearhead.doctor.instruments.tracing import home_of, without_dropout
 from clearhead.doctor.patient import Patient
+from clearhead.doctor.reports.findings import Finding, Where
 
 TRIED = 24  # parameters without gradient whose effect is looked at
 ODD = 1.0  # nats from ln V; over 120 architectures fresh ones stay within 0.8

@@ -3,11 +3,11 @@
 import torch
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.findings import Finding, Where
 from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.layout import scrambled
 from clearhead.doctor.instruments.tracing import Call, recorded_ops
 from clearhead.doctor.patient import Patient
+from clearhead.doctor.reports.findings import Finding, Where
 
 ROWS = 19  # a size that no other axis is likely to have
 

@@ -10,10 +10,10 @@ from torch import Tensor
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.conventions.names import LABELS, MASK, POSITIONS, parameters_of
 from clearhead.doctor.conventions.outputs import arrange, find_logits, follow, leaves
-from clearhead.doctor.findings import Finding, Where
 from clearhead.doctor.instruments.loss import STRAIGHT, Xray, is_like, read
 from clearhead.doctor.instruments.tracing import home_of
 from clearhead.doctor.patient import Patient
+from clearhead.doctor.reports.findings import Finding, Where
 from clearhead.doctor.spec import Assumption
 
 IGNORED = -100

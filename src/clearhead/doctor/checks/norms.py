@@ -7,9 +7,9 @@ from torch import Tensor
 
 from clearhead.doctor.checks.base import finding
 from clearhead.doctor.checks.causes import is_norm
-from clearhead.doctor.findings import Finding, Where
 from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules
 from clearhead.doctor.patient import Patient
+from clearhead.doctor.reports.findings import Finding, Where
 
 MOVED = 1e-5  # of the largest number
 

@@ -10,10 +10,10 @@ from clearhead.doctor.checks.base import Causes, Skipped, finding
 from clearhead.doctor.checks.layouts import attention_place, place_of
 from clearhead.doctor.conventions.inputs import KEEP_FORMS, Inputs, keep_filler
 from clearhead.doctor.conventions.names import CACHE, MASK, PADDING, TARGET, parameters_of
-from clearhead.doctor.findings import Finding, Status, Where
 from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.tracing import recorded_ops
 from clearhead.doctor.patient import PAD_NAMES, Patient
+from clearhead.doctor.reports.findings import Finding, Status, Where
 
 THRESHOLD = 1e-4  # of the logits' spread: rounding stays far below
 LENGTH_THRESHOLD = 1e-3  # the same where shapes differ, and with them the order of sums

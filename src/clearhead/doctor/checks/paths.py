@@ -10,11 +10,11 @@ from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.dependencies import leaks
 from clearhead.doctor.checks.paddings import padding_masks
 from clearhead.doctor.conventions.inputs import Inputs, keep_filler
-from clearhead.doctor.findings import Finding
 from clearhead.doctor.instruments.dependency import dependency, swapped_rows
 from clearhead.doctor.instruments.localisation import locate, token_reading
 from clearhead.doctor.instruments.tracing import without_dropout
 from clearhead.doctor.patient import Patient, Run
+from clearhead.doctor.reports.findings import Finding
 
 LONGER = (37, 31, 29, 23, 19, 17)  # tokens
 LARGE = 20_000_000  # parameters, above which longer rows take too long for a quick look

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.conventions.inputs import Inputs
-from clearhead.doctor.findings import Finding, Where
 from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.dependency import swapped_rows
 from clearhead.doctor.instruments.localisation import first_guilty, token_reading, trace_modules
 from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules, recorded_ops
 from clearhead.doctor.patient import Patient
+from clearhead.doctor.reports.findings import Finding, Where
 
 SAME = 1e-5  # of the largest number: two results that are equal but for rounding
 TABLE = re.compile(r"pos|rotary|rope|wpe|(^|[._])pe($|[._])|alibi|relative", re.I)

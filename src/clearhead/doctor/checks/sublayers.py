@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import finding
 from clearhead.doctor.checks.causes import is_norm
-from clearhead.doctor.findings import Finding, Where
 from clearhead.doctor.instruments.tracing import home_of
 from clearhead.doctor.patient import Patient
+from clearhead.doctor.reports.findings import Finding, Where
 
 
 def residuals(patient: Patient) -> list[Finding]:

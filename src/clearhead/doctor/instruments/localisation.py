@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.conventions.inputs import Inputs
-from clearhead.doctor.findings import Where
 from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules, recorded_ops
+from clearhead.doctor.reports.findings import Where
 
 Run = Callable[[Inputs], Tensor]
 Reading = Callable[

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from clearhead.doctor.findings import Finding, Report
+from clearhead.doctor.reports.findings import Finding, Report
 
 Line = tuple[str, str]  # (text, style as rich names it, or nothing)
 STYLE = {"fail": "bold red", "warn": "yellow", "healthy": "green", "faulty": "bold red", "unknown": "yellow"}

@@ -178,7 +178,7 @@ class Report:
             raise FaultError(failed[0].sentence + more)
 
     def __str__(self) -> str:
-        from clearhead.doctor.rendering import lines
+        from clearhead.doctor.reports.text import lines
 
         return "\n".join(text for text, _ in lines(self))
 

@@ -1,0 +1,1 @@
+"""What an examination found, and every form in which it is told. Imports no torch."""
