@@ -1,6 +1,8 @@
 """A model, borrowed for an examination and given back bit for bit as it was."""
 
 import copy
+import random
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -37,6 +39,35 @@ def borrowed(model: nn.Module, device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
+def undisturbed() -> Iterator[None]:
+    """What a model's code may change for the whole process is afterwards what it was before.
+
+    Meanwhile nothing of it stands in the way: new tensors are on the CPU, and inference mode is off.
+    """
+    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    numpy = sys.modules.get("numpy")
+    drawn = random.getstate(), numpy.random.get_state() if numpy else None
+    with ExitStack() as stack:
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        if torch.is_inference_mode_enabled():
+            stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.set_grad_enabled(torch.is_grad_enabled()))
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(dtype)
+            torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+            if torch.get_num_threads() != threads:
+                torch.set_num_threads(threads)
+            random.setstate(drawn[0])
+            if numpy:
+                numpy.random.set_state(drawn[1])
+
+
+@contextmanager
 def without_zeros(parameters: Iterable[nn.Parameter], generator: torch.Generator) -> Iterator[None]:
     """Parameters that are all zero hold small noise meanwhile: a zero hides whatever flows through it."""
     zeros = [parameter for parameter in parameters if not parameter.detach().any()]
@@ -45,8 +76,7 @@ def without_zeros(parameters: Iterable[nn.Parameter], generator: torch.Generator
             stack.callback(_fill_with_zeros, parameter, parameter.detach().clone())
             noise = torch.randn(parameter.shape, generator=generator) * 0.02
             parameter.copy_(noise)
-        with torch.enable_grad():
-            yield
+        yield
 
 
 def _fill_with_zeros(parameter: nn.Parameter, zeros: Tensor) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from clearhead.doctor.admission import remedy
 from clearhead.doctor.conventions.axes import Axes, axes_of, influences
 from clearhead.doctor.conventions.calling import Convention
 from clearhead.doctor.conventions.inputs import CAUSAL_FORMS, Inputs
@@ -70,6 +71,8 @@ def find_convention(model: nn.Module, spec: Spec, *, may_be_causal: bool = True,
             break
     if best is None:
         said = problems[0] if problems else "nothing it returned has the shape of logits"
+        if remedy(said):
+            raise DataError(f"{type(model).__name__} cannot be called ({said}); {remedy(said)}")
         raise DataError(
             f"no way was found to call {type(model).__name__} with token ids ({said}); put this beside your model, "
             f"change one line, and examine 'adapted' instead:{ADAPTER.format(factory=factory)}"
