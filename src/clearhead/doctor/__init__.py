@@ -10,13 +10,12 @@ from clearhead.doctor.reports.findings import Finding, Report
 from clearhead.doctor.spec import Spec
 
 if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is touched
-    from clearhead.doctor.before_training import preflight
+    from clearhead.doctor.before_training import PreflightReport, preflight
     from clearhead.doctor.examination import check
     from clearhead.doctor.instruments.loss import xray
-    from clearhead.doctor.preflight_report import PreflightReport
 
 _HOME_OF = {
-    "PreflightReport": "preflight_report",
+    "PreflightReport": "before_training",
     "check": "examination",
     "preflight": "before_training",
     "xray": "instruments.loss",
