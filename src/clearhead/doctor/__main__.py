@@ -20,7 +20,7 @@ def main() -> None:
     process = os.getpid()
     with suppress(OSError):  # where memory runs out, this process has to go and no other
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="utf-8")
-    told = _told(request)
+    told = answer_to(request)
     if os.getpid() != process:
         os._exit(0)  # the target forked, and this is its child: one answer is enough
     unfinished = answer.with_suffix(".new")
@@ -29,7 +29,7 @@ def main() -> None:
     os._exit(0)  # threads and exit handlers of the target do not hold it up
 
 
-def _told(request: dict[str, Any]) -> dict[str, Any]:
+def answer_to(request: dict[str, Any]) -> dict[str, Any]:
     """The answer, or the sentence on why there is none."""
     target = request["target"]
     try:
@@ -53,6 +53,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     from clearhead.doctor.targets import load
 
     torch.manual_seed(request["seed"])
+    libraries = list(sys.path)
     if request["task"] == "loss":
         from clearhead.doctor.loss_examination import examine_loss
         from clearhead.doctor.targets import load_function
@@ -64,6 +65,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         model = getattr(importlib.import_module(module), name)(argument)
     else:
         model = load(request["target"], request["settings"])
+    sys.path.extend(path for path in libraries if path not in sys.path)  # whatever the target did to it
     fresh = not request["factory"] and read(request["target"]).kind != "checkpoint"
     spec = Spec(kind=request["kind"], fresh=fresh, allow=request["allow"])
     report = check(

@@ -71,7 +71,7 @@ def examine_apart(request: Request, *, timeout: float) -> Json:
             ) from None
         finally:
             _end(process)
-            heard.close()
+            heard.wait()
         if not answer.is_file():
             raise DataError(f"{request.target} {_how_it_ended(code)} ({heard.last_line[:200]})")
         told: Json = json.loads(answer.read_text(encoding="utf-8"))
@@ -96,14 +96,13 @@ class Listener:
         self._thread.start()
 
     def _listen(self) -> None:
-        while part := os.read(self._stream.fileno(), KEPT):
-            self._kept = (self._kept + part)[-KEPT:]
+        with self._stream:
+            while part := os.read(self._stream.fileno(), KEPT):
+                self._kept = (self._kept + part)[-KEPT:]
 
-    def close(self) -> None:
-        """When the process has ended. Something that it started and that got away may keep on speaking."""
+    def wait(self) -> None:
+        """After the process has ended: for what is on its way. What it started and what got away may speak for ever."""
         self._thread.join(timeout=1)
-        if not self._thread.is_alive():
-            self._stream.close()
 
     @property
     def last_line(self) -> str:

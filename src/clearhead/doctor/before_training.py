@@ -17,7 +17,7 @@ from clearhead.doctor.borrow import borrowed, without_zeros
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import finding
 from clearhead.doctor.examination import check
-from clearhead.doctor.findings import Finding, Report
+from clearhead.doctor.reports.findings import Finding, Report
 from clearhead.doctor.spec import Kind, Spec
 from clearhead.errors import DataError
 

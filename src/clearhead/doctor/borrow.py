@@ -115,11 +115,10 @@ def shaken(model: nn.Module, seed: int) -> nn.Module:
                 continue
             noise = torch.randn(parameter.shape, generator=generator).to(parameter.dtype)
             if id(parameter) in tables:
-                noise = 0.5 * noise
-                pad = tables[id(parameter)]
+                size, pad = 0.5, tables[id(parameter)]
                 if pad is not None:
                     noise[pad] = 0
             else:
-                noise = 0.1 * noise if parameter.dim() < 2 else noise / max(parameter.shape[-2:]) ** 0.5
-            parameter.add_(noise)
+                size = 0.1 if parameter.dim() < 2 else max(parameter.shape[-2:]) ** -0.5
+            parameter.add_(noise, alpha=size)
     return made

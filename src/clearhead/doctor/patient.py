@@ -17,6 +17,7 @@ from clearhead.doctor.intention import hints_of, intention
 from clearhead.doctor.spec import Assumption, Kind, Level, Spec
 from clearhead.errors import DataError
 
+LARGE = 20_000_000  # parameters
 Run = Callable[[Inputs], Tensor]
 
 
@@ -44,7 +45,9 @@ class Patient:
         hints = hints_of(self.original)
         wanted = self.spec if self.spec.kind else replace(self.spec, kind=hints.kind if hints.sure else None)
         with self.quiet():
-            self.found: Found = find_convention(self.model, wanted, may_be_causal=wanted.kind != "bidirectional")
+            self.found: Found = find_convention(
+                self.model, wanted, may_be_causal=wanted.kind != "bidirectional", short=self.is_hurried
+            )
         self.hints = hints
         if self.spec.time_first is None and self.convention.time_first:
             reason = "tokens meet along the first axis, and are counted along no other"
@@ -53,6 +56,11 @@ class Patient:
             if filler.startswith("causal: "):
                 reason = "with it no token reaches an earlier position"
                 self.assumptions.append(Assumption(name, f"given by the caller, {filler[8:]}", (reason,)))
+
+    @cached_property
+    def is_hurried(self) -> bool:
+        """Whether the model is so large that a quick look has to do with short rows."""
+        return self.level == "quick" and sum(parameter.numel() for parameter in self.model.parameters()) > LARGE
 
     @property
     def convention(self) -> Convention:

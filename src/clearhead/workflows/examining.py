@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from clearhead.doctor.apart import Request, examine_apart
 from clearhead.doctor.catalogue import refuse_unknown
-from clearhead.doctor.findings import Json, Report
+from clearhead.doctor.reports.findings import Json, Report
 from clearhead.doctor.naming import Target, read
 from clearhead.errors import DataError, UsageError
 from clearhead.options import did_you_mean

@@ -17,8 +17,7 @@ from clearhead.doctor.patient import Patient, Run
 from clearhead.doctor.reports.findings import Finding
 
 LONGER = (37, 31, 29, 23, 19, 17)  # tokens
-LARGE = 20_000_000  # parameters, above which longer rows take too long for a quick look
-LOUDER = 300.0  # times every matrix: scores then grow past 1e4, and stay far from 1e9
+LOUDER = 256.0  # times every matrix: scores then grow past 1e4, and stay far from 1e9; a power of two comes off exactly
 
 
 def paths(patient: Patient) -> list[Finding]:
@@ -50,8 +49,7 @@ def _leaks_on(patient: Patient, name: str, run: Run, T: int) -> list[Finding] | 
 
 def _long_rows(patient: Patient) -> list[Finding]:
     """Rows longer than a chunk or a window may be, as long as the model takes them."""
-    large = sum(parameter.numel() for parameter in patient.model.parameters()) > LARGE
-    if large and patient.level == "quick":
+    if patient.is_hurried:
         return []
     for T in LONGER:
         found = _leaks_on(patient, f"rows of {T} tokens", patient.run, T) if T > patient.found.T else None
@@ -120,15 +118,14 @@ def _with_attention(patient: Patient, other: str, current: str) -> Run:
 def _louder(model: nn.Module) -> Iterator[None]:
     tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     matrices = [p for p in model.parameters() if p.dim() > 1 and id(p) not in tables]
-    kept = [parameter.detach().clone() for parameter in matrices]
     with torch.no_grad():
+        for parameter in matrices:
+            parameter.mul_(LOUDER)
         try:
-            for parameter in matrices:
-                parameter.mul_(LOUDER)
             yield
         finally:
-            for parameter, values in zip(matrices, kept, strict=True):
-                parameter.copy_(values)
+            for parameter in matrices:
+                parameter.mul_(1 / LOUDER)
 
 
 def reaches_back(alive: torch.Tensor) -> bool:
