@@ -53,7 +53,10 @@ def test_a_run_of_ours_is_examined(call: Caller) -> None:
 BAD = {
     "syntax.py": ("def build(:\n", "cannot be imported (SyntaxError"),
     "leaves.py": ("import os\n\ndef build():\n    os._exit(7)\n", "ended the process with code 7"),
-    "dies.py": ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", "was ended by SIGKILL, most likely for want"),
+    "dies.py": (
+        "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n",
+        "was ended by SIGKILL, most likely for want",
+    ),
 }
 
 

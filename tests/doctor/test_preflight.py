@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
-from clearhead.doctor import PreflightReport, preflight
+from clearhead.doctor import PreflightReport, Spec, preflight
+from clearhead.doctor.before_training import Forward
 from clearhead.models import LanguageModel, build
 
 VOCAB, T, D = 13, 10, 8
@@ -19,13 +20,14 @@ def batch(rows: int = 6, length: int = T, seed: int = 0) -> tuple[Tensor, Tensor
     return ids[:, :-1], ids[:, 1:]
 
 
+FRESH, TRAINED = Spec(kind="causal"), Spec(kind="causal", fresh=False)
+
+
 def examine(
-    model: nn.Module, *, fresh: bool = True, moved: Sequence[Tensor] | None = None, **options: Any
+    model: nn.Module, *, spec: Spec = FRESH, moved: Sequence[Tensor] | None = None, forward: Forward | None = None
 ) -> PreflightReport:
-    inputs, targets = batch()
-    return preflight(
-        model, inputs, targets, list(model.parameters()) if moved is None else moved, fresh=fresh, **options
-    )
+    moved = list(model.parameters()) if moved is None else moved
+    return preflight(model, *batch(), moved, spec=spec, forward=forward)
 
 
 def ids_of(report: PreflightReport) -> list[str]:
@@ -103,7 +105,7 @@ def test_healthy_models_of_every_kind_pass(positions: str, norm: str, norm_place
 @pytest.mark.parametrize("place", ["pre", "post"])
 def test_healthy_models_with_every_option_pass(options: dict[str, Any], place: str) -> None:
     model = healthy(**{"norm_place": place} | options)
-    report = examine(model)
+    report = examine(model, spec=Spec(kind="causal", window=options.get("window")))
     assert report.passed, report.line()
     assert report.line() == (
         "preflight passed: no future leak, rows keep apart, every parameter receives gradient, "
@@ -117,18 +119,18 @@ def test_healthy_models_with_every_option_pass(options: dict[str, Any], place: s
 @pytest.mark.parametrize("length", [1, 2, 3, T])
 def test_batches_of_every_shape_pass(rows: int, length: int) -> None:
     model = healthy()
-    report = preflight(model, *batch(rows, length), list(model.parameters()), fresh=True)
+    report = preflight(model, *batch(rows, length), list(model.parameters()), spec=FRESH)
     assert report.passed, report.line()
 
 
 def test_a_batch_of_one_token_only_passes() -> None:
     model = healthy()
     ids = torch.zeros(2, T, dtype=torch.long)
-    assert preflight(model, ids, ids, list(model.parameters()), fresh=True).passed
+    assert preflight(model, ids, ids, list(model.parameters()), spec=FRESH).passed
 
 
 def test_a_trained_model_may_have_any_loss() -> None:
-    report = examine(Plain(scale=1.0), fresh=False)
+    report = examine(Plain(scale=1.0), spec=TRAINED)
     assert report.passed, report.line()
 
 
@@ -225,7 +227,7 @@ LEAKY = [
 
 @pytest.mark.parametrize("leaky", LEAKY)
 def test_every_leak_is_found(leaky: Callable[[], Plain]) -> None:
-    report = examine(leaky(), fresh=False)
+    report = examine(leaky(), spec=TRAINED)
     assert {*ids_of(report)} & LEAKS, report.line()
     assert "no future leak" not in report.shown
 
@@ -270,7 +272,7 @@ def test_logits_that_are_not_finite_are_told() -> None:
         def embed(self, ids: Tensor) -> Tensor:
             return super().embed(ids) / 0
 
-    assert {"M14", "R01"} & {*ids_of(examine(Empty(), fresh=False))}
+    assert {"M14", "R01"} & {*ids_of(examine(Empty(), spec=TRAINED))}
 
 
 # --- 2. the fresh loss ---
@@ -280,7 +282,7 @@ def test_logits_that_are_not_finite_are_told() -> None:
 def test_an_initialisation_that_is_too_large_is_found(scale: float) -> None:
     model = Plain(scale=scale)
     inputs, targets = batch(rows=200)
-    report = preflight(model, inputs, targets, list(model.parameters()), fresh=True)
+    report = preflight(model, inputs, targets, list(model.parameters()), spec=FRESH)
     assert ids_of(report) == ["E04"], report.line()
     assert "ln 13 = 2.565" in report.line()
 
@@ -292,7 +294,7 @@ def test_a_loss_that_is_too_good_is_found() -> None:
 
     inputs, targets = batch(rows=200)
     model = Oracle()
-    assert "E04" in ids_of(preflight(model, inputs, targets, list(model.parameters()), fresh=True))
+    assert "E04" in ids_of(preflight(model, inputs, targets, list(model.parameters()), spec=FRESH))
 
 
 # --- 3. the parameters ---
@@ -322,7 +324,7 @@ def test_a_detached_layer_is_found() -> None:
 
     report = examine(Detached())
     assert ids_of(report) == ["I06"]
-    assert "outputs.0.weight" in report.findings[0].evidence.witness
+    assert "0.weight" in report.findings[0].evidence.witness
 
 
 def test_a_parameter_that_no_optimizer_moves_is_found() -> None:
@@ -364,7 +366,7 @@ def shifted(by: int) -> tuple[Tensor, Tensor]:
 )
 def test_targets_that_are_shifted_wrongly_are_found(by: int, id: str, meaning: str) -> None:
     model = healthy()
-    report = preflight(model, *shifted(by), list(model.parameters()), fresh=False)
+    report = preflight(model, *shifted(by), list(model.parameters()), spec=TRAINED)
     assert ids_of(report) == [id]
     assert meaning in report.findings[0].evidence.witness
 
@@ -374,7 +376,7 @@ def test_one_wrong_target_is_found_and_placed() -> None:
     inputs, targets = batch()
     targets = targets.clone()
     targets[2, 4] = (targets[2, 4] + 1) % VOCAB
-    report = preflight(model, inputs, targets, list(model.parameters()), fresh=True)
+    report = preflight(model, inputs, targets, list(model.parameters()), spec=FRESH)
     assert ids_of(report) == ["D02"]
     witness = report.findings[0].evidence.witness
     assert "1 of 54 targets are not the next input, the first in row 2, position 4" in witness
@@ -385,13 +387,13 @@ def test_targets_that_are_not_counted_may_be_missing() -> None:
     inputs, targets = batch()
     targets = targets.clone()
     targets[0], targets[1, 3], targets[2, :-1] = -100, -100, -100
-    assert preflight(model, inputs, targets, list(model.parameters()), fresh=True).passed
+    assert preflight(model, inputs, targets, list(model.parameters()), spec=FRESH).passed
 
 
 def test_a_batch_with_no_target_is_found() -> None:
     model = healthy()
     inputs, targets = batch()
-    report = preflight(model, inputs, targets.clone().fill_(-100), list(model.parameters()), fresh=True)
+    report = preflight(model, inputs, targets.clone().fill_(-100), list(model.parameters()), spec=FRESH)
     assert ids_of(report) == ["D15"]
 
 
@@ -464,7 +466,7 @@ def test_an_examination_takes_the_same_work_however_large_the_batch() -> None:
     model.register_forward_hook(lambda *args: seen.append(args[1][0].numel()))
     for rows in (500, 5000):
         inputs, targets = batch(rows)
-        preflight(model, inputs, targets, list(model.parameters()), fresh=True)
+        preflight(model, inputs, targets, list(model.parameters()), spec=FRESH)
     first, second = seen[: len(seen) // 2], seen[len(seen) // 2 :]
     assert first == second
     assert sum(first) <= 4 * 4096

@@ -36,7 +36,7 @@ def test_runs_are_found_by_folder_and_by_name(here: Path) -> None:
     assert resolve("elsewhere:1/mine.py") == Target("run", str(Path("elsewhere:1", "mine.py")))
     assert resolve("mine.py:build") == Target("file", "mine.py", "build")
     assert resolve("hf:old") == Target("architecture", "old")
-    with pytest.raises(UsageError, match="'olt' names no model; .* did you mean 'old'"):
+    with pytest.raises(UsageError, match=r"'olt' names no model; .* did you mean 'old'"):
         resolve("olt")
 
 

@@ -7,7 +7,7 @@ optimizer, and the loss that both begin with.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import finding
 from clearhead.doctor.examination import check
 from clearhead.doctor.reports.findings import Finding, Report
-from clearhead.doctor.spec import Kind, Spec
+from clearhead.doctor.spec import Spec
 from clearhead.errors import DataError
 
 Forward = Callable[[Tensor], Tensor]  # ids (B, T) -> logits (B, T, V)
@@ -60,9 +60,8 @@ def preflight(
     targets: Tensor,
     optimizer_parameters: Iterable[Tensor],
     *,
-    fresh: bool,
+    spec: Spec,
     forward: Forward | None = None,
-    kind: Kind = "causal",
 ) -> PreflightReport:
     """Examine a model and its batch; afterwards the model is bit for bit what it was.
 
@@ -75,25 +74,25 @@ def preflight(
     Args:
         inputs, targets: (B, T), as training uses them; targets of -100 are not counted.
         optimizer_parameters: everything that the optimizer moves.
-        fresh: whether the weights are newly drawn; trained ones have any loss.
+        spec: what the model is meant to be, its kind in any case, and whether it is fresh.
         forward: ids (B, T) -> logits (B, T, V), as training calls the model; the model itself by default. A
             translator's holds a source.
-        kind: causal predicts the next token; bidirectional fills in masked ones; seq2seq translates.
     """
     parameters = list(model.parameters())
     device = parameters[0].device if parameters else inputs.device
     inputs, targets = inputs.to(device), targets.to(device)
     tokens = int(min(4096, max(64, BUDGET / (6 * max(1, sum(p.numel() for p in parameters))))))
-    parts = [_examined(model, kind, fresh=fresh)]
+    bidirectional = spec.kind == "bidirectional"
+    parts = [_examined(model, spec)]
     with borrowed(model, device), torch.no_grad():
         model.eval()
         parts += [
-            _check_batch(model, forward or model, inputs, tokens) if kind != "bidirectional" else NOTHING,
-            _check_fresh(forward or model, inputs, targets, tokens) if fresh else NOTHING,
+            _check_batch(model, forward or model, inputs, tokens) if not bidirectional else NOTHING,
+            _check_fresh(forward or model, inputs, targets, tokens) if spec.fresh else NOTHING,
         ]
     parts += [
         _check_optimizer(model, list(optimizer_parameters)),
-        _check_masked_targets(inputs, targets) if kind == "bidirectional" else _check_targets(inputs, targets),
+        _check_masked_targets(inputs, targets) if bidirectional else _check_targets(inputs, targets),
     ]
     return PreflightReport(
         tuple(found for part in parts for found in part.findings), tuple(s for part in parts for s in part.shown)
@@ -103,23 +102,23 @@ def preflight(
 NOTHING = PreflightReport((), ())
 
 
-def _examined(model: nn.Module, kind: Kind, *, fresh: bool) -> PreflightReport:
+def _examined(model: nn.Module, spec: Spec) -> PreflightReport:
     names = {*EXAMINED, EXAMINED_BY_GRADIENT}
     only = {id for one in CHECKS if one.name in names for id in one.covers}
     try:
-        report = check(model, Spec(kind=kind, time_first=False, fresh=fresh), only=sorted(only))
+        report = check(model, replace(spec, time_first=False), only=sorted(only))
     except DataError:
         return PreflightReport((), ("no call of it without this batch was found",))
     stopping = tuple(found for found in report.findings if found.status == "fail" or found.id in STOPPING)
-    return PreflightReport(stopping, tuple(_shown(report, kind)))
+    return PreflightReport(stopping, tuple(_shown(report)))
 
 
-def _shown(report: Report, kind: Kind) -> Iterator[str]:
-    """What the checks that were made and passed have proved."""
-    passed = {one.name for one in report.checks if one.status == "pass"}
+def _shown(report: Report) -> Iterator[str]:
+    """What the checks that were made and found no fault have proved."""
+    passed = {one.name for one in report.checks if one.status in ("pass", "warn")}
     if {"dependencies", "paths"} <= passed:
         yield "no future leak"
-    if "dependencies" in passed and kind == "bidirectional":
+    if "dependencies" in passed and report.kind == "bidirectional":
         yield "every token is seen from both sides"
     if "rows" in passed:
         yield "rows keep apart"

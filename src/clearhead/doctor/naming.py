@@ -47,7 +47,7 @@ def read(typed: str, find_run: Callable[[str], Path | None] = lambda typed: None
     if run is not None:
         return Target("run", str(run))
     path = Path(os.path.expanduser(typed))
-    if path.is_dir():
+    if typed and path.is_dir():
         raise DataError(f"{typed} is a folder and no run; {_hint(typed, path)}")
     if path.suffix == ".py" and path.is_file():  # whatever stands before the ending, a colon as well
         return Target("file", str(path))

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from clearhead.doctor.apart import Request, examine_apart
 from clearhead.doctor.catalogue import refuse_unknown
-from clearhead.doctor.reports.findings import Json, Report
 from clearhead.doctor.naming import Target, read
+from clearhead.doctor.reports.findings import Json, Report
 from clearhead.errors import DataError, UsageError
 from clearhead.options import did_you_mean
 from clearhead.workflows.folders import find_folder, run_folders

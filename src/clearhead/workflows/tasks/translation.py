@@ -14,7 +14,7 @@ from clearhead.doctor import PreflightReport, preflight
 from clearhead.models import EncoderDecoder, LanguageModel
 from clearhead.options import Layer
 from clearhead.training import Optimizer
-from clearhead.workflows.tasks.task import Batches, Example, Progress, Task, Tokenizers
+from clearhead.workflows.tasks.task import Batches, Example, Progress, Task, Tokenizers, declared
 
 EXAMINED = 200  # held-out sentences that are translated, greedily, for the curve
 SHOWN = 3  # of them
@@ -116,9 +116,8 @@ class Translation(Task):
             inputs,
             targets,
             moved,
-            fresh=fresh,
+            spec=declared(model, "seq2seq", fresh=fresh),
             forward=lambda ids: model(first.expand(len(ids), -1), ids),
-            kind="seq2seq",
         )
 
     @property
