@@ -45,10 +45,9 @@ def undisturbed() -> Iterator[None]:
     Meanwhile nothing of it stands in the way: new tensors are on the CPU, and inference mode is off.
     """
     dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    numpy = sys.modules.get("numpy")
-    drawn = random.getstate(), numpy.random.get_state() if numpy else None
+    deterministic = _determinism()
+    numpy_random = sys.modules.get("numpy.random")
+    drawn = random.getstate(), numpy_random.get_state() if numpy_random else None
     with ExitStack() as stack:
         if torch.get_default_device().type != "cpu":
             stack.enter_context(torch.device("cpu"))
@@ -59,12 +58,17 @@ def undisturbed() -> Iterator[None]:
             yield
         finally:
             torch.set_default_dtype(dtype)
-            torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+            if _determinism() != deterministic:  # setting it loads torch's compilers, for seconds
+                torch.use_deterministic_algorithms(deterministic[0], warn_only=deterministic[1])
             if torch.get_num_threads() != threads:
                 torch.set_num_threads(threads)
             random.setstate(drawn[0])
-            if numpy:
-                numpy.random.set_state(drawn[1])
+            if numpy_random:
+                numpy_random.set_state(drawn[1])
+
+
+def _determinism() -> tuple[bool, bool]:
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
 
 
 @contextmanager

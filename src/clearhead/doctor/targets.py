@@ -20,8 +20,7 @@ from torch import nn
 from clearhead.doctor.admission import remedy
 from clearhead.doctor.instruments.tracing import HERE, LIBRARY
 from clearhead.doctor.naming import Target, read
-from clearhead.errors import ClearheadError, DataError, UsageError
-from clearhead.options import did_you_mean
+from clearhead.errors import ClearheadError, DataError, UsageError, did_you_mean
 
 NAMES = ("build", "make_model", "build_model", "get_model", "create_model", "model")
 TINY: dict[str, Any] = {

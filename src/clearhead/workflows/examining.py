@@ -8,8 +8,7 @@ from clearhead.doctor.apart import Request, examine_apart
 from clearhead.doctor.catalogue import refuse_unknown
 from clearhead.doctor.naming import Target, read
 from clearhead.doctor.reports.findings import Json, Report
-from clearhead.errors import DataError, UsageError
-from clearhead.options import did_you_mean
+from clearhead.errors import DataError, UsageError, did_you_mean
 from clearhead.workflows.folders import find_folder, run_folders
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ import os
 from itertools import count
 from pathlib import Path
 
-from clearhead.errors import ClearheadError, DataError, UsageError
-from clearhead.options import did_you_mean
+from clearhead.errors import ClearheadError, DataError, UsageError, did_you_mean
 from clearhead.workflows.folders import CONFIG, RUNS, find_folder, run_folders
 from clearhead.workflows.run import LOCK, TEXT, TOKENIZER, UNFINISHED, Run
 
