@@ -93,3 +93,22 @@ def shaken(model: nn.Module, seed: int) -> nn.Module:
                 noise = 0.1 * noise if parameter.dim() < 2 else noise / max(parameter.shape[-2:]) ** 0.5
             parameter.add_(noise)
     return made
+
+
+LOUDER = 300.0  # times every matrix: scores then grow past 1e4, and stay far from 1e9
+
+
+@contextmanager
+def louder(model: nn.Module) -> Iterator[None]:
+    """Every matrix but the embeddings is larger meanwhile, and with them the scores of attention."""
+    tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    matrices = [p for p in model.parameters() if p.dim() > 1 and id(p) not in tables]
+    kept = [parameter.detach().clone() for parameter in matrices]
+    with torch.no_grad():
+        try:
+            for parameter in matrices:
+                parameter.mul_(LOUDER)
+            yield
+        finally:
+            for parameter, values in zip(matrices, kept, strict=True):
+                parameter.copy_(values)

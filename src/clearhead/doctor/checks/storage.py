@@ -59,7 +59,22 @@ def _unregistered(patient: Patient) -> list[Finding]:
         return []
     module, file, line = lost[0]
     witness = f"model.parameters() does not know the weights of {len(lost)} modules that are called"
-    return [finding("I05", witness, value=len(lost), where=Where(None, type(module).__name__, file, line))]
+    where = Where(_hidden_path(patient.model, module), type(module).__name__, file, line)
+    return [finding("I05", witness, value=len(lost), where=where)]
+
+
+def _hidden_path(model: nn.Module, wanted: nn.Module) -> str | None:
+    """The way to a module over plain lists, tuples and dicts, as one would write it with dots."""
+    for path, owner in model.named_modules():
+        for name, value in vars(owner).items():
+            if name.startswith("_") or not isinstance(value, (list, tuple, dict)):
+                continue
+            for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+                inside = part.named_modules() if isinstance(part, nn.Module) else ()
+                for below, module in inside:
+                    if module is wanted:
+                        return ".".join(step for step in (path, name, str(key), below) if step)
+    return None
 
 
 def _untied(patient: Patient) -> list[Finding]:
@@ -100,7 +115,7 @@ def _copies(model: nn.Module) -> list[Finding]:
         if pairs and all(a.shape == b.shape and torch.equal(a, b) for a, b in pairs):
             witness = f"every matrix of {name}.1 equals that of {name}.0 to the last bit"
             where = Where(f"{name}.1", type(second).__name__, *home_of(second))
-            return [finding("I01", witness, where=where, status="warn")]
+            return [finding("I01", witness, where=where)]
     return []
 
 
