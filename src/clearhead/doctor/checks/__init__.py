@@ -34,7 +34,9 @@ CHECKS = (
     Check("A10", "rows", ("A10", "P02", "N02", "M15"), rows, ("finite", "deterministic", "layouts")),
     Check("N01", "norms", ("N01", "N02", "N06", "N12", "N05"), norms, ("finite",)),
     Check("A03", "attention", ("A01", "A02", "A03", "A09", "A14", "P13"), attention, ("finite", "layouts")),
-    Check("M01", "dependencies", (*LEAKS, "A12", "M07", "M16", "S03", "I06"), dependencies, (*BASE, "layouts", "norms")),
+    Check(
+        "M01", "dependencies", (*LEAKS, "A12", "M07", "M16", "S03", "I06"), dependencies, (*BASE, "layouts", "norms")
+    ),
     Check("S02", "sources", ("S02", "S03", "S04", "S06", "S09"), sources, (*BASE, "layouts")),
     Check("M02", "paths", ("M02", *LEAKS), paths, SOUND),
     Check("M08", "stress", ("M08",), stress, SOUND),

@@ -11,7 +11,7 @@ from clearhead.doctor.checks.streams import dropout_probability
 from clearhead.doctor.instruments.attention import FUSED, HIDDEN, Attention, attentions, same_tensor
 from clearhead.doctor.instruments.flow import ADD, Flow, read_by
 from clearhead.doctor.instruments.products import fused_scale, scale_of
-from clearhead.doctor.instruments.tracing import Call, recorded_ops
+from clearhead.doctor.instruments.tracing import recorded_ops
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding
 
@@ -46,7 +46,9 @@ def _wrong_axis(patient: Patient, seen: Sequence[Attention]) -> list[Finding]:
         if off < 1e-3:
             continue
         at = weights.flatten()[int((weights - 1).abs().argmax())]
-        witness = f"the weights with which one position reads sum to {float(at):.3f}: the softmax runs along another axis"
+        witness = (
+            f"the weights with which one position reads sum to {float(at):.3f}: the softmax runs along another axis"
+        )
         return [finding("A03", witness, value=off, threshold=1e-3, where=place_of(patient, one.call))]
     return []
 
@@ -97,7 +99,9 @@ def _slopes(patient: Patient, seen: Sequence[Attention], flow: Flow) -> list[Fin
                 continue
             steep = float(slope.abs().max())
             what = "favours what is far" if (slope < 0).any() else f"takes {steep:g} from a score per token"
-            witness = f"the bias that grows with the distance {what}; slopes run from {float(slope.min()):g} to {steep:g}"
+            witness = (
+                f"the bias that grows with the distance {what}; slopes run from {float(slope.min()):g} to {steep:g}"
+            )
             return [finding("P13", witness, value=steep, threshold=1, where=place_of(patient, one.call), status="warn")]
     return []
 
@@ -146,7 +150,9 @@ def _scales(patient: Patient) -> list[Finding]:
         ratio = scale * width**0.5
         if NEAR <= ratio <= FAR or abs(scale * width - 1) < 1e-3 or _made_up_for(one, ratio):
             continue
-        witness = f"scores are {scale:.3g} times the product of queries and keys; 1 / sqrt({width}) is {width**-0.5:.3g}"
+        witness = (
+            f"scores are {scale:.3g} times the product of queries and keys; 1 / sqrt({width}) is {width**-0.5:.3g}"
+        )
         causes = (("A01", 0.9), ("A02", 0.1)) if ratio > FAR else (("A02", 0.9), ("A01", 0.1))
         return [finding(causes, witness, value=ratio, threshold=FAR, where=place_of(patient, one.call), status="warn")]
     return []
@@ -194,4 +200,3 @@ def _made_up_for(one: Attention, ratio: float) -> bool:
     assert one.key is not None
     spread = float(one.query.std() / one.key.std().clamp_min(1e-12)) * ratio
     return 1 / ALIKE < spread < ALIKE
-

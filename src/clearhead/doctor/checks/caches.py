@@ -99,8 +99,8 @@ def caches(patient: Patient) -> list[Finding]:
         if float(moved.max()) > TOLERANCE:
             place = int((moved > TOLERANCE).nonzero()[0])
             witness = f"logits {place} differ by {float(moved.max()):.1e} between one call and token by token"
-            where, causes = _blame(decoder, inputs, 1)
-            return [finding(causes, witness, value=float(moved.max()), threshold=TOLERANCE, where=where)]
+            where, named = _blame(decoder, inputs, 1)
+            return [finding(named, witness, value=float(moved.max()), threshold=TOLERANCE, where=where)]
         two = _decoded(decoder, inputs, 3)
         moved = torch.zeros(1) if two is None else (two - full).abs().amax((0, 2)) / spread
     if float(moved.max()) > TOLERANCE:

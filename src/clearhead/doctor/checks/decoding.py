@@ -87,7 +87,9 @@ def causes_of(steps: Steps, inputs: Inputs, found: Departure, prefill: int, at_o
     missing = (full & ~cached).nonzero().flatten().tolist()
     if missing:
         oldest = int(full.nonzero()[0])
-        return (("K03", 0.8), ("K02", 0.2)) if missing == [oldest] and oldest < prefill else (("K02", 0.8), ("K01", 0.2))
+        return (
+            (("K03", 0.8), ("K02", 0.2)) if missing == [oldest] and oldest < prefill else (("K02", 0.8), ("K01", 0.2))
+        )
     if whole is not None and part is not None:
         wanted, got = int(whole[found.end - 1].sum()), int(part[-1].sum())
         if got < wanted:
@@ -124,7 +126,9 @@ def _known(steps: Steps, found: Departure, prefill: int, at_once: int) -> tuple[
     with recorded_modules(patient.model) as part:
         steps.step(changed.ids[:, found.begin : found.end], changed, cache)
     T = changed.ids.shape[1]
-    return _alive(whole, found, T, found.end - 1), _alive(part, found, found.end - found.begin, found.end - found.begin - 1)
+    return _alive(whole, found, T, found.end - 1), _alive(
+        part, found, found.end - found.begin, found.end - found.begin - 1
+    )
 
 
 def _alive(calls: list[Call], found: Departure, n: int, place: int) -> Tensor:

@@ -148,4 +148,3 @@ def _one_sided(patient: Patient, matrix: Matrix) -> list[Finding]:
         where = attention_place(patient)
         return [finding("M04", "no token moves a logit after it", value=0.0, where=where, picture=picture)]
     return []
-

@@ -118,7 +118,11 @@ def _loudness(patient: Patient) -> list[Finding]:
         if call.name != "embedding" or len(made) != 1 or made[0].dim() != 3:
             continue
         rows, table = _rows_read(call)
-        if rows is None or table is None or len(table) not in (patient.found.vocab_size, patient.found.source_vocab_size):
+        if (
+            rows is None
+            or table is None
+            or len(table) not in (patient.found.vocab_size, patient.found.source_vocab_size)
+        ):
             continue
         found = _one_loudness(patient, flow, index)
         if found:
@@ -152,4 +156,3 @@ def _one_loudness(patient: Patient, flow: Flow, index: int) -> list[Finding]:
             witness = f"fresh tokens are {ratio:.2g} times as large as the positions that are added to them"
             return [finding("E03", witness, value=ratio, threshold=FAINT, where=where, status="warn")]
     return []
-

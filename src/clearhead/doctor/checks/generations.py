@@ -19,7 +19,7 @@ COUNT = re.compile(r"new|len|steps|tokens|^n$|^num|^k$")
 
 
 def generations(patient: Patient) -> list[Finding]:
-    """One request, another, and the first again; and if it is greedy, its first token is the likeliest of the last logits."""
+    """One request, another, and the first again; a greedy one begins with the likeliest token of the last logits."""
     method = getattr(type(patient.original), "generate", None)
     if method is None or patient.convention.has_source or patient.convention.time_first or not _is_own(method):
         raise Skipped("it has no generate() of its own that reads ids")

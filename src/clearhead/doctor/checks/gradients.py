@@ -21,7 +21,14 @@ TRIED = 24  # parameters without gradient whose effect is looked at
 ODD = 1.0  # nats from ln V; over 120 architectures fresh ones stay within 0.8
 ABSURD = 2.0  # nats above ln V, from where a fresh model is not undecided but wrong
 SOMETIMES = re.compile(r"expert|pooler|lora|adapter|mask_token|cls\.|router", re.I)  # used for some inputs only
-EXPLAINED = {"dependencies", "sources", "positions", "norms", "paddings", "attention"}  # what idle weights may be due to
+EXPLAINED = {
+    "dependencies",
+    "sources",
+    "positions",
+    "norms",
+    "paddings",
+    "attention",
+}  # what idle weights may be due to
 
 
 def gradients(patient: Patient) -> list[Finding]:

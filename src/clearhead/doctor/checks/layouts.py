@@ -20,7 +20,9 @@ def layouts(patient: Patient) -> list[Finding]:
             patient.run(inputs)
     except Exception as error:
         raise Skipped(f"its operations cannot be watched ({type(error).__name__})") from None
-    sizes = {patient.found.T: "token", ROWS: "row"} | ({patient.found.S: "token"} if patient.convention.has_source else {})
+    sizes = {patient.found.T: "token", ROWS: "row"} | (
+        {patient.found.S: "token"} if patient.convention.has_source else {}
+    )
     found = [(spot, noun) for size, noun in sizes.items() if (spot := scrambled(ops.calls, size)) is not None]
     if not found:
         return []

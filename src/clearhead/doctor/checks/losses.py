@@ -60,9 +60,7 @@ def losses(patient: Patient) -> list[Finding]:
     if scored is None:
         raise Skipped(f"'{name}' took neither {IGNORED} nor a padding token")
     seen = _xray(scored)
-    found = _aligned(patient, name, seen, inputs.ids) or judge(
-        seen, scored.labels, scored.logits.detach(), pad_id=mark
-    )
+    found = _aligned(patient, name, seen, inputs.ids) or judge(seen, scored.labels, scored.logits.detach(), pad_id=mark)
     found = found or _ignores_a_token(patient, model, name, mark) or _outweighed(seen, scored)
     # one batch twice should have the loss of that batch: what a model gives out as its loss is no sum
     found = [replace(one, status="fail") if one.id == "L10" else one for one in found]
@@ -109,7 +107,7 @@ def _aligned(patient: Patient, name: str, seen: Xray, ids: Tensor) -> list[Findi
         return [finding("D01", f"whatever '{name}' are given, the loss of position 3 asks for token 3 of the input")]
     if patient.kind == "seq2seq":
         if seen.offset is not None and seen.offset > 0:
-            witness = f"the loss of position 3 asks for label {3 + seen.offset}, where the target itself is given beside '{name}'"
+            witness = f"the loss of position 3 asks for label {3 + seen.offset}, with the target beside '{name}'"
             return [finding("D02", witness, value=seen.offset, threshold=0)]
         return []
     if patient.kind != "causal" or seen.offset not in (0, 1):
@@ -120,10 +118,12 @@ def _aligned(patient: Patient, name: str, seen: Xray, ids: Tensor) -> list[Findi
     if seen.offset == 0 and ("label" in name or SHIFTS.search(words)) and not FOLLOWS.search(words):
         status: Status = "fail" if SHIFTS.search(words) else "warn"
         said = ", and its code says that it shifts them" if status == "fail" else ""
-        witness = f"the loss of position 3 asks for label 3 itself, where '{name}' usually are the input's own ids{said}"
+        witness = (
+            f"the loss of position 3 asks for label 3 itself, where '{name}' usually are the input's own ids{said}"
+        )
         return [finding("D01", witness, value=0, threshold=1, status=status)]
     if seen.offset == 1 and FOLLOWS.search(words) and not _both_said(words, name):
-        witness = f"the loss of position 3 asks for the target of position 4, and its code says that '{name}' follow their inputs"
+        witness = f"the loss of position 3 asks for target 4, and its code says that '{name}' follow their inputs"
         return [finding("D02", witness, value=1, threshold=0)]
     return []
 

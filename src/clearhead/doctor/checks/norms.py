@@ -22,7 +22,7 @@ def norms(patient: Patient) -> list[Finding]:
     own = [call for call in calls if _is_leaf_norm(call)]
     for call in own:
         value = _moves_others(patient, call)
-        if value > MOVED:
+        if value > MOVED and call.module is not None:
             file, line = home_of(call.module)
             where = Where(call.name, type(call.module).__name__, file or call.file, line or call.line)
             witness = f"another token at one position moves what {call.name} makes of the others by {value:.1e}"

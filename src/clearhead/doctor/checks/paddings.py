@@ -270,7 +270,9 @@ def _sees_padding(patient: Patient, inputs: Inputs, padded: int, *, source: bool
         if source and crossing:
             return where, (("S01", 0.7), ("M11", 0.2), ("M12", 0.1))
         return where, (("M11", 0.7), ("M12", 0.2), ("M13", 0.1))
-    causes: Causes = (("S01", 0.5), ("M11", 0.3), ("M12", 0.2)) if source else (("M11", 0.6), ("M12", 0.2), ("M13", 0.2))
+    causes: Causes = (
+        (("S01", 0.5), ("M11", 0.3), ("M12", 0.2)) if source else (("M11", 0.6), ("M12", 0.2), ("M13", 0.2))
+    )
     return attention_place(patient), causes
 
 

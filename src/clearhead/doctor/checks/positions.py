@@ -185,7 +185,9 @@ def _turned_values(patient: Patient, first: Attention, call: Call) -> list[Findi
     off = float((lines - lines[-1:])[n // 2 : -1].abs().max()) / (float(lines.abs().max()) or 1.0)
     if off < 1e-3 or float((lengths - lengths[-1])[n // 2 :].abs().max()) > 1e-3 * float(lengths[-1]):
         return []
-    witness = f"equal tokens have other values at other positions, by {off:.1e}, and of the same length: they are rotated"
+    witness = (
+        f"equal tokens have other values at other positions, by {off:.1e}, and of the same length: they are rotated"
+    )
     where = Where(call.name, type(call.module).__name__, *(home_of(call.module) if call.module else (None, None)))
     return [finding((("P06", 0.9), ("P05", 0.1)), witness, value=off, threshold=1e-3, where=where)]
 

@@ -1,6 +1,5 @@
 """What the target's logits know of the source: all of it, in its context, and whatever its length."""
 
-import os
 from collections.abc import Sequence
 
 import torch
@@ -105,7 +104,8 @@ def _hidden(patient: Patient, seen: Sequence[Attention]) -> list[Finding]:
         if one.allowed.all() or not one.allowed.any():  # nothing at all: a mask of padding that is turned round
             continue
         i = int((~one.allowed.all(-1)).nonzero()[0])
-        witness = f"position {i} may look at {int(one.allowed[i].sum())} of {patient.found.S} tokens of a source without padding"
+        few = int(one.allowed[i].sum())
+        witness = f"position {i} may look at {few} of {patient.found.S} source tokens, none of which is padding"
         return [finding((("S04", 0.9), ("S01", 0.1)), witness, value=0.0, where=place_of(patient, one.call))]
     return []
 
@@ -133,10 +133,19 @@ def _unused(patient: Patient, mixing: Sequence[Call], seen: Sequence[Attention])
         return []
     crossing = _crossing(patient, seen)
     paths = [call.name for call in mixing] + [place_of(patient, one.call).module or "" for one in crossing]
-    shared = os.path.commonprefix([path.split(".") for path in paths])
-    where = owner_of(patient.model, ".".join([*shared, "source"]), own_code=True)
+    where = owner_of(patient.model, ".".join([*_shared([path.split(".") for path in paths]), "source"]), own_code=True)
     witness = f"other weights in {mixing[0].name} and all that follows in the encoder move no logit"
     return [finding((("S06", 0.6), ("S02", 0.3), ("A13", 0.1)), witness, value=0.0, where=where)]
+
+
+def _shared(paths: Sequence[Sequence[str]]) -> list[str]:
+    """The steps with which all paths begin."""
+    steps = []
+    for names in zip(*paths, strict=False):
+        if len(set(names)) > 1:
+            break
+        steps.append(names[0])
+    return steps
 
 
 def _cut(patient: Patient) -> list[Finding]:

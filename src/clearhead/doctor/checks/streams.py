@@ -8,6 +8,7 @@ import torch
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.causes import is_norm
+from clearhead.doctor.checks.effects import owner_of
 from clearhead.doctor.checks.layouts import place_of
 from clearhead.doctor.instruments.products import NORMS
 from clearhead.doctor.instruments.stream import Step, stream
@@ -83,8 +84,15 @@ def _dropped(patient: Patient) -> list[Finding]:
             p = dropout_probability(call)
             if p:
                 witness = f"in training each number of the stream is lost with p={p:g} before the next sublayer"
-                return [finding("N10", witness, value=p, where=place_of(patient, call))]
+                return [finding("N10", witness, value=p, where=_caller_of(patient, call))]
     return []
+
+
+def _caller_of(patient: Patient, call: Call) -> Where:
+    """The module in whose code a dropout stands: one of torch's own is only called there."""
+    place = place_of(patient, call)
+    is_own = call.module is not None and home_of(call.module)[0] is not None
+    return place if is_own or not place.module else owner_of(patient.model, place.module, own_code=True)
 
 
 def dropout_probability(call: Call) -> float:
@@ -135,4 +143,3 @@ def _idle_norm(patient: Patient) -> str | None:
         ),
         None,
     )  # fmt: skip
-

@@ -166,4 +166,3 @@ def _silent(modules: Iterable[nn.Module]) -> Iterator[None]:
         finally:
             for parameter, values in reversed(kept):
                 parameter.copy_(values)
-

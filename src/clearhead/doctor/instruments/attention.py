@@ -22,7 +22,7 @@ class Attention:
     Args:
         index: of its operation.
         allowed: (T_q, T_k), True where any head of any row may look.
-        strength: how much lower scores are where a finite mask hides; None where nothing is hidden, inf for a real mask.
+        strength: how much lower scores are where a finite mask hides; None if nothing is hidden, inf for a real mask.
         axis_is_wrong: the weights sum to one along another axis than the one that is summed over.
         hidden_later: weights were set to zero after they had been normalised.
         scores: (N, T_q, T_k) of all rows and heads, with what was added to them, where they can be read.
@@ -177,5 +177,3 @@ def is_self_attention(attention: Attention) -> bool:
 def same_tensor(one: Tensor | None, other: Tensor | None) -> bool:
     """Whether two tensors hold the same numbers."""
     return one is not None and other is not None and one.shape == other.shape and torch.equal(one, other)
-
-

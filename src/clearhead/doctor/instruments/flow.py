@@ -17,7 +17,7 @@ DEEP = 48  # operations that a search goes back at most
 
 
 class Flow:
-    """The operations of one pass, joined by identity of tensors; a view counts as made by the operation that took it."""
+    """The operations of one pass, joined by their tensors; a view counts as made by the operation that took it."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self.calls = calls

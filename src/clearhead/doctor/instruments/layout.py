@@ -45,5 +45,7 @@ def scrambled(calls: Sequence[Call], n: int) -> Scrambled | None:
 
 def _axis(tensor: Tensor, n: int) -> int | None:
     axes = [number for number, size in enumerate(tensor.shape) if size == n]
-    distances = {n - 1, n + 1, 2 * n - 1, 2 * n, 2 * n + 1} & {*tensor.shape}  # relative positions are shifted by reshapes
+    distances = {n - 1, n + 1, 2 * n - 1, 2 * n, 2 * n + 1} & {
+        *tensor.shape
+    }  # relative positions are shifted by reshapes
     return axes[0] if len(axes) == 1 and tensor.dim() >= 3 and not distances else None

@@ -86,9 +86,13 @@ def _axes_after(call: Call, weights: Tensor, axes: tuple[int, ...]) -> tuple[int
         order[one], order[other] = order[other], order[one]
         return tuple(order)
     if call.name == "permute":
-        order = args[1] if isinstance(args[1], Sequence) else args[1:]
-        return tuple(axes[int(axis)] for axis in order)
-    if call.name == "__get__" and result.shape[:-2] == weights.shape[:-2] and result.shape[-2:] == weights.mT.shape[-2:]:
+        wanted = args[1] if isinstance(args[1], Sequence) else args[1:]
+        return tuple(axes[int(axis)] for axis in wanted)
+    if (
+        call.name == "__get__"
+        and result.shape[:-2] == weights.shape[:-2]
+        and result.shape[-2:] == weights.mT.shape[-2:]
+    ):
         return (*axes[:-2], axes[-1], axes[-2])  # .mT
     if call.name in RESHAPING and result.shape[-2:] == weights.shape[-2:] and result.dim() >= 2:
         return (*(-1,) * (result.dim() - 2), axes[-2], axes[-1])  # rows and heads were joined or parted

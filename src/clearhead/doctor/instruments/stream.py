@@ -1,4 +1,4 @@
-"""The residual stream: the additions that a hidden state passes on its way to the logits, and what lies between them."""
+"""The residual stream: the additions that a hidden state passes on its way to the logits, and what is between."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
