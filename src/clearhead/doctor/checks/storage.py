@@ -95,10 +95,10 @@ def _untied(patient: Patient) -> list[Finding]:
             status: Any = "fail" if patient.spec.fresh or declared else "warn"
             witness = f"{table}.weight and {head}.weight hold the same numbers in two places"
             return [finding("E01", witness, where=Where(head, "Linear"), status=status)]
-    biggest = max(tables, key=lambda name: tables[name].shape[0])
-    head = next((h for t, h in pairs if t == biggest and heads[h].shape[0] == patient.found.vocab_size), None)
-    if declared and head is not None and not hasattr(config, "model_type"):
-        witness = f"{biggest}.weight and {head}.weight are two tensors, and declared to be one"
+    words = next(((t, h) for t, h in pairs if tables[t].shape[0] == patient.found.vocab_size), None)
+    if declared and words is not None and not hasattr(config, "model_type"):
+        table, head = words
+        witness = f"{table}.weight and {head}.weight are two tensors, and declared to be one"
         return [finding("E01", witness, where=Where(head, "Linear"))]
     return []
 

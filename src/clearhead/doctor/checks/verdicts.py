@@ -51,7 +51,7 @@ def _no_cross_entropy(seen: Xray, ids: Tensor, logits: Tensor, pad_id: int) -> l
         length = T - offset
 
         def twice(x: Tensor, ids: Tensor, offset: int = offset, length: int = length) -> Tensor:
-            wanted = ids[:, offset:].masked_fill(seen.targets[:, :length] < 0, IGNORED)
+            wanted = ids[:, offset:].masked_fill((seen.targets[:, :length] < 0) | (ids[:, offset:] < 0), IGNORED)
             return F.cross_entropy(x[:, :length].softmax(-1).flatten(0, 1), wanted.flatten(), ignore_index=IGNORED)
 
         if is_like(twice, seen.gradient, logits.float(), ids):
