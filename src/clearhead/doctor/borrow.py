@@ -95,6 +95,17 @@ def shaken(model: nn.Module, seed: int) -> nn.Module:
     return made
 
 
+@contextmanager
+def plain_layers(plain: bool = True) -> Iterator[None]:
+    """torch's own encoder layers run module by module, not as one fused operation that nothing can look into."""
+    kept = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(not plain)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(kept)
+
+
 LOUDER = 300.0  # times every matrix: scores then grow past 1e4, and stay far from 1e9
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from clearhead.doctor.borrow import borrowed
+from clearhead.doctor.borrow import borrowed, plain_layers
 from clearhead.doctor.catalogue import refuse_unknown
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import Check, Skipped
@@ -46,7 +46,7 @@ def check(
     begun = time.perf_counter()
     parameters = list(model.parameters())
     device = parameters[0].device if parameters else torch.device("cpu")
-    with borrowed(model, device), warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+    with borrowed(model, device), plain_layers(), warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")  # the model's own; they were seen when it was built
         torch.manual_seed(seed)
         patient = Patient(model, spec, level, seed)

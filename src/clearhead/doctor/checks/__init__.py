@@ -37,7 +37,7 @@ CHECKS = (
     Check(
         "M01", "dependencies", (*LEAKS, "A12", "M07", "M16", "S03", "I06"), dependencies, (*BASE, "layouts", "norms")
     ),
-    Check("S02", "sources", ("S02", "S03", "S04", "S06", "S09"), sources, (*BASE, "layouts")),
+    Check("S02", "sources", ("M12", "S02", "S03", "S04", "S06", "S09"), sources, (*BASE, "layouts")),
     Check("M02", "paths", ("M02", *LEAKS), paths, SOUND),
     Check("M08", "stress", ("M08",), stress, SOUND),
     Check("M11", "paddings", ("M08", "M11", "M12", "M13", "M14", "M15", "S01"), paddings, (*BASE, "layouts", "norms")),

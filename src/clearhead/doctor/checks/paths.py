@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
-from clearhead.doctor.borrow import LOUDER, louder
+from clearhead.doctor.borrow import LOUDER, louder, plain_layers
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.dependencies import leaks
 from clearhead.doctor.checks.paddings import padding_masks
@@ -64,6 +64,8 @@ def _paths(patient: Patient) -> Iterator[tuple[str, Run]]:
     if not has_batch_norm:
         yield "train()", _with_mode(patient)
     yield "with gradients", _with_gradients(patient)
+    if any(isinstance(m, (nn.TransformerEncoderLayer, nn.MultiheadAttention)) for m in patient.model.modules()):
+        yield "torch's fused layers", _with_fused_layers(patient)
     for name, form, source in padding_masks(patient):
         if not source:
             yield f"{name} given", _with_mask(patient, name, form)
@@ -77,6 +79,14 @@ def _paths(patient: Patient) -> Iterator[tuple[str, Run]]:
 def _with_mode(patient: Patient) -> Run:
     def run(inputs: Inputs) -> torch.Tensor:
         with patient.training():
+            return patient.run(inputs)
+
+    return run
+
+
+def _with_fused_layers(patient: Patient) -> Run:
+    def run(inputs: Inputs) -> torch.Tensor:
+        with torch.no_grad(), plain_layers(False):
             return patient.run(inputs)
 
     return run

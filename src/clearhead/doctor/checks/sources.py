@@ -67,8 +67,12 @@ def _dead(patient: Patient, matrix: Matrix, seen: Sequence[Attention]) -> list[F
         return []
     picture = matrix.picture(torch.ones_like(alive))
     if not alive.any():
-        where = _second_of_a_layer(patient, seen)
         witness = "no token of the source moves any logit"
+        shut = next((one for one in seen if not one.allowed.any()), None)
+        if shut is not None and _crossing(patient, seen):  # it is read, under a mask that hides all that is real
+            closed = (("M12", 0.8), ("S02", 0.2))
+            return [finding(closed, witness, value=0.0, where=place_of(patient, shut.call), picture=picture)]
+        where = _second_of_a_layer(patient, seen)
         return [finding((("S02", 0.7), ("S06", 0.3)), witness, value=0.0, where=where, picture=picture)]
     i, j = (int(part) for part in (~alive).nonzero()[0])
     witness = f"changing token {j} of the source leaves logits {i} as they are"
