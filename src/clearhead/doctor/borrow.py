@@ -126,3 +126,32 @@ def shaken(model: nn.Module, seed: int) -> nn.Module:
                 size = 0.1 if parameter.dim() < 2 else max(parameter.shape[-2:]) ** -0.5
             parameter.add_(noise, alpha=size)
     return made
+
+
+@contextmanager
+def plain_layers(plain: bool = True) -> Iterator[None]:
+    """torch's own encoder layers run module by module, not as one fused operation that nothing can look into."""
+    kept = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(not plain)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(kept)
+
+
+LOUDER = 256.0  # times every matrix: scores then grow past 1e4, and stay far from 1e9; a power of two comes off exactly
+
+
+@contextmanager
+def louder(model: nn.Module) -> Iterator[None]:
+    """Every matrix but the embeddings is larger meanwhile, and with them the scores of attention."""
+    tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    matrices = [p for p in model.parameters() if p.dim() > 1 and id(p) not in tables]
+    with torch.no_grad():
+        for parameter in matrices:
+            parameter.mul_(LOUDER)
+        try:
+            yield
+        finally:
+            for parameter in matrices:
+                parameter.mul_(1 / LOUDER)

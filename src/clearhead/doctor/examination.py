@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from clearhead.doctor.admission import admitted
-from clearhead.doctor.borrow import borrowed, undisturbed
+from clearhead.doctor.borrow import borrowed, plain_layers, undisturbed
 from clearhead.doctor.catalogue import refuse_unknown
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import Check, Skipped
@@ -52,7 +52,13 @@ def check(
     whole, model = model, admitted(model)
     parameters = list(model.parameters())
     device = parameters[0].device if parameters else torch.device("cpu")
-    with borrowed(model, device), undisturbed(), warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+    with (
+        borrowed(model, device),
+        undisturbed(),
+        plain_layers(),
+        warnings.catch_warnings(),
+        torch.random.fork_rng(devices=[]),
+    ):
         warnings.simplefilter("ignore")  # the model's own; they were seen when it was built
         torch.manual_seed(seed)
         patient = Patient(model, spec, level, seed)

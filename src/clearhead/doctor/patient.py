@@ -75,6 +75,17 @@ class Patient:
             stack.enter_context(without_dropout())
             yield
 
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Every module of the shaken copy is in training mode meanwhile."""
+        modes = [(module, module.training) for module in self.model.modules()]
+        self.model.train()
+        try:
+            yield
+        finally:
+            for module, training in modes:
+                module.training = training
+
     def run(self, inputs: Inputs, *, model: nn.Module | None = None) -> Tensor:
         """Logits (B, T, V) of the shaken copy, or of another."""
         if not self.random:

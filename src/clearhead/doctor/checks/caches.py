@@ -6,12 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import Causes, Skipped, finding
+from clearhead.doctor.checks.decoding import causes_of, departure, place_of_departure
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.conventions.names import CACHE, parameters_of
 from clearhead.doctor.conventions.outputs import find_logits, follow, tensors
 from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.reports.findings import Finding, Where
 
 TOLERANCE = 1e-3  # of the logits' spread
 MAKERS = ("new_cache", "init_cache", "make_cache", "empty_cache", "create_cache")
@@ -95,17 +96,19 @@ def caches(patient: Patient) -> list[Finding]:
         moved = (one - full).abs().amax((0, 2)) / spread  # (T,)
         if float(moved.max()) > TOLERANCE:
             place = int((moved > TOLERANCE).nonzero()[0])
-            forgets = _forgets(decoder, inputs)
-            causes = (("K02", 0.8), ("K01", 0.2)) if forgets else (("K01", 0.7), ("K02", 0.3))
             witness = f"logits {place} differ by {float(moved.max()):.1e} between one call and token by token"
-            return [finding(causes, witness, value=float(moved.max()), threshold=TOLERANCE)]
+            where, named = _blame(decoder, inputs, 1)
+            return [finding(named, witness, value=float(moved.max()), threshold=TOLERANCE, where=where)]
         two = _decoded(decoder, inputs, 3)
         moved = torch.zeros(1) if two is None else (two - full).abs().amax((0, 2)) / spread
     if float(moved.max()) > TOLERANCE:
         witness = (
             f"three tokens at a time behind a cache move logits by {float(moved.max()):.1e}; one at a time is right"
         )
-        return [finding((("K04", 0.9), ("K01", 0.1)), witness, value=float(moved.max()), threshold=TOLERANCE)]
+        with torch.no_grad(), patient.quiet():
+            where, _ = _blame(decoder, inputs, 3)
+        causes: Causes = (("K04", 0.9), ("K01", 0.1))
+        return [finding(causes, witness, value=float(moved.max()), threshold=TOLERANCE, where=where)]
     return []
 
 
@@ -126,9 +129,14 @@ def _has_state(cache: Any) -> bool:
     return any(hasattr(part, "__dict__") for part in cache)
 
 
-def _forgets(decoder: Decoder, inputs: Inputs) -> bool:
-    """Whether the first token no longer reaches the last step."""
-    other = inputs.ids.clone()
-    other[:, 0] = inputs.ids[:, 1]
-    first, second = _decoded(decoder, inputs, 1), _decoded(decoder, Inputs(other, inputs.source), 1)
-    return first is None or second is None or bool(torch.equal(first[:, -1], second[:, -1]))
+def _blame(decoder: Decoder, inputs: Inputs, at_once: int) -> tuple[Where, Causes]:
+    """Where the steps first depart from one call, and why."""
+    prefill = inputs.ids.shape[1] // 2
+    found = departure(decoder, inputs, prefill, at_once)
+    if found is None:
+        return Where(), (("K01", 0.5), ("K02", 0.5))
+    try:
+        causes = causes_of(decoder, inputs, found, prefill, at_once)
+    except Exception:  # what it holds is laid out in another way
+        causes = (("K01", 0.5), ("K02", 0.5))
+    return place_of_departure(found), causes

@@ -1,11 +1,11 @@
 """The same question on other code paths, and under larger scores: a leak on one of them alone is a leak."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import torch
 from torch import nn
 
+from clearhead.doctor.borrow import LOUDER, louder, plain_layers
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.dependencies import leaks
 from clearhead.doctor.checks.paddings import padding_masks
@@ -17,7 +17,6 @@ from clearhead.doctor.patient import Patient, Run
 from clearhead.doctor.reports.findings import Finding
 
 LONGER = (37, 31, 29, 23, 19, 17)  # tokens
-LOUDER = 256.0  # times every matrix: scores then grow past 1e4, and stay far from 1e9; a power of two comes off exactly
 
 
 def paths(patient: Patient) -> list[Finding]:
@@ -63,6 +62,8 @@ def _paths(patient: Patient) -> Iterator[tuple[str, Run]]:
     if not has_batch_norm:
         yield "train()", _with_mode(patient)
     yield "with gradients", _with_gradients(patient)
+    if any(isinstance(m, (nn.TransformerEncoderLayer, nn.MultiheadAttention)) for m in patient.model.modules()):
+        yield "torch's fused layers", _with_fused_layers(patient)
     for name, form, source in padding_masks(patient):
         if not source:
             yield f"{name} given", _with_mask(patient, name, form)
@@ -75,13 +76,16 @@ def _paths(patient: Patient) -> Iterator[tuple[str, Run]]:
 
 def _with_mode(patient: Patient) -> Run:
     def run(inputs: Inputs) -> torch.Tensor:
-        modes = [(module, module.training) for module in patient.model.modules()]
-        patient.model.train()
-        try:
+        with patient.training():
             return patient.run(inputs)
-        finally:
-            for module, training in modes:
-                module.training = training
+
+    return run
+
+
+def _with_fused_layers(patient: Patient) -> Run:
+    def run(inputs: Inputs) -> torch.Tensor:
+        with torch.no_grad(), plain_layers(False):
+            return patient.run(inputs)
 
     return run
 
@@ -114,20 +118,6 @@ def _with_attention(patient: Patient, other: str, current: str) -> Run:
     return run
 
 
-@contextmanager
-def _louder(model: nn.Module) -> Iterator[None]:
-    tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
-    matrices = [p for p in model.parameters() if p.dim() > 1 and id(p) not in tables]
-    with torch.no_grad():
-        for parameter in matrices:
-            parameter.mul_(LOUDER)
-        try:
-            yield
-        finally:
-            for parameter in matrices:
-                parameter.mul_(1 / LOUDER)
-
-
 def reaches_back(alive: torch.Tensor) -> bool:
     """Whether a token moves an earlier position."""
     return bool(alive.triu(1).any())
@@ -137,7 +127,7 @@ def stress(patient: Patient) -> list[Finding]:
     """Scores as large as training may make them: a mask that is only a large number is then outweighed."""
     if not patient.looks_back_only:
         raise Skipped("it may look ahead")
-    with _louder(patient.model):
+    with louder(patient.model):
         matrix = dependency(patient.run, patient.inputs(), patient.pool(), patient.generator(1))
     if not matrix.influence.isfinite().all():
         raise Skipped("louder weights overflow")
@@ -146,7 +136,7 @@ def stress(patient: Patient) -> list[Finding]:
         return []
     i, j = divmod(int(future.argmax()), len(future))
     base, changed, _ = swapped_rows(patient.inputs(), patient.pool(), patient.generator(1))
-    with _louder(patient.model):
+    with louder(patient.model):
         where, _ = locate(patient.model, patient.run, base, changed, token_reading(patient.found.T), reaches_back)
     witness = f"with matrices {LOUDER:g} times as large, {matrix.witness((i, j))}"
     allowed = torch.ones_like(matrix.alive).tril()

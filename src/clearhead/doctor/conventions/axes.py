@@ -25,11 +25,14 @@ class Axes:
 
     @property
     def are_time_first(self) -> bool:
-        """Tokens meet along axis 0 only, and are counted there if anywhere.
+        """Tokens are counted along axis 0 and meet there or nowhere, or only one side of them sees the other.
 
-        Rows of a batch are no sequence: where only one side of them sees the other, axis 0 is time.
+        Rows of a batch are no sequence, so where they see each other in one direction axis 0 is time. Where tokens meet
+        along both axes and are counted along axis 0, one fault explains it with time first, and two with batch first.
         """
-        return self.mixing == {0} and (self.counting == {0} or (not self.counting and self.forward_only))
+        if 1 in self.mixing and 0 not in self.mixing:
+            return False
+        return self.counting == {0} or (self.mixing == {0} and self.forward_only and not self.counting)
 
     @property
     def swapped(self) -> Self:

@@ -13,7 +13,16 @@ from clearhead.doctor.admission import remedy
 from clearhead.doctor.conventions.axes import Axes, axes_of, influences
 from clearhead.doctor.conventions.calling import Convention
 from clearhead.doctor.conventions.inputs import CAUSAL_FORMS, Inputs
-from clearhead.doctor.conventions.names import CONTAINER, MASK, PADDING, TARGET, Call, parameters_of, suggestions
+from clearhead.doctor.conventions.names import (
+    CONTAINER,
+    MASK,
+    PADDING,
+    TARGET,
+    Call,
+    parameters_of,
+    says_time_first,
+    suggestions,
+)
 from clearhead.doctor.conventions.outputs import find_logits, tensors
 from clearhead.doctor.spec import Spec
 from clearhead.errors import DataError
@@ -225,7 +234,8 @@ def _with_order(model: nn.Module, found: Found) -> Found:
         axes = axes_of(lambda given: found.convention.logits(model, given), inputs)
     except Exception:
         return found
-    if not found.convention.time_first and axes.are_time_first:
+    by_words = axes.mixing == {0} and axes.forward_only and says_time_first(model)
+    if not found.convention.time_first and (axes.are_time_first or by_words):
         turned = replace(found.convention, time_first=True)
         return replace(found, convention=turned, axes=axes.swapped)
     return replace(found, axes=axes)
