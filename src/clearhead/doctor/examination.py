@@ -36,7 +36,8 @@ def check(
     Args:
         model: yours; its calling convention is inferred by calling a copy.
         spec: what it is meant to be; what is not said is read from it and told as an assumption.
-        level: quick, or standard, which looks at longer rows of large models as well.
+        level: quick; standard looks at longer rows of large models as well; deep takes more draws, bfloat16, and trains
+            a copy on small tasks.
         only: ids of the catalogue; the checks that can find them, and those that these rest on, are made.
         seed: of the inputs and of the noise on the copy's weights.
         name: of the target in the report; the class by default.

@@ -1,5 +1,6 @@
 """The checks, in the order in which they are made: what a failure would falsify comes after it."""
 
+from clearhead.doctor.checks.again import again
 from clearhead.doctor.checks.attentions import attention
 from clearhead.doctor.checks.base import Check
 from clearhead.doctor.checks.basics import deterministic, finite, rows
@@ -16,10 +17,12 @@ from clearhead.doctor.checks.norms import norms
 from clearhead.doctor.checks.paddings import paddings
 from clearhead.doctor.checks.paths import paths, stress
 from clearhead.doctor.checks.positions import positions
+from clearhead.doctor.checks.precision import precision
 from clearhead.doctor.checks.sources import sources
 from clearhead.doctor.checks.storage import storage
 from clearhead.doctor.checks.streams import streams
 from clearhead.doctor.checks.sublayers import residuals
+from clearhead.doctor.checks.tasks import tasks
 
 LEAKS = ("M01", "M03", "M04", "M05", "M06", "M08", "M10", "M17", "M18", "M19", "M20", "A03", "F04", "F05", "N01", "S02")
 LOSSES = ("D01", "D02", "D03", "D05", "L01", "L02", "L03", "L04", "L05", "L06", "L07", "L08", "L10", "L11")
@@ -52,4 +55,7 @@ CHECKS = (
     Check("N05", "streams", ("N03", "N04", "N05", "N10"), streams, ("finite", "layouts", "residuals")),
     Check("F01", "activations", ("F01",), activations, ("finite",)),
     Check("E04", "fresh loss", ("E04",), fresh_loss, ("finite",)),
+    Check("M01", "again", (*LEAKS, "A10", "N02", "P02", "M11", "M12", "S01"), again, SOUND, "deep"),
+    Check("P08", "precision", ("P08", "M09"), precision, SOUND, "deep"),
+    Check("W01", "tasks", ("W01", "W02"), tasks, SOUND, "deep"),
 )

@@ -24,14 +24,14 @@ def paths(patient: Patient) -> list[Finding]:
     if not patient.looks_back_only:
         raise Skipped("it may look ahead")
     for name, run in _paths(patient):
-        found = _leaks_on(patient, name, run, patient.found.T)
+        found = leaks_on(patient, name, run, patient.found.T)
         if found:
             return found
     return _long_rows(patient)
 
 
-def _leaks_on(patient: Patient, name: str, run: Run, T: int) -> list[Finding] | None:
-    """None where the path cannot be taken."""
+def leaks_on(patient: Patient, name: str, run: Run, T: int) -> list[Finding] | None:
+    """The future that reaches back on one path, in rows of T tokens. None where the path cannot be taken."""
     try:
         with without_dropout():
             matrix = dependency(run, patient.inputs(T=T), patient.pool(), patient.generator(1))
@@ -51,7 +51,7 @@ def _long_rows(patient: Patient) -> list[Finding]:
     if patient.is_hurried:
         return []
     for T in LONGER:
-        found = _leaks_on(patient, f"rows of {T} tokens", patient.run, T) if T > patient.found.T else None
+        found = leaks_on(patient, f"rows of {T} tokens", patient.run, T) if T > patient.found.T else None
         if found is not None:
             return found
     return []

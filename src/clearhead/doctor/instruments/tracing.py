@@ -33,8 +33,8 @@ class Call:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def _copies(value: Any) -> list[Tensor]:
-    return [tensor.detach().clone() for tensor in tensors(value) if tensor.is_floating_point()]
+def _copies(value: Any, wanted: Callable[[Tensor], bool] = Tensor.is_floating_point) -> list[Tensor]:
+    return [tensor.detach().clone() for tensor in tensors(value) if wanted(tensor)]
 
 
 def caller() -> tuple[str | None, int | None]:
@@ -59,19 +59,21 @@ def home_of(module: nn.Module) -> tuple[str | None, int | None]:
 
 
 @contextmanager
-def recorded_modules(model: nn.Module) -> Iterator[list[Call]]:
-    """Every call of every module, in the order in which they end: the innermost first."""
+def recorded_modules(
+    model: nn.Module, wanted: Callable[[Tensor], bool] = Tensor.is_floating_point
+) -> Iterator[list[Call]]:
+    """Every call of every module, in the order in which they end: the innermost first. `wanted`: which tensors."""
     calls: list[Call] = []
     begun: list[list[Tensor]] = []
     handles = []
 
     def before(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        begun.append(_copies((given, named)))
+        begun.append(_copies((given, named), wanted))
 
     def after(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
             file, line = caller()
-            calls.append(Call(name, begun.pop(), _copies(output), module, file, line, len(begun)))
+            calls.append(Call(name, begun.pop(), _copies(output, wanted), module, file, line, len(begun)))
 
         return hook
 
