@@ -13,7 +13,7 @@ from clearhead.errors import DataError
 QUANTISED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "bitsandbytes", "torchao")
 
 
-def admitted(model: Any) -> nn.Module:
+def admitted(model: object) -> nn.Module:
     """The model itself, without what only spreads or compiles it.
 
     Raises:

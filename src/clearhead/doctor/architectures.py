@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from clearhead.doctor.small_configs import WAYS, small_config
-from clearhead.errors import DataError, UsageError
-from clearhead.options import did_you_mean
+from clearhead.errors import DataError, UsageError, did_you_mean
 
 LARGEST = 50_000_000  # parameters; what is larger was not understood, and would take minutes
 HEADS = (

@@ -129,7 +129,7 @@ def _shown(report: Report) -> Iterator[str]:
 def _check_batch(model: nn.Module, forward: Forward, inputs: Tensor, tokens: int) -> PreflightReport:
     """Copies of the batch's rows, each with its own last position: other tokens behind it move no logit up to it."""
     rows, T = _affordable(inputs, tokens)
-    known = inputs.unique()
+    known = torch.unique(inputs)
     if T < 2 or len(known) < 2:
         return NOTHING
     rows = min(T - 1, max(4, rows))

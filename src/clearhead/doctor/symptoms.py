@@ -12,8 +12,7 @@ from typing import Literal
 from clearhead.doctor.catalogue import CATALOGUE
 from clearhead.doctor.reports.findings import Finding, Json, Report
 from clearhead.doctor.reports.text import Line
-from clearhead.errors import UsageError
-from clearhead.options import did_you_mean
+from clearhead.errors import UsageError, did_you_mean
 
 Answer = Literal["yes", "no", "unknown"]
 STYLE: dict[Answer, str] = {"yes": "bold red", "no": "green", "unknown": "yellow"}

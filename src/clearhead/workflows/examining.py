@@ -4,7 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clearhead.doctor.apart import Request, examine_apart
+from clearhead.doctor.apart import Request as Request
+from clearhead.doctor.apart import examine_apart
 from clearhead.doctor.catalogue import refuse_unknown
 from clearhead.doctor.naming import Target, read
 from clearhead.doctor.reports.findings import Json, Report
