@@ -1,5 +1,6 @@
 """Where decoding with a cache first departs from one call, and what that says of the cause."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -47,12 +48,20 @@ def departure(steps: Steps, inputs: Inputs, prefill: int, at_once: int) -> Depar
         end = min(begin + at_once, T)
         with recorded_modules(model) as part:
             _, cache = steps.step(inputs.ids[:, begin:end], inputs, cache)
-        if [call.name for call in part] != [call.name for call in whole]:
-            return None
-        for one, other in zip(part, whole, strict=True):
+        for one, other in _pairs(part, whole):
             if _off(one.outputs, other.outputs, T, begin, end) and not _off(one.inputs, other.inputs, T, begin, end):
                 return Departure(one, begin, end, begin == prefill)
     return None
+
+
+def _pairs(part: list[Call], whole: list[Call]) -> Iterator[tuple[Call, Call]]:
+    """The calls of a step, each beside its own in the whole; a step may leave out what its cache knows already."""
+    waiting: dict[str, list[Call]] = {}
+    for call in whole:
+        waiting.setdefault(call.name, []).append(call)
+    for call in part:
+        if waiting.get(call.name):
+            yield call, waiting[call.name].pop(0)
 
 
 def _off(part: list[Tensor], whole: list[Tensor], T: int, begin: int, end: int) -> bool:
