@@ -8,12 +8,13 @@ from torch import Tensor
 
 from clearhead.doctor.borrow import LOUDER, louder
 from clearhead.doctor.checks.base import Causes, Skipped, finding
+from clearhead.doctor.checks.basics import first_spoilt
 from clearhead.doctor.checks.layouts import attention_place, place_of
 from clearhead.doctor.conventions.inputs import KEEP_FORMS, Inputs, keep_filler
 from clearhead.doctor.conventions.names import CACHE, MASK, PADDING, TARGET, parameters_of
 from clearhead.doctor.instruments.attention import HIDDEN, Attention, attentions
 from clearhead.doctor.instruments.localisation import kept_reading, locate
-from clearhead.doctor.instruments.tracing import recorded_ops
+from clearhead.doctor.instruments.tracing import recorded_modules, recorded_ops
 from clearhead.doctor.patient import PAD_NAMES, Patient, Run
 from clearhead.doctor.reports.findings import Finding, Status, Where
 
@@ -37,6 +38,8 @@ def paddings(patient: Patient) -> list[Finding]:
             found += _by_token(patient, source=False)
         if patient.convention.has_source:
             found += _by_token(patient, source=True)
+        if patient.looks_back_only:
+            found += _in_front(patient)
     elif not masks:
         raise Skipped("it takes no padding mask, and no padding token is known")
     return found
@@ -250,6 +253,21 @@ def _by_token(patient: Patient, *, source: bool) -> list[Finding]:
     status: Status = "warn" if mixer else "fail"
     place, causes = _sees_padding(patient, long_, 3, source=source)
     return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=place, status=status)]
+
+
+def _in_front(patient: Patient) -> list[Finding]:
+    """Padding in front of a row leaves its first queries nothing to look at: no NaN may come of it."""
+    inputs = patient.inputs(ROWS, salt=5)
+    ids = inputs.ids.clone()
+    assert patient.pad_id is not None
+    ids[0, :2] = patient.pad_id
+    with patient.quiet(), recorded_modules(patient.model) as calls:
+        logits = patient.run(replace(inputs, ids=ids))
+    if logits[0, 2:].isfinite().all():
+        return []
+    guilty = first_spoilt(calls)
+    witness = f"with two tokens of padding (token {patient.pad_id}) in front, logits of the real tokens behind are NaN"
+    return [finding((("M14", 0.9), ("M12", 0.1)), witness, where=guilty)]
 
 
 def _sees_padding(patient: Patient, inputs: Inputs, padded: int, *, source: bool) -> tuple[Where, Causes]:
