@@ -29,7 +29,7 @@ MASK_NAMES = ("mask", "src_mask", "source_mask", "tgt_mask", "trg_mask")
 
 def paddings(patient: Patient) -> list[Finding]:
     """Under every mask parameter, in one of the forms that people use, other tokens move no logit of a real one."""
-    masks = _parameters(patient)
+    masks = mask_parameters(patient)
     found: list[Finding] = []
     for name, source in masks:
         found += _by_parameter(patient, name, source)
@@ -48,7 +48,7 @@ def paddings(patient: Patient) -> list[Finding]:
 def padding_masks(patient: Patient) -> list[tuple[str, str, bool]]:
     """The parameters that take one, with a form under which padding is inert, and whether they are the source's."""
     found = []
-    for name, source in _parameters(patient):
+    for name, source in mask_parameters(patient):
         batch = _padded(patient, source)
         for form in KEEP_FORMS:
             try:
@@ -60,7 +60,7 @@ def padding_masks(patient: Patient) -> list[tuple[str, str, bool]]:
     return found
 
 
-def _parameters(patient: Patient) -> list[tuple[str, bool]]:
+def mask_parameters(patient: Patient) -> list[tuple[str, bool]]:
     """Parameters that seem to take a padding mask, and whether it is the source's."""
     call = dict(patient.convention.call)
     return [
@@ -227,7 +227,7 @@ def _by_token(patient: Patient, *, source: bool) -> list[Finding]:
     """Where padding is a token: more of it on the right must not move the logits of what stands before it."""
     pad = patient.pad_id
     assert pad is not None
-    if not _knows_padding(patient):
+    if not knows_padding(patient):
         raise Skipped("nothing in it speaks of padding")
     inputs = patient.inputs(ROWS, salt=5)
     row = inputs.source if source else inputs.ids
@@ -294,7 +294,7 @@ def _sees_padding(patient: Patient, inputs: Inputs, padded: int, *, source: bool
     return attention_place(patient), causes
 
 
-def _knows_padding(patient: Patient) -> bool:
+def knows_padding(patient: Patient) -> bool:
     """Whether the model was told of a padding token, or compares its inputs with one."""
     told = patient.spec.pad_id is not None or any(hasattr(patient.original, name) for name in PAD_NAMES)
     return told or patient.compared_id is not None
