@@ -26,7 +26,7 @@ from judging import Verdict, judge, named_causes, new_findings
 from run import Examined, ask
 
 RESULTS = HERE.parent / "results" / "real_bugs.md"
-OLD = ("transformers==5.12.0", "huggingface-hub<2", "tokenizers<=0.23.0")
+OLD = "transformers==5.12.0"
 FOLDER = Path("build") / "transformers-5.12.0"
 
 
@@ -142,19 +142,19 @@ def summary(cases: Sequence[Case], skipped: Sequence[Bug]) -> str:
         f"{detected} of {n} detected, {first} of {n} with the right cause first, {sum(blamed)} of {len(blamed)} with "
         f"the right module where there is one; {silent} of {n} silent once mended."
     )
-    return told + (f" {len(skipped)} skipped: {OLD[0]} is not in its folder." if skipped else "")
+    return told + (f" {len(skipped)} skipped: {OLD} is not in its folder." if skipped else "")
 
 
 def install(folder: Path) -> None:
-    """Put the old version and what it must have into a folder of their own."""
-    words = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), *OLD]
+    """Put the old version, and what it needs in their old versions, into a folder of their own."""
+    words = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), OLD]
     subprocess.run(words, check=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="of real/bugs.toml")
-    parser.add_argument("--old", type=Path, default=FOLDER, help=f"the folder that holds {OLD[0]} (default: {FOLDER})")
+    parser.add_argument("--old", type=Path, default=FOLDER, help=f"the folder that holds {OLD} (default: {FOLDER})")
     parser.add_argument("--install", action="store_true", help="make that folder")
     parser.add_argument("--keep", action="store_true", help=f"write the table to {RESULTS.name}")
     given = parser.parse_args()

@@ -23,6 +23,9 @@ class SourceReader(nn.Module):
             [nn.TransformerDecoderLayer(d_model, n_heads, 64, batch_first=True) for _ in range(n_layers)]
         )
         self.generator = nn.Linear(d_model, tgt_vocab)
+        for parameter in self.encoder.parameters():
+            if parameter.dim() > 1:  # its layers are copies of one
+                nn.init.xavier_uniform_(parameter)
 
     def embedded(self, table, ids):
         return table(ids) + self.place(torch.arange(ids.shape[1], device=ids.device))
