@@ -81,6 +81,11 @@ def wrong_axis(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.reshape(B, V, T), targets, ignore_index=PAD)
 
 
+def flattened_and_shifted_again(logits: Tensor, ids: Tensor) -> Tensor:
+    kept, labels = logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()
+    return F.cross_entropy(kept[:-1], labels[1:], ignore_index=PAD)
+
+
 def another_token_ignored(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), targets.masked_fill(targets == 3, PAD).flatten(), ignore_index=PAD)
 
@@ -95,6 +100,7 @@ FAULTY: list[tuple[Loss, str]] = [
     (no_shift, "D01"),
     (two_shifts, "D02"),
     (flattened_first, "D03"),
+    (flattened_and_shifted_again, "D02"),
     (pads_scored, "D05"),
     (pads_in_the_mean, "L01"),
     (mean_of_rows, "L02"),

@@ -47,7 +47,9 @@ def paddings(patient: Patient) -> list[Finding]:
 
 def padding_masks(patient: Patient) -> list[tuple[str, str, bool]]:
     """The parameters that take one, with a form under which padding is inert, and whether they are the source's."""
-    found = []
+    if patient.padding_masks is not None:
+        return patient.padding_masks
+    found = patient.padding_masks = []
     for name, source in mask_parameters(patient):
         batch = _padded(patient, source)
         for form in KEEP_FORMS:

@@ -37,7 +37,7 @@ def judge(
     elif seen.offset == 0 and shifts:
         found.append(finding("D01", "the loss of position 3 asks for token 3 itself", value=0, threshold=1))
     if seen.wraps:
-        row = "the last position of row 0 asks for the first token of row 1"
+        row = "the last position of row 0 asks for a token of row 1"
         found.append(finding("D03", row))
     return found or _weights(seen, ids, pad_id, ends)
 
