@@ -108,14 +108,15 @@ def shaken(model: nn.Module, seed: int) -> nn.Module:
 
     Matrices (..., out, in) get noise of 1/sqrt(in), which keeps the size of what flows through them; embeddings 0.5;
     everything with one axis 0.1. Outputs are analytic in the weights, so the weights that hide an influence have
-    measure zero.
+    measure zero. What is frozen beside weights that are not stays as it is: it may be a table of sines.
     """
     made = twin(model)
     generator = torch.Generator().manual_seed(seed)
     tables = {id(m.weight): m.padding_idx for m in made.modules() if isinstance(m, nn.Embedding)}
+    learns = any(parameter.requires_grad for parameter in made.parameters())
     with torch.no_grad():
         for parameter in made.parameters():
-            if not parameter.is_floating_point():
+            if not parameter.is_floating_point() or (learns and not parameter.requires_grad):
                 continue
             noise = torch.randn(parameter.shape, generator=generator).to(parameter.dtype)
             if id(parameter) in tables:

@@ -32,6 +32,7 @@ class Patient:
     assumptions: list[Assumption] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     failed: set[str] = field(default_factory=set)  # names of checks
+    padding_masks: list[tuple[str, str, bool]] | None = None  # see checks.paddings; None until they were looked for
     random: bool = False  # dropout is alive in evaluation: it is taken out, so that the rest can be examined
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.flow import Flow, read_by
 from clearhead.doctor.instruments.localisation import locate, row_reading
-from clearhead.doctor.instruments.tracing import home_of, recorded_modules, recorded_ops, without_dropout
+from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules, recorded_ops, without_dropout
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
@@ -25,16 +25,21 @@ def finite(patient: Patient) -> list[Finding]:
     bad = ~logits.isfinite()
     if not bad.any():
         return []
-    guilty = next((call for call in calls if _spoilt(call.outputs) and not _spoilt(call.inputs)), None)
-    where = Where()
-    if guilty and guilty.module is not None:
-        file, line = home_of(guilty.module)
-        where = Where(guilty.name, type(guilty.module).__name__, file or guilty.file, line or guilty.line)
+    where = first_spoilt(calls)
     is_nan = bool(logits.isnan().any())
     row, position = (int(part) for part in bad.any(-1).nonzero()[0])
     witness = f"logits {position} of row {row} are {'NaN' if is_nan else 'infinite'} for ordinary tokens"
     causes = _empty_rows(patient, inputs) if is_nan else (("R01", 0.8), ("M14", 0.2))
     return [finding(causes, witness, value=float(bad.float().mean()), where=where)]
+
+
+def first_spoilt(calls: Sequence[Call]) -> Where:
+    """The first module that makes NaN of numbers."""
+    guilty = next((call for call in calls if _spoilt(call.outputs) and not _spoilt(call.inputs)), None)
+    if guilty is None or guilty.module is None:
+        return Where()
+    file, line = home_of(guilty.module)
+    return Where(guilty.name, type(guilty.module).__name__, file or guilty.file, line or guilty.line)
 
 
 def _spoilt(tensors: Sequence[torch.Tensor]) -> bool:

@@ -84,6 +84,8 @@ def _mask_causes(attention: Attention, everything: Sequence[Attention]) -> Cause
         return (("M10", 0.9), ("M01", 0.1))
     if not square:
         return (("S02", 0.6), ("M01", 0.4))
+    if attention.ones_added:
+        return (("M20", 0.8), ("M18", 0.1), ("M08", 0.1))
     if attention.strength is not None and attention.allowed.all():
         return (("M20", 0.8), ("M08", 0.2)) if attention.strength <= 2 else (("M08", 0.9), ("M20", 0.1))
     shape, number = shape_of(attention.allowed)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from clearhead.doctor.checks.backends import backends, with_attention
 from clearhead.doctor.checks.base import Causes, finding
 from clearhead.doctor.checks.causes import leak_causes
 from clearhead.doctor.checks.layouts import attention_place
@@ -39,6 +40,7 @@ def leaks(patient: Patient, matrix: Matrix, run: Run, *, backend: str | None = N
     inputs = patient.inputs(T=len(matrix.ids))
     base, changed, _ = swapped_rows(inputs, patient.pool(), patient.generator(1))
     where, causes = _locate_leak(patient, run, base, changed)
+    backend = backend or _only_backend(patient, base)
     if backend:
         where = Where(**(vars(where) | {"backend": backend}))
         causes = (("M02", 0.9), *((id, 0.1 * score) for id, score in causes))
@@ -54,6 +56,21 @@ def leaks(patient: Patient, matrix: Matrix, run: Run, *, backend: str | None = N
             picture=matrix.picture(allowed),
         )
     ]
+
+
+def _only_backend(patient: Patient, base: Inputs) -> str | None:
+    """The attention in use, if the model has another one that leaks nothing."""
+    choice = backends(patient)
+    if choice is None:
+        return None
+    current, other = choice
+    row, run = base.rows(torch.tensor([0])), with_attention(patient, other, current)
+    try:
+        matrix = dependency(run, row, patient.pool(), patient.generator(1))
+    except Exception:  # it has no other one after all
+        return None
+    is_sound = bool(matrix.influence.isfinite().all()) and not bool(matrix.alive.triu(1).any())
+    return f"{current} attention" if is_sound else None
 
 
 def _locate_leak(patient: Patient, run: Run, base: Inputs, changed: Inputs) -> tuple[Where, Causes]:

@@ -3,6 +3,7 @@
 import inspect
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -39,7 +40,7 @@ class Scored:
 
 def losses(patient: Patient) -> list[Finding]:
     """The loss that the model computes itself, where it takes targets."""
-    name = next((p.name for p in parameters_of(patient.model) if _is_labels(patient, p.name)), None)
+    name = labels_parameter(patient)
     if name is None:
         raise Skipped("it computes no loss")
     inputs = patient.inputs(3, salt=9)
@@ -60,11 +61,24 @@ def losses(patient: Patient) -> list[Finding]:
     if scored is None:
         raise Skipped(f"'{name}' took neither {IGNORED} nor a padding token")
     seen = _xray(scored)
-    found = _aligned(patient, name, seen, inputs.ids) or judge(seen, scored.labels, scored.logits.detach(), pad_id=mark)
+    ends = mark is not None and mark in _end_ids(patient)
+    found = _aligned(patient, name, seen, inputs.ids)
+    found = found or judge(seen, scored.labels, scored.logits.detach(), pad_id=mark, ends=ends)
     found = found or _ignores_a_token(patient, model, name, mark) or _outweighed(seen, scored)
     # one batch twice should have the loss of that batch: what a model gives out as its loss is no sum
     found = [replace(one, status="fail") if one.id == "L10" else one for one in found]
     return [replace(one, where=_where(patient, model, scored, one.id)) for one in found]
+
+
+def _end_ids(patient: Patient) -> list[Any]:
+    """The token that ends a text, as the model and its config call it."""
+    owners = (patient.original, getattr(patient.original, "config", None))
+    return [getattr(owner, name, None) for owner in owners for name in ("eos_token_id", "eos_id", "eos_idx")]
+
+
+def labels_parameter(patient: Patient) -> str | None:
+    """The parameter that takes targets, if there is one."""
+    return next((p.name for p in parameters_of(patient.model) if _is_labels(patient, p.name)), None)
 
 
 def _is_labels(patient: Patient, name: str) -> bool:

@@ -27,36 +27,12 @@ def norms(patient: Patient) -> list[Finding]:
             where = Where(call.name, type(call.module).__name__, file or call.file, line or call.line)
             witness = f"another token at one position moves what {call.name} makes of the others by {value:.1e}"
             return [finding((("N01", 0.9), ("N02", 0.1)), witness, value=value, threshold=MOVED, where=where)]
-    return _queries_only(calls) or _undefined(patient, own)
+    return _undefined(patient, own)
 
 
 def _is_leaf_norm(call: Call) -> bool:
     module = call.module
     return module is not None and is_norm(module) and bool(call.inputs) and not any(True for _ in module.children())
-
-
-def _queries_only(calls: Sequence[Call]) -> list[Finding]:
-    """An attention that is given a norm's output to ask with, and the same norm's input to look at."""
-    made = [(call, call.inputs[0], call.outputs[0]) for call in calls if _is_simple_norm(call)]
-    for call in calls:
-        if call.module is None or len(call.inputs) < 2:
-            continue
-        asked, *looked_at = call.inputs
-        for norm, before, after in made:
-            if any(_same(asked, after) and _same(other, before) for other in looked_at):
-                file, line = home_of(call.module)
-                where = Where(call.name, type(call.module).__name__, file or call.file, line or call.line)
-                witness = f"{call.name} asks with what {norm.name} wrote, and looks at what {norm.name} read"
-                return [finding((("N12", 0.9), ("N05", 0.1)), witness, where=where)]
-    return []
-
-
-def _is_simple_norm(call: Call) -> bool:
-    return call.module is not None and is_norm(call.module) and len(call.inputs) == 1 and len(call.outputs) == 1
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and torch.equal(one, other)
 
 
 def _moves_others(patient: Patient, call: Call) -> float:

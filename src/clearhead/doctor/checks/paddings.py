@@ -8,12 +8,13 @@ from torch import Tensor
 
 from clearhead.doctor.borrow import LOUDER, louder
 from clearhead.doctor.checks.base import Causes, Skipped, finding
+from clearhead.doctor.checks.basics import first_spoilt
 from clearhead.doctor.checks.layouts import attention_place, place_of
 from clearhead.doctor.conventions.inputs import KEEP_FORMS, Inputs, keep_filler
 from clearhead.doctor.conventions.names import CACHE, MASK, PADDING, TARGET, parameters_of
 from clearhead.doctor.instruments.attention import HIDDEN, Attention, attentions
 from clearhead.doctor.instruments.localisation import kept_reading, locate
-from clearhead.doctor.instruments.tracing import recorded_ops
+from clearhead.doctor.instruments.tracing import recorded_modules, recorded_ops
 from clearhead.doctor.patient import PAD_NAMES, Patient, Run
 from clearhead.doctor.reports.findings import Finding, Status, Where
 
@@ -28,7 +29,7 @@ MASK_NAMES = ("mask", "src_mask", "source_mask", "tgt_mask", "trg_mask")
 
 def paddings(patient: Patient) -> list[Finding]:
     """Under every mask parameter, in one of the forms that people use, other tokens move no logit of a real one."""
-    masks = _parameters(patient)
+    masks = mask_parameters(patient)
     found: list[Finding] = []
     for name, source in masks:
         found += _by_parameter(patient, name, source)
@@ -37,6 +38,8 @@ def paddings(patient: Patient) -> list[Finding]:
             found += _by_token(patient, source=False)
         if patient.convention.has_source:
             found += _by_token(patient, source=True)
+        if patient.looks_back_only:
+            found += _in_front(patient)
     elif not masks:
         raise Skipped("it takes no padding mask, and no padding token is known")
     return found
@@ -44,8 +47,10 @@ def paddings(patient: Patient) -> list[Finding]:
 
 def padding_masks(patient: Patient) -> list[tuple[str, str, bool]]:
     """The parameters that take one, with a form under which padding is inert, and whether they are the source's."""
-    found = []
-    for name, source in _parameters(patient):
+    if patient.padding_masks is not None:
+        return patient.padding_masks
+    found = patient.padding_masks = []
+    for name, source in mask_parameters(patient):
         batch = _padded(patient, source)
         for form in KEEP_FORMS:
             try:
@@ -57,7 +62,7 @@ def padding_masks(patient: Patient) -> list[tuple[str, str, bool]]:
     return found
 
 
-def _parameters(patient: Patient) -> list[tuple[str, bool]]:
+def mask_parameters(patient: Patient) -> list[tuple[str, bool]]:
     """Parameters that seem to take a padding mask, and whether it is the source's."""
     call = dict(patient.convention.call)
     return [
@@ -224,7 +229,7 @@ def _by_token(patient: Patient, *, source: bool) -> list[Finding]:
     """Where padding is a token: more of it on the right must not move the logits of what stands before it."""
     pad = patient.pad_id
     assert pad is not None
-    if not _knows_padding(patient):
+    if not knows_padding(patient):
         raise Skipped("nothing in it speaks of padding")
     inputs = patient.inputs(ROWS, salt=5)
     row = inputs.source if source else inputs.ids
@@ -252,6 +257,21 @@ def _by_token(patient: Patient, *, source: bool) -> list[Finding]:
     return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=place, status=status)]
 
 
+def _in_front(patient: Patient) -> list[Finding]:
+    """Padding in front of a row leaves its first queries nothing to look at: no NaN may come of it."""
+    inputs = patient.inputs(ROWS, salt=5)
+    ids = inputs.ids.clone()
+    assert patient.pad_id is not None
+    ids[0, :2] = patient.pad_id
+    with patient.quiet(), recorded_modules(patient.model) as calls:
+        logits = patient.run(replace(inputs, ids=ids))
+    if logits[0, 2:].isfinite().all():
+        return []
+    guilty = first_spoilt(calls)
+    witness = f"with two tokens of padding (token {patient.pad_id}) in front, logits of the real tokens behind are NaN"
+    return [finding((("M14", 0.9), ("M12", 0.1)), witness, where=guilty)]
+
+
 def _sees_padding(patient: Patient, inputs: Inputs, padded: int, *, source: bool) -> tuple[Where, Causes]:
     """The first attention in which real queries may look at the last keys, which are padding."""
     row = inputs.source if source else inputs.ids
@@ -276,7 +296,7 @@ def _sees_padding(patient: Patient, inputs: Inputs, padded: int, *, source: bool
     return attention_place(patient), causes
 
 
-def _knows_padding(patient: Patient) -> bool:
+def knows_padding(patient: Patient) -> bool:
     """Whether the model was told of a padding token, or compares its inputs with one."""
     told = patient.spec.pad_id is not None or any(hasattr(patient.original, name) for name in PAD_NAMES)
     return told or patient.compared_id is not None

@@ -1,11 +1,12 @@
 """The same question on other code paths, and under larger scores: a leak on one of them alone is a leak."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import nn
 
 from clearhead.doctor.borrow import LOUDER, louder, plain_layers
+from clearhead.doctor.checks.backends import backends, with_attention
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.dependencies import leaks
 from clearhead.doctor.checks.paddings import padding_masks
@@ -67,11 +68,10 @@ def _paths(patient: Patient) -> Iterator[tuple[str, Run]]:
     for name, form, source in padding_masks(patient):
         if not source:
             yield f"{name} given", _with_mask(patient, name, form)
-    config = getattr(patient.model, "config", None)
-    current = getattr(config, "_attn_implementation", None)
-    if current in ("eager", "sdpa"):
-        other = "eager" if current == "sdpa" else "sdpa"
-        yield f"{other} attention", _with_attention(patient, other, current)
+    choice = backends(patient)
+    if choice is not None:
+        current, other = choice
+        yield f"{other} attention", with_attention(patient, other, current)
 
 
 def _with_mode(patient: Patient) -> Run:
@@ -102,18 +102,6 @@ def _with_mask(patient: Patient, name: str, form: str) -> Run:
     def run(inputs: Inputs) -> torch.Tensor:
         value = keep_filler(form, False)(inputs, patient.convention.time_first)
         return patient.convention.logits(patient.model, inputs, **{name: value})
-
-    return run
-
-
-def _with_attention(patient: Patient, other: str, current: str) -> Run:
-    def run(inputs: Inputs) -> torch.Tensor:
-        choose: Callable[[str], None] = patient.model.set_attn_implementation  # type: ignore[assignment]
-        choose(other)
-        try:
-            return patient.run(inputs)
-        finally:
-            choose(current)
 
     return run
 

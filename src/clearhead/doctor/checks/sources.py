@@ -44,7 +44,10 @@ def _mixing(patient: Patient, passes: tuple[list[Call], list[Call]]) -> list[tup
     other = ~torch.eye(patient.found.S, dtype=torch.bool)
     for before, after in zip(*passes, strict=False):
         for first, second in zip(before.outputs, after.outputs, strict=False):
-            influences = reading(first, second)
+            crossing = (
+                patient.found.T in first.shape[1:]
+            )  # weights of target over source: no place of the source is told
+            influences = None if crossing else reading(first, second)
             if influences is not None and bool((influences & other).any()):
                 found.append((after, influences))
     return found

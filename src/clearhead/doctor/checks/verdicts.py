@@ -14,13 +14,16 @@ IGNORED = -100
 EVEN = 1e-3  # relative difference of weights that are meant to be equal
 
 
-def judge(seen: Xray, ids: Tensor, logits: Tensor, *, pad_id: int | None, shifts: bool | None = None) -> list[Finding]:
+def judge(
+    seen: Xray, ids: Tensor, logits: Tensor, *, pad_id: int | None, shifts: bool | None = None, ends: bool = False
+) -> list[Finding]:
     """The faults that an X-ray shows.
 
     Args:
         seen: the X-ray, with targets looked for among `ids`.
         pad_id: what stands in `ids` for padding.
         shifts: whether the loss itself must shift by one; None where either will do.
+        ends: whether padding is the token that ends a text as well, so that the first of it is to be learned.
     """
     if seen.residual > STRAIGHT:
         return _no_cross_entropy(seen, ids, logits, IGNORED if pad_id is None else pad_id)
@@ -34,9 +37,9 @@ def judge(seen: Xray, ids: Tensor, logits: Tensor, *, pad_id: int | None, shifts
     elif seen.offset == 0 and shifts:
         found.append(finding("D01", "the loss of position 3 asks for token 3 itself", value=0, threshold=1))
     if seen.wraps:
-        row = "the last position of row 0 asks for the first token of row 1"
+        row = "the last position of row 0 asks for a token of row 1"
         found.append(finding("D03", row))
-    return found or _weights(seen, ids, pad_id)
+    return found or _weights(seen, ids, pad_id, ends)
 
 
 def _no_cross_entropy(seen: Xray, ids: Tensor, logits: Tensor, pad_id: int) -> list[Finding]:
@@ -67,12 +70,18 @@ def _no_cross_entropy(seen: Xray, ids: Tensor, logits: Tensor, pad_id: int) -> l
     return [told((("L07", 0.4), ("L04", 0.3), ("L03", 0.3)), witness)]
 
 
-def _weights(seen: Xray, ids: Tensor, pad_id: int | None) -> list[Finding]:
+def _weights(seen: Xray, ids: Tensor, pad_id: int | None, ends: bool) -> list[Finding]:
     offset = seen.offset or 0
     asked = torch.full_like(ids, -1)
     T = ids.shape[1]
     asked[:, : T - offset] = ids[:, offset:]  # what each position is to predict
     padded = asked == pad_id if pad_id is not None else torch.zeros_like(ids, dtype=torch.bool)
+    if ends:
+        end = padded & ~F.pad(padded[:, :-1], (1, 0))  # the first of a row
+        if end.any() and not seen.scored[end].any():
+            witness = f"positions that are to predict token {pad_id}, which ends texts and fills up rows, have weight 0"
+            return [finding("D04", witness)]
+        padded = padded & ~end
     inside = torch.zeros_like(padded)
     inside[:, : T - offset] = True
     real = inside & ~padded

@@ -29,6 +29,7 @@ class Attention:
         asked: the product of queries and keys, where it is an operation of its own.
         summed: the product with the values.
         query, key, value: the very tensors that a fused kernel was given.
+        ones_added: a mask of ones and zeros, beside what it hides, was added to the scores.
     """
 
     index: int
@@ -43,6 +44,7 @@ class Attention:
     query: Tensor | None = None
     key: Tensor | None = None
     value: Tensor | None = None
+    ones_added: bool = False
 
 
 def attentions(calls: Sequence[Call]) -> Iterator[Attention]:
@@ -76,7 +78,8 @@ def _plain(index: int, call: Call, flow: Flow) -> Attention | None:
     flat = scores.reshape(-1, *scores.shape[-2:])
     allowed = (flat > HIDDEN).any(0)
     strength = float("inf") if not allowed.all() else _finite_strength(flat)
-    if strength is None and _was_added(flow.calls[max(0, index - 4) : index], scores.shape[-2:]):
+    ones_added = _was_added(flow.calls[max(0, index - 4) : index], scores.shape[-2:])
+    if strength is None and ones_added:
         strength = 1.0
     behind = [c.outputs[0] for c in flow.calls[index + 1 : index + 6] if c.outputs and c.name != "softmax"]
     moved = [t.movedim((asking, asked), (-2, -1)) for t in behind if t.shape == call.outputs[0].shape]
@@ -87,6 +90,7 @@ def _plain(index: int, call: Call, flow: Flow) -> Attention | None:
         query=product.first if product else None,
         key=product.second if product else None,
         value=summed.other if summed else None,
+        ones_added=ones_added,
     )  # fmt: skip
 
 
@@ -107,11 +111,12 @@ def _finite_strength(flat: Tensor) -> float | None:
 
 
 def _was_added(calls: Sequence[Call], shape: torch.Size) -> bool:
-    """Whether a square of zeros and ones was added to the scores."""
+    """Whether a square of zeros and ones, beside what it hides, was added to the scores."""
     for call in calls:
         if "add" in call.name:
             for tensor in (part for part in call.options["args"] if isinstance(part, Tensor)):
-                if tensor.shape[-2:] == shape and bool(((tensor == 0) | (tensor == 1)).all()) and tensor.any():
+                shown = tensor[tensor > HIDDEN] if tensor.shape[-2:] == shape else tensor[:0]
+                if len(shown) and bool(((shown == 0) | (shown == 1)).all()) and shown.any():
                     return True
     return False
 

@@ -26,7 +26,7 @@ class Xray:
 
     `residual`: how badly a cross-entropy explains the gradient, 0 at best and 1 at worst.
     `offset`: where in the row of ids the target stands, counted from its position; None if it differs.
-    `wraps`: at the end of a row the target is the first token of the next.
+    `wraps`: at the end of a row the target is a token of the next.
     """
 
     value: float
@@ -154,7 +154,8 @@ def offset_among(targets: Tensor, ids: Tensor) -> tuple[int | None, bool]:
         if not (asked & inside).any() or not (targets == expected)[asked & inside].all():
             continue
         outside = asked & ~inside & (expected >= 0) & (place + offset >= 0) & (place + offset < B * T)
-        wraps = bool(outside.any()) and bool((targets == expected)[outside].all())
+        following = (targets[:, :, None] == ids.roll(-1, 0)[:, None, :]).any(-1)  # in any place of the next row
+        wraps = bool(outside.any()) and bool(following[outside].all())
         if outside.any() and not wraps:
             continue
         return offset, wraps
