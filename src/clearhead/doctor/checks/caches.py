@@ -80,8 +80,6 @@ def _parts(value: Any, logits: tuple[str | int, ...]) -> Iterator[Any]:
 
 def caches(patient: Patient) -> list[Finding]:
     """One token at a time behind a prefill, and two at a time."""
-    if patient.convention.has_source:
-        raise Skipped("a cache of an encoder-decoder is not tried yet")
     names = [p.name for p in parameters_of(patient.model) if CACHE.search(p.name) and p.default is not p.empty]
     names = [name for name in names if not name.startswith(("use_", "return_", "cache_position"))]
     if not names:
