@@ -17,15 +17,6 @@ from clearhead.errors import ClearheadError, DataError, UsageError
 from clearhead.options import did_you_mean
 
 NAMES = ("build", "make_model", "build_model", "get_model", "create_model", "model")
-TINY: dict[str, Any] = {
-    "vocab_size": 97, "hidden_size": 32, "d_model": 32, "n_embd": 32, "dim": 32,
-    "num_hidden_layers": 2, "n_layer": 2, "n_layers": 2, "num_layers": 2, "encoder_layers": 2, "decoder_layers": 2,
-    "num_decoder_layers": 2, "num_attention_heads": 4, "n_head": 4, "n_heads": 4, "num_heads": 4,
-    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "num_key_value_heads": 2,
-    "intermediate_size": 64, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "d_ff": 64, "ffn_dim": 64, "n_inner": 64,
-    "d_kv": 8, "head_dim": 8, "embedding_size": 32, "max_position_embeddings": 64, "n_positions": 64,
-    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0,
-}  # fmt: skip
 
 
 def load(target: str, settings: Mapping[str, str] | None = None) -> nn.Module:
@@ -124,67 +115,16 @@ def _from_transformers(name: str, settings: Mapping[str, str]) -> nn.Module:
         import transformers
     except ImportError:
         raise DataError("hf: needs transformers; 'pip install clearhead[hub]'") from None
+    from clearhead.doctor.architectures import build_architecture, class_for
+
     logging: Any = transformers.utils.logging
     logging.set_verbosity_error()
-    known = list(transformers.CONFIG_MAPPING)
-    if name not in known and Path(name).is_dir():
+    if name not in transformers.CONFIG_MAPPING and Path(name).is_dir():
         with _told(f"{name} cannot be loaded"):
             config = transformers.AutoConfig.from_pretrained(name, local_files_only=True)
-            kind = _auto_class(transformers, config)
-            return kind.from_pretrained(name, local_files_only=True, use_safetensors=True)  # type: ignore[no-any-return]
-    if name not in known:
-        raise DataError(f"transformers knows no '{name}'{did_you_mean(name, known)}; give a model_type or a folder")
+            return class_for(config).from_pretrained(name, local_files_only=True, use_safetensors=True)  # type: ignore[no-any-return]
     with _told(f"hf:{name} cannot be made from so small a config; say its sizes with --set key=value"):
-        config = _config(transformers.CONFIG_MAPPING[name], settings)
-        return _auto_class(transformers, config).from_config(config)  # type: ignore[no-any-return]
-
-
-def _config(cls: Any, settings: Mapping[str, str]) -> Any:
-    """A small config: every size that it knows, and what was set."""
-    default = cls()
-    names = getattr(cls, "attribute_map", {})
-    known = {key: value for key, value in TINY.items() if hasattr(default, key) and not _is_derived(cls, key)}
-    small = {key: value for key, value in known.items() if names.get(key) not in known}  # not under two names
-    unknown = [key for key in settings if not hasattr(default, key)]
-    if unknown:
-        raise UsageError(f"{cls.__name__} has no '{unknown[0]}'{did_you_mean(unknown[0], vars(default))}")
-    return cls(**(small | {key: _value(text) for key, text in settings.items()}))
-
-
-def _is_derived(cls: Any, key: str) -> bool:
-    """Whether a value follows from others and cannot be set."""
-    attribute = getattr(cls, key, None)
-    return isinstance(attribute, property) and attribute.fset is None
-
-
-def _value(text: str) -> Any:
-    import json
-
-    try:
-        return json.loads({"True": "true", "False": "false", "None": "null", "none": "null"}.get(text, text))
-    except json.JSONDecodeError:
-        return text
-
-
-def _auto_class(transformers: Any, config: Any) -> Any:
-    """The class with a head that the architecture names, or the first that fits."""
-    named = (getattr(config, "architectures", None) or [""])[0]
-    autos = (
-        ("ForCausalLM", transformers.AutoModelForCausalLM),
-        ("ForConditionalGeneration", transformers.AutoModelForSeq2SeqLM),
-        ("ForMaskedLM", transformers.AutoModelForMaskedLM),
-    )
-    for ending, auto in autos:
-        if named.endswith(ending) and type(config) in auto._model_mapping:
-            return auto
-    if getattr(config, "is_encoder_decoder", False):
-        order = (1, 0, 2)
-    else:
-        order = (2, 0, 1) if type(config) in autos[2][1]._model_mapping else (0, 1, 2)
-    for number in order:
-        if type(config) in autos[number][1]._model_mapping:
-            return autos[number][1]
-    return transformers.AutoModel
+        return build_architecture(name, settings)
 
 
 def load_function(target: str) -> Any:
