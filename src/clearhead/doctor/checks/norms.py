@@ -1,12 +1,14 @@
 """A norm works on each token by itself, whatever the model is meant to be."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import finding
 from clearhead.doctor.checks.causes import is_norm
+from clearhead.doctor.conventions.outputs import tensors
 from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
@@ -27,7 +29,7 @@ def norms(patient: Patient) -> list[Finding]:
             where = Where(call.name, type(call.module).__name__, file or call.file, line or call.line)
             witness = f"another token at one position moves what {call.name} makes of the others by {value:.1e}"
             return [finding((("N01", 0.9), ("N02", 0.1)), witness, value=value, threshold=MOVED, where=where)]
-    return _queries_only(calls) or _undefined(patient, own)
+    return _queries_only(patient, calls) or _undefined(patient, own)
 
 
 def _is_leaf_norm(call: Call) -> bool:
@@ -35,7 +37,7 @@ def _is_leaf_norm(call: Call) -> bool:
     return module is not None and is_norm(module) and bool(call.inputs) and not any(True for _ in module.children())
 
 
-def _queries_only(calls: Sequence[Call]) -> list[Finding]:
+def _queries_only(patient: Patient, calls: Sequence[Call]) -> list[Finding]:
     """An attention that is given a norm's output to ask with, and the same norm's input to look at."""
     made = [(call, call.inputs[0], call.outputs[0]) for call in calls if _is_simple_norm(call)]
     for call in calls:
@@ -43,12 +45,45 @@ def _queries_only(calls: Sequence[Call]) -> list[Finding]:
             continue
         asked, *looked_at = call.inputs
         for norm, before, after in made:
-            if any(_same(asked, after) and _same(other, before) for other in looked_at):
+            if any(_same(asked, after) and _same(other, before) for other in looked_at) and _mixes(
+                patient, call, before
+            ):
                 file, line = home_of(call.module)
                 where = Where(call.name, type(call.module).__name__, file or call.file, line or call.line)
                 witness = f"{call.name} asks with what {norm.name} wrote, and looks at what {norm.name} read"
                 return [finding((("N12", 0.9), ("N05", 0.1)), witness, where=where)]
     return []
+
+
+def _mixes(patient: Patient, call: Call, given: Tensor) -> bool:
+    """Whether a module lets one token of what it is given reach another position: a residual stays in its own."""
+    axes = [axis for axis, size in enumerate(given.shape) if size == patient.found.T]
+    assert call.module is not None
+    if len(axes) != 1 or not call.outputs or call.outputs[0].shape != given.shape:
+        return True
+    place, made = patient.found.T // 2, []
+    changed = given.clone()
+    changed.select(axes[0], place).neg_()
+
+    def swap(value: Any) -> Any:
+        return changed if isinstance(value, Tensor) and _same(value, given) else value
+
+    def before(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        return tuple(map(swap, given)), {name: swap(value) for name, value in named.items()}
+
+    handles = [
+        call.module.register_forward_pre_hook(before, with_kwargs=True),
+        call.module.register_forward_hook(lambda module, given, output: made.extend(tensors(output)[:1])),
+    ]
+    try:
+        with patient.quiet():
+            patient.run(patient.inputs(3))
+    finally:
+        for handle in handles:
+            handle.remove()
+    moved = (made[0] - call.outputs[0]).abs()
+    moved.select(axes[0], place).zero_()
+    return float(moved.max()) > MOVED * float(call.outputs[0].abs().max())
 
 
 def _is_simple_norm(call: Call) -> bool:
