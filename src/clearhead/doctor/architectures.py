@@ -11,7 +11,7 @@ from torch import nn
 from clearhead.doctor.small_configs import WAYS, small_config
 from clearhead.errors import DataError, UsageError, did_you_mean
 
-LARGEST = 50_000_000  # parameters; what is larger was not understood, and would take minutes
+LARGEST = 20_000_000  # parameters; what is larger was not understood, and would take minutes
 HEADS = (
     ("ForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING"),
     ("ForConditionalGeneration", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING"),

@@ -92,7 +92,7 @@ def small_config(cls: Any, way: Shrinking, settings: Mapping[str, Any]) -> Any:
     parts = {name: held.get(name) for name in getattr(cls, "sub_configs", {})}
     small |= {name: small_config(type(part), way, {}) for name, part in parts.items() if hasattr(part, "model_type")}
     changed = {name: value for name, value in small.items() if name in parts or value != values.get(name)}
-    return cls(**(changed | settings))
+    return cls(**{**changed, **settings})
 
 
 def _is_derived(cls: Any, name: str) -> bool:

@@ -15,6 +15,7 @@ from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
 TOLERANCE = 1e-3  # of the logits' spread
+COUNTED = ("position_ids", "positions", "pos_ids")  # parameters by which a caller numbers the tokens
 MAKERS = ("new_cache", "init_cache", "make_cache", "empty_cache", "create_cache")
 
 
@@ -24,7 +25,8 @@ class Decoder:
     def __init__(self, patient: Patient, parameter: str) -> None:
         self.patient, self.parameter = patient, parameter
         names = {p.name for p in parameters_of(patient.model)}
-        self.more = {"use_cache": True} if "use_cache" in names else {}
+        self.more: dict[str, Any] = {"use_cache": True} if "use_cache" in names else {}
+        self.counts: str | None = None  # the parameter that tells the numbers of the tokens, where it is given
 
     def start(self, inputs: Inputs) -> Any:
         """What the first call is given."""
@@ -39,11 +41,14 @@ class Decoder:
                         continue
         return None
 
-    def step(self, ids: Tensor, inputs: Inputs, cache: Any) -> tuple[Tensor, Any]:
-        """Logits of these tokens, and the cache for the next."""
+    def step(self, ids: Tensor, inputs: Inputs, cache: Any, begin: int) -> tuple[Tensor, Any]:
+        """Logits of these tokens, the first of which has number `begin`, and the cache for the next."""
         convention, model = self.patient.convention, self.patient.model
         given = Inputs(ids, inputs.source)
-        value = convention.raw(model, given, **{self.parameter: cache}, **self.more)
+        more = dict(self.more)
+        if self.counts is not None:
+            more[self.counts] = torch.arange(begin, begin + ids.shape[1]).expand(ids.shape).clone()
+        value = convention.raw(model, given, **{self.parameter: cache}, **more)
         path = find_logits(value, ids.shape[0], ids.shape[1], self.patient.found.vocab_size)
         if path is None:
             raise Skipped("with a cache it returns something else")
@@ -94,11 +99,12 @@ def caches(patient: Patient) -> list[Finding]:
         spread = float(full.std()) or 1.0
         patient.paths.append(f"cached by {names[0]}")
         moved = (one - full).abs().amax((0, 2)) / spread  # (T,)
+        if float(moved.max()) > TOLERANCE and _is_right_with_positions(decoder, inputs, full, spread):
+            witness = f"{_differ(moved)}, unless {decoder.counts} is given"
+            return [finding("K01", witness, value=float(moved.max()), threshold=TOLERANCE, status="warn")]
         if float(moved.max()) > TOLERANCE:
-            place = int((moved > TOLERANCE).nonzero()[0])
-            witness = f"logits {place} differ by {float(moved.max()):.1e} between one call and token by token"
             where, named = _blame(decoder, inputs, 1)
-            return [finding(named, witness, value=float(moved.max()), threshold=TOLERANCE, where=where)]
+            return [finding(named, _differ(moved), value=float(moved.max()), threshold=TOLERANCE, where=where)]
         two = _decoded(decoder, inputs, 3)
         moved = torch.zeros(1) if two is None else (two - full).abs().amax((0, 2)) / spread
     if float(moved.max()) > TOLERANCE:
@@ -112,15 +118,35 @@ def caches(patient: Patient) -> list[Finding]:
     return []
 
 
+def _differ(moved: Tensor) -> str:
+    place = int((moved > TOLERANCE).nonzero()[0])
+    return f"logits {place} differ by {float(moved.max()):.1e} between one call and token by token"
+
+
+def _is_right_with_positions(decoder: Decoder, inputs: Inputs, full: Tensor, spread: float) -> bool:
+    """Whether it only leaves the counting to its caller."""
+    names = [p.name for p in parameters_of(decoder.patient.model) if p.name in COUNTED]
+    for name in names:
+        decoder.counts = name
+        try:
+            one = _decoded(decoder, inputs, 1)
+        except Exception:  # it wants them in another form
+            one = None
+        if one is not None and float((one - full).abs().max()) / spread <= TOLERANCE:
+            return True
+    decoder.counts = None
+    return False
+
+
 def _decoded(decoder: Decoder, inputs: Inputs, at_once: int) -> Tensor | None:
     T = inputs.ids.shape[1]
     begin = T // 2
-    logits, cache = decoder.step(inputs.ids[:, :begin], inputs, decoder.start(inputs))
+    logits, cache = decoder.step(inputs.ids[:, :begin], inputs, decoder.start(inputs), 0)
     if cache is None or (isinstance(cache, (tuple, list)) and not tensors(cache) and not _has_state(cache)):
         return None
     made = [logits]
     for start in range(begin, T, at_once):
-        logits, cache = decoder.step(inputs.ids[:, start : start + at_once], inputs, cache)
+        logits, cache = decoder.step(inputs.ids[:, start : start + at_once], inputs, cache, start)
         made.append(logits)
     return torch.cat(made, dim=1)
 

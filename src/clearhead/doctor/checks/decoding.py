@@ -25,7 +25,7 @@ class Steps(Protocol):
     patient: Patient
 
     def start(self, inputs: Inputs) -> Any: ...
-    def step(self, ids: Tensor, inputs: Inputs, cache: Any) -> tuple[Tensor, Any]: ...
+    def step(self, ids: Tensor, inputs: Inputs, cache: Any, begin: int) -> tuple[Tensor, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -43,25 +43,25 @@ def departure(steps: Steps, inputs: Inputs, prefill: int, at_once: int) -> Depar
     model, T = steps.patient.model, inputs.ids.shape[1]
     with recorded_modules(model) as whole:
         steps.patient.run(inputs)
-    _, cache = steps.step(inputs.ids[:, :prefill], inputs, steps.start(inputs))
+    _, cache = steps.step(inputs.ids[:, :prefill], inputs, steps.start(inputs), 0)
     for begin in range(prefill, T, at_once):
         end = min(begin + at_once, T)
         with recorded_modules(model) as part:
-            _, cache = steps.step(inputs.ids[:, begin:end], inputs, cache)
-        for one, other in _pairs(part, whole):
+            _, cache = steps.step(inputs.ids[:, begin:end], inputs, cache, begin)
+        for one, other in _paired(part, whole):
             if _off(one.outputs, other.outputs, T, begin, end) and not _off(one.inputs, other.inputs, T, begin, end):
                 return Departure(one, begin, end, begin == prefill)
     return None
 
 
-def _pairs(part: list[Call], whole: list[Call]) -> Iterator[tuple[Call, Call]]:
-    """The calls of a step, each beside its own in the whole; a step may leave out what its cache knows already."""
-    waiting: dict[str, list[Call]] = {}
+def _paired(part: list[Call], whole: list[Call]) -> Iterator[tuple[Call, Call]]:
+    """The calls of one module, the first with the first: a step may leave out what its cache holds."""
+    calls: dict[str, list[Call]] = {}
     for call in whole:
-        waiting.setdefault(call.name, []).append(call)
-    for call in part:
-        if waiting.get(call.name):
-            yield call, waiting[call.name].pop(0)
+        calls.setdefault(call.name, []).append(call)
+    for one in part:
+        if calls.get(one.name):
+            yield one, calls[one.name].pop(0)
 
 
 def _off(part: list[Tensor], whole: list[Tensor], T: int, begin: int, end: int) -> bool:
@@ -114,11 +114,11 @@ def _seen_in(
     with recorded_ops() as ops:
         steps.patient.run(inputs)
     whole = next((one.allowed for one in attentions(ops.calls) if id(one.call.module) in inside), None)
-    _, cache = steps.step(inputs.ids[:, :prefill], inputs, steps.start(inputs))
+    _, cache = steps.step(inputs.ids[:, :prefill], inputs, steps.start(inputs), 0)
     for begin in range(prefill, found.begin, at_once):
-        _, cache = steps.step(inputs.ids[:, begin : begin + at_once], inputs, cache)
+        _, cache = steps.step(inputs.ids[:, begin : begin + at_once], inputs, cache, begin)
     with recorded_ops() as ops:
-        steps.step(inputs.ids[:, found.begin : found.end], inputs, cache)
+        steps.step(inputs.ids[:, found.begin : found.end], inputs, cache, found.begin)
     part = next((one.allowed for one in attentions(ops.calls) if id(one.call.module) in inside), None)
     return whole, part
 
@@ -129,11 +129,11 @@ def _known(steps: Steps, found: Departure, prefill: int, at_once: int) -> tuple[
     _, changed, _ = swapped_rows(patient.inputs(), patient.pool(), patient.generator(1))
     with recorded_modules(patient.model) as whole:
         patient.run(changed)
-    _, cache = steps.step(changed.ids[:, :prefill], changed, steps.start(changed))
+    _, cache = steps.step(changed.ids[:, :prefill], changed, steps.start(changed), 0)
     for begin in range(prefill, found.begin, at_once):
-        _, cache = steps.step(changed.ids[:, begin : begin + at_once], changed, cache)
+        _, cache = steps.step(changed.ids[:, begin : begin + at_once], changed, cache, begin)
     with recorded_modules(patient.model) as part:
-        steps.step(changed.ids[:, found.begin : found.end], changed, cache)
+        steps.step(changed.ids[:, found.begin : found.end], changed, cache, found.begin)
     T = changed.ids.shape[1]
     return _alive(whole, found, T, found.end - 1), _alive(
         part, found, found.end - found.begin, found.end - found.begin - 1

@@ -21,6 +21,7 @@ TRIED = 24  # parameters without gradient whose effect is looked at
 ODD = 1.0  # nats from ln V; over 120 architectures fresh ones stay within 0.8
 ABSURD = 2.0  # nats above ln V, from where a fresh model is not undecided but wrong
 SOMETIMES = re.compile(r"expert|pooler|lora|adapter|mask_token|cls\.|router", re.I)  # used for some inputs only
+OF_A_SOURCE = re.compile(r"cross|encoder_attn|enc_dec|memory", re.I)  # idle where nothing is to be read beside the ids
 EXPLAINED = {
     "dependencies",
     "sources",
@@ -45,6 +46,8 @@ def gradients(patient: Patient) -> list[Finding]:
     table = next((name for name in idle if TABLE.search(name)), None)
     reached = {name for name, _ in model.named_parameters()} - {name for name, _ in bare}
     idle = [name for name in idle if not SOMETIMES.search(name) and name != table and not _is_invariant(name, reached)]
+    if not patient.convention.has_source:
+        idle = [name for name in idle if not OF_A_SOURCE.search(name)]
     if table:
         found.append(finding("P01", f"{table} has no effect on any logit", value=0.0, where=owner_of(model, table)))
     elif idle and not patient.failed & EXPLAINED:

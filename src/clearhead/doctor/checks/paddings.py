@@ -122,7 +122,7 @@ def _by_parameter(patient: Patient, name: str, source: bool) -> list[Finding]:
         witness = f"with {name} as {polarity}, other tokens under the padding move real logits by {moves[form]:.1e}"
         causes: Causes = (("M12", 0.9), ("M11", 0.1))
         return [finding(causes, witness, value=moves[form], threshold=THRESHOLD, where=attention_place(patient))]
-    mixer = _own_mixer(patient)
+    mixer = own_mixer(patient)
     witness = f"other tokens under {name} move the logits of real tokens by {moves[form]:.1e} of their spread"
     witness += f"; {mixer} mixes tokens, and knows no mask" if mixer else ""
     where, causes = _blame(patient, *batch, name, form, source)
@@ -251,7 +251,7 @@ def _by_token(patient: Patient, *, source: bool) -> list[Finding]:
     if value <= LENGTH_THRESHOLD:
         return []
     witness = f"three tokens of padding (token {pad}) behind {what} move the logits of real tokens by {value:.1e}"
-    mixer = _own_mixer(patient)
+    mixer = own_mixer(patient)
     status: Status = "warn" if mixer else "fail"
     place, causes = _sees_padding(patient, long_, 3, source=source)
     return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=place, status=status)]
@@ -302,7 +302,7 @@ def knows_padding(patient: Patient) -> bool:
     return told or patient.compared_id is not None
 
 
-def _own_mixer(patient: Patient) -> str | None:
+def own_mixer(patient: Patient) -> str | None:
     """An operation that mixes tokens and takes no mask."""
     with patient.quiet(), recorded_ops(lambda name: name in OWN_MIXERS) as ops:
         patient.run(patient.inputs())

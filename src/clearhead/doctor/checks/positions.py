@@ -16,6 +16,7 @@ from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
+UNEVEN = 1e-3  # of the scores' spread
 SAME = 1e-5  # of the largest number: two results that are equal but for rounding
 ROUNDED = 0.05  # of the scores' spread: a rotation that is off by less was rounded, not mistaken
 TABLE = re.compile(r"pos|rotary|rope|wpe|(^|[._])pe($|[._])|alibi|relative|freq|(^|[._])(cos|sin)($|[._])", re.I)
@@ -143,24 +144,19 @@ def _rotation(patient: Patient, call: Call | None) -> list[Finding]:
         patient.run(equal)
     n = patient.found.T
     first = next((a for a in attentions(ops.calls) if a.allowed.shape == (n, n) and a.scores is not None), None)
-    if first is None or first.scores is None:
+    if first is None or first.scores is None or not _is_same_place(patient, first.call, call):
         return []
     scores = first.scores.double()  # (N, T, T)
     seen = torch.ones(n, n, dtype=torch.bool).tril() & (scores > -1e4).all(0)
     spread = float(scores[:, seen].std())
     if spread < 1e-6 * max(1.0, float(scores[:, seen].abs().max())):
         return _turned_values(patient, first, call)
-    worst, at = 0.0, (0, 0)
-    for distance in range(1, n - 2):
-        line = scores.diagonal(-distance, 1, 2)[:, seen.diagonal(-distance)]  # (N, n - distance)
-        if line.shape[1] > 1 and float((line - line[:, :1]).abs().max()) > worst:
-            worst, at = (
-                float((line - line[:, :1]).abs().max()),
-                (distance, int((line - line[:, :1]).abs().amax(0).argmax())),
-            )
-    if worst / spread < 1e-3:
+    worst, (distance, place) = _unevenness(scores, seen)
+    if worst < UNEVEN * spread:
         return _turned_values(patient, first, call)
-    distance, place = at
+    own = scores - scores.diagonal(0, 1, 2)[:, :, None]  # a softmax does not see what a whole row has in common
+    if float(own[:, seen].std()) > UNEVEN * spread and _unevenness(own, seen)[0] < UNEVEN * float(own[:, seen].std()):
+        return []
     witness = (
         f"equal tokens at distance {distance} score differently at positions {distance} and {place + distance}, "
         f"by {worst / spread:.1e} of the scores' spread"
@@ -171,7 +167,26 @@ def _rotation(patient: Patient, call: Call | None) -> list[Finding]:
         causes = (("P08", 0.7), ("P05", 0.2), ("P06", 0.1))
     file, line_number = home_of(call.module) if call.module is not None else (None, None)
     where = Where(call.name, type(call.module).__name__, file or call.file, line_number or call.line)
-    return [finding(causes, witness, value=worst / spread, threshold=1e-3, where=where)]
+    return [finding(causes, witness, value=worst / spread, threshold=UNEVEN, where=where)]
+
+
+def _unevenness(scores: Tensor, seen: Tensor) -> tuple[float, tuple[int, int]]:
+    """How far scores (N, T, T) at one distance differ at most, at which distance and at which place."""
+    n = len(seen)
+    worst, at = 0.0, (0, 0)
+    for distance in range(1, n - 2):
+        line = scores.diagonal(-distance, 1, 2)[:, seen.diagonal(-distance)]  # (N, n - distance)
+        if line.shape[1] > 1 and float((line - line[:, :1]).abs().max()) > worst:
+            worst = float((line - line[:, :1]).abs().max())
+            at = (distance, int((line - line[:, :1]).abs().amax(0).argmax()))
+    return worst, at
+
+
+def _is_same_place(patient: Patient, attention: Call, mixing: Call) -> bool:
+    """Whether tokens first meet in this attention, and not in a convolution or a recurrence before it."""
+    name = next((name for name, module in patient.model.named_modules() if module is attention.module), "")
+    one, other = f"{name}.", f"{mixing.name}."
+    return one.startswith(other) or other.startswith(one) or not name or not mixing.name
 
 
 def _turned_values(patient: Patient, first: Attention, call: Call) -> list[Finding]:

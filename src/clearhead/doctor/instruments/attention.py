@@ -66,10 +66,11 @@ def _plain(index: int, call: Call, flow: Flow) -> Attention | None:
     last = scores.dim() - 1
     axis = _dim(call) % scores.dim()
     summed = product_of(flow, index)
-    if summed is None:
-        if axis != last or min(scores.shape[-2:]) < 2:  # it need not be an attention at all
+    if summed is None:  # it need not be an attention at all
+        alike = [k for k, size in enumerate(scores.shape) if size == scores.shape[axis] and k != axis]
+        if len(alike) != 1 and axis != last:
             return None
-        asking, asked = last - 1, last
+        asking, asked = (alike[0] if len(alike) == 1 else last - 1), axis
     else:
         asking, asked = summed.kept, summed.summed
     scores, weights = (t.movedim((asking, asked), (-2, -1)) for t in (scores, weights))  # (..., T_q, T_k)
