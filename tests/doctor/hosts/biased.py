@@ -1,4 +1,4 @@
-"""A decoder whose attention adds a slope times the key's position, and the residual, itself; it could also read a memory."""
+"""A decoder whose attention adds a slope times the key's position, and the residual; it could also read a memory."""
 
 import torch
 from torch import nn
