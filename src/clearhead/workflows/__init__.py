@@ -15,18 +15,19 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.examples import Step, WorkedExample, worked_example
     from clearhead.workflows.exporting import Exported, export
     from clearhead.workflows.filling import fill
+    from clearhead.workflows.folders import RUNS
     from clearhead.workflows.generating import generate
     from clearhead.workflows.importing import after_import, import_model
     from clearhead.workflows.origin import Origin, open_origin
     from clearhead.workflows.planning import Plan, as_toml, gather, plan
     from clearhead.workflows.recording import summary
     from clearhead.workflows.run import Run
-    from clearhead.workflows.runs import RUNS, all_runs, open_run, run_and_text
+    from clearhead.workflows.runs import all_runs, open_run, run_and_text
     from clearhead.workflows.training import resume, train
     from clearhead.workflows.translating import Translated, translate
 
 _HOME_OF = {
-    "RUNS": "runs",
+    "RUNS": "folders",
     "TIMEOUT": "examining",
     "Certificate": "certificate",
     "Exported": "exporting",
