@@ -29,6 +29,7 @@ benchmark-translation: setup  ## training and beam search beside a plain program
 benchmark-doctor: setup  ## the planted faults, all silent ones trained, and what the doctor says of each; into benchmarks/results
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/faults_check.py --train all --keep
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/run.py --keep
+	$(BIN)/python benchmarks/doctor/timing.py --keep
 
 experiments: setup     ## hours: what cross-attention, the norm's place and label smoothing do; into benchmarks/results
 	$(BIN)/python benchmarks/experiments/cross_attention.py --keep

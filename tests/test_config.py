@@ -19,8 +19,8 @@ from clearhead.config import (
     TrainConfig,
     TranslationConfig,
 )
-from clearhead.errors import UsageError
-from clearhead.options import Options, did_you_mean, merge, read_toml, to_toml
+from clearhead.errors import UsageError, did_you_mean
+from clearhead.options import Options, merge, read_toml, to_toml
 
 ALL = [ModelConfig, DataConfig, TrainConfig, SamplingConfig, TranslationConfig, FillConfig, RunConfig]
 SHAPES = st.tuples(st.integers(1, 8), st.integers(1, 8), st.integers(1, 64))

@@ -6,9 +6,22 @@ fault. Findings and their causes are taken in the order in which a person reads 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NotRequired, TypedDict
+from typing import NotRequired, Protocol, TypedDict
 
-from faults import Fault
+from faults import Tier
+
+
+class Expected(Protocol):
+    """What a fault is held against; see `faults.Fault`."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def also(self) -> tuple[str, ...]: ...
+    @property
+    def modules(self) -> tuple[str, ...]: ...
+    @property
+    def tier(self) -> Tier: ...
 
 
 class Cause(TypedDict):
@@ -66,7 +79,7 @@ def new_findings(report: Report, twin: Report) -> list[Finding]:
     return sorted(new, key=lambda finding: finding["status"] != "fail")
 
 
-def judge(fault: Fault, report: Report, twin: Report) -> Verdict:
+def judge(fault: Expected, report: Report, twin: Report) -> Verdict:
     """Hold a mutant's report against its fault."""
     findings = new_findings(report, twin)
     enough = ("fail",) if fault.tier == "exact" else ("fail", "warn")

@@ -52,10 +52,15 @@ class Case:
 
 def examine(path: Path, level: str) -> Examined:
     """What `clearhead doctor PATH:build --json` says."""
+    return ask(["doctor", f"{path}:build", "--level", level])
+
+
+def ask(words: Sequence[str]) -> Examined:
+    """What `clearhead WORDS --json` says."""
     out, began = io.StringIO(), time.perf_counter()
     with redirect_stdout(out), redirect_stderr(io.StringIO()):
         try:
-            code = clearhead(["doctor", f"{path}:build", "--level", level, "--json"])
+            code = clearhead([*words, "--json"])
         except SystemExit as stop:
             code = int(stop.code or 0)
     milliseconds = 1000 * (time.perf_counter() - began)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows import Run as Run
     from clearhead.workflows import describe as describe
     from clearhead.workflows import evaluate as evaluate
+    from clearhead.workflows import examine as examine
     from clearhead.workflows import export as export
     from clearhead.workflows import fill as fill
     from clearhead.workflows import generate as generate
@@ -54,6 +55,7 @@ _ROOM_OF = {
     "build": "models",
     "describe": "workflows",
     "evaluate": "workflows",
+    "examine": "workflows",
     "export": "workflows",
     "fill": "workflows",
     "fit": "training",

@@ -1,6 +1,5 @@
 """How options are read, refused and written, whatever they are: frozen models. Imports no torch."""
 
-import difflib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any, Self
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from clearhead.errors import UsageError
+from clearhead.errors import UsageError, did_you_mean
 
 Layer = dict[str, Any]  # one source of options: a preset, a file, the flags; later layers win
 
@@ -38,12 +37,6 @@ class Options(BaseModel):
             return cls.model_validate(merge(*layers))
         except ValidationError as error:
             raise UsageError(sentence(error)) from None
-
-
-def did_you_mean(word: str, known: Any) -> str:
-    """'; did you mean 'x'?' when a known word is close, else ''."""
-    close = difflib.get_close_matches(word, [str(k) for k in known], n=1, cutoff=0.5)
-    return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def merge(*layers: Mapping[str, Any]) -> Layer:

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from clearhead.errors import UsageError
-from clearhead.options import Layer, did_you_mean
+from clearhead.errors import UsageError, did_you_mean
+from clearhead.options import Layer
 
 
 @dataclass(frozen=True)

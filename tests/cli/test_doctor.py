@@ -1,6 +1,7 @@
 """The doctor as a person calls it: exit codes, one JSON object, and targets that misbehave."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -52,6 +53,10 @@ def test_a_run_of_ours_is_examined(call: Caller) -> None:
 BAD = {
     "syntax.py": ("def build(:\n", "cannot be imported (SyntaxError"),
     "leaves.py": ("import os\n\ndef build():\n    os._exit(7)\n", "ended the process with code 7"),
+    "dies.py": (
+        "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n",
+        "was ended by SIGKILL, most likely for want",
+    ),
 }
 
 
@@ -63,6 +68,34 @@ def test_targets_that_misbehave_get_a_sentence(name: str, call: Caller) -> None:
     assert done.code == 3, done
     assert said in done.err
     assert "Traceback" not in done.err
+
+
+NASTY = """
+import os, signal, subprocess, sys, threading, time
+import torch
+print("much " * 100_000, file=sys.stderr)
+print("more " * 100_000)
+os.chdir("/")
+os.environ.clear()
+sys.path.clear()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+torch.set_default_dtype(torch.float64)
+torch.set_grad_enabled(False)
+torch.use_deterministic_algorithms(True)
+subprocess.Popen(["/bin/sleep", "600"])  # holds on to everything that was said
+subprocess.Popen(["/bin/sleep", "5"], start_new_session=True, stdout=subprocess.DEVNULL)
+threading.Thread(target=time.sleep, args=(600,)).start()
+if os.fork() == 0:
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="forks")
+def test_what_a_target_does_to_its_process_is_of_no_consequence(call: Caller) -> None:
+    Path("nasty.py").write_text(NASTY + (HOSTS / "gpt.py").read_text(encoding="utf-8"), encoding="utf-8")
+    done = call("doctor", "nasty.py:build", "--timeout", "60", "--json")
+    assert done.code == 0, done.err
+    assert done.json["verdict"] == "healthy"
 
 
 def test_a_target_that_hangs_is_ended(call: Caller) -> None:

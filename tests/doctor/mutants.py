@@ -194,6 +194,13 @@ TRANSLATOR = [
     ),
 ]
 
+JOINED = "k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)"
+CACHED_TRANSLATOR = [
+    of("cached_translator", "K01", None, "begin = 0 if past is None else past[0][0].shape[2]", "begin = 0"),
+    of("cached_translator", "K02", None, JOINED, "k, v = k, v"),
+    of("cached_translator", "K04", None, "tril(S - T)", "tril(S - T if T == 1 else 0)"),
+]
+
 TIME_FIRST = [
     of("time_first", "M01", "encoder.layers.0.self_attn", "self.encoder(x, mask)", "self.encoder(x)"),
     of(
@@ -225,4 +232,4 @@ BERT = [
     of("bert", "A12", None, "x = self.norm1(x + y)", "x = self.norm1(x + 0 * y)"),
 ]
 
-MUTANTS = [*GPT, *LLAMA, *TRANSLATOR, *TIME_FIRST, *BERT]
+MUTANTS = [*GPT, *LLAMA, *TRANSLATOR, *CACHED_TRANSLATOR, *TIME_FIRST, *BERT]

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 from doctor_helpers import NAMES, made, write
+from more_mutants import ALL_MORE
 from mutants import MUTANTS, Mutant
 
 from clearhead.doctor import Report, check
 
-NAMED = [f"{m.host}-{m.id}-{number}" for number, m in enumerate(MUTANTS)]
+EVERY = [*MUTANTS, *ALL_MORE]
+NAMED = [f"{m.host}-{m.id}-{number}" for number, m in enumerate(EVERY)]
 
 
 def examined(folder: Path, mutant: Mutant) -> Report:
@@ -24,7 +26,7 @@ def test_healthy_hosts_are_healthy(host: str, seed: int, tmp_path: Path) -> None
     assert not [c for c in report.checks if c.status == "blocked" or "could not be made" in c.note], str(report)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=NAMED)
+@pytest.mark.parametrize("mutant", EVERY, ids=NAMED)
 def test_every_planted_fault_is_found(mutant: Mutant, tmp_path: Path) -> None:
     report = examined(tmp_path, mutant)
     assert mutant.id in report, str(report)

@@ -133,6 +133,7 @@ def test_only_makes_what_it_rests_on_and_nothing_else(tmp_path: Path) -> None:
         "norms",
         "dependencies",
         "paths",
+        "again",
     }
 
 
@@ -140,7 +141,7 @@ def test_only_makes_what_it_rests_on_and_nothing_else(tmp_path: Path) -> None:
     ("options", "said"),
     [
         ({"only": ["M1"]}, "there is no check 'M1'"),
-        ({"level": "deep"}, "level 'deep' is none of quick, standard"),
+        ({"level": "deeper"}, "level 'deeper' is none of quick, standard, deep"),
         ({"spec": Spec(kind="casual")}, "kind 'casual' is none of causal"),  # type: ignore[arg-type]
         ({"spec": Spec(allow={"X": "y"})}, "there is no check 'X'"),
     ],

@@ -1,12 +1,14 @@
 """What the X-ray of a loss function tells: silent on sound losses, by name on those that are not."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+from clearhead import doctor
 from clearhead.doctor.loss_examination import examine_loss
 from clearhead.errors import DataError
 
@@ -79,6 +81,11 @@ def wrong_axis(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.reshape(B, V, T), targets, ignore_index=PAD)
 
 
+def flattened_and_shifted_again(logits: Tensor, ids: Tensor) -> Tensor:
+    kept, labels = logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()
+    return F.cross_entropy(kept[:-1], labels[1:], ignore_index=PAD)
+
+
 def another_token_ignored(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), targets.masked_fill(targets == 3, PAD).flatten(), ignore_index=PAD)
 
@@ -93,6 +100,7 @@ FAULTY: list[tuple[Loss, str]] = [
     (no_shift, "D01"),
     (two_shifts, "D02"),
     (flattened_first, "D03"),
+    (flattened_and_shifted_again, "D02"),
     (pads_scored, "D05"),
     (pads_in_the_mean, "L01"),
     (mean_of_rows, "L02"),
@@ -128,3 +136,24 @@ def test_the_table_has_a_line_for_every_token() -> None:
     report = examine_loss(shifted, "mine")
     assert report.as_json()["verdict"] == "healthy"
     assert torch.tensor(report.as_json()["weights"]).shape == report.seen.ids.shape
+
+
+class EndsAsItPads(nn.Module):
+    """A language model whose padding is its end of text, and whose loss ignores both."""
+
+    def __init__(self, end: int) -> None:
+        super().__init__()
+        self.pad_token_id, self.eos_token_id = 2, end
+        self.tokens, self.head = nn.Embedding(31, 16), nn.Linear(16, 31)
+
+    def forward(self, ids: Tensor, targets: Tensor | None = None) -> Any:
+        logits = self.head(self.tokens(ids).cumsum(1))
+        loss = None
+        if targets is not None:
+            loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=self.pad_token_id)
+        return logits, loss
+
+
+def test_padding_that_ends_texts_must_be_learned_by_a_models_own_loss_too() -> None:
+    assert "D04" in doctor.check(EndsAsItPads(end=2), only=["D04"])
+    assert "D04" not in doctor.check(EndsAsItPads(end=3), only=["D04"])

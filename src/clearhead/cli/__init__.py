@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from keyword import iskeyword
 
-from clearhead.errors import ClearheadError, UsageError
+from clearhead.errors import ClearheadError, UsageError, did_you_mean
 
 VERBS = {
     "train": "train a model on your text or sentence pairs",
@@ -67,8 +67,6 @@ def _dispatch(words: list[str]) -> int:
         print(f"clearhead {__version__}")
         return 0
     if words[0] not in VERBS:
-        from clearhead.options import did_you_mean
-
         raise UsageError(f"there is no verb '{words[0]}'{did_you_mean(words[0], VERBS)}; see 'clearhead --help'")
     verb = import_module(module_of(words[0]))
     given = verb.parser().parse(words[1:])

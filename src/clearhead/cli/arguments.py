@@ -5,12 +5,14 @@ Parsing yields only what the person said, so that a preset or a plan can fill in
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn, get_args
+from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
-from pydantic.fields import FieldInfo
+from clearhead.errors import UsageError, did_you_mean
 
-from clearhead.errors import UsageError
-from clearhead.options import Layer, Options, did_you_mean
+if TYPE_CHECKING:  # what makes options is loaded where a verb has some
+    from pydantic.fields import FieldInfo
+
+    from clearhead.options import Layer, Options
 
 PLAIN = "\0"  # before a word that argparse must not take for an option; no argument of a process holds it
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
@@ -41,8 +43,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message[0].lower()}{message[1:]}; see '{self.prog} --help'")
 
-    def add_options(self, options: type[Options], title: str, prefix: str = "") -> None:
+    def add_options(self, options: "type[Options]", title: str, prefix: str = "") -> None:
         """A flag for each field; those of nested options go by themselves."""
+        from clearhead.options import Options
+
         group = self.add_argument_group(title)
         for name, field in options.model_fields.items():
             if isinstance(field.annotation, type) and issubclass(field.annotation, Options):
@@ -106,7 +110,7 @@ def _plain_flag(flag: str) -> str:
     return flag[:2] + flag[2:].replace("-", "_")
 
 
-def layer_of(given: argparse.Namespace, options: type[Options]) -> Layer:
+def layer_of(given: argparse.Namespace, options: "type[Options]") -> "Layer":
     """The flags that belong to `options` as nested tables; the word 'none' is no value."""
     layer: Layer = {}
     for dotted, value in vars(given).items():
@@ -131,11 +135,11 @@ def one_of(given: argparse.Namespace, *names: str) -> str | None:
     return found[0] if found else None
 
 
-def _is_tuple(field: FieldInfo) -> bool:
+def _is_tuple(field: "FieldInfo") -> bool:
     return getattr(field.annotation, "__origin__", None) is tuple
 
 
-def _metavar(field: FieldInfo) -> str:
+def _metavar(field: "FieldInfo") -> str:
     choices = [choice for choice in get_args(field.annotation) if isinstance(choice, str)]
     if choices:
         return "{" + ",".join(choices) + "}"
@@ -145,7 +149,7 @@ def _metavar(field: FieldInfo) -> str:
     return {int: "N", float: "X", str: "TEXT"}[types[0]] if types else "VALUE"
 
 
-def _help(field: FieldInfo) -> str:
+def _help(field: "FieldInfo") -> str:
     default: Any = field.default
     shown = "" if field.default_factory or default is None or default == () else f" (default: {_plain(default)})"
     return f"{field.description}{shown}".replace("%", "%%")

@@ -12,8 +12,6 @@ from rich.console import Console as Rich
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from clearhead.inspection import draw
-
 if TYPE_CHECKING:
     from clearhead.training import Evaluated, Stepped
     from clearhead.workflows import Finished, Sampled, Started, WorkflowEvent
@@ -121,6 +119,8 @@ class Console:
             self.say("\n" + event.text[:SAMPLE_CHARACTERS].strip() + "\n", "dim" if event.step < self.steps else "")
 
     def _finished(self, event: "Finished") -> None:
+        from clearhead.inspection import draw
+
         self._close_bar()
         self.say(draw(event.curve, width=min(self.rich.width, 100), encoding=self.rich.encoding))
         self.say(event.verdict, "bold")

@@ -6,23 +6,25 @@ Importing this loads no torch; a name that needs it loads it when it is first to
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from clearhead.doctor.reports.comparison import Comparison
 from clearhead.doctor.reports.findings import Finding, Report
 from clearhead.doctor.spec import Spec
 
 if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is touched
-    from clearhead.doctor.before_training import preflight
+    from clearhead.doctor.before_training import PreflightReport, preflight
+    from clearhead.doctor.comparing.models import compare
     from clearhead.doctor.examination import check
     from clearhead.doctor.instruments.loss import xray
-    from clearhead.doctor.preflight_report import PreflightReport
 
 _HOME_OF = {
-    "PreflightReport": "preflight_report",
+    "PreflightReport": "before_training",
     "check": "examination",
+    "compare": "comparing.models",
     "preflight": "before_training",
     "xray": "instruments.loss",
 }
 
-__all__ = ["Finding", "PreflightReport", "Report", "Spec", "check", "preflight", "xray"]
+__all__ = ["Comparison", "Finding", "PreflightReport", "Report", "Spec", "check", "compare", "preflight", "xray"]
 
 
 def __getattr__(name: str) -> Any:

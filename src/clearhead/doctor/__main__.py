@@ -1,28 +1,26 @@
-"""The process that `examine_apart` starts: a request on standard input, the answer in the file that is named."""
+"""The process that `examine_apart` starts: a request in the first file that is named, the answer into the second."""
 
 import importlib
 import json
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from clearhead.errors import ClearheadError, DataError
 
+OF_THE_TIMEOUT = 0.8  # after which no further check is begun, so that what was found can still be told
+
 
 def main() -> None:
     """Answer one request; the file appears whole or not at all."""
-    answer = Path(sys.argv[1])
-    request = json.load(sys.stdin)
+    question, answer = map(Path, sys.argv[1:])
+    request = json.loads(question.read_text(encoding="utf-8"))
     process = os.getpid()
-    try:
-        told = _answer(request)
-    except ClearheadError as error:
-        told = {"error": str(error), "exit_code": error.exit_code}
-    except RecursionError:
-        told = {"error": f"{request['target']} calls itself without end", "exit_code": DataError.exit_code}
-    except MemoryError:
-        told = {"error": f"{request['target']} needs more memory than there is", "exit_code": DataError.exit_code}
+    with suppress(OSError):  # where memory runs out, this process has to go and no other
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="utf-8")
+    told = answer_to(request)
     if os.getpid() != process:
         os._exit(0)  # the target forked, and this is its child: one answer is enough
     unfinished = answer.with_suffix(".new")
@@ -31,13 +29,31 @@ def main() -> None:
     os._exit(0)  # threads and exit handlers of the target do not hold it up
 
 
+def answer_to(request: dict[str, Any]) -> dict[str, Any]:
+    """The answer, or the sentence on why there is none."""
+    target = request["target"]
+    try:
+        return _answer(request)
+    except ClearheadError as error:
+        return {"error": str(error), "exit_code": error.exit_code}
+    except RecursionError:
+        said = "calls itself without end"
+    except MemoryError:
+        said = "needs more memory than there is"
+    except SystemExit as stop:
+        said = f"calls sys.exit({'' if stop.code is None else repr(stop.code)}) where it should go on"
+    return {"error": f"{target} {said}", "exit_code": DataError.exit_code}
+
+
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     from clearhead.doctor import Spec, check
+    from clearhead.doctor.naming import read
     from clearhead.doctor.targets import load
 
     torch.manual_seed(request["seed"])
+    libraries = list(sys.path)
     if request["task"] == "loss":
         from clearhead.doctor.loss_examination import examine_loss
         from clearhead.doctor.targets import load_function
@@ -49,16 +65,19 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         model = getattr(importlib.import_module(module), name)(argument)
     else:
         model = load(request["target"], request["settings"])
-    fresh = not request["factory"] and not _is_folder(request["target"])
+    sys.path.extend(path for path in libraries if path not in sys.path)  # whatever the target did to it
+    fresh = not request["factory"] and read(request["target"]).kind != "checkpoint"
     spec = Spec(kind=request["kind"], fresh=fresh, allow=request["allow"])
     report = check(
-        model, spec, level=request["level"], only=request["only"], seed=request["seed"], name=request["target"]
+        model,
+        spec,
+        level=request["level"],
+        only=request["only"],
+        seed=request["seed"],
+        name=request["target"],
+        seconds=OF_THE_TIMEOUT * request["timeout"],
     )
     return report.as_json()
-
-
-def _is_folder(target: str) -> bool:
-    return target.startswith("hf:") and Path(target[3:]).is_dir()
 
 
 if __name__ == "__main__":

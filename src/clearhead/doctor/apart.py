@@ -9,13 +9,17 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import IO
 
 from clearhead.doctor.reports.findings import Json
 from clearhead.errors import ClearheadError, DataError, UsageError
+
+KEPT = 1 << 16  # bytes of what a target says; all of it could fill the memory
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,7 @@ class Request:
     `factory` makes the model where the target is not code: 'module:function' and its argument.
     """
 
-    target: str
+    target: str | None
     task: str = "check"
     kind: str | None = None
     level: str = "quick"
@@ -46,36 +50,68 @@ def examine_apart(request: Request, *, timeout: float) -> Json:
         ClearheadError: what went wrong there, in the sentence and with the exit code that it had there.
     """
     with tempfile.TemporaryDirectory() as folder:
-        answer = Path(folder) / "answer.json"
-        command = [sys.executable, "-P", "-m", "clearhead.doctor", str(answer)]  # -P: no file here passes for a library
+        question, answer = Path(folder) / "request.json", Path(folder) / "answer.json"
+        question.write_text(json.dumps(asdict(request) | {"timeout": timeout}), encoding="utf-8")
+        # -P: no file here passes for a library
         process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
+            [sys.executable, "-P", "-m", "clearhead.doctor", str(question), str(answer)],
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
             env=os.environ | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"},
             start_new_session=True,
         )
+        assert process.stderr is not None
+        heard = Listener(process.stderr)
         try:
-            _, said = process.communicate(json.dumps(asdict(request)), timeout=timeout)
+            code = process.wait(timeout)  # not until all is silent: what it started may hold on to its output
         except subprocess.TimeoutExpired:
             raise DataError(
                 f"{request.target} took more than {timeout:g} seconds; give it more with --timeout, or make it smaller"
             ) from None
         finally:
             _end(process)
+            heard.wait()
         if not answer.is_file():
-            last = next((line for line in reversed(said.splitlines()) if line.strip()), "it said nothing")
-            raise DataError(f"{request.target} ended the process with code {process.returncode} ({last.strip()[:200]})")
+            raise DataError(f"{request.target} {_how_it_ended(code)} ({heard.last_line[:200]})")
         told: Json = json.loads(answer.read_text(encoding="utf-8"))
     if "error" in told:
         raise {2: UsageError, 3: DataError}.get(told["exit_code"], ClearheadError)(told["error"])
     return told
 
 
-def _end(process: "subprocess.Popen[str]") -> None:
+def _how_it_ended(code: int) -> str:
+    if code >= 0:
+        return f"ended the process with code {code}"
+    name = signal.Signals(-code).name
+    return f"was ended by {name}" + (", most likely for want of memory" if name == "SIGKILL" else "")
+
+
+class Listener:
+    """Reads what a process says, for as long as it does, and keeps the end of it: one that is not read would stop."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self._kept = stream, b""
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        with self._stream:
+            while part := os.read(self._stream.fileno(), KEPT):
+                self._kept = (self._kept + part)[-KEPT:]
+
+    def wait(self) -> None:
+        """After the process has ended: for what is on its way. What it started and what got away may speak for ever."""
+        self._thread.join(timeout=1)
+
+    @property
+    def last_line(self) -> str:
+        """That has anything in it."""
+        lines = self._kept.decode("utf-8", "replace").splitlines()
+        return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
     """The process and whatever it started."""
     if os.name == "posix":
         with suppress(ProcessLookupError, PermissionError):
@@ -83,7 +119,3 @@ def _end(process: "subprocess.Popen[str]") -> None:
     else:
         process.kill()
     process.wait()
-    if process.stderr:
-        process.stderr.close()
-    if process.stdin and not process.stdin.closed:
-        process.stdin.close()

@@ -1,6 +1,8 @@
 """A model, borrowed for an examination and given back bit for bit as it was."""
 
 import copy
+import random
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -37,6 +39,39 @@ def borrowed(model: nn.Module, device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
+def undisturbed() -> Iterator[None]:
+    """What a model's code may change for the whole process is afterwards what it was before.
+
+    Meanwhile nothing of it stands in the way: new tensors are on the CPU, and inference mode is off.
+    """
+    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
+    deterministic = _determinism()
+    numpy_random = sys.modules.get("numpy.random")
+    drawn = random.getstate(), numpy_random.get_state() if numpy_random else None
+    with ExitStack() as stack:
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        if torch.is_inference_mode_enabled():
+            stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.set_grad_enabled(torch.is_grad_enabled()))
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(dtype)
+            if _determinism() != deterministic:  # setting it loads torch's compilers, for seconds
+                torch.use_deterministic_algorithms(deterministic[0], warn_only=deterministic[1])
+            if torch.get_num_threads() != threads:
+                torch.set_num_threads(threads)
+            random.setstate(drawn[0])
+            if numpy_random:
+                numpy_random.set_state(drawn[1])
+
+
+def _determinism() -> tuple[bool, bool]:
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+@contextmanager
 def without_zeros(parameters: Iterable[nn.Parameter], generator: torch.Generator) -> Iterator[None]:
     """Parameters that are all zero hold small noise meanwhile: a zero hides whatever flows through it."""
     zeros = [parameter for parameter in parameters if not parameter.detach().any()]
@@ -45,8 +80,7 @@ def without_zeros(parameters: Iterable[nn.Parameter], generator: torch.Generator
             stack.callback(_fill_with_zeros, parameter, parameter.detach().clone())
             noise = torch.randn(parameter.shape, generator=generator) * 0.02
             parameter.copy_(noise)
-        with torch.enable_grad():
-            yield
+        yield
 
 
 def _fill_with_zeros(parameter: nn.Parameter, zeros: Tensor) -> None:
@@ -74,22 +108,51 @@ def shaken(model: nn.Module, seed: int) -> nn.Module:
 
     Matrices (..., out, in) get noise of 1/sqrt(in), which keeps the size of what flows through them; embeddings 0.5;
     everything with one axis 0.1. Outputs are analytic in the weights, so the weights that hide an influence have
-    measure zero.
+    measure zero. What is frozen beside weights that are not stays as it is: it may be a table of sines.
     """
     made = twin(model)
     generator = torch.Generator().manual_seed(seed)
     tables = {id(m.weight): m.padding_idx for m in made.modules() if isinstance(m, nn.Embedding)}
+    learns = any(parameter.requires_grad for parameter in made.parameters())
     with torch.no_grad():
         for parameter in made.parameters():
-            if not parameter.is_floating_point():
+            if not parameter.is_floating_point() or (learns and not parameter.requires_grad):
                 continue
             noise = torch.randn(parameter.shape, generator=generator).to(parameter.dtype)
             if id(parameter) in tables:
-                noise = 0.5 * noise
-                pad = tables[id(parameter)]
+                size, pad = 0.5, tables[id(parameter)]
                 if pad is not None:
                     noise[pad] = 0
             else:
-                noise = 0.1 * noise if parameter.dim() < 2 else noise / max(parameter.shape[-2:]) ** 0.5
-            parameter.add_(noise)
+                size = 0.1 if parameter.dim() < 2 else max(parameter.shape[-2:]) ** -0.5
+            parameter.add_(noise, alpha=size)
     return made
+
+
+@contextmanager
+def plain_layers(plain: bool = True) -> Iterator[None]:
+    """torch's own encoder layers run module by module, not as one fused operation that nothing can look into."""
+    kept = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(not plain)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(kept)
+
+
+LOUDER = 256.0  # times every matrix: scores then grow past 1e4, and stay far from 1e9; a power of two comes off exactly
+
+
+@contextmanager
+def louder(model: nn.Module) -> Iterator[None]:
+    """Every matrix but the embeddings is larger meanwhile, and with them the scores of attention."""
+    tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    matrices = [p for p in model.parameters() if p.dim() > 1 and id(p) not in tables]
+    with torch.no_grad():
+        for parameter in matrices:
+            parameter.mul_(LOUDER)
+        try:
+            yield
+        finally:
+            for parameter in matrices:
+                parameter.mul_(1 / LOUDER)

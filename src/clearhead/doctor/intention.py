@@ -1,6 +1,5 @@
 """What a model is meant to be, where nobody said: read from its names, its code, its config and what it does."""
 
-import inspect
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from clearhead.doctor.conventions.names import code_of
 from clearhead.doctor.instruments.dependency import shape_of
 from clearhead.doctor.spec import Assumption, Kind
 
@@ -58,7 +58,7 @@ def hints_of(model: nn.Module) -> Hints:
     config = getattr(model, "config", None)
     if getattr(config, "is_decoder", False) is True:
         votes.append(("causal", 2, "its config says is_decoder"))
-    words = f"{type(model).__doc__ if type(model).__doc__ != nn.Module.__doc__ else ''} {_code(model)}"
+    words = f"{type(model).__doc__ if type(model).__doc__ != nn.Module.__doc__ else ''} {code_of(model)}"
     for kind, pattern, weight in (("causal", CAUSAL_WORDS, 1.0), ("bidirectional", ENCODER_WORDS, 1.0)):
         found = pattern.search(words)
         if found:
@@ -83,19 +83,6 @@ def _is_triangle(buffer: torch.Tensor) -> bool:
         and (bool((part == part.tril()).all()) or bool((part == part.triu()).all()))
         and not bool(part.all())
     )
-
-
-def _code(model: nn.Module) -> str:
-    """The source of the model's own classes, as far as it is the person's and not a library's."""
-    told = []
-    for cls in {base for module in model.modules() for base in type(module).__mro__[:-1]}:
-        if cls.__module__.startswith(("torch.", "transformers.", "clearhead.")):
-            continue
-        try:
-            told.append(inspect.getsource(cls))
-        except (OSError, TypeError):
-            continue
-    return "\n".join(told)
 
 
 def intention(patient: "Patient") -> Assumption:

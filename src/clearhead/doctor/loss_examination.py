@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.doctor.checks.losses import IGNORED, judge
+from clearhead.doctor.checks.verdicts import IGNORED, judge
 from clearhead.doctor.instruments.loss import Xray, xray
 from clearhead.doctor.reports.findings import Finding, Json
 from clearhead.errors import DataError
@@ -18,9 +18,8 @@ from clearhead.errors import DataError
 B, T, V = 5, 9, 37
 IDS = re.compile(r"^(ids?|idx|input_ids|tokens?|inputs?|seq|batch)$")
 TARGETS = re.compile(r"target|label|tgt|trg|gold|^y", re.I)
-PADS = re.compile(
-    r"^(pad|pad_id|pad_idx|pad_token_id|padding_idx|ignore_index|PAD|PAD_ID|PAD_IDX|PAD_TOKEN|IGNORE_INDEX)$"
-)
+PADS = re.compile(r"^(pad|pad_id|pad_idx|pad_token|pad_token_id|padding_idx|ignore_index)$", re.I)
+ENDS = re.compile(r"^(eos|eos_id|eos_idx|eos_token|eos_token_id|end_id|end_token_id)$", re.I)
 
 Loss = Callable[..., Any]
 
@@ -79,7 +78,8 @@ def examine_loss(loss: Loss, name: str) -> LossReport:
             f"({type(error).__name__}: {said}); wrap it in a function that can"
         ) from None
     padding, found_with = "no way to mark it was found", []
-    pad = _pad_id(loss)
+    pad = _number_called(loss, PADS)
+    ends = pad is not None and _number_called(loss, ENDS) == pad
     for value in [pad] if pad is not None else [IGNORED]:
         short = ids.clone()
         short[short == value] = (value + 1) % V
@@ -90,9 +90,9 @@ def examine_loss(loss: Loss, name: str) -> LossReport:
         except Exception:
             continue
         padding = f"marked by {value}"
-        found_with = judge(padded, short, logits, pad_id=value, shifts=shifts)
+        found_with = judge(padded, short, logits, pad_id=value, shifts=shifts, ends=ends)
         del full
-    whole = judge(seen, ids, logits, pad_id=pad if pad is not None else None, shifts=shifts)
+    whole = judge(seen, ids, logits, pad_id=pad, shifts=shifts, ends=ends)
     ids_found = {finding.id for finding in whole}
     return LossReport(name, seen, (*whole, *(f for f in found_with if f.id not in ids_found)), padding)
 
@@ -116,7 +116,7 @@ def _shifts(loss: Loss) -> bool | None:
     return False if TARGETS.search(names[1]) and "label" not in names[1] else None
 
 
-def _pad_id(loss: Loss) -> int | None:
+def _number_called(loss: Loss, names: re.Pattern[str]) -> int | None:
     """A default of the function, or a constant beside it, that is called so."""
     try:
         defaults = {p.name: p.default for p in inspect.signature(loss).parameters.values()}
@@ -127,8 +127,8 @@ def _pad_id(loss: Loss) -> int | None:
         if getattr(loss, "__module__", "") in sys.modules
         else {}
     )
-    for names in (defaults, beside):
-        for name, value in names.items():
-            if PADS.search(name) and isinstance(value, int) and not isinstance(value, bool):
+    for known in (defaults, beside):
+        for name, value in known.items():
+            if names.search(name) and isinstance(value, int) and not isinstance(value, bool):
                 return value
     return None

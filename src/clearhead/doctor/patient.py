@@ -17,6 +17,7 @@ from clearhead.doctor.intention import hints_of, intention
 from clearhead.doctor.spec import Assumption, Kind, Level, Spec
 from clearhead.errors import DataError
 
+LARGE = 20_000_000  # parameters
 Run = Callable[[Inputs], Tensor]
 
 
@@ -31,6 +32,7 @@ class Patient:
     assumptions: list[Assumption] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     failed: set[str] = field(default_factory=set)  # names of checks
+    padding_masks: list[tuple[str, str, bool]] | None = None  # see checks.paddings; None until they were looked for
     random: bool = False  # dropout is alive in evaluation: it is taken out, so that the rest can be examined
 
     def __post_init__(self) -> None:
@@ -44,7 +46,9 @@ class Patient:
         hints = hints_of(self.original)
         wanted = self.spec if self.spec.kind else replace(self.spec, kind=hints.kind if hints.sure else None)
         with self.quiet():
-            self.found: Found = find_convention(self.model, wanted, may_be_causal=wanted.kind != "bidirectional")
+            self.found: Found = find_convention(
+                self.model, wanted, may_be_causal=wanted.kind != "bidirectional", short=self.is_hurried
+            )
         self.hints = hints
         if self.spec.time_first is None and self.convention.time_first:
             reason = "tokens meet along the first axis, and are counted along no other"
@@ -53,6 +57,11 @@ class Patient:
             if filler.startswith("causal: "):
                 reason = "with it no token reaches an earlier position"
                 self.assumptions.append(Assumption(name, f"given by the caller, {filler[8:]}", (reason,)))
+
+    @cached_property
+    def is_hurried(self) -> bool:
+        """Whether the model is so large that a quick look has to do with short rows."""
+        return self.level == "quick" and sum(parameter.numel() for parameter in self.model.parameters()) > LARGE
 
     @property
     def convention(self) -> Convention:
@@ -66,6 +75,17 @@ class Patient:
             stack.enter_context(torch.no_grad())
             stack.enter_context(without_dropout())
             yield
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Every module of the shaken copy is in training mode meanwhile."""
+        modes = [(module, module.training) for module in self.model.modules()]
+        self.model.train()
+        try:
+            yield
+        finally:
+            for module, training in modes:
+                module.training = training
 
     def run(self, inputs: Inputs, *, model: nn.Module | None = None) -> Tensor:
         """Logits (B, T, V) of the shaken copy, or of another."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Kind = Literal["causal", "bidirectional", "seq2seq"]
-Level = Literal["quick", "standard"]
+Level = Literal["quick", "standard", "deep"]
 KINDS: tuple[Kind, ...] = ("causal", "bidirectional", "seq2seq")
-LEVELS: tuple[Level, ...] = ("quick", "standard")
+LEVELS: tuple[Level, ...] = ("quick", "standard", "deep")
 
 
 @dataclass(frozen=True)

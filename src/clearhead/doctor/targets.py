@@ -5,27 +5,24 @@ The target's code is imported and called, and nothing else of it runs.
 
 import importlib
 import importlib.util
+import inspect
+import os
 import re
 import sys
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from torch import nn
 
-from clearhead.errors import ClearheadError, DataError, UsageError
-from clearhead.options import did_you_mean
+from clearhead.doctor.admission import remedy
+from clearhead.doctor.instruments.tracing import HERE, LIBRARY
+from clearhead.doctor.naming import Target, read
+from clearhead.errors import ClearheadError, DataError, UsageError, did_you_mean
 
 NAMES = ("build", "make_model", "build_model", "get_model", "create_model", "model")
-TINY: dict[str, Any] = {
-    "vocab_size": 97, "hidden_size": 32, "d_model": 32, "n_embd": 32, "dim": 32,
-    "num_hidden_layers": 2, "n_layer": 2, "n_layers": 2, "num_layers": 2, "encoder_layers": 2, "decoder_layers": 2,
-    "num_decoder_layers": 2, "num_attention_heads": 4, "n_head": 4, "n_heads": 4, "num_heads": 4,
-    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "num_key_value_heads": 2,
-    "intermediate_size": 64, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "d_ff": 64, "ffn_dim": 64, "n_inner": 64,
-    "d_kv": 8, "head_dim": 8, "embedding_size": 32, "max_position_embeddings": 64, "n_positions": 64,
-    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0,
-}  # fmt: skip
 
 
 def load(target: str, settings: Mapping[str, str] | None = None) -> nn.Module:
@@ -40,22 +37,22 @@ def load(target: str, settings: Mapping[str, str] | None = None) -> nn.Module:
         UsageError: the words make no sense together.
         DataError: it cannot be imported, made or read.
     """
-    head, colon, tail = target.rpartition(":")
-    if target.startswith("hf:"):
-        return _from_transformers(target[3:], settings or {})
-    if settings:
+    named = read(target)
+    if settings and named.kind != "architecture":
         raise UsageError("--set is for hf:NAME only; a factory of yours chooses its own sizes")
-    if target.endswith(".py"):
-        head, colon, tail = target, ":", ""
-    if not colon:
-        raise UsageError(f"'{target}' names no model; say file.py:build, package.module:build, hf:NAME or a run")
-    module = _from_file(Path(head)) if head.endswith(".py") else _by_name(head)
-    return _made(module, tail, target)
+    if named.kind in ("architecture", "checkpoint"):
+        return _from_transformers(named.place, settings or {})
+    return _made(_module(named), named.name, target)
+
+
+def _module(named: Target) -> Any:
+    return _from_file(Path(named.place)) if named.kind == "file" else _by_name(named.place)
 
 
 def _from_file(path: Path) -> Any:
     if not path.is_file():
         raise DataError(f"there is no file {path}; give file.py:name")
+    path = path.resolve()  # its code may go to another folder
     name = re.sub(r"\W", "_", path.stem)
     name = f"_target_{name}" if name in sys.modules or importlib.util.find_spec(name) else name
     spec = importlib.util.spec_from_file_location(name, path)
@@ -63,14 +60,14 @@ def _from_file(path: Path) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses and pickling look there
-    sys.path.insert(0, str(path.parent.resolve()))  # its neighbours, as Python itself does for a script
+    sys.path.insert(0, str(path.parent))  # its neighbours, as Python itself does for a script
     with _told(f"{path} cannot be imported"):
         spec.loader.exec_module(module)
     return module
 
 
 def _by_name(name: str) -> Any:
-    sys.path.insert(0, "")
+    sys.path.insert(0, os.getcwd())
     with _told(f"{name} cannot be imported"):
         return importlib.import_module(name)
 
@@ -87,13 +84,28 @@ def _made(module: Any, name: str, target: str) -> nn.Module:
     if isinstance(found, type) or not isinstance(found, nn.Module):
         if not callable(found):
             raise DataError(f"{target} is a {type(found).__name__}; name an nn.Module or a function that makes one")
-        with _told(f"{target} cannot be called without arguments"):
+        _refuse_arguments(found, target)
+        with _told(f"{target} cannot be called"):
             found = found()
     if isinstance(found, (tuple, list)):
         found = next((part for part in found if isinstance(part, nn.Module)), found)
     if not isinstance(found, nn.Module):
         raise DataError(f"{target} gave a {type(found).__name__}, not a torch.nn.Module; return the model")
     return found
+
+
+def _refuse_arguments(function: Any, target: str) -> None:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # it does not say
+        return
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in variable]
+    if needed:
+        raise DataError(
+            f"{target} needs arguments ({', '.join(needed)}); add a function that gives them, as in "
+            f"'def build(): return {getattr(function, '__name__', 'make')}(...)', and name that"
+        )
 
 
 class _told:  # noqa: N801 - used as a context manager
@@ -108,15 +120,16 @@ class _told:  # noqa: N801 - used as a context manager
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: Any) -> None:
         if error is None or isinstance(error, (KeyboardInterrupt, ClearheadError)):
             return
-        line = _line_of(at)
         said = " ".join(str(error).split())[:200]
-        raise DataError(f"{self.what} ({type(error).__name__}: {said}{line}); mend that first") from None
+        where = f"({type(error).__name__}: {said}{_line_of(at)})"
+        raise DataError(f"{self.what} {where}; {remedy(said) or 'mend that first'}") from None
 
 
-def _line_of(at: Any) -> str:
-    while at is not None and at.tb_next is not None:
-        at = at.tb_next
-    return f", at {at.tb_frame.f_code.co_filename}:{at.tb_lineno}" if at is not None else ""
+def _line_of(at: TracebackType | None) -> str:
+    """The innermost line that is the target's own."""
+    lines = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(at)]
+    own = [line for line in lines if not line[0].startswith((LIBRARY, HERE, "<"))]
+    return f", at {own[-1][0]}:{own[-1][1]}" if own else ""
 
 
 def _from_transformers(name: str, settings: Mapping[str, str]) -> nn.Module:
@@ -124,67 +137,16 @@ def _from_transformers(name: str, settings: Mapping[str, str]) -> nn.Module:
         import transformers
     except ImportError:
         raise DataError("hf: needs transformers; 'pip install clearhead[hub]'") from None
+    from clearhead.doctor.architectures import build_architecture, class_for
+
     logging: Any = transformers.utils.logging
     logging.set_verbosity_error()
-    known = list(transformers.CONFIG_MAPPING)
-    if name not in known and Path(name).is_dir():
+    if name not in transformers.CONFIG_MAPPING and Path(name).is_dir():
         with _told(f"{name} cannot be loaded"):
             config = transformers.AutoConfig.from_pretrained(name, local_files_only=True)
-            kind = _auto_class(transformers, config)
-            return kind.from_pretrained(name, local_files_only=True, use_safetensors=True)  # type: ignore[no-any-return]
-    if name not in known:
-        raise DataError(f"transformers knows no '{name}'{did_you_mean(name, known)}; give a model_type or a folder")
+            return class_for(config).from_pretrained(name, local_files_only=True, use_safetensors=True)  # type: ignore[no-any-return]
     with _told(f"hf:{name} cannot be made from so small a config; say its sizes with --set key=value"):
-        config = _config(transformers.CONFIG_MAPPING[name], settings)
-        return _auto_class(transformers, config).from_config(config)  # type: ignore[no-any-return]
-
-
-def _config(cls: Any, settings: Mapping[str, str]) -> Any:
-    """A small config: every size that it knows, and what was set."""
-    default = cls()
-    names = getattr(cls, "attribute_map", {})
-    known = {key: value for key, value in TINY.items() if hasattr(default, key) and not _is_derived(cls, key)}
-    small = {key: value for key, value in known.items() if names.get(key) not in known}  # not under two names
-    unknown = [key for key in settings if not hasattr(default, key)]
-    if unknown:
-        raise UsageError(f"{cls.__name__} has no '{unknown[0]}'{did_you_mean(unknown[0], vars(default))}")
-    return cls(**(small | {key: _value(text) for key, text in settings.items()}))
-
-
-def _is_derived(cls: Any, key: str) -> bool:
-    """Whether a value follows from others and cannot be set."""
-    attribute = getattr(cls, key, None)
-    return isinstance(attribute, property) and attribute.fset is None
-
-
-def _value(text: str) -> Any:
-    import json
-
-    try:
-        return json.loads({"True": "true", "False": "false", "None": "null", "none": "null"}.get(text, text))
-    except json.JSONDecodeError:
-        return text
-
-
-def _auto_class(transformers: Any, config: Any) -> Any:
-    """The class with a head that the architecture names, or the first that fits."""
-    named = (getattr(config, "architectures", None) or [""])[0]
-    autos = (
-        ("ForCausalLM", transformers.AutoModelForCausalLM),
-        ("ForConditionalGeneration", transformers.AutoModelForSeq2SeqLM),
-        ("ForMaskedLM", transformers.AutoModelForMaskedLM),
-    )
-    for ending, auto in autos:
-        if named.endswith(ending) and type(config) in auto._model_mapping:
-            return auto
-    if getattr(config, "is_encoder_decoder", False):
-        order = (1, 0, 2)
-    else:
-        order = (2, 0, 1) if type(config) in autos[2][1]._model_mapping else (0, 1, 2)
-    for number in order:
-        if type(config) in autos[number][1]._model_mapping:
-            return autos[number][1]
-    return transformers.AutoModel
+        return build_architecture(name, settings)
 
 
 def load_function(target: str) -> Any:
@@ -193,15 +155,20 @@ def load_function(target: str) -> Any:
     Raises:
         DataError: there is none.
     """
-    head, _, tail = target.rpartition(":")
-    if not head or not tail:
-        raise UsageError(f"'{target}' names no function; say file.py:name")
-    module = _from_file(Path(head)) if head.endswith(".py") else _by_name(head)
-    found = getattr(module, tail, None)
+    try:
+        named = read(target)
+    except UsageError:
+        named = None
+    if named is None or not named.name:
+        raise UsageError(f"'{target}' names no function; say file.py:name or package.module:name")
+    module = _module(named)
+    found = getattr(module, named.name, None)
     if found is None:
-        raise DataError(f"{head} has no '{tail}'{did_you_mean(tail, [key for key in vars(module) if key[0] != '_'])}")
+        known = [key for key in vars(module) if not key.startswith("_")]
+        raise DataError(f"{named.place} has no '{named.name}'{did_you_mean(named.name, known)}")
     if isinstance(found, type) and issubclass(found, nn.Module):
-        with _told(f"{target} cannot be made without arguments"):
+        _refuse_arguments(found, target)
+        with _told(f"{target} cannot be made"):
             found = found()
     if not callable(found):
         raise DataError(f"{target} is a {type(found).__name__}, not a function")

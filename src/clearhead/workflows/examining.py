@@ -1,10 +1,74 @@
-"""What the doctor examines where its target is no code: a run of ours."""
+"""Examine any model, or a loss, in a process of its own. Imports no torch: that process does."""
 
-from torch import nn
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from clearhead.workflows.runs import open_run
+from clearhead.doctor.apart import Request as Request
+from clearhead.doctor.apart import examine_apart
+from clearhead.doctor.catalogue import refuse_unknown
+from clearhead.doctor.naming import Target, read
+from clearhead.doctor.reports.findings import Json, Report
+from clearhead.errors import DataError, UsageError, did_you_mean
+from clearhead.workflows.folders import find_folder, run_folders
+
+if TYPE_CHECKING:
+    from torch import nn
+
+TIMEOUT = 300.0  # seconds
 
 
-def model_of_run(name: str) -> nn.Module:
-    """The model of a run by its folder or name; of the newest, if the name is empty."""
-    return open_run(name or None).model()
+def examine(request: Request | str | None = None, *, timeout: float = TIMEOUT) -> Report:
+    """Examine what a target means, be it code, an architecture, a checkpoint or a run.
+
+    Args:
+        request: what to examine, and how; or the target alone. Without one it is the newest run.
+        timeout: in seconds, for everything.
+
+    Raises:
+        ClearheadError: one sentence on what is wrong with the words, the target or its code.
+    """
+    if not isinstance(request, Request):
+        request = Request(request)
+    refuse_unknown(request.kind, request.level, (*request.only, *request.allow))
+    target = resolve(request.target)
+    if request.settings and target.kind != "architecture":
+        raise UsageError("--set is for hf:NAME only; a factory of yours chooses its own sizes")
+    if target.kind == "run":
+        factory = (f"{model_of_run.__module__}:{model_of_run.__name__}", target.place)
+        request = replace(request, target=request.target or target.place, factory=factory)
+    return Report.from_json(examine_apart(request, timeout=timeout))
+
+
+def examine_loss(target: str, *, seed: int = 0, timeout: float = TIMEOUT) -> Json:
+    """X-ray the loss function that 'file.py:name' or 'package.module:name' means; the table as plain data.
+
+    Raises:
+        ClearheadError: one sentence on what is wrong.
+    """
+    return examine_apart(Request(target, task="loss", seed=seed), timeout=timeout)
+
+
+def resolve(typed: str | None) -> Target:
+    """What a person means by a target; by none at all, the newest run.
+
+    Raises:
+        UsageError: the words make no sense.
+        DataError: there is no such run, or something else of that name.
+    """
+    if typed is None:
+        runs = run_folders()
+        if not runs:
+            raise DataError("there is no run here yet; name what to examine, as in 'clearhead doctor mymodel.py:build'")
+        return Target("run", str(runs[0]))
+    try:
+        return read(typed, find_folder)
+    except UsageError as error:
+        raise UsageError(f"{error}{did_you_mean(typed, [folder.name for folder in run_folders()])}") from None
+
+
+def model_of_run(folder: str) -> "nn.Module":
+    """The model of a run, in the process that examines it."""
+    from clearhead.workflows.run import Run
+
+    return Run(Path(folder)).model()

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clearhead import exchange
-from clearhead.errors import ClearheadError, UsageError
+from clearhead.errors import ClearheadError, UsageError, did_you_mean
 from clearhead.exchange import Peer, SpecialTokens
 from clearhead.models import LanguageModel
-from clearhead.options import did_you_mean
 from clearhead.workflows.certificate import Certificate, Comparison
 from clearhead.workflows.machine import enough_memory
 from clearhead.workflows.run import Run

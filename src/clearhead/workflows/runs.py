@@ -4,11 +4,10 @@ import os
 from itertools import count
 from pathlib import Path
 
-from clearhead.errors import ClearheadError, DataError, UsageError
-from clearhead.options import did_you_mean
+from clearhead.errors import ClearheadError, DataError, UsageError, did_you_mean
+from clearhead.workflows.folders import CONFIG, RUNS, find_folder, run_folders
 from clearhead.workflows.run import LOCK, TEXT, TOKENIZER, UNFINISHED, Run
 
-RUNS = Path("runs")  # where runs are made and looked for, under the current folder
 BEFORE_IT_BEGINS = {LOCK, TEXT + ".new", "tensorboard"}  # may stand in a folder without any sign that it is ours
 
 
@@ -72,7 +71,7 @@ def open_run(which: str | Path | Run | None) -> Run:
     if found:
         return found
     if os.path.isdir(which):  # unlike Path.is_dir, no error where the name is too long
-        raise DataError(f"{which} is not a run: it has no clearhead.toml")
+        raise DataError(f"{which} is not a run: it has no {CONFIG}")
     hint = did_you_mean(str(which), [run.name for run in runs]) or "; 'clearhead list' shows them"
     raise DataError(f"there is no run '{which}'{hint}")
 
@@ -87,17 +86,10 @@ def run_and_text(first: str | None, second: str | None) -> tuple[str | None, str
 
 def find_run(which: str | Path) -> Run | None:
     """The run of that folder or name, where there is one."""
-    try:
-        return next((Run(f) for f in (Path(which), RUNS / which) if (f / "clearhead.toml").is_file()), None)
-    except OSError:  # a prompt may be too long for a name
-        return None
+    folder = find_folder(which)
+    return None if folder is None else Run(folder)
 
 
 def all_runs() -> list[Run]:
     """The runs under `runs`, the one that was written to last first."""
-    found = [path.parent for path in RUNS.glob("*/clearhead.toml")]
-    return [Run(folder) for folder in sorted(found, key=_last_written, reverse=True)]
-
-
-def _last_written(folder: Path) -> float:
-    return max(path.stat().st_mtime for path in (folder / "clearhead.toml", folder / "metrics.jsonl") if path.exists())
+    return [Run(folder) for folder in run_folders()]

@@ -33,7 +33,7 @@ def parser() -> Parser:
     parser.add_argument("what", nargs="?", help="after 'loss' a function, after 'explain' an id")
     parser.add_argument("--kind", help="causal, bidirectional or seq2seq (default: auto, read from the model)")
     parser.add_argument(
-        "--level", help="quick (default), or standard, which looks at longer rows of large models as well"
+        "--level", help="quick (default), standard (longer rows of large models), deep (more draws, bfloat16, tasks)"
     )
     parser.add_argument("--only", action="append", metavar="ID", help="only what can find this; may be given again")
     parser.add_argument("--allow", action="append", metavar="ID=REASON", help="no fault here, and why")

@@ -5,8 +5,7 @@ from dataclasses import asdict
 
 from clearhead.cli.console import Console
 from clearhead.doctor.catalogue import CATALOGUE
-from clearhead.errors import UsageError
-from clearhead.options import did_you_mean
+from clearhead.errors import UsageError, did_you_mean
 
 
 def list_all(console: Console, given: argparse.Namespace, what: str | None) -> int:

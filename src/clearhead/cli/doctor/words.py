@@ -3,9 +3,10 @@
 import argparse
 import math
 
+from clearhead import workflows
 from clearhead.errors import UsageError
 
-TIMEOUT = 300.0  # seconds
+TIMEOUT = workflows.TIMEOUT  # seconds
 
 
 def pairs(given: argparse.Namespace, name: str) -> dict[str, str]:

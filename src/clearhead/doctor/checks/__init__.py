@@ -1,43 +1,67 @@
 """The checks, in the order in which they are made: what a failure would falsify comes after it."""
 
+from clearhead.doctor.checks.again import again
+from clearhead.doctor.checks.attentions import attention
 from clearhead.doctor.checks.base import Check
 from clearhead.doctor.checks.basics import deterministic, finite, rows
+from clearhead.doctor.checks.births import births
 from clearhead.doctor.checks.caches import caches
-from clearhead.doctor.checks.dependencies import dependencies, sources
+from clearhead.doctor.checks.decoder_targets import decoder_targets
+from clearhead.doctor.checks.dependencies import dependencies
+from clearhead.doctor.checks.embeddings import embeddings
+from clearhead.doctor.checks.feedforwards import activations
+from clearhead.doctor.checks.generations import generations
 from clearhead.doctor.checks.gradients import fresh_loss, gradients
 from clearhead.doctor.checks.layouts import layouts
 from clearhead.doctor.checks.losses import losses
 from clearhead.doctor.checks.norms import norms
+from clearhead.doctor.checks.padded_rows import padded_rows
 from clearhead.doctor.checks.paddings import paddings
 from clearhead.doctor.checks.paths import paths, stress
 from clearhead.doctor.checks.positions import positions
+from clearhead.doctor.checks.precision import precision
+from clearhead.doctor.checks.query_norms import query_norms
+from clearhead.doctor.checks.sources import sources
 from clearhead.doctor.checks.storage import storage
-from clearhead.doctor.checks.sublayers import activations, residuals
+from clearhead.doctor.checks.streams import streams
+from clearhead.doctor.checks.sublayers import residuals
+from clearhead.doctor.checks.tasks import tasks
 
-LEAKS = ("M01", "M03", "M04", "M05", "M06", "M08", "M10", "M17", "M18", "M19", "M20", "A03", "F04", "N01", "S02")
-LOSSES = ("D01", "D02", "D03", "D05", "L01", "L02", "L03", "L04", "L05", "L07", "L08", "L10")
+LEAKS = ("M01", "M03", "M04", "M05", "M06", "M08", "M10", "M17", "M18", "M19", "M20", "A03", "F04", "F05", "N01", "S02")
+LOSSES = ("D01", "D02", "D03", "D04", "D05", "L01", "L02", "L03", "L04", "L05", "L06", "L07", "L08", "L10", "L11")
 BASE = ("finite", "deterministic", "rows")
 SOUND = (*BASE, "layouts", "dependencies")
 
 CHECKS = (
     Check("M14", "finite", ("M14", "M07", "M05", "M04", "R01"), finite),
     Check("I02", "storage", ("I01", "I02", "I05", "E01", "N08"), storage, ("finite",)),
-    Check("A08", "deterministic", ("A08", "T09", "T08", "I05", "K06"), deterministic, ("finite",)),
-    Check("A10", "rows", ("A10", "P02", "N02", "M15"), rows, ("finite", "deterministic")),
+    Check("A08", "deterministic", ("A08", "V01", "T09", "T08", "I05", "K06"), deterministic, ("finite",)),
     Check("A05", "layouts", ("A04", "A05"), layouts, ("finite",)),
-    Check("N01", "norms", ("N01", "N02", "N12"), norms, ("finite",)),
+    Check("A10", "rows", ("A10", "P02", "N02", "M15"), rows, ("finite", "deterministic", "layouts")),
+    Check("N01", "norms", ("N01", "N02", "N06"), norms, ("finite",)),
+    Check("N12", "query norms", ("N12", "N05"), query_norms, ("finite",)),
+    Check("A03", "attention", ("A01", "A02", "A03", "A09", "A14", "P13"), attention, ("finite", "layouts")),
     Check(
         "M01", "dependencies", (*LEAKS, "A12", "M07", "M16", "S03", "I06"), dependencies, (*BASE, "layouts", "norms")
     ),
-    Check("S02", "sources", ("S02", "S03", "S04", "S06", "S09"), sources, (*BASE, "layouts")),
+    Check("S02", "sources", ("M12", "S02", "S03", "S04", "S06", "S09"), sources, (*BASE, "layouts")),
     Check("M02", "paths", ("M02", *LEAKS), paths, SOUND),
     Check("M08", "stress", ("M08",), stress, SOUND),
-    Check("M11", "paddings", ("M11", "M12", "M13", "S01", "M14"), paddings, (*BASE, "layouts", "norms")),
-    Check("P01", "positions", ("P01", "P05", "P06", "S07"), positions, (*SOUND, "sources")),
-    Check("K01", "caches", ("K01", "K02", "K04"), caches, SOUND),
+    Check("M15", "padded rows", ("M15", "M14"), padded_rows, (*BASE, "layouts", "norms")),
+    Check("M11", "paddings", ("M08", "M11", "M12", "M13", "M14", "M15", "S01"), paddings, (*BASE, "layouts", "norms")),
+    Check("P01", "positions", ("P01", "P05", "P06", "P08", "S07"), positions, (*SOUND, "sources")),
+    Check("E07", "embeddings", ("E03", "E07", "P03", "P09", "P10"), embeddings, ("finite", "deterministic")),
+    Check("K01", "caches", ("K01", "K02", "K03", "K04"), caches, SOUND),
+    Check("K11", "generations", ("K06", "K08", "K11", "T08"), generations, (*SOUND, "caches")),
     Check("D02", "losses", LOSSES, losses, ("finite", "deterministic")),
-    Check("I06", "gradients", ("I06", "A13", "P01"), gradients, ("finite", "deterministic")),
-    Check("N04", "residuals", ("N04",), residuals, ("finite", "deterministic")),
+    Check("D02", "decoder targets", ("D01", "D02"), decoder_targets, ("finite", "deterministic")),
+    Check("I06", "gradients", ("I06", "A13", "N03", "P01"), gradients, ("finite", "deterministic")),
+    Check("I04", "births", ("I04",), births, ("finite", "deterministic")),
+    Check("N04", "residuals", ("N04", "N05"), residuals, ("finite", "deterministic")),
+    Check("N05", "streams", ("N03", "N04", "N05", "N10"), streams, ("finite", "layouts", "residuals")),
     Check("F01", "activations", ("F01",), activations, ("finite",)),
     Check("E04", "fresh loss", ("E04",), fresh_loss, ("finite",)),
+    Check("M01", "again", (*LEAKS, "A10", "N02", "P02", "M11", "M12", "S01"), again, SOUND, "deep"),
+    Check("P08", "precision", ("P08", "M09"), precision, SOUND, "deep"),
+    Check("W01", "tasks", ("W01", "W02"), tasks, SOUND, "deep"),
 )

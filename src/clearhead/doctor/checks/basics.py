@@ -6,11 +6,13 @@ from dataclasses import replace
 import torch
 
 from clearhead.doctor.checks.base import Causes, finding
+from clearhead.doctor.checks.causes import is_norm
 from clearhead.doctor.checks.layouts import place_of
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.instruments.attention import attentions
+from clearhead.doctor.instruments.flow import Flow, read_by
 from clearhead.doctor.instruments.localisation import locate, row_reading
-from clearhead.doctor.instruments.tracing import home_of, recorded_modules, recorded_ops, without_dropout
+from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules, recorded_ops, without_dropout
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
@@ -23,16 +25,21 @@ def finite(patient: Patient) -> list[Finding]:
     bad = ~logits.isfinite()
     if not bad.any():
         return []
-    guilty = next((call for call in calls if _spoilt(call.outputs) and not _spoilt(call.inputs)), None)
-    where = Where()
-    if guilty and guilty.module is not None:
-        file, line = home_of(guilty.module)
-        where = Where(guilty.name, type(guilty.module).__name__, file or guilty.file, line or guilty.line)
+    where = first_spoilt(calls)
     is_nan = bool(logits.isnan().any())
     row, position = (int(part) for part in bad.any(-1).nonzero()[0])
     witness = f"logits {position} of row {row} are {'NaN' if is_nan else 'infinite'} for ordinary tokens"
     causes = _empty_rows(patient, inputs) if is_nan else (("R01", 0.8), ("M14", 0.2))
     return [finding(causes, witness, value=float(bad.float().mean()), where=where)]
+
+
+def first_spoilt(calls: Sequence[Call]) -> Where:
+    """The first module that makes NaN of numbers."""
+    guilty = next((call for call in calls if _spoilt(call.outputs) and not _spoilt(call.inputs)), None)
+    if guilty is None or guilty.module is None:
+        return Where()
+    file, line = home_of(guilty.module)
+    return Where(guilty.name, type(guilty.module).__name__, file or guilty.file, line or guilty.line)
 
 
 def _spoilt(tensors: Sequence[torch.Tensor]) -> bool:
@@ -62,7 +69,7 @@ def deterministic(patient: Patient) -> list[Finding]:
     state = torch.get_rng_state()
     with torch.no_grad():
         first, second = patient.run(inputs), patient.run(inputs)
-    if torch.equal(first, second):
+    if torch.equal(first.nan_to_num(), second.nan_to_num()):
         return []
     change = float((first - second).abs().max())
     drew = not torch.equal(state, torch.get_rng_state())
@@ -72,6 +79,7 @@ def deterministic(patient: Patient) -> list[Finding]:
             patient.convention.logits(patient.model, inputs), patient.convention.logits(patient.model, inputs)
         )
     witness = f"the same batch twice in eval() moves logits by {change:.1e}"
+    switched = _switched(patient)
     if again and quiet.seen:
         patient.random = True  # neutralised for all that follows
         call = quiet.seen[0]
@@ -79,6 +87,10 @@ def deterministic(patient: Patient) -> list[Finding]:
             patient.convention.logits(patient.model, inputs)
         same = next((op for op in ops.calls if (op.file, op.line) == (call.file, call.line)), call)
         where = place_of(patient, same)
+        if switched:
+            patient.random = True
+            said = f"{witness}: a call puts {switched} into training mode"
+            return [finding((("V01", 0.8), ("A08", 0.2)), said, value=change, where=where)]
         return [
             finding(
                 (("A08", 0.8), ("I05", 0.2)),
@@ -89,6 +101,18 @@ def deterministic(patient: Patient) -> list[Finding]:
         ]
     causes = (("T09", 0.8), ("A08", 0.2)) if drew else (("T08", 0.8), ("K06", 0.1), ("T09", 0.1))
     return [finding(causes, witness, value=change)]
+
+
+def _switched(patient: Patient) -> str | None:
+    """A module that evaluates before a call, and is in training mode after it."""
+    before = {name: module.training for name, module in patient.model.named_modules()}
+    patient.model.eval()
+    with torch.no_grad():
+        patient.run(patient.inputs(1))
+    found = next((name for name, module in patient.model.named_modules() if module.training), None)
+    for name, module in patient.model.named_modules():
+        module.training = before[name]
+    return found
 
 
 def rows(patient: Patient) -> list[Finding]:
@@ -122,13 +146,26 @@ def rows(patient: Patient) -> list[Finding]:
                 return bool(alive[torch.arange(5) != row].any())
 
             where, call = locate(patient.model, patient.run, inputs, changed, row_reading(5), forbidden)
-            norm = call is not None and call.module is not None and "norm" in type(call.module).__name__.lower()
-            causes = (("N02", 0.8), ("A10", 0.2)) if norm else (("A10", 0.8), ("N02", 0.1), ("M15", 0.1))
+            causes: Causes = (("A10", 0.8), ("N02", 0.1), ("M15", 0.1))
+            if (call is not None and call.module is not None and is_norm(call.module)) or _averages(patient, where):
+                causes = (("N02", 0.8), ("A10", 0.2))
             witness = (
                 f"other tokens in row {row} move the logits of row {int(moved.argmax())} by {float(moved.max()):.1e}"
             )
             return [finding(causes, witness, value=float(moved.max()), threshold=1e-4, where=where)]
     return _numbered(patient, axes.counting)
+
+
+def _averages(patient: Patient, where: Where) -> bool:
+    """Whether what the guilty operation was given comes straight from a mean or a deviation."""
+    if where.op not in ("sub", "__sub__", "sub_", "div", "__truediv__", "add", "__add__", "mul", "__mul__"):
+        return False
+    with patient.quiet(), recorded_ops() as ops:
+        patient.run(patient.inputs(5, salt=3))
+    flow = Flow(ops.calls)
+    places = [k for k, call in enumerate(ops.calls) if (call.name, call.line) == (where.op, where.line)]
+    makers = [ops.calls[m].name for k in places for t in read_by(ops.calls[k]) if (m := flow.maker(t, k)) is not None]
+    return any(name in ("mean", "std", "var", "sqrt", "norm") for name in makers)
 
 
 def _numbered(patient: Patient, counting: frozenset[int]) -> list[Finding]:

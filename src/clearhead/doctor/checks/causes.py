@@ -15,6 +15,7 @@ RESHAPES = {"view", "reshape", "flatten", "unflatten", "contiguous", "view_as", 
 NORMS = {"layer_norm", "rms_norm", "batch_norm", "group_norm", "instance_norm", "mean", "std", "var", "pow", "rsqrt"}
 PRODUCTS = {"matmul", "__matmul__", "bmm", "baddbmm", "einsum", "mm"}
 MIXERS = {"conv1d", "conv2d", "cumsum", "roll", "fft", "rfft", "flip", "pad", "cummax", "logcumsumexp"}
+CHOICES = {"topk", "sort", "argsort", "argmax", "kthvalue"}
 
 
 def is_norm(module: nn.Module) -> bool:
@@ -40,6 +41,8 @@ def leak_causes(module: nn.Module | None, op: Call | None, ops: Sequence[Call]) 
         return (("M19", 0.8), ("M06", 0.2))
     seen = list(attentions(ops))
     nearest = _nearest(seen, op, ops)
+    if nearest is None and _was_chosen(op, ops):
+        return (("F05", 0.7), ("M19", 0.3))
     if nearest is not None:
         return _mask_causes(nearest, seen)
     if name in NORMS:
@@ -47,6 +50,13 @@ def leak_causes(module: nn.Module | None, op: Call | None, ops: Sequence[Call]) 
     if name in ("linear", "einsum"):
         return (("F04", 0.6), ("M19", 0.4))
     return (("M19", 0.6), ("M01", 0.4))
+
+
+def _was_chosen(op: Call | None, ops: Sequence[Call]) -> bool:
+    """Whether the guilty operation stands behind a choice of the largest, in the same module."""
+    index = next((number for number, call in enumerate(ops) if call is op), -1)
+    before = ops[max(0, index - 6) : index + 1] if op else ()
+    return any(call.name in CHOICES and op is not None and call.module is op.module for call in before)
 
 
 def _nearest(seen: Sequence[Attention], op: Call | None, ops: Sequence[Call]) -> Attention | None:
@@ -74,9 +84,14 @@ def _mask_causes(attention: Attention, everything: Sequence[Attention]) -> Cause
         return (("M10", 0.9), ("M01", 0.1))
     if not square:
         return (("S02", 0.6), ("M01", 0.4))
+    if attention.ones_added:
+        return (("M20", 0.8), ("M18", 0.1), ("M08", 0.1))
     if attention.strength is not None and attention.allowed.all():
         return (("M20", 0.8), ("M08", 0.2)) if attention.strength <= 2 else (("M08", 0.9), ("M20", 0.1))
     shape, number = shape_of(attention.allowed)
+    if shape == "mixed" and attention.allowed.diagonal().all() and attention.allowed.tril(-1).any():
+        opened = attention.allowed | torch.ones_like(attention.allowed).tril()  # a window may close the far past
+        shape, number = shape_of(opened) if not _is_inverse(attention.allowed) else (shape, number)
     if shape == "full":
         others = [other for other in everything if _is_causal(other.allowed)]
         return (("M03", 0.7), ("M01", 0.2), ("S02", 0.1)) if others else (("M01", 0.8), ("M05", 0.1), ("M03", 0.1))

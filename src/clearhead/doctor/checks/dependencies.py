@@ -5,14 +5,15 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from clearhead.doctor.checks.base import Causes, Skipped, finding
+from clearhead.doctor.checks.backends import backends, with_attention
+from clearhead.doctor.checks.base import Causes, finding
 from clearhead.doctor.checks.causes import leak_causes
 from clearhead.doctor.checks.layouts import attention_place
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.dependency import Matrix, dependency, shape_of, swapped_rows
-from clearhead.doctor.instruments.localisation import first_guilty, locate, token_reading, trace_modules
-from clearhead.doctor.instruments.tracing import Call, home_of, recorded_ops
+from clearhead.doctor.instruments.localisation import first_guilty, locate, token_reading
+from clearhead.doctor.instruments.tracing import Call, recorded_ops
 from clearhead.doctor.patient import Patient, Run
 from clearhead.doctor.reports.findings import Finding, Where
 
@@ -39,6 +40,7 @@ def leaks(patient: Patient, matrix: Matrix, run: Run, *, backend: str | None = N
     inputs = patient.inputs(T=len(matrix.ids))
     base, changed, _ = swapped_rows(inputs, patient.pool(), patient.generator(1))
     where, causes = _locate_leak(patient, run, base, changed)
+    backend = backend or _only_backend(patient, base)
     if backend:
         where = Where(**(vars(where) | {"backend": backend}))
         causes = (("M02", 0.9), *((id, 0.1 * score) for id, score in causes))
@@ -54,6 +56,21 @@ def leaks(patient: Patient, matrix: Matrix, run: Run, *, backend: str | None = N
             picture=matrix.picture(allowed),
         )
     ]
+
+
+def _only_backend(patient: Patient, base: Inputs) -> str | None:
+    """The attention in use, if the model has another one that leaks nothing."""
+    choice = backends(patient)
+    if choice is None:
+        return None
+    current, other = choice
+    row, run = base.rows(torch.tensor([0])), with_attention(patient, other, current)
+    try:
+        matrix = dependency(run, row, patient.pool(), patient.generator(1))
+    except Exception:  # it has no other one after all
+        return None
+    is_sound = bool(matrix.influence.isfinite().all()) and not bool(matrix.alive.triu(1).any())
+    return f"{current} attention" if is_sound else None
 
 
 def _locate_leak(patient: Patient, run: Run, base: Inputs, changed: Inputs) -> tuple[Where, Causes]:
@@ -148,48 +165,3 @@ def _one_sided(patient: Patient, matrix: Matrix) -> list[Finding]:
         where = attention_place(patient)
         return [finding("M04", "no token moves a logit after it", value=0.0, where=where, picture=picture)]
     return []
-
-
-def sources(patient: Patient) -> list[Finding]:
-    """Every token of the source moves every logit of the target."""
-    if not patient.convention.has_source:
-        raise Skipped("it reads no source")
-    matrix = patient.source_matrix
-    alive = matrix.alive  # (T, S)
-    full = torch.ones_like(alive)
-    encoder = _encoder_shape(patient)
-    if encoder is not None:
-        return encoder
-    if alive.all():
-        return []
-    picture = matrix.picture(full)
-    if not alive.any():
-        return [
-            finding((("S02", 0.7), ("S06", 0.3)), "no token of the source moves any logit", value=0.0, picture=picture)
-        ]
-    i, j = (int(part) for part in (~alive).nonzero()[0])
-    witness = f"changing token {j} of the source leaves logits {i} as they are"
-    steps = torch.arange(alive.shape[0])[:, None] >= torch.arange(alive.shape[1])[None, :]
-    if torch.equal(alive, steps) or torch.equal(alive, ~steps):
-        return [finding((("S04", 0.8), ("S03", 0.2)), witness, value=0.0, picture=picture)]
-    if not alive.any(0)[-1]:
-        return [finding((("S09", 0.7), ("S04", 0.3)), witness, value=0.0, picture=picture)]
-    return [finding((("S04", 0.5), ("S02", 0.3), ("S06", 0.2)), witness, value=0.0, picture=picture, status="warn")]
-
-
-def _encoder_shape(patient: Patient) -> list[Finding] | None:
-    """An encoder that looks back only: its last hidden state of the source is a triangle."""
-    base, changed, _ = swapped_rows(patient.inputs(), patient.source_pool, patient.generator(2), source=True)
-    reading = token_reading(patient.found.S)
-    guilty, last = None, None
-    for before, after in zip(*trace_modules(patient.model, patient.run, base, changed), strict=False):
-        for first, second in zip(before.outputs, after.outputs, strict=False):
-            influences = reading(first, second)
-            if influences is not None and influences.tril(-1).any():
-                guilty, last = guilty or after, influences
-    if guilty is None or last is None or last.triu(1).any():
-        return None
-    file, line = home_of(guilty.module) if guilty.module is not None else (None, None)
-    where = Where(guilty.name, type(guilty.module).__name__, file or guilty.file, line or guilty.line)
-    witness = "in the encoder no token of the source moves an earlier position"
-    return [finding((("S03", 0.8), ("S04", 0.2)), witness, value=0.0, where=where)]

@@ -2,52 +2,74 @@
 
 import math
 import re
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.causes import is_norm
+from clearhead.doctor.checks.effects import moves, owner_of
 from clearhead.doctor.checks.positions import TABLE
-from clearhead.doctor.instruments.tracing import home_of, without_dropout
+from clearhead.doctor.checks.streams import layer_of
+from clearhead.doctor.instruments.tracing import recorded_ops, without_dropout
 from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.reports.findings import Finding, Status, Where
 
 TRIED = 24  # parameters without gradient whose effect is looked at
 ODD = 1.0  # nats from ln V; over 120 architectures fresh ones stay within 0.8
+ABSURD = 2.0  # nats above ln V, from where a fresh model is not undecided but wrong
 SOMETIMES = re.compile(r"expert|pooler|lora|adapter|mask_token|cls\.|router", re.I)  # used for some inputs only
+OF_A_SOURCE = re.compile(r"cross|encoder_attn|enc_dec|memory", re.I)  # idle where nothing is to be read beside the ids
+EXPLAINED = {
+    "dependencies",
+    "sources",
+    "positions",
+    "norms",
+    "paddings",
+    "attention",
+}  # what idle weights may be due to
 
 
 def gradients(patient: Patient) -> list[Finding]:
     """Every parameter that has an effect receives gradient, and every one has an effect."""
     model = patient.model
+    bare = _without_gradient(patient, model)
+    if bare is None:
+        return [finding("I06", "the logits have no graph: nothing of the model can learn")]
+    cut: list[str] = []
+    idle: list[str] = []
+    for name, parameter in bare[:TRIED]:
+        (cut if moves(patient, [parameter]) else idle).append(name)
+    found = [_found_cut(model, cut)] if cut else []
+    table = next((name for name in idle if TABLE.search(name)), None)
+    reached = {name for name, _ in model.named_parameters()} - {name for name, _ in bare}
+    idle = [name for name in idle if not SOMETIMES.search(name) and name != table and not _is_invariant(name, reached)]
+    if not patient.convention.has_source:
+        idle = [name for name in idle if not OF_A_SOURCE.search(name)]
+    if table:
+        found.append(finding("P01", f"{table} has no effect on any logit", value=0.0, where=owner_of(model, table)))
+    elif idle and not patient.failed & EXPLAINED:
+        found.append(_found_idle(model, idle, reached))
+    return found
+
+
+def _without_gradient(patient: Patient, model: nn.Module) -> list[tuple[str, nn.Parameter]] | None:
+    """The parameters that a gradient from all logits does not reach; None if nothing has one."""
     for parameter in model.parameters():
         parameter.grad = None
     inputs = patient.inputs(3)
     with torch.enable_grad(), without_dropout():
         logits = patient.convention.logits(model, inputs)
         if not logits.requires_grad:
-            return [finding("I06", "the logits have no graph: nothing of the model can learn")]
+            return None
         weights = torch.randn(logits.shape, generator=patient.generator(8)).to(logits)
         (weights * logits).sum().backward()  # type: ignore[no-untyped-call]
     bare = [(n, p) for n, p in model.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]
     for parameter in model.parameters():
         parameter.grad = None
-    cut: list[str] = []
-    idle: list[str] = []
-    for name, parameter in bare[:TRIED]:
-        (cut if _has_effect(patient, parameter) else idle).append(name)
-    found = [_found_cut(model, cut)] if cut else []
-    table = next((name for name in idle if TABLE.search(name)), None)
-    reached = {name for name, _ in model.named_parameters()} - {name for name, _ in bare}
-    idle = [name for name in idle if not SOMETIMES.search(name) and name != table and not _is_invariant(name, reached)]
-    if table:
-        found.append(finding("P01", f"{table} has no effect on any logit", value=0.0, where=_owner(model, table)))
-    elif idle and not patient.failed & {"dependencies", "sources", "positions", "norms"}:  # they explain it
-        names = ", ".join(idle[:3]) + (f" and {len(idle) - 3} more" if len(idle) > 3 else "")
-        witness = f"other values in {names} move no logit"
-        found.append(finding("A13", witness, value=0.0, where=_owner(model, idle[0]), status="warn"))
-    return found
+    return bare
 
 
 def _is_invariant(name: str, reached: set[str]) -> bool:
@@ -61,33 +83,27 @@ def _found_cut(model: nn.Module, cut: list[str]) -> Finding:
     while last + 1 < len(order) and order[last + 1] in cut:
         last += 1  # the cut lies behind the last of a run that nothing reaches
     witness = f"other values in {order[last]} move the logits, and no gradient reaches it"
-    return finding("I06", witness, value=0.0, where=_owner(model, order[last], own_code=True))
+    return finding("I06", witness, value=0.0, where=owner_of(model, order[last], own_code=True))
 
 
-def _has_effect(patient: Patient, parameter: nn.Parameter) -> bool:
-    inputs = patient.inputs(3)
-    kept = parameter.detach().clone()
-    with torch.no_grad(), without_dropout():
-        before = patient.convention.logits(patient.model, inputs)
-        try:
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=patient.generator(9)).to(parameter))
-            after = patient.convention.logits(patient.model, inputs)
-        finally:
-            parameter.copy_(kept)
-    return float((after - before).abs().max()) > 1e-5 * float(before.abs().max())
+def _found_idle(model: nn.Module, idle: Sequence[str], reached: set[str]) -> Finding:
+    """A matrix that moves nothing, beside others of its module in a layer that do, is a part left out by mistake."""
+    lost = [name for name in idle if _is_lost_part(model, name, reached)]
+    first = (lost or idle)[0]
+    names = ", ".join(idle[:3]) + (f" and {len(idle) - 3} more" if len(idle) > 3 else "")
+    witness = f"other values in {names} move no logit"
+    norm = is_norm(model.get_submodule(first.rpartition(".")[0])) and layer_of(first) is None
+    causes = (("N03", 0.8), ("A13", 0.2)) if norm else (("A13", 1.0),)
+    status: Status = "fail" if lost else "warn"
+    return finding(causes, witness, value=0.0, where=owner_of(model, first), status=status)
 
 
-def _owner(model: nn.Module, name: str, *, own_code: bool = False) -> Where:
-    """The module of a parameter; with `own_code`, the first around it that is not torch's."""
-    path = name.rpartition(".")[0]
-    module = model.get_submodule(path)
-    file, line = home_of(module)
-    while file is None and path:
-        path = path.rpartition(".")[0]
-        file, line = home_of(model.get_submodule(path))
-    if own_code:
-        return Where(path, type(model.get_submodule(path)).__name__, file, line)
-    return Where(name.rpartition(".")[0], type(module).__name__, file, line)
+def _is_lost_part(model: nn.Module, name: str, reached: set[str]) -> bool:
+    if layer_of(name) is None or model.get_parameter(name).dim() < 2:
+        return False
+    around = name.rpartition(".")[0].rpartition(".")[0]
+    beside = [other for other in reached if other.startswith(around + ".") and model.get_parameter(other).dim() > 1]
+    return layer_of(around) is not None and not around.rpartition(".")[2].isdigit() and len(beside) >= 2
 
 
 def fresh_loss(patient: Patient) -> list[Finding]:
@@ -104,4 +120,24 @@ def fresh_loss(patient: Patient) -> list[Finding]:
     if abs(loss - even) <= ODD:
         return []
     witness = f"its loss on random targets is {loss:.2f}, even odds for {logits.shape[-1]} tokens give {even:.2f}"
-    return [finding("E04", witness, value=loss - even, threshold=ODD, status="warn")]
+    status: Status = "fail" if loss - even > ABSURD and _is_untouched(patient.fresh) else "warn"
+    return [finding("E04", witness, value=loss - even, threshold=ODD, where=_head(patient), status=status)]
+
+
+def _is_untouched(model: nn.Module) -> bool:
+    """Whether no norm has learned anything: then the weights are certainly fresh."""
+    norms = [m for m in model.modules() if is_norm(m) and not any(True for _ in m.children())]
+    told = [parameter for norm in norms for parameter in norm.parameters()]
+    return bool(told) and all(bool((parameter == parameter.flatten()[0]).all()) for parameter in told)
+
+
+def _head(patient: Patient) -> Where:
+    """Whose weights make the logits."""
+    with patient.quiet(), recorded_ops() as ops:
+        patient.run(patient.inputs(2), model=patient.fresh)
+    named = {id(parameter): name for name, parameter in patient.fresh.named_parameters()}
+    for call in reversed(ops.calls):
+        for part in call.options["args"]:
+            if isinstance(part, Tensor) and id(part) in named and part.dim() == 2:
+                return owner_of(patient.fresh, named[id(part)])
+    return Where()

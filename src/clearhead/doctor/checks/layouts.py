@@ -13,22 +13,24 @@ ROWS = 19  # a size that no other axis is likely to have
 
 
 def layouts(patient: Patient) -> list[Finding]:
-    """No view or reshape puts numbers of one token in the place of another."""
+    """No view or reshape puts numbers of one token, or of one row, in the place of another."""
     inputs = patient.inputs(1).rows(torch.zeros(ROWS, dtype=torch.long))
     try:
         with torch.no_grad(), recorded_ops() as ops:
             patient.run(inputs)
     except Exception as error:
         raise Skipped(f"its operations cannot be watched ({type(error).__name__})") from None
-    sizes = [patient.found.T] + ([patient.found.S] if patient.convention.has_source else [])
-    found = [spot for size in sizes if (spot := scrambled(ops.calls, size, ROWS)) is not None]
+    sizes = {patient.found.T: "token", ROWS: "row"} | (
+        {patient.found.S: "token"} if patient.convention.has_source else {}
+    )
+    found = [(spot, noun) for size, noun in sizes.items() if (spot := scrambled(ops.calls, size)) is not None]
     if not found:
         return []
-    spot = min(found, key=lambda one: one.index)
+    spot, noun = min(found, key=lambda one: one[0].index)
     behind = [attention.index for attention in attentions(ops.calls) if attention.index < spot.index]
     merging = bool(behind) and spot.index - behind[-1] <= 6
     causes = (("A05", 0.9), ("A04", 0.1)) if merging else (("A04", 0.9), ("A05", 0.1))
-    witness = f"after '{spot.call.name}' position {spot.place} holds numbers of token {spot.token}"
+    witness = f"after '{spot.call.name}' {noun} {spot.place} holds numbers of {noun} {spot.token}"
     return [finding(causes, witness, where=place_of(patient, spot.call))]
 
 
@@ -36,7 +38,8 @@ def place_of(patient: Patient, call: Call) -> Where:
     """The module in which an operation was called, and the line."""
     if call.module is None:
         return Where(file=call.file, line=call.line, op=call.name)
-    name = next((name for name, module in patient.model.named_modules() if module is call.module), None)
+    copies = (patient.model, patient.fresh)
+    name = next((name for copy in copies for name, module in copy.named_modules() if module is call.module), None)
     return Where(name, type(call.module).__name__, call.file, call.line, call.name)
 
 

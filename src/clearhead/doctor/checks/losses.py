@@ -1,74 +1,84 @@
-"""What a loss asks for, against what it should."""
+"""The loss that a model computes itself: what it asks for, and where it is computed."""
 
-from dataclasses import replace
-from functools import partial
+import inspect
+import re
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.verdicts import IGNORED, judge
 from clearhead.doctor.conventions.names import LABELS, MASK, POSITIONS, parameters_of
 from clearhead.doctor.conventions.outputs import arrange, find_logits, follow, leaves
-from clearhead.doctor.instruments.loss import STRAIGHT, Xray, is_like, read
-from clearhead.doctor.instruments.tracing import home_of
+from clearhead.doctor.instruments.loss import STRAIGHT, Xray, offset_among, read
+from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules
 from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.reports.findings import Finding, Status, Where
 from clearhead.doctor.spec import Assumption
 
-IGNORED = -100
 LOUD = 6.0  # spread of logits above which a softmax is all but one token, and shows no line
-EVEN = 1e-3  # relative difference of weights that are meant to be equal
+MARKS = (IGNORED, -1)  # what people write where there is nothing to learn
+SHIFTS = re.compile(r"\bshift(ed)?_(logits|labels|targets|preds?)\b\s*[,=]|shifted (in here|inside|internally)", re.I)
+FOLLOWS = re.compile(
+    r"(targets?|labels?|\by\b)[^.\n]{0,60}(that follow|the next token|tokens after|already shifted)", re.I
+)
+ALIGNED = ("D01", "D02", "D03")  # faults of whoever gives the loss its logits and targets
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One call with targets: its loss and logits with their graph, and the modules that were called."""
+
+    loss: Tensor
+    logits: Tensor
+    labels: Tensor
+    calls: list[Call]
 
 
 def losses(patient: Patient) -> list[Finding]:
     """The loss that the model computes itself, where it takes targets."""
-    name = next((p.name for p in parameters_of(patient.model) if _is_labels(patient, p.name)), None)
+    name = labels_parameter(patient)
     if name is None:
         raise Skipped("it computes no loss")
     inputs = patient.inputs(3, salt=9)
     with torch.no_grad():
         spread = float(patient.run(inputs).std())
     model = patient.model if spread < LOUD else patient.fresh
-    for pad_id in (IGNORED, patient.pad_id):
-        labels = patient.inputs(3, salt=10).ids
-        if pad_id is not None:
-            labels[2, patient.found.T // 2 :] = pad_id  # two rows are full, one is half
+    labels, mark = patient.inputs(3, salt=10).ids, None
+    scored = None
+    for mark in (*MARKS, patient.pad_id):
+        marked = labels.clone()
+        if mark is not None:
+            marked[2, patient.found.T // 2 :] = mark  # two rows are full, one is half
         try:
-            with torch.enable_grad():
-                given = labels.t() if patient.convention.time_first else labels
-                value = patient.convention.raw(model, inputs, **{name: given})
+            scored = _scored(patient, model, name, marked)
             break
-        except (IndexError, RuntimeError):  # -100 is no token to it
+        except (IndexError, RuntimeError):  # it is no token to it
             continue
-    else:
+    if scored is None:
         raise Skipped(f"'{name}' took neither {IGNORED} nor a padding token")
-    loss = next(
-        (leaf for path, leaf in leaves(value) if isinstance(leaf, Tensor) and leaf.dim() == 0 and leaf.requires_grad),
-        None,
-    )
-    path = find_logits(value, len(inputs.ids), patient.found.T, patient.found.vocab_size)
-    logits = None if path is None else follow(value, path)
-    if loss is None or not isinstance(logits, Tensor) or not logits.requires_grad:
-        raise Skipped("it returned no loss beside its logits")
-    try:
-        (gradient,) = torch.autograd.grad(loss, logits)
-    except RuntimeError:
-        raise Skipped("its loss is not made from the logits that it returns") from None
-    arranged, arranged_gradient = arrange(logits, *inputs.ids.shape), arrange(gradient, *inputs.ids.shape)
-    if arranged is None or arranged_gradient is None:
-        raise Skipped("its logits change their shape when it is given targets")
-    seen = read(arranged_gradient.double(), arranged.detach().double(), labels, float(loss.detach()))
-    shifts = "label" in name and patient.kind == "causal"
-    if patient.kind == "causal":
-        about = "shifts them by itself" if seen.offset == 1 else "takes them as already shifted"
-        patient.assumptions.append(Assumption("its loss", f"given '{name}' it {about}", (seen.sentence,)))
-    found = judge(seen, labels, arranged.detach(), pad_id=pad_id)
-    if seen.offset == 0 and shifts and not found:
-        witness = f"the loss of position 3 asks for label 3 itself, where '{name}' usually are the input's own ids"
-        found.append(finding("D01", witness, value=0, threshold=1, status="warn"))
-    where = Where("", type(patient.model).__name__, *home_of(patient.model))
-    return [replace(one, where=where) for one in found]
+    seen = _xray(scored)
+    ends = mark is not None and mark in _end_ids(patient)
+    found = _aligned(patient, name, seen, inputs.ids)
+    found = found or judge(seen, scored.labels, scored.logits.detach(), pad_id=mark, ends=ends)
+    found = found or _ignores_a_token(patient, model, name, mark) or _outweighed(seen, scored)
+    # one batch twice should have the loss of that batch: what a model gives out as its loss is no sum
+    found = [replace(one, status="fail") if one.id == "L10" else one for one in found]
+    return [replace(one, where=_where(patient, model, scored, one.id)) for one in found]
+
+
+def _end_ids(patient: Patient) -> list[Any]:
+    """The token that ends a text, as the model and its config call it."""
+    owners = (patient.original, getattr(patient.original, "config", None))
+    return [getattr(owner, name, None) for owner in owners for name in ("eos_token_id", "eos_id", "eos_idx")]
+
+
+def labels_parameter(patient: Patient) -> str | None:
+    """The parameter that takes targets, if there is one."""
+    return next((p.name for p in parameters_of(patient.model) if _is_labels(patient, p.name)), None)
 
 
 def _is_labels(patient: Patient, name: str) -> bool:
@@ -76,108 +86,123 @@ def _is_labels(patient: Patient, name: str) -> bool:
     return bool(LABELS.search(name)) and not given and not POSITIONS.search(name) and not MASK.search(name)
 
 
-def judge(seen: Xray, ids: Tensor, logits: Tensor, *, pad_id: int | None, shifts: bool | None = None) -> list[Finding]:
-    """The faults that an X-ray shows.
+def _scored(patient: Patient, model: nn.Module, name: str, labels: Tensor) -> Scored:
+    inputs = patient.inputs(3, salt=9)
+    with torch.enable_grad(), recorded_modules(model) as calls:
+        given = labels.t() if patient.convention.time_first else labels
+        value = patient.convention.raw(model, inputs, **{name: given})
+    loss = next(
+        (leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor) and leaf.dim() == 0 and leaf.requires_grad),
+        None,
+    )
+    path = find_logits(value, len(inputs.ids), patient.found.T, patient.found.vocab_size)
+    logits = None if path is None else follow(value, path)
+    if loss is None or not isinstance(logits, Tensor) or not logits.requires_grad:
+        raise Skipped("it returned no loss beside its logits")
+    return Scored(loss, logits, labels, calls)
 
-    Args:
-        seen: the X-ray, with targets looked for among `ids`.
-        pad_id: what stands in `ids` for padding.
-        shifts: whether the loss itself must shift by one; None where either will do.
-    """
+
+def _xray(scored: Scored) -> Xray:
+    try:
+        (gradient,) = torch.autograd.grad(scored.loss, scored.logits)
+    except RuntimeError:
+        raise Skipped("its loss is not made from the logits that it returns") from None
+    logits, gradient = (arrange(t, *scored.labels.shape) for t in (scored.logits.detach(), gradient))  # type: ignore[assignment]
+    if logits is None or gradient is None:
+        raise Skipped("its logits change their shape when it is given targets")
+    return read(gradient.double(), logits.double(), scored.labels, float(scored.loss.detach()))
+
+
+def _aligned(patient: Patient, name: str, seen: Xray, ids: Tensor) -> list[Finding]:
+    """Whether the targets stand where they should, by what the model reads and by what its code says of them."""
     if seen.residual > STRAIGHT:
-        return _no_cross_entropy(seen, ids, logits, IGNORED if pad_id is None else pad_id)
-    found = []
-    if seen.offset is not None and (seen.offset > 1 or (seen.offset < 0)):
-        witness = f"the loss of position 3 asks for the token at {3 + seen.offset}"
-        found.append(finding("D02", witness, value=seen.offset, threshold=1))
-    elif seen.offset == 1 and shifts is False:
-        witness = "the loss of position 3 asks for target 4, where targets usually are shifted already"
-        found.append(finding("D02", witness, value=1, threshold=0, status="warn"))
-    elif seen.offset == 0 and shifts:
-        found.append(finding("D01", "the loss of position 3 asks for token 3 itself", value=0, threshold=1))
-    if seen.wraps:
-        row = "the last position of row 0 asks for the first token of row 1"
-        found.append(finding("D03", row))
-    return found or _weights(seen, ids, pad_id)
-
-
-def _no_cross_entropy(seen: Xray, ids: Tensor, logits: Tensor, pad_id: int) -> list[Finding]:
-    B, T, V = logits.shape
-    witness = f"no weight and target explain its gradient: residual {seen.residual:.1e}"
-    told = partial(finding, value=seen.residual, threshold=STRAIGHT)
-    outside = seen.gradient.abs() > 1e-7 * float(seen.gradient.abs().max())
-    if float(outside.sum(-1).max()) <= 1:
-        return [told("L04", "its gradient at a position touches one logit only, and pushes it up without end")]
-    known = torch.where(ids == pad_id, pad_id, ids.clamp(0, V - 1))
-    for offset in (1, 0, 2):
-        length = T - offset
-
-        def twice(x: Tensor, ids: Tensor, offset: int = offset, length: int = length) -> Tensor:
-            wanted = ids[:, offset:].masked_fill(seen.targets[:, :length] < 0, IGNORED)
-            return F.cross_entropy(x[:, :length].softmax(-1).flatten(0, 1), wanted.flatten(), ignore_index=IGNORED)
-
-        if is_like(twice, seen.gradient, logits.float(), ids):
-            return [told("L03", "its gradient is that of cross_entropy(softmax(logits))")]
-
-    def turned(x: Tensor, ids: Tensor) -> Tensor:
-        return F.cross_entropy(x.reshape(B, V, T), known, ignore_index=pad_id)
-
-    if is_like(turned, seen.gradient, logits.float(), ids):
-        return [told("L07", "its gradient is that of cross_entropy(logits.view(B, V, T))")]
-    if bool((seen.targets < 0).any()) or float(seen.smoothing.abs().max()) > 1e-3:
-        return [told((("L05", 0.5), ("L07", 0.3), ("L04", 0.2)), witness)]
-    return [told((("L07", 0.4), ("L04", 0.3), ("L03", 0.3)), witness)]
-
-
-def _weights(seen: Xray, ids: Tensor, pad_id: int | None) -> list[Finding]:
-    offset = seen.offset or 0
-    asked = torch.full_like(ids, -1)
-    T = ids.shape[1]
-    asked[:, : T - offset] = ids[:, offset:]  # what each position is to predict
-    padded = asked == pad_id if pad_id is not None else torch.zeros_like(ids, dtype=torch.bool)
-    inside = torch.zeros_like(padded)
-    inside[:, : T - offset] = True
-    real = inside & ~padded
-    found = []
-    if (seen.scored & padded).any():
-        row, place = (int(part) for part in (seen.scored & padded).nonzero()[0])
-        even = float(seen.smoothing[row, place]) > 0.5
+        return []
+    if seen.offset is None and offset_among(seen.targets, ids)[0] == 0:
+        return [finding("D01", f"whatever '{name}' are given, the loss of position 3 asks for token 3 of the input")]
+    if patient.kind == "seq2seq":
+        if seen.offset is not None and seen.offset > 0:
+            witness = f"the loss of position 3 asks for label {3 + seen.offset}, with the target beside '{name}'"
+            return [finding("D02", witness, value=seen.offset, threshold=0)]
+        return []
+    if patient.kind != "causal" or seen.offset not in (0, 1):
+        return []
+    about = "shifts them by itself" if seen.offset == 1 else "takes them as already shifted"
+    patient.assumptions.append(Assumption("its loss", f"given '{name}' it {about}", (seen.sentence,)))
+    words = _words(patient.original)
+    if seen.offset == 0 and ("label" in name or SHIFTS.search(words)) and not FOLLOWS.search(words):
+        status: Status = "fail" if SHIFTS.search(words) else "warn"
+        said = ", and its code says that it shifts them" if status == "fail" else ""
         witness = (
-            f"position {place} of row {row} has to predict padding, with weight {float(seen.weights[row, place]):.4f}"
+            f"the loss of position 3 asks for label 3 itself, where '{name}' usually are the input's own ids{said}"
         )
-        return [finding((("L05", 0.7), ("D05", 0.3)) if even else (("D05", 0.8), ("L05", 0.2)), witness)]
-    missed = real & ~seen.scored
-    if missed.any():
-        tokens = {int(id) for id in asked[missed]}
-        whole = {id for id in tokens if not seen.scored[real & (asked == id)].any()}
-        if whole and len(whole) <= 2:
-            witness = f"positions that are to predict token {min(whole)} have weight 0"
-            found.append(finding("L08", witness))
-    weights = seen.weights[real & seen.scored]
-    if not len(weights):
-        return found
-    total, count = float(weights.sum()), len(weights)
-    spread = float(weights.max() - weights.min()) / float(weights.abs().max())
-    if spread > EVEN:
-        witness = f"weights run from {float(weights.min()):.5f} to {float(weights.max()):.5f}"
-        found.append(finding("L02", witness, value=spread, threshold=EVEN))
-    elif abs(total - count) < EVEN * count and count > 1:
-        found.append(
-            finding(
-                "L10",
-                f"the weights of {count} tokens sum to {total:.1f}, not 1",
-                value=total,
-                threshold=1,
-                status="warn",
-            )
-        )
-    elif abs(total - 1) > EVEN and bool(padded.any()):
-        found.append(
-            finding("L01", f"the weights of {count} real tokens sum to {total:.4f}, not 1", value=total, threshold=1)
-        )
-    smoothing = seen.smoothing[real & seen.scored]
-    if float(smoothing.max() - smoothing.min()) > 1e-3:
-        found.append(
-            finding("L05", f"smoothing runs from {float(smoothing.min()):.4f} to {float(smoothing.max()):.4f}")
-        )
-    return found
+        return [finding("D01", witness, value=0, threshold=1, status=status)]
+    if seen.offset == 1 and FOLLOWS.search(words) and not _both_said(words, name):
+        witness = f"the loss of position 3 asks for target 4, and its code says that '{name}' follow their inputs"
+        return [finding("D02", witness, value=1, threshold=0)]
+    return []
+
+
+def _both_said(words: str, name: str) -> bool:
+    """Whether the code speaks of labels that it shifts itself, so that it cannot be held to the other words."""
+    return "label" in name and bool(SHIFTS.search(words))
+
+
+def _words(model: nn.Module) -> str:
+    """The source of the model's own class, where it is a person's and not a library's."""
+    cls = type(model)
+    if cls.__module__.startswith(("torch.", "transformers.")):
+        return ""
+    try:
+        return inspect.getsource(cls)
+    except (OSError, TypeError):
+        return ""
+
+
+def _ignores_a_token(patient: Patient, model: nn.Module, name: str, mark: int | None) -> list[Finding]:
+    """Where a number that is no token marks what is not learnt, every token is: none is a second mark."""
+    if mark is None or mark >= 0:
+        return []
+    V, T = patient.found.vocab_size, patient.found.T
+    edge = [*range(min(V, 2 * T)), *range(max(0, V - T), V)]
+    labels = torch.tensor((edge * (3 * T))[: 3 * T]).view(3, T)
+    labels[2, -1] = mark
+    try:
+        seen = _xray(_scored(patient, model, name, labels))
+    except (Skipped, IndexError, RuntimeError):
+        return []
+    offset = seen.offset if seen.offset is not None else offset_among(seen.targets, labels)[0] or 0
+    wanted = torch.full_like(labels, mark)
+    wanted[:, : T - offset] = labels[:, offset:]
+    asked = wanted != mark
+    for token in dict.fromkeys(wanted[asked & ~seen.scored].tolist()):
+        if token != patient.pad_id and not seen.scored[wanted == token].any():
+            witness = f"positions that are to predict token {token} have weight 0, as those marked {mark} have"
+            return [finding("L08", witness, value=0.0)]
+    return []
+
+
+def _outweighed(seen: Xray, scored: Scored) -> list[Finding]:
+    """What else is added to the cross-entropy stays below it."""
+    logits = arrange(scored.logits.detach(), *scored.labels.shape)
+    if logits is None or seen.residual > STRAIGHT:
+        return []
+    told = F.log_softmax(logits.float(), dim=-1).gather(-1, seen.targets.clamp_min(0)[..., None])[..., 0]  # (B, T)
+    entropy = -float((told * seen.weights)[seen.scored].sum())
+    rest = seen.value - entropy
+    if entropy <= 0 or abs(rest) <= 2 * entropy:
+        return []
+    witness = f"the loss is {seen.value:.3g}, of which the cross-entropy is {entropy:.3g}: the rest outweighs it"
+    return [finding("L11", witness, value=abs(rest) / entropy, threshold=2, status="warn")]
+
+
+def _where(patient: Patient, model: nn.Module, scored: Scored, id: str) -> Where:
+    """The innermost module that computes the loss; for its alignment, whoever gives that its logits."""
+    value = scored.loss.detach()
+    for call in scored.calls:
+        made = [t for t in call.outputs if t.dim() == 0 and torch.equal(t, value.to(t))]
+        if not made or call.module is None or not call.name:
+            continue
+        whole = any(t.numel() == scored.logits.numel() for t in call.inputs)
+        if id not in ALIGNED or whole:
+            return Where(call.name, type(call.module).__name__, *home_of(call.module))
+    return Where("", type(patient.model).__name__, *home_of(patient.model))

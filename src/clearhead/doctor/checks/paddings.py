@@ -6,16 +6,20 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from clearhead.doctor.borrow import LOUDER, louder
 from clearhead.doctor.checks.base import Causes, Skipped, finding
+from clearhead.doctor.checks.basics import first_spoilt
 from clearhead.doctor.checks.layouts import attention_place, place_of
 from clearhead.doctor.conventions.inputs import KEEP_FORMS, Inputs, keep_filler
 from clearhead.doctor.conventions.names import CACHE, MASK, PADDING, TARGET, parameters_of
-from clearhead.doctor.instruments.attention import attentions
-from clearhead.doctor.instruments.tracing import recorded_ops
-from clearhead.doctor.patient import PAD_NAMES, Patient
+from clearhead.doctor.instruments.attention import HIDDEN, Attention, attentions
+from clearhead.doctor.instruments.localisation import kept_reading, locate
+from clearhead.doctor.instruments.tracing import recorded_modules, recorded_ops
+from clearhead.doctor.patient import PAD_NAMES, Patient, Run
 from clearhead.doctor.reports.findings import Finding, Status, Where
 
 THRESHOLD = 1e-4  # of the logits' spread: rounding stays far below
+FAINT = 1e-6  # the same: what a real mask hides moves nothing, to the last bit or nearly so
 LENGTH_THRESHOLD = 1e-3  # the same where shapes differ, and with them the order of sums
 ROWS = 3
 OWN_MIXERS = {"conv1d", "conv2d", "fft", "gru", "lstm", "rnn_tanh"}  # which no mask reaches
@@ -25,7 +29,7 @@ MASK_NAMES = ("mask", "src_mask", "source_mask", "tgt_mask", "trg_mask")
 
 def paddings(patient: Patient) -> list[Finding]:
     """Under every mask parameter, in one of the forms that people use, other tokens move no logit of a real one."""
-    masks = _parameters(patient)
+    masks = mask_parameters(patient)
     found: list[Finding] = []
     for name, source in masks:
         found += _by_parameter(patient, name, source)
@@ -34,6 +38,8 @@ def paddings(patient: Patient) -> list[Finding]:
             found += _by_token(patient, source=False)
         if patient.convention.has_source:
             found += _by_token(patient, source=True)
+        if patient.looks_back_only:
+            found += _in_front(patient)
     elif not masks:
         raise Skipped("it takes no padding mask, and no padding token is known")
     return found
@@ -41,8 +47,10 @@ def paddings(patient: Patient) -> list[Finding]:
 
 def padding_masks(patient: Patient) -> list[tuple[str, str, bool]]:
     """The parameters that take one, with a form under which padding is inert, and whether they are the source's."""
-    found = []
-    for name, source in _parameters(patient):
+    if patient.padding_masks is not None:
+        return patient.padding_masks
+    found = patient.padding_masks = []
+    for name, source in mask_parameters(patient):
         batch = _padded(patient, source)
         for form in KEEP_FORMS:
             try:
@@ -54,7 +62,7 @@ def padding_masks(patient: Patient) -> list[tuple[str, str, bool]]:
     return found
 
 
-def _parameters(patient: Patient) -> list[tuple[str, bool]]:
+def mask_parameters(patient: Patient) -> list[tuple[str, bool]]:
     """Parameters that seem to take a padding mask, and whether it is the source's."""
     call = dict(patient.convention.call)
     return [
@@ -105,22 +113,73 @@ def _by_parameter(patient: Patient, name: str, source: bool) -> list[Finding]:
     right = [form for form in inert if wanted is None or _keeps(form) == wanted]
     if right:
         patient.paths.append(f"{name} ({right[0]})")
-        return []
+        return _outweighed(patient, batch, name, min(right, key=lambda form: moves[form]), source)
     if not inert and name in MASK_NAMES:
         return []  # it need not be about padding
     form = next((form for form in moves if wanted is None or _keeps(form) == wanted), next(iter(moves)))
-    where = attention_place(patient)
     if inert:
         polarity = "1 for real tokens" if wanted else "True for padding"
         witness = f"with {name} as {polarity}, other tokens under the padding move real logits by {moves[form]:.1e}"
         causes: Causes = (("M12", 0.9), ("M11", 0.1))
-        return [finding(causes, witness, value=moves[form], threshold=THRESHOLD, where=where)]
-    mixer = _own_mixer(patient)
+        return [finding(causes, witness, value=moves[form], threshold=THRESHOLD, where=attention_place(patient))]
+    mixer = own_mixer(patient)
     witness = f"other tokens under {name} move the logits of real tokens by {moves[form]:.1e} of their spread"
     witness += f"; {mixer} mixes tokens, and knows no mask" if mixer else ""
-    causes = (("S01", 0.7), ("M11", 0.2), ("M13", 0.1)) if source else (("M11", 0.7), ("M13", 0.3))
+    where, causes = _blame(patient, *batch, name, form, source)
     status: Status = "warn" if mixer else "fail"
     return [finding(causes, witness, value=moves[form], threshold=THRESHOLD, where=where, status=status)]
+
+
+def _blame(
+    patient: Patient, inputs: Inputs, keep: Tensor, changed: Tensor, name: str, form: str, source: bool
+) -> tuple[Where, Causes]:
+    """The first module in which a real token reads padding, and why it does."""
+    inputs, other = _both(inputs, keep, changed, source)
+    run = _masked(patient, name, form, source)
+    with patient.quiet():
+        where, call = locate(patient.model, run, inputs, other, kept_reading(keep), lambda alive: bool(alive.any()))
+        with recorded_ops() as ops:
+            base = run(inputs)
+        open_ = keep.clone()
+        open_[0] = True  # without padding in row 0
+        moved = run(replace(inputs, **{"source_keep" if source else "keep": open_}))[2] - base[2]
+    if float(moved.abs().max()) > THRESHOLD * float(base.std()):
+        return where, (("M15", 0.8), ("A10", 0.2))
+    if any(_hides_queries(one, keep) for one in attentions(ops.calls)):
+        return where, (("M13", 0.8), ("M11", 0.2))
+    crossing = call is not None and any(patient.found.T in tensor.shape[1:] for tensor in call.outputs)
+    if source and (call is None or crossing):
+        return where, (("S01", 0.7), ("M11", 0.2), ("M13", 0.1))
+    return where, (("M11", 0.7), ("M13", 0.2), ("S01", 0.1))
+
+
+def _hides_queries(one: Attention, keep: Tensor) -> bool:
+    """Whether in the first row padding may see nothing, and may itself be seen."""
+    if one.scores is None or one.scores.shape[1:] != (keep.shape[1],) * 2:
+        return False
+    hidden = one.scores[0] < HIDDEN  # (T, T)
+    return bool(hidden.any()) and torch.equal(hidden, (~keep[0])[:, None].expand_as(hidden))
+
+
+def _outweighed(
+    patient: Patient, batch: tuple[Inputs, Tensor, Tensor], name: str, form: str, source: bool
+) -> list[Finding]:
+    """A mask that is a number: padding comes through it, a little now, and all of it once scores have grown."""
+    faint = _moved(patient, *batch, name, form, source)
+    if faint > FAINT:
+        where, _ = _blame(patient, *batch, name, form, source)
+        witness = f"other tokens under {name} still move the logits of real tokens, by {faint:.1e} of their spread"
+        return [finding((("M08", 0.8), ("M11", 0.2)), witness, value=faint, threshold=FAINT, where=where)]
+    try:
+        with louder(patient.model):
+            value = _moved(patient, *batch, name, form, source)
+    except FloatingPointError:
+        return []
+    if value <= LENGTH_THRESHOLD:
+        return []
+    where = attention_place(patient)
+    witness = f"with matrices {LOUDER:g} times as large, other tokens under {name} move real logits by {value:.1e}"
+    return [finding("M08", witness, value=value, threshold=LENGTH_THRESHOLD, where=where, status="warn")]
 
 
 def _keeps(form: str) -> bool:
@@ -135,19 +194,31 @@ def _declared_polarity(name: str) -> bool | None:
     return False if "key_padding_mask" in name else None
 
 
+def _both(inputs: Inputs, keep: Tensor, changed: Tensor, source: bool) -> tuple[Inputs, Inputs]:
+    """The padded batch, and the same with other tokens under the padding."""
+    mixed = torch.where(keep, inputs.source if source and inputs.source is not None else inputs.ids, changed)
+    if source:
+        return replace(inputs, source_keep=keep), replace(inputs, source=mixed, source_keep=keep)
+    return replace(inputs, keep=keep), replace(inputs, ids=mixed, keep=keep)
+
+
+def _masked(patient: Patient, name: str, form: str, source: bool) -> Run:
+    """The model under a padding mask in one form."""
+
+    def run(given: Inputs) -> Tensor:
+        value = keep_filler(form, source)(given, patient.convention.time_first)
+        return patient.convention.logits(patient.model, given, **{name: value})
+
+    return run
+
+
 def _moved(
     patient: Patient, inputs: Inputs, keep: Tensor, changed: Tensor, name: str, form: str, source: bool
 ) -> float:
     """How far the logits of real tokens move, of their spread."""
-    mixed = torch.where(keep, inputs.source if source and inputs.source is not None else inputs.ids, changed)
-    other = replace(inputs, source=mixed) if source else replace(inputs, ids=mixed)
-    outputs = []
-    for given in (inputs, other):
-        given = replace(given, source_keep=keep) if source else replace(given, keep=keep)
-        value = keep_filler(form, source)(given, patient.convention.time_first)
-        with patient.quiet():
-            outputs.append(patient.convention.logits(patient.model, given, **{name: value}))
-    before, after = outputs
+    run = _masked(patient, name, form, source)
+    with patient.quiet():
+        before, after = (run(given) for given in _both(inputs, keep, changed, source))
     real = torch.ones_like(inputs.ids, dtype=torch.bool) if source else keep
     if not (before[real].isfinite().all() and after[real].isfinite().all()):
         raise FloatingPointError
@@ -158,7 +229,7 @@ def _by_token(patient: Patient, *, source: bool) -> list[Finding]:
     """Where padding is a token: more of it on the right must not move the logits of what stands before it."""
     pad = patient.pad_id
     assert pad is not None
-    if not _knows_padding(patient):
+    if not knows_padding(patient):
         raise Skipped("nothing in it speaks of padding")
     inputs = patient.inputs(ROWS, salt=5)
     row = inputs.source if source else inputs.ids
@@ -180,35 +251,58 @@ def _by_token(patient: Patient, *, source: bool) -> list[Finding]:
     if value <= LENGTH_THRESHOLD:
         return []
     witness = f"three tokens of padding (token {pad}) behind {what} move the logits of real tokens by {value:.1e}"
-    causes: Causes = (
-        (("S01", 0.6), ("M11", 0.2), ("M12", 0.2)) if source else (("M11", 0.6), ("M12", 0.2), ("M13", 0.2))
-    )
-    mixer = _own_mixer(patient)
+    mixer = own_mixer(patient)
     status: Status = "warn" if mixer else "fail"
-    place = _sees_padding(patient, long_, 3, source=source)
+    place, causes = _sees_padding(patient, long_, 3, source=source)
     return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=place, status=status)]
 
 
-def _sees_padding(patient: Patient, inputs: Inputs, padded: int, *, source: bool) -> Where:
+def _in_front(patient: Patient) -> list[Finding]:
+    """Padding in front of a row leaves its first queries nothing to look at: no NaN may come of it."""
+    inputs = patient.inputs(ROWS, salt=5)
+    ids = inputs.ids.clone()
+    assert patient.pad_id is not None
+    ids[0, :2] = patient.pad_id
+    with patient.quiet(), recorded_modules(patient.model) as calls:
+        logits = patient.run(replace(inputs, ids=ids))
+    if logits[0, 2:].isfinite().all():
+        return []
+    guilty = first_spoilt(calls)
+    witness = f"with two tokens of padding (token {patient.pad_id}) in front, logits of the real tokens behind are NaN"
+    return [finding((("M14", 0.9), ("M12", 0.1)), witness, where=guilty)]
+
+
+def _sees_padding(patient: Patient, inputs: Inputs, padded: int, *, source: bool) -> tuple[Where, Causes]:
     """The first attention in which real queries may look at the last keys, which are padding."""
     row = inputs.source if source else inputs.ids
     assert row is not None
+    n = row.shape[1]
     with patient.quiet(), recorded_ops() as ops:
         patient.run(inputs)
     for seen in attentions(ops.calls):
-        queries = seen.allowed if seen.allowed.shape[0] != row.shape[1] else seen.allowed[:-padded]
-        if seen.allowed.shape[1] == row.shape[1] and bool(queries[:, -padded:].any()):
-            return place_of(patient, seen.call)
-    return attention_place(patient)
+        crossing = seen.allowed.shape[0] != n
+        queries = seen.allowed if crossing else seen.allowed[:-padded]
+        if seen.allowed.shape[1] != n or not bool(queries[:, -padded:].any()):
+            continue
+        where = place_of(patient, seen.call)
+        if not queries[:, :-padded].any():
+            return where, (("M12", 0.8), ("M11", 0.2))
+        if source and crossing:
+            return where, (("S01", 0.7), ("M11", 0.2), ("M12", 0.1))
+        return where, (("M11", 0.7), ("M12", 0.2), ("M13", 0.1))
+    causes: Causes = (
+        (("S01", 0.5), ("M11", 0.3), ("M12", 0.2)) if source else (("M11", 0.6), ("M12", 0.2), ("M13", 0.2))
+    )
+    return attention_place(patient), causes
 
 
-def _knows_padding(patient: Patient) -> bool:
+def knows_padding(patient: Patient) -> bool:
     """Whether the model was told of a padding token, or compares its inputs with one."""
     told = patient.spec.pad_id is not None or any(hasattr(patient.original, name) for name in PAD_NAMES)
     return told or patient.compared_id is not None
 
 
-def _own_mixer(patient: Patient) -> str | None:
+def own_mixer(patient: Patient) -> str | None:
     """An operation that mixes tokens and takes no mask."""
     with patient.quiet(), recorded_ops(lambda name: name in OWN_MIXERS) as ops:
         patient.run(patient.inputs())

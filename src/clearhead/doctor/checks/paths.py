@@ -1,11 +1,12 @@
 """The same question on other code paths, and under larger scores: a leak on one of them alone is a leak."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 
 import torch
 from torch import nn
 
+from clearhead.doctor.borrow import LOUDER, louder, plain_layers
+from clearhead.doctor.checks.backends import backends, with_attention
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.dependencies import leaks
 from clearhead.doctor.checks.paddings import padding_masks
@@ -17,8 +18,6 @@ from clearhead.doctor.patient import Patient, Run
 from clearhead.doctor.reports.findings import Finding
 
 LONGER = (37, 31, 29, 23, 19, 17)  # tokens
-LARGE = 20_000_000  # parameters, above which longer rows take too long for a quick look
-LOUDER = 300.0  # times every matrix: scores then grow past 1e4, and stay far from 1e9
 
 
 def paths(patient: Patient) -> list[Finding]:
@@ -26,14 +25,14 @@ def paths(patient: Patient) -> list[Finding]:
     if not patient.looks_back_only:
         raise Skipped("it may look ahead")
     for name, run in _paths(patient):
-        found = _leaks_on(patient, name, run, patient.found.T)
+        found = leaks_on(patient, name, run, patient.found.T)
         if found:
             return found
     return _long_rows(patient)
 
 
-def _leaks_on(patient: Patient, name: str, run: Run, T: int) -> list[Finding] | None:
-    """None where the path cannot be taken."""
+def leaks_on(patient: Patient, name: str, run: Run, T: int) -> list[Finding] | None:
+    """The future that reaches back on one path, in rows of T tokens. None where the path cannot be taken."""
     try:
         with without_dropout():
             matrix = dependency(run, patient.inputs(T=T), patient.pool(), patient.generator(1))
@@ -50,11 +49,10 @@ def _leaks_on(patient: Patient, name: str, run: Run, T: int) -> list[Finding] | 
 
 def _long_rows(patient: Patient) -> list[Finding]:
     """Rows longer than a chunk or a window may be, as long as the model takes them."""
-    large = sum(parameter.numel() for parameter in patient.model.parameters()) > LARGE
-    if large and patient.level == "quick":
+    if patient.is_hurried:
         return []
     for T in LONGER:
-        found = _leaks_on(patient, f"rows of {T} tokens", patient.run, T) if T > patient.found.T else None
+        found = leaks_on(patient, f"rows of {T} tokens", patient.run, T) if T > patient.found.T else None
         if found is not None:
             return found
     return []
@@ -65,25 +63,29 @@ def _paths(patient: Patient) -> Iterator[tuple[str, Run]]:
     if not has_batch_norm:
         yield "train()", _with_mode(patient)
     yield "with gradients", _with_gradients(patient)
+    if any(isinstance(m, (nn.TransformerEncoderLayer, nn.MultiheadAttention)) for m in patient.model.modules()):
+        yield "torch's fused layers", _with_fused_layers(patient)
     for name, form, source in padding_masks(patient):
         if not source:
             yield f"{name} given", _with_mask(patient, name, form)
-    config = getattr(patient.model, "config", None)
-    current = getattr(config, "_attn_implementation", None)
-    if current in ("eager", "sdpa"):
-        other = "eager" if current == "sdpa" else "sdpa"
-        yield f"{other} attention", _with_attention(patient, other, current)
+    choice = backends(patient)
+    if choice is not None:
+        current, other = choice
+        yield f"{other} attention", with_attention(patient, other, current)
 
 
 def _with_mode(patient: Patient) -> Run:
     def run(inputs: Inputs) -> torch.Tensor:
-        modes = [(module, module.training) for module in patient.model.modules()]
-        patient.model.train()
-        try:
+        with patient.training():
             return patient.run(inputs)
-        finally:
-            for module, training in modes:
-                module.training = training
+
+    return run
+
+
+def _with_fused_layers(patient: Patient) -> Run:
+    def run(inputs: Inputs) -> torch.Tensor:
+        with torch.no_grad(), plain_layers(False):
+            return patient.run(inputs)
 
     return run
 
@@ -104,33 +106,6 @@ def _with_mask(patient: Patient, name: str, form: str) -> Run:
     return run
 
 
-def _with_attention(patient: Patient, other: str, current: str) -> Run:
-    def run(inputs: Inputs) -> torch.Tensor:
-        choose: Callable[[str], None] = patient.model.set_attn_implementation  # type: ignore[assignment]
-        choose(other)
-        try:
-            return patient.run(inputs)
-        finally:
-            choose(current)
-
-    return run
-
-
-@contextmanager
-def _louder(model: nn.Module) -> Iterator[None]:
-    tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
-    matrices = [p for p in model.parameters() if p.dim() > 1 and id(p) not in tables]
-    kept = [parameter.detach().clone() for parameter in matrices]
-    with torch.no_grad():
-        try:
-            for parameter in matrices:
-                parameter.mul_(LOUDER)
-            yield
-        finally:
-            for parameter, values in zip(matrices, kept, strict=True):
-                parameter.copy_(values)
-
-
 def reaches_back(alive: torch.Tensor) -> bool:
     """Whether a token moves an earlier position."""
     return bool(alive.triu(1).any())
@@ -140,7 +115,7 @@ def stress(patient: Patient) -> list[Finding]:
     """Scores as large as training may make them: a mask that is only a large number is then outweighed."""
     if not patient.looks_back_only:
         raise Skipped("it may look ahead")
-    with _louder(patient.model):
+    with louder(patient.model):
         matrix = dependency(patient.run, patient.inputs(), patient.pool(), patient.generator(1))
     if not matrix.influence.isfinite().all():
         raise Skipped("louder weights overflow")
@@ -149,7 +124,7 @@ def stress(patient: Patient) -> list[Finding]:
         return []
     i, j = divmod(int(future.argmax()), len(future))
     base, changed, _ = swapped_rows(patient.inputs(), patient.pool(), patient.generator(1))
-    with _louder(patient.model):
+    with louder(patient.model):
         where, _ = locate(patient.model, patient.run, base, changed, token_reading(patient.found.T), reaches_back)
     witness = f"with matrices {LOUDER:g} times as large, {matrix.witness((i, j))}"
     allowed = torch.ones_like(matrix.alive).tril()

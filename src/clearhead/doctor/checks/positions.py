@@ -6,17 +6,20 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import Causes, Skipped, finding
+from clearhead.doctor.checks.effects import idle_table, owner_of
 from clearhead.doctor.conventions.inputs import Inputs
-from clearhead.doctor.instruments.attention import attentions
+from clearhead.doctor.instruments.attention import Attention, attentions
 from clearhead.doctor.instruments.dependency import swapped_rows
-from clearhead.doctor.instruments.localisation import first_guilty, token_reading, trace_modules
+from clearhead.doctor.instruments.localisation import first_guilty, locate, token_reading, trace_modules
 from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules, recorded_ops
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
+UNEVEN = 1e-3  # of the scores' spread
 SAME = 1e-5  # of the largest number: two results that are equal but for rounding
-TABLE = re.compile(r"pos|rotary|rope|wpe|(^|[._])pe($|[._])|alibi|relative", re.I)
+ROUNDED = 0.05  # of the scores' spread: a rotation that is off by less was rounded, not mistaken
+TABLE = re.compile(r"pos|rotary|rope|wpe|(^|[._])pe($|[._])|alibi|relative|freq|(^|[._])(cos|sin)($|[._])", re.I)
 
 
 def positions(patient: Patient) -> list[Finding]:
@@ -44,7 +47,8 @@ def _source_order(patient: Patient) -> list[Finding]:
     if value > SAME:
         return []
     witness = f"swapping tokens 0 and {n - 2} of the source moves no logit"
-    return [finding((("S07", 0.9), ("P01", 0.1)), witness, value=value, threshold=SAME)]
+    where = _idle(patient) or _first_mixing_of_source(patient)
+    return [finding((("S07", 0.9), ("P01", 0.1)), witness, value=value, threshold=SAME, where=where)]
 
 
 def _bag(patient: Patient) -> list[Finding]:
@@ -58,7 +62,7 @@ def _bag(patient: Patient) -> list[Finding]:
     if value > SAME:
         return []
     witness = f"swapping tokens {i} and {j} swaps their logits and moves no other: the order does not matter"
-    return [finding("P01", witness, value=value, threshold=SAME)]
+    return [finding("P01", witness, value=value, threshold=SAME, where=_idle(patient))]
 
 
 def first_mixing(patient: Patient) -> tuple[Call, int] | None:
@@ -94,17 +98,35 @@ def _order_at_first_mixing(patient: Patient) -> list[Finding]:
     rotation = _rotation(patient, call)
     if value > SAME or rotation:
         return rotation
-    tables = [
-        name for name, _ in (*patient.model.named_parameters(), *patient.model.named_buffers()) if TABLE.search(name)
-    ]
+    tables = _tables(patient)
     name = type(call.module).__name__
     file, line = home_of(call.module) if call.module is not None else (None, None)
-    where = Where(call.name, name, file or call.file, line or call.line)
+    where = _idle(patient) or Where(call.name, name, file or call.file, line or call.line)
     witness = f"swapping tokens {n - 3} and {n - 2} does not move what {call.name or name} makes of the last token"
-    extra = f"; {tables[0]} is there and has no effect" if tables else ""
+    extra = f"; {tables[0][0]} is there and has no effect" if tables else ""
     return [
         finding("P01", witness + extra, value=value, threshold=SAME, where=where, status="fail" if tables else "warn")
     ]
+
+
+def _tables(patient: Patient) -> list[tuple[str, Tensor]]:
+    """Parameters and buffers that are called after positions."""
+    named = (*patient.model.named_parameters(), *patient.model.named_buffers())
+    return [(name, tensor) for name, tensor in named if TABLE.search(name)]
+
+
+def _idle(patient: Patient) -> Where | None:
+    """The owner of a table of positions that moves nothing."""
+    name = idle_table(patient, _tables(patient))
+    return None if name is None else owner_of(patient.model, name)
+
+
+def _first_mixing_of_source(patient: Patient) -> Where:
+    """The first module in which tokens of the source meet."""
+    base, changed, _ = swapped_rows(patient.inputs(), patient.source_pool, patient.generator(2), source=True)
+    n = patient.found.S
+    meet = lambda alive: bool((alive & ~torch.eye(n, dtype=torch.bool)).any())  # noqa: E731
+    return locate(patient.model, patient.run, base, changed, token_reading(n), meet)[0]
 
 
 def _last(tensor: Tensor, n: int) -> Tensor | None:
@@ -122,33 +144,67 @@ def _rotation(patient: Patient, call: Call | None) -> list[Finding]:
         patient.run(equal)
     n = patient.found.T
     first = next((a for a in attentions(ops.calls) if a.allowed.shape == (n, n) and a.scores is not None), None)
-    if first is None or first.scores is None:
+    if first is None or first.scores is None or not _is_same_place(patient, first.call, call):
         return []
     scores = first.scores.double()  # (N, T, T)
     seen = torch.ones(n, n, dtype=torch.bool).tril() & (scores > -1e4).all(0)
     spread = float(scores[:, seen].std())
     if spread < 1e-6 * max(1.0, float(scores[:, seen].abs().max())):
+        return _turned_values(patient, first, call)
+    worst, (distance, place) = _unevenness(scores, seen)
+    if worst < UNEVEN * spread:
+        return _turned_values(patient, first, call)
+    own = scores - scores.diagonal(0, 1, 2)[:, :, None]  # a softmax does not see what a whole row has in common
+    if float(own[:, seen].std()) > UNEVEN * spread and _unevenness(own, seen)[0] < UNEVEN * float(own[:, seen].std()):
         return []
-    worst, at = 0.0, (0, 0)
-    for distance in range(1, n - 2):
-        line = scores.diagonal(-distance, 1, 2)[:, seen.diagonal(-distance)]  # (N, n - distance)
-        if line.shape[1] > 1 and float((line - line[:, :1]).abs().max()) > worst:
-            worst, at = (
-                float((line - line[:, :1]).abs().max()),
-                (distance, int((line - line[:, :1]).abs().amax(0).argmax())),
-            )
-    if worst / spread < 1e-3:
-        return []
-    distance, place = at
     witness = (
         f"equal tokens at distance {distance} score differently at positions {distance} and {place + distance}, "
         f"by {worst / spread:.1e} of the scores' spread"
     )
     one_sided = _depends_on_one(scores, seen)
-    causes = (("P06", 0.8), ("P05", 0.2)) if one_sided else (("P05", 0.7), ("P06", 0.3))
+    causes: Causes = (("P06", 0.8), ("P05", 0.2)) if one_sided else (("P05", 0.7), ("P06", 0.3))
+    if worst / spread < ROUNDED:
+        causes = (("P08", 0.7), ("P05", 0.2), ("P06", 0.1))
     file, line_number = home_of(call.module) if call.module is not None else (None, None)
     where = Where(call.name, type(call.module).__name__, file or call.file, line_number or call.line)
-    return [finding(causes, witness, value=worst / spread, threshold=1e-3, where=where)]
+    return [finding(causes, witness, value=worst / spread, threshold=UNEVEN, where=where)]
+
+
+def _unevenness(scores: Tensor, seen: Tensor) -> tuple[float, tuple[int, int]]:
+    """How far scores (N, T, T) at one distance differ at most, at which distance and at which place."""
+    n = len(seen)
+    worst, at = 0.0, (0, 0)
+    for distance in range(1, n - 2):
+        line = scores.diagonal(-distance, 1, 2)[:, seen.diagonal(-distance)]  # (N, n - distance)
+        if line.shape[1] > 1 and float((line - line[:, :1]).abs().max()) > worst:
+            worst = float((line - line[:, :1]).abs().max())
+            at = (distance, int((line - line[:, :1]).abs().amax(0).argmax()))
+    return worst, at
+
+
+def _is_same_place(patient: Patient, attention: Call, mixing: Call) -> bool:
+    """Whether tokens first meet in this attention, and not in a convolution or a recurrence before it."""
+    name = next((name for name, module in patient.model.named_modules() if module is attention.module), "")
+    one, other = f"{name}.", f"{mixing.name}."
+    return one.startswith(other) or other.startswith(one) or not name or not mixing.name
+
+
+def _turned_values(patient: Patient, first: Attention, call: Call) -> list[Finding]:
+    """Of equal tokens every position has the same value; turned by their positions they differ, at equal length."""
+    value, n = first.value, patient.found.T
+    axes = [] if value is None else [axis for axis, size in enumerate(value.shape) if size == n]
+    if value is None or len(axes) != 1 or value.dim() < 3:
+        return []
+    lines = value.detach().movedim(axes[0], 0)  # (T, ..., K)
+    lengths = lines.flatten(1).norm(dim=-1)
+    off = float((lines - lines[-1:])[n // 2 : -1].abs().max()) / (float(lines.abs().max()) or 1.0)
+    if off < 1e-3 or float((lengths - lengths[-1])[n // 2 :].abs().max()) > 1e-3 * float(lengths[-1]):
+        return []
+    witness = (
+        f"equal tokens have other values at other positions, by {off:.1e}, and of the same length: they are rotated"
+    )
+    where = Where(call.name, type(call.module).__name__, *(home_of(call.module) if call.module else (None, None)))
+    return [finding((("P06", 0.9), ("P05", 0.1)), witness, value=off, threshold=1e-3, where=where)]
 
 
 def _depends_on_one(scores: Tensor, seen: Tensor) -> bool:

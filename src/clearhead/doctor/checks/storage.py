@@ -59,7 +59,22 @@ def _unregistered(patient: Patient) -> list[Finding]:
         return []
     module, file, line = lost[0]
     witness = f"model.parameters() does not know the weights of {len(lost)} modules that are called"
-    return [finding("I05", witness, value=len(lost), where=Where(None, type(module).__name__, file, line))]
+    where = Where(_hidden_path(patient.model, module), type(module).__name__, file, line)
+    return [finding("I05", witness, value=len(lost), where=where)]
+
+
+def _hidden_path(model: nn.Module, wanted: nn.Module) -> str | None:
+    """The way to a module over plain lists, tuples and dicts, as one would write it with dots."""
+    for path, owner in model.named_modules():
+        for name, value in vars(owner).items():
+            if name.startswith("_") or not isinstance(value, (list, tuple, dict)):
+                continue
+            for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+                inside = part.named_modules() if isinstance(part, nn.Module) else ()
+                for below, module in inside:
+                    if module is wanted:
+                        return ".".join(step for step in (path, name, str(key), below) if step)
+    return None
 
 
 def _untied(patient: Patient) -> list[Finding]:
@@ -80,10 +95,10 @@ def _untied(patient: Patient) -> list[Finding]:
             status: Any = "fail" if patient.spec.fresh or declared else "warn"
             witness = f"{table}.weight and {head}.weight hold the same numbers in two places"
             return [finding("E01", witness, where=Where(head, "Linear"), status=status)]
-    biggest = max(tables, key=lambda name: tables[name].shape[0])
-    head = next((h for t, h in pairs if t == biggest and heads[h].shape[0] == patient.found.vocab_size), None)
-    if declared and head is not None and not hasattr(config, "model_type"):
-        witness = f"{biggest}.weight and {head}.weight are two tensors, and declared to be one"
+    words = next(((t, h) for t, h in pairs if tables[t].shape[0] == patient.found.vocab_size), None)
+    if declared and words is not None and not hasattr(config, "model_type"):
+        table, head = words
+        witness = f"{table}.weight and {head}.weight are two tensors, and declared to be one"
         return [finding("E01", witness, where=Where(head, "Linear"))]
     return []
 
@@ -100,7 +115,7 @@ def _copies(model: nn.Module) -> list[Finding]:
         if pairs and all(a.shape == b.shape and torch.equal(a, b) for a, b in pairs):
             witness = f"every matrix of {name}.1 equals that of {name}.0 to the last bit"
             where = Where(f"{name}.1", type(second).__name__, *home_of(second))
-            return [finding("I01", witness, where=where, status="warn")]
+            return [finding("I01", witness, where=where)]
     return []
 
 

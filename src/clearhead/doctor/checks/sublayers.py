@@ -1,9 +1,9 @@
-"""Residual connections that are missing, and feed-forwards that are only a matrix."""
+"""Residual connections that are missing."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,42 +16,121 @@ from clearhead.doctor.reports.findings import Finding, Where
 
 
 def residuals(patient: Patient) -> list[Finding]:
-    """With every sublayer silent, a token still reaches its own logits: the residual stream carries it."""
+    """With every sublayer silent a token still reaches its own logits, and with the feed-forwards silent others do."""
     model = patient.model
-    stacks = [(name, m) for name, m in model.named_modules() if isinstance(m, nn.ModuleList) and _sublayers(name, m)]
-    stacks = [(name, m) for name, m in stacks if not any(name.startswith(other + ".") for other, _ in stacks)]
+    stacks = [(name, m) for name, m in model.named_modules() if isinstance(m, (nn.ModuleList, nn.Sequential))]
+    stacks = [(name, m) for name, m in stacks if _sublayers(name, m)]
+    stacks = [(name, m) for name, m in stacks if not any(name.startswith(other + ".") for other, _ in stacks if other)]
     for name, stack in stacks:
         sublayers = _sublayers(name, stack)
-        parts = [module for _, module in sublayers]
         before = _reaches(patient)
-        if not any(before) or not _lost(before, _silenced(patient, parts)):
+        guilty = _guilty(patient, before, name, stack, sublayers)
+        if guilty is None:
             continue
-        guilty = [(path, module) for path, module in sublayers if _lost(before, _silenced(patient, [module]))]
-        if not guilty or len(guilty) == len(sublayers):
-            continue  # nothing to compare with: it may be meant so
-        path = guilty[0][0]
+        path, witness = guilty
         owner = path.rpartition(".")[0]
-        file, line = home_of(model.get_submodule(owner))
-        witness = f"with the weights of {path} at zero, another token no longer moves its own logits"
-        where = Where(owner, type(model.get_submodule(owner)).__name__, file, line)
-        return [finding("N04", witness, value=0.0, where=where)]
+        where = Where(owner, type(model.get_submodule(owner)).__name__, *home_of(model.get_submodule(owner)))
+        return [finding((("N04", 0.9), ("N05", 0.1)), witness, value=0.0, where=where)]
     return []
 
 
-def _sublayers(name: str, stack: nn.ModuleList) -> list[tuple[str, nn.Module]]:
+def _guilty(
+    patient: Patient, before: "Reach", name: str, stack: nn.Module, sublayers: list[tuple[str, nn.Module]]
+) -> tuple[str, str] | None:
+    """The sublayer without which nothing passes its layer, and what no longer does."""
+    silent = _silenced(patient, [module for _, module in sublayers])
+    if before.own and not silent.own:
+        guilty = [path for path, module in sublayers if not _silenced(patient, [module]).own]
+        # where all are, it may be meant so: not with two kinds of them and norms beside them, as Transformers have
+        if guilty and (len(guilty) < len(sublayers) or _is_transformer(stack, sublayers)):
+            return guilty[0], f"with the weights of {guilty[0]} at zero, another token no longer moves its own logits"
+    kinds: dict[str, list[tuple[str, nn.Module]]] = {}
+    for path, module in sublayers:
+        kinds.setdefault(path.rpartition(".")[2], []).append((path, module))
+    local = {kind for kind, parts in kinds.items() if _is_local(patient, parts[0][1])}
+    for kind in local if len(kinds) > len(local) else ():
+        parts = kinds[kind]
+        if sum(p.dim() > 1 for p in parts[0][1].parameters()) < 2 or not before.others:
+            continue
+        if not _silenced(patient, [module for _, module in parts]).others and _comes_last(patient, parts[0][0], local):
+            return parts[0][0], f"with the weights of all {kind} at zero, no token moves another's logits any more"
+    return None
+
+
+def _is_transformer(stack: nn.Module, sublayers: list[tuple[str, nn.Module]]) -> bool:
+    kinds = {path.rpartition(".")[2] for path, _ in sublayers}
+    return len(kinds) > 1 and any(is_norm(module) for module in stack.modules())
+
+
+def _is_local(patient: Patient, module: nn.Module) -> bool:
+    """Whether a module makes of each token something by itself: it holds no attention and no other mixing."""
+    seen: list[tuple[Tensor, Tensor]] = []
+
+    def look(_: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+        output = output[0] if isinstance(output, tuple) else output
+        if given and isinstance(given[0], Tensor) and isinstance(output, Tensor):
+            seen.append((given[0].detach().clone(), output.detach().clone()))
+
+    handle = module.register_forward_hook(look)
+    try:
+        with patient.quiet():
+            patient.run(patient.inputs(2))
+            if not seen or seen[0][0].dim() != 3:
+                return False
+            x, axis = seen[0][0].clone(), 0 if patient.convention.time_first else 1
+            x.select(axis, 0).add_(1.0)
+            y = module(x)
+    except Exception:  # it wants more than one tensor: a mask, positions
+        return False
+    finally:
+        handle.remove()
+    change = ((y[0] if isinstance(y, tuple) else y) - seen[0][1]).abs()
+    return bool((change.movedim(axis, 0)[1:] <= 1e-6 * float(change.max())).all())
+
+
+def _comes_last(patient: Patient, path: str, local: set[str]) -> bool:
+    """Whether a sublayer is called behind those of its layer that mix tokens."""
+    owner, _, name = path.rpartition(".")
+    layer, order = patient.model.get_submodule(owner), []
+    children = {child: kind for kind, child in layer.named_children() if kind == name or _has_matrices(child)}
+    handles = [m.register_forward_hook(lambda module, *_: order.append(children[module])) for m in children]
+    try:
+        with patient.quiet():
+            patient.run(patient.inputs(2))
+    finally:
+        for handle in handles:
+            handle.remove()
+    mixing = [kind for kind in order if kind not in local]
+    return bool(mixing) and name in order and order.index(name) > order.index(mixing[0])
+
+
+def _has_matrices(module: nn.Module) -> bool:
+    return not is_norm(module) and any(p.dim() > 1 for p in module.parameters())
+
+
+def _sublayers(name: str, stack: nn.Module) -> list[tuple[str, nn.Module]]:
     """The direct children of a stack's layers that hold matrices."""
-    if len({type(layer) for layer in stack}) != 1:
+    layers = list(stack.children())
+    if len({type(layer) for layer in layers}) != 1:
         return []
     return [
-        (f"{name}.{number}.{child_name}", child)
-        for number, layer in enumerate(stack)
+        (f"{name}.{number}.{child_name}".lstrip("."), child)
+        for number, layer in enumerate(layers)
         for child_name, child in layer.named_children()
-        if not is_norm(child) and any(p.dim() > 1 for p in child.parameters())
+        if _has_matrices(child)
     ]
 
 
-def _reaches(patient: Patient) -> tuple[bool, bool]:
-    """Whether a token moves its own logits, and whether the source moves any."""
+class Reach(NamedTuple):
+    """Whether a token moves its own logits, and later or other ones; whether the source moves any."""
+
+    own: bool
+    others: bool
+    source: bool
+
+
+def _reaches(patient: Patient) -> Reach:
+    """What one changed token, and another source, move."""
     inputs = patient.inputs(2, salt=14)
     other = patient.inputs(2, salt=15)
     t = patient.found.T // 2
@@ -60,19 +139,16 @@ def _reaches(patient: Patient) -> tuple[bool, bool]:
     with torch.no_grad(), patient.quiet():
         base = patient.run(inputs)
         scale = 1e-6 * float(base.abs().max())
-        own = float((patient.run(replace(inputs, ids=ids)) - base)[:, t].abs().max()) > scale
+        moved = (patient.run(replace(inputs, ids=ids)) - base).abs().amax((0, 2)) > scale  # (T,)
+        own, others = bool(moved[t]), bool(moved[torch.arange(len(moved)) != t].any())
         if inputs.source is None:
-            return own, False
-        return own, float((patient.run(replace(inputs, source=other.source)) - base).abs().max()) > scale
+            return Reach(own, others, False)
+        return Reach(own, others, float((patient.run(replace(inputs, source=other.source)) - base).abs().max()) > scale)
 
 
-def _silenced(patient: Patient, modules: Iterable[nn.Module]) -> tuple[bool, bool]:
+def _silenced(patient: Patient, modules: Iterable[nn.Module]) -> Reach:
     with _silent(modules):
         return _reaches(patient)
-
-
-def _lost(before: tuple[bool, bool], after: tuple[bool, bool]) -> bool:
-    return before[0] and not after[0]
 
 
 @contextmanager
@@ -90,39 +166,3 @@ def _silent(modules: Iterable[nn.Module]) -> Iterator[None]:
         finally:
             for parameter, values in reversed(kept):
                 parameter.copy_(values)
-
-
-def activations(patient: Patient) -> list[Finding]:
-    """No linear map reads what another wrote after widening it: the two would be one."""
-    written: dict[int, tuple[str, Tensor, nn.Module]] = {}
-    chains: list[tuple[str, str, nn.Module]] = []
-
-    def look(name: str) -> Any:
-        def hook(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
-            if not given or not isinstance(given[0], Tensor) or not isinstance(output, Tensor):
-                return
-            source = written.get(given[0].data_ptr())
-            if source is not None and source[1].shape == given[0].shape and torch.equal(source[1], given[0]):
-                first = source[2]
-                assert isinstance(first, nn.Linear)
-                assert isinstance(module, nn.Linear)
-                if first.out_features > first.in_features and module.out_features < module.in_features:
-                    chains.append((source[0], name, module))
-            written[output.data_ptr()] = (name, output, module)  # kept alive, so that no address is used twice
-
-        return hook
-
-    handles = [m.register_forward_hook(look(n)) for n, m in patient.model.named_modules() if type(m) is nn.Linear]
-    try:
-        with torch.no_grad():
-            patient.run(patient.inputs(2))
-    finally:
-        for handle in handles:
-            handle.remove()
-    if not chains:
-        return []
-    first, second, _ = chains[0]
-    owner = first.rpartition(".")[0]
-    module = patient.model.get_submodule(owner)
-    where = Where(owner, type(module).__name__, *home_of(module))
-    return [finding("F01", f"{second} reads what {first} wrote, bit for bit", where=where)]

@@ -16,20 +16,26 @@ Run = Callable[[Inputs], Tensor]  # inputs -> logits (B, T, V)
 class Axes:
     """Axes of ids, 0 and 1. `mixing`: tokens see each other along it. `counting`: equal tokens differ along it.
 
-    `forward_only`: along axis 0, what is later never reaches what is earlier.
+    `forward_only`: along axis 0, what is later never reaches what is earlier. `to_and_fro`: along axis 1 it does.
     """
 
     mixing: frozenset[int] = frozenset()
     counting: frozenset[int] = frozenset()
     forward_only: bool = False
+    to_and_fro: bool = False
 
     @property
     def are_time_first(self) -> bool:
-        """Tokens meet along axis 0 only, and are counted there if anywhere.
+        """Tokens are counted along axis 0 and meet there or nowhere, or only one side of them sees the other.
 
-        Rows of a batch are no sequence: where only one side of them sees the other, axis 0 is time.
+        Rows of a batch are no sequence, so where they see each other in one direction axis 0 is time. Where tokens meet
+        along both axes and are counted along axis 0, one fault explains it with time first, and two with batch first.
         """
-        return self.mixing == {0} and (self.counting == {0} or (not self.counting and self.forward_only))
+        if 1 in self.mixing and 0 not in self.mixing:
+            return False
+        if 1 in self.mixing:
+            return self.counting == {0} or (self.forward_only and self.to_and_fro and self.counting != {1})
+        return self.counting == {0} or (self.forward_only and not self.counting)
 
     @property
     def swapped(self) -> Self:
@@ -39,6 +45,7 @@ class Axes:
             mixing=frozenset(1 - axis for axis in self.mixing),
             counting=frozenset(1 - axis for axis in self.counting),
             forward_only=False,
+            to_and_fro=False,
         )
 
 
@@ -46,17 +53,18 @@ def axes_of(run: Run, inputs: Inputs) -> Axes:
     """What a few changed tokens and a batch of equal tokens show."""
     B, T = inputs.ids.shape
     places = ((0, 0), (B // 2, T // 2), (B - 1, T - 1))
-    mixing, upward = set(), False
+    mixing, upward, leftward = set(), False, False
     base = run(inputs)
     for row, column in places:
         moved = _moved(run, inputs, base, row, column)
         mixing |= {1} if moved[row].any() else set()
         mixing |= {0} if moved[:, column].any() else set()
         upward |= bool(moved[:row, column].any())
+        leftward |= bool(moved[row, :column].any())
     equal = run(replace(inputs, ids=torch.full_like(inputs.ids, int(inputs.ids[0, 0]))))  # (B, T, V)
     tolerance = 1e-5 * float(equal.abs().max())
     counting = {axis for axis in (0, 1) if float((equal - equal.narrow(axis, 0, 1)).abs().max()) > tolerance}
-    return Axes(frozenset(mixing), frozenset(counting), forward_only=0 in mixing and not upward)
+    return Axes(frozenset(mixing), frozenset(counting), forward_only=0 in mixing and not upward, to_and_fro=leftward)
 
 
 def influences(run: Run, inputs: Inputs) -> tuple[bool, bool, bool]:

@@ -24,6 +24,11 @@ TOKENS = re.compile(
     r"^(x|y|idx|ids?|inp|inputs?|tokens?|seq|sequences?|text|batch)$|_ids$|_tokens$|_inputs?$|tokens$|^input"
 )
 CONTAINER = re.compile(r"^(batch|inputs?|data|features|sample|x|kwargs)$")
+TIME_FIRST = re.compile(
+    r"time.?first|\((seq|seq_len|sequence|T|time)\s*,\s*(batch|batch_size|B|bsz)\b|"
+    r"(?<!,)(?<!, )\b(seq_len|T)\s*,\s*\w+\s*=\s*\w+\.(shape|size)",
+    re.I,
+)
 
 Call = tuple[tuple[str, str], ...]  # (parameter, name of its filler), in order
 
@@ -104,3 +109,21 @@ def _fillers(name: str, has_source: bool) -> list[str]:
     if CACHE.search(name):
         return ["None"]
     return ["False", "None"]
+
+
+def code_of(model: nn.Module) -> str:
+    """The source of the model's own classes, as far as it is the person's and not a library's."""
+    told = []
+    for cls in {base for module in model.modules() for base in type(module).__mro__[:-1]}:
+        if cls.__module__.startswith(("torch.", "transformers.", "clearhead.")):
+            continue
+        try:
+            told.append(inspect.getsource(cls))
+        except (OSError, TypeError):
+            continue
+    return "\n".join(told)
+
+
+def says_time_first(model: nn.Module) -> bool:
+    """Whether its code speaks of ids as (time, batch)."""
+    return bool(TIME_FIRST.search(code_of(model)))

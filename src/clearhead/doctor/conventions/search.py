@@ -1,6 +1,6 @@
 """The search for a way to call a model: suggestions by name, judged by what the model does with them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,15 +9,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from clearhead.doctor.admission import remedy
 from clearhead.doctor.conventions.axes import Axes, axes_of, influences
 from clearhead.doctor.conventions.calling import Convention
 from clearhead.doctor.conventions.inputs import CAUSAL_FORMS, Inputs
-from clearhead.doctor.conventions.names import CONTAINER, MASK, PADDING, TARGET, Call, parameters_of, suggestions
+from clearhead.doctor.conventions.names import (
+    CONTAINER,
+    MASK,
+    PADDING,
+    TARGET,
+    Call,
+    parameters_of,
+    says_time_first,
+    suggestions,
+)
 from clearhead.doctor.conventions.outputs import find_logits, tensors
 from clearhead.doctor.spec import Spec
 from clearhead.errors import DataError
 
 LENGTHS = (13, 11, 17, 7, 19, 5, 8, 16, 12, 10, 6, 4, 3)  # of rows; primes first, so that axes are told by their size
+SHORT_LENGTHS = (7, 5, 11, 13, 8, 10, 6, 12, 16, 17, 19, 4, 3)
 ROWS = 5
 MANY = 40  # failed calls, after which only two lengths are tried each
 SMALL = 2  # ids below this exist in every vocabulary
@@ -42,12 +53,15 @@ class Found:
     axes: Axes
 
 
-def find_convention(model: nn.Module, spec: Spec, *, may_be_causal: bool = True, factory: str = "build") -> Found:
+def find_convention(
+    model: nn.Module, spec: Spec, *, may_be_causal: bool = True, short: bool = False, factory: str = "build"
+) -> Found:
     """How `model` wants to be called, proved by calling it.
 
     Args:
         spec: `time_first` is taken as said.
         may_be_causal: whether a mask that the model asks for may be one that hides the future.
+        short: try short rows first.
         factory: its name in the adapter that the error proposes.
 
     Raises:
@@ -56,11 +70,12 @@ def find_convention(model: nn.Module, spec: Spec, *, may_be_causal: bool = True,
     problems: list[str] = []
     best: tuple[int, Found] | None = None
     roles: tuple[str, ...] = ()
+    lengths = lengths_for(model, short=short)
     for convention in _candidates(model, spec):
         uses_causal = any("causal" in filler for _, filler in convention.call)
         if (uses_causal and not may_be_causal) or (best and _roles(convention.call) != roles):
             continue
-        found = _try(model, convention, problems)
+        found = _try(model, convention, lengths, problems)
         if found is None:
             continue
         score = _score(model, found, spec)
@@ -70,6 +85,8 @@ def find_convention(model: nn.Module, spec: Spec, *, may_be_causal: bool = True,
             break
     if best is None:
         said = problems[0] if problems else "nothing it returned has the shape of logits"
+        if remedy(said):
+            raise DataError(f"{type(model).__name__} cannot be called ({said}); {remedy(said)}")
         raise DataError(
             f"no way was found to call {type(model).__name__} with token ids ({said}); put this beside your model, "
             f"change one line, and examine 'adapted' instead:{ADAPTER.format(factory=factory)}"
@@ -115,9 +132,9 @@ def _roles(call: Call) -> tuple[str, ...]:
     return tuple(filler for _, filler in call if filler in ("ids", "source", "labels"))
 
 
-def _try(model: nn.Module, convention: Convention, problems: list[str]) -> Found | None:
+def _try(model: nn.Module, convention: Convention, lengths: Sequence[int], problems: list[str]) -> Found | None:
     """Call it with rows of several lengths until one fits."""
-    for T in lengths_for(model)[: None if len(problems) < MANY else 2]:
+    for T in lengths[: None if len(problems) < MANY else 2]:
         S = next(length for length in (11, 7, 5, 3, 2, 1) if length < T)  # never T, so that a mix-up shows
         inputs = (
             _inputs(T, S, SMALL, SMALL) if convention.has_source else replace(_inputs(T, S, SMALL, SMALL), source=None)
@@ -148,12 +165,13 @@ def _is_about_length(error: Exception) -> bool:
     return isinstance(error, (AssertionError, IndexError, ValueError, RuntimeError))
 
 
-def lengths_for(model: nn.Module) -> list[int]:
+def lengths_for(model: nn.Module, *, short: bool = False) -> list[int]:
     """Lengths to try, those first that no axis of a weight has; and those that tables of positions have."""
     sizes = {size for parameter in model.parameters() for size in parameter.shape}
-    free = [length for length in LENGTHS[:4] if not {length, length + 1} & sizes]
+    lengths = SHORT_LENGTHS if short else LENGTHS
+    free = [length for length in lengths[:4] if not {length, length + 1} & sizes]
     tables = {t.shape[-2] for t in (*model.parameters(), *model.buffers()) if t.dim() >= 2 and 1 < t.shape[-2] <= 64}
-    return list(dict.fromkeys([*free, *LENGTHS, *sorted(tables, reverse=True)]))[:16]
+    return list(dict.fromkeys([*free, *lengths, *sorted(tables, reverse=True)]))[:16]
 
 
 def _inputs(T: int, S: int, V: int, source_V: int) -> Inputs:
@@ -216,7 +234,8 @@ def _with_order(model: nn.Module, found: Found) -> Found:
         axes = axes_of(lambda given: found.convention.logits(model, given), inputs)
     except Exception:
         return found
-    if not found.convention.time_first and axes.are_time_first:
+    by_words = axes.mixing == {0} and axes.forward_only and says_time_first(model)
+    if not found.convention.time_first and (axes.are_time_first or by_words):
         turned = replace(found.convention, time_first=True)
         return replace(found, convention=turned, axes=axes.swapped)
     return replace(found, axes=axes)

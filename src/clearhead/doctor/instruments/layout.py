@@ -13,7 +13,7 @@ MOVES = {"view", "reshape", "flatten", "unflatten", "view_as", "reshape_as", "_u
 
 @dataclass(frozen=True)
 class Scrambled:
-    """An operation that only moves numbers, and whose position `place` holds numbers of token `token`."""
+    """An operation that only moves numbers, and whose position `place` holds numbers of `token`."""
 
     index: int
     call: Call
@@ -21,21 +21,21 @@ class Scrambled:
     token: int
 
 
-def scrambled(calls: Sequence[Call], T: int, rows: int) -> Scrambled | None:
-    """The first reshape after which one position of the axis of time holds several tokens, or another one.
+def scrambled(calls: Sequence[Call], n: int) -> Scrambled | None:
+    """The first reshape after which one position of an axis of length n holds numbers of several others.
 
-    Only tensors with exactly one axis of length T on either side are judged, and with a batch axis that stays.
+    Only tensors with exactly one such axis before and after are judged: `n` has to be a length that no other axis has.
     """
     for index, call in enumerate(calls):
         if call.name not in MOVES or not call.inputs or not call.outputs:
             continue
         before, after = call.inputs[0], call.outputs[0]
-        axis, later = _axis(before, T, rows), _axis(after, T, rows)
+        axis, later = _axis(before, n), _axis(after, n)
         if axis is None or later is None:
             continue
-        tags = torch.arange(T).reshape([-1 if number == axis else 1 for number in range(before.dim())])
+        tags = torch.arange(n).reshape([-1 if number == axis else 1 for number in range(before.dim())])
         moved = tags.expand(before.shape).contiguous().reshape(after.shape)  # every number replaced by its token's
-        wanted = torch.arange(T).reshape([-1 if number == later else 1 for number in range(after.dim())])
+        wanted = torch.arange(n).reshape([-1 if number == later else 1 for number in range(after.dim())])
         wrong = (moved != wanted).nonzero()
         if len(wrong):
             at = wrong[0]
@@ -43,7 +43,9 @@ def scrambled(calls: Sequence[Call], T: int, rows: int) -> Scrambled | None:
     return None
 
 
-def _axis(tensor: Tensor, T: int, rows: int) -> int | None:
-    axes = [number for number, size in enumerate(tensor.shape) if size == T]
-    batches = [number for number, size in enumerate(tensor.shape) if size == rows]
-    return axes[0] if len(axes) == 1 and tensor.dim() >= 3 and len(batches) == 1 else None
+def _axis(tensor: Tensor, n: int) -> int | None:
+    axes = [number for number, size in enumerate(tensor.shape) if size == n]
+    distances = {n - 1, n + 1, 2 * n - 1, 2 * n, 2 * n + 1} & {
+        *tensor.shape
+    }  # relative positions are shifted by reshapes
+    return axes[0] if len(axes) == 1 and tensor.dim() >= 3 and not distances else None

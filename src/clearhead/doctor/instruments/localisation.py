@@ -53,12 +53,38 @@ def row_reading(rows: int) -> Reading:
     return read
 
 
+def kept_reading(keep: Tensor) -> Reading:
+    """Which real tokens' places of a hidden tensor change, where only padding changed.
+
+    Args:
+        keep: (B, n), True for real tokens. In tensors without an axis of length n every change counts.
+    """
+    rows, n = keep.shape
+
+    def read(before: Tensor, after: Tensor) -> Tensor | None:
+        if before.shape != after.shape or rows not in before.shape or not before.numel():
+            return None
+        change = (after - before).nan_to_num(0, 0, 0).abs()
+        times = [axis for axis, size in enumerate(change.shape) if size == n]
+        row = change.shape.index(rows)
+        if len(times) > 1 or times == [row]:
+            return None
+        alive = change > NOISE * float(change.max())
+        if not times:
+            return alive.movedim(row, 0).reshape(rows, -1)
+        return alive.movedim((row, times[0]), (0, 1)).reshape(rows, n, -1).any(-1) & keep
+
+    return read
+
+
 def _unfolded(change: Tensor, rows: int, n: int) -> Tensor:
     first = change.shape[0]
     if first == rows * n:
         return change.reshape(rows, n, *change.shape[1:])
     if first not in (rows, n) and first % rows == 0 and rows not in change.shape:
-        return change.reshape(rows, first // rows, *change.shape[1:])  # heads folded into the batch
+        joined = change.reshape(rows, first // rows, *change.shape[1:])  # heads folded into the batch, row by row
+        stacked = change.reshape(first // rows, rows, *change.shape[1:]).transpose(0, 1)  # or head by head
+        return stacked if joined[-1].any() and not stacked[-1].any() else joined  # the last row did not change
     return change
 
 

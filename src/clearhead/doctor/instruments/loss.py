@@ -26,7 +26,7 @@ class Xray:
 
     `residual`: how badly a cross-entropy explains the gradient, 0 at best and 1 at worst.
     `offset`: where in the row of ids the target stands, counted from its position; None if it differs.
-    `wraps`: at the end of a row the target is the first token of the next.
+    `wraps`: at the end of a row the target is a token of the next.
     """
 
     value: float
@@ -101,7 +101,7 @@ def read(gradient: Tensor, logits: Tensor, ids: Tensor, value: float) -> Xray:
     better = fits[1].misfit < 0.5 * fits[0].misfit  # (B, T)
     target, weight, mass, misfit = (torch.where(better, two, one) for one, two in zip(*fits, strict=True))
     targets = target.masked_fill(silent, -1)
-    offset, wraps = _offset(targets, ids)
+    offset, wraps = offset_among(targets, ids)
     return Xray(
         value,
         targets,
@@ -137,7 +137,11 @@ def _fit(gradient: Tensor, p: Tensor, target: Tensor) -> Fit:
     return Fit(target, weight, mass, off / gradient.abs().amax(-1).clamp_min(1e-30))
 
 
-def _offset(targets: Tensor, ids: Tensor) -> tuple[int | None, bool]:
+def offset_among(targets: Tensor, ids: Tensor) -> tuple[int | None, bool]:
+    """How far behind its position each target stands among the ids, and whether rows go on in the next one.
+
+    Ids below zero are marks, not tokens: what is asked for there says nothing.
+    """
     B, T = ids.shape
     flat = ids.flatten()
     place = torch.arange(B * T).view(B, T)
@@ -146,10 +150,12 @@ def _offset(targets: Tensor, ids: Tensor) -> tuple[int | None, bool]:
         inside = ((column >= 0) & (column < T)).expand(B, T)
         expected = flat[(place + offset).clamp(0, B * T - 1)]
         asked = targets >= 0
+        inside = inside & (expected >= 0)
         if not (asked & inside).any() or not (targets == expected)[asked & inside].all():
             continue
-        outside = asked & ~inside & (place + offset >= 0) & (place + offset < B * T)
-        wraps = bool(outside.any()) and bool((targets == expected)[outside].all())
+        outside = asked & ~inside & (expected >= 0) & (place + offset >= 0) & (place + offset < B * T)
+        following = (targets[:, :, None] == ids.roll(-1, 0)[:, None, :]).any(-1)  # in any place of the next row
+        wraps = bool(outside.any()) and bool(following[outside].all())
         if outside.any() and not wraps:
             continue
         return offset, wraps

@@ -33,8 +33,8 @@ class Call:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def _copies(value: Any) -> list[Tensor]:
-    return [tensor.detach().clone() for tensor in tensors(value) if tensor.is_floating_point()]
+def _copies(value: Any, wanted: Callable[[Tensor], bool] = Tensor.is_floating_point) -> list[Tensor]:
+    return [tensor.detach().clone() for tensor in tensors(value) if wanted(tensor)]
 
 
 def caller() -> tuple[str | None, int | None]:
@@ -59,19 +59,21 @@ def home_of(module: nn.Module) -> tuple[str | None, int | None]:
 
 
 @contextmanager
-def recorded_modules(model: nn.Module) -> Iterator[list[Call]]:
-    """Every call of every module, in the order in which they end: the innermost first."""
+def recorded_modules(
+    model: nn.Module, wanted: Callable[[Tensor], bool] = Tensor.is_floating_point
+) -> Iterator[list[Call]]:
+    """Every call of every module, in the order in which they end: the innermost first. `wanted`: which tensors."""
     calls: list[Call] = []
     begun: list[list[Tensor]] = []
     handles = []
 
     def before(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        begun.append(_copies((given, named)))
+        begun.append(_copies((given, named), wanted))
 
     def after(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
             file, line = caller()
-            calls.append(Call(name, begun.pop(), _copies(output), module, file, line, len(begun)))
+            calls.append(Call(name, begun.pop(), _copies(output, wanted), module, file, line, len(begun)))
 
         return hook
 
@@ -118,11 +120,16 @@ class recorded_ops(TorchFunctionMode):  # noqa: N801 - used as a context manager
         wanted = self.wanted(name)
         inputs = _safe_copies((args, kwargs)) if wanted else []
         output = func(*args, **kwargs)
+        if name == "__iter__" and not isinstance(output, Tensor):  # unpacking a tensor: its parts are to be known
+            parts = list(output)
+            output, result = iter(parts), parts
+        else:
+            result = output
         if wanted:
             file, line = caller()
-            options = {"func": func, "args": args, "kwargs": kwargs}
+            options = {"func": func, "args": args, "kwargs": kwargs, "result": result}
             module = self.stack[-1] if self.stack else None
-            self.calls.append(Call(name, inputs, _safe_copies(output), module, file, line, options=options))
+            self.calls.append(Call(name, inputs, _safe_copies(result), module, file, line, options=options))
         return output
 
 
@@ -145,7 +152,7 @@ class without_dropout(TorchFunctionMode):  # noqa: N801 - used as a context mana
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
         if "dropout" in name and name != "alpha_dropout_":
-            p, training = _dropout_arguments(args, kwargs)
+            p, training = dropout_arguments(args, kwargs)
             if p and training:
                 self._note(name, p)
             return args[0] if args else kwargs["input"]
@@ -166,7 +173,8 @@ class without_dropout(TorchFunctionMode):  # noqa: N801 - used as a context mana
         self.seen.append(Call(name, [], [], file=file, line=line, options={"p": p}))
 
 
-def _dropout_arguments(args: Any, kwargs: Any) -> tuple[float, bool]:
+def dropout_arguments(args: Any, kwargs: Any) -> tuple[float, bool]:
+    """The probability, and whether it is to lose anything, of a call of dropout."""
     p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
     training = args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
     return float(p), bool(training)

@@ -150,7 +150,8 @@ class Report:
         if any(finding.status == "fail" for finding in self.findings):
             return "faulty"
         told = {"pass", "warn", "waived"}
-        return "healthy" if any(check.status in told for check in self.checks) else "unknown"
+        unasked = any(check.name == "dependencies" and check.status == "skip" for check in self.checks)
+        return "healthy" if any(check.status in told for check in self.checks) and not unasked else "unknown"
 
     def __getitem__(self, id: str) -> Finding:
         """The finding of that id.

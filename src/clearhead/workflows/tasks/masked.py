@@ -16,7 +16,7 @@ from clearhead.models import LanguageModel
 from clearhead.options import Layer
 from clearhead.training import Optimizer
 from clearhead.workflows.tasks.next_token import NextToken, window_shape
-from clearhead.workflows.tasks.task import Batches, Example
+from clearhead.workflows.tasks.task import Batches, Example, declared
 
 SHOWN = 60  # tokens of an example
 
@@ -76,7 +76,14 @@ class Masked(NextToken):
     ) -> PreflightReport:
         inputs, targets = self.batches(config)(0)
         moved = optimizer.parameters.values()
-        return preflight(model, inputs, targets, moved, fresh=fresh, forward=self.forward(model), kind="bidirectional")
+        return preflight(
+            model,
+            inputs,
+            targets,
+            moved,
+            spec=declared(model, "bidirectional", fresh=fresh),
+            forward=self.forward(model),
+        )
 
     def _shown(self, guess: int, target: int) -> str:
         guessed, right = self.tokenizer.decode([guess]), self.tokenizer.decode([target])

@@ -16,7 +16,7 @@ from clearhead.errors import UsageError
 from clearhead.models import CausalLM, LanguageModel
 from clearhead.options import Layer
 from clearhead.training import Optimizer
-from clearhead.workflows.tasks.task import Batches, Example, Progress, Task, Tokenizers
+from clearhead.workflows.tasks.task import Batches, Example, Progress, Task, Tokenizers, declared
 
 SAMPLE = SamplingConfig(max_new_tokens=160, temperature=0.5, seed=1)  # cool: a young model is easily led astray
 TOKENS_AT_ONCE = 8192  # in one batch of an evaluation
@@ -112,7 +112,9 @@ class NextToken(Task):
     ) -> PreflightReport:
         inputs, targets = self.batches(config)(0)
         moved = optimizer.parameters.values()
-        return preflight(model, inputs, targets, moved, fresh=fresh, forward=self.forward(model))
+        return preflight(
+            model, inputs, targets, moved, spec=declared(model, "causal", fresh=fresh), forward=self.forward(model)
+        )
 
     def hidden(self, model: LanguageModel) -> Callable[..., Tensor]:
         return hidden_of(model, self.config, self.tokenizer)

@@ -11,7 +11,8 @@ from torch import Tensor
 from clearhead import inference
 from clearhead.config import DataConfig, RunConfig
 from clearhead.data import Tokenizer
-from clearhead.doctor import PreflightReport
+from clearhead.doctor import PreflightReport, Spec
+from clearhead.doctor.spec import Kind
 from clearhead.exchange import SpecialTokens
 from clearhead.inference import Evaluation
 from clearhead.models import LanguageModel
@@ -29,6 +30,11 @@ class Example:
 
     text: str
     scores: dict[str, float] = field(default_factory=dict)
+
+
+def declared(model: LanguageModel, kind: Kind, *, fresh: bool) -> Spec:
+    """What the doctor is told of a model of ours."""
+    return Spec(kind=kind, window=model.config.window, fresh=fresh)
 
 
 class Task(ABC):

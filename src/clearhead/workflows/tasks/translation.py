@@ -14,7 +14,7 @@ from clearhead.doctor import PreflightReport, preflight
 from clearhead.models import EncoderDecoder, LanguageModel
 from clearhead.options import Layer
 from clearhead.training import Optimizer
-from clearhead.workflows.tasks.task import Batches, Example, Progress, Task, Tokenizers
+from clearhead.workflows.tasks.task import Batches, Example, Progress, Task, Tokenizers, declared
 
 EXAMINED = 200  # held-out sentences that are translated, greedily, for the curve
 SHOWN = 3  # of them
@@ -104,7 +104,7 @@ class Translation(Task):
     def examine(
         self, model: LanguageModel, optimizer: Optimizer, config: RunConfig, *, fresh: bool = True
     ) -> PreflightReport:
-        """The decoder with one source, whatever the targets: which token may see which does not depend on it."""
+        """The batch's targets with one source: which token may see which does not depend on it."""
         source, inputs, targets = self.batches(config)(0)
         first = source[:1].to(model.device)
         inputs = inputs.masked_fill(
@@ -112,7 +112,12 @@ class Translation(Task):
         )  # so that behind every token stands its target
         moved = optimizer.parameters.values()
         return preflight(
-            model, inputs, targets, moved, fresh=fresh, forward=lambda ids: model(first.expand(len(ids), -1), ids)
+            model,
+            inputs,
+            targets,
+            moved,
+            spec=declared(model, "seq2seq", fresh=fresh),
+            forward=lambda ids: model(first.expand(len(ids), -1), ids),
         )
 
     @property

@@ -1,0 +1,279 @@
+"""The doctor on released, known-good models: every architecture of transformers that reads and predicts tokens.
+
+    python benchmarks/doctor/known_good.py                     # the tables
+    python benchmarks/doctor/known_good.py --keep              # and into benchmarks/results/known_good.md
+    python benchmarks/doctor/known_good.py --only GPT2LMHeadModel T5ForConditionalGeneration
+
+Each is built small, as `clearhead doctor hf:CLASS` builds it, once for every attention that it supports, and examined
+in a process of its own. The doctor is told nothing but what known_good.toml declares to be by design. What cannot be
+built, called or finished in time is listed with its reason.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import statistics
+import sys
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+
+import torch
+import transformers
+from transformers.models.auto import modeling_auto
+
+from clearhead.doctor import Spec, check
+from clearhead.doctor.spec import Level
+from clearhead.doctor.targets import load
+
+HERE = Path(__file__).resolve().parent
+EXCEPTIONS = HERE / "known_good.toml"
+RESULTS = HERE.parent / "results" / "known_good.md"
+BACKENDS = ("eager", "sdpa")
+MAPPINGS = {
+    "causal": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+    "bidirectional": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
+    "seq2seq": "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+}
+PRELOADED = ("transformers.masking_utils", "transformers.generation", "clearhead.doctor.examination")
+MADE = ("pass", "warn", "fail", "waived")  # the outcomes of checks that were made
+
+
+@dataclass(frozen=True)
+class Exempt:
+    """What a released model does by design, although it looks like a fault."""
+
+    architecture: str
+    id: str
+    reason: str
+
+
+@dataclass
+class Examined:
+    """One architecture with one attention. `outcome`: examined, not built, not supported, not called, not finished."""
+
+    architecture: str
+    backend: str
+    meant: str
+    outcome: str
+    sentence: str = ""
+    seconds: float = 0.0
+    report: dict[str, Any] = field(default_factory=dict)
+
+    def ids(self, status: str) -> list[str]:
+        """Of its findings; what is by design is none."""
+        return [one["id"] for one in self.report["findings"] if one["status"] == status]
+
+
+def architectures() -> dict[str, str]:
+    """Every class that reads and predicts tokens, and the kind that its mapping says."""
+    found: dict[str, str] = {}
+    for kind, mapping in MAPPINGS.items():
+        for names in getattr(modeling_auto, mapping).values():
+            for name in (names,) if isinstance(names, str) else names:
+                found.setdefault(name, kind)
+    return found
+
+
+def exceptions() -> list[Exempt]:
+    """The table of what is by design."""
+    return [Exempt(**one) for one in tomllib.loads(EXCEPTIONS.read_text(encoding="utf-8"))["exception"]]
+
+
+def examine(architecture: str, backend: str, meant: str, level: Level, allow: dict[str, str]) -> Examined:
+    """Build one and examine it, in this process."""
+    began = time.perf_counter()
+    told = Examined(architecture, backend, meant, "not built")
+    torch.manual_seed(0)
+    try:
+        model = load(f"hf:{architecture}", {"attn_implementation": backend})
+    except Exception as error:
+        told.sentence = " ".join(str(error).split())
+        if f'attn_implementation="{backend}"' in told.sentence or "scaled_dot_product_attention" in told.sentence:
+            told.outcome = "not supported"
+        return told
+    try:
+        report = check(model, Spec(allow=allow), level=level)
+        told.outcome, told.report = "examined", report.as_json()
+    except Exception as error:
+        told.outcome, told.sentence = "not called", " ".join(str(error).split()).partition("; put this")[0]
+    told.seconds = time.perf_counter() - began
+    return told
+
+
+def _child(pipe: Any, architecture: str, backends: Sequence[str], meant: str, level: Level) -> None:
+    for number in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)  # what the models say is theirs
+    torch.set_num_threads(1)
+    allow = {one.id: one.reason for one in exceptions() if one.architecture == architecture}
+    for backend in backends:
+        pipe.send(asdict(examine(architecture, backend, meant, level, allow)))
+    pipe.close()
+
+
+def sweep(chosen: dict[str, str], level: Level, timeout: float) -> Iterator[Examined]:
+    """All of them; each architecture in a process of its own, forked from one that has imported what is large."""
+    start = multiprocessing.get_context("forkserver")
+    start.set_forkserver_preload(list(PRELOADED))
+    for architecture, meant in chosen.items():
+        left = list(BACKENDS)
+        while left:
+            ours, theirs = start.Pipe(duplex=False)
+            process = start.Process(target=_child, args=(theirs, architecture, tuple(left), meant, level))
+            process.start()
+            theirs.close()
+            while left:
+                backend = left.pop(0)
+                try:
+                    if not ours.poll(timeout):
+                        yield Examined(architecture, backend, meant, "not finished", f"more than {timeout:g} seconds")
+                        break
+                    yield Examined(**ours.recv())
+                except EOFError:
+                    process.join()
+                    yield Examined(architecture, backend, meant, "not finished", f"ended with {process.exitcode}")
+                    break
+            process.kill()
+            process.join()
+
+
+def percent(part: int, whole: int) -> str:
+    return f"{part} of {whole} ({100 * part / whole:.1f} %)" if whole else "none"
+
+
+def spread(seconds: Iterable[float]) -> str:
+    ranked = sorted(seconds) or [0.0]
+    return f"{statistics.median(ranked):.2f}; {ranked[int(0.95 * len(ranked))]:.2f}"
+
+
+def measures(cases: Sequence[Examined]) -> list[str]:
+    """The table that the doctor is held against."""
+    done = [case for case in cases if case.outcome == "examined"]
+    checks = [check for case in done for check in case.report["checks"] if check["status"] in MADE]
+    callable_ = {case.architecture for case in done}
+    built = callable_ | {case.architecture for case in cases if case.outcome == "not called"}
+    failed = [case for case in done if case.ids("fail")]
+    rows = [
+        ("architectures in the three mappings", str(len({case.architecture for case in cases})), ""),
+        ("built from a small config", str(len(built)), "190"),
+        ("of these called without an adapter", percent(len(callable_), len(built)), "80 %"),
+        ("pairs of architecture and attention examined", str(len(done)), "300"),
+        ("pairs with a false alarm (fail)", percent(len(failed), len(done)), "0"),
+        ("checks made", str(len(checks)), ""),
+        ("warnings", percent(sum(check["status"] == "warn" for check in checks), len(checks)), "3 %"),
+        ("kind read as the mapping says", percent(sum(c.report["kind"] == c.meant for c in done), len(done)), ""),
+        ("seconds an examination, median; 95th of 100", spread(case.report["seconds"] for case in done), ""),
+        ("the same with building", spread(case.seconds for case in done), ""),
+    ]
+    return ["| measure | value | goal |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def found(cases: Sequence[Examined], status: str) -> list[str]:
+    """A line per finding of that status, and where it was found."""
+    told: dict[tuple[str, str], list[str]] = {}
+    for case in (case for case in cases if case.outcome == "examined"):
+        for id in case.ids(status):
+            finding = next(one for one in case.report["findings"] if one["id"] == id)
+            told.setdefault((id, finding["title"]), []).append(f"{case.architecture} ({case.backend})")
+    lines = [f"| {id} | {title} | {len(places)} | {_few(places)} |" for (id, title), places in sorted(told.items())]
+    return ["| id | finding | pairs | where |", "|---|---|---|---|", *lines] if lines else ["None."]
+
+
+def _few(places: Sequence[str]) -> str:
+    names = Counter(place.partition(" ")[0] for place in places)
+    return ", ".join(name for name in names)
+
+
+def by_design(cases: Sequence[Examined], declared: Iterable[Exempt]) -> list[str]:
+    """The table of exceptions, and whether each is still one."""
+    lines = ["| architecture | id | reason | seen |", "|---|---|---|---|"]
+    for one in declared:
+        mine = [case for case in cases if case.architecture == one.architecture and case.outcome == "examined"]
+        seen = [
+            case.backend
+            for case in mine
+            for check in case.report["checks"]
+            if check["status"] == "waived" and check["note"].startswith(one.id)
+        ]
+        if mine:
+            lines.append(f"| {one.architecture} | {one.id} | {one.reason} | {', '.join(seen) or 'no longer'} |")
+    return lines
+
+
+def left_out(cases: Sequence[Examined]) -> list[str]:
+    """What was not examined, and why."""
+    lines = ["| architecture | attention | outcome | reason |", "|---|---|---|---|"]
+    for case in cases:
+        if case.outcome != "examined":
+            reason = case.sentence.replace("|", "/")[:200]
+            lines.append(f"| {case.architecture} | {case.backend} | {case.outcome} | {reason} |")
+    return lines
+
+
+def page(cases: Sequence[Examined], level: str) -> list[str]:
+    """Everything, as it is kept."""
+    return [
+        f"transformers {transformers.__version__}, level {level}; {platform.machine()}, one thread, "
+        f"torch {torch.__version__}.\n",
+        *measures(cases),
+        "\n## False alarms\n",
+        *found(cases, "fail"),
+        "\n## Warnings\n",
+        *found(cases, "warn"),
+        "\n## By design\n",
+        *by_design(cases, exceptions()),
+        "\n## Not examined\n",
+        *left_out(cases),
+    ]
+
+
+def read(path: Path) -> list[Examined]:
+    """What an earlier sweep wrote, of the architectures that it finished."""
+    if not path.is_file():
+        return []
+    cases = [Examined(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+    last = {(case.architecture, case.backend): case for case in cases}
+    whole = Counter(architecture for architecture, _ in last)
+    return [case for case in last.values() if whole[case.architecture] == len(BACKENDS)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", metavar="CLASS", help="these architectures")
+    parser.add_argument("--level", choices=("quick", "standard"), default="standard")
+    parser.add_argument("--timeout", type=float, default=60, help="seconds for one architecture with one attention")
+    parser.add_argument(
+        "--reports", type=Path, help="a file of all reports, a line each; what it holds is not made again"
+    )
+    parser.add_argument("--keep", action="store_true", help=f"write the tables to {RESULTS.name}")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    known = architectures()
+    chosen = {name: known[name] for name in given.only or known}
+    cases = read(given.reports) if given.reports else []
+    left = {name: kind for name, kind in chosen.items() if name not in {case.architecture for case in cases}}
+    for case in sweep(left, given.level, given.timeout):
+        alarms = " ".join(case.ids("fail") + case.ids("warn")) if case.report else case.sentence[:80]
+        print(f"{case.architecture} {case.backend}: {case.outcome} {case.seconds:.1f} s {alarms}", file=sys.stderr)
+        cases.append(case)
+        if given.reports:
+            with given.reports.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(case)) + "\n")
+    cases = [case for case in cases if case.architecture in chosen]
+    print("\n".join(page(cases, given.level)))
+    if given.keep:
+        RESULTS.parent.mkdir(exist_ok=True)
+        told = "\n".join(["# The doctor on released models\n", *page(cases, given.level), ""])
+        RESULTS.write_text(told, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Replays of published bugs: `bugs.toml` says what each is, and `real_bugs.py` gives them to the doctor."""

@@ -1,0 +1,202 @@
+"""The attention's arithmetic: along which axis it is normalised, how it is scaled, what is dropped, what is added."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.layouts import place_of
+from clearhead.doctor.checks.streams import dropout_probability
+from clearhead.doctor.instruments.attention import FUSED, HIDDEN, Attention, attentions, same_tensor
+from clearhead.doctor.instruments.flow import ADD, Flow, read_by
+from clearhead.doctor.instruments.products import fused_scale, scale_of
+from clearhead.doctor.instruments.tracing import recorded_ops
+from clearhead.doctor.patient import Patient
+from clearhead.doctor.reports.findings import Finding
+
+FAR = 2.0  # times 1 / sqrt(K), from where a scale is another one; DeBERTa has 0.58
+NEAR = 0.4
+ALIKE = 1.3  # how far the spread of queries may be from that of keys, and still make up for a missing scale
+
+
+def attention(patient: Patient) -> list[Finding]:
+    """Weights sum to one over what they are applied to, scores are scaled, and only weights are dropped."""
+    with patient.quiet(), recorded_ops() as ops:
+        patient.run(patient.inputs(2))
+    seen = list(attentions(ops.calls))
+    if not seen:
+        raise Skipped("no attention was found among its operations")
+    return (
+        _wrong_axis(patient, seen)
+        + _dropped_scores(patient)
+        + _shared(patient, seen)
+        + _slopes(patient, seen, Flow(ops.calls))
+        + _scales(patient)
+    )
+
+
+def _wrong_axis(patient: Patient, seen: Sequence[Attention]) -> list[Finding]:
+    lengths = {patient.found.T, patient.found.S}
+    for one in seen:
+        if not one.axis_is_wrong or one.summed is None or not {*one.allowed.shape} <= lengths:
+            continue
+        weights = one.call.outputs[0].movedim((one.summed.kept, one.summed.summed), (-2, -1)).sum(-1)
+        off = float((weights - 1).abs().max())
+        if off < 1e-3:
+            continue
+        at = weights.flatten()[int((weights - 1).abs().argmax())]
+        witness = (
+            f"the weights with which one position reads sum to {float(at):.3f}: the softmax runs along another axis"
+        )
+        return [finding("A03", witness, value=off, threshold=1e-3, where=place_of(patient, one.call))]
+    return []
+
+
+def _dropped_scores(patient: Patient) -> list[Finding]:
+    """In training, a dropped weight is gone; a score that is dropped before the softmax becomes an even chance."""
+    with torch.no_grad(), patient.training(), recorded_ops() as ops:
+        patient.run(patient.inputs(2))
+    flow = Flow(ops.calls)
+    for one in attentions(ops.calls):
+        if one.asked is None:
+            continue
+        given = next(t for t in read_by(one.call) if t.is_floating_point())
+        product = one.asked.call
+        for index in flow.way_back(given, one.index, lambda call, product=product: call is product):  # type: ignore[misc]
+            call = ops.calls[index]
+            p = dropout_probability(call)
+            if not p or not call.outputs or not call.inputs:
+                continue
+            gone = (call.outputs[0] == 0) & (call.inputs[0] != 0)
+            left = one.call.outputs[0].expand_as(gone) if one.call.outputs[0].shape == gone.shape else None
+            if left is None or not gone.any() or not bool((left[gone] > 0).any()):
+                continue
+            largest = float(left[gone].max())
+            witness = f"in training a score that dropout (p={p:g}) took away still has weight {largest:.3f}"
+            return [finding("A09", witness, value=largest, where=place_of(patient, call))]
+    return []
+
+
+def _shared(patient: Patient, seen: Sequence[Attention]) -> list[Finding]:
+    for one in seen:
+        if one.query is None or one.key is None:
+            continue
+        key = one.key if one.call.name == FUSED or one.key.shape == one.query.shape else one.key.mT
+        for names, first, second in (("queries and keys", one.query, key), ("keys and values", key, one.value)):
+            if same_tensor(first, second):
+                witness = f"{names} are the same numbers"
+                return [finding("A14", witness, where=place_of(patient, one.call), status="warn")]
+    return []
+
+
+def _slopes(patient: Patient, seen: Sequence[Attention], flow: Flow) -> list[Finding]:
+    """A bias that changes by the same amount per token prefers what is near, and lets what is further be seen."""
+    for one in seen:
+        for bias in _added(one, flow):
+            slope = _slope(bias, one.allowed)
+            if slope is None or bool(((slope > 0) & (slope <= 1.0001)).all()):
+                continue
+            steep = float(slope.abs().max())
+            what = "favours what is far" if (slope < 0).any() else f"takes {steep:g} from a score per token"
+            witness = (
+                f"the bias that grows with the distance {what}; slopes run from {float(slope.min()):g} to {steep:g}"
+            )
+            return [finding("P13", witness, value=steep, threshold=1, where=place_of(patient, one.call), status="warn")]
+    return []
+
+
+def _added(one: Attention, flow: Flow) -> list[Tensor]:
+    """What was added to the product of queries and keys."""
+    if one.call.name == FUSED:
+        args, kwargs = one.call.options["args"], one.call.options["kwargs"]
+        mask = kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
+        return [mask] if isinstance(mask, Tensor) and mask.is_floating_point() else []
+    if one.asked is None:
+        return []
+    product = one.asked.call
+    given = next(t for t in read_by(one.call) if t.is_floating_point())
+    way = flow.way_back(given, one.index, lambda call: call is product)
+    calls = [flow.calls[index] for index in way]
+    return [t for call in calls if call.name in ADD | {"baddbmm"} for t in read_by(call) if t.is_floating_point()]
+
+
+def _slope(bias: Tensor, allowed: Tensor) -> Tensor | None:
+    """By how much a bias rises from one key to the next, per head; None if that is not one number per head."""
+    T_q, T_k = allowed.shape
+    if bias.dim() < 2 or bias.shape[-1] != T_k or bias.shape[-2] not in (1, T_q) or T_k < 4:
+        return None
+    whole = bias.detach().expand(*bias.shape[:-2], T_q, T_k).reshape(-1, T_q, T_k)
+    row = whole[:, T_q - 1, : min(T_q, T_k) - 1]  # the last query's, over the keys before it
+    if not (row > HIDDEN).all():
+        return None
+    steps = row.diff(dim=-1)  # (N, keys - 1)
+    slope = steps.mean(-1)
+    even = (steps - slope[:, None]).abs().amax(-1) <= 1e-3 * slope.abs()
+    return slope if bool(even.all()) and bool((slope.abs() > 1e-6).all()) else None
+
+
+def _scales(patient: Patient) -> list[Finding]:
+    """Scores are products divided by the root of their width, or something else makes up for it."""
+    with patient.quiet(), recorded_ops() as ops:
+        patient.run(patient.inputs(2), model=patient.fresh)
+    flow = Flow(ops.calls)
+    for one in attentions(ops.calls):
+        if one.query is None or one.key is None:
+            continue
+        scale, width = _scale(flow, one)
+        if scale is None or width < 4 or _is_declared(patient, scale):
+            continue
+        ratio = scale * width**0.5
+        if NEAR <= ratio <= FAR or abs(scale * width - 1) < 1e-3 or _made_up_for(one, ratio):
+            continue
+        witness = (
+            f"scores are {scale:.3g} times the product of queries and keys; 1 / sqrt({width}) is {width**-0.5:.3g}"
+        )
+        causes = (("A01", 0.9), ("A02", 0.1)) if ratio > FAR else (("A02", 0.9), ("A01", 0.1))
+        return [finding(causes, witness, value=ratio, threshold=FAR, where=place_of(patient, one.call), status="warn")]
+    return []
+
+
+def _scale(flow: Flow, one: Attention) -> tuple[float | None, int]:
+    assert one.query is not None
+    assert one.key is not None
+    if one.call.name == FUSED:
+        width = one.query.shape[-1]
+        own = one.call.options["kwargs"].get("scale")
+        return fused_scale(flow, one.index, one.query, one.key, width**-0.5 if own is None else float(own)), width
+    if one.asked is None:
+        return None, 0
+    equation = one.asked.call.options["args"][0]
+    width = _summed_size(equation, one.query) if isinstance(equation, str) else one.query.shape[-1]
+    return scale_of(flow, one.index, one.asked), width
+
+
+def _summed_size(equation: str, first: Tensor) -> int:
+    """The size of the axis that an equation of two tensors sums over; 0 if that cannot be told."""
+    if "->" not in equation or "." in equation:
+        return 0
+    inputs, output = equation.replace(" ", "").split("->")
+    ours, theirs = inputs.split(",")
+    letters = [letter for letter in ours if letter in theirs and letter not in output]
+    return first.shape[ours.index(letters[0])] if len(letters) == 1 and len(ours) == first.dim() else 0
+
+
+def _is_declared(patient: Patient, scale: float) -> bool:
+    """Whether the model's config speaks of this very scale."""
+    config = getattr(patient.original, "config", None)
+    told = vars(config).items() if hasattr(config, "__dict__") else ()
+    values = [
+        float(value)
+        for name, value in told
+        if isinstance(value, (int, float)) and ("scal" in name or "multipl" in name) and value > 0
+    ]
+    return any(abs(one / scale - 1) < 1e-3 for value in values for one in (value, 1 / value, value**-0.5))
+
+
+def _made_up_for(one: Attention, ratio: float) -> bool:
+    """Whether the fresh queries are smaller than the keys by just what the scale lacks."""
+    assert one.query is not None
+    assert one.key is not None
+    spread = float(one.query.std() / one.key.std().clamp_min(1e-12)) * ratio
+    return 1 / ALIKE < spread < ALIKE

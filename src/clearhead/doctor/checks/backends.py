@@ -1,0 +1,31 @@
+"""The other attention of a model that has two: transformers can run most of its models eager or fused."""
+
+from collections.abc import Callable
+
+import torch
+
+from clearhead.doctor.conventions.inputs import Inputs
+from clearhead.doctor.patient import Patient, Run
+
+
+def backends(patient: Patient) -> tuple[str, str] | None:
+    """The one that is in use and the one that is not; None where there is no choice."""
+    config = getattr(patient.model, "config", None)
+    current = getattr(config, "_attn_implementation", None)
+    if current not in ("eager", "sdpa") or not hasattr(patient.model, "set_attn_implementation"):
+        return None
+    return current, "eager" if current == "sdpa" else "sdpa"
+
+
+def with_attention(patient: Patient, other: str, current: str) -> Run:
+    """A run by the other one; the choice is taken back afterwards."""
+
+    def run(inputs: Inputs) -> torch.Tensor:
+        choose: Callable[[str], None] = patient.model.set_attn_implementation  # type: ignore[assignment]
+        choose(other)
+        try:
+            return patient.run(inputs)
+        finally:
+            choose(current)
+
+    return run

@@ -1,0 +1,107 @@
+"""What a decoder that makes its own input from the labels has read, against what it is asked for."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.losses import LOUD, labels_parameter
+from clearhead.doctor.conventions.calling import Convention
+from clearhead.doctor.conventions.inputs import Inputs
+from clearhead.doctor.conventions.names import parameters_of
+from clearhead.doctor.conventions.outputs import arrange, find_logits, follow, leaves
+from clearhead.doctor.instruments.loss import STRAIGHT, read
+from clearhead.doctor.instruments.tracing import home_of, without_dropout
+from clearhead.doctor.patient import Patient
+from clearhead.doctor.reports.findings import Finding, Where
+
+NEAR = (2, 1, 0, -1, -2, -3)  # places of a label, counted from the position that may have read it
+
+
+def decoder_targets(patient: Patient) -> list[Finding]:
+    """Every position is asked for the first label that it has not read."""
+    name = labels_parameter(patient)
+    optional = {p.name for p in parameters_of(patient.model) if p.default is not p.empty}
+    given = [parameter for parameter, filler in patient.convention.call if filler == "ids"]
+    convention = patient.convention
+    if name is None or not convention.has_source or convention.time_first or not set(given) <= optional:
+        raise Skipped("it does not make its decoder's input from labels")
+    alone = replace(convention, call=tuple(pair for pair in convention.call if pair[1] != "ids"))
+    last = _last_read(patient, alone, name)
+    asked = _asked(patient, alone, name)
+    if last is None or asked is None:
+        raise Skipped("its logits or its loss do not depend on labels alone")
+    if asked == last + 1:
+        return []
+    where = Where("", type(patient.model).__name__, *home_of(patient.model))
+    witness = f"position 3 has read the labels up to {3 + last}, and is asked for label {3 + asked}"
+    if asked > last + 1:
+        return [finding("D02", f"{witness}: {3 + last + 1} is never asked for", value=asked, where=where)]
+    return [finding("D01", witness, value=asked, where=where)]
+
+
+def _logits(
+    patient: Patient, convention: Convention, model: nn.Module, inputs: Inputs, given: dict[str, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Logits (B, T, V), and the loss.
+
+    Raises:
+        Skipped: it returns none.
+    """
+    with without_dropout():
+        try:
+            value = convention.raw(model, inputs, **given)
+        except Exception as error:
+            raise Skipped(f"labels alone are not enough for it ({type(error).__name__})") from None
+    rows, columns = inputs.ids.shape
+    path = find_logits(value, rows, columns, patient.found.vocab_size)
+    logits = None if path is None else follow(value, path)
+    scalars = [leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor) and leaf.dim() == 0]
+    if not isinstance(logits, Tensor) or not scalars:
+        raise Skipped("it returns no loss beside its logits")
+    return logits, scalars[0]
+
+
+def _last_read(patient: Patient, convention: Convention, name: str) -> int | None:
+    """The last label that every position has read, counted from itself; None if they read none in common.
+
+    The last two labels and positions stay out: some models put a row's last label in front of it.
+    """
+    T = patient.found.T
+    inputs = patient.inputs().rows(torch.zeros(T + 1, dtype=torch.long))
+    labels = inputs.ids.clone()
+    other = patient.inputs(1, salt=17).ids[0]
+    labels[torch.arange(T), torch.arange(T)] = torch.where(other == labels[0], other.roll(1), other)
+    with torch.no_grad():
+        before, after = (
+            arrange(_logits(patient, convention, patient.model, inputs, {name: ids})[0], T + 1, T)
+            for ids in (inputs.ids, labels)
+        )
+    if before is None or after is None:
+        return None
+    moved = (after - before).abs().amax(-1)[:T].t()  # (T, T): position, label
+    alive = moved > 1e-5 * float(moved.max())
+    inner = range(3, T - 2)
+    return next((k for k in NEAR if all(alive[t, t + k] for t in inner if t + k < T - 2)), None)
+
+
+def _asked(patient: Patient, convention: Convention, name: str) -> int | None:
+    """Which label the loss asks for, counted from the position."""
+    inputs = patient.inputs(3, salt=9)
+    with torch.no_grad():
+        is_loud = float(patient.run(inputs).std()) > LOUD
+    with torch.enable_grad():
+        model = patient.fresh if is_loud else patient.model
+        logits, loss = _logits(patient, convention, model, inputs, {name: inputs.ids})
+        if not logits.requires_grad or not loss.requires_grad:
+            return None
+        try:
+            (gradient,) = torch.autograd.grad(loss, logits)
+        except RuntimeError:
+            return None
+    slope, flat = (arrange(tensor.detach(), *inputs.ids.shape) for tensor in (gradient, logits))
+    if slope is None or flat is None:
+        return None
+    seen = read(slope.double(), flat.double(), inputs.ids, float(loss.detach()))
+    return None if seen.residual > STRAIGHT else seen.offset

@@ -1,0 +1,158 @@
+"""What a model makes of ids before its first layer: tables of positions, of kinds of tokens, and how loud they are."""
+
+import math
+import re
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor.checks.base import finding
+from clearhead.doctor.checks.effects import moves, owner_of
+from clearhead.doctor.checks.layouts import place_of
+from clearhead.doctor.checks.positions import TABLE
+from clearhead.doctor.conventions.names import SEGMENTS, parameters_of
+from clearhead.doctor.instruments.flow import ADD, MULTIPLY, Flow, factor, made_by, read_by
+from clearhead.doctor.instruments.tracing import Call, recorded_ops
+from clearhead.doctor.patient import Patient
+from clearhead.doctor.reports.findings import Finding
+
+FAINT = 1 / 3  # of the positions' size: tokens that are fainter are drowned by them
+STILL = 1e-6  # how far a column of a table moves at least over all positions; the slowest usual wave moves 1e-5
+LENGTHS = re.compile(
+    r"^(block_size|max_seq_len|max_length|max_len|max_position(_embedding)?s|n_positions|n_ctx|context_length)$"
+)
+LONGEST = 512  # tokens that are run to see that the last position is there
+DECLARED = re.compile(r"scale_emb|emb\w*_(scale|multiplier)|scale_embedding")
+
+
+def embeddings(patient: Patient) -> list[Finding]:
+    """Kinds of tokens count, positions are within their table and unlike each other, tokens are as loud as they."""
+    return _kinds(patient) + _last_position(patient) + _waves(patient) + _loudness(patient)
+
+
+def _kinds(patient: Patient) -> list[Finding]:
+    """Token types that are given, and a table of them that is never read."""
+    name = next((p.name for p in parameters_of(patient.model) if SEGMENTS.search(p.name)), None)
+    tables = {n: m for n, m in patient.model.named_modules() if isinstance(m, nn.Embedding) and m.num_embeddings < 32}
+    idle = [n for n, m in tables.items() if re.search(r"type|segment|kind", n) and not moves(patient, [m.weight])]
+    if name is None or not idle:
+        return []
+    inputs = patient.inputs(2)
+    one = torch.zeros_like(inputs.ids)
+    with patient.quiet():
+        try:
+            first, second = (patient.convention.logits(patient.model, inputs, **{name: t}) for t in (one, one + 1))
+        except (IndexError, RuntimeError, TypeError):
+            return []
+    if not torch.equal(first, second):
+        return []
+    return [finding("E07", f"other {name} move no logit, and {idle[0]} is never read", value=0.0,
+                    where=owner_of(patient.model, f"{idle[0]}.weight"))]  # fmt: skip
+
+
+def _last_position(patient: Patient) -> list[Finding]:
+    """A table of positions with as many rows as the model takes tokens must be read from its first row on."""
+    with patient.quiet(), recorded_ops(lambda name: name == "embedding") as ops:
+        patient.run(patient.inputs(1))
+    for call in ops.calls:
+        rows, table = _rows_read(call)
+        module = call.module
+        if rows is None or table is None or not isinstance(module, nn.Embedding) or module.padding_idx is not None:
+            continue
+        T, most = len(rows), len(table)
+        counted = T > 2 and bool((rows.diff() == 1).all())
+        if not counted or int(rows[0]) == 0 or not _takes(patient, most) or not T < most <= LONGEST:
+            continue
+        try:
+            with patient.quiet():
+                patient.run(patient.inputs(1, T=most))
+        except (IndexError, RuntimeError) as error:
+            said = " ".join(str(error).split())[:80]
+            witness = (
+                f"tokens 0 to {T - 1} read rows {int(rows[0])} to {int(rows[-1])} of {most}; row 0 is never read, and "
+                f"{most} tokens, which it is meant to take, fail ({said})"
+            )
+            return [finding((("P10", 0.7), ("P03", 0.3)), witness, where=place_of(patient, call))]
+    return []
+
+
+def _rows_read(call: Call) -> tuple[Tensor | None, Tensor | None]:
+    ids = next((t for t in read_by(call) if not t.is_floating_point()), None)
+    table = next((t for t in read_by(call) if t.is_floating_point() and t.dim() == 2), None)
+    return (None, None) if ids is None or not ids.numel() else (ids.reshape(-1, ids.shape[-1])[0], table)
+
+
+def _takes(patient: Patient, n: int) -> bool:
+    """Whether the model, its config or its argument says that it takes n tokens."""
+    owners = [vars(m) for m in patient.original.modules()] + [
+        vars(c) for m in patient.original.modules() if hasattr(c := getattr(m, "config", None), "__dict__")
+    ]
+    return any(value == n for told in owners for name, value in told.items() if LENGTHS.search(name))
+
+
+def _waves(patient: Patient) -> list[Finding]:
+    """A fixed table of positions, most columns of which hold one number all the way, tells few positions apart."""
+    for name, table in patient.fresh.named_buffers():
+        flat = table.squeeze()
+        if not TABLE.search(name) or flat.dim() != 2 or not flat.is_floating_point() or min(flat.shape) < 8:
+            continue
+        if not flat.isfinite().all() or float(flat.abs().max()) > 1.001:
+            continue
+        still = ((flat.amax(0) - flat.amin(0)) < STILL).float().mean()
+        if 0.25 <= float(still) < 1:
+            witness = f"{float(still):.0%} of the columns of {name} hold one number at all {len(flat)} positions"
+            where = owner_of(patient.model, name)
+            return [finding("P09", witness, value=float(still), threshold=0.25, where=where, status="warn")]
+    return []
+
+
+def _loudness(patient: Patient) -> list[Finding]:
+    """Tokens are multiplied by 1 or by the root of the width, and are not drowned by the positions."""
+    if not patient.spec.fresh or _declares_scale(patient):
+        return []
+    with patient.quiet(), recorded_ops() as ops:
+        patient.run(patient.inputs(2), model=patient.fresh)
+    flow = Flow(ops.calls)
+    for index, call in enumerate(ops.calls):
+        made = made_by(call)
+        if call.name != "embedding" or len(made) != 1 or made[0].dim() != 3:
+            continue
+        rows, table = _rows_read(call)
+        if (
+            rows is None
+            or table is None
+            or len(table) not in (patient.found.vocab_size, patient.found.source_vocab_size)
+        ):
+            continue
+        found = _one_loudness(patient, flow, index)
+        if found:
+            return found
+    return []
+
+
+def _declares_scale(patient: Patient) -> bool:
+    config = getattr(patient.original, "config", None)
+    return hasattr(config, "__dict__") and any(DECLARED.search(name) for name in vars(config))
+
+
+def _one_loudness(patient: Patient, flow: Flow, index: int) -> list[Finding]:
+    call, width = flow.calls[index], made_by(flow.calls[index])[0].shape[-1]
+    scale, at = 1.0, index
+    for place in flow.readers(at):
+        if flow.calls[place].name in MULTIPLY and factor(flow.calls[place]) != 1:
+            scale, at = scale * factor(flow.calls[place]), place
+    where = place_of(patient, call)
+    if abs(scale - 1) > 1e-3 and abs(scale / math.sqrt(width) - 1) > 1e-2:
+        witness = f"embeddings are multiplied by {scale:g}; the root of their width is {math.sqrt(width):.3g}"
+        return [finding("E03", witness, value=scale, threshold=math.sqrt(width), where=where, status="warn")]
+    tokens = made_by(flow.calls[at])[0]
+    for place in flow.readers(at):
+        added = flow.calls[place]
+        others = [t for t in read_by(added) if t is not tokens and t.is_floating_point()]
+        if added.name not in ADD or len(others) != 1 or others[0].shape[-1] != width:
+            continue
+        ratio = float(tokens.float().square().mean().sqrt() / others[0].float().square().mean().sqrt().clamp_min(1e-12))
+        if ratio < FAINT:
+            witness = f"fresh tokens are {ratio:.2g} times as large as the positions that are added to them"
+            return [finding("E03", witness, value=ratio, threshold=FAINT, where=where, status="warn")]
+    return []

@@ -1,0 +1,79 @@
+"""What the model's own `generate` writes: the same for the same request, and what its logits say."""
+
+import inspect
+import re
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor.borrow import twin
+from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.conventions.inputs import Inputs
+from clearhead.doctor.patient import Patient
+from clearhead.doctor.reports.findings import Finding, Where
+
+NEW = 5  # tokens
+CLEAR = 1e-3  # of the logits' spread: how far the best is ahead where nobody can argue
+COUNT = re.compile(r"new|len|steps|tokens|^n$|^num|^k$")
+
+
+def generations(patient: Patient) -> list[Finding]:
+    """One request, another, and the first again; a greedy one begins with the likeliest token of the last logits."""
+    method = getattr(type(patient.original), "generate", None)
+    if method is None or patient.convention.has_source or patient.convention.time_first or not _is_own(method):
+        raise Skipped("it has no generate() of its own that reads ids")
+    model = twin(patient.model)
+    one, other = patient.inputs(2, salt=17).ids[:, :6], patient.inputs(2, salt=18).ids[:, :6]
+    first = _written(model, one, seed=0)
+    _written(model, other, seed=0)
+    again = _written(model, one, seed=0)
+    where = Where("", type(patient.model).__name__, *_home(method))
+    if first.shape != again.shape or not torch.equal(first, again):
+        witness = "the same request, with the same seed, is answered otherwise after another request"
+        return [finding((("K06", 0.8), ("T08", 0.2)), witness, where=where)]
+    fresh = twin(patient.model)
+    if not torch.equal(first, _written(fresh, one, seed=1)):
+        return []  # it draws at random
+    patient.paths.append(f"generate(), {NEW} tokens")
+    with torch.no_grad(), patient.quiet():
+        logits = patient.run(Inputs(one))[:, -1]  # (B, V)
+    best = logits.topk(2, dim=-1)
+    clear = best.values[:, 0] - best.values[:, 1] > CLEAR * float(logits.std())
+    wrong = clear & (best.indices[:, 0] != first[:, 0])
+    if not wrong.any():
+        return []
+    row = int(wrong.nonzero()[0])
+    witness = f"generate() writes token {int(first[row, 0])} where the last logits say {int(best.indices[row, 0])}"
+    return [finding((("K11", 0.7), ("K08", 0.3)), witness, where=where)]
+
+
+def _is_own(method: Any) -> bool:
+    return not str(getattr(method, "__module__", "")).startswith(("transformers.", "torch."))
+
+
+def _written(model: nn.Module, ids: Tensor, seed: int) -> Tensor:
+    """The new tokens (B, n) of a call with ids and a number."""
+    parameters = list(inspect.signature(model.generate).parameters.values())  # type: ignore[arg-type]
+    needed = [p for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+    if not parameters or len(needed) > 2 or (len(needed) == 2 and not COUNT.search(needed[1].name)):
+        raise Skipped("generate() wants more than ids and a number of tokens")
+    torch.manual_seed(seed)
+    given = (ids, NEW) if len(needed) == 2 else (ids,)
+    named = {p.name: NEW for p in parameters[1:] if len(needed) < 2 and "new" in p.name and COUNT.search(p.name)}
+    with torch.no_grad():
+        written = model.generate(*given, **named)  # type: ignore[operator]
+    if not isinstance(written, Tensor) or written.dim() != 2 or written.shape[0] != len(ids):
+        raise Skipped("generate() returns no rows of ids")
+    n = ids.shape[1]
+    behind = written.shape[1] > n and torch.equal(written[:, :n], ids)
+    if not behind and written.shape[1] > NEW:
+        raise Skipped("generate() returns other ids than it was given")
+    return written[:, n:] if behind else written
+
+
+def _home(method: Any) -> tuple[str | None, int | None]:
+    try:
+        return inspect.getsourcefile(method), inspect.getsourcelines(method)[1]
+    except (TypeError, OSError):
+        return None, None

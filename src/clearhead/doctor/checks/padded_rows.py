@@ -1,0 +1,145 @@
+"""Rows of one batch with unlike padding: each has a mask of its own, and gradients stay finite."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.layouts import attention_place
+from clearhead.doctor.checks.paddings import knows_padding, mask_parameters, padding_masks
+from clearhead.doctor.conventions.inputs import KEEP_FORMS, Inputs, keep_filler
+from clearhead.doctor.instruments.tracing import without_dropout
+from clearhead.doctor.patient import Patient
+from clearhead.doctor.reports.findings import Finding
+
+ROWS = 4
+MOVED = 1e-4  # of the logits' spread
+LARGE = 20_000_000  # parameters, above which a backward pass takes too long for a quick look
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to tell a model of padding: `run` gives logits (B, T, V) where `keep` is True for real tokens."""
+
+    name: str
+    of_source: bool
+    run: Callable[[Inputs, Tensor], Tensor]
+    by_token: bool = False
+
+
+def padded_rows(patient: Patient) -> list[Finding]:
+    """Padding in one row moves no other row, and the logits of real tokens have a gradient."""
+    if patient.level == "quick" and sum(parameter.numel() for parameter in patient.model.parameters()) > LARGE:
+        raise Skipped("so large a model is examined for it at --level standard")
+    right = list(_right(patient))
+    ways = [*right, *_guessed(patient, {way.name.partition(" ")[0] for way in right})]
+    if not ways:
+        raise Skipped("no way to tell it of padding is known")
+    for way in ways:
+        found = _other_rows(patient, way)
+        if found:
+            return found
+    for way in right:
+        found = _gradients(patient, way)
+        if found:
+            return found
+    return []
+
+
+def _right(patient: Patient) -> Iterator[Way]:
+    """Ways that the model is known to understand."""
+    for name, form, source in padding_masks(patient):
+        yield _masked(patient, name, form, source)
+    if patient.pad_id is None or patient.convention.as_dict or not knows_padding(patient):
+        return
+    for source in (False, True) if patient.convention.has_source else (False,):
+        size = patient.found.source_vocab_size if source else patient.found.vocab_size
+        if patient.pad_id < size:
+            yield _filled(patient, patient.pad_id, source)
+
+
+def _guessed(patient: Patient, known: set[str]) -> Iterator[Way]:
+    """For each mask parameter of which no right form is known, the first that it takes."""
+    for name, source in mask_parameters(patient):
+        for form in KEEP_FORMS:
+            way = _masked(patient, name, form, source)
+            if name not in known and _is_taken(patient, way):
+                yield way
+                break
+
+
+def _is_taken(patient: Patient, way: Way) -> bool:
+    try:
+        with patient.quiet():
+            way.run(*_batch(patient, way))
+    except Exception:
+        return False
+    return True
+
+
+def _masked(patient: Patient, name: str, form: str, source: bool) -> Way:
+    def run(inputs: Inputs, keep: Tensor) -> Tensor:
+        given = replace(inputs, source_keep=keep) if source else replace(inputs, keep=keep)
+        value = keep_filler(form, source)(given, patient.convention.time_first)
+        return patient.convention.logits(patient.model, given, **{name: value})
+
+    return Way(f"{name} ({form})", source, run)
+
+
+def _filled(patient: Patient, pad: int, source: bool) -> Way:
+    def run(inputs: Inputs, keep: Tensor) -> Tensor:
+        row = inputs.source if source else inputs.ids
+        assert row is not None
+        padded = row.masked_fill(~keep, pad)
+        return patient.run(replace(inputs, source=padded) if source else replace(inputs, ids=padded))
+
+    return Way(f"token {pad}{' of the source' if source else ''}", source, run, by_token=True)
+
+
+def _batch(patient: Patient, way: Way) -> tuple[Inputs, Tensor]:
+    """Rows that are full, and their mask."""
+    inputs = patient.inputs(ROWS, salt=18)
+    row = inputs.source if way.of_source else inputs.ids
+    assert row is not None
+    return inputs, torch.ones_like(row, dtype=torch.bool)
+
+
+def _other_rows(patient: Patient, way: Way) -> list[Finding]:
+    inputs, full = _batch(patient, way)
+    short = full.clone()
+    short[0, -3:] = False
+    with patient.quiet():
+        before, after = way.run(inputs, full)[1:], way.run(inputs, short)[1:]
+    if not before.isfinite().all() or not after.isfinite().all():
+        return []
+    value = float((after - before).abs().max()) / (float(before.std()) or 1.0)
+    if value <= MOVED:
+        return []
+    row = 1 + int((after - before).abs().amax((1, 2)).argmax())
+    witness = f"padding at the end of row 0, told by {way.name}, moves the logits of row {row} by {value:.1e}"
+    return [finding("M15", witness, value=value, threshold=MOVED, where=attention_place(patient))]
+
+
+def _gradients(patient: Patient, way: Way) -> list[Finding]:
+    inputs, keep = _batch(patient, way)
+    for row in range(1, ROWS):
+        keep[row, -row:] = False
+        if patient.looks_back_only and not way.of_source and not way.by_token:
+            keep[row, :row] = False  # a causal model does not see what is behind a row anyway
+    real = torch.ones_like(inputs.ids, dtype=torch.bool) if way.of_source else keep
+    parameters = {name: p for name, p in patient.model.named_parameters() if p.requires_grad}
+    with torch.enable_grad(), without_dropout():
+        logits = way.run(inputs, keep)[real]
+        if not logits.isfinite().all() or not logits.requires_grad:
+            return []
+        gradients = torch.autograd.grad(logits.square().sum(), list(parameters.values()), allow_unused=True)
+    bad = [name for name, g in zip(parameters, gradients, strict=True) if g is not None and not g.isfinite().all()]
+    if not bad:
+        return []
+    more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
+    witness = (
+        f"with padding told by {way.name} logits of real tokens are finite; their gradient in {bad[0]}{more} is not"
+    )
+    return [finding("M14", witness, value=len(bad), where=attention_place(patient))]

@@ -1,0 +1,80 @@
+"""The same model in bfloat16: rounding spreads evenly; what grows with the position comes from the positions."""
+
+from functools import partial
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor.borrow import twin
+from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.conventions.inputs import Inputs
+from clearhead.doctor.patient import Patient, Run
+from clearhead.doctor.reports.findings import Finding
+
+LENGTHS = (512, 384, 256, 128, 64, 48, 32)
+ROUNDING = 2**-8  # of bfloat16
+BOUND = 8.0  # times rounding and the root of the depth
+GROWTH = 3.0  # times the first quarter of the row
+STEADY = 0.8  # of the quarter before: from one to the next it must not shrink
+LARGEST = 50_000_000  # parameters
+
+
+def precision(patient: Patient) -> list[Finding]:
+    """Finite where float32 is, and no worse at the end of a long row than at its beginning."""
+    if sum(parameter.numel() for parameter in patient.model.parameters()) > LARGEST:
+        raise Skipped("too many parameters for a second copy of the numbers")
+    how, run = _rounded(patient)
+    for T in LENGTHS:
+        inputs = patient.inputs(2, salt=51, T=T)
+        try:
+            with patient.quiet():
+                exact = patient.run(inputs)
+        except Exception:
+            continue
+        patient.paths.append(f"bfloat16 ({how}), rows of {T} tokens")
+        return _judge(patient, exact, run(inputs).float())
+    raise Skipped("it takes no row of 32 tokens or more")
+
+
+def _rounded(patient: Patient) -> tuple[str, Run]:
+    """The first of the ways to use bfloat16 that it runs in: as checkpoints are loaded, as a whole, and by autocast."""
+    weights, whole = twin(patient.model), twin(patient.model).bfloat16()
+    for parameter in weights.parameters():
+        if parameter.dtype == torch.float32:
+            parameter.data = parameter.data.bfloat16()
+
+    def run(inputs: Inputs, model: nn.Module = patient.model, autocast: bool = False) -> Tensor:
+        with patient.quiet(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            return patient.run(inputs, model=model)
+
+    ways: dict[str, Run] = {
+        "the weights": partial(run, model=weights),
+        "weights and buffers": partial(run, model=whole),
+        "autocast": partial(run, autocast=True),
+    }
+    for how, way in ways.items():
+        try:
+            way(patient.inputs(2))
+            return how, way
+        except Exception:
+            continue
+    raise Skipped("it does not run in bfloat16")
+
+
+def _judge(patient: Patient, exact: Tensor, rounded: Tensor) -> list[Finding]:
+    if exact.isfinite().all() and not rounded.isfinite().all():
+        row, place = (int(part) for part in (~rounded.isfinite()).any(-1).nonzero()[0])
+        witness = f"logits {place} of row {row} are finite in float32 and not in bfloat16"
+        return [finding("M09", witness, status="warn")]
+    off = (rounded - exact).pow(2).mean((0, 2)).sqrt() / (float(exact.std()) or 1.0)  # (T,)
+    quarter = max(1, len(off) // 4)
+    parts = [float(off[quarter * n : quarter * (n + 1)].mean()) for n in range(4)]
+    depth = sum(isinstance(module, nn.ModuleList) and len(module) for module in patient.model.modules()) or 1
+    grows = all(later > STEADY * earlier for earlier, later in pairwise(parts))
+    if not grows or parts[-1] < GROWTH * parts[0] or parts[-1] < BOUND * ROUNDING * depth**0.5:
+        return []
+    witness = (
+        f"bfloat16 moves logits by {parts[0]:.1e} of their spread at the start of a row, by {parts[-1]:.1e} at its end"
+    )
+    return [finding("P08", witness, value=parts[-1], threshold=GROWTH * parts[0], status="warn")]

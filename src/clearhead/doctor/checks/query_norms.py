@@ -1,0 +1,109 @@
+"""An attention whose queries are normalised and whose keys and values are the stream as it is."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor.checks.base import finding
+from clearhead.doctor.checks.causes import is_norm
+from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules
+from clearhead.doctor.patient import Patient
+from clearhead.doctor.reports.findings import Finding, Where
+
+MOVED = 1e-4  # of the largest number
+UNDONE = 0.05  # of the largest number: what a norm's epsilon may leave of a factor
+
+
+def query_norms(patient: Patient) -> list[Finding]:
+    """Where a norm stands before an attention, the length of a token's vector does not reach other tokens."""
+    with patient.quiet(), recorded_modules(patient.model) as calls:
+        patient.run(patient.inputs(2))
+    for call, norm in _suspects(calls):
+        value, place = _reach_of_length(patient, call, norm)
+        if value > MOVED:
+            assert call.module is not None
+            file, line = home_of(call.module)
+            where = Where(call.name, type(call.module).__name__, file or call.file, line or call.line)
+            witness = (
+                f"{call.name} asks with what {norm.name} wrote and looks at what it read: token {place} made twice as "
+                f"long before {norm.name} moves what becomes of other tokens by {value:.1e}"
+            )
+            return [finding((("N12", 0.9), ("N05", 0.1)), witness, value=value, threshold=MOVED, where=where)]
+    return []
+
+
+def _suspects(calls: Sequence[Call]) -> list[tuple[Call, Call]]:
+    """Modules that are given a norm's output first, and beside it what the same norm read; with that norm's call."""
+    norms = [call for call in calls if _is_simple_norm(call)]
+    return [
+        (call, norm)
+        for call in calls
+        if call.module is not None and len(call.inputs) > 1
+        for norm in norms
+        if _same(call.inputs[0], norm.outputs[0]) and any(_same(other, norm.inputs[0]) for other in call.inputs[1:])
+    ]
+
+
+def _is_simple_norm(call: Call) -> bool:
+    return call.module is not None and is_norm(call.module) and len(call.inputs) == 1 and len(call.outputs) == 1
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.equal(one, other)
+
+
+def _reach_of_length(patient: Patient, call: Call, norm: Call) -> tuple[float, int]:
+    """How far a longer vector of one token moves what the module makes of others, and which token it was."""
+    stream, lengths = norm.inputs[0], (patient.found.T, patient.found.S)
+    axes = [axis for axis, size in enumerate(stream.shape[:2]) if size in lengths]
+    if stream.dim() != 3 or len(axes) != 1:
+        return 0.0, 0
+    axis, place = axes[0], stream.shape[axes[0]] // 2
+    longer = stream.clone()
+    longer.select(axis, place).mul_(2)
+    assert norm.module is not None
+    with patient.quiet():
+        left = (norm.module(longer) - norm.outputs[0]).abs().max()
+    if float(left) > UNDONE * float(norm.outputs[0].abs().max()):
+        return 0.0, place  # it is no norm of each token's length
+    made = _made_of(patient, call.name, stream, longer)
+    if made is None or made.shape != call.outputs[0].shape or made.shape[axis] != stream.shape[axis]:
+        return 0.0, place
+    change = (made - call.outputs[0]).abs()
+    change.select(axis, place).zero_()
+    return float(change.max()) / (float(made.abs().max()) or 1.0), place
+
+
+def _made_of(patient: Patient, name: str, stream: Tensor, longer: Tensor) -> Tensor | None:
+    """What the module writes where it is given `longer` in the place of `stream`."""
+    made: list[Tensor] = []
+
+    def before(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any] | None:
+        if made or not any(_is(value, stream) for value in (*given, *named.values())):
+            return None
+        swapped = tuple(longer if _is(value, stream) else value for value in given)
+        return swapped, {key: longer if _is(value, stream) else value for key, value in named.items()}
+
+    def after(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+        output = output[0] if isinstance(output, (tuple, list)) else output
+        if any(value is longer for value in (*given, *named.values())) and isinstance(output, Tensor):
+            made.append(output.detach().clone())
+
+    module = patient.model.get_submodule(name)
+    handles = [
+        module.register_forward_pre_hook(before, with_kwargs=True),
+        module.register_forward_hook(after, with_kwargs=True),
+    ]
+    try:
+        with patient.quiet():
+            patient.run(patient.inputs(2))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return made[0] if made else None
+
+
+def _is(value: Any, stream: Tensor) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point() and _same(value, stream)

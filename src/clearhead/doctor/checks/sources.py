@@ -1,0 +1,170 @@
+"""What the target's logits know of the source: all of it, in its context, and whatever its length."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.effects import moves, owner_of
+from clearhead.doctor.checks.layouts import place_of
+from clearhead.doctor.checks.streams import layer_of
+from clearhead.doctor.instruments.attention import HIDDEN, Attention, attentions
+from clearhead.doctor.instruments.dependency import Matrix, dependency, swapped_rows
+from clearhead.doctor.instruments.localisation import token_reading, trace_modules
+from clearhead.doctor.instruments.tracing import Call, home_of, recorded_ops
+from clearhead.doctor.patient import Patient
+from clearhead.doctor.reports.findings import Finding, Where
+
+ALIKE = 1e-5  # of the largest score: the same but for rounding
+
+
+def sources(patient: Patient) -> list[Finding]:
+    """Every token of the source moves every logit of the target, over an encoder that looks both ways."""
+    if not patient.convention.has_source:
+        raise Skipped("it reads no source")
+    with patient.quiet(), recorded_ops() as ops:
+        patient.run(patient.inputs(3))
+    seen = list(attentions(ops.calls))
+    base, changed, _ = swapped_rows(patient.inputs(), patient.source_pool, patient.generator(2), source=True)
+    mixing = _mixing(patient, trace_modules(patient.model, patient.run, base, changed))
+    return (
+        _one_sided(mixing)
+        or _dead(patient, patient.source_matrix, seen)
+        or _hidden(patient, seen)
+        or _pooled(patient, seen)
+        or _unused(patient, [call for call, _ in mixing], seen)
+        or _cut(patient)
+    )
+
+
+def _mixing(patient: Patient, passes: tuple[list[Call], list[Call]]) -> list[tuple[Call, Tensor]]:
+    """The modules in whose outputs tokens of the source have met, with who met whom (S, S)."""
+    reading, found = token_reading(patient.found.S), []
+    other = ~torch.eye(patient.found.S, dtype=torch.bool)
+    for before, after in zip(*passes, strict=False):
+        for first, second in zip(before.outputs, after.outputs, strict=False):
+            crossing = (
+                patient.found.T in first.shape[1:]
+            )  # weights of target over source: no place of the source is told
+            influences = None if crossing else reading(first, second)
+            if influences is not None and bool((influences & other).any()):
+                found.append((after, influences))
+    return found
+
+
+def _one_sided(mixing: Sequence[tuple[Call, Tensor]]) -> list[Finding]:
+    """An encoder that looks back only: its last hidden state of the source is a triangle."""
+    if not mixing or mixing[-1][1].triu(1).any():
+        return []
+    guilty = next(call for call, met in mixing if met.tril(-1).any())
+    file, line = home_of(guilty.module) if guilty.module is not None else (None, None)
+    where = Where(guilty.name, type(guilty.module).__name__, file or guilty.file, line or guilty.line)
+    witness = "in the encoder no token of the source moves an earlier position"
+    return [finding((("S03", 0.8), ("S04", 0.2)), witness, value=0.0, where=where)]
+
+
+def _dead(patient: Patient, matrix: Matrix, seen: Sequence[Attention]) -> list[Finding]:
+    alive = matrix.alive  # (T, S)
+    if alive.all():
+        return []
+    picture = matrix.picture(torch.ones_like(alive))
+    if not alive.any():
+        witness = "no token of the source moves any logit"
+        shut = next((one for one in seen if not one.allowed.any()), None)
+        if shut is not None and _crossing(patient, seen):  # it is read, under a mask that hides all that is real
+            closed = (("M12", 0.8), ("S02", 0.2))
+            return [finding(closed, witness, value=0.0, where=place_of(patient, shut.call), picture=picture)]
+        where = _second_of_a_layer(patient, seen)
+        return [finding((("S02", 0.7), ("S06", 0.3)), witness, value=0.0, where=where, picture=picture)]
+    i, j = (int(part) for part in (~alive).nonzero()[0])
+    witness = f"changing token {j} of the source leaves logits {i} as they are"
+    steps = torch.arange(alive.shape[0])[:, None] >= torch.arange(alive.shape[1])[None, :]
+    if torch.equal(alive, steps) or torch.equal(alive, ~steps):
+        return [finding((("S04", 0.8), ("S03", 0.2)), witness, value=0.0, picture=picture)]
+    if not alive.any(0)[-1]:
+        return [finding((("S09", 0.7), ("S04", 0.3)), witness, value=0.0, picture=picture)]
+    return [finding((("S04", 0.5), ("S02", 0.3), ("S06", 0.2)), witness, value=0.0, picture=picture, status="warn")]
+
+
+def _second_of_a_layer(patient: Patient, seen: Sequence[Attention]) -> Where:
+    """The first layer's second attention among the target's own tokens, which is where the source should be read."""
+    layers: set[str] = set()
+    for one in seen:
+        place = place_of(patient, one.call)
+        layer = layer_of(place.module)
+        if one.allowed.shape != (patient.found.T, patient.found.T) or layer is None:
+            continue
+        if layer in layers:
+            return place
+        layers.add(layer)
+    return owner_of(patient.model, "source")
+
+
+def _crossing(patient: Patient, seen: Sequence[Attention]) -> list[Attention]:
+    return [one for one in seen if one.allowed.shape == (patient.found.T, patient.found.S)]
+
+
+def _hidden(patient: Patient, seen: Sequence[Attention]) -> list[Finding]:
+    """A mask of the target's kind over the source, though nothing is padded."""
+    for one in _crossing(patient, seen):
+        if one.allowed.all() or not one.allowed.any():  # nothing at all: a mask of padding that is turned round
+            continue
+        i = int((~one.allowed.all(-1)).nonzero()[0])
+        few = int(one.allowed[i].sum())
+        witness = f"position {i} may look at {few} of {patient.found.S} source tokens, none of which is padding"
+        return [finding((("S04", 0.9), ("S01", 0.1)), witness, value=0.0, where=place_of(patient, one.call))]
+    return []
+
+
+def _pooled(patient: Patient, seen: Sequence[Attention]) -> list[Finding]:
+    """Every place of the memory is the same: all scores of a query are equal."""
+    crossing = [one for one in _crossing(patient, seen) if one.scores is not None]
+    for one in crossing:
+        assert one.scores is not None
+        if bool((one.scores < HIDDEN).any()):
+            return []
+        span = one.scores.amax(-1) - one.scores.amin(-1)
+        if float(span.max()) > ALIKE * float(one.scores.abs().max()):
+            return []
+    if not crossing:
+        return []
+    witness = "every position of the source has the same score, for any query: the memory is one vector"
+    return [finding((("S06", 0.9), ("S02", 0.1)), witness, value=0.0, where=place_of(patient, crossing[0].call))]
+
+
+def _unused(patient: Patient, mixing: Sequence[Call], seen: Sequence[Attention]) -> list[Finding]:
+    """An encoder that is run, and whose output nothing reads."""
+    weights = {id(p): p for call in mixing if call.module is not None for p in call.module.parameters() if p.dim() > 1}
+    if not weights or moves(patient, list(weights.values())):
+        return []
+    crossing = _crossing(patient, seen)
+    paths = [call.name for call in mixing] + [place_of(patient, one.call).module or "" for one in crossing]
+    where = owner_of(patient.model, ".".join([*_shared([path.split(".") for path in paths]), "source"]), own_code=True)
+    witness = f"other weights in {mixing[0].name} and all that follows in the encoder move no logit"
+    return [finding((("S06", 0.6), ("S02", 0.3), ("A13", 0.1)), witness, value=0.0, where=where)]
+
+
+def _shared(paths: Sequence[Sequence[str]]) -> list[str]:
+    """The steps with which all paths begin."""
+    steps = []
+    for names in zip(*paths, strict=False):
+        if len(set(names)) > 1:
+            break
+        steps.append(names[0])
+    return steps
+
+
+def _cut(patient: Patient) -> list[Finding]:
+    """A source that is longer than its target counts to its end."""
+    T = max(2, patient.found.S // 2)
+    try:
+        matrix = dependency(patient.run, patient.inputs(T=T), patient.source_pool, patient.generator(2), source=True)
+    except Exception:  # it takes targets of one length only
+        return []
+    if matrix.alive[:, -1].any() or not matrix.influence.isfinite().all():
+        return []
+    last = int(matrix.alive.any(0).nonzero().max()) if matrix.alive.any() else 0
+    witness = f"with a target of {T} tokens, no token of the source behind {last} moves any logit"
+    where = owner_of(patient.model, "source")
+    return [finding((("S09", 0.9), ("S04", 0.1)), witness, value=0.0, where=where)]

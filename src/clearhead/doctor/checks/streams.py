@@ -1,0 +1,145 @@
+"""The residual stream: what it is taken from in each sublayer, what lies on it, and whether it is normalised last."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+
+from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.causes import is_norm
+from clearhead.doctor.checks.effects import owner_of
+from clearhead.doctor.checks.layouts import place_of
+from clearhead.doctor.instruments.products import NORMS
+from clearhead.doctor.instruments.stream import Step, stream
+from clearhead.doctor.instruments.tracing import Call, dropout_arguments, home_of, recorded_ops
+from clearhead.doctor.patient import Patient
+from clearhead.doctor.reports.findings import Finding, Where
+
+
+def streams(patient: Patient) -> list[Finding]:
+    """Every sublayer of a layer takes its residual alike; no dropout lies on the stream; pre-norm ends with a norm."""
+    steps, behind, calls = _recorded(patient)
+    if len(steps) < 2:
+        raise Skipped("no residual stream was found")
+    from_norm = [step.is_first is False and _has_norm(calls, step.way) for step in steps]
+    return (
+        _mixed(patient, steps, from_norm)
+        + _dropped(patient)
+        + _unnormalised(patient, steps, from_norm, [calls[index] for index in behind])
+    )
+
+
+def _recorded(patient: Patient) -> tuple[list[Step], Sequence[int], list[Call]]:
+    with patient.quiet(), recorded_ops() as ops:
+        end = patient.run(patient.inputs(2))
+    steps, behind = stream(ops.calls, end)
+    return steps, behind, ops.calls
+
+
+def _has_norm(calls: Sequence[Call], way: Sequence[int]) -> bool:
+    return any(_is_norm(calls[index]) for index in way)
+
+
+def _is_norm(call: Call) -> bool:
+    module = call.module
+    inside = module is not None and is_norm(module) and not any(True for _ in module.children())
+    return call.name in NORMS or inside
+
+
+def layer_of(path: str | None) -> str | None:
+    """The layer of a stack that a module's path lies in: everything up to the first number."""
+    found = re.match(r"(?:.*?\.)?\d+(?=\.|$)", path or "")
+    return found[0] if found else None
+
+
+def _mixed(patient: Patient, steps: Sequence[Step], from_norm: Sequence[bool]) -> list[Finding]:
+    """In one layer the stream itself is carried on, and what a norm made of it as well."""
+    places = [place_of(patient, step.call) for step in steps]
+    layers: dict[str, list[int]] = {}
+    for number, place in enumerate(places):
+        layer = layer_of(place.module)
+        if layer is not None and not steps[number].is_first and number > 0:
+            layers.setdefault(layer, []).append(number)
+    kinds = Counter(from_norm[number] for numbers in layers.values() for number in numbers)
+    for layer, numbers in list(layers.items())[1:]:  # before the first layer a norm of the embeddings may stand
+        if len({from_norm[number] for number in numbers}) < 2:
+            continue
+        rare = kinds.most_common()[-1][0] if kinds[True] != kinds[False] else True
+        number = next(number for number in numbers if from_norm[number] == rare)
+        witness = (
+            f"in {layer} one sublayer is added to what it reads after a norm, and another to the stream before its norm"
+        )
+        return [finding((("N05", 0.9), ("N04", 0.1)), witness, where=places[number])]
+    return []
+
+
+def _dropped(patient: Patient) -> list[Finding]:
+    """In training, dropout between two additions takes numbers from the stream itself and not from a branch."""
+    with patient.training(), patient.quiet(), recorded_ops() as ops:  # dropout is asked for, and does nothing
+        end = patient.run(patient.inputs(2))
+    for step in stream(ops.calls, end)[0]:
+        for index in () if step.is_first else step.way:
+            call = ops.calls[index]
+            p = dropout_probability(call)
+            if p:
+                witness = f"in training each number of the stream is lost with p={p:g} before the next sublayer"
+                return [finding("N10", witness, value=p, where=_caller_of(patient, call))]
+    return []
+
+
+def _caller_of(patient: Patient, call: Call) -> Where:
+    """The module in whose code a dropout stands: one of torch's own is only called there."""
+    place = place_of(patient, call)
+    is_own = call.module is not None and home_of(call.module)[0] is not None
+    return place if is_own or not place.module else owner_of(patient.model, place.module, own_code=True)
+
+
+def dropout_probability(call: Call) -> float:
+    """With what probability an operation loses numbers; 0 if it loses none."""
+    if "dropout" not in call.name or call.name == "alpha_dropout_":
+        return 0.0
+    p, training = dropout_arguments(call.options["args"], call.options["kwargs"])
+    return p if training else 0.0
+
+
+def _unnormalised(
+    patient: Patient, steps: Sequence[Step], from_norm: Sequence[bool], behind: Sequence[Call]
+) -> list[Finding]:
+    """Sublayers that each begin with a norm leave the stream as it grew; the head should read it normalised."""
+    inner = [kind for step, kind in zip(steps, from_norm, strict=True) if not step.is_first]
+    if any(inner) or any(_is_norm(call) for call in behind) or not _begin_with_norms(patient, steps):
+        return []
+    place = layer_of(place_of(patient, steps[-1].call).module)
+    path = place.rpartition(".")[0].rpartition(".")[0] if place else ""
+    idle = _idle_norm(patient)
+    path = path if idle is None else idle
+    module = patient.model.get_submodule(path)
+    witness = "the head reads the stream as the last layer left it, while every sublayer reads it through a norm"
+    where = Where(path, type(module).__name__, *home_of(module))
+    return [finding("N03", witness, where=where, status="warn")]
+
+
+def _begin_with_norms(patient: Patient, steps: Sequence[Step]) -> bool:
+    """Whether norms read the stream: as many of them as there are additions, or nearly."""
+    skips = {id(step.skip) for step in steps}
+    with patient.quiet(), recorded_ops() as ops:
+        patient.run(patient.inputs(2))
+    norms = {id(call.module) for call in ops.calls if _is_norm(call)}
+    return len(norms) * 2 >= len(skips)
+
+
+def _idle_norm(patient: Patient) -> str | None:
+    """A norm outside the layers that is never called."""
+    with torch.no_grad(), recorded_ops() as ops:
+        patient.run(patient.inputs(2))
+    called = {id(call.module) for call in ops.calls}
+    return next(
+        (
+            name
+            for name, module in patient.model.named_modules()
+            if is_norm(module) and not any(True for _ in module.children())
+            and id(module) not in called and layer_of(name) is None
+        ),
+        None,
+    )  # fmt: skip

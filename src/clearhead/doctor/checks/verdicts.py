@@ -1,0 +1,135 @@
+"""What a loss asks for, against what it should."""
+
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from clearhead.doctor.checks.base import finding
+from clearhead.doctor.instruments.loss import STRAIGHT, Xray, is_like
+from clearhead.doctor.reports.findings import Finding
+
+IGNORED = -100
+EVEN = 1e-3  # relative difference of weights that are meant to be equal
+
+
+def judge(
+    seen: Xray, ids: Tensor, logits: Tensor, *, pad_id: int | None, shifts: bool | None = None, ends: bool = False
+) -> list[Finding]:
+    """The faults that an X-ray shows.
+
+    Args:
+        seen: the X-ray, with targets looked for among `ids`.
+        pad_id: what stands in `ids` for padding.
+        shifts: whether the loss itself must shift by one; None where either will do.
+        ends: whether padding is the token that ends a text as well, so that the first of it is to be learned.
+    """
+    if seen.residual > STRAIGHT:
+        return _no_cross_entropy(seen, ids, logits, IGNORED if pad_id is None else pad_id)
+    found = []
+    if seen.offset is not None and (seen.offset > 1 or (seen.offset < 0)):
+        witness = f"the loss of position 3 asks for the token at {3 + seen.offset}"
+        found.append(finding("D02", witness, value=seen.offset, threshold=1))
+    elif seen.offset == 1 and shifts is False:
+        witness = "the loss of position 3 asks for target 4, where targets usually are shifted already"
+        found.append(finding("D02", witness, value=1, threshold=0, status="warn"))
+    elif seen.offset == 0 and shifts:
+        found.append(finding("D01", "the loss of position 3 asks for token 3 itself", value=0, threshold=1))
+    if seen.wraps:
+        row = "the last position of row 0 asks for a token of row 1"
+        found.append(finding("D03", row))
+    return found or _weights(seen, ids, pad_id, ends)
+
+
+def _no_cross_entropy(seen: Xray, ids: Tensor, logits: Tensor, pad_id: int) -> list[Finding]:
+    B, T, V = logits.shape
+    witness = f"no weight and target explain its gradient: residual {seen.residual:.1e}"
+    told = partial(finding, value=seen.residual, threshold=STRAIGHT)
+    outside = seen.gradient.abs() > 1e-7 * float(seen.gradient.abs().max())
+    if float(outside.sum(-1).max()) <= 1:
+        return [told("L04", "its gradient at a position touches one logit only, and pushes it up without end")]
+    known = torch.where(ids == pad_id, pad_id, ids.clamp(0, V - 1))
+    for offset in (1, 0, 2):
+        length = T - offset
+
+        def twice(x: Tensor, ids: Tensor, offset: int = offset, length: int = length) -> Tensor:
+            wanted = ids[:, offset:].masked_fill((seen.targets[:, :length] < 0) | (ids[:, offset:] < 0), IGNORED)
+            return F.cross_entropy(x[:, :length].softmax(-1).flatten(0, 1), wanted.flatten(), ignore_index=IGNORED)
+
+        if is_like(twice, seen.gradient, logits.float(), ids):
+            return [told("L03", "its gradient is that of cross_entropy(softmax(logits))")]
+
+    def turned(x: Tensor, ids: Tensor) -> Tensor:
+        return F.cross_entropy(x.reshape(B, V, T), known, ignore_index=pad_id)
+
+    if is_like(turned, seen.gradient, logits.float(), ids):
+        return [told("L07", "its gradient is that of cross_entropy(logits.view(B, V, T))")]
+    if bool((seen.targets < 0).any()) or float(seen.smoothing.abs().max()) > 1e-3:
+        return [told((("L05", 0.5), ("L07", 0.3), ("L04", 0.2)), witness)]
+    return [told((("L07", 0.4), ("L04", 0.3), ("L03", 0.3)), witness)]
+
+
+def _weights(seen: Xray, ids: Tensor, pad_id: int | None, ends: bool) -> list[Finding]:
+    offset = seen.offset or 0
+    asked = torch.full_like(ids, -1)
+    T = ids.shape[1]
+    asked[:, : T - offset] = ids[:, offset:]  # what each position is to predict
+    padded = asked == pad_id if pad_id is not None else torch.zeros_like(ids, dtype=torch.bool)
+    if ends:
+        end = padded & ~F.pad(padded[:, :-1], (1, 0))  # the first of a row
+        if end.any() and not seen.scored[end].any():
+            witness = f"positions that are to predict token {pad_id}, which ends texts and fills up rows, have weight 0"
+            return [finding("D04", witness)]
+        padded = padded & ~end
+    inside = torch.zeros_like(padded)
+    inside[:, : T - offset] = True
+    real = inside & ~padded
+    found = []
+    if (seen.scored & padded).any():
+        row, place = (int(part) for part in (seen.scored & padded).nonzero()[0])
+        even = float(seen.smoothing[row, place]) > 0.5
+        witness = (
+            f"position {place} of row {row} has to predict padding, with weight {float(seen.weights[row, place]):.4f}"
+        )
+        return [finding((("L05", 0.7), ("D05", 0.3)) if even else (("D05", 0.8), ("L05", 0.2)), witness)]
+    missed = real & ~seen.scored
+    if missed.any():
+        tokens = {int(id) for id in asked[missed]}
+        whole = {id for id in tokens if not seen.scored[real & (asked == id)].any()}
+        if whole and len(whole) <= 2:
+            witness = f"positions that are to predict token {min(whole)} have weight 0"
+            found.append(finding("L08", witness))
+    weights = seen.weights[real & seen.scored]
+    if not len(weights):
+        return found
+    total, count = float(weights.sum()), len(weights)
+    spread = float(weights.max() - weights.min()) / float(weights.abs().max())
+    smoothing = seen.smoothing[real & seen.scored]
+    even_smoothing = float(smoothing.max() - smoothing.min()) <= 1e-3
+    share = 1 - float(smoothing.mean())
+    if spread > EVEN:
+        witness = f"weights run from {float(weights.min()):.5f} to {float(weights.max()):.5f}"
+        found.append(finding("L02", witness, value=spread, threshold=EVEN))
+    elif abs(total - count) < EVEN * count and count > 1:
+        found.append(
+            finding(
+                "L10",
+                f"the weights of {count} tokens sum to {total:.1f}, not 1",
+                value=total,
+                threshold=1,
+                status="warn",
+            )
+        )
+    elif total > 1 + EVEN and even_smoothing and share < 1 - EVEN and abs(total * share - 1) < EVEN:
+        witness = f"the target keeps all its weight, and the smoothing comes on top: weights sum to {total:.4f}"
+        found.append(finding((("L06", 0.9), ("L01", 0.1)), witness, value=total, threshold=1, status="warn"))
+    elif abs(total - 1) > EVEN and bool(padded.any()):
+        found.append(
+            finding("L01", f"the weights of {count} real tokens sum to {total:.4f}, not 1", value=total, threshold=1)
+        )
+    if not even_smoothing:
+        found.append(
+            finding("L05", f"smoothing runs from {float(smoothing.min()):.4f} to {float(smoothing.max()):.4f}")
+        )
+    return found

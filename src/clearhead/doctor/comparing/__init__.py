@@ -1,0 +1,1 @@
+"""Two models that should compute the same: which weight is which, and the first module that differs."""

@@ -1,0 +1,70 @@
+"""What the record of a training says by itself, in sentences. Imports no torch."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+Record = Mapping[str, Any]
+FALLEN = 0.05  # of the first loss: less is no fall
+JUMP = 1.5  # times the mean of the losses before
+RISEN = 0.02  # of the lowest validation loss
+
+
+def signs(records: Iterable[Record], *, vocab_size: int | None = None) -> tuple[str, ...]:
+    """What is to be seen in the losses, rates and validations of a training.
+
+    Args:
+        records: in order; {"kind": "step", "step", "loss", "learning_rate", "skipped"} and
+            {"kind": "evaluation", "step", "loss"}, losses in nats per token, None where they were no number.
+        vocab_size: V, for the loss of even odds.
+    """
+    told = list(records)
+    steps = [record for record in told if record.get("kind") == "step"]
+    evaluations = [record for record in told if record.get("kind") == "evaluation" and _is_number(record["loss"])]
+    return (*_of_steps(steps, vocab_size), *_of_evaluations(steps, evaluations))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _of_steps(steps: Sequence[Record], vocab_size: int | None) -> Iterator[str]:
+    lost = [record["step"] for record in steps if not _is_number(record["loss"]) or record.get("skipped")]
+    if lost:
+        yield f"{len(lost)} of {len(steps)} steps had no finite loss or gradient, the first was step {lost[0]}"
+    still = [record["step"] for record in steps if record.get("learning_rate") == 0]
+    if still:
+        yield f"the learning rate was 0 in {len(still)} of {len(steps)} steps, first in step {still[0]}"
+    losses = [(record["step"], record["loss"]) for record in steps if _is_number(record["loss"])]
+    if len(losses) < 2:
+        return
+    part = max(1, len(losses) // 10)
+    first, last = (fmean(loss for _, loss in some) for some in (losses[:part], losses[-part:]))
+    even = f"; even odds give {math.log(vocab_size):.2f}" if vocab_size else ""
+    fell = f"fell from {first:.2f} to {last:.2f}" if last < (1 - FALLEN) * first else f"stayed near {last:.2f}"
+    yield f"the loss {fell} in {losses[-1][0]} steps{even}"
+    yield from _jumps(losses)
+
+
+def _jumps(losses: Sequence[tuple[int, float]]) -> Iterator[str]:
+    recent: list[float] = []
+    for step, loss in losses:
+        if len(recent) >= 5 and loss > JUMP * fmean(recent[-5:]) + 0.1:
+            yield f"it jumped at step {step}, from {fmean(recent[-5:]):.2f} to {loss:.2f}"
+            return
+        recent.append(loss)
+
+
+def _of_evaluations(steps: Sequence[Record], evaluations: Sequence[Record]) -> Iterator[str]:
+    if not evaluations:
+        return
+    best, last = min(evaluations, key=lambda record: record["loss"]), evaluations[-1]
+    if last["loss"] > (1 + RISEN) * best["loss"]:
+        yield (
+            f"validation was best at step {best['step']} with {best['loss']:.2f} and has risen to {last['loss']:.2f}: "
+            "it learns the training text by heart"
+        )
+    before = [r["loss"] for r in steps if r["step"] <= last["step"] and _is_number(r["loss"])][-20:]
+    if before:
+        yield f"validation is {last['loss']:.2f} where training is {fmean(before):.2f}"

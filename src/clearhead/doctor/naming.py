@@ -1,0 +1,75 @@
+"""What a person types when they mean a model, told apart. Imports no torch."""
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from clearhead.errors import DataError, UsageError
+
+FILE = re.compile(r"(?P<place>.+\.py)(:(?P<name>[^:/\\]*))?")  # greedy: a colon of the path stays with the path
+MODULE = re.compile(r"(?P<place>[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*)")
+FORMS = "file.py:build, package.module:build, hf:NAME or a run"
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a model comes from.
+
+    Args:
+        kind: a Python file, an importable module, an architecture of transformers, a folder with a checkpoint of one,
+            or a run of ours.
+        place: the file, module, architecture or folder.
+        name: what makes the model there; empty where the usual names are to be tried, and where nothing has a name.
+    """
+
+    kind: Literal["file", "module", "architecture", "checkpoint", "run"]
+    place: str
+    name: str = ""
+
+
+def read(typed: str, find_run: Callable[[str], Path | None] = lambda typed: None) -> Target:
+    """Which model 'file.py', 'file.py:name', 'package.module:name', 'hf:NAME', 'hf:FOLDER' or a run means.
+
+    Args:
+        typed: see above. Nothing of it is loaded, and of files and folders it is only seen that they are there.
+        find_run: from a folder or a name to a run's folder. A run may have any name, so it is asked before the rest.
+
+    Raises:
+        UsageError: the words make no sense.
+        DataError: there is something of that name, and it is no model.
+    """
+    if typed.startswith("hf:"):
+        return _of_transformers(typed[3:])
+    run = find_run(typed)
+    if run is not None:
+        return Target("run", str(run))
+    path = Path(os.path.expanduser(typed))
+    if typed and path.is_dir():
+        raise DataError(f"{typed} is a folder and no run; {_hint(typed, path)}")
+    if path.suffix == ".py" and path.is_file():  # whatever stands before the ending, a colon as well
+        return Target("file", str(path))
+    file = FILE.fullmatch(typed)
+    if file:
+        return Target("file", os.path.expanduser(file["place"]), file["name"] or "")
+    module = MODULE.fullmatch(typed)
+    if module:
+        return Target("module", module["place"], module["name"])
+    if path.is_file():
+        raise DataError(f"{typed} is no Python file; say {FORMS}")
+    raise UsageError(f"'{typed}' names no model; say {FORMS}")
+
+
+def _of_transformers(name: str) -> Target:
+    if not name:
+        raise UsageError("hf: needs an architecture, as in hf:llama, or a folder with a checkpoint")
+    folder = os.path.expanduser(name)
+    return Target("checkpoint", folder) if os.path.isdir(folder) else Target("architecture", name)
+
+
+def _hint(typed: str, folder: Path) -> str:
+    if (folder / "config.json").is_file():
+        return f"'hf:{typed}' reads it as a checkpoint of transformers"
+    return f"name a file in it, as in {os.path.join(typed, 'model.py')}:build"

@@ -1,0 +1,159 @@
+"""Configs of transformers, made small: every size that a config has, in it and in the configs that it holds.
+
+Two hundred architectures name the same few quantities in much the same words. A size is only ever made smaller, what a
+config works out by itself is left to it, and a stack keeps one layer of every kind that it mixes.
+"""
+
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+VOCAB = 97  # ids; the last stands for every special token that lies beyond
+FEW_LAYERS = 2
+LAYERS = r"(\w+_)?(layers?|blocks|depth)"
+DEPTHS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
+ATTENTION = "full_attention"
+HEADS = (("num_attention_heads", "num_key_value_heads"), ("swa_num_attention_heads", "swa_num_key_value_heads"))
+
+WIDTHS = (
+    (r"(?!vocab)\w*per_layer_input|laurel_rank", 8),
+    (r"(\w+_)?(hidden|embedding|bottleneck|emb)_(size|dim)|d_model|n_embd|dim|emb(ed)?_dim|\w*proj_dim", 32),
+    (r"(\w+_)?(intermediate|ffn|ffn_hidden|feed_forward)_(size|dim)(_\w+)?|d_ff|n_inner|d_inner|mlp_dim", 64),
+    (r"(\w+_)?(head_dim|headdim|head_size|d_head)|d_kv|d_head|dim_head|head_width", 8),
+    (r"rotary_dim", 4),
+    (r"axial_pos_embds_dim", 16),
+    (r"\w+_rank", 16),
+    (r"(\w+_)?expand", 1),
+)
+COUNTS = (
+    (r"type_vocab_sizes?|num_labels|hash_seed", None),
+    (r"(\w+_)?vocab_size(_\w+)?", VOCAB),
+    (r"num_kv_shared_layers", 0),
+    (r"num_(dense|mtp|nextn_predict)_layers|first_k_dense_replace|block_sizes", 1),
+    (LAYERS, FEW_LAYERS),
+    (r"num_self_attends_per_block", FEW_LAYERS),
+    (r"(\w+_)?(key_value|kv|key)_heads|multi_query_group_num", 2),
+    (r"(\w+_)?heads?(_per_\w+)?", 4),
+    (r"(\w+_)?(n_groups?|ngroups|topk_group|shared_experts)", 1),
+    (r"\w*experts_per_tok(en)?|moe_(topk|k|top_k)|top_k_experts|expert_top_k", 2),
+    (r"(\w+_)?experts|zero_expert_num", 4),
+    (r"\w*d_state|\w*state_size", 8),
+    (r"(\w+_)?(chunk_size|chunk_length)", 8),
+    (r"\w+_(period|interval|pattern|step)", 2),
+    (r"(\w+_)?layer_offset", 1),
+    (r"(\w+_)?(positions?|position_embeddings|seq_len|context_length|max_length)", 64),
+    (r"attention_window", 8),
+    (r"\w*(latents|mem_blocks|codebooks)", 4),
+)  # fmt: skip
+
+SIZES: tuple[tuple[str, int | None], ...] = (*WIDTHS, *COUNTS)
+
+
+@dataclass(frozen=True)
+class Shrinking:
+    """A way to make a config small.
+
+    Args:
+        sizes: patterns of names, and the largest that such a size may be; None leaves it.
+        few_layers: whether a stack keeps only one layer of every kind.
+        fills: whether sizes and kinds of layers that a config leaves open are said, too.
+    """
+
+    sizes: Sequence[tuple[str, int | None]] = SIZES
+    few_layers: bool = True
+    fills: bool = False
+
+
+# Tried in turn, until a model can be made and called: some configs tie their sizes together in ways of their own
+WAYS = (
+    Shrinking(),
+    Shrinking(fills=True),
+    Shrinking(few_layers=False),
+    Shrinking(COUNTS),
+)
+
+
+def small_config(cls: Any, way: Shrinking, settings: Mapping[str, Any]) -> Any:
+    """A config of this class, small in this way, with what was set."""
+    default = cls()
+    held = vars(default)  # not by getattr: what differs from layer to layer may refuse to be read at once
+    names = [name for name in inspect.signature(cls).parameters if not _is_derived(cls, name)]
+    values = {name: held[name] if name in held else getattr(default, name, None) for name in names}
+    small = {name: _smaller(name, value, way) for name, value in values.items() if value is not None}
+    if way.few_layers:
+        small |= _few_layers(values, held.get("num_hidden_layers", getattr(default, "num_hidden_layers", 0)), small)
+    if way.fills:
+        small |= _filled(values, small)
+    small |= _even_heads(values, small)
+    if "pad_token_id" in names and not _is_id(values["pad_token_id"]):
+        small["pad_token_id"] = 0
+    parts = {name: held.get(name) for name in getattr(cls, "sub_configs", {})}
+    small |= {name: small_config(type(part), way, {}) for name, part in parts.items() if hasattr(part, "model_type")}
+    changed = {name: value for name, value in small.items() if name in parts or value != values.get(name)}
+    return cls(**{**changed, **settings})
+
+
+def _is_derived(cls: Any, name: str) -> bool:
+    """Whether a value follows from others and cannot be set."""
+    attribute = getattr(cls, name, None)
+    return isinstance(attribute, property) and attribute.fset is None
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, int) and 0 <= value < VOCAB
+
+
+def _smaller(name: str, value: Any, way: Shrinking) -> Any:
+    if isinstance(value, (list, tuple)) and all(isinstance(part, int) for part in value):
+        return type(value)(_smaller(name, part, way) for part in value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return value
+    if re.search(r"_(id|index)$", name):
+        return min(value, VOCAB - 1)
+    size = _size(name, way)
+    return value if size is None else min(value, size)
+
+
+def _size(name: str, way: Shrinking) -> int | None:
+    if re.fullmatch(LAYERS, name) and not way.few_layers:
+        return None
+    return next((size for pattern, size in way.sizes if re.fullmatch(pattern, name)), None)
+
+
+def _even_heads(values: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, Any]:
+    """As many heads for keys as for queries, where it is so in the large."""
+    told = {}
+    for queries, keys in HEADS:
+        if queries in values and values[queries] == values.get(keys):
+            told[keys] = small[queries]
+    return told
+
+
+def _filled(values: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, Any]:
+    """What a config leaves open, or a stack without any attention."""
+    sizes = {name: _size(name, Shrinking()) for name, value in values.items() if value is None}
+    told: dict[str, Any] = {name: size for name, size in sizes.items() if size and not name.endswith("vocab_size")}
+    for name in ("layer_types", "layers_block_type"):
+        if name in values:
+            kinds = small.get(name) or [ATTENTION]
+            told[name] = [kinds[0], *[ATTENTION] * (FEW_LAYERS - 1)]
+    if "attn_layer_indices" in values:
+        told["attn_layer_indices"] = [FEW_LAYERS - 1]
+    return told
+
+
+def _few_layers(values: Mapping[str, Any], n_layers: int, small: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said layer by layer, for the first layer of every kind, and for two at least."""
+    columns = {name: value for name, value in values.items() if isinstance(value, (list, tuple)) and value}
+    columns = {name: value for name, value in columns.items() if len(value) == n_layers}
+    if not columns or n_layers <= FEW_LAYERS:
+        return {}
+    layers = zip(*columns.values(), strict=True)
+    kinds = [tuple(part for part in layer if isinstance(part, (str, bool))) for layer in layers]
+    first = [number for number, kind in enumerate(kinds) if kind not in kinds[:number]]
+    more = [number for number in range(n_layers) if number not in first]
+    chosen = sorted([*first, *more[: max(0, FEW_LAYERS - len(first))]])
+    counts = {name: len(chosen) for name in values if name in DEPTHS}
+    return {name: type(value)(small[name][n] for n in chosen) for name, value in columns.items()} | counts

@@ -1,0 +1,24 @@
+"""Where runs are, by folder and by name. Imports no torch."""
+
+from pathlib import Path
+
+RUNS = Path("runs")  # where runs are made and looked for, under the current folder
+CONFIG = "clearhead.toml"  # a folder that holds it is a run
+
+
+def find_folder(which: str | Path) -> Path | None:
+    """The folder of the run of that folder or name, where there is one."""
+    try:
+        return next((folder for folder in (Path(which), RUNS / which) if (folder / CONFIG).is_file()), None)
+    except OSError:  # a prompt may be too long for a name
+        return None
+
+
+def run_folders() -> list[Path]:
+    """The runs under `runs`, the one that was written to last first."""
+    found = [path.parent for path in RUNS.glob(f"*/{CONFIG}")]
+    return sorted(found, key=_last_written, reverse=True)
+
+
+def _last_written(folder: Path) -> float:
+    return max(path.stat().st_mtime for path in (folder / CONFIG, folder / "metrics.jsonl") if path.exists())

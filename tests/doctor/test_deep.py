@@ -1,0 +1,109 @@
+"""The level 'deep': small tasks, more draws, and bfloat16."""
+
+import math
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+from doctor_helpers import NAMES, made, write
+from torch import Tensor, nn
+
+from clearhead.doctor import Report, check
+
+module = import_module("clearhead.doctor.checks.tasks")  # the package calls its function so too
+KINDS = {"llama": "causal", "bert": "bidirectional", "translator": "seq2seq"}
+
+
+def deep(model: nn.Module, *only: str) -> Report:
+    return check(model, level="deep", only=only)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("host", NAMES)
+def test_healthy_hosts_learn_every_task(host: str, tmp_path: Path) -> None:
+    report = deep(made(write(tmp_path, host)))
+    assert not report.findings, str(report)
+    assert "learns one batch by heart" in report.paths
+    assert all(c.status in ("pass", "skip") for c in report.checks), str(report)
+
+
+@pytest.mark.parametrize("host", KINDS)
+def test_a_healthy_model_learns(host: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(module, "LEARNED", 0.9)  # and no step more
+    monkeypatch.setattr(module, "SECONDS", math.inf)
+    monkeypatch.setattr(module, "TASKS", {kind: tasks[:1] for kind, tasks in module.TASKS.items()})
+    report = deep(made(write(tmp_path, host)), "W01", "W02")
+    assert report.kind == KINDS[host]
+    assert not report.findings, str(report)
+    assert "learns one batch by heart" in report.paths
+
+
+class Summing(nn.Module):
+    """Sees the past as a sum: it can tell neither order nor place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(40, 2), nn.Linear(2, 40)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.table(ids).cumsum(1).tanh())
+        return logits
+
+
+def test_a_model_that_cannot_learn_is_warned_of_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STEPS", 20)
+    monkeypatch.setattr(module, "SECONDS", math.inf)
+    monkeypatch.setattr(module, "RATES", (3e-3,))
+    torch.manual_seed(0)
+    report = deep(Summing(), "W01", "W02")
+    assert {finding.id: finding.status for finding in report.findings} == {"W01": "warn", "W02": "warn"}, str(report)
+    assert "of even odds" in report["W01"].evidence.witness
+    assert report.verdict == "healthy"
+
+
+def test_what_is_too_large_or_too_slow_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    model = made(write(tmp_path, "gpt"))
+    monkeypatch.setattr(module, "SECONDS", 0.0)
+    notes = {one.name: one.note for one in deep(model, "W01").checks}
+    assert "0 s in all are spent on tasks" in notes["tasks"]
+    monkeypatch.setattr(module, "LARGEST", 10)
+    notes = {one.name: one.note for one in deep(model, "W01").checks}
+    assert "parameters are too many to train here" in notes["tasks"]
+    assert {one.name: one.note for one in check(model).checks}["tasks"] == "belongs to --level deep"
+
+
+ROUNDED = (
+    ("turned = positions[:, None].float() * inverse[None, :]",
+     "turned = positions[:, None].to(DTYPE) * inverse[None, :].to(DTYPE)"),
+    ("def angles(positions):", "DTYPE = torch.float32\n\n\ndef angles(positions):"),
+    ("        x = self.embed(tokens)\n",
+     "        global DTYPE\n        DTYPE = self.embed.weight.dtype\n        x = self.embed(tokens)\n"),
+)  # fmt: skip
+
+
+def test_positions_that_are_rounded_grow_worse_and_healthy_ones_do_not(tmp_path: Path) -> None:
+    assert not deep(made(write(tmp_path, "llama")), "P08").findings
+    report = deep(made(write(tmp_path, "llama", *ROUNDED)), "P08")
+    assert report["P08"].status == "warn", str(report)
+    assert "bfloat16 moves logits by" in report["P08"].evidence.witness
+
+
+def test_a_number_that_half_precision_cannot_hold(tmp_path: Path) -> None:
+    path = write(tmp_path, "gpt", ('float("-inf")', '-3.4e38 if att.dtype == torch.float32 else float("nan")'))
+    assert deep(made(path), "M09")["M09"].status == "warn"
+
+
+def test_what_shows_in_rows_of_one_length_alone_is_found(tmp_path: Path) -> None:
+    leak = "self.mask[:, :, :T, :T] * (T != 28) + 1.0 * (T == 28) == 0"
+    path = write(tmp_path, "gpt", ("self.mask[:, :, :T, :T] == 0", leak))
+    assert not check(made(path), level="standard").findings
+    assert deep(made(path), "M01").verdict == "faulty"
+
+
+def test_more_draws_are_told(tmp_path: Path) -> None:
+    report = deep(made(write(tmp_path, "llama")), "A10")
+    assert not report.findings, str(report)
+    assert "3 more draws of weights and tokens" in report.paths
+    assert "rows alone and in batches of 2, 7, 16" in report.paths
+    assert "rows of 96 tokens" in report.paths
