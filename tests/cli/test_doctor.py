@@ -122,6 +122,41 @@ def test_a_loss_is_examined(call: Caller) -> None:
     assert [finding["id"] for finding in wrong.json["findings"]] == ["D01"]
 
 
+def test_two_models_are_compared(call: Caller) -> None:
+    theirs = Path("theirs.py")
+    theirs.write_text((HOSTS / "gpt.py").read_text(encoding="utf-8"), encoding="utf-8")
+    same = call("doctor", "compare", host("gpt"), "theirs.py", "--json")
+    assert same.code == 0, same.err
+    assert same.json["verdict"] == "equal"
+    done = call("doctor", "compare", host("gpt", MASKING, ""), "theirs.py", "--json")
+    assert done.code == 4, done.err
+    assert done.json["first"]["a"]["module"] == "blocks.0.attn"
+    assert Path(done.json["first"]["b"]["file"]).name == "theirs.py"
+    assert "mine.py:build and theirs.py differ" in done.err
+    shutil.copy(HOSTS / "bert.py", "theirs.py")
+    other = call("doctor", "compare", "mine.py", "theirs.py", "--json")
+    assert other.code == 3
+    assert "no counterpart" in other.json["error"]
+
+
+def test_a_symptom_is_answered_first(call: Caller) -> None:
+    done = call("doctor", "--symptom", "good loss bad text", host("gpt", MASKING, ""), "--json")
+    assert done.code == 4, done.err
+    told = done.json["symptom"]
+    assert told["verdict"] == "the loss is good and the text is not: M01, future tokens reach past positions"
+    assert done.err.splitlines()[1].startswith("  M01: yes, changing token")
+    assert done.json["findings"][0]["id"] == "M01"
+    assert "repeats " in call("doctor", "symptoms").out
+
+
+def test_of_a_run_the_losses_speak_too(call: Caller) -> None:
+    write_text()
+    assert call("train", "my.txt", *TINY).code == 0
+    done = call("doctor", "--symptom", "repeats", "--json")
+    assert done.code == 0, done.err
+    assert any("the loss" in sign and "in 4 steps" in sign for sign in done.json["symptom"]["signs"])
+
+
 USAGE = [
     (["doctor", "mine.py", "more"], "one argument too many"),
     (["doctor", "mine.py", "--kind", "casual"], "kind 'casual' is none of causal, bidirectional, seq2seq"),
@@ -131,6 +166,12 @@ USAGE = [
     (["doctor", "mine.py", "--seed", "-1"], "--seed takes a number"),
     (["doctor", "mine.py", "--set", "a=1"], "--set is for hf:NAME only"),
     (["doctor", "explain"], "explain what?"),
+    (["doctor", "explain", "M01", "M02"], "'M02' is one argument too many"),
+    (["doctor", "compare", "mine.py"], "compare takes two models"),
+    (["doctor", "compare", "mine.py", "mine.py", "mine.py"], "compare takes two models"),
+    (["doctor", "compare", "mine.py", "mine.py", "--set", "a=1"], "--set is for hf:NAME only"),
+    (["doctor", "mine.py", "--symptom", "repeat"], "did you mean 'repeats'"),
+    (["doctor", "symptoms", "repeats"], "one argument too many"),
     (["doctor", "loss"], "whose loss?"),
 ]
 

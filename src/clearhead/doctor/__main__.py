@@ -48,24 +48,22 @@ def answer_to(request: dict[str, Any]) -> dict[str, Any]:
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     import torch
 
+    torch.manual_seed(request["seed"])
+    return TASKS[request["task"]](request)
+
+
+def _examine_loss(request: dict[str, Any]) -> dict[str, Any]:
+    from clearhead.doctor.loss_examination import examine_loss
+    from clearhead.doctor.targets import load_function
+
+    return examine_loss(load_function(request["target"]), request["target"]).as_json()
+
+
+def _check(request: dict[str, Any]) -> dict[str, Any]:
     from clearhead.doctor import Spec, check
     from clearhead.doctor.naming import read
-    from clearhead.doctor.targets import load
 
-    torch.manual_seed(request["seed"])
-    libraries = list(sys.path)
-    if request["task"] == "loss":
-        from clearhead.doctor.loss_examination import examine_loss
-        from clearhead.doctor.targets import load_function
-
-        return examine_loss(load_function(request["target"]), request["target"]).as_json()
-    if request["factory"]:
-        home, argument = request["factory"]
-        module, _, name = home.partition(":")
-        model = getattr(importlib.import_module(module), name)(argument)
-    else:
-        model = load(request["target"], request["settings"])
-    sys.path.extend(path for path in libraries if path not in sys.path)  # whatever the target did to it
+    model = _model(request["target"], request["factory"], request["settings"])
     fresh = not request["factory"] and read(request["target"]).kind != "checkpoint"
     spec = Spec(kind=request["kind"], fresh=fresh, allow=request["allow"])
     report = check(
@@ -78,6 +76,34 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         seconds=OF_THE_TIMEOUT * request["timeout"],
     )
     return report.as_json()
+
+
+def _compare(request: dict[str, Any]) -> dict[str, Any]:
+    from clearhead.doctor import compare
+
+    names = request["target"], request["other"]
+    factories = request["factory"], request["other_factory"]
+    a, b = (_model(name, made, request["settings"]) for name, made in zip(names, factories, strict=True))
+    return compare(a, b, kind=request["kind"], seed=request["seed"], names=names).as_json()
+
+
+def _model(target: str, factory: tuple[str, str] | None, settings: dict[str, str]) -> Any:
+    """What the target or its factory makes; settings are for architectures alone."""
+    from clearhead.doctor.naming import read
+    from clearhead.doctor.targets import load
+
+    libraries = list(sys.path)
+    if factory:
+        home, argument = factory
+        module, _, name = home.partition(":")
+        model = getattr(importlib.import_module(module), name)(argument)
+    else:
+        model = load(target, settings if read(target).kind == "architecture" else None)
+    sys.path.extend(path for path in libraries if path not in sys.path)  # whatever the target did to it
+    return model
+
+
+TASKS = {"check": _check, "loss": _examine_loss, "compare": _compare}
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ KEPT = 1 << 16  # bytes of what a target says; all of it could fill the memory
 class Request:
     """What the command was asked.
 
-    `factory` makes the model where the target is not code: 'module:function' and its argument.
+    `factory` makes the model where the target is not code: 'module:function' and its argument. `other` and its factory
+    are what the target is compared with.
     """
 
     target: str | None
@@ -38,6 +39,8 @@ class Request:
     settings: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     factory: tuple[str, str] | None = None
+    other: str | None = None
+    other_factory: tuple[str, str] | None = None
 
 
 def examine_apart(request: Request, *, timeout: float) -> Json:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.describing import Listing, describe, list_all
     from clearhead.workflows.evaluating import LengthScore, Score, TranslationScore, evaluate
     from clearhead.workflows.events import Finished, Observer, Passed, Said, Sampled, Started, WorkflowEvent, command
-    from clearhead.workflows.examining import TIMEOUT, Request, examine, examine_loss
+    from clearhead.workflows.examining import TIMEOUT, Request, compare_models, diagnose, examine, examine_loss
     from clearhead.workflows.examples import Step, WorkedExample, worked_example
     from clearhead.workflows.exporting import Exported, export
     from clearhead.workflows.filling import fill
@@ -55,6 +55,8 @@ _HOME_OF = {
     "command": "events",
     "describe": "describing",
     "evaluate": "evaluating",
+    "compare_models": "examining",
+    "diagnose": "examining",
     "examine": "examining",
     "examine_loss": "examining",
     "export": "exporting",
@@ -101,7 +103,9 @@ __all__ = [
     "all_runs",
     "as_toml",
     "command",
+    "compare_models",
     "describe",
+    "diagnose",
     "evaluate",
     "examine",
     "examine_loss",

@@ -1,5 +1,6 @@
 """Examine any model, or a loss, in a process of its own. Imports no torch: that process does."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,8 +8,12 @@ from typing import TYPE_CHECKING
 from clearhead.doctor.apart import Request as Request
 from clearhead.doctor.apart import examine_apart
 from clearhead.doctor.catalogue import refuse_unknown
+from clearhead.doctor.curves import signs
 from clearhead.doctor.naming import Target, read
+from clearhead.doctor.reports.comparison import Comparison
 from clearhead.doctor.reports.findings import Json, Report
+from clearhead.doctor.symptoms import Diagnosis, symptom
+from clearhead.doctor.symptoms import diagnose as diagnosed
 from clearhead.errors import DataError, UsageError, did_you_mean
 from clearhead.workflows.folders import find_folder, run_folders
 
@@ -16,6 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 TIMEOUT = 300.0  # seconds
+FOR_ARCHITECTURES = "--set is for hf:NAME only; a factory of yours chooses its own sizes"
 
 
 def examine(request: Request | str | None = None, *, timeout: float = TIMEOUT) -> Report:
@@ -33,11 +39,64 @@ def examine(request: Request | str | None = None, *, timeout: float = TIMEOUT) -
     refuse_unknown(request.kind, request.level, (*request.only, *request.allow))
     target = resolve(request.target)
     if request.settings and target.kind != "architecture":
-        raise UsageError("--set is for hf:NAME only; a factory of yours chooses its own sizes")
-    if target.kind == "run":
-        factory = (f"{model_of_run.__module__}:{model_of_run.__name__}", target.place)
-        request = replace(request, target=request.target or target.place, factory=factory)
+        raise UsageError(FOR_ARCHITECTURES)
+    request = replace(request, target=request.target or target.place, factory=_factory(target))
     return Report.from_json(examine_apart(request, timeout=timeout))
+
+
+def _factory(target: Target) -> tuple[str, str] | None:
+    """What makes the model of a run, in the process that examines it."""
+    return (f"{model_of_run.__module__}:{model_of_run.__name__}", target.place) if target.kind == "run" else None
+
+
+def diagnose(name: str, request: Request, *, timeout: float = TIMEOUT) -> Diagnosis:
+    """What is behind a symptom, and which of its causes are refuted; of a run, with what its losses say.
+
+    Args:
+        name: of the symptom.
+        request: as for `examine`; only what can tell the symptom's causes apart is made.
+
+    Raises:
+        ClearheadError: the symptom is unknown, or as `examine`.
+    """
+    seen = symptom(name)
+    target = resolve(request.target)
+    report = examine(replace(request, only=seen.causes), timeout=timeout)
+    return diagnosed(seen, report, _signs(Path(target.place)) if target.kind == "run" else ())
+
+
+def _signs(folder: Path) -> tuple[str, ...]:
+    from clearhead.workflows.run import Run
+
+    run = Run(folder)
+    return signs(run.records(), vocab_size=run.config.model.vocab_size)
+
+
+def compare_models(
+    a: str,
+    b: str,
+    *,
+    kind: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    seed: int = 0,
+    timeout: float = TIMEOUT,
+) -> Comparison:
+    """Give two models the same weights and the same ids, and find the first module that differs.
+
+    Args:
+        a, b: targets, as for `examine`.
+        settings: for those that are architectures of transformers.
+
+    Raises:
+        ClearheadError: one sentence on what is wrong with the words, a target or its code.
+    """
+    refuse_unknown(kind, "quick", ())
+    first, second = resolve(a), resolve(b)
+    if settings and "architecture" not in (first.kind, second.kind):
+        raise UsageError(FOR_ARCHITECTURES)
+    request = Request(a, "compare", kind, settings=settings or {}, seed=seed, factory=_factory(first))
+    request = replace(request, other=b, other_factory=_factory(second))
+    return Comparison.from_json(examine_apart(request, timeout=timeout))
 
 
 def examine_loss(target: str, *, seed: int = 0, timeout: float = TIMEOUT) -> Json:

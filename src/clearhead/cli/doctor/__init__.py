@@ -10,9 +10,12 @@ from clearhead.errors import UsageError
 
 ACTIONS = {  # first words that are no target: the module below that knows them, and its function
     "loss": ("loss", "examine"),
+    "compare": ("compare", "compare"),
+    "symptoms": ("symptoms", "list_all"),
     "list": ("catalogue", "list_all"),
     "explain": ("catalogue", "explain"),
 }
+LONG = ("compare",)  # take more words than one
 
 
 def parser() -> Parser:
@@ -26,11 +29,17 @@ def parser() -> Parser:
             ("clearhead doctor hf:llama --set num_hidden_layers=2", "an architecture of transformers; no download"),
             ("clearhead doctor", "the newest run"),
             ("clearhead doctor loss mylosses.py:compute", "what a loss function really asks for, token by token"),
+            ("clearhead doctor compare mine.py:build hf:FOLDER", "two models with equal weights: what differs first"),
+            ("clearhead doctor --symptom repeats RUN", "what is behind it; 'symptoms' has all"),
             ("clearhead doctor explain M01", "one fault of the catalogue; 'list' has all"),
         ],
     )
     parser.add_argument("target", nargs="?", help="file.py:name, package.module:name, hf:NAME, hf:FOLDER or a run")
-    parser.add_argument("what", nargs="?", help="after 'loss' a function, after 'explain' an id")
+    parser.add_argument(
+        "what", nargs="?", help="after 'loss' a function, after 'explain' an id, after 'compare' a model"
+    )
+    parser.add_argument("words", nargs="*", help="after 'compare' the other model")
+    parser.add_argument("--symptom", metavar="NAME", help="what one sees; only what may be behind it is examined")
     parser.add_argument("--kind", help="causal, bidirectional or seq2seq (default: auto, read from the model)")
     parser.add_argument(
         "--level", help="quick (default), standard (longer rows of large models), deep (more draws, bfloat16, tasks)"
@@ -47,6 +56,9 @@ def run(given: argparse.Namespace) -> int:
     """Do what the first word asks for; a word that asks for nothing special is a target to examine."""
     console = Console(json=given.json)
     target, what = getattr(given, "target", None), getattr(given, "what", None)
+    words = getattr(given, "words", [])
+    if words and target not in LONG:
+        raise UsageError(f"'{words[0]}' is one argument too many; see 'clearhead doctor --help'")
     if target in ACTIONS:
         module, name = ACTIONS[target]
         action = getattr(import_module(f"clearhead.cli.doctor.{module}"), name)

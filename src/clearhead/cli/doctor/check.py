@@ -3,18 +3,26 @@
 import argparse
 
 from clearhead.cli.console import Console
+from clearhead.cli.doctor.symptoms import tell
 from clearhead.cli.doctor.words import TIMEOUT, number, pairs
 from clearhead.doctor.reports.text import lines
 from clearhead.errors import DataError, FaultError
-from clearhead.workflows import Request, examine
+from clearhead.workflows import Request, diagnose, examine
 
 
 def check(console: Console, given: argparse.Namespace, target: str | None) -> int:
-    """Examine a model and print; 4 where a fault was found, 3 where nothing could be."""
-    report = examine(_request(target, given), timeout=number(given, "timeout", TIMEOUT))
+    """Examine a model and print, a symptom's verdict first; 4 where a fault was found, 3 where nothing could be."""
+    request, timeout = _request(target, given), number(given, "timeout", TIMEOUT)
+    if hasattr(given, "symptom"):
+        diagnosis = diagnose(given.symptom, request, timeout=timeout)
+        tell(console, diagnosis)
+        report, told = diagnosis.report, diagnosis.as_json()
+    else:
+        report = examine(request, timeout=timeout)
+        told = report.as_json()
     for text, style in lines(report):
         console.say(text, style)
-    console.result(report.as_json())
+    console.result(told)
     return {"healthy": 0, "faulty": FaultError.exit_code, "unknown": DataError.exit_code}[report.verdict]
 
 
