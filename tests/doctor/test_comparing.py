@@ -147,8 +147,8 @@ class Heads(nn.Module):
         self.names = {name: name for name in order}
         self.table = nn.Embedding(20, 8)
         for name in order:
-            setattr(self, name, Turned(8, 8) if turned else nn.Linear(8, 8, bias=False))
-        self.wide = Turned(8, 20) if turned else nn.Linear(8, 20, bias=False)
+            setattr(self, name, Turned(8, 8) if turned else nn.Linear(8, 8))
+        self.wide = Turned(8, 20) if turned else nn.Linear(8, 20)
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.table(ids) + torch.arange(ids.shape[1])[:, None] / 10
@@ -160,10 +160,10 @@ class Heads(nn.Module):
 class Turned(nn.Module):
     def __init__(self, width: int, made: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(width, made))
+        self.weight, self.bias = nn.Parameter(torch.randn(width, made)), nn.Parameter(torch.randn(made))
 
     def forward(self, x: Tensor) -> Tensor:
-        return x @ self.weight
+        return x @ self.weight + self.bias
 
 
 def test_roles_are_read_where_shape_and_order_would_mislead() -> None:

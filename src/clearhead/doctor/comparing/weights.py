@@ -171,10 +171,9 @@ def _turned(pairs: Sequence[Pair], a: nn.Module, b: nn.Module) -> list[Pair]:
     def classes(pair: Pair) -> tuple[type, type]:
         return type(a.get_submodule(pair.a.rpartition(".")[0])), type(b.get_submodule(pair.b.rpartition(".")[0]))
 
-    surely = {classes(pair) for pair in pairs if left[pair.a].shape != right[pair.b].shape}
-    straight = {
-        classes(pair) for pair in pairs if left[pair.a].shape == right[pair.b].shape and not _square(left[pair.a])
-    }
+    wide = [pair for pair in pairs if left[pair.a].dim() > 1 and not _square(left[pair.a])]
+    surely = {classes(pair) for pair in wide if left[pair.a].shape != right[pair.b].shape}
+    straight = {classes(pair) for pair in wide if left[pair.a].shape == right[pair.b].shape}
     told = []
     for pair in pairs:
         x, y = left[pair.a], right[pair.b]
