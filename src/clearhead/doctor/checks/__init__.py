@@ -62,6 +62,6 @@ CHECKS = (
     Check("F01", "activations", ("F01",), activations, ("finite",)),
     Check("E04", "fresh loss", ("E04",), fresh_loss, ("finite",)),
     Check("M01", "again", (*LEAKS, "A10", "N02", "P02", "M11", "M12", "S01"), again, SOUND, "deep"),
-    Check("P08", "precision", ("P08", "M09"), precision, SOUND, "deep"),
+    Check("R03", "precision", ("R03", "M09"), precision, SOUND, "deep"),
     Check("W01", "tasks", ("W01", "W02"), tasks, SOUND, "deep"),
 )

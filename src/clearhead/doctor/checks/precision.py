@@ -77,4 +77,4 @@ def _judge(patient: Patient, exact: Tensor, rounded: Tensor) -> list[Finding]:
     witness = (
         f"bfloat16 moves logits by {parts[0]:.1e} of their spread at the start of a row, by {parts[-1]:.1e} at its end"
     )
-    return [finding("P08", witness, value=parts[-1], threshold=GROWTH * parts[0], status="warn")]
+    return [finding("R03", witness, value=parts[-1], threshold=GROWTH * parts[0], status="warn")]
