@@ -21,6 +21,7 @@ WIDTHS = (
     (r"(?!vocab)\w*per_layer_input|laurel_rank", 8),
     (r"(\w+_)?(hidden|embedding|bottleneck|emb)_(size|dim)|d_model|n_embd|dim|emb(ed)?_dim|\w*proj_dim", 32),
     (r"(\w+_)?(intermediate|ffn|ffn_hidden|feed_forward)_(size|dim)(_\w+)?|d_ff|n_inner|d_inner|mlp_dim", 64),
+    (r"qk_head_dim", 16),  # a part with positions, and one without
     (r"(\w+_)?(head_dim|headdim|head_size|d_head)|d_kv|d_head|dim_head|head_width", 8),
     (r"rotary_dim", 4),
     (r"axial_pos_embds_dim", 16),

@@ -13,7 +13,7 @@ from clearhead.doctor.checks.causes import is_norm
 from clearhead.doctor.checks.effects import moves, owner_of
 from clearhead.doctor.checks.positions import TABLE
 from clearhead.doctor.checks.streams import layer_of
-from clearhead.doctor.instruments.tracing import recorded_ops, without_dropout
+from clearhead.doctor.instruments.tracing import recorded_modules, recorded_ops, without_dropout
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Status, Where
 
@@ -43,6 +43,8 @@ def gradients(patient: Patient) -> list[Finding]:
     for name, parameter in bare[:TRIED]:
         (cut if moves(patient, [parameter]) else idle).append(name)
     found = [_found_cut(model, cut)] if cut else []
+    called = _called(patient) if idle else set()
+    idle = [name for name in idle if not _reads_other_inputs(model, name, called)]
     table = next((name for name in idle if TABLE.search(name)), None)
     reached = {name for name, _ in model.named_parameters()} - {name for name, _ in bare}
     idle = [name for name in idle if not SOMETIMES.search(name) and name != table and not _is_invariant(name, reached)]
@@ -70,6 +72,30 @@ def _without_gradient(patient: Patient, model: nn.Module) -> list[tuple[str, nn.
     for parameter in model.parameters():
         parameter.grad = None
     return bare
+
+
+def _called(patient: Patient) -> set[str]:
+    """The modules that a pass goes through."""
+    with patient.quiet(), recorded_modules(patient.model) as calls:
+        patient.run(patient.inputs())
+    return {call.name for call in calls}
+
+
+def _reads_other_inputs(model: nn.Module, name: str, called: set[str]) -> bool:
+    """Whether a weight belongs to a part that has inputs of its own, such as pictures, which this call does not give."""
+    path = name.split(".")
+    owners = (".".join(path[:depth]) for depth in range(1, len(path)))
+    part = next((owner for owner in owners if owner not in called and not _is_list(model, owner)), None)
+    if part is None:
+        return False
+    inside = [module for other, module in model.get_submodule(part).named_modules() if other]
+    reads = any(isinstance(module, (nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d)) for module in inside)
+    return reads and any(isinstance(module, nn.Linear) for module in inside)
+
+
+def _is_list(model: nn.Module, name: str) -> bool:
+    """Containers are gone through and never called."""
+    return isinstance(model.get_submodule(name), (nn.ModuleList, nn.ModuleDict))
 
 
 def _is_invariant(name: str, reached: set[str]) -> bool:
