@@ -27,11 +27,9 @@ class Decoder:
         names = {p.name for p in parameters_of(patient.model)}
         self.more: dict[str, Any] = {"use_cache": True} if "use_cache" in names else {}
         self.counts: str | None = None  # the parameter that tells the numbers of the tokens, where it is given
-        self.seen = 0  # tokens so far
 
     def start(self, inputs: Inputs) -> Any:
         """What the first call is given."""
-        self.seen = 0
         rows, columns = inputs.ids.shape
         for name in MAKERS:
             make = getattr(self.patient.model, name, None)
@@ -43,15 +41,13 @@ class Decoder:
                         continue
         return None
 
-    def step(self, ids: Tensor, inputs: Inputs, cache: Any) -> tuple[Tensor, Any]:
-        """Logits of these tokens, and the cache for the next."""
+    def step(self, ids: Tensor, inputs: Inputs, cache: Any, begin: int) -> tuple[Tensor, Any]:
+        """Logits of these tokens, the first of which has number `begin`, and the cache for the next."""
         convention, model = self.patient.convention, self.patient.model
         given = Inputs(ids, inputs.source)
         more = dict(self.more)
         if self.counts is not None:
-            places = torch.arange(self.seen, self.seen + ids.shape[1])
-            more[self.counts] = places.expand(ids.shape).clone()
-        self.seen += ids.shape[1]
+            more[self.counts] = torch.arange(begin, begin + ids.shape[1]).expand(ids.shape).clone()
         value = convention.raw(model, given, **{self.parameter: cache}, **more)
         path = find_logits(value, ids.shape[0], ids.shape[1], self.patient.found.vocab_size)
         if path is None:
@@ -145,12 +141,12 @@ def _is_right_with_positions(decoder: Decoder, inputs: Inputs, full: Tensor, spr
 def _decoded(decoder: Decoder, inputs: Inputs, at_once: int) -> Tensor | None:
     T = inputs.ids.shape[1]
     begin = T // 2
-    logits, cache = decoder.step(inputs.ids[:, :begin], inputs, decoder.start(inputs))
+    logits, cache = decoder.step(inputs.ids[:, :begin], inputs, decoder.start(inputs), 0)
     if cache is None or (isinstance(cache, (tuple, list)) and not tensors(cache) and not _has_state(cache)):
         return None
     made = [logits]
     for start in range(begin, T, at_once):
-        logits, cache = decoder.step(inputs.ids[:, start : start + at_once], inputs, cache)
+        logits, cache = decoder.step(inputs.ids[:, start : start + at_once], inputs, cache, start)
         made.append(logits)
     return torch.cat(made, dim=1)
 
