@@ -194,10 +194,16 @@ TRANSLATOR = [
     ),
 ]
 
-JOINED = "k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)"
+
 CACHED_TRANSLATOR = [
     of("cached_translator", "K01", None, "begin = 0 if past is None else past[0][0].shape[2]", "begin = 0"),
-    of("cached_translator", "K02", None, JOINED, "k, v = k, v"),
+    of(
+        "cached_translator",
+        "K02",
+        "decoder.1",
+        "None if past is None else past[number]",
+        "None if past is None or number else past[number]",
+    ),
     of("cached_translator", "K04", None, "tril(S - T)", "tril(S - T if T == 1 else 0)"),
 ]
 

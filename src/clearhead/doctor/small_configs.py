@@ -19,8 +19,12 @@ HEADS = (("num_attention_heads", "num_key_value_heads"), ("swa_num_attention_hea
 
 WIDTHS = (
     (r"(?!vocab)\w*per_layer_input|laurel_rank", 8),
-    (r"(\w+_)?(hidden|embedding|bottleneck|emb)_(size|dim)|d_model|n_embd|dim|emb(ed)?_dim|\w*proj_dim", 32),
+    (
+        r"(\w+_)?(hidden|embedding|bottleneck|emb)_(size|dim)|d_model|n_embd|dim|dim_model_base|emb(ed)?_dim|\w*proj_dim",
+        32,
+    ),
     (r"(\w+_)?(intermediate|ffn|ffn_hidden|feed_forward)_(size|dim)(_\w+)?|d_ff|n_inner|d_inner|mlp_dim", 64),
+    (r"qk_head_dim", 16),  # a part with positions, and one without
     (r"(\w+_)?(head_dim|headdim|head_size|d_head)|d_kv|d_head|dim_head|head_width", 8),
     (r"rotary_dim", 4),
     (r"axial_pos_embds_dim", 16),
@@ -107,6 +111,8 @@ def _is_id(value: Any) -> bool:
 
 def _smaller(name: str, value: Any, way: Shrinking) -> Any:
     if isinstance(value, (list, tuple)) and all(isinstance(part, int) for part in value):
+        if re.fullmatch(LAYERS, name):  # numbers of layers
+            return type(value)(part for part in value if part < FEW_LAYERS or not way.few_layers)
         return type(value)(_smaller(name, part, way) for part in value)
     if isinstance(value, bool) or not isinstance(value, int):
         return value

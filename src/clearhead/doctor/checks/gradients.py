@@ -13,7 +13,8 @@ from clearhead.doctor.checks.causes import is_norm
 from clearhead.doctor.checks.effects import moves, owner_of
 from clearhead.doctor.checks.positions import TABLE
 from clearhead.doctor.checks.streams import layer_of
-from clearhead.doctor.instruments.tracing import recorded_ops, without_dropout
+from clearhead.doctor.conventions.names import parameters_of
+from clearhead.doctor.instruments.tracing import recorded_modules, recorded_ops, without_dropout
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Status, Where
 
@@ -22,6 +23,11 @@ ODD = 1.0  # nats from ln V; over 120 architectures fresh ones stay within 0.8
 ABSURD = 2.0  # nats above ln V, from where a fresh model is not undecided but wrong
 SOMETIMES = re.compile(r"expert|pooler|lora|adapter|mask_token|cls\.|router", re.I)  # used for some inputs only
 OF_A_SOURCE = re.compile(r"cross|encoder_attn|enc_dec|memory", re.I)  # idle where nothing is to be read beside the ids
+OTHER_INPUT = re.compile(r"_ids$|_values$|_features$|_states$|_mask$|^memory$|^context$|^bbox$|images?$")
+USUAL_INPUT = re.compile(
+    r"^(input|decoder_input|position|token_type)_ids$|past|cache|^(decoder_)?attention_mask$|head_mask"
+)
+READERS = (nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d)  # what reads an input that is no hidden state
 EXPLAINED = {
     "dependencies",
     "sources",
@@ -43,6 +49,8 @@ def gradients(patient: Patient) -> list[Finding]:
     for name, parameter in bare[:TRIED]:
         (cut if moves(patient, [parameter]) else idle).append(name)
     found = [_found_cut(model, cut)] if cut else []
+    called = _called(patient) if idle else set()
+    idle = [name for name in idle if not _reads_other_inputs(model, name, called)]
     table = next((name for name in idle if TABLE.search(name)), None)
     reached = {name for name, _ in model.named_parameters()} - {name for name, _ in bare}
     idle = [name for name in idle if not SOMETIMES.search(name) and name != table and not _is_invariant(name, reached)]
@@ -51,7 +59,7 @@ def gradients(patient: Patient) -> list[Finding]:
     if table:
         found.append(finding("P01", f"{table} has no effect on any logit", value=0.0, where=owner_of(model, table)))
     elif idle and not patient.failed & EXPLAINED:
-        found.append(_found_idle(model, idle, reached))
+        found.append(_found_idle(model, idle, reached, sure=not _other_inputs(patient)))
     return found
 
 
@@ -72,6 +80,29 @@ def _without_gradient(patient: Patient, model: nn.Module) -> list[tuple[str, nn.
     return bare
 
 
+def _called(patient: Patient) -> set[str]:
+    """The modules that a pass goes through."""
+    with patient.quiet(), recorded_modules(patient.model) as calls:
+        patient.run(patient.inputs())
+    return {call.name for call in calls}
+
+
+def _reads_other_inputs(model: nn.Module, name: str, called: set[str]) -> bool:
+    """Whether a weight belongs to a part with inputs of its own, such as pictures, which this call does not give."""
+    path = name.split(".")
+    owners = (".".join(path[:depth]) for depth in range(1, len(path)))
+    part = next((owner for owner in owners if owner not in called and not _is_list(model, owner)), None)
+    if part is None:
+        return False
+    inside = [(f"{part}.{other}", module) for other, module in model.get_submodule(part).named_modules() if other]
+    return any(isinstance(module, READERS) and not TABLE.search(other) for other, module in inside)
+
+
+def _is_list(model: nn.Module, name: str) -> bool:
+    """Containers are gone through and never called."""
+    return isinstance(model.get_submodule(name), (nn.ModuleList, nn.ModuleDict))
+
+
 def _is_invariant(name: str, reached: set[str]) -> bool:
     """A bias beside a matrix that learns: that of keys moves no softmax, by arithmetic."""
     return name.endswith("bias") and f"{name[: -len('bias')]}weight" in reached
@@ -86,7 +117,14 @@ def _found_cut(model: nn.Module, cut: list[str]) -> Finding:
     return finding("I06", witness, value=0.0, where=owner_of(model, order[last], own_code=True))
 
 
-def _found_idle(model: nn.Module, idle: Sequence[str], reached: set[str]) -> Finding:
+def _other_inputs(patient: Patient) -> list[str]:
+    """Further tensors that the model may be given, such as pictures or entities; weights may be there for them."""
+    given = {name for name, _ in patient.convention.call}
+    names = [p.name for p in parameters_of(patient.model) if p.name not in given]
+    return [name for name in names if OTHER_INPUT.search(name) and not USUAL_INPUT.search(name)]
+
+
+def _found_idle(model: nn.Module, idle: Sequence[str], reached: set[str], *, sure: bool) -> Finding:
     """A matrix that moves nothing, beside others of its module in a layer that do, is a part left out by mistake."""
     lost = [name for name in idle if _is_lost_part(model, name, reached)]
     first = (lost or idle)[0]
@@ -94,7 +132,7 @@ def _found_idle(model: nn.Module, idle: Sequence[str], reached: set[str]) -> Fin
     witness = f"other values in {names} move no logit"
     norm = is_norm(model.get_submodule(first.rpartition(".")[0])) and layer_of(first) is None
     causes = (("N03", 0.8), ("A13", 0.2)) if norm else (("A13", 1.0),)
-    status: Status = "fail" if lost else "warn"
+    status: Status = "fail" if lost and sure else "warn"
     return finding(causes, witness, value=0.0, where=owner_of(model, first), status=status)
 
 

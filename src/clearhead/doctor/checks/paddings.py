@@ -24,6 +24,7 @@ LENGTH_THRESHOLD = 1e-3  # the same where shapes differ, and with them the order
 ROWS = 3
 OWN_MIXERS = {"conv1d", "conv2d", "fft", "gru", "lstm", "rnn_tanh"}  # which no mask reaches
 ELSEWHERE = re.compile(r"^(encoder|cross|memory)")  # of a source, where there is one
+PLAIN = "attention_mask"
 MASK_NAMES = ("mask", "src_mask", "source_mask", "tgt_mask", "trg_mask")
 
 
@@ -31,8 +32,15 @@ def paddings(patient: Patient) -> list[Finding]:
     """Under every mask parameter, in one of the forms that people use, other tokens move no logit of a real one."""
     masks = mask_parameters(patient)
     found: list[Finding] = []
-    for name, source in masks:
-        found += _by_parameter(patient, name, source)
+    settled: set[bool] = (
+        set()
+    )  # the sides whose plain mask hides padding: what else is a mask there says something else
+    for name, source in sorted(masks, key=lambda mask: mask[0] != PLAIN):
+        if name.endswith(f"_{PLAIN}") and source in settled:
+            continue
+        mine = _by_parameter(patient, name, source)
+        settled |= {source} if name == PLAIN and not mine else set()
+        found += mine
     if not masks and patient.pad_id is not None and not patient.convention.as_dict:
         if not patient.looks_back_only:
             found += _by_token(patient, source=False)

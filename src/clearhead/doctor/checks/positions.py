@@ -185,8 +185,7 @@ def _unevenness(scores: Tensor, seen: Tensor) -> tuple[float, tuple[int, int]]:
 def _is_same_place(patient: Patient, attention: Call, mixing: Call) -> bool:
     """Whether tokens first meet in this attention, and not in a convolution or a recurrence before it."""
     name = next((name for name, module in patient.model.named_modules() if module is attention.module), "")
-    one, other = f"{name}.", f"{mixing.name}."
-    return one.startswith(other) or other.startswith(one) or not name or not mixing.name
+    return f"{name}.".startswith(f"{mixing.name}.") or not name or not mixing.name
 
 
 def _turned_values(patient: Patient, first: Attention, call: Call) -> list[Finding]:
