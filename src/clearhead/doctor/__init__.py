@@ -14,15 +14,17 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.doctor.examination import check
     from clearhead.doctor.instruments.loss import xray
     from clearhead.doctor.preflight_report import PreflightReport
+    from clearhead.doctor.training.watching import watch
 
 _HOME_OF = {
     "PreflightReport": "preflight_report",
     "check": "examination",
     "preflight": "before_training",
+    "watch": "training.watching",
     "xray": "instruments.loss",
 }
 
-__all__ = ["Finding", "PreflightReport", "Report", "Spec", "check", "preflight", "xray"]
+__all__ = ["Finding", "PreflightReport", "Report", "Spec", "check", "preflight", "watch", "xray"]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ def main() -> None:
     request = json.load(sys.stdin)
     process = os.getpid()
     try:
-        told = _answer(request)
+        told = _answer(request, lambda told: _leave(answer, told))
     except ClearheadError as error:
         told = {"error": str(error), "exit_code": error.exit_code}
     except RecursionError:
@@ -25,19 +26,27 @@ def main() -> None:
         told = {"error": f"{request['target']} needs more memory than there is", "exit_code": DataError.exit_code}
     if os.getpid() != process:
         os._exit(0)  # the target forked, and this is its child: one answer is enough
+    _leave(answer, told)
+
+
+def _leave(answer: Path, told: dict[str, Any]) -> None:
     unfinished = answer.with_suffix(".new")
     unfinished.write_text(json.dumps(told), encoding="utf-8")
     unfinished.replace(answer)
     os._exit(0)  # threads and exit handlers of the target do not hold it up
 
 
-def _answer(request: dict[str, Any]) -> dict[str, Any]:
+def _answer(request: dict[str, Any], finish: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     import torch
 
     from clearhead.doctor import Spec, check
     from clearhead.doctor.targets import load
 
     torch.manual_seed(request["seed"])
+    if request["task"] == "train":
+        from clearhead.doctor.training.script import examine_script
+
+        return examine_script(request["target"], request["words"], request["allow"], finish)
     if request["task"] == "loss":
         from clearhead.doctor.loss_examination import examine_loss
         from clearhead.doctor.targets import load_function

@@ -23,6 +23,7 @@ class Request:
     """What the command was asked.
 
     `factory` makes the model where the target is not code: 'module:function' and its argument.
+    `words` are the arguments of a script.
     """
 
     target: str
@@ -34,6 +35,7 @@ class Request:
     settings: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     factory: tuple[str, str] | None = None
+    words: Sequence[str] = ()
 
 
 def examine_apart(request: Request, *, timeout: float) -> Json:

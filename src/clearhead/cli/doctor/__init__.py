@@ -10,6 +10,7 @@ from clearhead.errors import UsageError
 
 ACTIONS = {  # first words that are no target: the module below that knows them, and its function
     "loss": ("loss", "examine"),
+    "train": ("train", "train"),
     "list": ("catalogue", "list_all"),
     "explain": ("catalogue", "explain"),
 }
@@ -26,11 +27,15 @@ def parser() -> Parser:
             ("clearhead doctor hf:llama --set num_hidden_layers=2", "an architecture of transformers; no download"),
             ("clearhead doctor", "the newest run"),
             ("clearhead doctor loss mylosses.py:compute", "what a loss function really asks for, token by token"),
+            ("clearhead doctor train train.py -- --any --args", "a training script: two steps of it, watched"),
             ("clearhead doctor explain M01", "one fault of the catalogue; 'list' has all"),
         ],
     )
     parser.add_argument("target", nargs="?", help="file.py:name, package.module:name, hf:NAME, hf:FOLDER or a run")
-    parser.add_argument("what", nargs="?", help="after 'loss' a function, after 'explain' an id")
+    parser.add_argument(
+        "what", nargs="?", help="after 'loss' a function, after 'train' a script, after 'explain' an id"
+    )
+    parser.add_argument("words", nargs="*", help="after 'train' and '--' what the script is to be given")
     parser.add_argument("--kind", help="causal, bidirectional or seq2seq (default: auto, read from the model)")
     parser.add_argument(
         "--level", help="quick (default), or standard, which looks at longer rows of large models as well"
@@ -47,6 +52,9 @@ def run(given: argparse.Namespace) -> int:
     """Do what the first word asks for; a word that asks for nothing special is a target to examine."""
     console = Console(json=given.json)
     target, what = getattr(given, "target", None), getattr(given, "what", None)
+    words = getattr(given, "words", [])
+    if words and target != "train":
+        raise UsageError(f"'{words[0]}' is one argument too many; see 'clearhead doctor --help'")
     if target in ACTIONS:
         module, name = ACTIONS[target]
         action = getattr(import_module(f"clearhead.cli.doctor.{module}"), name)
