@@ -138,7 +138,7 @@ PLANTED = [
     ),
     fault("O12", "plain", (SCHEDULE, "lambda s: s // 100")),
     fault("O13", "plain", ("lr=1e-3", "lr=10.0"), warn=True),
-    fault("O15", "plain", (TRAIN, "    optimizer = torch.optim.AdamW(groups, lr=1e-3)\n" + TRAIN)),
+    fault("O15", "plain", (TRAIN, "    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)\n" + TRAIN)),
     fault(
         "R05",
         "masked",

@@ -186,6 +186,28 @@ def test_an_optimizer_that_wraps_another_is_one() -> None:
     assert "2 steps of Lookahead" in report.paths[0]
 
 
+class Wrapper(torch.optim.Optimizer):
+    """Has the groups of another one and none of its own, as libraries for many devices have them."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.inner = inner
+        self.param_groups = inner.param_groups
+
+    def step(self, closure: Any = None) -> Any:
+        return self.inner.step(closure)
+
+
+def test_a_schedule_may_drive_the_wrapper_of_what_steps() -> None:
+    model = Tiny()
+    optimizer = Wrapper(torch.optim.Adam(model.parameters(), lr=1e-3))
+    scheduler = LambdaLR(optimizer, lambda step: 1 / (step + 1))
+    with doctor.watch() as seen:
+        for _ in range(2):
+            steps(model, optimizer, 1)
+            scheduler.step()
+    assert [finding.id for finding in seen.report().findings] == ["D15"], "and it is the same batch"
+
+
 def test_a_model_in_two_parts_is_seen_as_both() -> None:
     embed, head = nn.Embedding(V, 8), nn.Linear(8, V)
     optimizer = torch.optim.Adam(embed.parameters(), lr=1e-3)
@@ -203,7 +225,8 @@ def test_a_model_in_two_parts_is_seen_as_both() -> None:
 
 
 def test_steps_that_a_scaler_leaves_out_are_told(tmp_path: Path) -> None:
-    module = loaded(written(tmp_path, "scaled", ("init_scale=1024.0", "init_scale=1e38")))
+    changes = ("init_scale=1024.0", "init_scale=1e30"), ("scaler.scale(loss)", "scaler.scale(1e30 * loss)")
+    module = loaded(written(tmp_path, "scaled", *changes))
     with doctor.watch() as seen:
         module.train()
     assert [finding.id for finding in seen.report().findings] == ["T07"]

@@ -110,7 +110,7 @@ class Step:
     parameters: tuple[nn.Parameter, ...] = ()
     uses: list[Use] = field(default_factory=list)
     moves: dict[int, Move] = field(default_factory=dict)
-    inner: set[int] = field(default_factory=set)  # optimizers that it wraps
+    groups: frozenset[int] = frozenset()  # of parameters: the tables that hold their rates
     with_closure: bool = False
     remembers: bool = False  # it has moments
 
@@ -126,7 +126,7 @@ class Scheduled:
 
     scheduler: int
     name: str
-    optimizer: int
+    groups: frozenset[int]  # whose rates it sets
     before: tuple[float, ...]
     after: tuple[float, ...]
     fresh: bool  # its optimizer had never stepped
@@ -150,6 +150,11 @@ def rates_of(optimizer: Any) -> tuple[float, ...]:
     """The learning rate of every group."""
     groups = getattr(optimizer, "param_groups", ())
     return tuple(float(group["lr"]) for group in groups if isinstance(group.get("lr"), (int, float, torch.Tensor)))
+
+
+def groups_of(optimizer: Any) -> frozenset[int]:
+    """The tables that hold its rates; an optimizer that wraps another one has the same."""
+    return frozenset(id(group) for group in getattr(optimizer, "param_groups", ()))
 
 
 def parameters_held(optimizer: Any) -> tuple[nn.Parameter, ...]:

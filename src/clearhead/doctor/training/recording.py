@@ -13,7 +13,17 @@ from torch.optim.lr_scheduler import LRScheduler
 from clearhead.doctor.instruments.tracing import home_of
 from clearhead.doctor.reports.findings import Where
 from clearhead.doctor.training.diary import Diary
-from clearhead.doctor.training.events import Backward, Clip, Event, Forward, Place, Scheduled, Step, parameters_held
+from clearhead.doctor.training.events import (
+    Backward,
+    Clip,
+    Event,
+    Forward,
+    Place,
+    Scheduled,
+    Step,
+    groups_of,
+    parameters_held,
+)
 from clearhead.doctor.training.ledger import Account
 from clearhead.doctor.training.logits import Asked
 
@@ -119,11 +129,13 @@ class Recording:
         found = [held for held in gc.get_objects() if issubclass(type(held), Optimizer)]
         return [*self.optimizers, *(held for held in found if hasattr(held, "param_groups"))]
 
-    def schedules(self, optimizer: int) -> list[Any]:
-        """The schedulers that drive an optimizer; a search, too."""
+    def schedules(self, groups: frozenset[int]) -> list[Any]:
+        """The schedulers that set the rates of these groups; a search, too."""
         alive = (held for held in gc.get_objects() if issubclass(type(held), LRScheduler))
         return [
-            s for s in [*self.schedulers, *self.diary.heard, *alive] if id(getattr(s, "optimizer", None)) == optimizer
+            s
+            for s in [*self.schedulers, *self.diary.heard, *alive]
+            if groups & groups_of(getattr(s, "optimizer", None))
         ]
 
     def is_held(self, parameter: Tensor) -> bool:

@@ -10,7 +10,16 @@ from torch import Tensor, nn
 
 from clearhead.doctor.instruments.tracing import caller
 from clearhead.doctor.training.diary import Diary, quietly
-from clearhead.doctor.training.events import Backward, Made, Move, Scheduled, Step, parameters_held, rates_of
+from clearhead.doctor.training.events import (
+    Backward,
+    Made,
+    Move,
+    Scheduled,
+    Step,
+    groups_of,
+    parameters_held,
+    rates_of,
+)
 from clearhead.doctor.training.readings import is_same, norm, sample
 
 ROOM = 4.0  # times the spacing of numbers near a weight: a push of this size cannot be lost in rounding
@@ -40,6 +49,7 @@ class Stepping:
         self.diary.in_step = True
         self.diary.heard.append(optimizer)
         self.step = Step(id(optimizer), type(optimizer).__name__, rates_of(optimizer), caller(), held)
+        self.step.groups = groups_of(optimizer)
         self.diary.ledger.open(held)
         self.before = {id(parameter): sample(parameter) for parameter in held}
         if callable(kwargs.get("closure")):
@@ -54,7 +64,7 @@ class Stepping:
     def _add_inner(self, optimizer: Any, held: tuple[nn.Parameter, ...]) -> None:
         """What an optimizer holds that another one wraps."""
         assert self.step is not None
-        self.step.inner.add(id(optimizer))
+        self.step.groups |= groups_of(optimizer)
         known = {id(parameter) for parameter in self.step.parameters}
         new = tuple(parameter for parameter in held if id(parameter) not in known)
         self.diary.ledger.open(new)
@@ -125,7 +135,7 @@ class Stepping:
         name = type(scheduler).__name__
         fresh = not getattr(optimizer, "_opt_called", False)
         self.diary.heard += [scheduler, optimizer]
-        told = Scheduled(id(scheduler), name, id(optimizer), before, rates_of(optimizer), fresh, caller())
+        told = Scheduled(id(scheduler), name, groups_of(optimizer), before, rates_of(optimizer), fresh, caller())
         self.diary.write(told)
 
     @quietly

@@ -51,8 +51,8 @@ def _rates(recording: Recording, steps: list[Step]) -> Iterator[Finding]:
         yield finding("O13", witness, value=negative[0], where=at(steps[0].place, "step"))
     elif rates and not any(rates) and len(steps) > 1 and not any(step.moved for step in steps):
         witness = f"the learning rate is 0 at all {len(steps)} steps, and no weight moves"
-        driven = [event for event in recording.scheduled if event.optimizer == steps[0].optimizer]
-        schedules = recording.schedules(steps[0].optimizer)
+        driven = [event for event in recording.scheduled if event.groups & steps[0].groups]
+        schedules = recording.schedules(steps[0].groups)
         if schedules and not driven:
             name = type(schedules[0]).__name__
             witness += f"; {name}, which sets it, was not told to go on between them"

@@ -106,7 +106,7 @@ def scheduling(recording: Recording) -> list[Finding]:
 
 
 def _drives(step: Step, told: Scheduled) -> bool:
-    return told.optimizer == step.optimizer or told.optimizer in step.inner
+    return bool(told.groups & step.groups)
 
 
 def _of_another(recording: Recording, told: list[Scheduled]) -> Iterator[Finding]:
