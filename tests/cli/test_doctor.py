@@ -113,9 +113,7 @@ def test_a_training_script_is_watched_and_its_words_reach_it(call: Caller) -> No
     assert done.json["findings"][0]["repro"] == "clearhead doctor train train.py -- --rate 0.5"
     assert "2 steps of SGD at 0.5, 0.5" in done.json["paths"]
     assert "FAIL T01  gradients are not cleared" in done.err
-    allowed = call("doctor", "train", "train.py", "--allow", "T01=on purpose", "--", "--rate", "0.5")
-    assert allowed.code == 0, allowed.err
-    assert "noise" not in allowed.out
+    assert "noise" not in done.out + done.err
 
 
 USAGE = [

@@ -253,4 +253,19 @@ PLANTED = [
         warn=True,
     ),
     fault("A13", "plain", ("model = GPT()", "model = GPT()\n    model.spare = torch.nn.Linear(4, 4)"), warn=True),
+    fault("T03", "thirds", ("        loss.backward()\n", "        optimizer.zero_grad()\n        loss.backward()\n")),
+    fault(
+        "L03",
+        "plain",
+        ("logits = model(inputs)", "logits = model(inputs)"),
+        ("model = GPT()", "model = GPT(); model.head.register_forward_hook(lambda m, i, o: o.softmax(-1))"),
+    ),
+    fault(
+        "L04",
+        "plain",
+        ("model = GPT()", "model = GPT(); model.norm.register_forward_hook(lambda m, i, o: 3 * o)"),
+        (LOSS, "        loss = F.nll_loss(logits.flatten(0, 1), targets.flatten())\n"),
+    ),
+    fault("T02", "plain", (BACKWARD, "")),
+    fault("D01", "translation", ("model(src, tgt[:, :-1])", "model(src, tgt)"), ("tgt[:, 1:].reshape", "tgt.reshape")),
 ]

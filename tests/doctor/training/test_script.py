@@ -1,5 +1,6 @@
 """`clearhead doctor train`: a stranger's script, run for two steps in a process of its own, and stopped."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from training_loops import HOSTS, source_of, written
 
 from clearhead.doctor.apart import Request, examine_apart
+from clearhead.doctor.training.script import examine_script
 from clearhead.errors import DataError
 
 MAIN = """
@@ -21,30 +23,26 @@ MAIN = """
 """
 
 
-def examined(path: Path, *words: str, timeout: float = 120) -> dict[str, Any]:
-    return examine_apart(Request(str(path), task="train", words=words), timeout=timeout)
-
-
 def test_a_script_is_stopped_before_its_third_step(tmp_path: Path) -> None:
     step = "        optimizer.step()\n"
     counted = step + "        print(step, file=open('steps', 'a'), flush=True)\n"
     path = written(tmp_path, "plain", (step, counted), ("    train()\n", MAIN))
-    told = examined(path, "--in", str(tmp_path))
+    told = examine_apart(Request(str(path), task="train", words=["--in", str(tmp_path)]), timeout=120)
     assert told["verdict"] == "healthy", told["findings"]
     assert told["findings"] == []
     assert (tmp_path / "steps").read_text(encoding="utf-8").split() == ["0", "1"]
     assert not (tmp_path / "finally").exists(), "no other line of the script may run"
 
 
-def test_a_fault_in_a_script_is_told_with_its_line(tmp_path: Path) -> None:
-    path = written(tmp_path, "thirds", ("            optimizer.zero_grad()\n", ""))
-    told = examined(path)
-    assert told["verdict"] == "faulty"
-    first = told["findings"][0]
-    assert first["id"] == "T01"
-    assert first["repro"] == f"clearhead doctor train {path}"
-    line = path.read_text(encoding="utf-8").splitlines()[first["where"]["line"] - 1]
-    assert "optimizer.step()" in line
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script in this process leaves its words and its folder behind."""
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+def never(told: dict[str, Any]) -> None:
+    raise AssertionError(told)
 
 
 BAD = {
@@ -54,28 +52,32 @@ BAD = {
     ),
     "ends": ("print('nothing to do')\n", r"ended after 0 steps of an optimizer and 0 backwards"),
     "leaves": ("import sys\nsys.exit('give --data')\n", r"ended itself \(give --data\)"),
-    "sleeps": ("import time\ntime.sleep(600)\n", "took more than 3 seconds"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
+@pytest.mark.usefixtures("here")
 def test_scripts_that_do_not_train_get_a_sentence(name: str, tmp_path: Path) -> None:
     code, said = BAD[name]
     path = tmp_path / f"{name}.py"
     path.write_text(code, encoding="utf-8")
     with pytest.raises(DataError, match=said):
-        examined(path, timeout=3 if name == "sleeps" else 60)
+        examine_script(str(path), [], {}, never)
 
 
 def test_a_script_that_is_not_there() -> None:
     with pytest.raises(DataError, match=r"there is no file absent\.py"):
-        examined(Path("absent.py"))
+        examine_script("absent.py", [], {}, never)
 
 
+@pytest.mark.usefixtures("here")
 def test_a_loss_that_cannot_be_differentiated_is_a_finding_and_no_mishap(tmp_path: Path) -> None:
     path = written(tmp_path, "plain", ("        loss.backward()\n", "        loss.detach().backward()\n"))
-    told = examined(path)
+    told = examine_script(str(path), ["--rate", "a b"], {}, never)
     assert [finding["id"] for finding in told["findings"]] == ["I06"]
+    assert told["findings"][0]["repro"] == f"clearhead doctor train {path} -- --rate 'a b'"
+    line = path.read_text(encoding="utf-8").splitlines()[told["findings"][0]["where"]["line"] - 1]
+    assert "loss.detach().backward()" in line
 
 
 def test_the_hosts_are_scripts() -> None:

@@ -217,15 +217,20 @@ def test_a_model_in_two_parts_is_seen_as_both() -> None:
             head.zero_grad()
             F.cross_entropy(head(embed(inputs)).flatten(0, 1), targets.flatten()).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-    assert not seen.report().findings, "a part that no optimizer holds, and no model that was named, may be frozen so"
+    found = seen.report()["O01"]
+    assert found.status == "warn", "a part that no optimizer holds, and no model that was named, may be frozen so"
+    assert "2 parameters of Linear" in found.evidence.witness
     model = nn.Sequential(embed, head)
     with doctor.watch(model) as seen:
         steps(model, optimizer)
     assert [finding.id for finding in seen.report().findings] == ["O01"]
 
 
+ONWARD = ("        scheduler.step()\n", "")
+
+
 def test_steps_that_a_scaler_leaves_out_are_told(tmp_path: Path) -> None:
-    changes = ("init_scale=1024.0", "init_scale=1e30"), ("scaler.scale(loss)", "scaler.scale(1e30 * loss)")
+    changes = ("init_scale=1024.0", "init_scale=1e30"), ("scaler.scale(loss)", "scaler.scale(1e30 * loss)"), ONWARD
     module = loaded(written(tmp_path, "scaled", *changes))
     with doctor.watch() as seen:
         module.train()

@@ -9,7 +9,7 @@ from typing import Any
 from clearhead.doctor import Report, watch
 
 HOSTS = Path(__file__).with_name("hosts")
-NAMES = sorted(path.stem for path in HOSTS.glob("*.py") if path.stem != "tiny_models")
+NAMES = sorted(path.stem for path in HOSTS.glob("*.py") if path.stem not in ("tiny_models", "styles"))
 NUMBERS = itertools.count()
 
 

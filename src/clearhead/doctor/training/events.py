@@ -61,6 +61,7 @@ class Backward:
     place: Place
     asked: list[Any] = field(default_factory=list)  # `logits.Asked`: what it asked of the logits of those forwards
     reached: int = 0  # parameters
+    cleared: int = 0  # gradients that were there before, and no step had used
     in_step: bool = False  # by a closure
 
 

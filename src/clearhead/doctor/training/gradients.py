@@ -48,7 +48,7 @@ class Gradients:
         pending, self.forwards.pending = self.forwards.pending, []
         told = Backward(value, has_graph, self.scale, pending, caller(), in_step=self.diary.in_step)
         self.diary.write(told)
-        self.diary.ledger.begin_backward()
+        told.cleared = self.diary.ledger.begin_backward()
         return told
 
     @quietly

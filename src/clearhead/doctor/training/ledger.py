@@ -67,14 +67,17 @@ class Ledger:
                 value = sample(parameter)
                 self.accounts[id(parameter)] = Account(parameter, value, value)
 
-    def begin_backward(self) -> None:
-        """Look at all gradients, before a backward adds to them."""
+    def begin_backward(self) -> int:
+        """Look at all gradients, before a backward adds to them; returns how many were cleared and never used."""
+        cleared = 0
         for account in self.accounts.values():
             gradient = account.parameter.grad
             account.before = None if gradient is None or is_zero(gradient) else sample(gradient)
             if account.before is None:
                 account.thrown_away += account.touched
+                cleared += account.touched
                 account.touched, account.mixture = False, None
+        return cleared
 
     def end_backward(self) -> int:
         """See what it added, and to what; returns how many parameters it reached."""

@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -30,9 +30,12 @@ def install(stack: ExitStack, forwards: Forwards, gradients: Gradients, stepping
         register_optimizer_step_post_hook(stepping.end),
     ):
         stack.callback(handle.remove)
-    _replace_everywhere(stack, torch.autograd.backward, _with_backward(gradients))
-    for clip, by_norm in ((clip_grad_norm_, True), (clip_grad_value_, False)):
-        _replace_everywhere(stack, clip, _with_clip(gradients, by_norm))
+    makers = {
+        torch.autograd.backward: _with_backward(gradients),
+        clip_grad_norm_: _with_clip(gradients, by_norm=True),
+        clip_grad_value_: _with_clip(gradients, by_norm=False),
+    }
+    _replace_everywhere(stack, {old: functools.wraps(old)(make(old)) for old, make in makers.items()})
     for method in ("scale", "unscale_", "step", "update"):
         _replace(stack, GradScaler, method, _with_scaler(gradients, stepping, method))
     _replace(stack, Optimizer, "__init__", _with_made(stepping))
@@ -61,25 +64,19 @@ def _replace(stack: ExitStack, owner: Any, name: str, make: Callable[[Function],
     stack.callback(setattr, owner, name, old)
 
 
-def _replace_everywhere(stack: ExitStack, old: Function, make: Callable[[Function], Function]) -> None:
-    """In every module that has it under any name, such as a script that imported it from torch."""
-    new = functools.wraps(old)(make(old))
-    for module in list(sys.modules.values()):
-        held = getattr(module, "__dict__", None)
-        if not isinstance(held, dict):
-            continue
-        for name in [name for name, value in list(held.items()) if value is old]:
-            held[name] = new
-    stack.callback(_put_back_everywhere, old, new)
+def _replace_everywhere(stack: ExitStack, new: Mapping[Function, Function]) -> None:
+    """In every module that has one of them under any name, such as a script that imported it from torch."""
+    _exchange(new)
+    stack.callback(_exchange, {made: old for old, made in new.items()})  # also in what was loaded meanwhile
 
 
-def _put_back_everywhere(old: Function, new: Function) -> None:
-    """Also in modules that were loaded meanwhile."""
+def _exchange(new: Mapping[Function, Function]) -> None:
+    by_id = {id(old): made for old, made in new.items()}
     for module in list(sys.modules.values()):
         held = getattr(module, "__dict__", None)
         if isinstance(held, dict):
-            for name in [name for name, value in list(held.items()) if value is new]:
-                held[name] = old
+            for name in [name for name, value in held.items() if id(value) in by_id]:
+                held[name] = by_id[id(held[name])]
 
 
 def _with_backward(gradients: Gradients) -> Callable[[Function], Function]:
@@ -93,7 +90,7 @@ def _with_backward(gradients: Gradients) -> Callable[[Function], Function]:
     return make
 
 
-def _with_clip(gradients: Gradients, by_norm: bool) -> Callable[[Function], Function]:
+def _with_clip(gradients: Gradients, *, by_norm: bool) -> Callable[[Function], Function]:
     def make(old: Function) -> Function:
         def clip(parameters: Any, limit: Any = None, *args: Any, **kwargs: Any) -> Any:
             held = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)

@@ -124,19 +124,13 @@ class Recording:
 
     @cached_property
     def alive(self) -> list[Any]:
-        """Every optimizer that there is: a search of a second, for when something seems to be missing."""
-        gc.collect()
-        found = [held for held in gc.get_objects() if issubclass(type(held), Optimizer)]
-        return [*self.optimizers, *(held for held in found if hasattr(held, "param_groups"))]
+        """Every optimizer that there is: a search among all objects, for when something seems to be missing."""
+        return [*self.optimizers, *(held for held in _every(Optimizer) if hasattr(held, "param_groups"))]
 
     def schedules(self, groups: frozenset[int]) -> list[Any]:
         """The schedulers that set the rates of these groups; a search, too."""
-        alive = (held for held in gc.get_objects() if issubclass(type(held), LRScheduler))
-        return [
-            s
-            for s in [*self.schedulers, *self.diary.heard, *alive]
-            if groups & groups_of(getattr(s, "optimizer", None))
-        ]
+        found = [*self.schedulers, *self.diary.heard, *_every(LRScheduler)]
+        return [scheduler for scheduler in found if groups & groups_of(getattr(scheduler, "optimizer", None))]
 
     def is_held(self, parameter: Tensor) -> bool:
         """Whether some optimizer holds a parameter, whether it steps or not."""
@@ -181,6 +175,14 @@ class Recording:
 def at(place: Place, op: str | None = None) -> Where:
     """A line of the training loop."""
     return Where(file=place[0], line=place[1], op=op)
+
+
+def _every(kind: Any) -> list[Any]:
+    """All objects of a class and those below it."""
+    kinds = {kind}
+    while below := {child for known in kinds for child in known.__subclasses__()} - kinds:
+        kinds |= below
+    return [held for held in gc.get_objects() if type(held) in kinds]
 
 
 def _is_inside(module: nn.Module, other: nn.Module) -> bool:

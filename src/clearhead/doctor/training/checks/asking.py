@@ -12,7 +12,7 @@ from clearhead.doctor.conventions.outputs import arrange
 from clearhead.doctor.instruments.loss import STRAIGHT, Xray, is_like
 from clearhead.doctor.reports.findings import Finding, Where
 from clearhead.doctor.training.checks.padding import padding
-from clearhead.doctor.training.logits import Asked
+from clearhead.doctor.training.logits import Asked, is_probability
 from clearhead.doctor.training.recording import Recording, at
 from clearhead.doctor.training.trials import CLOSE, difference, other_tokens, run, trying
 
@@ -20,6 +20,7 @@ IGNORED = -100
 NEXT = 0.9  # share of targets that are the next token, from which that is what is asked for
 GIVEN_AWAY = 0.5  # share of targets that stand in the input as they are
 FEW = 4  # targets, or distinct ones, of which too little can be said
+COARSE = 0.05  # misfit of a cross-entropy whose logits have eight bits
 EVEN = 1e-3  # relative difference of weights that are meant to be equal
 
 
@@ -45,6 +46,10 @@ def _arithmetic(asked: Asked) -> Iterator[Finding]:
     """A loss of another form is no fault; one of a form that is known to be a slip is."""
     seen = asked.seen
     logits, gradient = asked.logits.float(), seen.gradient
+    if is_probability(logits):
+        witness = "the model returns probabilities, which sum to 1, and the loss takes the softmax of them"
+        yield finding("L03", witness, value=float(logits.max()), threshold=1.0)
+        return
     yield from _softmax_twice(seen, logits)
     if seen.residual <= STRAIGHT:
         return
@@ -115,7 +120,7 @@ def _offsets(recording: Recording, asked: list[Asked]) -> Iterator[Finding]:
         share = first.shares[0]
         witness = f"{share:.0%} of the targets stand in the input as they are, at the place where they are asked for"
         yield finding("D01", witness, value=share, threshold=GIVEN_AWAY, status="warn")
-    else:
+    elif first.seen.residual <= (STRAIGHT if first.is_precise else COARSE):  # else there is no one target
         yield from _of_others(recording, first)
 
 

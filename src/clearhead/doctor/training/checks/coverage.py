@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from torch import nn
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.reports.findings import Finding, Status
+from clearhead.doctor.instruments.tracing import home_of
+from clearhead.doctor.reports.findings import Finding, Status, Where
 from clearhead.doctor.training.events import Made, Step
 from clearhead.doctor.training.readings import is_same, norm, sample
 from clearhead.doctor.training.recording import Recording, at
@@ -16,6 +17,7 @@ def coverage(recording: Recording) -> list[Finding]:
     if not recording.steps:
         raise Skipped("no step was made")
     found = [*_remade(recording)] or [*_missing(recording)]
+    found = found or [*_left_out(recording)]
     return [*found, *_frozen(recording), *_twice(recording), *_untied(recording)]
 
 
@@ -50,6 +52,22 @@ def _missing(recording: Recording) -> Iterator[Finding]:
             "nothing that ran, and no gradient reaches them"
         )
         yield finding("O02", witness, value=len(strangers), where=at(step.place, "step"), status="warn")
+
+
+def _left_out(recording: Recording) -> Iterator[Finding]:
+    """A module beside what is trained that learns nothing of the gradients it is given: frozen so, or forgotten."""
+    names = recording.names
+    modules = [forward.module for backward in recording.backwards for forward in backward.forwards]
+    for module in modules if recording.roots else ():
+        reached = [p for p in module.parameters() if (a := recording.account(p)) is not None and a.reached]
+        strange = [parameter for parameter in reached if parameter.requires_grad and id(parameter) not in names]
+        if strange and len(strange) == len(reached) and not any(recording.is_held(parameter) for parameter in strange):
+            name = type(module).__name__
+            witness = (
+                f"backward gives {len(strange)} parameters of {name} a gradient, and no optimizer holds one of them"
+            )
+            yield finding("O01", witness, value=len(strange), where=Where("", name, *home_of(module)), status="warn")
+            return
 
 
 def _strangers(recording: Recording) -> list[nn.Parameter]:

@@ -1,11 +1,12 @@
 """What the weights of all tokens that one step learns from add up to."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.instruments.loss import STRAIGHT
 from clearhead.doctor.reports.findings import Finding
-from clearhead.doctor.training.events import Backward, Step
+from clearhead.doctor.training.events import Backward, Scaled, Step
 from clearhead.doctor.training.logits import Asked
 from clearhead.doctor.training.recording import Recording, at
 
@@ -17,6 +18,9 @@ Part = tuple[Backward, Asked]
 
 def totals(recording: Recording) -> list[Finding]:
     """A mean over all tokens of a step: weights that sum to one, however the batch was cut."""
+    thrown = [*_thrown_away(recording)]
+    if thrown:
+        return thrown
     steps = [parts for parts in _parts(recording) if parts]
     if not steps:
         raise Skipped("no logits over tokens were found between the model and its loss")
@@ -27,6 +31,25 @@ def totals(recording: Recording) -> list[Finding]:
         if found:
             return found
     return []
+
+
+def _thrown_away(recording: Recording) -> Iterator[Finding]:
+    """Micro-batches whose gradient is cleared before the next one's, so that the step uses the last one only."""
+    current: list[Backward] = []
+    for event in recording.timeline:
+        if isinstance(event, Step):
+            cleared = [later for one, later in pairwise(current) if later.place == one.place and one.reached]
+            if cleared and all(later.cleared >= later.reached > 0 for later in cleared) and event.uses[0].with_gradient:
+                witness = (
+                    f"{len(current)} backwards come before step {recording.number(event)}, and the gradients of "
+                    f"{len(cleared)} of them were cleared before it"
+                )
+                yield finding("T03", witness, value=len(cleared), where=at(cleared[0].place, "backward"))
+                return
+        if isinstance(event, Step) or (isinstance(event, Scaled) and event.method == "step"):
+            current = []
+        elif isinstance(event, Backward) and not event.in_step:
+            current.append(event)
 
 
 def _parts(recording: Recording) -> Iterator[list[Part]]:
