@@ -157,6 +157,33 @@ def test_of_a_run_the_losses_speak_too(call: Caller) -> None:
     assert any("the loss" in sign and "in 4 steps" in sign for sign in done.json["symptom"]["signs"])
 
 
+SCRIPT = """
+import argparse, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--rate", type=float, required=True)
+given = parser.parse_args()
+print("noise")
+model = torch.nn.Sequential(torch.nn.Embedding(20, 8), torch.nn.Linear(8, 20))
+optimizer = torch.optim.SGD(model.parameters(), lr=given.rate)
+for step in range(100):
+    ids = torch.randint(0, 20, (4, 9))
+    loss = torch.nn.functional.cross_entropy(model(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_training_script_is_watched_and_its_words_reach_it(call: Caller) -> None:
+    Path("train.py").write_text(SCRIPT, encoding="utf-8")
+    done = call("doctor", "train", "train.py", "--json", "--", "--rate", "0.5")
+    assert done.code == 4, done.err
+    assert [finding["id"] for finding in done.json["findings"]] == ["T01"]
+    assert done.json["findings"][0]["repro"] == "clearhead doctor train train.py -- --rate 0.5"
+    assert "2 steps of SGD at 0.5, 0.5" in done.json["paths"]
+    assert "FAIL T01  gradients are not cleared" in done.err
+    assert "noise" not in done.out + done.err
+
+
 USAGE = [
     (["doctor", "mine.py", "more"], "one argument too many"),
     (["doctor", "mine.py", "--kind", "casual"], "kind 'casual' is none of causal, bidirectional, seq2seq"),
@@ -173,6 +200,10 @@ USAGE = [
     (["doctor", "mine.py", "--symptom", "repeat"], "did you mean 'repeats'"),
     (["doctor", "symptoms", "repeats"], "one argument too many"),
     (["doctor", "loss"], "whose loss?"),
+    (["doctor", "train"], "whose training?"),
+    (["doctor", "train", "train.py", "--level", "standard"], "--level is for the examination of a model"),
+    (["doctor", "train", "train.py", "--allow", "T0=no"], "there is no check 'T0'"),
+    (["doctor", "loss", "losses.py:wrong", "--", "more"], "'more' is one argument too many"),
 ]
 
 

@@ -17,6 +17,7 @@ from clearhead.doctor.conventions.outputs import arrange, find_logits, follow
 from clearhead.doctor.instruments.dependency import shape_of
 from clearhead.doctor.instruments.layout import scrambled
 from clearhead.doctor.instruments.tracing import recorded_ops
+from clearhead.doctor.training.checks import TRAINING_CHECKS
 
 B, T, V = 3, 7, 31
 
@@ -146,18 +147,21 @@ def test_logits_are_found_wherever_they_are() -> None:
         assert torch.equal(arranged, logits)
 
 
+COVERED = {id for check in (*CHECKS, *TRAINING_CHECKS) for id in check.covers}
+
+
 def test_every_id_of_a_check_is_in_the_catalogue_and_every_entry_has_a_check() -> None:
-    covered = {id for check in CHECKS for id in check.covers}
-    assert covered <= set(CATALOGUE)
-    assert {check.id for check in CHECKS} <= covered
-    names = [check.name for check in CHECKS]
-    assert len(set(names)) == len(names)
-    for number, check in enumerate(CHECKS):
-        assert set(check.needs) <= set(names[:number]), "what a check rests on comes before it"
+    assert set(CATALOGUE) >= COVERED
+    assert {check.id for check in (*CHECKS, *TRAINING_CHECKS)} <= COVERED
+    for checks in ([(c.name, c.needs) for c in CHECKS], [(c.name, c.needs) for c in TRAINING_CHECKS]):
+        names = [name for name, _ in checks]
+        assert len(set(names)) == len(names)
+        for number, (_, needs) in enumerate(checks):
+            assert set(needs) <= set(names[:number]), "what a check rests on comes before it"
 
 
 def test_no_entry_of_the_catalogue_is_without_a_check() -> None:
-    assert set(CATALOGUE) <= {id for check in CHECKS for id in check.covers} | OF_A_TRAINING
+    assert set(CATALOGUE) <= COVERED | OF_A_TRAINING
 
 
 @pytest.mark.parametrize("id", CATALOGUE)

@@ -71,6 +71,8 @@ class Parser(argparse.ArgumentParser):
         for name, value in vars(given).items():
             if isinstance(value, str):
                 setattr(given, name, value.removeprefix(PLAIN))
+            elif isinstance(value, list):
+                setattr(given, name, [word.removeprefix(PLAIN) for word in value])
         for word in rest:
             if word.startswith("-"):
                 flag = word.partition("=")[0]

@@ -15,16 +15,29 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.doctor.comparing.models import compare
     from clearhead.doctor.examination import check
     from clearhead.doctor.instruments.loss import xray
+    from clearhead.doctor.training.watching import watch
 
 _HOME_OF = {
     "PreflightReport": "before_training",
     "check": "examination",
     "compare": "comparing.models",
     "preflight": "before_training",
+    "watch": "training.watching",
     "xray": "instruments.loss",
 }
 
-__all__ = ["Comparison", "Finding", "PreflightReport", "Report", "Spec", "check", "compare", "preflight", "xray"]
+__all__ = [
+    "Comparison",
+    "Finding",
+    "PreflightReport",
+    "Report",
+    "Spec",
+    "check",
+    "compare",
+    "preflight",
+    "watch",
+    "xray",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,13 @@ def main() -> None:
     process = os.getpid()
     with suppress(OSError):  # where memory runs out, this process has to go and no other
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="utf-8")
-    told = answer_to(request)
+    told = answer_to(request | {"answer": str(answer)})
     if os.getpid() != process:
         os._exit(0)  # the target forked, and this is its child: one answer is enough
+    _leave(answer, told)
+
+
+def _leave(answer: Path, told: dict[str, Any]) -> None:
     unfinished = answer.with_suffix(".new")
     unfinished.write_text(json.dumps(told), encoding="utf-8")
     unfinished.replace(answer)
@@ -57,6 +62,13 @@ def _examine_loss(request: dict[str, Any]) -> dict[str, Any]:
     from clearhead.doctor.targets import load_function
 
     return examine_loss(load_function(request["target"]), request["target"]).as_json()
+
+
+def _train(request: dict[str, Any]) -> dict[str, Any]:
+    from clearhead.doctor.training.script import examine_script
+
+    finish = partial(_leave, Path(request["answer"]))
+    return examine_script(request["target"], request["words"], request["allow"], finish)
 
 
 def _check(request: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +115,7 @@ def _model(target: str, factory: tuple[str, str] | None, settings: dict[str, str
     return model
 
 
-TASKS = {"check": _check, "loss": _examine_loss, "compare": _compare}
+TASKS = {"check": _check, "loss": _examine_loss, "compare": _compare, "train": _train}
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ class Request:
     """What the command was asked.
 
     `factory` makes the model where the target is not code: 'module:function' and its argument. `other` and its factory
-    are what the target is compared with.
+    are what the target is compared with. `words` are the arguments of a script.
     """
 
     target: str | None
@@ -41,6 +41,7 @@ class Request:
     factory: tuple[str, str] | None = None
     other: str | None = None
     other_factory: tuple[str, str] | None = None
+    words: Sequence[str] = ()
 
 
 def examine_apart(request: Request, *, timeout: float) -> Json:

@@ -12,10 +12,11 @@ ACTIONS = {  # first words that are no target: the module below that knows them,
     "loss": ("loss", "examine"),
     "compare": ("compare", "compare"),
     "symptoms": ("symptoms", "list_all"),
+    "train": ("train", "train"),
     "list": ("catalogue", "list_all"),
     "explain": ("catalogue", "explain"),
 }
-LONG = ("compare",)  # take more words than one
+LONG = ("compare", "train")  # take more words than one
 
 
 def parser() -> Parser:
@@ -31,14 +32,17 @@ def parser() -> Parser:
             ("clearhead doctor loss mylosses.py:compute", "what a loss function really asks for, token by token"),
             ("clearhead doctor compare mine.py:build hf:FOLDER", "two models with equal weights: what differs first"),
             ("clearhead doctor --symptom repeats RUN", "what is behind it; 'symptoms' has all"),
+            ("clearhead doctor train train.py -- --any --args", "a training script: two steps of it, watched"),
             ("clearhead doctor explain M01", "one fault of the catalogue; 'list' has all"),
         ],
     )
     parser.add_argument("target", nargs="?", help="file.py:name, package.module:name, hf:NAME, hf:FOLDER or a run")
     parser.add_argument(
-        "what", nargs="?", help="after 'loss' a function, after 'explain' an id, after 'compare' a model"
+        "what", nargs="?", help="after 'loss' a function, 'train' a script, 'explain' an id, 'compare' a model"
     )
-    parser.add_argument("words", nargs="*", help="after 'compare' the other model")
+    parser.add_argument(
+        "words", nargs="*", help="after 'compare' the other model, after 'train' and '--' the script's own words"
+    )
     parser.add_argument("--symptom", metavar="NAME", help="what one sees; only what may be behind it is examined")
     parser.add_argument("--kind", help="causal, bidirectional or seq2seq (default: auto, read from the model)")
     parser.add_argument(

@@ -1,0 +1,32 @@
+"""clearhead doctor train SCRIPT.py -- WORDS"""
+
+import argparse
+
+from clearhead.cli.console import Console
+from clearhead.cli.doctor.words import TIMEOUT, number, pairs
+from clearhead.doctor.apart import Request, examine_apart
+from clearhead.doctor.catalogue import refuse_unknown
+from clearhead.doctor.reports.findings import Report
+from clearhead.doctor.reports.text import lines
+from clearhead.errors import FaultError, UsageError
+
+OF_A_MODEL = ("kind", "level", "only", "set")  # options that say nothing about a training
+
+
+def train(console: Console, given: argparse.Namespace, script: str | None) -> int:
+    """Run a training script for two steps, watched, and print; 4 where a fault was found."""
+    if script is None:
+        raise UsageError("whose training? 'clearhead doctor train train.py -- --any --args'")
+    wrong = next((name for name in OF_A_MODEL if hasattr(given, name)), None)
+    if wrong:
+        raise UsageError(f"--{wrong} is for the examination of a model; what the script is to know comes after '--'")
+    allow = pairs(given, "allow")
+    refuse_unknown(None, "quick", allow)
+    request = Request(
+        script, task="train", allow=allow, words=getattr(given, "words", []), seed=int(number(given, "seed", 0))
+    )
+    report = Report.from_json(examine_apart(request, timeout=number(given, "timeout", TIMEOUT)))
+    for text, style in lines(report):
+        console.say(text, style)
+    console.result(report.as_json())
+    return FaultError.exit_code if report.verdict == "faulty" else 0

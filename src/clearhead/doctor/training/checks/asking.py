@@ -1,0 +1,212 @@
+"""What the training's own loss asks for: which target, of which token, by which arithmetic."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.conventions.outputs import arrange
+from clearhead.doctor.instruments.loss import STRAIGHT, Xray, is_like
+from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.training.checks.padding import padding
+from clearhead.doctor.training.logits import Asked, is_probability
+from clearhead.doctor.training.recording import Recording, at
+from clearhead.doctor.training.trials import CLOSE, difference, other_tokens, run, trying
+
+IGNORED = -100
+NEXT = 0.9  # share of targets that are the next token, from which that is what is asked for
+GIVEN_AWAY = 0.5  # share of targets that stand in the input as they are
+FEW = 4  # targets, or distinct ones, of which too little can be said
+COARSE = 0.05  # misfit of a cross-entropy whose logits have eight bits
+EVEN = 1e-3  # relative difference of weights that are meant to be equal
+
+
+def asking(recording: Recording) -> list[Finding]:
+    """Targets are the next tokens, or hidden ones; the loss is a cross-entropy, and scores no padding."""
+    asked = [one for one in recording.asked if len(one.logits)]
+    if not asked:
+        raise Skipped("no logits over tokens were found between the model and its loss")
+    place = at(next(b.place for b in recording.backwards if asked[0] in b.asked), "backward")
+    found = [*_arithmetic(asked[0])] if asked[0].is_precise else []
+    if not found:
+        found = [*_offsets(recording, asked)] or [*padding(recording, asked)]
+    if not found and asked[0].is_precise and asked[0].seen.residual <= STRAIGHT:
+        found = [*_weights(asked)]
+    return [_placed(one, place) for one in found]
+
+
+def _placed(one: Finding, place: Where) -> Finding:
+    return replace(one, where=place) if one.where == Where() else one
+
+
+def _arithmetic(asked: Asked) -> Iterator[Finding]:
+    """A loss of another form is no fault; one of a form that is known to be a slip is."""
+    seen = asked.seen
+    logits, gradient = asked.logits.float(), seen.gradient
+    if is_probability(logits):
+        witness = "the model returns probabilities, which sum to 1, and the loss takes the softmax of them"
+        yield finding("L03", witness, value=float(logits.max()), threshold=1.0)
+        return
+    yield from _softmax_twice(seen, logits)
+    if seen.residual <= STRAIGHT:
+        return
+    largest = float(gradient.abs().max())
+    touched = (gradient.abs() > 1e-7 * largest).sum(-1)
+    if int(touched.max()) <= 1:
+        yield finding("L04", "its gradient at a position touches one logit only, and pushes it up without end")
+        return
+    B, T, V = logits.shape
+    ids = asked.ids[:B]
+    for offset in (1, 0):
+        labels, columns = ids[:, offset:], T - offset
+
+        def turned(x: Tensor, labels: Tensor, columns: int = columns) -> Tensor:
+            return F.cross_entropy(x.reshape(B, V, T)[:, :, :columns], labels)
+
+        known = gradient.reshape(B, V, T).clone()
+        known[:, :, columns:] = 0
+        if is_like(turned, known.reshape(B, T, V), logits, labels):
+            yield finding("L07", "its gradient is that of cross_entropy(logits.view(B, V, T))", value=seen.residual)
+            return
+
+
+def _softmax_twice(seen: Xray, logits: Tensor) -> Iterator[Finding]:
+    """Even where all logits are nearly equal, and the two losses differ by little more than a factor."""
+    wanted = seen.targets.masked_fill(seen.targets < 0, IGNORED)
+    if not bool((wanted != IGNORED).any()):
+        return
+
+    def once(x: Tensor) -> Tensor:
+        return F.cross_entropy(x.flatten(0, 1), wanted.flatten(), ignore_index=IGNORED)
+
+    off, plain = _misfit(lambda x: once(x.softmax(-1)), seen.gradient, logits), _misfit(once, seen.gradient, logits)
+    if off < STRAIGHT and off < 0.1 * plain:
+        witness = "its gradient is that of cross_entropy(softmax(logits))"
+        yield finding("L03", witness, value=plain, threshold=off)
+
+
+def _misfit(loss: Callable[[Tensor], Tensor], gradient: Tensor, logits: Tensor) -> float:
+    """What is left of a gradient without its part along that of a loss, relative."""
+    with torch.enable_grad():
+        leaf = logits.detach().clone().requires_grad_()
+        (other,) = torch.autograd.grad(loss(leaf), leaf)
+    one, two = gradient.flatten().double(), other.flatten().double()
+    rest = one - two * (one @ two) / (two @ two).clamp_min(1e-30)
+    return float(rest.norm() / one.norm().clamp_min(1e-30))
+
+
+def _offsets(recording: Recording, asked: list[Asked]) -> Iterator[Finding]:
+    """Where the targets stand among the tokens that the model reads."""
+    first = asked[0]
+    known = first.targets[first.targets >= 0]
+    if len(known) < FEW or len(torch.unique(known)) < FEW - 1 or not first.shares:
+        return
+    if min(one.shares.get(1, 0.0) for one in asked) >= NEXT:
+        yield from _seen_ahead(recording, first)
+        return
+    offsets = {one.offset for one in asked}
+    offset = offsets.pop() if len(offsets) == 1 else None
+    if offset == 0:
+        causal = _change_ahead(recording) == 0
+        witness = "the loss of position 3 asks for token 3 itself, which the model reads there"
+        yield finding("D01", witness, value=0, threshold=1, status="fail" if causal else "warn")
+    elif offset is not None and offset != 1:
+        witness = f"the loss of position 3 asks for the token at {3 + offset}"
+        yield finding("D02", witness, value=offset, threshold=1)
+    elif first.shares.get(0, 0.0) >= GIVEN_AWAY:
+        share = first.shares[0]
+        witness = f"{share:.0%} of the targets stand in the input as they are, at the place where they are asked for"
+        yield finding("D01", witness, value=share, threshold=GIVEN_AWAY, status="warn")
+    elif first.seen.residual <= (STRAIGHT if first.is_precise else COARSE):  # else there is no one target
+        yield from _of_others(recording, first)
+
+
+def _of_others(recording: Recording, asked: Asked) -> Iterator[Finding]:
+    """Targets that are no part of their own row: those of another one, or of none."""
+    wanted, ids = asked.targets[:, :-1], asked.ids[:, 1:]
+    fits = ((wanted[:, None] == ids[None]) | (wanted < 0)[:, None]).all(-1)  # (row of targets, row of tokens)
+    asking_rows = (wanted >= 0).any(-1)
+    if len(ids) > 1 and bool(asking_rows.all()) and bool(fits.any(1).all()) and not bool(fits.diagonal().all()):
+        row = int((~fits.diagonal()).nonzero()[0])
+        other = int(fits[row].nonzero()[0])
+        witness = f"row {row} is asked for the next tokens of row {other}, and every row for those of one row"
+        yield finding("D12", witness, value=other, threshold=row)
+        return
+    same_words = asked.logits.shape[-1] == asked.embedded.vocab_size
+    unlike = same_words and max(asked.shares.values()) < GIVEN_AWAY and asked.count >= 2 * FEW
+    if unlike and _change_ahead(recording) == 0:
+        share = asked.shares.get(1, 0.0)
+        witness = (
+            f"the model reads from left to right, and {share:.0%} of its targets are the next token; at no other "
+            "distance are there more than half"
+        )
+        yield finding("D12", witness, value=share, threshold=NEXT, status="warn")
+
+
+def _seen_ahead(recording: Recording, asked: Asked) -> Iterator[Finding]:
+    """A model that is asked for the next token, and reads it."""
+    change = _change_ahead(recording)
+    if change:
+        witness = (
+            f"the targets are the next tokens, and changing the last token moves earlier scored logits by {change:.2g} "
+            "of the largest"
+        )
+        yield finding("M01", witness, value=change, threshold=CLOSE)
+
+
+def _change_ahead(recording: Recording) -> float | None:
+    """How far another last token moves the scored logits before it, in evaluation; None if that cannot be tried."""
+    live = [one for one in recording.asked if one.forward.args or one.forward.kwargs]
+    if not live:
+        return None
+    asked = live[-1]
+    ids = asked.embedded.ids
+    turned = ids.shape != asked.ids.shape and ids.t().shape == asked.ids.shape
+    rows = ids.t() if turned else ids
+    changed = rows.clone()
+    changed[:, -1] = (rows[:, -1] + 1) % asked.embedded.vocab_size
+    scored = (asked.targets[:, :-1] >= 0)[..., None]
+    try:
+        with trying(recording, asked.forward.module):
+            before = _logits(asked, rows.shape)
+            again = _logits(asked, rows.shape)
+            with other_tokens(asked.embedded, changed.t() if turned else changed):
+                after = _logits(asked, rows.shape)
+    except Exception:
+        return None
+    if before is None or after is None or again is None or not difference([before], [after]):
+        return None
+    early = [logits[: len(scored), :-1].masked_fill(~scored, 0) for logits in (before, again, after)]
+    floor, change = difference(early[:1], early[1:2]), difference(early[:1], early[2:])
+    return change if change > max(CLOSE, 20 * floor) else 0.0
+
+
+def _logits(asked: Asked, shape: torch.Size) -> Tensor | None:
+    paths = [told.path for told in asked.forward.outputs if told.asked]
+    outputs = run(asked.forward, training=False)
+    arranged = arrange(outputs[paths.index(asked.path)].float(), *shape)
+    return arranged.cpu() if arranged is not None else None
+
+
+def _weights(asked: list[Asked]) -> Iterator[Finding]:
+    """Equal weights are asked for unless they were chosen; the mean of the rows' means is hardly ever."""
+    seen = asked[0].seen
+    counts = seen.scored.sum(-1)
+    rows = counts > 0
+    sums = seen.weights.sum(-1)[rows]
+    weights = seen.weights[seen.scored]
+    spread = float(weights.max() - weights.min()) / float(weights.abs().max()) if len(weights) else 0.0
+    even_rows = len(sums) > 1 and float(sums.max() - sums.min()) <= EVEN * float(sums.abs().max())
+    if spread > EVEN and even_rows and len(torch.unique(counts[rows])) > 1:
+        witness = (
+            f"rows of {int(counts[rows].min())} and of {int(counts.max())} targets weigh the same, so that tokens "
+            f"weigh from {float(weights.min()):.5f} to {float(weights.max()):.5f}"
+        )
+        yield finding("L02", witness, value=spread, threshold=EVEN)
+    smoothing = seen.smoothing[seen.scored]
+    if len(smoothing) and float(smoothing.max()) > 0.5 > float(smoothing.min()) + 0.2:
+        witness = f"smoothing runs from {float(smoothing.min()):.4f} to {float(smoothing.max()):.4f}"
+        yield finding("L05", witness, value=float(smoothing.max()), threshold=float(smoothing.min()))

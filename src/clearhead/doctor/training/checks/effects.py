@@ -1,0 +1,59 @@
+"""Parameters in an optimizer that no gradient ever reached: cut off, or of no use."""
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.gradients import SOMETIMES
+from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.training.events import Forward
+from clearhead.doctor.training.recording import Recording
+from clearhead.doctor.training.trials import has_effect, has_gradient, trying
+
+TRIED = 24  # parameters whose effect is looked at
+
+
+def effects(recording: Recording) -> list[Finding]:
+    """What is to be trained and has an effect has a gradient; what has no gradient has no effect."""
+    if not recording.steps or not recording.learned:
+        raise Skipped("no step was made")
+    cut: list[nn.Parameter] = []
+    idle: list[nn.Parameter] = []
+    for forward in {id(f.module): f for f in recording.learned}.values():
+        bare = [parameter for parameter in forward.module.parameters() if _is_bare(recording, parameter)]
+        more = _judged(recording, forward, bare[:TRIED]) if bare else ([], [])
+        cut, idle = cut + more[0], idle + more[1]
+    if cut:
+        witness = f"other numbers in {recording.listed(cut)} change what the loss reads, and no gradient reaches them"
+        return [finding("I06", witness, value=0, where=recording.where(cut[0]))]
+    if idle:
+        witness = f"other numbers in {recording.listed(idle)} change nothing that the loss reads"
+        return [finding("A13", witness, value=0, where=recording.where(idle[0]), status="warn")]
+    return []
+
+
+def _is_bare(recording: Recording, parameter: nn.Parameter) -> bool:
+    account = recording.account(parameter)
+    bare = account is not None and not account.present and parameter.requires_grad
+    return bare and recording.is_held(parameter)
+
+
+def _judged(
+    recording: Recording, forward: Forward, bare: Sequence[nn.Parameter]
+) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Those that are cut off, and those that do nothing. A part that was left out by chance is neither."""
+    cut, idle = [], []
+    try:
+        with trying(recording, forward.module):
+            for parameter in bare:
+                if has_effect(forward, parameter, training=forward.training):
+                    if not has_gradient(forward, parameter, training=forward.training):
+                        cut.append(parameter)
+                    continue
+                if SOMETIMES.search(recording.name(parameter)) or has_effect(forward, parameter, training=False):
+                    continue
+                idle.append(parameter)
+    except Exception as error:
+        raise Skipped(f"the batch could not be run again ({type(error).__name__})") from None
+    return cut, idle

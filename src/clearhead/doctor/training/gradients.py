@@ -1,0 +1,83 @@
+"""What makes, bounds and scales gradients."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+
+from clearhead.doctor.instruments.tracing import caller
+from clearhead.doctor.training.diary import Diary, quietly
+from clearhead.doctor.training.events import Backward, Clip, Forward, Scaled
+from clearhead.doctor.training.forwards import Forwards
+from clearhead.doctor.training.logits import asked_of
+
+KEPT = 4  # X-rays that keep their logits
+
+
+class Gradients:
+    """Listens to backward, to clipping and to gradient scalers."""
+
+    def __init__(self, diary: Diary, forwards: Forwards) -> None:
+        self.diary = diary
+        self.forwards = forwards
+        self.kept = 0  # X-rays with their logits
+        self.scale = 1.0  # of the next backward's loss
+
+    @contextmanager
+    def backward(self, losses: Any) -> Iterator[None]:
+        """Around a backward."""
+        outside = self.forwards.in_backward
+        told = None if outside else self._begin(losses)
+        self.forwards.in_backward = True
+        try:
+            yield
+        finally:
+            self.forwards.in_backward = outside
+            if told is not None:
+                self._end(told)
+
+    @quietly
+    def _begin(self, losses: Any) -> Backward | None:
+        if self.diary.is_full:
+            return None
+        given = [losses] if isinstance(losses, Tensor) else [loss for loss in losses if isinstance(loss, Tensor)]
+        value = sum(float(loss.detach().double().sum()) for loss in given) / self.scale
+        has_graph = any(loss.requires_grad for loss in given)
+        pending, self.forwards.pending = self.forwards.pending, []
+        told = Backward(value, has_graph, self.scale, pending, caller(), in_step=self.diary.in_step)
+        self.diary.write(told)
+        told.cleared = self.diary.ledger.begin_backward()
+        return told
+
+    @quietly
+    def _end(self, told: Backward) -> None:
+        told.reached = self.diary.ledger.end_backward()
+        for forward in told.forwards:
+            asked = asked_of(forward, told.scale)
+            if asked is not None:
+                self.kept += 1
+                told.asked.append(asked if self.kept <= KEPT else asked.without_logits())
+            for output in forward.outputs:
+                output.gradient, output.tensor = None, output.tensor.new_empty(0)
+        self.scale = 1.0
+        for earlier in self.diary.timeline:  # one batch is kept, to be tried again
+            if isinstance(earlier, Forward) and earlier not in told.forwards:
+                earlier.args, earlier.kwargs = (), {}
+
+    @quietly
+    def clip(self, parameters: list[Tensor], limit: float, *, by_norm: bool) -> None:
+        """Before gradients are bounded."""
+        held = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        names = frozenset(id(parameter) for parameter in parameters)
+        length = math.sqrt(sum(float(gradient.double().square().sum()) for gradient in held))
+        largest = max((float(gradient.abs().max()) for gradient in held if gradient.numel()), default=0.0)
+        self.diary.write(Clip(limit, names, len(held), length if by_norm else largest, by_norm, caller()))
+
+    @quietly
+    def scaled(self, method: str, scale: float, *, stepped: bool = True) -> None:
+        """After a call of a gradient scaler."""
+        if method == "scale":
+            self.scale = scale
+        self.diary.write(Scaled(method, scale, caller(), stepped))

@@ -1,0 +1,171 @@
+"""What moves the weights, and what moves the rate."""
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor.instruments.tracing import caller
+from clearhead.doctor.training.diary import Diary, quietly
+from clearhead.doctor.training.events import (
+    Backward,
+    Made,
+    Move,
+    Scheduled,
+    Step,
+    groups_of,
+    parameters_held,
+    rates_of,
+)
+from clearhead.doctor.training.readings import is_same, norm, sample
+
+ROOM = 4.0  # times the spacing of numbers near a weight: a push of this size cannot be lost in rounding
+
+
+class Stepping:
+    """Listens to optimizers and schedulers."""
+
+    def __init__(self, diary: Diary) -> None:
+        self.diary = diary
+        self.open: list[Any] = []  # optimizers whose step is under way, a wrapper first
+        self.step: Step | None = None
+        self.before: dict[int, Tensor] = {}  # readings of the weights
+        self.backwards: dict[int, int] = {}  # optimizer -> how many there were at its last use
+        self.begun = 0  # steps
+
+    @quietly
+    def begin(self, optimizer: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """An optimizer steps; returns other arguments where there is a closure, which then tells when it was called."""
+        self.open.append(optimizer)
+        self.begun += 1
+        held = parameters_held(optimizer)
+        if len(self.open) > 1 or self.diary.is_full:
+            if self.step is not None:
+                self._add_inner(optimizer, held)
+            return None
+        self.diary.in_step = True
+        self.diary.heard.append(optimizer)
+        self.step = Step(id(optimizer), type(optimizer).__name__, rates_of(optimizer), caller(), held)
+        self.step.groups = groups_of(optimizer)
+        self.diary.ledger.open(held)
+        self.before = {id(parameter): sample(parameter) for parameter in held}
+        if callable(kwargs.get("closure")):
+            self.step.with_closure = True
+            return args, {**kwargs, "closure": self._telling(kwargs["closure"])}
+        if len(args) > 1 and callable(args[1]):
+            self.step.with_closure = True
+            return (args[0], self._telling(args[1]), *args[2:]), kwargs
+        self._use(self.step)
+        return None
+
+    def _add_inner(self, optimizer: Any, held: tuple[nn.Parameter, ...]) -> None:
+        """What an optimizer holds that another one wraps."""
+        assert self.step is not None
+        self.step.groups |= groups_of(optimizer)
+        known = {id(parameter) for parameter in self.step.parameters}
+        new = tuple(parameter for parameter in held if id(parameter) not in known)
+        self.diary.ledger.open(new)
+        self.step.parameters += new
+        self.before |= {id(parameter): sample(parameter) for parameter in new}
+
+    def _telling(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        @functools.wraps(closure)
+        def wrapped() -> Any:
+            result = closure()
+            self._use_by_closure()
+            return result
+
+        return wrapped
+
+    @quietly
+    def _use_by_closure(self) -> None:
+        if self.step is not None:
+            self._use(self.step)
+            self.diary.ledger.settle(self.step.parameters)
+
+    def _use(self, step: Step) -> None:
+        use = self.diary.ledger.use(step.parameters)
+        use.backwards = self.diary.ledger.backwards - self.backwards.get(step.optimizer, 0)
+        self.backwards[step.optimizer] = self.diary.ledger.backwards
+        step.uses.append(use)
+
+    @quietly
+    def end(self, optimizer: Any, *_: Any) -> None:
+        """An optimizer stepped."""
+        if optimizer not in self.open:
+            return
+        while self.open.pop() is not optimizer:  # one above it that raised
+            pass
+        if self.open or self.step is None:
+            return
+        step, self.step, self.diary.in_step = self.step, None, False
+        rates = _rates(optimizer)
+        for parameter in step.parameters:
+            rate = rates.get(id(parameter), max(step.rates, default=0.0))
+            step.moves[id(parameter)] = _move(self.before[id(parameter)], parameter, rate)
+        step.remembers = bool(getattr(optimizer, "state", None))
+        self.before = {}
+        self.diary.ledger.settle(step.parameters)
+        self.diary.write(step)
+
+    @quietly
+    def look(self) -> None:
+        """See weights that are not what they were, when no optimizer was there."""
+        past = [event for event in self.diary.timeline if isinstance(event, (Backward, Step))]
+        if self.open or not past or isinstance(past[-1], Step):
+            return
+        touched = [account for account in self.diary.ledger.accounts.values() if account.touched]
+        moved = [account for account in touched if not is_same(sample(account.parameter), account.value)]
+        if not moved:
+            return
+        held = tuple(account.parameter for account in moved)
+        step = Step(0, "a step by hand", (), past[-1].place, held)
+        self._use(step)
+        step.moves = {id(account.parameter): _move(account.value, account.parameter, 0.0) for account in moved}
+        self.diary.ledger.settle(held)
+        self.diary.write(step)
+
+    @quietly
+    def scheduled(self, scheduler: Any, before: tuple[float, ...]) -> None:
+        """After a scheduler stepped."""
+        optimizer = getattr(scheduler, "optimizer", None)
+        name = type(scheduler).__name__
+        fresh = not getattr(optimizer, "_opt_called", False)
+        self.diary.heard += [scheduler, optimizer]
+        told = Scheduled(id(scheduler), name, groups_of(optimizer), before, rates_of(optimizer), fresh, caller())
+        self.diary.write(told)
+
+    @quietly
+    def heard_of(self, scheduler: Any) -> None:
+        """A scheduler was made."""
+        self.diary.heard.append(scheduler)
+
+    @quietly
+    def made(self, optimizer: Any) -> None:
+        """After an optimizer was made."""
+        self.diary.heard.append(optimizer)
+        held = frozenset(id(parameter) for parameter in parameters_held(optimizer))
+        self.diary.write(Made(id(optimizer), type(optimizer).__name__, held, caller()))
+
+
+def _rates(optimizer: Any) -> dict[int, float]:
+    groups = getattr(optimizer, "param_groups", ())
+    return {id(parameter): float(group["lr"]) for group in groups if "lr" in group for parameter in group["params"]}
+
+
+def _move(before: Tensor, parameter: nn.Parameter, rate: float) -> Move:
+    after = sample(parameter)
+    if after.shape != before.shape:
+        return Move(rate, norm(before), math.inf, has_gradient=True, lost=0.0, can_move=True, learns=True)
+    change, gradient = after.double() - before.double(), parameter.grad
+    pushed = torch.zeros_like(before, dtype=torch.double)
+    if gradient is not None and not gradient.is_sparse:
+        pushed = sample(gradient).double().abs()
+    has_gradient = pushed > 0
+    lost = float((has_gradient & (change == 0)).sum()) / max(1, int(has_gradient.sum()))
+    spacing = torch.finfo(before.dtype).eps * before.double().abs()
+    can_move = bool((has_gradient & (rate * pushed > ROOM * spacing)).any())
+    return Move(rate, norm(before), norm(change), bool(has_gradient.any()), lost, can_move, parameter.requires_grad)

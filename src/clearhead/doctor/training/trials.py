@@ -1,0 +1,93 @@
+"""The watched batch, run through the watched model again; afterwards the model is bit for bit what it was."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from clearhead.doctor.borrow import borrowed
+from clearhead.doctor.conventions.outputs import follow, tensors
+from clearhead.doctor.training.events import Embedded, Forward
+from clearhead.doctor.training.recording import Recording
+
+CLOSE = 1e-5  # of the largest output: below it a difference is rounding
+
+
+@contextmanager
+def trying(recording: Recording, model: nn.Module) -> Iterator[None]:
+    """Nothing that happens here is written down or stays."""
+    paused, recording.diary.paused = recording.diary.paused, True
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    try:
+        with borrowed(model, device), torch.no_grad():
+            yield
+    finally:
+        recording.diary.paused = paused
+
+
+def run(forward: Forward, *, training: bool, seed: int = 0) -> list[Tensor]:
+    """The outputs that a loss asked something of, of its batch again; within `trying`."""
+    forward.module.train(training)
+    torch.manual_seed(seed)
+    args, kwargs = tree_map(_copied, (forward.args, dict(forward.kwargs)))
+    output = forward.module(*args, **kwargs)
+    asked = [follow(output, told.path) for told in forward.outputs if told.asked]
+    return [tensor for tensor in asked or tensors(output) if isinstance(tensor, Tensor) and tensor.is_floating_point()]
+
+
+def _copied(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, Tensor) else value
+
+
+def difference(one: list[Tensor], other: list[Tensor]) -> float:
+    """The largest, relative to the largest number; infinite if they are not comparable."""
+    worst = 0.0
+    for left, right in zip(one, other, strict=False):
+        if left.shape != right.shape:
+            return float("inf")
+        if left.numel():
+            scale = float(left.double().abs().max()) or 1.0
+            worst = max(worst, float((left.double() - right.double()).abs().max()) / scale)
+    return worst
+
+
+@contextmanager
+def other_tokens(embedded: Embedded, ids: Tensor) -> Iterator[None]:
+    """Whatever embeds exactly those tokens embeds these instead."""
+
+    def swap(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        same = args and isinstance(args[0], Tensor) and torch.equal(args[0], embedded.ids)
+        return (ids.to(args[0]), *args[1:]) if same else None
+
+    handle = embedded.module.register_forward_pre_hook(swap)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def has_effect(forward: Forward, parameter: nn.Parameter, *, training: bool) -> bool:
+    """Whether other numbers in a parameter change what the loss reads; within `trying`."""
+    kept = parameter.detach().clone()
+    before = run(forward, training=training)
+    try:
+        noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+        parameter.add_(0.3 * noise.to(parameter))
+        after = run(forward, training=training)
+    finally:
+        parameter.copy_(kept)
+    return difference(before, after) > CLOSE
+
+
+def has_gradient(forward: Forward, parameter: nn.Parameter, *, training: bool) -> bool:
+    """Whether a gradient of what the loss reads reaches a parameter; within `trying`."""
+    with torch.enable_grad():
+        outputs = [tensor for tensor in run(forward, training=training) if tensor.requires_grad]
+        if not outputs:
+            return False
+        total = torch.stack([tensor.double().sum() for tensor in outputs]).sum()
+        (gradient,) = torch.autograd.grad(total, parameter, allow_unused=True)
+    return gradient is not None
