@@ -26,9 +26,10 @@ benchmark: setup       ## the tables of benchmarks/, side by side with peers
 benchmark-translation: setup  ## training and beam search beside a plain program on torch.nn.Transformer
 	$(BIN)/python benchmarks/translation_speed.py
 
-benchmark-doctor: setup  ## planted faults and published bugs, what the doctor says of each, other tools beside it; into benchmarks/results
+benchmark-doctor: setup  ## planted faults, published bugs and released models, what the doctor says of each, other tools; into benchmarks/results
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/faults_check.py --train all --keep
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/run.py --keep
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/known_good.py --keep
 	$(BIN)/python benchmarks/doctor/timing.py --keep
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/real_bugs.py --install --keep
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/other_tools.py --install --keep

@@ -15,6 +15,7 @@ from clearhead.doctor.catalogue import CATALOGUE
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.conventions.outputs import arrange, find_logits, follow
 from clearhead.doctor.instruments.dependency import shape_of
+from clearhead.doctor.instruments.flow import Flow
 from clearhead.doctor.instruments.layout import scrambled
 from clearhead.doctor.instruments.tracing import recorded_ops
 from clearhead.doctor.training.checks import TRAINING_CHECKS
@@ -170,3 +171,13 @@ def test_every_entry_says_what_to_do(id: str) -> None:
     for text in (entry.title, entry.symptom, entry.mechanism, entry.fix, entry.mutant):
         assert text.strip()
         assert not text.endswith(".")
+
+
+def test_what_lends_only_its_shape_is_no_source() -> None:
+    x = torch.randn(2, 5, 3)
+    with recorded_ops() as ops:
+        y = torch.arange(3).float().expand_as(x) * 2
+        z = x * 2
+    flow = Flow(ops.calls)
+    assert not flow.comes_from(y, len(ops.calls), x)
+    assert flow.comes_from(z, len(ops.calls), x)

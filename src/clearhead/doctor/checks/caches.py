@@ -1,5 +1,6 @@
 """Decoding step by step gives what reading at once gives."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
 TOLERANCE = 1e-3  # of the logits' spread
+NAMED = re.compile(r"past|cache|kv")
 COUNTED = ("position_ids", "positions", "pos_ids")  # parameters by which a caller numbers the tokens
 MAKERS = ("new_cache", "init_cache", "make_cache", "empty_cache", "create_cache")
 
@@ -86,7 +88,8 @@ def _parts(value: Any, logits: tuple[str | int, ...]) -> Iterator[Any]:
 def caches(patient: Patient) -> list[Finding]:
     """One token at a time behind a prefill, and two at a time."""
     names = [p.name for p in parameters_of(patient.model) if CACHE.search(p.name) and p.default is not p.empty]
-    names = [name for name in names if not name.startswith(("use_", "return_", "cache_position"))]
+    names = [name for name in names if not name.startswith(("use_", "return_", "cache_position", "cross", "encoder"))]
+    names.sort(key=lambda name: not NAMED.search(name))  # a state may be of something else
     if not names:
         raise Skipped("it takes no cache")
     decoder = Decoder(patient, names[0])

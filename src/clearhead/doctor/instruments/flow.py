@@ -13,6 +13,11 @@ from clearhead.doctor.instruments.tracing import Call
 MULTIPLY = {"mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"}
 DIVIDE = {"div", "div_", "divide", "true_divide", "__truediv__", "__itruediv__"}
 ADD = {"add", "add_", "__add__", "__radd__", "__iadd__", "sub", "__sub__", "sub_", "subtract"}
+OF_A_SHAPE = {  # operations, and how many of their arguments are read as numbers
+    **dict.fromkeys(("expand_as", "view_as", "reshape_as", "type_as"), 1),
+    **dict.fromkeys(("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like"), 0),
+    **dict.fromkeys(("new_zeros", "new_ones", "new_full", "new_empty", "new_tensor", "size"), 0),
+}
 DEEP = 48  # operations that a search goes back at most
 
 
@@ -94,8 +99,11 @@ def made_by(call: Call) -> list[Tensor]:
 
 
 def read_by(call: Call) -> list[Tensor]:
-    """The very tensors that an operation was given."""
-    return tensors((call.options.get("args"), call.options.get("kwargs")))
+    """The very tensors whose numbers an operation was given; of some it only takes the shape."""
+    args = call.options.get("args") or ()
+    if call.name in OF_A_SHAPE:
+        args = args[: OF_A_SHAPE[call.name]]
+    return tensors((args, call.options.get("kwargs")))
 
 
 def factor(call: Call) -> float:
