@@ -33,7 +33,7 @@ BASE = ("finite", "deterministic", "rows")
 SOUND = (*BASE, "layouts", "dependencies")
 
 CHECKS = (
-    Check("M14", "finite", ("M14", "M07", "M05", "M04", "R01"), finite),
+    Check("M14", "finite", ("M14", "M07", "M05", "M04", "A03", "R01"), finite),
     Check("I02", "storage", ("I01", "I02", "I05", "E01", "N08"), storage, ("finite",)),
     Check("A08", "deterministic", ("A08", "V01", "T09", "T08", "I05", "K06"), deterministic, ("finite",)),
     Check("A05", "layouts", ("A04", "A05"), layouts, ("finite",)),

@@ -82,9 +82,8 @@ def _shared(patient: Patient, seen: Sequence[Attention]) -> list[Finding]:
     for one in seen:
         if one.query is None or one.key is None:
             continue
-        key = one.key if one.call.name == FUSED or one.key.shape == one.query.shape else one.key.mT
-        for names, first, second in (("queries and keys", one.query, key), ("keys and values", key, one.value)):
-            if same_tensor(first, second):
+        for names, other in (("queries and keys", one.query), ("keys and values", one.value)):
+            if same_tensor(other, one.key) or same_tensor(other, one.key.mT):
                 witness = f"{names} are the same numbers"
                 return [finding("A14", witness, where=place_of(patient, one.call), status="warn")]
     return []

@@ -20,7 +20,10 @@ CHOICES = {"topk", "sort", "argsort", "argmax", "kthvalue"}
 
 def is_norm(module: nn.Module) -> bool:
     """Whether a module is a normalisation, by its class or its own name for it."""
-    return bool(re.search(r"norm|(^|_)ln($|_|\d)", type(module).__name__, re.I)) or isinstance(module, nn.LayerNorm)
+    called_so = bool(re.search(r"norm|(^|_)ln($|_|\d)", type(module).__name__, re.I)) or isinstance(
+        module, nn.LayerNorm
+    )
+    return called_so and not any(p.dim() > 1 and min(p.shape) > 1 for p in module.parameters())  # nor a layer with one
 
 
 def leak_causes(module: nn.Module | None, op: Call | None, ops: Sequence[Call]) -> Causes:
@@ -61,9 +64,12 @@ def _was_chosen(op: Call | None, ops: Sequence[Call]) -> bool:
 
 def _nearest(seen: Sequence[Attention], op: Call | None, ops: Sequence[Call]) -> Attention | None:
     """The attention that the guilty operation is part of: itself, or the one whose weights it takes."""
-    if op is None or (op.name not in PRODUCTS and not any(attention.call is op for attention in seen)):
-        return None
     index = next((number for number, call in enumerate(ops) if call is op), -1)
+    if op is None:
+        return None
+    if op.name not in PRODUCTS and not any(attention.call is op for attention in seen):
+        behind = [one for one in seen if index < one.index <= index + 8 and one.call.module is op.module]
+        return next((one for one in behind if one.allowed.triu(1).any()), None)  # what is taken from its scores
     before = [attention for attention in seen if index - 8 <= attention.index <= index]
     return before[-1] if before else None
 

@@ -59,7 +59,7 @@ def gradients(patient: Patient) -> list[Finding]:
     if table:
         found.append(finding("P01", f"{table} has no effect on any logit", value=0.0, where=owner_of(model, table)))
     elif idle and not patient.failed & EXPLAINED:
-        found.append(_found_idle(model, idle, reached, sure=not _other_inputs(patient)))
+        found.append(_found_idle(model, idle, reached, called if not _other_inputs(patient) else None))
     return found
 
 
@@ -124,24 +124,33 @@ def _other_inputs(patient: Patient) -> list[str]:
     return [name for name in names if OTHER_INPUT.search(name) and not USUAL_INPUT.search(name)]
 
 
-def _found_idle(model: nn.Module, idle: Sequence[str], reached: set[str], *, sure: bool) -> Finding:
-    """A matrix that moves nothing, beside others of its module in a layer that do, is a part left out by mistake."""
-    lost = [name for name in idle if _is_lost_part(model, name, reached)]
+def _found_idle(model: nn.Module, idle: Sequence[str], reached: set[str], called: set[str] | None) -> Finding:
+    """A matrix that moves nothing, beside others of its module in a layer that do, is a part left out by mistake.
+
+    Args:
+        called: the modules that a pass goes through; None where other inputs may give the rest something to do.
+    """
+    lost = [name for name in idle if called is not None and _is_lost_part(model, name, reached, called)]
     first = (lost or idle)[0]
     names = ", ".join(idle[:3]) + (f" and {len(idle) - 3} more" if len(idle) > 3 else "")
     witness = f"other values in {names} move no logit"
     norm = is_norm(model.get_submodule(first.rpartition(".")[0])) and layer_of(first) is None
     causes = (("N03", 0.8), ("A13", 0.2)) if norm else (("A13", 1.0),)
-    status: Status = "fail" if lost and sure else "warn"
+    status: Status = "fail" if lost else "warn"
     return finding(causes, witness, value=0.0, where=owner_of(model, first), status=status)
 
 
-def _is_lost_part(model: nn.Module, name: str, reached: set[str]) -> bool:
-    if layer_of(name) is None or model.get_parameter(name).dim() < 2:
+def _is_lost_part(model: nn.Module, name: str, reached: set[str], called: set[str]) -> bool:
+    """Whether it stands in a sublayer that is called, beside matrices that have an effect."""
+    path = name.rpartition(".")[0]
+    around = path.rpartition(".")[0]
+    while around and around not in called:  # a list or a sequence is no place of its own
+        around = around.rpartition(".")[0]
+    inside = around.rpartition(".")[0]
+    if layer_of(inside) is None or model.get_parameter(name).dim() < 2:
         return False
-    around = name.rpartition(".")[0].rpartition(".")[0]
     beside = [other for other in reached if other.startswith(around + ".") and model.get_parameter(other).dim() > 1]
-    return layer_of(around) is not None and not around.rpartition(".")[2].isdigit() and len(beside) >= 2
+    return len(beside) >= (2 if path in called else 1)
 
 
 def fresh_loss(patient: Patient) -> list[Finding]:

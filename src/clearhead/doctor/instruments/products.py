@@ -85,6 +85,8 @@ def _axes_after(call: Call, weights: Tensor, axes: tuple[int, ...]) -> tuple[int
         one, other = int(args[1]) % len(order), int(args[2]) % len(order)
         order[one], order[other] = order[other], order[one]
         return tuple(order)
+    if call.name == "einsum":
+        return _letters_after(call, weights, axes)
     if call.name == "permute":
         wanted = args[1] if isinstance(args[1], Sequence) else args[1:]
         return tuple(axes[int(axis)] for axis in wanted)
@@ -124,9 +126,24 @@ def _in_einsum(call: Call, weights: Tensor, is_first: bool) -> tuple[int, int] |
     ours, theirs = inputs.split(",") if is_first else inputs.split(",")[::-1]
     summed = [letter for letter in ours if letter in theirs and letter not in output]
     kept = [letter for letter in ours if letter in output and letter not in theirs]
-    if len(summed) != 1 or len(kept) != 1 or len(ours) != weights.dim():
+    rows = [letter for letter in ours if letter in theirs and letter in output]  # a map that mixes heads has none
+    if len(summed) != 1 or not kept or not rows or len(ours) != weights.dim():
         return None
-    return ours.index(kept[0]), ours.index(summed[0])
+    # heads that share one value are kept as well: the queries are as many as the keys, or stand last
+    alike = [letter for letter in kept if weights.shape[ours.index(letter)] == weights.shape[ours.index(summed[0])]]
+    return ours.index((alike or kept)[-1]), ours.index(summed[0])
+
+
+def _letters_after(call: Call, weights: Tensor, axes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Which axes of the first weights an equation leaves where; heads that it mixes are none."""
+    equation, both = call.options["args"][0], operands(call)
+    if not isinstance(equation, str) or "->" not in equation or "." in equation or both is None:
+        return None
+    inputs, output = equation.replace(" ", "").split("->")
+    ours = inputs.split(",")[0 if both[0] is weights else 1]
+    if len(ours) != len(axes):
+        return None
+    return tuple(axes[ours.index(letter)] if letter in ours else -1 for letter in output)
 
 
 def product_behind(flow: Flow, index: int) -> Product | None:
