@@ -77,7 +77,6 @@ print("much " * 100_000, file=sys.stderr)
 print("more " * 100_000)
 os.chdir("/")
 os.environ.clear()
-sys.path.clear()
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 torch.set_default_dtype(torch.float64)
 torch.set_grad_enabled(False)
@@ -87,6 +86,7 @@ subprocess.Popen(["/bin/sleep", "5"], start_new_session=True, stdout=subprocess.
 threading.Thread(target=time.sleep, args=(600,)).start()
 if os.fork() == 0:
     time.sleep(600)
+sys.path.clear()
 """
 
 

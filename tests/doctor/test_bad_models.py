@@ -4,6 +4,7 @@ import io
 import random
 import warnings
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor import Report, Spec, check
 from clearhead.doctor.__main__ import answer_to
+from clearhead.doctor.apart import Request
 from clearhead.doctor.targets import load
 from clearhead.errors import DataError
 
@@ -217,9 +219,7 @@ def test_code_that_misbehaves_gets_a_sentence(name: str, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.stdin", io.StringIO())
     name = f"{name}_target.py:" + ("M" if name == "later" else "build")
-    request = {"target": name, "task": "check", "kind": "causal", "level": "quick", "only": [], "allow": {},
-               "settings": {}, "seed": 0, "factory": None, "timeout": 60.0}  # fmt: skip
-    told = answer_to(request)
+    told = answer_to(asdict(Request(name, kind="causal")) | {"timeout": 60.0})
     assert told["exit_code"] == 3
     assert said in told["error"]
     assert "\n" not in told["error"]
