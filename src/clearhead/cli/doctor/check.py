@@ -12,7 +12,7 @@ from clearhead.workflows import Request, diagnose, examine
 
 
 def check(console: Console, given: argparse.Namespace, target: str | None) -> int:
-    """Examine a model, print and write, a symptom's verdict first; 4 where a fault was found, 3 where nothing could be."""
+    """Examine, print and write, a symptom's verdict first; 4 where a fault was found, 3 where nothing could be."""
     files = {form: getattr(given, form) for form in FORMS if hasattr(given, form)}
     refuse_unwritable(files)
     request, timeout = _request(target, given), number(given, "timeout", TIMEOUT)

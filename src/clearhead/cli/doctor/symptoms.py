@@ -10,9 +10,7 @@ from clearhead.errors import UsageError
 def list_all(console: Console, given: argparse.Namespace, what: str | None) -> int:
     """Print every symptom, one a line."""
     if what is not None:
-        raise UsageError(
-            f"'{what}' is one argument too many; say 'clearhead doctor --symptom {what} TARGET'"
-        )
+        raise UsageError(f"'{what}' is one argument too many; say 'clearhead doctor --symptom {what} TARGET'")
     for name, symptom in SYMPTOMS.items():
         console.say(f"{name:<24} {symptom.title}")
     console.result({name: symptom.title for name, symptom in SYMPTOMS.items()})
