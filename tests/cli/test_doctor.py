@@ -3,9 +3,11 @@
 import json
 import os
 import shutil
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
+import torch
 from command_helpers import TINY, Caller, write_text
 
 HOSTS = Path(__file__).parents[1] / "doctor" / "hosts"
@@ -213,3 +215,62 @@ def test_words_that_make_no_sense_are_refused(words: list[str], said: str, call:
     done = call(*words, "--json")
     assert done.code == 2, done
     assert said in json.loads(done.out)["error"]
+
+
+def test_the_report_is_written_in_every_form(call: Caller) -> None:
+    done = call(
+        "doctor", host("gpt", MASKING, ""), "--json", "--report", "r.html", "--junit", "j.xml", "--sarif", "s.json"
+    )
+    assert done.code == 4
+    finding = done.json["findings"][0]
+    assert finding["evidence"]["witness"] in Path("r.html").read_text(encoding="utf-8")
+    assert 'name="dependencies"' in Path("j.xml").read_text(encoding="utf-8")
+    place = json.loads(Path("s.json").read_text(encoding="utf-8"))["runs"][0]["results"][0]["locations"][0]
+    assert place["physicalLocation"]["artifactLocation"]["uri"] == "mine.py"
+    assert place["physicalLocation"]["region"]["startLine"] == finding["where"]["line"]
+    assert finding["repro"] == "clearhead doctor mine.py:build --level quick --only M01 --seed 0"
+
+
+def test_a_batch_is_part_of_the_examination(call: Caller) -> None:
+    torch.save(torch.arange(5, 35).view(2, 15), "batch.pt")
+    done = call("doctor", host("gpt", MASKING, ""), "--json", "--batch", "batch.pt", "--kind", "causal")
+    assert done.code == 4
+    assert done.json["findings"][0]["repro"].endswith("--kind causal --batch batch.pt")
+    assert "the batch as it is, 2 of 2 rows of 15 tokens" in done.json["paths"]
+
+
+SENTENCES = [
+    (["--batch", "absent.pt"], 3, "there is no file absent.pt"),
+    (["--device", "cuda:99"], 3, "torch sees no cuda:99 here"),
+    (["--sarif", "absent/x.json"], 2, "--sarif cannot be written to absent/x.json: there is no folder absent"),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "said"), SENTENCES, ids=lambda value: str(value)[:40])
+def test_what_is_not_there_gets_a_sentence(words: list[str], code: int, said: str, call: Caller) -> None:
+    done = call("doctor", host("gpt"), *words)
+    assert done.code == code, done
+    assert said in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("words", [["list", "--sarif", "x"], ["explain", "M01", "--batch", "x"]], ids=str)
+def test_options_of_an_examination_are_refused_elsewhere(words: list[str], call: Caller) -> None:
+    done = call("doctor", *words)
+    assert done.code == 2
+    assert "is for the examination of a model" in done.err
+
+
+def test_every_json_is_as_the_schema_says(call: Caller) -> None:
+    schema = json.loads(files("clearhead.doctor").joinpath("report.schema.json").read_text("utf-8"))
+    catalogue, entry = call("doctor", "list", "--json").json, call("doctor", "explain", "M01", "--json").json
+    assert set(schema["$defs"]["entry"]["properties"]) == set(entry)
+    assert {type(title) for title in catalogue.values()} == {str}
+    Path("losses.py").write_text(
+        "import torch.nn.functional as F\n\n"
+        "def right(logits, labels):\n"
+        "    return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())\n",
+        encoding="utf-8",
+    )
+    loss = call("doctor", "loss", "losses.py:right", "--json").json
+    assert set(schema["$defs"]["loss"]["properties"]) == set(loss)

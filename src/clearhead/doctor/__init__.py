@@ -1,24 +1,27 @@
 """Contracts, instruments and findings: torch and a callable are all that an examination needs.
 
-Importing this loads no torch; a name that needs it loads it when it is first touched.
+Importing this loads nothing else; a name loads what it needs when it is first touched.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from clearhead.doctor.reports.comparison import Comparison
-from clearhead.doctor.reports.findings import Finding, Report
-from clearhead.doctor.spec import Spec
 
 if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is touched
     from clearhead.doctor.before_training import PreflightReport, preflight
     from clearhead.doctor.comparing.models import compare
     from clearhead.doctor.examination import check
     from clearhead.doctor.instruments.loss import xray
+    from clearhead.doctor.reports.comparison import Comparison
+    from clearhead.doctor.reports.findings import Finding, Report
+    from clearhead.doctor.spec import Spec
     from clearhead.doctor.training.watching import watch
 
 _HOME_OF = {
+    "Comparison": "reports.comparison",
+    "Finding": "reports.findings",
     "PreflightReport": "before_training",
+    "Report": "reports.findings",
+    "Spec": "spec",
     "check": "examination",
     "compare": "comparing.models",
     "preflight": "before_training",

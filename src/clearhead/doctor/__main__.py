@@ -5,10 +5,12 @@ import json
 import os
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from clearhead.doctor.apart import again
 from clearhead.errors import ClearheadError, DataError
 
 OF_THE_TIMEOUT = 0.8  # after which no further check is begun, so that what was found can still be told
@@ -73,8 +75,10 @@ def _train(request: dict[str, Any]) -> dict[str, Any]:
 
 def _check(request: dict[str, Any]) -> dict[str, Any]:
     from clearhead.doctor import Spec, check
+    from clearhead.doctor.batches import load_batch
     from clearhead.doctor.naming import read
 
+    batch = load_batch(request["batch"]) if request["batch"] else None
     model = _model(request["target"], request["factory"], request["settings"])
     fresh = not request["factory"] and read(request["target"]).kind != "checkpoint"
     spec = Spec(kind=request["kind"], fresh=fresh, allow=request["allow"])
@@ -84,10 +88,12 @@ def _check(request: dict[str, Any]) -> dict[str, Any]:
         level=request["level"],
         only=request["only"],
         seed=request["seed"],
-        name=request["target"],
+        batch=batch,
+        device=request["device"],
         seconds=OF_THE_TIMEOUT * request["timeout"],
     )
-    return report.as_json()
+    findings = tuple(replace(finding, repro=again(request, finding.id)) for finding in report.findings)
+    return replace(report, target=request["target"], findings=findings).as_json()
 
 
 def _compare(request: dict[str, Any]) -> dict[str, Any]:

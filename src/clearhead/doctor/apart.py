@@ -5,6 +5,7 @@ Imports no torch.
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from clearhead.doctor.reports.findings import Json
 from clearhead.errors import ClearheadError, DataError, UsageError
@@ -42,19 +43,36 @@ class Request:
     other: str | None = None
     other_factory: tuple[str, str] | None = None
     words: Sequence[str] = ()
+    batch: str | None = None
+    device: str = "cpu"
 
 
-def examine_apart(request: Request, *, timeout: float) -> Json:
+def again(asked: Mapping[str, Any], id: str) -> str:
+    """The command that shows one finding again. `asked`: a request as plain data."""
+    words = ["clearhead", "doctor", asked["target"], "--level", asked["level"], "--only", id]
+    words += ["--seed", str(asked["seed"])]
+    for option in ("kind", "batch"):
+        words += [f"--{option}", asked[option]] if asked[option] else []
+    for key, value in asked["settings"].items():
+        words += ["--set", f"{key}={value}"]
+    if asked["device"] != "cpu":
+        words += ["--device", asked["device"]]
+    return shlex.join(words)
+
+
+def examine_apart(request: Request, *, timeout: float, folder: Path | None = None, search: Sequence[str] = ()) -> Json:
     """The report, or the table of a loss, as plain data.
 
     Args:
         timeout: in seconds; afterwards the process and all that it started are ended.
+        folder: to work in; the present one by default.
+        search: folders in which packages are looked for first.
 
     Raises:
         ClearheadError: what went wrong there, in the sentence and with the exit code that it had there.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        question, answer = Path(folder) / "request.json", Path(folder) / "answer.json"
+    with tempfile.TemporaryDirectory() as place:
+        question, answer = Path(place) / "request.json", Path(place) / "answer.json"
         question.write_text(json.dumps(asdict(request) | {"timeout": timeout}), encoding="utf-8")
         # -P: no file here passes for a library
         process = subprocess.Popen(
@@ -62,7 +80,8 @@ def examine_apart(request: Request, *, timeout: float) -> Json:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env=os.environ | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"},
+            cwd=folder,
+            env=_environment(search),
             start_new_session=True,
         )
         assert process.stderr is not None
@@ -82,6 +101,12 @@ def examine_apart(request: Request, *, timeout: float) -> Json:
     if "error" in told:
         raise {2: UsageError, 3: DataError}.get(told["exit_code"], ClearheadError)(told["error"])
     return told
+
+
+def _environment(search: Sequence[str]) -> dict[str, str]:
+    path = [*search, *filter(None, [os.environ.get("PYTHONPATH")])]
+    more = {"PYTHONPATH": os.pathsep.join(path)} if path else {}
+    return os.environ | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"} | more
 
 
 def _how_it_ended(code: int) -> str:

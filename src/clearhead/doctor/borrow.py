@@ -9,6 +9,8 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import Tensor, nn
 
+CPU = torch.device("cpu")
+
 
 @contextmanager
 def borrowed(model: nn.Module, device: torch.device) -> Iterator[None]:
@@ -88,8 +90,8 @@ def _fill_with_zeros(parameter: nn.Parameter, zeros: Tensor) -> None:
         parameter.copy_(zeros)  # the very zeros: a zero has a sign
 
 
-def twin(model: nn.Module) -> nn.Module:
-    """A copy on the CPU, in float32 or wider, evaluating, which shares nothing with the model."""
+def twin(model: nn.Module, device: torch.device = CPU) -> nn.Module:
+    """A copy on that device, in float32 or wider, evaluating, which shares nothing with the model."""
     kept = [(parameter, parameter.grad) for parameter in model.parameters()]
     for parameter, _ in kept:
         parameter.grad = None  # gradients are not copied
@@ -98,19 +100,19 @@ def twin(model: nn.Module) -> nn.Module:
     finally:
         for parameter, gradient in kept:
             parameter.grad = gradient
-    made = made.to("cpu").eval()
+    made = made.to(device).eval()
     half = any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in made.parameters())
     return made.float() if half else made
 
 
-def shaken(model: nn.Module, seed: int) -> nn.Module:
+def shaken(model: nn.Module, seed: int, device: torch.device = CPU) -> nn.Module:
     """A twin with noise on every weight: what a zero or a special start hides, almost any other weights show.
 
     Matrices (..., out, in) get noise of 1/sqrt(in), which keeps the size of what flows through them; embeddings 0.5;
     everything with one axis 0.1. Outputs are analytic in the weights, so the weights that hide an influence have
     measure zero. What is frozen beside weights that are not stays as it is: it may be a table of sines.
     """
-    made = twin(model)
+    made = twin(model, device)
     generator = torch.Generator().manual_seed(seed)
     tables = {id(m.weight): m.padding_idx for m in made.modules() if isinstance(m, nn.Embedding)}
     learns = any(parameter.requires_grad for parameter in made.parameters())
@@ -118,7 +120,7 @@ def shaken(model: nn.Module, seed: int) -> nn.Module:
         for parameter in made.parameters():
             if not parameter.is_floating_point() or (learns and not parameter.requires_grad):
                 continue
-            noise = torch.randn(parameter.shape, generator=generator).to(parameter.dtype)
+            noise = torch.randn(parameter.shape, generator=generator).to(parameter)
             if id(parameter) in tables:
                 size, pad = 0.5, tables[id(parameter)]
                 if pad is not None:

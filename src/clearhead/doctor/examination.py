@@ -10,10 +10,12 @@ import torch
 from torch import nn
 
 from clearhead.doctor.admission import admitted
+from clearhead.doctor.batches import Batch, Given
 from clearhead.doctor.borrow import borrowed, plain_layers, undisturbed
 from clearhead.doctor.catalogue import refuse_unknown
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import Check, Skipped
+from clearhead.doctor.devices import find_device
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Checked, Finding, Outcome, Report
 from clearhead.doctor.spec import LEVELS, Level, Spec
@@ -28,7 +30,8 @@ def check(
     level: Level = "quick",
     only: Sequence[str] = (),
     seed: int = 0,
-    name: str | None = None,
+    batch: Given | None = None,
+    device: str = "cpu",
     seconds: float | None = None,
 ) -> Report:
     """Examine any PyTorch Transformer that reads token ids. The model itself is left as it is, bit for bit.
@@ -40,21 +43,25 @@ def check(
             a copy on small tasks.
         only: ids of the catalogue; the checks that can find them, and those that these rest on, are made.
         seed: of the inputs and of the noise on the copy's weights.
-        name: of the target in the report; the class by default.
+        batch: of yours: ids (B, T), (source, target), or a dict by the names that `forward` has. Its tokens are what
+            the model is given, and it is run as it is besides.
+        device: cpu, cuda, cuda:N or mps; the copies are examined there.
         seconds: after which no further check is begun. What was not examined is told as skipped.
 
     Raises:
-        UsageError: an unknown kind, level or id.
+        UsageError: an unknown kind, level, id or device.
         DataError: it has no weights to work with, or no way was found to call it; then the sentence holds an adapter.
+            Or the batch is none for it, or the device is not there.
     """
     spec = spec or Spec()
     refuse_unknown(spec.kind, level, (*only, *spec.allow))
     begun = time.perf_counter()
+    place, given = find_device(device), None if batch is None else Batch.of(batch)
     whole, model = model, admitted(model)
     parameters = list(model.parameters())
-    device = parameters[0].device if parameters else torch.device("cpu")
+    home = parameters[0].device if parameters else torch.device("cpu")
     with (
-        borrowed(model, device),
+        borrowed(model, home),
         undisturbed(),
         plain_layers(),
         warnings.catch_warnings(),
@@ -62,25 +69,24 @@ def check(
     ):
         warnings.simplefilter("ignore")  # the model's own; they were seen when it was built
         torch.manual_seed(seed)
-        patient = Patient(model, spec, level, seed)
-        findings, checks = _examine(patient, _chosen(only), only, None if seconds is None else begun + seconds)
+        patient = Patient(model, spec, level, seed, given, place)
+        findings, checks = _examine(patient, chosen(only), only, None if seconds is None else begun + seconds)
         kind = patient.kind
-    paths = (patient.convention.sentence, "eval(), float32, CPU", *patient.paths)
+    paths = (patient.convention.sentence, f"eval(), float32, {device.upper()}", *patient.paths)
     if whole is not model:
         paths = (*paths, f"without the {type(whole).__name__} around it")
-    findings = tuple(replace(finding, repro=_again(name, finding.id, level, seed)) for finding in findings)
+    findings = tuple(replace(finding, repro=_again(finding.id, level, seed)) for finding in findings)
     took = time.perf_counter() - begun
-    return Report(name or type(model).__name__, kind, findings, checks, tuple(patient.assumptions), paths, took)
+    return Report(type(model).__name__, kind, findings, checks, tuple(patient.assumptions), paths, took)
 
 
-def _again(name: str | None, id: str, level: Level, seed: int) -> str:
+def _again(id: str, level: Level, seed: int) -> str:
     """How to see one finding again."""
-    if name is None:
-        return f"doctor.check(model, level={level!r}, only=[{id!r}], seed={seed})"
-    return f"clearhead doctor {name} --level {level} --only {id} --seed {seed}"
+    return f"doctor.check(model, level={level!r}, only=[{id!r}], seed={seed})"
 
 
-def _chosen(only: Sequence[str]) -> list[Check]:
+def chosen(only: Sequence[str]) -> list[Check]:
+    """The checks that can find one of these, and those that they rest on; all of them if nothing is named."""
     if not only:
         return list(CHECKS)
     wanted = {check.name for check in CHECKS if set(only) & {*check.covers}}
@@ -103,7 +109,7 @@ def _examine(
             patient.failed.add(one.name)
         kept = [finding for finding in found if not only or {id for id, _ in finding.causes} & {*only}]
         seen = {finding.id for finding in findings} | {*patient.spec.allow}
-        findings += [finding for finding in kept if finding.id not in seen]
+        findings += [replace(finding, check=one.name) for finding in kept if finding.id not in seen]
         told.append(Checked(one.id, one.name, one.covers, status, note, 1000 * (time.perf_counter() - begun)))
     ranked = sorted(findings, key=lambda finding: finding.status != "fail")
     return tuple(ranked), tuple(told)

@@ -8,7 +8,8 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.borrow import shaken, twin
+from clearhead.doctor.batches import Batch
+from clearhead.doctor.borrow import CPU, shaken, twin
 from clearhead.doctor.conventions import Convention, Inputs, find_convention
 from clearhead.doctor.conventions.search import Found
 from clearhead.doctor.instruments.dependency import Matrix, dependency
@@ -29,6 +30,8 @@ class Patient:
     spec: Spec
     level: Level
     seed: int
+    batch: Batch | None = None  # of the person
+    device: torch.device = CPU
     assumptions: list[Assumption] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     failed: set[str] = field(default_factory=set)  # names of checks
@@ -37,8 +40,8 @@ class Patient:
 
     def __post_init__(self) -> None:
         try:
-            self.fresh = twin(self.original)
-            self.model = shaken(self.original, self.seed)
+            self.fresh = twin(self.original, self.device)
+            self.model = shaken(self.original, self.seed, self.device)
         except (RuntimeError, TypeError, AttributeError) as error:
             said = " ".join(str(error).split())[:160]
             name = type(self.original).__name__
@@ -47,8 +50,14 @@ class Patient:
         wanted = self.spec if self.spec.kind else replace(self.spec, kind=hints.kind if hints.sure else None)
         with self.quiet():
             self.found: Found = find_convention(
-                self.model, wanted, may_be_causal=wanted.kind != "bidirectional", short=self.is_hurried
+                self.model,
+                wanted,
+                may_be_causal=wanted.kind != "bidirectional",
+                short=self.is_hurried,
+                named=self.batch.names if self.batch else (),
+                lengths=self.batch.lengths if self.batch else (),
             )
+        self.own = self.batch.arranged(self.model, self.found) if self.batch else None
         self.hints = hints
         if self.spec.time_first is None and self.convention.time_first:
             reason = "tokens meet along the first axis, and are counted along no other"
@@ -123,20 +132,26 @@ class Patient:
                 return rest[0] if 0 <= rest[0] < self.found.vocab_size else None
         return None
 
-    def pool(self, V: int | None = None) -> Tensor:
+    def pool(self) -> Tensor:
         """Ordinary ids: none that is special by its number, by the config or by being padding."""
-        V = V or self.found.vocab_size
-        config = getattr(self.original, "config", None)
-        told = vars(config).items() if hasattr(config, "__dict__") else ()
-        special = {value for name, value in told if name.endswith("_id") and isinstance(value, int)} | {self.pad_id}
-        first, last = (4, V - 2) if V > 12 else (0, V)
-        ids = [id for id in range(first, min(last, first + 4096)) if id not in special]
-        return torch.tensor(ids if len(ids) > 1 else list(range(V)))
+        return self._ordinary(self.found.vocab_size, self.own.inputs.ids if self.own else None)
 
     @cached_property
     def source_pool(self) -> Tensor:
         """The same for sources."""
-        return self.pool(self.found.source_vocab_size)
+        return self._ordinary(self.found.source_vocab_size, self.own.inputs.source if self.own else None)
+
+    def _ordinary(self, V: int, own: Tensor | None) -> Tensor:
+        """Those of the person's batch, if they are enough for rows of different ids; else of the whole vocabulary."""
+        config = getattr(self.original, "config", None)
+        told = vars(config).items() if hasattr(config, "__dict__") else ()
+        special = {value for name, value in told if name.endswith("_id") and isinstance(value, int)} | {self.pad_id}
+        known = [] if own is None else [id for id in sorted({*own.flatten().tolist()}) if id not in special]
+        if len(known) > max(self.found.T, self.found.S):
+            return torch.tensor(known)
+        first, last = (4, V - 2) if V > 12 else (0, V)
+        ids = [id for id in range(first, min(last, first + 4096)) if id not in special]
+        return torch.tensor(ids if len(ids) > 1 else list(range(V)))
 
     def generator(self, salt: int = 0) -> torch.Generator:
         """Randomness of its own for every use."""

@@ -18,13 +18,20 @@ ACTIONS = {  # first words that are no target: the module below that knows them,
 }
 LONG = ("compare", "train")  # take more words than one
 
+FILES = {  # forms of a report beside the terminal's
+    "report": "a page to look at, with pictures and the lines of code",
+    "junit": "JUnit XML, a case for each check",
+    "sarif": "SARIF, by which code hosts show a finding on its line",
+}
+OF_A_MODEL = ("batch", "device", *FILES)  # options that no action has
+
 
 def parser() -> Parser:
     """What `clearhead doctor` understands."""
     parser = Parser(
         "doctor",
         "Prove or refute that a Transformer is right: any PyTorch model, the guilty module named. Imports and calls "
-        "the target's code, in a process of its own; uses no network.",
+        "the target's code, in a process of its own, and itself uses no network.",
         [
             ("clearhead doctor mymodel.py:build", "a function without arguments, or a module, in a file of yours"),
             ("clearhead doctor hf:llama --set num_hidden_layers=2", "an architecture of transformers; no download"),
@@ -51,8 +58,14 @@ def parser() -> Parser:
     parser.add_argument("--only", action="append", metavar="ID", help="only what can find this; may be given again")
     parser.add_argument("--allow", action="append", metavar="ID=REASON", help="no fault here, and why")
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="a value of the config of hf:NAME")
+    parser.add_argument(
+        "--batch", metavar="FILE.pt", help="a batch of yours, by torch.save: ids, (source, target) or a dict"
+    )
+    parser.add_argument("--device", help="where to examine: cpu (default), cuda, cuda:N or mps")
     parser.add_argument("--seed", help="of inputs and noise (default: 0)")
     parser.add_argument("--timeout", help=f"seconds for the whole examination (default: {TIMEOUT:g})")
+    for form, about in FILES.items():
+        parser.add_argument(f"--{form}", metavar="FILE", help=f"write {about}")
     return parser
 
 
@@ -64,6 +77,9 @@ def run(given: argparse.Namespace) -> int:
     if words and target not in LONG:
         raise UsageError(f"'{words[0]}' is one argument too many; see 'clearhead doctor --help'")
     if target in ACTIONS:
+        wrong = next((name for name in OF_A_MODEL if hasattr(given, name)), None)
+        if wrong:
+            raise UsageError(f"--{wrong} is for the examination of a model; leave it out with '{target}'")
         module, name = ACTIONS[target]
         action = getattr(import_module(f"clearhead.cli.doctor.{module}"), name)
         code: int = action(console, given, what)

@@ -5,13 +5,16 @@ import argparse
 from clearhead.cli.console import Console
 from clearhead.cli.doctor.symptoms import tell
 from clearhead.cli.doctor.words import TIMEOUT, number, pairs
+from clearhead.doctor.reports.files import FORMS, refuse_unwritable, write
 from clearhead.doctor.reports.text import lines
 from clearhead.errors import DataError, FaultError
 from clearhead.workflows import Request, diagnose, examine
 
 
 def check(console: Console, given: argparse.Namespace, target: str | None) -> int:
-    """Examine a model and print, a symptom's verdict first; 4 where a fault was found, 3 where nothing could be."""
+    """Examine, print and write, a symptom's verdict first; 4 where a fault was found, 3 where nothing could be."""
+    files = {form: getattr(given, form) for form in FORMS if hasattr(given, form)}
+    refuse_unwritable(files)
     request, timeout = _request(target, given), number(given, "timeout", TIMEOUT)
     if hasattr(given, "symptom"):
         diagnosis = diagnose(given.symptom, request, timeout=timeout)
@@ -22,6 +25,7 @@ def check(console: Console, given: argparse.Namespace, target: str | None) -> in
         told = report.as_json()
     for text, style in lines(report):
         console.say(text, style)
+    write(report, files)
     console.result(told)
     return {"healthy": 0, "faulty": FaultError.exit_code, "unknown": DataError.exit_code}[report.verdict]
 
@@ -35,4 +39,6 @@ def _request(target: str | None, given: argparse.Namespace) -> Request:
         allow=pairs(given, "allow"),
         settings=pairs(given, "set"),
         seed=int(number(given, "seed", 0)),
+        batch=getattr(given, "batch", None),
+        device=getattr(given, "device", "cpu"),
     )

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from clearhead.doctor.checks.base import Causes, Skipped, finding
 from clearhead.doctor.checks.decoding import causes_of, departure, place_of_departure
+from clearhead.doctor.conventions.calling import here
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.conventions.names import CACHE, parameters_of
 from clearhead.doctor.conventions.outputs import find_logits, follow, tensors
@@ -54,7 +55,7 @@ class Decoder:
         path = find_logits(value, ids.shape[0], ids.shape[1], self.patient.found.vocab_size)
         if path is None:
             raise Skipped("with a cache it returns something else")
-        logits = convention_arranged(follow(value, path), ids)
+        logits = convention_arranged(here(follow(value, path), convention.device), ids)
         parts = list(_parts(value, path))
         return logits, parts[0] if parts else cache
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.losses import LOUD, labels_parameter
-from clearhead.doctor.conventions.calling import Convention
+from clearhead.doctor.conventions.calling import Convention, here
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.conventions.names import parameters_of
 from clearhead.doctor.conventions.outputs import arrange, find_logits, follow, leaves
@@ -60,7 +60,7 @@ def _logits(
     scalars = [leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor) and leaf.dim() == 0]
     if not isinstance(logits, Tensor) or not scalars:
         raise Skipped("it returns no loss beside its logits")
-    return logits, scalars[0]
+    return here(logits, convention.device), here(scalars[0], convention.device)
 
 
 def _last_read(patient: Patient, convention: Convention, name: str) -> int | None:

@@ -96,13 +96,13 @@ def _faint(patient: Patient, matrix: Matrix) -> list[Finding]:
     """A change below the threshold: real if it is there in float64 too, where numbers differ by 1e-16."""
     if not matrix.influence.triu(1).any() or matrix.floor:
         return []
-    double = patient.model.double()
     try:
+        patient.model.double()
         exact = dependency(patient.run, patient.inputs(), patient.pool(), patient.generator(1))
-    except Exception:  # some operations know no float64: it is a tie-breaker, never a verdict by itself
+    except Exception:  # some operations and devices know no float64: a tie-breaker, never a verdict by itself
         return []
     finally:
-        double.float()
+        patient.model.float()
     future = exact.influence.triu(1)
     if not future.isfinite().all() or float(future.max()) < 1e-9:
         return []

@@ -25,15 +25,15 @@ def generations(patient: Patient) -> list[Finding]:
         raise Skipped("it has no generate() of its own that reads ids")
     model = twin(patient.model)
     one, other = patient.inputs(2, salt=17).ids[:, :6], patient.inputs(2, salt=18).ids[:, :6]
-    first = _written(model, one, seed=0)
-    _written(model, other, seed=0)
-    again = _written(model, one, seed=0)
+    first = _written(model, one.to(patient.device), seed=0)
+    _written(model, other.to(patient.device), seed=0)
+    again = _written(model, one.to(patient.device), seed=0)
     where = Where("", type(patient.model).__name__, *_home(method))
     if first.shape != again.shape or not torch.equal(first, again):
         witness = "the same request, with the same seed, is answered otherwise after another request"
         return [finding((("K06", 0.8), ("T08", 0.2)), witness, where=where)]
     fresh = twin(patient.model)
-    if not torch.equal(first, _written(fresh, one, seed=1)):
+    if not torch.equal(first, _written(fresh, one.to(patient.device), seed=1)):
         return []  # it draws at random
     patient.paths.append(f"generate(), {NEW} tokens")
     with torch.no_grad(), patient.quiet():
@@ -69,7 +69,7 @@ def _written(model: nn.Module, ids: Tensor, seed: int) -> Tensor:
     behind = written.shape[1] > n and torch.equal(written[:, :n], ids)
     if not behind and written.shape[1] > NEW:
         raise Skipped("generate() returns other ids than it was given")
-    return written[:, n:] if behind else written
+    return (written[:, n:] if behind else written).cpu()
 
 
 def _home(method: Any) -> tuple[str | None, int | None]:

@@ -37,6 +37,11 @@ class Scored:
     labels: Tensor
     calls: list[Call]
 
+    @property
+    def numbers(self) -> Tensor:
+        """The logits on the CPU."""
+        return self.logits.detach().cpu()
+
 
 def losses(patient: Patient) -> list[Finding]:
     """The loss that the model computes itself, where it takes targets."""
@@ -63,7 +68,7 @@ def losses(patient: Patient) -> list[Finding]:
     seen = _xray(scored)
     ends = mark is not None and mark in _end_ids(patient)
     found = _aligned(patient, name, seen, inputs.ids)
-    found = found or judge(seen, scored.labels, scored.logits.detach(), pad_id=mark, ends=ends)
+    found = found or judge(seen, scored.labels, scored.numbers, pad_id=mark, ends=ends)
     found = found or _ignores_a_token(patient, model, name, mark) or _outweighed(seen, scored)
     # one batch twice should have the loss of that batch: what a model gives out as its loss is no sum
     found = [replace(one, status="fail") if one.id == "L10" else one for one in found]
@@ -107,7 +112,7 @@ def _xray(scored: Scored) -> Xray:
         (gradient,) = torch.autograd.grad(scored.loss, scored.logits)
     except RuntimeError:
         raise Skipped("its loss is not made from the logits that it returns") from None
-    logits, gradient = (arrange(t, *scored.labels.shape) for t in (scored.logits.detach(), gradient))  # type: ignore[assignment]
+    logits, gradient = (arrange(t, *scored.labels.shape) for t in (scored.numbers, gradient.cpu()))  # type: ignore[assignment]
     if logits is None or gradient is None:
         raise Skipped("its logits change their shape when it is given targets")
     return read(gradient.double(), logits.double(), scored.labels, float(scored.loss.detach()))
@@ -183,7 +188,7 @@ def _ignores_a_token(patient: Patient, model: nn.Module, name: str, mark: int | 
 
 def _outweighed(seen: Xray, scored: Scored) -> list[Finding]:
     """What else is added to the cross-entropy stays below it."""
-    logits = arrange(scored.logits.detach(), *scored.labels.shape)
+    logits = arrange(scored.numbers, *scored.labels.shape)
     if logits is None or seen.residual > STRAIGHT:
         return []
     told = F.log_softmax(logits.float(), dim=-1).gather(-1, seen.targets.clamp_min(0)[..., None])[..., 0]  # (B, T)
@@ -197,7 +202,7 @@ def _outweighed(seen: Xray, scored: Scored) -> list[Finding]:
 
 def _where(patient: Patient, model: nn.Module, scored: Scored, id: str) -> Where:
     """The innermost module that computes the loss; for its alignment, whoever gives that its logits."""
-    value = scored.loss.detach()
+    value = scored.loss.detach().cpu()
     for call in scored.calls:
         made = [t for t in call.outputs if t.dim() == 0 and torch.equal(t, value.to(t))]
         if not made or call.module is None or not call.name:

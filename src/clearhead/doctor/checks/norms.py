@@ -47,12 +47,12 @@ def _moves_others(patient: Patient, call: Call) -> float:
     other.select(axes[0], place).add_(noise * float(x.std()))
     try:
         with patient.quiet():
-            before, after = call.module(x.clone()), call.module(other)
+            before, after = (call.module(given.to(patient.device)) for given in (x.clone(), other))
     except Exception:  # it takes more than one tensor
         return 0.0
     if not isinstance(before, Tensor) or before.shape != x.shape:
         return 0.0
-    change = (after - before).abs()
+    change = (after - before).abs().cpu()
     change.select(axes[0], place).zero_()
     return float(change.max()) / (float(before.abs().max()) or 1.0)
 

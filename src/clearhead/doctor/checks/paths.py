@@ -9,6 +9,7 @@ from clearhead.doctor.borrow import LOUDER, louder, plain_layers
 from clearhead.doctor.checks.backends import backends, with_attention
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.dependencies import leaks
+from clearhead.doctor.checks.own_batch import leaks_on_own_batch
 from clearhead.doctor.checks.paddings import padding_masks
 from clearhead.doctor.conventions.inputs import Inputs, keep_filler
 from clearhead.doctor.instruments.dependency import dependency, swapped_rows
@@ -28,7 +29,7 @@ def paths(patient: Patient) -> list[Finding]:
         found = leaks_on(patient, name, run, patient.found.T)
         if found:
             return found
-    return _long_rows(patient)
+    return _long_rows(patient) or leaks_on_own_batch(patient)
 
 
 def leaks_on(patient: Patient, name: str, run: Run, T: int) -> list[Finding] | None:

@@ -65,7 +65,7 @@ def _reach_of_length(patient: Patient, call: Call, norm: Call) -> tuple[float, i
     longer.select(axis, place).mul_(2)
     assert norm.module is not None
     with patient.quiet():
-        left = (norm.module(longer) - norm.outputs[0]).abs().max()
+        left = (norm.module(longer.to(patient.device)).cpu() - norm.outputs[0]).abs().max()
     if float(left) > UNDONE * float(norm.outputs[0].abs().max()):
         return 0.0, place  # it is no norm of each token's length
     made = _made_of(patient, call.name, stream, longer)
@@ -79,6 +79,7 @@ def _reach_of_length(patient: Patient, call: Call, norm: Call) -> tuple[float, i
 def _made_of(patient: Patient, name: str, stream: Tensor, longer: Tensor) -> Tensor | None:
     """What the module writes where it is given `longer` in the place of `stream`."""
     made: list[Tensor] = []
+    longer = longer.to(patient.device)
 
     def before(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any] | None:
         if made or not any(_is(value, stream) for value in (*given, *named.values())):
@@ -89,7 +90,7 @@ def _made_of(patient: Patient, name: str, stream: Tensor, longer: Tensor) -> Ten
     def after(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
         output = output[0] if isinstance(output, (tuple, list)) else output
         if any(value is longer for value in (*given, *named.values())) and isinstance(output, Tensor):
-            made.append(output.detach().clone())
+            made.append(output.detach().to("cpu", copy=True))
 
     module = patient.model.get_submodule(name)
     handles = [
@@ -106,4 +107,4 @@ def _made_of(patient: Patient, name: str, stream: Tensor, longer: Tensor) -> Ten
 
 
 def _is(value: Any, stream: Tensor) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point() and _same(value, stream)
+    return isinstance(value, Tensor) and value.is_floating_point() and _same(value.cpu(), stream)

@@ -4,11 +4,14 @@ import inspect
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.conventions.inputs import FILLERS, Inputs
 from clearhead.doctor.conventions.names import Call
 from clearhead.doctor.conventions.outputs import Path, arrange, follow
+
+CPU = torch.device("cpu")
 
 
 class Batch(dict[str, Any]):
@@ -35,12 +38,14 @@ class Convention:
         output: the way to the logits.
         time_first: tensors of ids are (T, B).
         as_dict: the only argument is a dict that holds the inputs by name.
+        device: where the model is. Inputs and logits are on the CPU; what the model is given is moved there.
     """
 
     call: Call
     output: Path = ()
     time_first: bool = False
     as_dict: bool = False
+    device: torch.device = CPU
 
     @property
     def has_source(self) -> bool:
@@ -58,10 +63,15 @@ class Convention:
 
     def raw(self, model: nn.Module, inputs: Inputs, **more: Any) -> Any:
         """Whatever the model returns. `more`: further parameters by name, which win."""
+        more = {name: self._there(value) for name, value in more.items()}
         if self.as_dict:
-            return model(Batch(inputs, self.time_first), **more)
-        given = {name: FILLERS[filler](inputs, self.time_first) for name, filler in self.call if name}
-        unnamed = [FILLERS[filler](inputs, self.time_first) for name, filler in self.call if not name]
+            batch = Batch(inputs, self.time_first)
+            for name, value in batch.items():
+                batch[name] = self._there(value)
+            return model(batch, **more)
+        filled = [(name, self._there(FILLERS[filler](inputs, self.time_first))) for name, filler in self.call]
+        given = {name: value for name, value in filled if name}
+        unnamed = [value for name, value in filled if not name]
         given |= more
         ahead = [given.pop(name) for name in _positional_only(model) if name in given]
         return model(*unnamed, *ahead, **given)
@@ -69,12 +79,21 @@ class Convention:
     def logits(self, model: nn.Module, inputs: Inputs, **more: Any) -> Tensor:
         """(B, T, V), batch first whatever the model does."""
         rows, columns = inputs.ids.shape
-        output = follow(self.raw(model, inputs, **more), self.output)
+        output = here(follow(self.raw(model, inputs, **more), self.output), self.device)
         if self.time_first and output.dim() == 3 and tuple(output.shape[:2]) == (columns, rows):
-            return output.transpose(0, 1)  # type: ignore[no-any-return]  # also where T = B
+            return output.transpose(0, 1)  # also where T = B
         arranged = arrange(output, rows, columns)
         assert arranged is not None, "an output changed its shape"
         return arranged
+
+    def _there(self, value: Any) -> Any:
+        on_cpu = self.device.type == "cpu" or not isinstance(value, Tensor)
+        return value if on_cpu else value.to(self.device)
+
+
+def here(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on the CPU, where the instruments are. `device` is where it comes from."""
+    return tensor if device.type == "cpu" else tensor.cpu()
 
 
 def _positional_only(model: nn.Module) -> list[str]:

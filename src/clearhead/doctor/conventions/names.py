@@ -43,11 +43,18 @@ def parameters_of(model: nn.Module) -> list[inspect.Parameter]:
     return [parameter for parameter in signature.parameters.values() if parameter.kind not in variable]
 
 
-def suggestions(model: nn.Module) -> Iterator[Call]:
-    """Ways to call the model, the likeliest first."""
+def suggestions(model: nn.Module, named: Sequence[str] = ()) -> Iterator[Call]:
+    """Ways to call the model, the likeliest first.
+
+    Args:
+        named: what a batch of the person calls its tensors.
+    """
     parameters = parameters_of(model)
     required = [p.name for p in parameters if p.default is inspect.Parameter.empty]
     optional = [p.name for p in parameters if p.default is not inspect.Parameter.empty]
+    told = [name for name in optional if name in named and not _is_aside(name) and not LABELS.search(name)]
+    if told:
+        yield from _calls([p.name for p in parameters if p.name in (*required, *told)], required)
     if not required:
         strong = [name for name in optional if re.search(r"^(decoder_)?input_ids$|^(src|tgt|ids|idx|tokens|x)$", name)]
         yield from _calls(strong or optional[:1], strong)

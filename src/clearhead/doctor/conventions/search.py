@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.admission import remedy
 from clearhead.doctor.conventions.axes import Axes, axes_of, influences
-from clearhead.doctor.conventions.calling import Convention
+from clearhead.doctor.conventions.calling import CPU, Convention
 from clearhead.doctor.conventions.inputs import CAUSAL_FORMS, Inputs
 from clearhead.doctor.conventions.names import (
     CONTAINER,
@@ -54,7 +55,14 @@ class Found:
 
 
 def find_convention(
-    model: nn.Module, spec: Spec, *, may_be_causal: bool = True, short: bool = False, factory: str = "build"
+    model: nn.Module,
+    spec: Spec,
+    *,
+    may_be_causal: bool = True,
+    short: bool = False,
+    factory: str = "build",
+    named: Sequence[str] = (),
+    lengths: Sequence[int] = (),
 ) -> Found:
     """How `model` wants to be called, proved by calling it.
 
@@ -63,6 +71,8 @@ def find_convention(
         may_be_causal: whether a mask that the model asks for may be one that hides the future.
         short: try short rows first.
         factory: its name in the adapter that the error proposes.
+        named: parameters that are given tokens, by the names of a batch of the person.
+        lengths: of rows to try where none of the usual ones is taken.
 
     Raises:
         DataError: no way leads to logits; the sentence holds an adapter ready to paste.
@@ -70,12 +80,13 @@ def find_convention(
     problems: list[str] = []
     best: tuple[int, Found] | None = None
     roles: tuple[str, ...] = ()
-    lengths = lengths_for(model, short=short)
-    for convention in _candidates(model, spec):
+    usual = lengths_for(model, short=short)
+    for convention in _candidates(model, spec, named):
         uses_causal = any("causal" in filler for _, filler in convention.call)
         if (uses_causal and not may_be_causal) or (best and _roles(convention.call) != roles):
             continue
-        found = _try(model, convention, lengths, problems)
+        tried = usual[: None if len(problems) < MANY else 2]
+        found = _try(model, convention, list(dict.fromkeys((*tried, *lengths))), problems)
         if found is None:
             continue
         score = _score(model, found, spec)
@@ -117,15 +128,17 @@ def _with_causal_mask(model: nn.Module, found: Found) -> Found:
     return found
 
 
-def _candidates(model: nn.Module, spec: Spec) -> Iterator[Convention]:
+def _candidates(model: nn.Module, spec: Spec, named: Sequence[str]) -> Iterator[Convention]:
+    first = next(chain(model.parameters(), model.buffers()), None)
+    device = CPU if first is None else first.device
     orders = (False, True) if spec.time_first is None else (spec.time_first,)
-    for call in suggestions(model):
+    for call in suggestions(model, named):
         for time_first in orders:
-            yield Convention(call, time_first=time_first)
+            yield Convention(call, time_first=time_first, device=device)
     names = [parameter.name for parameter in parameters_of(model)]
     if len(names) <= 1 or CONTAINER.match(names[0]):
         for call in ((("", "ids"),), (("", "source"), ("", "ids"))):
-            yield Convention(call, as_dict=True, time_first=orders[0])
+            yield Convention(call, as_dict=True, time_first=orders[0], device=device)
 
 
 def _roles(call: Call) -> tuple[str, ...]:
@@ -134,7 +147,7 @@ def _roles(call: Call) -> tuple[str, ...]:
 
 def _try(model: nn.Module, convention: Convention, lengths: Sequence[int], problems: list[str]) -> Found | None:
     """Call it with rows of several lengths until one fits."""
-    for T in lengths[: None if len(problems) < MANY else 2]:
+    for T in lengths:
         S = next(length for length in (11, 7, 5, 3, 2, 1) if length < T)  # never T, so that a mix-up shows
         inputs = (
             _inputs(T, S, SMALL, SMALL) if convention.has_source else replace(_inputs(T, S, SMALL, SMALL), source=None)
@@ -207,7 +220,7 @@ def _watching(model: nn.Module, inputs: Inputs) -> Iterator[dict[str, int]]:
 
 
 def _equal(given: Tensor, wanted: Tensor) -> bool:
-    return given.shape == wanted.shape and torch.equal(given, wanted)
+    return given.shape == wanted.shape and torch.equal(given.cpu(), wanted)
 
 
 def _score(model: nn.Module, found: Found, spec: Spec) -> int:

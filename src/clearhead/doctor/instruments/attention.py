@@ -161,6 +161,7 @@ def _allowed(mask: Tensor | None, T_q: int, T_k: int, *, true_means_seen: bool) 
     everything = torch.ones(T_q, T_k, dtype=torch.bool)
     if mask is None:
         return everything, None
+    mask = mask.cpu()
     is_bool = mask.dtype == torch.bool
     seen = (mask if true_means_seen else ~mask) if is_bool else mask > HIDDEN
     seen = seen.expand(*seen.shape[:-2], T_q, T_k) if seen.dim() >= 2 else seen.expand(T_q, T_k)

@@ -21,7 +21,7 @@ HERE = os.path.dirname(os.path.dirname(__file__))
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a module or of an operation; tensors are copies, as they were at the time."""
+    """One call of a module or of an operation; tensors are copies on the CPU, as they were at the time."""
 
     name: str
     inputs: list[Tensor]
@@ -34,7 +34,7 @@ class Call:
 
 
 def _copies(value: Any, wanted: Callable[[Tensor], bool] = Tensor.is_floating_point) -> list[Tensor]:
-    return [tensor.detach().clone() for tensor in tensors(value) if wanted(tensor)]
+    return [tensor.detach().to("cpu", copy=True) for tensor in tensors(value) if wanted(tensor)]
 
 
 def caller() -> tuple[str | None, int | None]:

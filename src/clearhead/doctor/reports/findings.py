@@ -1,6 +1,7 @@
 """What an examination found, in the words and the numbers that a person and a program read. Imports no torch."""
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -48,6 +49,11 @@ class Where:
         return " ".join(part for part in parts if part) + (f" [{self.backend} only]" if self.backend else "")
 
 
+def _finite(value: Any) -> Any:
+    """JSON knows no infinity and no NaN."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _nearby(file: str) -> str:
     """The path from here, where it is below."""
     here = os.getcwd() + os.sep
@@ -56,7 +62,10 @@ def _nearby(file: str) -> str:
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault. `id` is the likeliest cause, in the catalogue's terms; `causes` are all that fit, best first."""
+    """One fault. `id` is the likeliest cause, in the catalogue's terms; `causes` are all that fit, best first.
+
+    `check`: the name of the check that found it.
+    """
 
     id: str
     status: Status
@@ -65,6 +74,7 @@ class Finding:
     causes: tuple[tuple[str, float], ...] = ()
     picture: tuple[str, ...] = ()
     repro: str = ""
+    check: str = ""
 
     @property
     def title(self) -> str:
@@ -96,7 +106,8 @@ class Finding:
             "id": self.id,
             "title": self.title,
             "status": self.status,
-            "evidence": asdict(self.evidence),
+            "check": self.check,
+            "evidence": {name: _finite(value) for name, value in asdict(self.evidence).items()},
             "where": where,
             "causes": [{"id": name, "score": round(score, 3)} for name, score in causes],
             "why": self.why,
@@ -109,14 +120,16 @@ class Finding:
     def from_json(cls, told: Json) -> Self:
         """The reverse of `as_json`."""
         where = {("class_name" if key == "class" else key): value for key, value in told["where"].items()}
+        evidence: Json = {name: math.nan if value is None else value for name, value in told["evidence"].items()}
         return cls(
             id=told["id"],
             status=told["status"],
-            evidence=Evidence(**told["evidence"]),
+            evidence=Evidence(**evidence),
             where=Where(**where),
             causes=tuple((cause["id"], cause["score"]) for cause in told["causes"]),
             picture=tuple(told["picture"]),
             repro=told["repro"],
+            check=told["check"],
         )
 
 
@@ -166,6 +179,10 @@ class Report:
 
     def __contains__(self, id: object) -> bool:
         return any(finding.id == id for finding in self.findings)
+
+    def of_check(self, name: str) -> tuple[Finding, ...]:
+        """What that check found, and nothing before it had."""
+        return tuple(finding for finding in self.findings if finding.check == name)
 
     def raise_if_failed(self) -> None:
         """For tests of your own.

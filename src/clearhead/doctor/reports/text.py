@@ -3,14 +3,35 @@
 from collections.abc import Iterator
 
 from clearhead.doctor.reports.findings import Finding, Report
+from clearhead.doctor.reports.source import excerpt
+from clearhead.pages import printable
 
 Line = tuple[str, str]  # (text, style as rich names it, or nothing)
 STYLE = {"fail": "bold red", "warn": "yellow", "healthy": "green", "faulty": "bold red", "unknown": "yellow"}
 LABEL = 10  # columns
+SIGNS = "rows are logits, columns tokens: # legal, ! illegal, - missing"
 
 
 def lines(report: Report) -> Iterator[Line]:
     """The whole report: findings first, then what was checked, assumed and run, and the verdict last."""
+    for text, style in _lines(report):
+        yield printable(text), style
+
+
+def of_finding(finding: Finding) -> list[str]:
+    """One finding, as it stands in the report."""
+    return [printable(text) for text, _ in _finding(finding)]
+
+
+def conclusion(report: Report) -> str:
+    """The verdict in a line."""
+    faults = sum(finding.status == "fail" for finding in report.findings)
+    warnings = len(report.findings) - faults
+    count = f": {_count(faults, 'fault')}, {_count(warnings, 'warning')}" if report.findings else ""
+    return f"{report.target} is {report.verdict}{count} ({report.kind}, {report.seconds:.2f} s)"
+
+
+def _lines(report: Report) -> Iterator[Line]:
     for finding in report.findings:
         yield from _finding(finding)
         yield "", ""
@@ -22,11 +43,7 @@ def lines(report: Report) -> Iterator[Line]:
         if named:
             notes = [f"{check.name} ({check.note})" if check.note else check.name for check in named]
             yield _labelled({"pass": "passed", "skip": "skipped"}.get(status, status), ", ".join(notes)), ""
-    faults = sum(finding.status == "fail" for finding in report.findings)
-    warnings = len(report.findings) - faults
-    count = f": {_count(faults, 'fault')}, {_count(warnings, 'warning')}" if report.findings else ""
-    text = f"{report.target} is {report.verdict}{count} ({report.kind}, {report.seconds:.2f} s)"
-    yield text, STYLE[report.verdict]
+    yield conclusion(report), STYLE[report.verdict]
 
 
 def _count(number: int, what: str) -> str:
@@ -36,15 +53,17 @@ def _count(number: int, what: str) -> str:
 def _finding(finding: Finding) -> Iterator[Line]:
     place = finding.where.module or ("the whole model" if finding.where.file is None else "")
     yield f"{finding.status.upper()} {finding.id}  {finding.title}  {place}".rstrip(), STYLE[finding.status]
-    evidence = finding.evidence
-    yield _labelled("evidence", evidence.witness), ""
+    yield _labelled("evidence", finding.evidence.witness), ""
     if finding.where.place:
         op = f", at '{finding.where.op}'" if finding.where.op else ""
         yield _labelled("where", finding.where.place + op), ""
+    code = excerpt(finding.where)
+    if code is not None and code.line:
+        yield _labelled("", code.line), "cyan"
     for number, row in enumerate(finding.picture):
         yield _labelled("picture" if number == 0 else "", row), "red" if "!" in row else ""
     if finding.picture:
-        yield _labelled("", "rows are logits, columns tokens: # legal, ! illegal, - missing"), "dim"
+        yield _labelled("", SIGNS), "dim"
     yield _labelled("why", finding.why), ""
     yield _labelled("fix", finding.fix), ""
     others = ", ".join(f"{id} {score:.0%}" for id, score in finding.causes[1:4])

@@ -1,0 +1,197 @@
+"""What `pytest --doctor` collects and runs. Each model is examined once, in a process of its own, at its first test."""
+
+import tomllib
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from clearhead.doctor.apart import Request, examine_apart
+from clearhead.doctor.catalogue import refuse_unknown
+from clearhead.doctor.reports.findings import Checked, Report
+from clearhead.doctor.reports.text import of_finding
+from clearhead.errors import ClearheadError, UsageError, did_you_mean
+
+TABLE = "[tool.clearhead.doctor]"
+KEYS = ("target", "kind", "allow", "level", "only", "set", "seed", "timeout", "batch", "device")
+TIMEOUT = 300.0  # seconds
+EXAMPLE = 'models = ["mypackage.model:build", {target = "mymodel.py:build", kind = "causal"}]'
+
+
+class DoctorWarning(UserWarning):
+    """A finding that is a matter of taste, or of a threshold."""
+
+
+class DoctorFailure(Exception):  # noqa: N818 - it is told as a failed test
+    """What is wrong, as the report tells it."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What one entry of the table asks for, and the number of its line."""
+
+    request: Request
+    timeout: float
+    line: int
+
+
+class Doctor:
+    """The plugin that is there where --doctor was given."""
+
+    def __init__(self, file: Path, wanted: list[Wanted]) -> None:
+        self.file, self.wanted = file, wanted
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> Self:
+        """With the nearest pyproject.toml, from pytest's root upward.
+
+        Raises:
+            pytest.UsageError: one sentence on what is wrong with it.
+        """
+        folders = (config.rootpath, *config.rootpath.parents)
+        file = next((path for folder in folders if (path := folder / "pyproject.toml").is_file()), None)
+        if file is None:
+            raise pytest.UsageError(f"--doctor finds no pyproject.toml; write one with {TABLE} {EXAMPLE}")
+        return cls(file, list(wanted_by(file)))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
+        """Put the checks behind all other tests, before -k and -m choose among them."""
+        for wanted in self.wanted:
+            items += session.genitems(Model.of(session, self.file, wanted))
+
+
+class Model(pytest.Collector):
+    """One model, and the report on it once it is there."""
+
+    wanted: Wanted
+    report: Report | None = None
+    problem: str | None = None
+
+    @classmethod
+    def of(cls, session: pytest.Session, file: Path, wanted: Wanted) -> Self:
+        """The model that is wanted."""
+        target = str(wanted.request.target)
+        made: Self = cls.from_parent(session, name=target, path=file, nodeid=f"doctor[{target}]")
+        made.wanted = wanted
+        return made
+
+    def collect(self) -> list[pytest.Item]:
+        """One test for each check."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of libraries that are loaded now
+            from clearhead.doctor.examination import chosen
+        return [CheckItem.from_parent(self, name=one.name) for one in chosen(self.wanted.request.only)]
+
+    def examined(self) -> Report:
+        """The report; the first call examines.
+
+        Raises:
+            DoctorFailure: the model cannot be examined. It is said once; from then on the tests are skipped.
+        """
+        if self.problem is not None:
+            pytest.skip(f"not examined: {self.problem}")
+        if self.report is None:
+            search = [str(path) for path in self.config.getini("pythonpath")]
+            try:
+                told = examine_apart(
+                    self.wanted.request, timeout=self.wanted.timeout, folder=self.path.parent, search=search
+                )
+            except ClearheadError as error:
+                self.problem = str(error)
+                raise DoctorFailure(self.problem) from None
+            self.report = Report.from_json(told)
+        return self.report
+
+
+class CheckItem(pytest.Item):
+    """One check of one model."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.add_marker("doctor")
+
+    @property
+    def model(self) -> Model:
+        """Whose check it is."""
+        model = self.getparent(Model)
+        assert model is not None
+        return model
+
+    def runtest(self) -> None:
+        """Fail, warn, skip or pass as the check did."""
+        report = self.model.examined()
+        check: Checked = next(check for check in report.checks if check.name == self.name)
+        told = "\n\n".join("\n".join(of_finding(finding)) for finding in report.of_check(self.name)) or check.note
+        if check.status == "fail":
+            raise DoctorFailure(told)
+        if check.status == "warn":
+            self.warn(DoctorWarning(f"{self.model.name}, {self.name}\n{told}"))
+        elif check.status != "pass":
+            pytest.skip(f"{check.status}: {check.note}")
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The finding itself, and no traceback through the doctor."""
+        if isinstance(excinfo.value, DoctorFailure):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """Where the test is written down, and its name."""
+        return self.path, self.model.wanted.line, f"{self.model.name}: {self.name}"
+
+
+def wanted_by(file: Path) -> Iterator[Wanted]:
+    """What a pyproject.toml asks for.
+
+    Raises:
+        pytest.UsageError: one sentence on what is wrong with it.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+        models = tomllib.loads(text).get("tool", {}).get("clearhead", {}).get("doctor", {}).get("models")
+    except (OSError, ValueError, AttributeError) as error:
+        raise pytest.UsageError(f"--doctor cannot read {TABLE} of {file}: {error}") from None
+    if not isinstance(models, list) or not models:
+        raise pytest.UsageError(f"--doctor finds no models in {file}; write there {TABLE} {EXAMPLE}")
+    for model in models:
+        told = {"target": model} if isinstance(model, str) else model
+        try:
+            request = _request(told)
+        except UsageError as error:
+            raise pytest.UsageError(f"{TABLE} of {file}: {error}") from None
+        line = next((number for number, row in enumerate(text.splitlines()) if str(request.target) in row), 0)
+        yield Wanted(request, float(told.get("timeout", TIMEOUT)), line)
+
+
+def _request(told: Any) -> Request:
+    if not isinstance(told, Mapping) or not isinstance(told.get("target"), str):
+        raise UsageError(f"a model is a target, or a table that has one, and not {told!r}")
+    for key in told:
+        if key not in KEYS:
+            raise UsageError(f"{told['target']}: there is no '{key}'{did_you_mean(key, KEYS)}")
+    allow, only, settings = told.get("allow", {}), told.get("only", []), told.get("set", {})
+    if not (isinstance(allow, Mapping) and isinstance(only, list) and isinstance(settings, Mapping)):
+        raise UsageError(f'{told["target"]}: allow is a table, as in {{P01 = "no positions on purpose"}}; only a list')
+    kind, level = told.get("kind"), told.get("level", "quick")
+    kind = None if kind == "auto" else kind
+    refuse_unknown(kind, level, (*only, *allow))
+    return Request(
+        target=told["target"],
+        kind=kind,
+        level=level,
+        only=only,
+        allow=dict(allow),
+        settings={key: _as_typed(value) for key, value in settings.items()},
+        seed=int(told.get("seed", 0)),
+        batch=told.get("batch"),
+        device=told.get("device", "cpu"),
+    )
+
+
+def _as_typed(value: Any) -> str:
+    """As it would be typed behind --set."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,40 @@
+"""A report as JUnit XML, which every runner of tests on a server shows: one case for each check. Imports no torch."""
+
+import xml.etree.ElementTree as ET
+
+from clearhead.doctor.reports.findings import Checked, Report
+from clearhead.doctor.reports.text import of_finding
+from clearhead.pages import printable
+
+
+def render(report: Report) -> str:
+    """The XML of one suite. A warning is a case that passes and says so in its output."""
+    failed = sum(check.status == "fail" for check in report.checks)
+    skipped = sum(check.status in ("skip", "blocked", "waived") for check in report.checks)
+    counts = {
+        "name": f"clearhead doctor {report.target}",
+        "tests": str(len(report.checks)),
+        "failures": str(failed),
+        "errors": "0",
+        "skipped": str(skipped),
+        "time": f"{report.seconds:.3f}",
+    }
+    suites = ET.Element("testsuites", counts)
+    suite = ET.SubElement(suites, "testsuite", counts)
+    for check in report.checks:
+        _case(suite, report, check)
+    ET.indent(suites)
+    return printable(ET.tostring(suites, encoding="unicode", xml_declaration=True)) + "\n"
+
+
+def _case(suite: ET.Element, report: Report, check: Checked) -> None:
+    seconds = f"{check.milliseconds / 1000:.3f}"
+    name = {"classname": f"doctor.{report.target}", "name": check.name, "time": seconds}
+    case = ET.SubElement(suite, "testcase", name)
+    told, note = "\n\n".join("\n".join(of_finding(finding)) for finding in report.of_check(check.name)), check.note
+    if check.status == "fail":
+        ET.SubElement(case, "failure", {"type": check.id, "message": note}).text = told or note
+    elif check.status == "warn":
+        ET.SubElement(case, "system-out").text = told or note
+    elif check.status != "pass":
+        ET.SubElement(case, "skipped", {"message": f"{check.status}: {note}"})

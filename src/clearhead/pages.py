@@ -1,0 +1,87 @@
+"""A page for people to read: one HTML document, complete in itself, that loads nothing and shows any text as it is."""
+
+from html import escape
+
+# The page may not load anything from anywhere; browsers hold it to that.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1d2129; --soft: #5a6372; --paper: #ffffff; --card: #f5f6f8; --line: #e0e3e8;
+  --accent: #0072b2; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ee; --soft: #9aa4b2; --paper: #15181d; --card: #1d2127;
+  --line: #2f353e; --accent: #62b5ea; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 52rem; padding: 3rem 1.5rem 4rem; background: var(--paper); color: var(--ink);
+  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", sans-serif; }
+h1 { margin: 0; font-size: 1.9rem; line-height: 1.2; letter-spacing: -.01em; overflow-wrap: anywhere; }
+h2 { margin: 2.8rem 0 .9rem; font-size: 1.2rem; }
+h3 { margin: 1.4rem 0 .5rem; font-size: .95rem; color: var(--soft); font-weight: 600; }
+.verdict { margin: .9rem 0 0; padding: .1rem 0 .1rem 1rem; border-left: 3px solid var(--accent); font-size: 1.1rem; }
+dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(11rem, 1fr)); gap: 1px; margin: 2rem 0 0;
+  padding: 0; border: 1px solid var(--line); border-radius: 10px; overflow: hidden; background: var(--card); }
+dl div { padding: .75rem 1rem; box-shadow: 0 0 0 1px var(--line); }
+dt { color: var(--soft); font-size: .82rem; }
+dt::first-letter { text-transform: uppercase; }
+dd { margin: .1rem 0 0; font-weight: 600; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+figure { margin: 0; }
+figcaption { margin-top: .5rem; color: var(--soft); font-size: .9rem; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+caption { text-align: left; color: var(--soft); padding-bottom: .5rem; }
+th, td { padding: .35rem .75rem; text-align: right; border-bottom: 1px solid var(--line); }
+th { color: var(--soft); font-weight: 600; }
+summary { cursor: pointer; color: var(--accent); padding: .5rem 0; }
+summary:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
+pre { margin: 0; padding: 1rem 1.2rem; border: 1px solid var(--line); border-radius: 10px; background: var(--card);
+  font: 14px/1.55 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; white-space: pre-wrap;
+  overflow-wrap: anywhere; }
+footer { margin-top: 3.5rem; color: var(--soft); font-size: .85rem; }
+"""
+
+
+def document(title: str, verdict: str, main: str, *, style: str = "", mood: str = "") -> str:
+    """The whole document.
+
+    Args:
+        title: text, also the browser's.
+        verdict: text, in a sentence.
+        main: what follows, as HTML in which every text went through `text`.
+        style: rules of its own, behind those that all pages share.
+        mood: a class of the verdict that `style` colours.
+    """
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<link rel="icon" href="data:,">
+<title>{text(title)} · Clearhead</title>
+<style>{STYLE}{style}</style>
+</head>
+<body>
+<header>
+<h1>{text(title)}</h1>
+<p class="{text(f"verdict {mood}".strip())}">{text(verdict)}</p>
+</header>
+<main>
+{main}
+</main>
+<footer>Written by Clearhead. This page is complete in itself and loads nothing.</footer>
+</body>
+</html>
+"""
+
+
+def text(value: str) -> str:
+    """Any text as HTML that shows it."""
+    return escape(printable(value))
+
+
+def printable(value: str) -> str:
+    """The text with what no page and no terminal is to be sent replaced.
+
+    Control characters become their pictures, lone surrogates `?`.
+    """
+    pictures = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
+    pictures |= {127: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+    return value.replace("\r\n", "\n").translate(pictures).encode("utf-8", "replace").decode("utf-8")
