@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from clearhead.doctor.borrow import twin
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.verdicts import IGNORED, judge
 from clearhead.doctor.conventions.names import LABELS, MASK, POSITIONS, parameters_of
@@ -49,9 +50,7 @@ def losses(patient: Patient) -> list[Finding]:
     if name is None:
         raise Skipped("it computes no loss")
     inputs = patient.inputs(3, salt=9)
-    with torch.no_grad():
-        spread = float(patient.run(inputs).std())
-    model = patient.model if spread < LOUD else patient.fresh
+    model = _quiet(patient)
     labels, mark = patient.inputs(3, salt=10).ids, None
     scored = None
     for mark in (*MARKS, patient.pad_id):
@@ -84,6 +83,22 @@ def _end_ids(patient: Patient) -> list[Any]:
 def labels_parameter(patient: Patient) -> str | None:
     """The parameter that takes targets, if there is one."""
     return next((p.name for p in parameters_of(patient.model) if _is_labels(patient, p.name)), None)
+
+
+def _quiet(patient: Patient) -> nn.Module:
+    """The shaken copy, or a fainter one of the same make whose logits are close enough to each other to be read."""
+    inputs = patient.inputs(3, salt=9)
+    with torch.no_grad():
+        if float(patient.run(inputs).std()) < LOUD:
+            return patient.model
+        model = twin(patient.fresh)
+        for _ in range(8):
+            if float(patient.run(inputs, model=model).std()) < LOUD / 3:
+                break
+            for parameter in model.parameters():
+                if parameter.dim() > 1:
+                    parameter.mul_(0.5)
+    return model
 
 
 def _is_labels(patient: Patient, name: str) -> bool:
