@@ -68,9 +68,8 @@ def tasks(patient: Patient) -> list[Finding]:
             continue
         rates = ", ".join(f"{rate:g}" for rate in RATES)
         witness = f"{task.name}: after {STEPS} steps at rates {rates} the loss is {best:.0%} of even odds"
-        found.append(
-            finding("W01" if task.by_heart else "W02", witness, value=best, threshold=task.enough, status="warn")
-        )
+        id = "W01" if task.by_heart else "W02"
+        found.append(finding(id, witness, value=best, threshold=task.enough, status="warn"))
     return found
 
 
