@@ -49,6 +49,9 @@ HOLDS = {  # by the name of a check: what it showed, if it found nothing
 }
 
 
+WATCHED = "a model alone does not show it; 'clearhead doctor train SCRIPT' watches a training"
+
+
 @dataclass(frozen=True)
 class Symptom:
     """Something that one sees. `causes`: ids of the catalogue, the likeliest first."""
@@ -159,7 +162,7 @@ def _judge(id: str, report: Report) -> Cause:
         shown = "; ".join(HOLDS.get(check.name, f"'{check.name}' found nothing") for check in made)
         return Cause(id, title, "no", shown)
     notes = {check.note for check in looked if check.note}
-    return Cause(id, title, "unknown", "; ".join(sorted(notes)) or "no check of a model alone can see it")
+    return Cause(id, title, "unknown", "; ".join(sorted(notes)) or WATCHED)
 
 
 def _evidence(finding: Finding) -> str:
