@@ -164,7 +164,7 @@ import argparse, torch
 parser = argparse.ArgumentParser()
 parser.add_argument("--rate", type=float, required=True)
 given = parser.parse_args()
-print("noise")
+print("said by it")
 model = torch.nn.Sequential(torch.nn.Embedding(20, 8), torch.nn.Linear(8, 20))
 optimizer = torch.optim.SGD(model.parameters(), lr=given.rate)
 for step in range(100):
@@ -183,7 +183,7 @@ def test_a_training_script_is_watched_and_its_words_reach_it(call: Caller) -> No
     assert done.json["findings"][0]["repro"] == "clearhead doctor train train.py -- --rate 0.5"
     assert "2 steps of SGD at 0.5, 0.5" in done.json["paths"]
     assert "FAIL T01  gradients are not cleared" in done.err
-    assert "noise" not in done.out + done.err
+    assert "said by it" not in done.out + done.err
 
 
 USAGE = [
