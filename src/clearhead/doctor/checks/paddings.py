@@ -9,22 +9,19 @@ from torch import Tensor
 
 from clearhead.doctor.borrow import LOUDER, louder
 from clearhead.doctor.checks.base import Causes, Skipped, finding
-from clearhead.doctor.checks.basics import first_spoilt
-from clearhead.doctor.checks.layouts import attention_place, place_of
+from clearhead.doctor.checks.layouts import attention_place
+from clearhead.doctor.checks.padding_tokens import LENGTH_THRESHOLD, ROWS, by_token, in_front, own_mixer
 from clearhead.doctor.conventions.inputs import KEEP_FORMS, Inputs, keep_filler
 from clearhead.doctor.conventions.names import CACHE, MASK, PADDING, TARGET, parameters_of
 from clearhead.doctor.instruments.attention import HIDDEN, Attention, attentions
 from clearhead.doctor.instruments.localisation import kept_reading, locate
-from clearhead.doctor.instruments.tracing import recorded_modules, recorded_ops
-from clearhead.doctor.patient import PAD_NAMES, Patient, Run
+from clearhead.doctor.instruments.tracing import recorded_ops
+from clearhead.doctor.patient import Patient, Run
 from clearhead.doctor.reports.findings import Finding, Status, Where
 
 THRESHOLD = 1e-4  # of the logits' spread: rounding stays far below
 SURE = 1e-5  # the same: beyond any rounding
 FAINT = 1e-6  # the same: what a real mask hides moves nothing, to the last bit or nearly so
-LENGTH_THRESHOLD = 1e-3  # the same where shapes differ, and with them the order of sums
-ROWS = 3
-OWN_MIXERS = {"conv1d", "conv2d", "fft", "gru", "lstm", "rnn_tanh"}  # which no mask reaches
 ELSEWHERE = re.compile(r"^(encoder|cross|memory)")  # of a source, where there is one
 PLAIN = "attention_mask"
 MASK_NAMES = ("mask", "src_mask", "source_mask", "tgt_mask", "trg_mask")
@@ -34,9 +31,7 @@ def paddings(patient: Patient) -> list[Finding]:
     """Under every mask parameter, in one of the forms that people use, other tokens move no logit of a real one."""
     masks = mask_parameters(patient)
     found: list[Finding] = []
-    settled: set[bool] = (
-        set()
-    )  # the sides whose plain mask hides padding: what else is a mask there says something else
+    settled: set[bool] = set()  # sides whose plain mask hides padding: what else is a mask there means something else
     for name, source in sorted(masks, key=lambda mask: mask[0] != PLAIN):
         if name.endswith(f"_{PLAIN}") and source in settled:
             continue
@@ -45,11 +40,11 @@ def paddings(patient: Patient) -> list[Finding]:
         found += mine
     if not masks and patient.pad_id is not None and not patient.convention.as_dict:
         if not patient.looks_back_only:
-            found += _by_token(patient, source=False)
+            found += by_token(patient, source=False)
         if patient.convention.has_source:
-            found += _by_token(patient, source=True)
+            found += by_token(patient, source=True)
         if patient.looks_back_only:
-            found += _in_front(patient)
+            found += in_front(patient)
     elif not masks:
         raise Skipped("it takes no padding mask, and no padding token is known")
     return found
@@ -244,87 +239,3 @@ def _moved(
     if not (before[real].isfinite().all() and after[real].isfinite().all()):
         raise FloatingPointError
     return float((after - before)[real].abs().max()) / (float(before[real].std()) or 1.0)
-
-
-def _by_token(patient: Patient, *, source: bool) -> list[Finding]:
-    """Where padding is a token: more of it on the right must not move the logits of what stands before it."""
-    pad = patient.pad_id
-    assert pad is not None
-    if not knows_padding(patient):
-        raise Skipped("nothing in it speaks of padding")
-    inputs = patient.inputs(ROWS, salt=5)
-    row = inputs.source if source else inputs.ids
-    assert row is not None
-    short = row.shape[1] - 3
-    padded = row.clone()
-    padded[:, short:] = pad
-    long_, alone = (replace(inputs, **{"source" if source else "ids": ids}) for ids in (padded, row[:, :short]))
-    with patient.quiet():
-        before, after = patient.run(alone), patient.run(long_)
-    after = after if source else after[:, :short]
-    what = "the source" if source else "a row"
-    if not (before.isfinite().all() and after.isfinite().all()):
-        return [
-            finding((("M14", 0.6), ("M12", 0.4)), f"with padding (token {pad}) behind {what} logits are not finite")
-        ]
-    value = float((after - before).abs().max()) / (float(before.std()) or 1.0)
-    patient.paths.append(f"{what} padded with token {pad}")
-    if value <= LENGTH_THRESHOLD:
-        return []
-    witness = f"three tokens of padding (token {pad}) behind {what} move the logits of real tokens by {value:.1e}"
-    mixer = own_mixer(patient)
-    status: Status = "warn" if mixer else "fail"
-    place, causes = _sees_padding(patient, long_, 3, source=source)
-    return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=place, status=status)]
-
-
-def _in_front(patient: Patient) -> list[Finding]:
-    """Padding in front of a row leaves its first queries nothing to look at: no NaN may come of it."""
-    inputs = patient.inputs(ROWS, salt=5)
-    ids = inputs.ids.clone()
-    assert patient.pad_id is not None
-    ids[0, :2] = patient.pad_id
-    with patient.quiet(), recorded_modules(patient.model) as calls:
-        logits = patient.run(replace(inputs, ids=ids))
-    if logits[0, 2:].isfinite().all():
-        return []
-    guilty = first_spoilt(calls)
-    witness = f"with two tokens of padding (token {patient.pad_id}) in front, logits of the real tokens behind are NaN"
-    return [finding((("M14", 0.9), ("M12", 0.1)), witness, where=guilty)]
-
-
-def _sees_padding(patient: Patient, inputs: Inputs, padded: int, *, source: bool) -> tuple[Where, Causes]:
-    """The first attention in which real queries may look at the last keys, which are padding."""
-    row = inputs.source if source else inputs.ids
-    assert row is not None
-    n = row.shape[1]
-    with patient.quiet(), recorded_ops() as ops:
-        patient.run(inputs)
-    for seen in attentions(ops.calls):
-        crossing = seen.allowed.shape[0] != n
-        queries = seen.allowed if crossing else seen.allowed[:-padded]
-        if seen.allowed.shape[1] != n or not bool(queries[:, -padded:].any()):
-            continue
-        where = place_of(patient, seen.call)
-        if not queries[:, :-padded].any():
-            return where, (("M12", 0.8), ("M11", 0.2))
-        if source and crossing:
-            return where, (("S01", 0.7), ("M11", 0.2), ("M12", 0.1))
-        return where, (("M11", 0.7), ("M12", 0.2), ("M13", 0.1))
-    causes: Causes = (
-        (("S01", 0.5), ("M11", 0.3), ("M12", 0.2)) if source else (("M11", 0.6), ("M12", 0.2), ("M13", 0.2))
-    )
-    return attention_place(patient), causes
-
-
-def knows_padding(patient: Patient) -> bool:
-    """Whether the model was told of a padding token, or compares its inputs with one."""
-    told = patient.spec.pad_id is not None or any(hasattr(patient.original, name) for name in PAD_NAMES)
-    return told or patient.compared_id is not None
-
-
-def own_mixer(patient: Patient) -> str | None:
-    """An operation that mixes tokens and takes no mask."""
-    with patient.quiet(), recorded_ops(lambda name: name in OWN_MIXERS) as ops:
-        patient.run(patient.inputs())
-    return next((call.name for call in ops.calls), None)
