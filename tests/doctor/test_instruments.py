@@ -181,3 +181,19 @@ def test_what_lends_only_its_shape_is_no_source() -> None:
     flow = Flow(ops.calls)
     assert not flow.comes_from(y, len(ops.calls), x)
     assert flow.comes_from(z, len(ops.calls), x)
+
+
+def test_what_hands_a_tensor_on_did_not_make_it_and_what_writes_into_it_did() -> None:
+    x = torch.randn(2, 5, 3)
+    with recorded_ops() as ops:
+        y = x * 2
+        y.float()
+        y.mul_(3)
+        y.float()
+    flow = Flow(ops.calls)
+    at = flow.maker(y, len(ops.calls))
+    assert at is not None
+    assert ops.calls[at].name == "mul_"
+    before = flow.maker(y, at)
+    assert before is not None
+    assert ops.calls[before].name != "float"

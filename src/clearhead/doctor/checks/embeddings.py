@@ -151,6 +151,8 @@ def _one_loudness(patient: Patient, flow: Flow, index: int) -> list[Finding]:
         others = [t for t in read_by(added) if t is not tokens and t.is_floating_point()]
         if added.name not in ADD or len(others) != 1 or others[0].shape[-1] != width:
             continue
+        if flow.comes_from(others[0], place, tokens):  # a sublayer's branch, and no positions
+            continue
         ratio = float(tokens.float().square().mean().sqrt() / others[0].float().square().mean().sqrt().clamp_min(1e-12))
         if ratio < FAINT:
             witness = f"fresh tokens are {ratio:.2g} times as large as the positions that are added to them"

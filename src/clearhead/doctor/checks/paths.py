@@ -45,7 +45,15 @@ def leaks_on(patient: Patient, name: str, run: Run, T: int) -> list[Finding] | N
     if not matrix.alive.triu(1).any():
         return []
     with without_dropout():
+        if _is_random(run, patient.inputs(T=T)):
+            patient.paths[-1] += " (random by itself, so not judged)"
+            return []
         return leaks(patient, matrix, run, backend=name if patient.found.T == T else None)
+
+
+def _is_random(run: Run, inputs: Inputs) -> bool:
+    """Whether equal inputs give unequal logits there, as with a router that is given noise in training."""
+    return not torch.equal(run(inputs), run(inputs))
 
 
 def _long_rows(patient: Patient) -> list[Finding]:

@@ -31,6 +31,8 @@ class Flow:
         self._read: dict[int, list[int]] = {}
         for index, call in enumerate(calls):
             for tensor in made_by(call):
+                if _is_handed_on(call, tensor):
+                    continue
                 self._made.setdefault(id(tensor), []).append(index)
                 self._stored.setdefault(_storage(tensor), []).append(index)
             for tensor in read_by(call):
@@ -84,6 +86,17 @@ class Flow:
             seen.add(index)
             open_ += [(source, index) for source in read_by(self.calls[index])]
         return False
+
+
+def _is_handed_on(call: Call, tensor: Tensor) -> bool:
+    """Whether an operation gave back what it was given, as `float()` does with what is float32 already.
+
+    A dropout does so in an examination only, where it is taken out.
+    """
+    if "dropout" in call.name:
+        return False
+    in_place = call.name.endswith("_") and (not call.name.endswith("__") or call.name.startswith("__i"))
+    return not in_place and any(tensor is given for given in read_by(call))
 
 
 def _storage(tensor: Tensor) -> int:
