@@ -6,5 +6,6 @@ from torch import nn
 
 def build() -> nn.Module:
     """Twelve layers, 768 wide, 50257 tokens, tied."""
-    model: nn.Module = GPT(GPTConfig(block_size=1024, vocab_size=50257, n_layer=12, n_head=12, n_embd=768, bias=True))
+    sizes = GPTConfig(block_size=1024, vocab_size=50257, n_layer=12, n_head=12, n_embd=768, bias=True)
+    model: nn.Module = GPT(sizes)  # type: ignore[no-untyped-call]
     return model

@@ -98,7 +98,7 @@ class Unmannerly(Small):
 
 def test_what_a_model_changes_for_all_is_changed_back() -> None:
     def state() -> tuple[Any, ...]:
-        drawn = random.getstate(), numpy.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # type: ignore[index, union-attr]
+        drawn = random.getstate(), numpy.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # type: ignore[index]
         return drawn, torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(), torch.is_grad_enabled()
 
     model = Unmannerly()
@@ -136,7 +136,8 @@ def lazy() -> nn.Module:
 def quantised() -> nn.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch asks for something newer
-        return torch.ao.quantization.quantize_dynamic(Small(), {nn.Linear})
+        made: nn.Module = torch.ao.quantization.quantize_dynamic(Small(), {nn.Linear})  # type: ignore[no-untyped-call]
+        return made
 
 
 class Returns(Small):

@@ -175,7 +175,7 @@ def test_roles_are_read_where_shape_and_order_would_mislead() -> None:
             self.names = {"q": "wq", "k": "wk", "v": "wv"}
 
         def forward(self, ids: Tensor) -> Tensor:
-            self.wk(self.table(ids))  # used first
+            self.get_submodule("wk")(self.table(ids))  # used first
             return super().forward(ids)
 
     found = compare(Heads(), Named())
