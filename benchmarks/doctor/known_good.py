@@ -14,6 +14,7 @@ import json
 import multiprocessing
 import os
 import platform
+import re
 import statistics
 import sys
 import time
@@ -213,7 +214,7 @@ def left_out(cases: Sequence[Examined]) -> list[str]:
     lines = ["| architecture | attention | outcome | reason |", "|---|---|---|---|"]
     for case in cases:
         if case.outcome != "examined":
-            reason = case.sentence.replace("|", "/")[:200]
+            reason = re.sub(r"/\S*site-packages/", "", case.sentence.replace("|", "/"))[:200]
             lines.append(f"| {case.architecture} | {case.backend} | {case.outcome} | {reason} |")
     return lines
 
