@@ -4,7 +4,6 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import nn
@@ -14,7 +13,7 @@ from clearhead.doctor.batches import Batch, Given
 from clearhead.doctor.borrow import borrowed, plain_layers, undisturbed
 from clearhead.doctor.catalogue import refuse_unknown
 from clearhead.doctor.checks import CHECKS
-from clearhead.doctor.checks.base import Check, Skipped
+from clearhead.doctor.checks.base import Check, answer
 from clearhead.doctor.devices import find_device
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Checked, Finding, Outcome, Report
@@ -118,23 +117,4 @@ def _examine(
 def _make(patient: Patient, one: Check) -> tuple[Outcome, str, list[Finding]]:
     if LEVELS.index(one.level) > LEVELS.index(patient.level):
         return "skip", f"belongs to --level {one.level}", []
-    blocking = [name for name in one.needs if name in patient.failed]
-    if blocking:
-        return "blocked", f"cannot be judged while '{blocking[0]}' does not hold", []
-    try:
-        found = one.run(patient)
-    except Skipped as reason:
-        return "skip", str(reason), []
-    except (KeyboardInterrupt, MemoryError):
-        raise
-    except Exception as error:
-        return "skip", f"could not be made ({type(error).__name__}: {' '.join(str(error).split())[:120]})", []
-    allow: Any = patient.spec.allow
-    waived = [finding for finding in found if finding.id in allow]
-    open_ = [finding for finding in found if finding.id not in allow]
-    if open_:
-        worst: Outcome = "fail" if any(finding.status == "fail" for finding in open_) else "warn"
-        return worst, open_[0].title, found
-    if waived:
-        return "waived", f"{waived[0].id}: {allow[waived[0].id]}", found
-    return "pass", "", []
+    return answer(one, patient, patient.failed, patient.spec.allow)

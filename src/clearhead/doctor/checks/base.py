@@ -1,12 +1,14 @@
 """What a check is, and the few things that all of them need."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Evidence, Finding, Status, Where
+from clearhead.doctor.reports.findings import Evidence, Finding, Outcome, Status, Where
 from clearhead.doctor.spec import Level
 
+Subject = TypeVar("Subject", contravariant=True)
 Causes = tuple[tuple[str, float], ...]
 
 
@@ -33,6 +35,37 @@ class Check:
     run: Callable[[Patient], list[Finding]]
     needs: tuple[str, ...] = ()
     level: Level = "quick"
+
+
+class Question(Protocol[Subject]):
+    """What checks of a model and of a training have in common."""
+
+    @property
+    def needs(self) -> tuple[str, ...]: ...
+    @property
+    def run(self) -> Callable[[Subject], list[Finding]]: ...
+
+
+def answer(
+    question: Question[Subject], subject: Subject, failed: Container[str], allow: Mapping[str, str]
+) -> tuple[Outcome, str, list[Finding]]:
+    """Ask, unless a failed check would falsify the answer; what is allowed is waived, with the reason."""
+    blocking = [name for name in question.needs if name in failed]
+    if blocking:
+        return "blocked", f"cannot be judged while '{blocking[0]}' does not hold", []
+    try:
+        found = question.run(subject)
+    except Skipped as reason:
+        return "skip", str(reason), []
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except Exception as error:
+        return "skip", f"could not be made ({type(error).__name__}: {' '.join(str(error).split())[:120]})", []
+    open_ = [finding for finding in found if finding.id not in allow]
+    if open_:
+        worst: Outcome = "fail" if any(finding.status == "fail" for finding in open_) else "warn"
+        return worst, open_[0].title, found
+    return ("waived", f"{found[0].id}: {allow[found[0].id]}", found) if found else ("pass", "", [])
 
 
 def finding(

@@ -11,11 +11,10 @@ from torch import nn
 from torch.optim import Optimizer
 
 from clearhead.doctor.catalogue import refuse_unknown
-from clearhead.doctor.checks.base import Skipped
-from clearhead.doctor.reports.findings import Checked, Finding, Outcome, Report
+from clearhead.doctor.checks.base import answer
+from clearhead.doctor.reports.findings import Checked, Finding, Report
 from clearhead.doctor.spec import Assumption
 from clearhead.doctor.training.checks import TRAINING_CHECKS
-from clearhead.doctor.training.checks.base import TrainingCheck
 from clearhead.doctor.training.diary import Diary
 from clearhead.doctor.training.events import parameters_held
 from clearhead.doctor.training.forwards import Forwards
@@ -132,7 +131,7 @@ def _examine(recording: Recording, allow: Mapping[str, str]) -> tuple[list[Findi
     failed: set[str] = set()
     for check in TRAINING_CHECKS:
         begun = time.perf_counter()
-        status, note, found = _make(recording, check, failed, allow)
+        status, note, found = answer(check, recording, failed, allow)
         if any(one.status == "fail" for one in found):
             failed.add(check.name)
         known = {finding.id for finding in findings} | {*allow}
@@ -141,27 +140,6 @@ def _examine(recording: Recording, allow: Mapping[str, str]) -> tuple[list[Findi
     if not recording.steps:  # what could go wrong was not seen
         told = [replace(one, status="skip", note="no step was made") if one.status == "pass" else one for one in told]
     return findings, told
-
-
-def _make(
-    recording: Recording, check: TrainingCheck, failed: set[str], allow: Mapping[str, str]
-) -> tuple[Outcome, str, list[Finding]]:
-    blocking = [name for name in check.needs if name in failed]
-    if blocking:
-        return "blocked", f"cannot be judged while '{blocking[0]}' does not hold", []
-    try:
-        found = check.run(recording)
-    except Skipped as reason:
-        return "skip", str(reason), []
-    except (KeyboardInterrupt, MemoryError):
-        raise
-    except Exception as error:
-        return "skip", f"could not be made ({type(error).__name__}: {' '.join(str(error).split())[:120]})", []
-    open_ = [one for one in found if one.id not in allow]
-    if open_:
-        worst: Outcome = "fail" if any(one.status == "fail" for one in open_) else "warn"
-        return worst, open_[0].title, found
-    return ("waived", f"{found[0].id}: {allow[found[0].id]}", found) if found else ("pass", "", [])
 
 
 def _assumptions(recording: Recording) -> Iterable[Assumption]:
