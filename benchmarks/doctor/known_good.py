@@ -33,7 +33,7 @@ from transformers.models.auto import modeling_auto
 
 from clearhead.doctor import Spec, check
 from clearhead.doctor.spec import Level
-from clearhead.doctor.targets import load
+from clearhead.doctor.targets.loading import load
 
 HERE = Path(__file__).resolve().parent
 EXCEPTIONS = HERE / "known_good.toml"

@@ -10,7 +10,7 @@ from doctor_helpers import made, write
 from torch import Tensor, nn
 
 from clearhead.doctor import Report, Spec, check
-from clearhead.doctor.batches import Batch, load_batch
+from clearhead.doctor.conventions.batches import Batch, load_batch
 from clearhead.doctor.patient import Patient
 from clearhead.errors import DataError
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor import Report, check
 
-module = import_module("clearhead.doctor.checks.tasks")  # the package calls its function so too
+module = import_module("clearhead.doctor.checks.loss.tasks")  # the package calls its function so too
 KINDS = {"llama": "causal", "bert": "bidirectional", "translator": "seq2seq"}
 
 

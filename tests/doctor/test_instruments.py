@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from clearhead.doctor import xray
-from clearhead.doctor.before_training import OF_A_TRAINING
-from clearhead.doctor.catalogue import CATALOGUE
+from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.conventions.outputs import arrange, find_logits, follow
 from clearhead.doctor.instruments.dependency import shape_of
@@ -19,6 +18,7 @@ from clearhead.doctor.instruments.flow import Flow
 from clearhead.doctor.instruments.layout import scrambled
 from clearhead.doctor.instruments.tracing import recorded_ops
 from clearhead.doctor.training.checks import TRAINING_CHECKS
+from clearhead.doctor.training.preflight import OF_A_TRAINING
 
 B, T, V = 3, 7, 31
 

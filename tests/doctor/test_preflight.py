@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
 from clearhead.doctor import PreflightReport, Spec, preflight
-from clearhead.doctor.before_training import Forward
+from clearhead.doctor.training.preflight import Forward
 from clearhead.models import LanguageModel, build
 
 VOCAB, T, D = 13, 10, 8

@@ -15,7 +15,7 @@ from schema_helpers import problems
 
 from clearhead.cli.doctor import FILES
 from clearhead.doctor import Finding, Report, Spec, check
-from clearhead.doctor.catalogue import CATALOGUE
+from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.doctor.reports import junit, page, sarif
 from clearhead.doctor.reports.files import FORMS, refuse_unwritable
 from clearhead.doctor.reports.findings import Checked, Evidence, Where
@@ -23,7 +23,7 @@ from clearhead.doctor.reports.source import excerpt
 from clearhead.errors import UsageError
 
 HOSTILE = "<script>alert(1)</script>\" onload='x' & ]]> --> \x00\x1b[31m\x9b \ud800 {x} \r\n end"
-SCHEMA: dict[str, Any] = json.loads(files("clearhead.doctor").joinpath("report.schema.json").read_text("utf-8"))
+SCHEMA: dict[str, Any] = json.loads(files("clearhead.doctor.reports").joinpath("schema.json").read_text("utf-8"))
 MASKING = ('        att = att.masked_fill(self.mask[:, :, :T, :T] == 0, float("-inf"))\n', "")
 VOID = {"meta", "link", "path", "br", "rect"}
 

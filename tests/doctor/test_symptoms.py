@@ -8,10 +8,10 @@ from doctor_helpers import NAMES, made, write
 from mutants import MUTANTS, Mutant
 
 from clearhead.doctor import check
-from clearhead.doctor.catalogue import CATALOGUE
+from clearhead.doctor.catalogue.curves import signs
+from clearhead.doctor.catalogue.faults import CATALOGUE
+from clearhead.doctor.catalogue.symptoms import HOLDS, SYMPTOMS, Diagnosis, diagnose, symptom
 from clearhead.doctor.checks import CHECKS
-from clearhead.doctor.curves import signs
-from clearhead.doctor.symptoms import HOLDS, SYMPTOMS, Diagnosis, diagnose, symptom
 from clearhead.errors import UsageError
 
 

@@ -6,7 +6,7 @@ pytest.importorskip("transformers", reason="the released models are those of tra
 
 from known_good import Examined, architectures, by_design, examine, exceptions, found, left_out, measures, sweep
 
-from clearhead.doctor.catalogue import CATALOGUE
+from clearhead.doctor.catalogue.faults import CATALOGUE
 
 FAMILIES = {"GPT2LMHeadModel": "causal", "BertForMaskedLM": "bidirectional", "T5ForConditionalGeneration": "seq2seq"}
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from clearhead import doctor
 from clearhead.doctor.loss_examination import examine_loss
-from clearhead.doctor.targets import load, load_function
+from clearhead.doctor.targets.loading import load, load_function
 
 REPLAYS = [bug for bug in bugs() if not bug.needs_old]
 FAULTS = {fault.title: fault for fault in all_faults()}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.doctor.naming import Target
+from clearhead.doctor.targets.naming import Target
 from clearhead.errors import DataError, UsageError
 from clearhead.workflows import Request, examine
 from clearhead.workflows.examining import resolve

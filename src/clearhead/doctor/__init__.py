@@ -7,24 +7,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is touched
-    from clearhead.doctor.before_training import PreflightReport, preflight
     from clearhead.doctor.comparing.models import compare
     from clearhead.doctor.examination import check
     from clearhead.doctor.instruments.loss import xray
     from clearhead.doctor.reports.comparison import Comparison
     from clearhead.doctor.reports.findings import Finding, Report
     from clearhead.doctor.spec import Spec
+    from clearhead.doctor.training.preflight import PreflightReport, preflight
     from clearhead.doctor.training.watching import watch
 
 _HOME_OF = {
     "Comparison": "reports.comparison",
     "Finding": "reports.findings",
-    "PreflightReport": "before_training",
+    "PreflightReport": "training.preflight",
     "Report": "reports.findings",
     "Spec": "spec",
     "check": "examination",
     "compare": "comparing.models",
-    "preflight": "before_training",
+    "preflight": "training.preflight",
     "watch": "training.watching",
     "xray": "instruments.loss",
 }

@@ -61,7 +61,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 
 def _examine_loss(request: dict[str, Any]) -> dict[str, Any]:
     from clearhead.doctor.loss_examination import examine_loss
-    from clearhead.doctor.targets import load_function
+    from clearhead.doctor.targets.loading import load_function
 
     return examine_loss(load_function(request["target"]), request["target"]).as_json()
 
@@ -75,8 +75,8 @@ def _train(request: dict[str, Any]) -> dict[str, Any]:
 
 def _check(request: dict[str, Any]) -> dict[str, Any]:
     from clearhead.doctor import Spec, check
-    from clearhead.doctor.batches import load_batch
-    from clearhead.doctor.naming import read
+    from clearhead.doctor.conventions.batches import load_batch
+    from clearhead.doctor.targets.naming import read
 
     batch = load_batch(request["batch"]) if request["batch"] else None
     model = _model(request["target"], request["factory"], request["settings"])
@@ -107,8 +107,8 @@ def _compare(request: dict[str, Any]) -> dict[str, Any]:
 
 def _model(target: str, factory: tuple[str, str] | None, settings: dict[str, str]) -> Any:
     """What the target or its factory makes; settings are for architectures alone."""
-    from clearhead.doctor.naming import read
-    from clearhead.doctor.targets import load
+    from clearhead.doctor.targets.loading import load
+    from clearhead.doctor.targets.naming import read
 
     libraries = list(sys.path)
     if factory:

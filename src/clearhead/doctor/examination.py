@@ -8,16 +8,16 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from clearhead.doctor.admission import admitted
-from clearhead.doctor.batches import Batch, Given
 from clearhead.doctor.borrow import borrowed, plain_layers, undisturbed
-from clearhead.doctor.catalogue import refuse_unknown
+from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import Check, answer
-from clearhead.doctor.devices import find_device
+from clearhead.doctor.conventions.batches import Batch, Given
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Checked, Finding, Outcome, Report
 from clearhead.doctor.spec import LEVELS, Level, Spec
+from clearhead.doctor.targets.admission import admitted
+from clearhead.doctor.targets.devices import find_device
 
 OUT_OF_TIME = "no time was left"
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.doctor.checks.verdicts import IGNORED, judge
+from clearhead.doctor.checks.loss.verdicts import IGNORED, judge
 from clearhead.doctor.instruments.loss import Xray, xray
 from clearhead.doctor.reports.findings import Finding, Json
 from clearhead.errors import DataError

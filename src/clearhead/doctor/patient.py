@@ -8,9 +8,9 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.batches import Batch
 from clearhead.doctor.borrow import CPU, shaken, twin
 from clearhead.doctor.conventions import Convention, Inputs, find_convention
+from clearhead.doctor.conventions.batches import Batch
 from clearhead.doctor.conventions.search import Found
 from clearhead.doctor.instruments.dependency import Matrix, dependency
 from clearhead.doctor.instruments.tracing import recorded_ops, without_dropout

@@ -10,7 +10,7 @@ from typing import Any, Self
 import pytest
 
 from clearhead.doctor.apart import Request, examine_apart
-from clearhead.doctor.catalogue import refuse_unknown
+from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.reports.findings import Checked, Report
 from clearhead.doctor.reports.text import of_finding
 from clearhead.errors import ClearheadError, UsageError, did_you_mean

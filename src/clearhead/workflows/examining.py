@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from clearhead.doctor.apart import Request as Request
 from clearhead.doctor.apart import examine_apart
-from clearhead.doctor.catalogue import refuse_unknown
-from clearhead.doctor.curves import signs
-from clearhead.doctor.naming import Target, read
+from clearhead.doctor.catalogue.curves import signs
+from clearhead.doctor.catalogue.faults import refuse_unknown
+from clearhead.doctor.catalogue.symptoms import Diagnosis, symptom
+from clearhead.doctor.catalogue.symptoms import diagnose as diagnosed
 from clearhead.doctor.reports.comparison import Comparison
 from clearhead.doctor.reports.findings import Json, Report
-from clearhead.doctor.symptoms import Diagnosis, symptom
-from clearhead.doctor.symptoms import diagnose as diagnosed
+from clearhead.doctor.targets.naming import Target, read
 from clearhead.errors import DataError, UsageError, did_you_mean
 from clearhead.workflows.folders import find_folder, run_folders
 

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import asdict
 
 from clearhead.cli.console import Console
-from clearhead.doctor.catalogue import CATALOGUE
+from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.errors import UsageError, did_you_mean
 
 

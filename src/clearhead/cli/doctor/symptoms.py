@@ -3,7 +3,7 @@
 import argparse
 
 from clearhead.cli.console import Console
-from clearhead.doctor.symptoms import SYMPTOMS, Diagnosis
+from clearhead.doctor.catalogue.symptoms import SYMPTOMS, Diagnosis
 from clearhead.errors import UsageError
 
 

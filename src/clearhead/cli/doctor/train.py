@@ -5,7 +5,7 @@ import argparse
 from clearhead.cli.console import Console
 from clearhead.cli.doctor.words import TIMEOUT, number, pairs
 from clearhead.doctor.apart import Request, examine_apart
-from clearhead.doctor.catalogue import refuse_unknown
+from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.reports.findings import Report
 from clearhead.doctor.reports.text import lines
 from clearhead.errors import FaultError, UsageError

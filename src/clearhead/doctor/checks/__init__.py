@@ -1,31 +1,31 @@
 """The checks, in the order in which they are made: what a failure would falsify comes after it."""
 
-from clearhead.doctor.checks.again import again
-from clearhead.doctor.checks.attentions import attention
 from clearhead.doctor.checks.base import Check
 from clearhead.doctor.checks.basics import deterministic, finite, rows
-from clearhead.doctor.checks.births import births
-from clearhead.doctor.checks.caches import caches
-from clearhead.doctor.checks.decoder_targets import decoder_targets
-from clearhead.doctor.checks.dependencies import dependencies
-from clearhead.doctor.checks.embeddings import embeddings
-from clearhead.doctor.checks.feedforwards import activations
-from clearhead.doctor.checks.generations import generations
-from clearhead.doctor.checks.gradients import fresh_loss, gradients
-from clearhead.doctor.checks.layouts import layouts
-from clearhead.doctor.checks.losses import losses
-from clearhead.doctor.checks.norms import norms
-from clearhead.doctor.checks.padded_rows import padded_rows
-from clearhead.doctor.checks.paddings import paddings
-from clearhead.doctor.checks.paths import paths, stress
-from clearhead.doctor.checks.positions import positions
-from clearhead.doctor.checks.precision import precision
-from clearhead.doctor.checks.query_norms import query_norms
-from clearhead.doctor.checks.sources import sources
-from clearhead.doctor.checks.storage import storage
-from clearhead.doctor.checks.streams import streams
-from clearhead.doctor.checks.sublayers import residuals
-from clearhead.doctor.checks.tasks import tasks
+from clearhead.doctor.checks.dependence.again import again
+from clearhead.doctor.checks.dependence.dependencies import dependencies
+from clearhead.doctor.checks.dependence.paths import paths, stress
+from clearhead.doctor.checks.dependence.positions import positions
+from clearhead.doctor.checks.dependence.precision import precision
+from clearhead.doctor.checks.dependence.sources import sources
+from clearhead.doctor.checks.generation.caches import caches
+from clearhead.doctor.checks.generation.generations import generations
+from clearhead.doctor.checks.loss.decoder_targets import decoder_targets
+from clearhead.doctor.checks.loss.losses import losses
+from clearhead.doctor.checks.loss.tasks import tasks
+from clearhead.doctor.checks.padding.padded_rows import padded_rows
+from clearhead.doctor.checks.padding.paddings import paddings
+from clearhead.doctor.checks.parts.attentions import attention
+from clearhead.doctor.checks.parts.births import births
+from clearhead.doctor.checks.parts.embeddings import embeddings
+from clearhead.doctor.checks.parts.feedforwards import activations
+from clearhead.doctor.checks.parts.gradients import fresh_loss, gradients
+from clearhead.doctor.checks.parts.layouts import layouts
+from clearhead.doctor.checks.parts.norms import norms
+from clearhead.doctor.checks.parts.query_norms import query_norms
+from clearhead.doctor.checks.parts.storage import storage
+from clearhead.doctor.checks.parts.streams import streams
+from clearhead.doctor.checks.parts.sublayers import residuals
 
 LEAKS = ("M01", "M03", "M04", "M05", "M06", "M08", "M10", "M17", "M18", "M19", "M20", "A03", "F04", "F05", "N01", "S02")
 LOSSES = ("D01", "D02", "D03", "D04", "D05", "L01", "L02", "L03", "L04", "L05", "L06", "L07", "L08", "L10", "L11")

@@ -6,9 +6,9 @@ from dataclasses import replace
 import torch
 
 from clearhead.doctor.checks.base import Causes, finding
-from clearhead.doctor.checks.causes import is_norm
-from clearhead.doctor.checks.layouts import place_of
+from clearhead.doctor.checks.dependence.causes import is_norm
 from clearhead.doctor.checks.own_batch import finite_on_own_batch
+from clearhead.doctor.checks.parts.layouts import place_of
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.dependency import THRESHOLD

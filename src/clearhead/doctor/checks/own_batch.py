@@ -5,8 +5,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from clearhead.doctor.batches import OwnBatch
 from clearhead.doctor.checks.base import Causes, finding
+from clearhead.doctor.conventions.batches import OwnBatch
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.instruments.dependency import FLOORS, THRESHOLD
 from clearhead.doctor.instruments.localisation import Reading, locate

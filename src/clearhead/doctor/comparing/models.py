@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.borrow import borrowed, twin
-from clearhead.doctor.catalogue import refuse_unknown
-from clearhead.doctor.checks.paddings import padding_masks
-from clearhead.doctor.checks.paths import LONGER
+from clearhead.doctor.catalogue.faults import refuse_unknown
+from clearhead.doctor.checks.dependence.paths import LONGER
+from clearhead.doctor.checks.padding.paddings import padding_masks
 from clearhead.doctor.comparing.parting import Together, counterparts, difference, parting, together
 from clearhead.doctor.comparing.weights import Pair, bring, differing, labels, match, named, told
 from clearhead.doctor.conventions.inputs import Inputs, keep_filler

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.admission import remedy
 from clearhead.doctor.conventions.axes import Axes, axes_of, influences
 from clearhead.doctor.conventions.calling import CPU, Convention
 from clearhead.doctor.conventions.inputs import CAUSAL_FORMS, Inputs
@@ -26,6 +25,7 @@ from clearhead.doctor.conventions.names import (
 )
 from clearhead.doctor.conventions.outputs import find_logits, tensors
 from clearhead.doctor.spec import Spec
+from clearhead.doctor.targets.admission import remedy
 from clearhead.errors import DataError
 
 LENGTHS = (13, 11, 17, 7, 19, 5, 8, 16, 12, 10, 6, 4, 3)  # of rows; primes first, so that axes are told by their size

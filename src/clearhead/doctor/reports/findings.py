@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
-from clearhead.doctor.catalogue import CATALOGUE
+from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.doctor.spec import Assumption
 from clearhead.errors import FaultError
 

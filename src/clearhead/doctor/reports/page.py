@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from textwrap import dedent
 
-from clearhead.doctor.catalogue import CATALOGUE
+from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.doctor.reports.findings import Checked, Evidence, Finding, Report, Where
 from clearhead.doctor.reports.source import Excerpt, excerpt
 from clearhead.doctor.reports.text import conclusion

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from clearhead import __version__
-from clearhead.doctor.catalogue import CATALOGUE, Entry
+from clearhead.doctor.catalogue.faults import CATALOGUE, Entry
 from clearhead.doctor.reports.findings import Finding, Json, Report
 from clearhead.pages import printable
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 from torch import nn
 from torch.optim import Optimizer
 
-from clearhead.doctor.catalogue import refuse_unknown
+from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.checks.base import answer
 from clearhead.doctor.reports.findings import Checked, Finding, Report
 from clearhead.doctor.spec import Assumption

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.gradients import SOMETIMES
+from clearhead.doctor.checks.parts.gradients import SOMETIMES
 from clearhead.doctor.reports.findings import Finding
 from clearhead.doctor.training.events import Forward
 from clearhead.doctor.training.recording import Recording

@@ -22,7 +22,7 @@ class Entry:
 
 
 def _read() -> dict[str, Entry]:
-    told = tomllib.loads(files("clearhead.doctor").joinpath("catalogue.toml").read_text(encoding="utf-8"))
+    told = tomllib.loads(files("clearhead.doctor.catalogue").joinpath("faults.toml").read_text(encoding="utf-8"))
     return {id: Entry(id=id, **texts) for id, texts in told.items()}
 
 

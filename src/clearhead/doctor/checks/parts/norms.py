@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import finding
-from clearhead.doctor.checks.causes import is_norm
+from clearhead.doctor.checks.dependence.causes import is_norm
 from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where

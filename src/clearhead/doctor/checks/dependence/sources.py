@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.effects import moves, owner_of
-from clearhead.doctor.checks.layouts import place_of
-from clearhead.doctor.checks.streams import layer_of
+from clearhead.doctor.checks.parts.effects import moves, owner_of
+from clearhead.doctor.checks.parts.layouts import place_of
+from clearhead.doctor.checks.parts.streams import layer_of
 from clearhead.doctor.instruments.attention import HIDDEN, Attention, attentions
 from clearhead.doctor.instruments.dependency import Matrix, dependency, swapped_rows
 from clearhead.doctor.instruments.localisation import token_reading, trace_modules

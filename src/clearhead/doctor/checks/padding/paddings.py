@@ -9,8 +9,8 @@ from torch import Tensor
 
 from clearhead.doctor.borrow import LOUDER, louder
 from clearhead.doctor.checks.base import Causes, Skipped, finding
-from clearhead.doctor.checks.layouts import attention_place
-from clearhead.doctor.checks.padding_tokens import LENGTH_THRESHOLD, ROWS, by_token, in_front, own_mixer
+from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD, ROWS, by_token, in_front, own_mixer
+from clearhead.doctor.checks.parts.layouts import attention_place
 from clearhead.doctor.conventions.inputs import KEEP_FORMS, Inputs, keep_filler
 from clearhead.doctor.conventions.names import CACHE, MASK, PADDING, TARGET, parameters_of
 from clearhead.doctor.instruments.attention import HIDDEN, Attention, attentions

@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 from clearhead.doctor.borrow import LOUDER, louder, plain_layers
-from clearhead.doctor.checks.backends import backends, with_attention
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.dependencies import leaks
+from clearhead.doctor.checks.dependence.backends import backends, with_attention
+from clearhead.doctor.checks.dependence.dependencies import leaks
 from clearhead.doctor.checks.own_batch import leaks_on_own_batch
-from clearhead.doctor.checks.paddings import padding_masks
+from clearhead.doctor.checks.padding.paddings import padding_masks
 from clearhead.doctor.conventions.inputs import Inputs, keep_filler
 from clearhead.doctor.instruments.dependency import dependency, swapped_rows
 from clearhead.doctor.instruments.localisation import locate, token_reading

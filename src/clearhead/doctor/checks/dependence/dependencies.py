@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from clearhead.doctor.checks.backends import backends, with_attention
 from clearhead.doctor.checks.base import Causes, finding
-from clearhead.doctor.checks.causes import leak_causes
-from clearhead.doctor.checks.layouts import attention_place
+from clearhead.doctor.checks.dependence.backends import backends, with_attention
+from clearhead.doctor.checks.dependence.causes import leak_causes
+from clearhead.doctor.checks.parts.layouts import attention_place
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.dependency import Matrix, dependency, shape_of, swapped_rows

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.borrow import twin
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.verdicts import IGNORED, judge
+from clearhead.doctor.checks.loss.verdicts import IGNORED, judge
 from clearhead.doctor.conventions.names import LABELS, MASK, POSITIONS, parameters_of
 from clearhead.doctor.conventions.outputs import arrange, find_logits, follow, leaves
 from clearhead.doctor.instruments.loss import STRAIGHT, Xray, offset_among, read

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from importlib.resources import files
 from typing import Literal
 
-from clearhead.doctor.catalogue import CATALOGUE
+from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.doctor.reports.findings import Finding, Json, Report
 from clearhead.doctor.reports.text import Line
 from clearhead.errors import UsageError, did_you_mean
@@ -64,7 +64,7 @@ class Symptom:
 
 
 def _read() -> dict[str, Symptom]:
-    told = tomllib.loads(files("clearhead.doctor").joinpath("symptoms.toml").read_text(encoding="utf-8"))
+    told = tomllib.loads(files("clearhead.doctor.catalogue").joinpath("symptoms.toml").read_text(encoding="utf-8"))
     return {name: Symptom(name, **(texts | {"causes": tuple(texts["causes"])})) for name, texts in told.items()}
 
 

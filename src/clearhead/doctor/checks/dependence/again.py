@@ -7,9 +7,9 @@ import torch
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.basics import rows
-from clearhead.doctor.checks.dependencies import dependencies
-from clearhead.doctor.checks.paddings import paddings
-from clearhead.doctor.checks.paths import leaks_on
+from clearhead.doctor.checks.dependence.dependencies import dependencies
+from clearhead.doctor.checks.dependence.paths import leaks_on
+from clearhead.doctor.checks.padding.paddings import paddings
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding
 

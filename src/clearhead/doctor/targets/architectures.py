@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from clearhead.doctor.small_configs import WAYS, small_config
+from clearhead.doctor.targets.small_configs import WAYS, small_config
 from clearhead.errors import DataError, UsageError, did_you_mean
 
 LARGEST = 20_000_000  # parameters; what is larger was not understood, and would take minutes

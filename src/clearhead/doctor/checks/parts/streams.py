@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.causes import is_norm
-from clearhead.doctor.checks.effects import owner_of
-from clearhead.doctor.checks.layouts import place_of
+from clearhead.doctor.checks.dependence.causes import is_norm
+from clearhead.doctor.checks.parts.effects import owner_of
+from clearhead.doctor.checks.parts.layouts import place_of
 from clearhead.doctor.instruments.products import NORMS
 from clearhead.doctor.instruments.stream import Step, stream
 from clearhead.doctor.instruments.tracing import Call, dropout_arguments, home_of, recorded_ops

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.checks.base import Causes, Skipped, finding
-from clearhead.doctor.checks.effects import idle_table, owner_of
+from clearhead.doctor.checks.parts.effects import idle_table, owner_of
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.instruments.attention import Attention, attentions
 from clearhead.doctor.instruments.dependency import swapped_rows

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.layouts import place_of
-from clearhead.doctor.checks.streams import dropout_probability
+from clearhead.doctor.checks.parts.layouts import place_of
+from clearhead.doctor.checks.parts.streams import dropout_probability
 from clearhead.doctor.instruments.attention import FUSED, HIDDEN, Attention, attentions, same_tensor
 from clearhead.doctor.instruments.flow import ADD, Flow, read_by
 from clearhead.doctor.instruments.products import fused_scale, scale_of

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.checks.base import Causes, Skipped, finding
-from clearhead.doctor.checks.decoding import causes_of, departure, place_of_departure
+from clearhead.doctor.checks.generation.decoding import causes_of, departure, place_of_departure
 from clearhead.doctor.conventions.calling import here
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.conventions.names import CACHE, parameters_of

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.causes import is_norm
-from clearhead.doctor.checks.effects import moves, owner_of
-from clearhead.doctor.checks.positions import TABLE
-from clearhead.doctor.checks.streams import layer_of
+from clearhead.doctor.checks.dependence.causes import is_norm
+from clearhead.doctor.checks.dependence.positions import TABLE
+from clearhead.doctor.checks.parts.effects import moves, owner_of
+from clearhead.doctor.checks.parts.streams import layer_of
 from clearhead.doctor.conventions.names import parameters_of
 from clearhead.doctor.instruments.tracing import recorded_modules, recorded_ops, without_dropout
 from clearhead.doctor.patient import Patient

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from clearhead.doctor.checks.base import Causes, Skipped, finding
 from clearhead.doctor.checks.basics import first_spoilt
-from clearhead.doctor.checks.layouts import attention_place, place_of
+from clearhead.doctor.checks.parts.layouts import attention_place, place_of
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.tracing import recorded_modules, recorded_ops

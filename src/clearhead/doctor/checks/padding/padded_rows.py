@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.layouts import attention_place
-from clearhead.doctor.checks.padding_tokens import knows_padding
-from clearhead.doctor.checks.paddings import mask_parameters, padding_masks
+from clearhead.doctor.checks.padding.padding_tokens import knows_padding
+from clearhead.doctor.checks.padding.paddings import mask_parameters, padding_masks
+from clearhead.doctor.checks.parts.layouts import attention_place
 from clearhead.doctor.conventions.inputs import KEEP_FORMS, Inputs, keep_filler
 from clearhead.doctor.instruments.tracing import without_dropout
 from clearhead.doctor.patient import Patient

@@ -17,9 +17,9 @@ from typing import Any
 
 from torch import nn
 
-from clearhead.doctor.admission import remedy
 from clearhead.doctor.instruments.tracing import HERE, LIBRARY
-from clearhead.doctor.naming import Target, read
+from clearhead.doctor.targets.admission import remedy
+from clearhead.doctor.targets.naming import Target, read
 from clearhead.errors import ClearheadError, DataError, UsageError, did_you_mean
 
 NAMES = ("build", "make_model", "build_model", "get_model", "create_model", "model")
@@ -137,7 +137,7 @@ def _from_transformers(name: str, settings: Mapping[str, str]) -> nn.Module:
         import transformers
     except ImportError:
         raise DataError("hf: needs transformers; 'pip install clearhead[hub]'") from None
-    from clearhead.doctor.architectures import build_architecture, class_for
+    from clearhead.doctor.targets.architectures import build_architecture, class_for
 
     logging: Any = transformers.utils.logging
     logging.set_verbosity_error()

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import finding
-from clearhead.doctor.checks.effects import moves, owner_of
-from clearhead.doctor.checks.layouts import place_of
-from clearhead.doctor.checks.positions import TABLE
+from clearhead.doctor.checks.dependence.positions import TABLE
+from clearhead.doctor.checks.parts.effects import moves, owner_of
+from clearhead.doctor.checks.parts.layouts import place_of
 from clearhead.doctor.conventions.names import SEGMENTS, parameters_of
 from clearhead.doctor.instruments.flow import ADD, MULTIPLY, Flow, factor, made_by, read_by
 from clearhead.doctor.instruments.tracing import Call, recorded_ops

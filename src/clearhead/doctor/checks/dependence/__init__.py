@@ -1,0 +1,1 @@
+"""Which input may move which output, on every path."""

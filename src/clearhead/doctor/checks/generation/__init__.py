@@ -1,0 +1,1 @@
+"""Decoding step by step, and a model's own `generate`."""

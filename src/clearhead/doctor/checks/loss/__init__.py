@@ -1,0 +1,1 @@
+"""What a model asks of itself, and what it learns from that."""

@@ -1,0 +1,1 @@
+"""Padding must not matter, in whatever way a model learns of it."""
