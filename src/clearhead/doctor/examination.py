@@ -117,4 +117,6 @@ def _examine(
 def _make(patient: Patient, one: Check) -> tuple[Outcome, str, list[Finding]]:
     if LEVELS.index(one.level) > LEVELS.index(patient.level):
         return "skip", f"belongs to --level {one.level}", []
+    if one.of_tokens and patient.gives_rows:
+        return "skip", "it gives one output for each row", []
     return answer(one, patient, patient.failed, patient.spec.allow)

@@ -106,6 +106,8 @@ class Patient:
     @cached_property
     def pad_id(self) -> int | None:
         """The token that fills up rows: as declared, or as the model's config or embedding has it."""
+        if not self.convention.reads_words("ids"):
+            return None
         if self.spec.pad_id is not None:
             return self.spec.pad_id
         config = getattr(self.original, "config", None)
@@ -187,6 +189,9 @@ class Patient:
         """As declared, or as everything that can be read of the model suggests; then an assumption says so."""
         if self.spec.kind:
             return self.spec.kind
+        if self.gives_rows:
+            self.assumptions.append(Assumption("kind", "bidirectional", ("it gives one output for each row",)))
+            return "bidirectional"
         try:
             told = intention(self)
         except Exception:  # it does not run as batches go: what was read before the first call must do
@@ -198,7 +203,12 @@ class Patient:
     @property
     def looks_back_only(self) -> bool:
         """Whether no logit may depend on a later token of its row."""
-        return self.kind != "bidirectional"
+        return self.kind != "bidirectional" and not self.gives_rows
+
+    @property
+    def gives_rows(self) -> bool:
+        """Whether what comes out is said of a whole row, and stands here at each of its tokens."""
+        return self.convention.gives != "tokens"
 
 
 PAD_NAMES = (

@@ -27,6 +27,7 @@ class Check:
         run: the findings; raises `Skipped`.
         needs: names of checks whose failure would make this one's answer worthless.
         level: the least at which it is made.
+        of_tokens: it asks for logits of each token, and has nothing to ask where one output is given for a whole row.
     """
 
     id: str
@@ -35,6 +36,7 @@ class Check:
     run: Callable[[Patient], list[Finding]]
     needs: tuple[str, ...] = ()
     level: Level = "quick"
+    of_tokens: bool = False
 
 
 class Question(Protocol[Subject]):

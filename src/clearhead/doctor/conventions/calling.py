@@ -1,17 +1,21 @@
 """A way to call a model, found once and used by every instrument."""
 
 import inspect
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.conventions.inputs import FILLERS, Inputs
+from clearhead.doctor.conventions.inputs import FILLERS, Inputs, filler_of, role_of
 from clearhead.doctor.conventions.names import Call
-from clearhead.doctor.conventions.outputs import Path, arrange, follow
+from clearhead.doctor.conventions.numbers import forms_of, holds_numbers
+from clearhead.doctor.conventions.outputs import Path, arrange, follow, spread
 
 CPU = torch.device("cpu")
+CALLS = 40  # with ids that are tried again with numbers in their place
 
 
 class Batch(dict[str, Any]):
@@ -38,6 +42,7 @@ class Convention:
         output: the way to the logits.
         time_first: tensors of ids are (T, B).
         as_dict: the only argument is a dict that holds the inputs by name.
+        gives: logits of each token; one output for each row, as a classifier does; or one for each pair of rows.
         device: where the model is. Inputs and logits are on the CPU; what the model is given is moved there.
     """
 
@@ -45,12 +50,17 @@ class Convention:
     output: Path = ()
     time_first: bool = False
     as_dict: bool = False
+    gives: Literal["tokens", "rows", "pairs"] = "tokens"
     device: torch.device = CPU
 
     @property
     def has_source(self) -> bool:
         """Whether the model reads a source beside the ids."""
-        return any(filler == "source" for _, filler in self.call)
+        return any(role_of(filler) == "source" for _, filler in self.call)
+
+    def reads_words(self, role: str) -> bool:
+        """Whether ids or a source are given as they are, and not as numbers in their place."""
+        return not any(role_of(filler) == role and holds_numbers(filler) for _, filler in self.call)
 
     @property
     def sentence(self) -> str:
@@ -59,7 +69,8 @@ class Convention:
             return "model({...})"
         given = ", ".join(filler if filler in ("ids", "source") else f"{name}={filler}" for name, filler in self.call)
         returned = "".join(f"[{step!r}]" if isinstance(step, int) else f".{step}" for step in self.output)
-        return f"model({given}){returned}" + (" with time first" if self.time_first else "")
+        whole = "" if self.gives == "tokens" else ", one output for each row"
+        return f"model({given}){returned}{whole}" + (" with time first" if self.time_first else "")
 
     def raw(self, model: nn.Module, inputs: Inputs, **more: Any) -> Any:
         """Whatever the model returns. `more`: further parameters by name, which win."""
@@ -69,7 +80,7 @@ class Convention:
             for name, value in batch.items():
                 batch[name] = self._there(value)
             return model(batch, **more)
-        filled = [(name, self._there(FILLERS[filler](inputs, self.time_first))) for name, filler in self.call]
+        filled = [(name, self._there(filler_of(filler)(inputs, self.time_first))) for name, filler in self.call]
         given = {name: value for name, value in filled if name}
         unnamed = [value for name, value in filled if not name]
         given |= more
@@ -77,9 +88,11 @@ class Convention:
         return model(*unnamed, *ahead, **given)
 
     def logits(self, model: nn.Module, inputs: Inputs, **more: Any) -> Tensor:
-        """(B, T, V), batch first whatever the model does."""
+        """(B, T, V), batch first whatever the model does; what it says of a whole row it says at each token."""
         rows, columns = inputs.ids.shape
         output = here(follow(self.raw(model, inputs, **more), self.output), self.device)
+        if self.gives != "tokens":
+            return spread(output, columns, paired=self.gives == "pairs")
         if self.time_first and output.dim() == 3 and tuple(output.shape[:2]) == (columns, rows):
             return output.transpose(0, 1)  # also where T = B
         arranged = arrange(output, rows, columns)
@@ -102,3 +115,19 @@ def _positional_only(model: nn.Module) -> list[str]:
     except (TypeError, ValueError):
         return []
     return [parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.POSITIONAL_ONLY]
+
+
+def with_numbers(model: nn.Module, conventions: Iterable[Convention]) -> Iterator[Convention]:
+    """The same for models that read numbers: pictures, frames of speech, values of a series."""
+    plain = [convention for convention in islice(conventions, CALLS) if not convention.as_dict]
+    for form in forms_of(model):
+        for convention in plain:
+            for call in _in_place_of_ids(convention.call, form):
+                yield replace(convention, call=call)
+
+
+def _in_place_of_ids(call: Call, form: str) -> Iterator[Call]:
+    """A call with numbers for its ids; where it has a source, for that alone, and for both."""
+    tokens = [role for _, role in call if role in ("ids", "source")]
+    for chosen in ({"ids"},) if "source" not in tokens else ({"source"}, {"ids", "source"}):
+        yield tuple((name, filler + form if filler in chosen else filler) for name, filler in call)

@@ -7,6 +7,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from clearhead.doctor.conventions.numbers import as_numbers, holds_numbers
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -92,6 +94,24 @@ CAUSAL_FORMS: dict[str, Callable[[Inputs], Any]] = {
     "True is hidden, (B, 1, T, T)": lambda inputs: ~(_triangle(inputs)[None, None] & inputs.kept[:, None, None, :]),
     "True is hidden, (B, T, T)": lambda inputs: ~(_triangle(inputs)[None] & inputs.kept[:, None, :]),
 }
+
+
+def role_of(filler: str) -> str:
+    """ids, source, labels or what else it is, in whatever form."""
+    return filler.partition(" as ")[0]
+
+
+def filler_of(name: str) -> Filler:
+    """How an argument is made, by its name: one of `FILLERS`, or ids and sources as numbers."""
+    if not holds_numbers(name):
+        return FILLERS[name]
+    tokens = FILLERS[role_of(name)]
+
+    def fill(inputs: Inputs, time_first: bool) -> Any:
+        given = tokens(inputs, time_first)
+        return None if given is None else as_numbers(given, name)
+
+    return fill
 
 
 def keep_filler(form: str, source: bool) -> Filler:

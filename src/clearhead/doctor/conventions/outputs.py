@@ -60,6 +60,24 @@ def arrange(output: Tensor, rows: int, columns: int) -> Tensor | None:
     return None
 
 
+def spread(output: Tensor, columns: int, *, paired: bool) -> Tensor:
+    """One output for each row, (rows, C) or (rows,), as logits of each of its tokens, (rows, columns, C).
+
+    Args:
+        paired: it is (rows, rows), every row beside every other; the row's own is taken.
+    """
+    own = output.diagonal() if paired else output
+    return (own if own.dim() > 1 else own[:, None])[:, None].expand(-1, columns, -1)
+
+
+def find_row_output(value: Any, rows: int) -> Path | None:
+    """The way to the first tensor that holds one output for each row."""
+    for path, leaf in leaves(value):
+        if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dim() in (1, 2) and len(leaf) == rows:
+            return path
+    return None
+
+
 def find_logits(value: Any, rows: int, columns: int, vocab_size: int | None) -> Path | None:
     """The way to what is most like logits: named so, as wide as the vocabulary, or the first of its shape."""
     found: list[tuple[int, int, Path]] = []

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.conventions.axes import Axes, axes_of, influences
-from clearhead.doctor.conventions.calling import CPU, Convention
-from clearhead.doctor.conventions.inputs import CAUSAL_FORMS, Inputs
+from clearhead.doctor.conventions.calling import CPU, Convention, with_numbers
+from clearhead.doctor.conventions.inputs import CAUSAL_FORMS, Inputs, role_of
+from clearhead.doctor.conventions.lengths import lengths_for
 from clearhead.doctor.conventions.names import (
     CONTAINER,
     MASK,
@@ -23,13 +24,12 @@ from clearhead.doctor.conventions.names import (
     says_time_first,
     suggestions,
 )
-from clearhead.doctor.conventions.outputs import find_logits, tensors
+from clearhead.doctor.conventions.numbers import PLACES, WORDS, is_picture
+from clearhead.doctor.conventions.outputs import find_logits, find_row_output, follow, tensors
 from clearhead.doctor.spec import Spec
 from clearhead.doctor.targets.admission import remedy
 from clearhead.errors import DataError
 
-LENGTHS = (13, 11, 17, 7, 19, 5, 8, 16, 12, 10, 6, 4, 3)  # of rows; primes first, so that axes are told by their size
-SHORT_LENGTHS = (7, 5, 11, 13, 8, 10, 6, 12, 16, 17, 19, 4, 3)
 ROWS = 5
 MANY = 40  # failed calls, after which only two lengths are tried each
 SMALL = 2  # ids below this exist in every vocabulary
@@ -78,23 +78,12 @@ def find_convention(
         DataError: no way leads to logits; the sentence holds an adapter ready to paste.
     """
     problems: list[str] = []
-    best: tuple[int, Found] | None = None
-    roles: tuple[str, ...] = ()
     usual = lengths_for(model, short=short)
-    for convention in _candidates(model, spec, named):
-        uses_causal = any("causal" in filler for _, filler in convention.call)
-        if (uses_causal and not may_be_causal) or (best and _roles(convention.call) != roles):
-            continue
-        tried = usual[: None if len(problems) < MANY else 2]
-        found = _try(model, convention, list(dict.fromkeys((*tried, *lengths))), problems)
-        if found is None:
-            continue
-        score = _score(model, found, spec)
-        if best is None or score > best[0]:
-            best, roles = (score, found), _roles(convention.call)
-        if not any("keep" in filler or "causal" in filler for _, filler in convention.call) or score >= 4:
-            break
-    if best is None:
+    found = None
+    for candidates in (_candidates(model, spec, named), with_numbers(model, _candidates(model, spec, named))):
+        allowed = (one for one in candidates if may_be_causal or not _hides_future(one))
+        found = found or _choose(model, spec, allowed, (usual, lengths), problems)
+    if found is None:
         said = problems[0] if problems else "nothing it returned has the shape of logits"
         if remedy(said):
             raise DataError(f"{type(model).__name__} cannot be called ({said}); {remedy(said)}")
@@ -102,9 +91,49 @@ def find_convention(
             f"no way was found to call {type(model).__name__} with token ids ({said}); put this beside your model, "
             f"change one line, and examine 'adapted' instead:{ADAPTER.format(factory=factory)}"
         )
-    found = best[1] if spec.time_first is not None else _with_order(model, best[1])
+    if found.convention.gives != "tokens":
+        return found
+    found = found if spec.time_first is not None else _with_order(model, found)
     wants_mask = spec.kind == "causal" or found.convention.has_source
     return _with_causal_mask(model, found) if wants_mask and may_be_causal else found
+
+
+def _choose(
+    model: nn.Module,
+    spec: Spec,
+    candidates: Iterator[Convention],
+    lengths: tuple[Sequence[int], Sequence[int]],
+    problems: list[str],
+) -> Found | None:
+    """The candidate that looks most as it was meant; one that gives logits of tokens before one that does of rows."""
+    best: tuple[int, Found] | None = None
+    of_rows: tuple[int, Found] | None = None
+    roles: tuple[str, ...] = ()
+    failed: list[str] = []
+    usual, more = lengths
+    for convention in candidates:
+        if best and _roles(convention.call) != roles:
+            continue
+        tried = usual[: None if len(failed) < MANY else 2]
+        found = _try(model, convention, list(dict.fromkeys((*tried, *more))), failed)
+        if found is None:
+            continue
+        is_enough = of_rows is not None and of_rows[0] >= 3 and found.convention.gives != "tokens"
+        score = -1 if is_enough else _score(model, found, spec)
+        if found.convention.gives != "tokens":
+            of_rows = (score, found) if of_rows is None or score > of_rows[0] else of_rows
+            continue
+        if best is None or score > best[0]:
+            best, roles = (score, found), _roles(convention.call)
+        if not any("keep" in filler or "causal" in filler for _, filler in convention.call) or score >= 4:
+            break
+    problems += failed
+    chosen = best or of_rows
+    return None if chosen is None else chosen[1]
+
+
+def _hides_future(convention: Convention) -> bool:
+    return any("causal" in filler for _, filler in convention.call)
 
 
 def _with_causal_mask(model: nn.Module, found: Found) -> Found:
@@ -142,13 +171,15 @@ def _candidates(model: nn.Module, spec: Spec, named: Sequence[str]) -> Iterator[
 
 
 def _roles(call: Call) -> tuple[str, ...]:
-    return tuple(filler for _, filler in call if filler in ("ids", "source", "labels"))
+    return tuple(role for _, filler in call if (role := role_of(filler)) in ("ids", "source", "labels"))
 
 
 def _try(model: nn.Module, convention: Convention, lengths: Sequence[int], problems: list[str]) -> Found | None:
     """Call it with rows of several lengths until one fits."""
-    for T in lengths:
+    pictures = {role_of(filler) for _, filler in convention.call if is_picture(filler)}
+    for T in (PLACES,) if "ids" in pictures else lengths:
         S = next(length for length in (11, 7, 5, 3, 2, 1) if length < T)  # never T, so that a mix-up shows
+        S = PLACES if "source" in pictures else S
         inputs = (
             _inputs(T, S, SMALL, SMALL) if convention.has_source else replace(_inputs(T, S, SMALL, SMALL), source=None)
         )
@@ -162,29 +193,46 @@ def _try(model: nn.Module, convention: Convention, lengths: Sequence[int], probl
             if not _is_about_length(error):
                 return None
             continue
-        path = find_logits(value, ROWS, T, sizes.get("ids"))
-        if path is None:
+        told = _with_output(model, convention, inputs, value, sizes.get("ids"))
+        if told is None:
             shapes = [tuple(leaf.shape) for leaf in tensors(value)[:3]]
             problems.append(f"given ids {(ROWS, T)} it returned {shapes or type(value).__name__}")
             return None
-        convention = replace(convention, output=path)
-        V = sizes.get("ids") or convention.logits(model, inputs).shape[-1]
-        return Found(convention, T, S, V, sizes.get("source", V), Axes())
+        V = sizes.get("ids") or told.logits(model, inputs).shape[-1]
+        V, source_V = (
+            known if told.reads_words(role) else WORDS
+            for role, known in (("ids", V), ("source", sizes.get("source", V)))
+        )
+        return Found(told, T, S, V, source_V, Axes())
     return None
+
+
+def _with_output(
+    model: nn.Module, convention: Convention, inputs: Inputs, value: Any, vocab_size: int | None
+) -> Convention | None:
+    """The convention, with where in what it returned its logits are; None if nothing in it has their shape."""
+    rows, columns = inputs.ids.shape
+    path = find_logits(value, rows, columns, vocab_size)
+    if path is not None:
+        return replace(convention, output=path)
+    path = find_row_output(value, rows)
+    if path is None:
+        return None
+    fewer = inputs.rows(torch.arange(rows - 2))
+    try:
+        with torch.no_grad():
+            shape = tuple(follow(convention.raw(model, fewer), path).shape)
+    except Exception:
+        return None
+    if shape[0] != rows - 2:
+        return None
+    grows = len(shape) == 2 and shape[1] == rows - 2 and follow(value, path).shape[1] == rows
+    return replace(convention, output=path, gives="pairs" if grows else "rows")
 
 
 def _is_about_length(error: Exception) -> bool:
     """Whether other lengths may do: everything that speaks of sizes, ranges and assertions."""
     return isinstance(error, (AssertionError, IndexError, ValueError, RuntimeError))
-
-
-def lengths_for(model: nn.Module, *, short: bool = False) -> list[int]:
-    """Lengths to try, those first that no axis of a weight has; and those that tables of positions have."""
-    sizes = {size for parameter in model.parameters() for size in parameter.shape}
-    lengths = SHORT_LENGTHS if short else LENGTHS
-    free = [length for length in lengths[:4] if not {length, length + 1} & sizes]
-    tables = {t.shape[-2] for t in (*model.parameters(), *model.buffers()) if t.dim() >= 2 and 1 < t.shape[-2] <= 64}
-    return list(dict.fromkeys([*free, *lengths, *sorted(tables, reverse=True)]))[:16]
 
 
 def _inputs(T: int, S: int, V: int, source_V: int) -> Inputs:

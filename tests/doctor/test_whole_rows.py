@@ -1,0 +1,143 @@
+"""Models that say one thing of a whole row, and models that read numbers: pictures, series, speech."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from clearhead.doctor import Report, check
+
+D = 16
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.after = nn.LayerNorm(D), nn.LayerNorm(D)
+        self.q, self.k, self.v, self.o = (nn.Linear(D, D) for _ in range(4))
+        self.up, self.down = nn.Linear(D, 2 * D), nn.Linear(2 * D, D)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        y = self.norm(x)
+        x = x + self.o(F.scaled_dot_product_attention(self.q(y), self.k(y), self.v(y), attn_mask=mask))
+        return x + self.down(F.gelu(self.up(self.after(x))))  # type: ignore[no-any-return]
+
+
+class Rows(nn.Module):
+    """Token ids, 0 is padding, to scores of five classes."""
+
+    def __init__(self, pool: str = "mean", outputs: int = 5) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.pool = pool
+        self.words, self.places = nn.Embedding(50, D, padding_idx=0), nn.Embedding(64, D)
+        self.layers = nn.ModuleList(Layer() for _ in range(2))
+        self.norm, self.head = nn.LayerNorm(D), nn.Linear(D, outputs)
+
+    def encode(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, mask)
+        return self.norm(x)  # type: ignore[no-any-return]
+
+    def forward(self, ids: Tensor) -> Tensor:
+        keep = ids != 0
+        x = self.encode(self.words(ids) + self.places.weight[: ids.shape[1]], keep[:, None, :])
+        told = {
+            "mean": lambda: (x * keep[..., None]).sum(1) / keep.sum(1, keepdim=True),
+            "all": lambda: x.mean(1),
+            "length": lambda: (x * keep[..., None]).sum(1) / ids.shape[1],
+            "first": lambda: x[:, 0],
+            "max": lambda: x.masked_fill(~keep[..., None], -1e4).amax(1),
+            "last": lambda: x[:, -1],
+        }[self.pool]()
+        return self.head(told)  # type: ignore[no-any-return]
+
+
+class Score(Rows):
+    """One number for a row."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(ids)[:, 0]
+
+
+class Batched(Rows):
+    """The scores of a class sum to one over the batch."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(ids).softmax(0)
+
+
+class Alike(Rows):
+    """How every row is like every other of the batch."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        told = super().forward(ids)
+        return told @ told.t()
+
+
+class Picture(Rows):
+    """A picture in patches to scores of classes."""
+
+    def __init__(self, mixes: bool = False) -> None:
+        super().__init__()
+        self.mixes, self.patches = mixes, nn.Conv2d(3, D, 4, 4)
+        self.places = nn.Embedding(16, D)
+        del self.words
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.patches(images).flatten(2).transpose(1, 2) + self.places.weight
+        x = self.encode(x - x.mean(0, keepdim=True) if self.mixes else x)
+        return self.head(x[:, 0])  # type: ignore[no-any-return]
+
+
+class Series(Rows):
+    """Values of a causal series to the next ones, of every step."""
+
+    def __init__(self, ahead: int = 0) -> None:
+        super().__init__(outputs=3)
+        self.ahead, self.values = ahead, nn.Linear(3, D)
+        del self.words
+
+    def forward(self, series: Tensor) -> Tensor:
+        T = series.shape[1]
+        seen = torch.ones(T, T, dtype=torch.bool).tril(self.ahead)
+        return self.head(self.encode(self.values(series) + self.places.weight[:T], seen))  # type: ignore[no-any-return]
+
+
+def ids(report: Report) -> list[str]:
+    return [finding.id for finding in report.findings]
+
+
+@pytest.mark.parametrize("model", [*(Rows(pool) for pool in ("mean", "first", "max")), Score(), Alike()])
+def test_what_is_said_of_a_row_is_examined(model: nn.Module) -> None:
+    report = check(model)
+    assert report.verdict == "healthy", str(report)
+    assert not report.findings, str(report)
+    assert report.kind == "bidirectional"
+    assert {"rows", "paddings", "positions"} <= {one.name for one in report.checks if one.status == "pass"}
+
+
+@pytest.mark.parametrize("pool", ["all", "length", "last"])
+def test_padding_that_is_pooled(pool: str) -> None:
+    assert "M11" in ids(check(Rows(pool)))
+
+
+def test_rows_that_are_mixed() -> None:
+    assert ids(check(Batched()))[0] == "A10"
+
+
+@pytest.mark.parametrize("model", [Picture(), Series()])
+def test_models_that_read_numbers_are_healthy(model: nn.Module) -> None:
+    report = check(model)
+    assert report.verdict == "healthy", str(report)
+    assert not report.findings, str(report)
+
+
+def test_pictures_that_are_mixed() -> None:
+    assert ids(check(Picture(mixes=True)))[0] == "N02"
+
+
+def test_a_series_that_knows_its_next_step() -> None:
+    report = check(Series(ahead=1))
+    assert ids(report)[0] == "M06", str(report)
+    assert report.kind == "causal"
