@@ -1,0 +1,49 @@
+"""Healthy models of a make that a rule could take for a fault: each differs from a healthy host, and by design."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from doctor_helpers import made, write
+
+from clearhead.doctor import check
+
+
+class Unusual(NamedTuple):
+    """`asked`: ids that a rule found here once."""
+
+    about: str
+    asked: tuple[str, ...]
+    host: str
+    changes: tuple[tuple[str, str], ...]
+
+
+UNUSUAL = [
+    Unusual(
+        "an activation that works in place",
+        ("F01",),
+        "gpt",
+        (("F.gelu(self.fc1(x))", "F.relu_(self.fc1(x))"),),
+    ),
+    Unusual(
+        "a small embedding that is widened, and read by grouped keys before any norm",
+        ("F01",),
+        "llama",
+        (
+            (
+                "        self.embed = nn.Embedding(V, D)\n",
+                "        self.embed, self.wide = nn.Embedding(V, 8), nn.Linear(8, D)\n",
+            ),
+            ("self.embed(tokens)", "self.wide(self.embed(tokens))"),
+            ("self.attention(self.attention_norm(x), past)", "self.attention(x, past)"),
+            ("x = x + y\n", "x = self.attention_norm(x + y)\n"),
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize("unusual", UNUSUAL, ids=lambda one: one.about)
+def test_what_is_meant_so_is_no_fault(unusual: Unusual, tmp_path: Path) -> None:
+    report = check(made(write(tmp_path, unusual.host, *unusual.changes)), only=unusual.asked)
+    assert report.verdict == "healthy", str(report)
+    assert not report.findings, str(report)
