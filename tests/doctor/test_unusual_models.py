@@ -39,6 +39,17 @@ UNUSUAL = [
             ("x = x + y\n", "x = self.attention_norm(x + y)\n"),
         ),
     ),
+    Unusual(
+        "rows that are shifted inside, and asked for their own tokens",
+        ("M07", "D01", "D02"),
+        "gpt",
+        (
+            (
+                "        x = self.tok(idx) + self.pos(torch.arange(T))\n",
+                "        x = F.pad(self.tok(idx)[:, :-1], (0, 0, 1, 0)) + self.pos(torch.arange(T))\n",
+            ),
+        ),
+    ),
 ]
 
 

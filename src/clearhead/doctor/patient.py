@@ -12,7 +12,7 @@ from clearhead.doctor.borrow import CPU, shaken, twin
 from clearhead.doctor.conventions import Convention, Inputs, find_convention
 from clearhead.doctor.conventions.batches import Batch
 from clearhead.doctor.conventions.search import Found
-from clearhead.doctor.instruments.dependency import Matrix, dependency
+from clearhead.doctor.instruments.dependency import Matrix, dependency, shape_of
 from clearhead.doctor.instruments.tracing import recorded_ops, without_dropout
 from clearhead.doctor.intention import hints_of, intention
 from clearhead.doctor.spec import Assumption, Kind, Level, Spec
@@ -194,6 +194,11 @@ class Patient:
             told = Assumption("kind", self.hints.kind, reasons)
         self.assumptions.append(told)
         return told.value  # type: ignore[return-value]
+
+    @cached_property
+    def shifts_its_rows(self) -> bool:
+        """Whether the logits of a place know the tokens before it and not its own: they are about that one."""
+        return shape_of(self.matrix.alive)[0] == "strict"
 
     @property
     def looks_back_only(self) -> bool:
