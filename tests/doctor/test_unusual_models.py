@@ -50,6 +50,21 @@ UNUSUAL = [
             ),
         ),
     ),
+    Unusual(
+        "buffers for eight rows and no more",
+        ("A10", "P02", "M01"),
+        "gpt",
+        (
+            (
+                "        self.head.weight = self.tok.weight\n",
+                "        self.head.weight = self.tok.weight\n        self.register_buffer('held', torch.zeros(8, BLOCK, D))\n",
+            ),
+            (
+                "        for block in self.blocks:\n",
+                "        self.held[: len(x), :T] = x.detach()\n        for block in self.blocks:\n",
+            ),
+        ),
+    ),
 ]
 
 
@@ -58,3 +73,6 @@ def test_what_is_meant_so_is_no_fault(unusual: Unusual, tmp_path: Path) -> None:
     report = check(made(write(tmp_path, unusual.host, *unusual.changes)), only=unusual.asked)
     assert report.verdict == "healthy", str(report)
     assert not report.findings, str(report)
+    looked = [one.status for one in report.checks if unusual.asked[0] in one.covers and one.status != "skip"]
+    assert looked, str(report)
+    assert {*looked} == {"pass"}, str(report)

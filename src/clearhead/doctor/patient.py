@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from clearhead.doctor.borrow import CPU, shaken, twin
 from clearhead.doctor.conventions import Convention, Inputs, find_convention
 from clearhead.doctor.conventions.batches import Batch
-from clearhead.doctor.conventions.search import Found
+from clearhead.doctor.conventions.search import Found, length_of_source, lengths_for
 from clearhead.doctor.instruments.dependency import Matrix, dependency, shape_of
 from clearhead.doctor.instruments.tracing import recorded_ops, without_dropout
 from clearhead.doctor.intention import hints_of, intention
@@ -102,6 +102,21 @@ class Patient:
             return self.convention.logits(model or self.model, inputs)
         with without_dropout():
             return self.convention.logits(model or self.model, inputs)
+
+    def shorten(self) -> bool:
+        """Take shorter rows, of which the model takes one more than a row has tokens: so many are compared at once.
+
+        For a model that takes no more rows than its buffers have. Returns whether there are any.
+        """
+        for T in (length for length in lengths_for(self.model, short=True) if 1 < length < self.found.T):
+            try:
+                with self.quiet():
+                    self.run(self.inputs(T + 1, T=T))
+            except Exception:  # still too many rows, or a length that it does not take
+                continue
+            self.found = replace(self.found, T=T, S=length_of_source(T))
+            return True
+        return False
 
     @cached_property
     def pad_id(self) -> int | None:

@@ -148,7 +148,7 @@ def _roles(call: Call) -> tuple[str, ...]:
 def _try(model: nn.Module, convention: Convention, lengths: Sequence[int], problems: list[str]) -> Found | None:
     """Call it with rows of several lengths until one fits."""
     for T in lengths:
-        S = next(length for length in (11, 7, 5, 3, 2, 1) if length < T)  # never T, so that a mix-up shows
+        S = length_of_source(T)
         inputs = (
             _inputs(T, S, SMALL, SMALL) if convention.has_source else replace(_inputs(T, S, SMALL, SMALL), source=None)
         )
@@ -176,6 +176,11 @@ def _try(model: nn.Module, convention: Convention, lengths: Sequence[int], probl
 def _is_about_length(error: Exception) -> bool:
     """Whether other lengths may do: everything that speaks of sizes, ranges and assertions."""
     return isinstance(error, (AssertionError, IndexError, ValueError, RuntimeError))
+
+
+def length_of_source(T: int) -> int:
+    """Of a source beside T tokens; never T, so that a mix-up shows."""
+    return next(length for length in (11, 7, 5, 3, 2, 1) if length < T)
 
 
 def lengths_for(model: nn.Module, *, short: bool = False) -> list[int]:
