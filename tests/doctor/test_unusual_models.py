@@ -57,11 +57,59 @@ UNUSUAL = [
         (
             (
                 "        self.head.weight = self.tok.weight\n",
-                "        self.head.weight = self.tok.weight\n        self.register_buffer('held', torch.zeros(8, BLOCK, D))\n",
+                "        self.head.weight = self.tok.weight\n"
+                "        self.register_buffer('held', torch.zeros(8, BLOCK, D))\n",
             ),
             (
                 "        for block in self.blocks:\n",
                 "        self.held[: len(x), :T] = x.detach()\n        for block in self.blocks:\n",
+            ),
+        ),
+    ),
+    Unusual(
+        "positions as a learned bias on the scores of every two places",
+        ("P05", "P06", "P01"),
+        "gpt",
+        (
+            ("        self.pos = nn.Embedding(BLOCK, D)\n", ""),
+            (" + self.pos(torch.arange(T))", ""),
+            (
+                "        self.proj = nn.Linear(D, D)\n",
+                "        self.proj, self.pos = nn.Linear(D, D), nn.Parameter(torch.zeros(H, BLOCK, BLOCK))\n",
+            ),
+            (
+                "        att = att.masked_fill(",
+                "        att = att + self.pos[:, :T, :T]\n        att = att.masked_fill(",
+            ),
+        ),
+    ),
+    Unusual(
+        "scores that grow with the number of what is seen",
+        ("P05", "P06"),
+        "llama",
+        (
+            (
+                "        q = rotate(q, cos, sin)\n",
+                "        q = rotate(q, cos, sin) * torch.arange(start + 2, start + T + 2)[:, None].log()\n",
+            ),
+        ),
+    ),
+    Unusual(
+        "a first layer without positions",
+        ("P01",),
+        "llama",
+        (
+            (
+                "        q = rotate(q, cos, sin)\n        k = rotate(k, cos, sin)\n",
+                "        if self.turns:\n            q, k = rotate(q, cos, sin), rotate(k, cos, sin)\n",
+            ),
+            (
+                "        self.wq = nn.Linear(D, H * K, bias=False)\n",
+                "        self.wq, self.turns = nn.Linear(D, H * K, bias=False), True\n",
+            ),
+            (
+                "        self.norm = RMSNorm()\n",
+                "        self.norm, self.layers[0].attention.turns = RMSNorm(), False\n",
             ),
         ),
     ),
