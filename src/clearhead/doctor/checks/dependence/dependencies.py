@@ -131,14 +131,14 @@ def _gaps(patient: Patient, matrix: Matrix) -> list[Finding]:
         witness = "no token but its own moves any logit"
         return [finding(isolated, witness, value=0.0, where=where, picture=matrix.picture(allowed))]
     if shape == "strict":
-        where = _blind_to_itself(patient)
-        if where is None:
+        blind = _blind_to_itself(patient)
+        if blind is None:
             reason = "no token moves its own logits, and no attention hides a token from itself"
             patient.assumptions.append(Assumption("its rows", "shifted by one before the first layer", (reason,)))
             return []
         witness = "changing token 1 leaves logits 1 as they are, to the last bit"
         causes = (("M07", 0.7), ("N04", 0.3))
-        return [finding(causes, witness, value=0.0, where=where, picture=matrix.picture(allowed))]
+        return [finding(causes, witness, value=0.0, where=blind, picture=matrix.picture(allowed))]
     if shape == "gaps" and not matrix.alive.diagonal().all():
         i = int((~matrix.alive.diagonal()).nonzero()[0])
         witness = f"changing token {i} leaves logits {i} as they are, while other tokens move theirs"
