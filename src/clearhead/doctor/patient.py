@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from clearhead.doctor.borrow import CPU, shaken, twin
 from clearhead.doctor.conventions import Convention, Inputs, find_convention
 from clearhead.doctor.conventions.batches import Batch
+from clearhead.doctor.conventions.lengths import length_of_source, lengths_for
 from clearhead.doctor.conventions.search import Found
-from clearhead.doctor.instruments.dependency import Matrix, dependency
+from clearhead.doctor.instruments.dependency import Matrix, dependency, shape_of
 from clearhead.doctor.instruments.tracing import recorded_ops, without_dropout
 from clearhead.doctor.intention import hints_of, intention
 from clearhead.doctor.spec import Assumption, Kind, Level, Spec
@@ -102,6 +103,21 @@ class Patient:
             return self.convention.logits(model or self.model, inputs)
         with without_dropout():
             return self.convention.logits(model or self.model, inputs)
+
+    def shorten(self) -> bool:
+        """Take shorter rows, of which the model takes one more than a row has tokens: so many are compared at once.
+
+        For a model that takes no more rows than its buffers have. Returns whether there are any.
+        """
+        for T in (length for length in lengths_for(self.model, short=True) if 1 < length < self.found.T):
+            try:
+                with self.quiet():
+                    self.run(self.inputs(T + 1, T=T))
+            except Exception:  # still too many rows, or a length that it does not take
+                continue
+            self.found = replace(self.found, T=T, S=length_of_source(T))
+            return True
+        return False
 
     @cached_property
     def pad_id(self) -> int | None:
@@ -199,6 +215,11 @@ class Patient:
             told = Assumption("kind", self.hints.kind, reasons)
         self.assumptions.append(told)
         return told.value  # type: ignore[return-value]
+
+    @cached_property
+    def shifts_its_rows(self) -> bool:
+        """Whether the logits of a place know the tokens before it and not its own: they are about that one."""
+        return shape_of(self.matrix.alive)[0] == "strict"
 
     @property
     def looks_back_only(self) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from clearhead.doctor.conventions.axes import Axes, axes_of, influences
 from clearhead.doctor.conventions.calling import CPU, Convention, with_numbers
 from clearhead.doctor.conventions.inputs import CAUSAL_FORMS, Inputs, role_of
-from clearhead.doctor.conventions.lengths import lengths_for
+from clearhead.doctor.conventions.lengths import length_of_source, lengths_for
 from clearhead.doctor.conventions.names import (
     CONTAINER,
     MASK,
@@ -178,7 +178,7 @@ def _try(model: nn.Module, convention: Convention, lengths: Sequence[int], probl
     """Call it with rows of several lengths until one fits."""
     pictures = {role_of(filler) for _, filler in convention.call if is_picture(filler)}
     for T in (PLACES,) if "ids" in pictures else lengths:
-        S = next(length for length in (11, 7, 5, 3, 2, 1) if length < T)  # never T, so that a mix-up shows
+        S = length_of_source(T)
         S = PLACES if "source" in pictures else S
         inputs = (
             _inputs(T, S, SMALL, SMALL) if convention.has_source else replace(_inputs(T, S, SMALL, SMALL), source=None)

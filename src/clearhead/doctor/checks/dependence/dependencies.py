@@ -8,7 +8,7 @@ from torch import Tensor
 from clearhead.doctor.checks.base import Causes, finding
 from clearhead.doctor.checks.dependence.backends import backends, with_attention
 from clearhead.doctor.checks.dependence.causes import leak_causes
-from clearhead.doctor.checks.parts.layouts import attention_place
+from clearhead.doctor.checks.parts.layouts import attention_place, place_of
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.dependency import Matrix, dependency, shape_of, swapped_rows
@@ -16,6 +16,7 @@ from clearhead.doctor.instruments.localisation import first_guilty, locate, toke
 from clearhead.doctor.instruments.tracing import Call, recorded_ops
 from clearhead.doctor.patient import Patient, Run
 from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.spec import Assumption
 
 Forbidden = Callable[[Tensor], bool]
 
@@ -130,11 +131,14 @@ def _gaps(patient: Patient, matrix: Matrix) -> list[Finding]:
         witness = "no token but its own moves any logit"
         return [finding(isolated, witness, value=0.0, where=where, picture=matrix.picture(allowed))]
     if shape == "strict":
-        i = 1
-        witness = f"changing token {i} leaves logits {i} as they are, to the last bit"
+        blind = _blind_to_itself(patient)
+        if blind is None:
+            reason = "no token moves its own logits, and no attention hides a token from itself"
+            patient.assumptions.append(Assumption("its rows", "shifted by one before the first layer", (reason,)))
+            return []
+        witness = "changing token 1 leaves logits 1 as they are, to the last bit"
         causes = (("M07", 0.7), ("N04", 0.3))
-        where = attention_place(patient)
-        return [finding(causes, witness, value=0.0, where=where, picture=matrix.picture(allowed))]
+        return [finding(causes, witness, value=0.0, where=blind, picture=matrix.picture(allowed))]
     if shape == "gaps" and not matrix.alive.diagonal().all():
         i = int((~matrix.alive.diagonal()).nonzero()[0])
         witness = f"changing token {i} leaves logits {i} as they are, while other tokens move theirs"
@@ -142,6 +146,18 @@ def _gaps(patient: Patient, matrix: Matrix) -> list[Finding]:
             finding((("M07", 0.5), ("N04", 0.5)), witness, value=0.0, status="warn", picture=matrix.picture(allowed))
         ]
     return []
+
+
+def _blind_to_itself(patient: Patient) -> Where | None:
+    """The first attention that hides a token from itself; None if none does, so that the row was shifted before."""
+    with patient.quiet(), recorded_ops() as ops:
+        patient.run(patient.inputs())
+    T = patient.found.T
+    seen = [one for one in attentions(ops.calls) if one.allowed.shape == (T, T)]
+    if not seen:
+        return attention_place(patient)
+    blind = next((one for one in seen if not one.allowed.diagonal().any()), None)
+    return None if blind is None else place_of(patient, blind.call)
 
 
 def _attention_windows(patient: Patient) -> list[int]:

@@ -98,15 +98,36 @@ def _order_at_first_mixing(patient: Patient) -> list[Finding]:
     rotation = _rotation(patient, call)
     if value > SAME or rotation:
         return rotation
+    if _is_told_later(patient):
+        return []
     tables = _tables(patient)
     name = type(call.module).__name__
     file, line = home_of(call.module) if call.module is not None else (None, None)
     where = _idle(patient) or Where(call.name, name, file or call.file, line or call.line)
     witness = f"swapping tokens {n - 3} and {n - 2} does not move what {call.name or name} makes of the last token"
-    extra = f"; {tables[0][0]} is there and has no effect" if tables else ""
+    extra = f"; {tables[0][0]} is there, and no attention knows of it" if tables else ""
     return [
         finding("P01", witness + extra, value=value, threshold=SAME, where=where, status="fail" if tables else "warn")
     ]
+
+
+def _is_told_later(patient: Patient) -> bool:
+    """Whether scores of equal tokens differ in any attention: some models give positions to some layers only."""
+    inputs = patient.inputs(2)
+    with patient.quiet(), recorded_ops() as ops:
+        patient.run(Inputs(torch.full_like(inputs.ids, int(inputs.ids[0, 0])), inputs.source))
+    n = patient.found.T
+    for one in attentions(ops.calls):
+        if one.allowed.shape == (n, n) and one.scores is not None:
+            scores = one.scores[:, _is_seen(one.scores)]
+            if float((scores - scores[:, :1]).abs().max()) > SAME * float(scores.abs().max()):
+                return True
+    return False
+
+
+def _is_seen(scores: Tensor) -> Tensor:
+    """(T, T), True where a token looks back at what no mask hides, for scores (N, T, T)."""
+    return torch.ones(scores.shape[1:], dtype=torch.bool).tril() & (scores > -1e4).all(0)
 
 
 def _tables(patient: Patient) -> list[tuple[str, Tensor]]:
@@ -147,15 +168,18 @@ def _rotation(patient: Patient, call: Call | None) -> list[Finding]:
     if first is None or first.scores is None or not _is_same_place(patient, first.call, call):
         return []
     scores = first.scores.double()  # (N, T, T)
-    seen = torch.ones(n, n, dtype=torch.bool).tril() & (scores > -1e4).all(0)
+    seen = _is_seen(scores)
     spread = float(scores[:, seen].std())
     if spread < 1e-6 * max(1.0, float(scores[:, seen].abs().max())):
         return _turned_values(patient, first, call)
     worst, (distance, place) = _unevenness(scores, seen)
     if worst < UNEVEN * spread:
         return _turned_values(patient, first, call)
-    own = scores - scores.diagonal(0, 1, 2)[:, :, None]  # a softmax does not see what a whole row has in common
-    if float(own[:, seen].std()) > UNEVEN * spread and _unevenness(own, seen)[0] < UNEVEN * float(own[:, seen].std()):
+    if not _turns(first.query, n) and not _turns(first.key, n):
+        return []  # positions come in otherwise: a bias on the scores may depend on the place as well
+    own = scores.diagonal(0, 1, 2)[:, :, None]
+    # a softmax does not see what is added to a whole row; what multiplies it is a temperature of the position's own
+    if any(_is_of_distance(row, seen, UNEVEN * spread) for row in (scores - own, scores / own * spread)):
         return []
     witness = (
         f"equal tokens at distance {distance} score differently at positions {distance} and {place + distance}, "
@@ -180,6 +204,22 @@ def _unevenness(scores: Tensor, seen: Tensor) -> tuple[float, tuple[int, int]]:
             worst = float((line - line[:, :1]).abs().max())
             at = (distance, int((line - line[:, :1]).abs().amax(0).argmax()))
     return worst, at
+
+
+def _is_of_distance(scores: Tensor, seen: Tensor, least: float) -> bool:
+    """Whether scores (N, T, T) vary, by more than the least, and only with the distance."""
+    spread = float(scores[:, seen].std())
+    return spread > least and _unevenness(scores, seen)[0] < UNEVEN * spread
+
+
+def _turns(tensor: Tensor | None, n: int) -> bool:
+    """Whether the vectors of equal tokens point elsewhere at other positions; being longer there is no turn."""
+    axes = [] if tensor is None else [axis for axis, size in enumerate(tensor.shape) if size == n]
+    if tensor is None or len(axes) != 1:
+        return True
+    lines = tensor.detach().double().movedim(axes[0], 0)  # (T, ..., K)
+    alike = torch.nn.functional.cosine_similarity(lines, lines[:1].expand_as(lines), dim=-1)
+    return bool((alike < 1 - SAME).any())
 
 
 def _is_same_place(patient: Patient, attention: Call, mixing: Call) -> bool:

@@ -135,7 +135,7 @@ def _xray(scored: Scored) -> Xray:
 
 def _aligned(patient: Patient, name: str, seen: Xray, ids: Tensor) -> list[Finding]:
     """Whether the targets stand where they should, by what the model reads and by what its code says of them."""
-    if seen.residual > STRAIGHT:
+    if seen.residual > STRAIGHT or (seen.offset == 0 and patient.shifts_its_rows):
         return []
     if seen.offset is None and offset_among(seen.targets, ids)[0] == 0:
         return [finding("D01", f"whatever '{name}' are given, the loss of position 3 asks for token 3 of the input")]

@@ -1,12 +1,10 @@
 """Feed-forwards that are only a matrix: what widens and what narrows again, with nothing curved between."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import finding
-from clearhead.doctor.instruments.tracing import home_of
+from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
@@ -15,38 +13,31 @@ STRAIGHT = 1e-4  # of the largest number: a sum goes to the sum of what its part
 
 def activations(patient: Patient) -> list[Finding]:
     """No linear map reads what another wrote after widening it: the two would be one."""
-    written: dict[int, tuple[str, Tensor, nn.Module]] = {}
-    chains: list[tuple[str, str, nn.Module]] = []
+    with patient.quiet(), recorded_modules(patient.model) as calls:
+        patient.run(patient.inputs(2))
+    maps = [call for call in calls if type(call.module) is nn.Linear and call.inputs]
+    for number, second in enumerate(maps):
+        first = next((call for call in maps[:number] if _is_read_as_written(call, second)), None)
+        if first is not None:
+            owner = first.name.rpartition(".")[0]
+            module = patient.model.get_submodule(owner)
+            where = Where(owner, type(module).__name__, *home_of(module))
+            return [finding("F01", f"{second.name} reads what {first.name} wrote, bit for bit", where=where)]
+    return _straight(patient)
 
-    def look(name: str) -> Any:
-        def hook(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
-            if not given or not isinstance(given[0], Tensor) or not isinstance(output, Tensor):
-                return
-            source = written.get(given[0].data_ptr())
-            if source is not None and source[1].shape == given[0].shape and torch.equal(source[1], given[0]):
-                first = source[2]
-                assert isinstance(first, nn.Linear)
-                assert isinstance(module, nn.Linear)
-                if first.out_features > first.in_features and module.out_features < module.in_features:
-                    chains.append((source[0], name, module))
-            written[output.data_ptr()] = (name, output, module)  # kept alive, so that no address is used twice
 
-        return hook
+def _is_read_as_written(first: Call, second: Call) -> bool:
+    """Whether one map widens, and another narrows to the old width what the first wrote, as it was then.
 
-    handles = [m.register_forward_hook(look(n)) for n, m in patient.model.named_modules() if type(m) is nn.Linear]
-    try:
-        with torch.no_grad():
-            patient.run(patient.inputs(2))
-    finally:
-        for handle in handles:
-            handle.remove()
-    if not chains:
-        return _straight(patient)
-    first, second, _ = chains[0]
-    owner = first.rpartition(".")[0]
-    module = patient.model.get_submodule(owner)
-    where = Where(owner, type(module).__name__, *home_of(module))
-    return [finding("F01", f"{second} reads what {first} wrote, bit for bit", where=where)]
+    To the old width: a small embedding that is widened, and read by a narrow map of keys, is meant to be two maps.
+    """
+    one, other = first.module, second.module
+    assert isinstance(one, nn.Linear)
+    assert isinstance(other, nn.Linear)
+    if not one.out_features > one.in_features or other.out_features != one.in_features:
+        return False
+    written, given = first.outputs[0], second.inputs[0]
+    return written.shape == given.shape and torch.equal(written, given)
 
 
 def _straight(patient: Patient) -> list[Finding]:

@@ -1,0 +1,126 @@
+"""Healthy models of a make that a rule could take for a fault: each differs from a healthy host, and by design."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from doctor_helpers import made, write
+
+from clearhead.doctor import check
+
+
+class Unusual(NamedTuple):
+    """`asked`: ids that a rule found here once."""
+
+    about: str
+    asked: tuple[str, ...]
+    host: str
+    changes: tuple[tuple[str, str], ...]
+
+
+UNUSUAL = [
+    Unusual(
+        "an activation that works in place",
+        ("F01",),
+        "gpt",
+        (("F.gelu(self.fc1(x))", "F.relu_(self.fc1(x))"),),
+    ),
+    Unusual(
+        "a small embedding that is widened, and read by grouped keys before any norm",
+        ("F01",),
+        "llama",
+        (
+            (
+                "        self.embed = nn.Embedding(V, D)\n",
+                "        self.embed, self.wide = nn.Embedding(V, 8), nn.Linear(8, D)\n",
+            ),
+            ("self.embed(tokens)", "self.wide(self.embed(tokens))"),
+            ("self.attention(self.attention_norm(x), past)", "self.attention(x, past)"),
+            ("x = x + y\n", "x = self.attention_norm(x + y)\n"),
+        ),
+    ),
+    Unusual(
+        "rows that are shifted inside, and asked for their own tokens",
+        ("M07", "D01", "D02"),
+        "gpt",
+        (
+            (
+                "        x = self.tok(idx) + self.pos(torch.arange(T))\n",
+                "        x = F.pad(self.tok(idx)[:, :-1], (0, 0, 1, 0)) + self.pos(torch.arange(T))\n",
+            ),
+        ),
+    ),
+    Unusual(
+        "buffers for eight rows and no more",
+        ("A10", "P02", "M01"),
+        "gpt",
+        (
+            (
+                "        self.head.weight = self.tok.weight\n",
+                "        self.head.weight = self.tok.weight\n"
+                "        self.register_buffer('held', torch.zeros(8, BLOCK, D))\n",
+            ),
+            (
+                "        for block in self.blocks:\n",
+                "        self.held[: len(x), :T] = x.detach()\n        for block in self.blocks:\n",
+            ),
+        ),
+    ),
+    Unusual(
+        "positions as a learned bias on the scores of every two places",
+        ("P05", "P06", "P01"),
+        "gpt",
+        (
+            ("        self.pos = nn.Embedding(BLOCK, D)\n", ""),
+            (" + self.pos(torch.arange(T))", ""),
+            (
+                "        self.proj = nn.Linear(D, D)\n",
+                "        self.proj, self.pos = nn.Linear(D, D), nn.Parameter(torch.zeros(H, BLOCK, BLOCK))\n",
+            ),
+            (
+                "        att = att.masked_fill(",
+                "        att = att + self.pos[:, :T, :T]\n        att = att.masked_fill(",
+            ),
+        ),
+    ),
+    Unusual(
+        "scores that grow with the number of what is seen",
+        ("P05", "P06"),
+        "llama",
+        (
+            (
+                "        q = rotate(q, cos, sin)\n",
+                "        q = rotate(q, cos, sin) * torch.arange(start + 2, start + T + 2)[:, None].log()\n",
+            ),
+        ),
+    ),
+    Unusual(
+        "a first layer without positions",
+        ("P01",),
+        "llama",
+        (
+            (
+                "        q = rotate(q, cos, sin)\n        k = rotate(k, cos, sin)\n",
+                "        if self.turns:\n            q, k = rotate(q, cos, sin), rotate(k, cos, sin)\n",
+            ),
+            (
+                "        self.wq = nn.Linear(D, H * K, bias=False)\n",
+                "        self.wq, self.turns = nn.Linear(D, H * K, bias=False), True\n",
+            ),
+            (
+                "        self.norm = RMSNorm()\n",
+                "        self.norm, self.layers[0].attention.turns = RMSNorm(), False\n",
+            ),
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize("unusual", UNUSUAL, ids=lambda one: one.about)
+def test_what_is_meant_so_is_no_fault(unusual: Unusual, tmp_path: Path) -> None:
+    report = check(made(write(tmp_path, unusual.host, *unusual.changes)), only=unusual.asked)
+    assert report.verdict == "healthy", str(report)
+    assert not report.findings, str(report)
+    looked = [one.status for one in report.checks if unusual.asked[0] in one.covers and one.status != "skip"]
+    assert looked, str(report)
+    assert {*looked} == {"pass"}, str(report)
