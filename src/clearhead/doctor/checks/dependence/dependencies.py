@@ -8,9 +8,9 @@ from torch import Tensor
 from clearhead.doctor.checks.base import Causes, finding
 from clearhead.doctor.checks.dependence.backends import backends, with_attention
 from clearhead.doctor.checks.dependence.causes import leak_causes
-from clearhead.doctor.checks.parts.layouts import attention_place
+from clearhead.doctor.checks.parts.layouts import attention_place, place_of
 from clearhead.doctor.conventions.inputs import Inputs
-from clearhead.doctor.instruments.attention import attentions
+from clearhead.doctor.instruments.attention import Attention, attentions
 from clearhead.doctor.instruments.dependency import Matrix, dependency, shape_of, swapped_rows
 from clearhead.doctor.instruments.localisation import first_guilty, locate, token_reading
 from clearhead.doctor.instruments.tracing import Call, recorded_ops
@@ -18,6 +18,7 @@ from clearhead.doctor.patient import Patient, Run
 from clearhead.doctor.reports.findings import Finding, Where
 
 Forbidden = Callable[[Tensor], bool]
+WINDOWS = ("window", "sliding_window", "window_size", "attention_window", "local_window", "local_attention_window")
 
 
 def dependencies(patient: Patient) -> list[Finding]:
@@ -97,12 +98,10 @@ def _faint(patient: Patient, matrix: Matrix) -> list[Finding]:
     if not matrix.influence.triu(1).any() or matrix.floor:
         return []
     try:
-        patient.model.double()
-        exact = dependency(patient.run, patient.inputs(), patient.pool(), patient.generator(1))
+        with patient.precise():
+            exact = dependency(patient.run, patient.inputs(), patient.pool(), patient.generator(1))
     except Exception:  # some operations and devices know no float64: a tie-breaker, never a verdict by itself
         return []
-    finally:
-        patient.model.float()
     future = exact.influence.triu(1)
     if not future.isfinite().all() or float(future.max()) < 1e-9:
         return []
@@ -117,7 +116,7 @@ def _gaps(patient: Patient, matrix: Matrix) -> list[Finding]:
     if window is not None and window < len(allowed):
         allowed = allowed.triu(1 - window)
         seen_shape, seen = (shape, number) if shape == "window" else (shape, len(allowed))
-        n_layers = max(1, sum(1 for _ in _attention_windows(patient)))
+        n_layers = max(1, len(_attentions(patient)))
         if seen_shape in ("window", "causal") and seen != min(len(allowed), (window - 1) * n_layers + 1):
             witness = f"tokens reach {seen} positions far, declared is a window of {window} in {n_layers} layers"
             return [finding("M16", witness, value=seen, threshold=window, picture=matrix.picture(allowed))]
@@ -141,13 +140,50 @@ def _gaps(patient: Patient, matrix: Matrix) -> list[Finding]:
         return [
             finding((("M07", 0.5), ("N04", 0.5)), witness, value=0.0, status="warn", picture=matrix.picture(allowed))
         ]
+    return _blind_to_itself(patient) + _window_forgotten(patient, len(matrix.alive))
+
+
+def _attentions(patient: Patient) -> list[Attention]:
+    with patient.quiet(), recorded_ops() as ops:
+        patient.run(patient.inputs())
+    return list(attentions(ops.calls))
+
+
+def _blind_to_itself(patient: Patient) -> list[Finding]:
+    """What the residual stream hides: an attention in which tokens see those before them and not themselves."""
+    for one in _attentions(patient):
+        T, T_k = one.allowed.shape
+        seen = one.allowed.clone()
+        seen[0] = False  # the first token may have nobody else
+        if T == T_k == patient.found.T and torch.equal(seen, torch.ones_like(seen).tril(-1)):
+            witness = f"in the attention, token {T - 1} sees all {T - 1} tokens before it and not itself"
+            return [finding("M07", witness, value=0.0, where=place_of(patient, one.call), status="warn")]
     return []
 
 
-def _attention_windows(patient: Patient) -> list[int]:
-    with torch.no_grad(), recorded_ops() as ops:
-        patient.run(patient.inputs())
-    return [attention.index for attention in attentions(ops.calls)]
+def _window_forgotten(patient: Patient, T: int) -> list[Finding]:
+    """The config names a window that is narrower than these rows, and no attention looks less far than they are."""
+    name, window = _named_window(patient)
+    if patient.spec.window is not None or not 1 < window < T - 1:
+        return []
+    seen = [one for one in _attentions(patient) if one.allowed.shape == (T, T)]
+    if not seen or any(bool((~one.allowed).tril().any()) for one in seen):
+        return []
+    witness = f"the config says {name}={window}, and token {T - 1} sees all {T} tokens in every layer"
+    place = place_of(patient, seen[0].call)
+    return [finding("M16", witness, value=T, threshold=window, where=place, status="warn")]
+
+
+def _named_window(patient: Patient) -> tuple[str, int]:
+    """What the config calls the window, and how wide it is; 0 where there is none, or it is switched off."""
+    config = getattr(patient.original, "config", None)
+    told = vars(config) if hasattr(config, "__dict__") else {}
+    if told.get("use_sliding_window") is False or not any(
+        "sliding" in kind for kind in told.get("layer_types") or ["sliding"]
+    ):
+        return "", 0
+    found = ((name, told[name]) for name in WINDOWS if isinstance(told.get(name), int) and told[name] is not True)
+    return next(found, ("", 0))
 
 
 def _one_sided(patient: Patient, matrix: Matrix) -> list[Finding]:
