@@ -24,6 +24,7 @@ class Batch:
         tokens: the argument whose order is that of the logits.
         padding: arguments that may be padded with 0 on the right, in turn: what stands behind must not matter.
         mask: the argument that tells padding from real tokens, if there is one.
+        source: the argument that holds the sentences to translate, if there is one.
         own_loss: whether the host was given targets, and returns its loss.
         batch_axis: of `inputs`.
     """
@@ -34,6 +35,7 @@ class Batch:
     tokens: str
     padding: tuple[str, ...] = ()
     mask: str | None = None
+    source: str | None = None
     own_loss: bool = False
     batch_axis: int = 0
     ignored: int = -100
@@ -110,17 +112,21 @@ def _tagger(vocab_size: int) -> Batch:
     return Batch({"symbols": symbols}, _itself, tags, "symbols")
 
 
-def _translator(source_size: int, target_size: int, *, own_loss: bool = False) -> Batch:
+def _translator(
+    source_size: int, target_size: int, *, own_loss: bool = False, names: tuple[str, str] = ("src", "tgt")
+) -> Batch:
     source, target, labels = corpus.pairs(source_size, target_size, ROWS, TIME, _generator())
-    inputs = {"src": source, "tgt": target} | ({"labels": labels} if own_loss else {})
+    inputs = dict(zip(names, (source, target), strict=True)) | ({"labels": labels} if own_loss else {})
     logits = _first if own_loss else _itself
-    return Batch(inputs, logits, labels, "tgt", ("src", "tgt"), own_loss=own_loss, ignored=0)
+    return Batch(inputs, logits, labels, names[1], names, source=names[0], own_loss=own_loss, ignored=0)
 
 
 BATCHES: dict[str, Callable[[], Batch]] = {
     "alibi": lambda: _language_model(31, "input_ids"),
     "bert": lambda: _masked_lm(41),
     "cached": lambda: _language_model(43, "ids", _first),
+    "clearhead_decoder": lambda: _language_model(37, "ids"),
+    "clearhead_translator": lambda: _translator(33, 37, names=("source", "target")),
     "gpt": lambda: _language_model(31, "idx"),
     "llama": lambda: _language_model(37, "tokens"),
     "moe": lambda: _with_labels(47),
@@ -149,7 +155,7 @@ class TokensToLogits(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         batch, rows = self.batch, len(tokens)
-        given = {name: value[:1].expand(rows, -1) for name, value in batch.only_tokens.items() if name == "src"}
+        given = {name: value[:1].expand(rows, -1) for name, value in batch.only_tokens.items() if name == batch.source}
         if batch.mask is not None:
             given[batch.mask] = torch.ones(tokens.shape[:2], dtype=torch.long)
         given[batch.tokens] = tokens.transpose(0, 1) if batch.batch_axis else tokens

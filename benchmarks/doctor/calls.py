@@ -120,6 +120,19 @@ def cached(vocab_size: int) -> Host:
     return Host(calls, loss)
 
 
+def with_a_cache(vocab_size: int) -> Host:
+    """ids, cache=an object that is filled -> logits."""
+
+    @torch.no_grad()  # the cache is written in place
+    def in_pieces(model: nn.Module) -> Tensor:
+        cache = model.new_cache(ROWS, TIME)  # type: ignore[operator]
+        pieces = torch.split(ids(vocab_size), [5, 4, 1, 1, 1, 1], dim=1)
+        return torch.cat([model(piece, cache=cache) for piece in pieces], dim=1)
+
+    plain = language_model(vocab_size)
+    return Host({**plain.calls, "logits in pieces": in_pieces}, plain.loss)
+
+
 def masked_lm(vocab_size: int) -> Host:
     """ids, attention_mask, token_type_ids, labels -> a dict with logits and loss."""
     tokens = ids(vocab_size)
@@ -187,6 +200,8 @@ CALLS: dict[str, Host] = {
     "alibi": language_model(31),
     "bert": masked_lm(41),
     "cached": cached(43),
+    "clearhead_decoder": with_a_cache(37),
+    "clearhead_translator": translator(33, 37),
     "gpt": language_model(31),
     "llama": language_model(37),
     "moe": with_labels(47),

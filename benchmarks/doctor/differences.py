@@ -23,11 +23,11 @@ class Answer:
 
 
 def answer(model: nn.Module, call: Call) -> Answer:
-    """Forward, and backward from a random mixture of the outputs; integers have no gradients."""
+    """Forward, and backward from a random mixture of the outputs, unless they have no gradients."""
     model.zero_grad(set_to_none=True)
     torch.manual_seed(SEED)
     output = call(model)
-    if not output.is_floating_point():
+    if not output.requires_grad:
         return Answer(output, {})
     mixture = torch.randn(output.shape, generator=torch.Generator().manual_seed(SEED))
     (output * mixture).sum().backward()  # type: ignore[no-untyped-call]

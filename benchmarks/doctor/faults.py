@@ -6,6 +6,7 @@
 must occur there exactly once, so a host that changes cannot lose a fault in silence.
 """
 
+import os
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -18,6 +19,9 @@ from torch import nn
 
 HERE = Path(__file__).parent
 HOSTS = sorted(path.stem for path in (HERE / "hosts").glob("[!_]*.py"))
+
+# what is examined in a process of its own finds `own_parts` here
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
 
 Kind = Literal["causal", "bidirectional", "seq2seq"]
 Tier = Literal["exact", "heuristic"]

@@ -104,7 +104,7 @@ def by_pytest_torch(factory: Factory, batch: Batch, kind: str) -> list[Complaint
     }
     for name in batch.padding:
         keys = {"ids_key": name, "mask_key": batch.mask or "attention_mask"}
-        given = batch.inputs if name == "tgt" else batch.only_tokens
+        given = batch.inputs if batch.source and name == batch.tokens else batch.only_tokens
         checks[f"padding of {name}"] = partial(tool.assert_padding_invariant, WithoutCache(model), given, **keys)
     if batch.mask:
         checks["mask"] = partial(

@@ -97,6 +97,15 @@ class Patient:
             for module, training in modes:
                 module.training = training
 
+    @contextmanager
+    def precise(self) -> Iterator[None]:
+        """The shaken copy computes in float64 meanwhile, where a change of one part in 1e13 is no rounding."""
+        self.model.double()
+        try:
+            yield
+        finally:
+            self.model.float()
+
     def run(self, inputs: Inputs, *, model: nn.Module | None = None) -> Tensor:
         """Logits (B, T, V) of the shaken copy, or of another."""
         if not self.random:

@@ -106,7 +106,24 @@ def deterministic(patient: Patient) -> list[Finding]:
             )
         ]
     causes = (("T09", 0.8), ("A08", 0.2)) if drew else (("T08", 0.8), ("K06", 0.1), ("T09", 0.1))
-    return [finding(causes, witness, value=change)]
+    return [finding(causes, witness, value=change, where=_first_unlike(patient, inputs))]
+
+
+def _first_unlike(patient: Patient, inputs: Inputs) -> Where:
+    """The first module that makes something else of the same tensors."""
+    with torch.no_grad(), recorded_modules(patient.model) as first:
+        patient.run(inputs)
+    with torch.no_grad(), recorded_modules(patient.model) as second:
+        patient.run(inputs)
+    for one, other in zip(first, second, strict=False):
+        if one.module is not None and _same(one.inputs, other.inputs) and not _same(one.outputs, other.outputs):
+            file, line = home_of(one.module)
+            return Where(one.name, type(one.module).__name__, file or one.file, line or one.line)
+    return Where()
+
+
+def _same(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+    return len(some) == len(others) and all(map(torch.equal, some, others))
 
 
 def _switched(patient: Patient) -> str | None:

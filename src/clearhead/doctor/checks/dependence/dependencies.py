@@ -10,7 +10,7 @@ from clearhead.doctor.checks.dependence.backends import backends, with_attention
 from clearhead.doctor.checks.dependence.causes import leak_causes
 from clearhead.doctor.checks.parts.layouts import attention_place, place_of
 from clearhead.doctor.conventions.inputs import Inputs
-from clearhead.doctor.instruments.attention import attentions
+from clearhead.doctor.instruments.attention import Attention, attentions
 from clearhead.doctor.instruments.dependency import Matrix, dependency, shape_of, swapped_rows
 from clearhead.doctor.instruments.localisation import first_guilty, locate, token_reading
 from clearhead.doctor.instruments.tracing import Call, recorded_ops
@@ -19,6 +19,7 @@ from clearhead.doctor.reports.findings import Finding, Where
 from clearhead.doctor.spec import Assumption
 
 Forbidden = Callable[[Tensor], bool]
+WINDOWS = ("window", "sliding_window", "window_size", "attention_window", "local_window", "local_attention_window")
 
 
 def dependencies(patient: Patient) -> list[Finding]:
@@ -98,12 +99,10 @@ def _faint(patient: Patient, matrix: Matrix) -> list[Finding]:
     if not matrix.influence.triu(1).any() or matrix.floor:
         return []
     try:
-        patient.model.double()
-        exact = dependency(patient.run, patient.inputs(), patient.pool(), patient.generator(1))
+        with patient.precise():
+            exact = dependency(patient.run, patient.inputs(), patient.pool(), patient.generator(1))
     except Exception:  # some operations and devices know no float64: a tie-breaker, never a verdict by itself
         return []
-    finally:
-        patient.model.float()
     future = exact.influence.triu(1)
     if not future.isfinite().all() or float(future.max()) < 1e-9:
         return []
@@ -117,11 +116,11 @@ def _gaps(patient: Patient, matrix: Matrix) -> list[Finding]:
     window = patient.spec.window
     if window is not None and window < len(allowed):
         allowed = allowed.triu(1 - window)
-        seen_shape, seen = (shape, number) if shape == "window" else (shape, len(allowed))
-        n_layers = max(1, sum(1 for _ in _attention_windows(patient)))
-        if seen_shape in ("window", "causal") and seen != min(len(allowed), (window - 1) * n_layers + 1):
-            witness = f"tokens reach {seen} positions far, declared is a window of {window} in {n_layers} layers"
-            return [finding("M16", witness, value=seen, threshold=window, picture=matrix.picture(allowed))]
+        reach = number if shape == "window" else len(allowed)
+        n_layers = max(1, len(_attentions(patient)))
+        if shape in ("window", "causal") and reach != min(len(allowed), (window - 1) * n_layers + 1):
+            witness = f"tokens reach {reach} positions far, declared is a window of {window} in {n_layers} layers"
+            return [finding("M16", witness, value=reach, threshold=window, picture=matrix.picture(allowed))]
         return []
     if shape == "alone":
         where = attention_place(patient)
@@ -131,39 +130,70 @@ def _gaps(patient: Patient, matrix: Matrix) -> list[Finding]:
         witness = "no token but its own moves any logit"
         return [finding(isolated, witness, value=0.0, where=where, picture=matrix.picture(allowed))]
     if shape == "strict":
-        blind = _blind_to_itself(patient)
-        if blind is None:
+        seen = _attentions(patient)
+        blind = _blind(seen)
+        if seen and blind is None:
             reason = "no token moves its own logits, and no attention hides a token from itself"
             patient.assumptions.append(Assumption("its rows", "shifted by one before the first layer", (reason,)))
             return []
         witness = "changing token 1 leaves logits 1 as they are, to the last bit"
         causes = (("M07", 0.7), ("N04", 0.3))
-        return [finding(causes, witness, value=0.0, where=blind, picture=matrix.picture(allowed))]
+        where = attention_place(patient) if blind is None else place_of(patient, blind.call)
+        return [finding(causes, witness, value=0.0, where=where, picture=matrix.picture(allowed))]
     if shape == "gaps" and not matrix.alive.diagonal().all():
         i = int((~matrix.alive.diagonal()).nonzero()[0])
         witness = f"changing token {i} leaves logits {i} as they are, while other tokens move theirs"
         return [
             finding((("M07", 0.5), ("N04", 0.5)), witness, value=0.0, status="warn", picture=matrix.picture(allowed))
         ]
-    return []
+    return _blind_to_itself(patient) + _window_forgotten(patient, len(matrix.alive))
 
 
-def _blind_to_itself(patient: Patient) -> Where | None:
-    """The first attention that hides a token from itself; None if none does, so that the row was shifted before."""
+def _attentions(patient: Patient) -> list[Attention]:
+    """Those of tokens to the tokens of their own row."""
     with patient.quiet(), recorded_ops() as ops:
         patient.run(patient.inputs())
     T = patient.found.T
-    seen = [one for one in attentions(ops.calls) if one.allowed.shape == (T, T)]
-    if not seen:
-        return attention_place(patient)
-    blind = next((one for one in seen if not one.allowed.diagonal().any()), None)
-    return None if blind is None else place_of(patient, blind.call)
+    return [one for one in attentions(ops.calls) if one.allowed.shape == (T, T)]
 
 
-def _attention_windows(patient: Patient) -> list[int]:
-    with torch.no_grad(), recorded_ops() as ops:
-        patient.run(patient.inputs())
-    return [attention.index for attention in attentions(ops.calls)]
+def _blind(seen: Sequence[Attention]) -> Attention | None:
+    """The first that hides tokens from themselves; the first token may have nobody else."""
+    return next((one for one in seen if not one.allowed.diagonal()[1:].any()), None)
+
+
+def _blind_to_itself(patient: Patient) -> list[Finding]:
+    """What the residual stream covers up: in an attention, tokens see all those before them and not themselves."""
+    blind, T = _blind(_attentions(patient)), patient.found.T
+    if blind is None or not bool((blind.allowed[1:].sum(-1) == torch.arange(1, T)).all()):
+        return []
+    witness = f"in the attention, token {T - 1} sees all {T - 1} tokens before it and not itself"
+    return [finding("M07", witness, value=0.0, where=place_of(patient, blind.call), status="warn")]
+
+
+def _window_forgotten(patient: Patient, T: int) -> list[Finding]:
+    """The config names a window that is narrower than these rows, and no attention looks less far than they are."""
+    name, window = _named_window(patient)
+    if patient.spec.window is not None or not 1 < window < T - 1:
+        return []
+    seen = _attentions(patient)
+    if not seen or any(bool((~one.allowed).tril().any()) for one in seen):
+        return []
+    witness = f"the config says {name}={window}, and token {T - 1} sees all {T} tokens in every layer"
+    place = place_of(patient, seen[0].call)
+    return [finding("M16", witness, value=T, threshold=window, where=place, status="warn")]
+
+
+def _named_window(patient: Patient) -> tuple[str, int]:
+    """What the config calls the window, and how wide it is; 0 where there is none, or it is switched off."""
+    config = getattr(patient.original, "config", None)
+    told = vars(config) if hasattr(config, "__dict__") else {}
+    if told.get("use_sliding_window") is False or not any(
+        "sliding" in kind for kind in told.get("layer_types") or ["sliding"]
+    ):
+        return "", 0
+    found = ((name, told[name]) for name in WINDOWS if isinstance(told.get(name), int) and told[name] is not True)
+    return next(found, ("", 0))
 
 
 def _one_sided(patient: Patient, matrix: Matrix) -> list[Finding]:
