@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from clearhead.doctor.borrow import borrowed
+from clearhead.doctor.checks.parts.effects import NUDGE, OTHER
 from clearhead.doctor.conventions.outputs import follow, tensors
 from clearhead.doctor.training.events import Embedded, Forward
 from clearhead.doctor.training.recording import Recording
@@ -71,15 +72,24 @@ def other_tokens(embedded: Embedded, ids: Tensor) -> Iterator[None]:
 
 def has_effect(forward: Forward, parameter: nn.Parameter, *, training: bool) -> bool:
     """Whether other numbers in a parameter change what the loss reads; within `trying`."""
+    return _effect(forward, parameter, training, OTHER) > CLOSE
+
+
+def is_threshold(forward: Forward, parameter: nn.Parameter, *, training: bool) -> bool:
+    """Whether numbers a little different change nothing at all: they are only compared with; within `trying`."""
+    return not _effect(forward, parameter, training, NUDGE)
+
+
+def _effect(forward: Forward, parameter: nn.Parameter, training: bool, size: float) -> float:
     kept = parameter.detach().clone()
     before = run(forward, training=training)
     try:
         noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
-        parameter.add_(0.3 * noise.to(parameter))
+        parameter.add_(size * noise.to(parameter))
         after = run(forward, training=training)
     finally:
         parameter.copy_(kept)
-    return difference(before, after) > CLOSE
+    return difference(before, after)
 
 
 def has_gradient(forward: Forward, parameter: nn.Parameter, *, training: bool) -> bool:

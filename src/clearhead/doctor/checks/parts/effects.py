@@ -1,6 +1,6 @@
 """Whether numbers that a model holds have any effect, and whose they are."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -9,9 +9,40 @@ from clearhead.doctor.instruments.tracing import home_of, without_dropout
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Where
 
+OTHER = 0.3  # standard deviation of what makes numbers other ones
+NUDGE = 1e-4  # the same, so small that no choice between experts or tokens falls differently
 
-def moves(patient: Patient, tensors: Iterable[Tensor]) -> bool:
-    """Whether other numbers in these parameters or buffers of the shaken copy move any logit."""
+
+def moves(patient: Patient, tensors: Iterable[Tensor], *, padding: bool = True) -> bool:
+    """Whether other numbers in these parameters or buffers of the shaken copy move any logit.
+
+    Args:
+        padding: change the rows of tables too that are declared to be padding's, and are never learned.
+    """
+    kept_still = {} if padding else padding_rows(patient.model)
+    before, after = _with_other_numbers(patient, tensors, OTHER, kept_still)
+    return float((after - before).abs().max()) > 1e-5 * float(before.abs().max())
+
+
+def is_threshold(patient: Patient, tensor: Tensor) -> bool:
+    """Whether numbers a little different move no logit to the last bit, although others do: they are compared with.
+
+    The balance of a router is such: experts are chosen by it, and nothing is multiplied by it. Its derivative is zero.
+    """
+    before, after = _with_other_numbers(patient, [tensor], NUDGE, {})
+    return torch.equal(before, after)
+
+
+def padding_rows(model: nn.Module) -> dict[int, int]:
+    """The row of each table of embeddings that is declared to be padding's, by the table's id."""
+    tables = (module for module in model.modules() if isinstance(module, nn.Embedding))
+    return {id(table.weight): table.padding_idx for table in tables if table.padding_idx is not None}
+
+
+def _with_other_numbers(
+    patient: Patient, tensors: Iterable[Tensor], size: float, kept_still: Mapping[int, int]
+) -> tuple[Tensor, Tensor]:
+    """The logits before, and after noise of this size on the tensors, but for one row where it is to be kept still."""
     inputs = patient.inputs(3)
     kept = [(tensor, tensor.detach().clone()) for tensor in tensors if tensor.is_floating_point()]
     with torch.no_grad(), without_dropout():
@@ -19,12 +50,13 @@ def moves(patient: Patient, tensors: Iterable[Tensor]) -> bool:
         try:
             for salt, (tensor, _) in enumerate(kept):
                 noise = torch.randn(tensor.shape, generator=patient.generator(9 + 100 * salt)).to(tensor)
-                tensor.add_(0.3 * noise)
-            after = patient.convention.logits(patient.model, inputs)
+                if id(tensor) in kept_still:
+                    noise[kept_still[id(tensor)]] = 0
+                tensor.add_(size * noise)
+            return before, patient.convention.logits(patient.model, inputs)
         finally:
             for tensor, values in kept:
                 tensor.copy_(values)
-    return float((after - before).abs().max()) > 1e-5 * float(before.abs().max())
 
 
 def owner_of(model: nn.Module, name: str, *, own_code: bool = False) -> Where:

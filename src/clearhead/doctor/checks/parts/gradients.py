@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.dependence.causes import is_norm
 from clearhead.doctor.checks.dependence.positions import TABLE
-from clearhead.doctor.checks.parts.effects import moves, owner_of
+from clearhead.doctor.checks.parts.effects import is_threshold, moves, owner_of, padding_rows
 from clearhead.doctor.checks.parts.streams import layer_of
 from clearhead.doctor.conventions.names import parameters_of
 from clearhead.doctor.instruments.tracing import recorded_modules, recorded_ops, without_dropout
@@ -46,8 +46,13 @@ def gradients(patient: Patient) -> list[Finding]:
         return [finding("I06", "the logits have no graph: nothing of the model can learn")]
     cut: list[str] = []
     idle: list[str] = []
+    padding = padding_rows(model)
     for name, parameter in bare[:TRIED]:
-        (cut if moves(patient, [parameter]) else idle).append(name)
+        if moves(patient, [parameter], padding=False):
+            # a vector may be meant to be compared with; a matrix that is only compared with can learn from nothing
+            cut += [name] if parameter.dim() > 1 or not is_threshold(patient, parameter) else []
+        elif id(parameter) not in padding or not moves(patient, [parameter]):  # else only padding was read of it
+            idle.append(name)
     found = [_found_cut(model, cut)] if cut else []
     called = _called(patient) if idle else set()
     idle = [name for name in idle if not _reads_other_inputs(model, name, called)]

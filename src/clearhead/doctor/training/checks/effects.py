@@ -9,7 +9,7 @@ from clearhead.doctor.checks.parts.gradients import SOMETIMES
 from clearhead.doctor.reports.findings import Finding
 from clearhead.doctor.training.events import Forward
 from clearhead.doctor.training.recording import Recording
-from clearhead.doctor.training.trials import has_effect, has_gradient, trying
+from clearhead.doctor.training.trials import has_effect, has_gradient, is_threshold, trying
 
 TRIED = 24  # parameters whose effect is looked at
 
@@ -47,9 +47,11 @@ def _judged(
     try:
         with trying(recording, forward.module):
             for parameter in bare:
-                if has_effect(forward, parameter, training=forward.training):
-                    if not has_gradient(forward, parameter, training=forward.training):
-                        cut.append(parameter)
+                training = forward.training
+                if has_effect(forward, parameter, training=training):
+                    reached = has_gradient(forward, parameter, training=training)
+                    balance = parameter.dim() < 2 and is_threshold(forward, parameter, training=training)
+                    cut += [] if reached or balance else [parameter]
                     continue
                 if SOMETIMES.search(recording.name(parameter)) or has_effect(forward, parameter, training=False):
                     continue
