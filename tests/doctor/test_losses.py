@@ -33,6 +33,31 @@ def by_hand(logits: Tensor, targets: Tensor) -> Tensor:
     return (each * keep).sum() / keep.sum()
 
 
+def smoothed_but_for_padding(logits: Tensor, targets: Tensor) -> Tensor:
+    V, keep = logits.shape[-1], targets != PAD
+    wanted = torch.full_like(logits, 0.1 / (V - 2)).scatter(-1, targets[..., None], 0.9)
+    wanted[..., PAD] = 0
+    return F.kl_div(logits.log_softmax(-1)[keep], wanted[keep], reduction="sum") / keep.sum()
+
+
+def focal(logits: Tensor, targets: Tensor) -> Tensor:
+    each = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none", ignore_index=PAD)
+    return ((1 - torch.exp(-each.detach())) ** 2 * each).sum() / (targets != PAD).sum()
+
+
+def weighted_by_class(logits: Tensor, targets: Tensor) -> Tensor:
+    weight = torch.linspace(0.5, 2, logits.shape[-1])
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), weight=weight, ignore_index=PAD)
+
+
+def held_down(logits: Tensor, targets: Tensor) -> Tensor:
+    return smoothed(logits, targets) + 1e-3 * logits.logsumexp(-1).pow(2).mean()
+
+
+def halved(logits: Tensor, targets: Tensor) -> Tensor:
+    return 0.5 * given(logits, targets)
+
+
 def no_shift(logits: Tensor, ids: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), ids.flatten(), ignore_index=PAD)
 
@@ -76,6 +101,12 @@ def smoothing_counts_pads(logits: Tensor, targets: Tensor) -> Tensor:
     return 0.9 * hard - 0.1 * log_p.mean()
 
 
+def mean_of_places(logits: Tensor, targets: Tensor) -> Tensor:
+    keep = targets != PAD
+    each = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none") * keep
+    return (each.sum(0) / keep.sum(0)).mean()
+
+
 def wrong_axis(logits: Tensor, targets: Tensor) -> Tensor:
     B, T, V = logits.shape
     return F.cross_entropy(logits.reshape(B, V, T), targets, ignore_index=PAD)
@@ -95,7 +126,9 @@ def summed(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-SOUND: list[Loss] = [shifted, given, smoothed, by_hand]
+SOUND: list[Loss] = [
+    shifted, given, smoothed, by_hand, smoothed_but_for_padding, focal, weighted_by_class, held_down, halved
+]  # fmt: skip
 FAULTY: list[tuple[Loss, str]] = [
     (no_shift, "D01"),
     (two_shifts, "D02"),
@@ -104,6 +137,7 @@ FAULTY: list[tuple[Loss, str]] = [
     (pads_scored, "D05"),
     (pads_in_the_mean, "L01"),
     (mean_of_rows, "L02"),
+    (mean_of_places, "L02"),
     (softmax_twice, "L03"),
     (likelihood_of_logits, "L04"),
     (smoothing_counts_pads, "L05"),
@@ -124,6 +158,15 @@ def test_faulty_losses_are_named(loss: Loss, id: str) -> None:
     report = examine_loss(loss, "mine")
     assert report.findings, report.seen.sentence
     assert report.findings[0].id == id, report.as_json()["lines"]
+
+
+def test_a_loss_of_another_form_is_no_fault() -> None:
+    def confident(logits: Tensor, targets: Tensor) -> Tensor:
+        log_p = logits.log_softmax(-1)
+        return given(logits, targets) + 0.3 * (log_p.exp() * log_p).sum(-1).mean()
+
+    report = examine_loss(confident, "mine")
+    assert {finding.status for finding in report.findings} == {"warn"}, report.as_json()["lines"]
 
 
 @pytest.mark.parametrize("loss", [lambda logits: logits.sum(), lambda a, b: "text", lambda a, b: a @ b])

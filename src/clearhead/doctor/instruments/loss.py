@@ -3,7 +3,8 @@
 For a cross-entropy with weight w, target distribution q and p = softmax(logits), the gradient at a position is
 w (p_v - q_v) for every token v. Over the tokens that are not the target it is a straight line in p: the slope is the
 weight, the intercept the smoothed mass, the outlier the target, and what is left over says whether it is a
-cross-entropy of these logits at all.
+cross-entropy of these logits at all. A penalty on the size of the logits adds a multiple of p: the slope is then more
+than the target and the smoothing ask for, and they alone are the weight.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from torch import Tensor
 
 SILENT = 1e-9  # of the largest gradient: below it a position is not scored
 STRAIGHT = 1e-3  # of a position's largest gradient: a line fits this well, or it is no cross-entropy
+SUMMED = 1e-4  # how far from one the probabilities of all tokens may sum
 OFFSETS = (1, 0, 2, -1, 3, -2)  # of a target from its position, the likeliest first
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits (B, T, V), ids (B, T) -> a number
 
@@ -90,24 +92,29 @@ def xray(loss: Loss | Tensor, logits: Tensor, ids: Tensor) -> Xray:
     return read(gradient.detach().double(), logits.detach().double(), ids, float(value.detach()))
 
 
-def read(gradient: Tensor, logits: Tensor, ids: Tensor, value: float) -> Xray:
-    """The X-ray from the gradient (B, T, V) of a loss with respect to logits (B, T, V)."""
-    V = logits.shape[-1]
+def read(gradient: Tensor, logits: Tensor, ids: Tensor, value: float, *, unasked: int | None = None) -> Xray:
+    """The X-ray from the gradient (B, T, V) of a loss with respect to logits (B, T, V).
+
+    Args:
+        unasked: a token that is given none of the mass that is smoothed away, as padding often is.
+    """
     p = logits.softmax(-1)  # (B, T, V)
     largest = gradient.abs().amax(-1)  # (B, T)
     silent = largest <= SILENT * float(largest.max())
     # the target is pulled up most, unless it is so likely already that smoothing pushes it down
-    fits = [_fit(gradient, p, candidate) for candidate in (gradient.argmin(-1), p.argmax(-1))]
+    fits = [_fit(gradient, p, candidate, unasked) for candidate in (gradient.argmin(-1), p.argmax(-1))]
     better = fits[1].misfit < 0.5 * fits[0].misfit  # (B, T)
-    target, weight, mass, misfit = (torch.where(better, two, one) for one, two in zip(*fits, strict=True))
+    target, weight, smoothing, misfit = (torch.where(better, two, one) for one, two in zip(*fits, strict=True))
+    misfit = misfit.masked_fill(silent, 0)
+    silent = silent | (weight == 0)
     targets = target.masked_fill(silent, -1)
     offset, wraps = offset_among(targets, ids)
     return Xray(
         value,
         targets,
         weight.masked_fill(silent, 0).float(),
-        (mass * V).masked_fill(silent, 0).float(),  # in torch's convention: spread over all V tokens
-        float(misfit.masked_fill(silent, 0).max()),
+        smoothing.masked_fill(silent, 0).float(),
+        float(misfit.max()),
         offset,
         wraps,
         gradient.float(),
@@ -119,22 +126,49 @@ class Fit(NamedTuple):
     """A line through the gradients of all tokens but one, at every position (B, T)."""
 
     target: Tensor
-    weight: Tensor
-    mass: Tensor  # of each token but the target
+    weight: Tensor  # of the target and of what is smoothed away from it
+    smoothing: Tensor  # in torch's convention: spread over all V tokens
     misfit: Tensor  # of the largest gradient
 
 
-def _fit(gradient: Tensor, p: Tensor, target: Tensor) -> Fit:
-    n = p.shape[-1] - 1
+def _fit(gradient: Tensor, p: Tensor, target: Tensor, unasked: int | None) -> Fit:
     others = torch.ones_like(p).scatter(-1, target[..., None], 0)  # all but the target
-    mean_p, mean_g = (p * others).sum(-1, keepdim=True) / n, (gradient * others).sum(-1, keepdim=True) / n
+    if unasked is not None:
+        others[..., unasked] = 0
+    mean_p, mean_g = ((x * others).sum(-1, keepdim=True) / others.sum(-1, keepdim=True) for x in (p, gradient))
     away_p, away_g = (p - mean_p) * others, (gradient - mean_g) * others
-    weight = (away_p * away_g).sum(-1) / (away_p**2).sum(-1).clamp_min(1e-30)  # (B, T)
-    mass = (weight[..., None] * mean_p - mean_g)[..., 0] / weight.where(weight.abs() > 0, torch.ones_like(weight))
-    line = weight[..., None] * (p - mass[..., None])  # every token but the target
-    one = weight[..., None] * (p - 1 + n * mass[..., None])  # the target: the masses sum to one
-    off = (gradient - torch.where(others.bool(), line, one)).abs().amax(-1)
-    return Fit(target, weight, mass, off / gradient.abs().amax(-1).clamp_min(1e-30))
+    slope = (away_p * away_g).sum(-1) / (away_p**2).sum(-1).clamp_min(1e-30)  # (B, T)
+    largest = gradient.abs().amax(-1).clamp_min(1e-30)
+    bent = (away_g - slope[..., None] * away_p).abs().amax(-1) / largest  # off the line; the target is on none
+    mass = slope * mean_p[..., 0] - mean_g[..., 0]  # that is asked for every token but the target
+    own_p, own_g = (x.gather(-1, target[..., None])[..., 0] for x in (p, gradient))
+    pull = slope * own_p - own_g - mass  # that is asked for the target besides
+    n = p.shape[-1] - (unasked is not None)
+    asked = pull + n * mass
+    excess = slope - asked  # what pushes all logits down beyond that
+    is_plain = excess.abs() <= STRAIGHT * slope.abs()
+    weight = torch.where(is_plain, slope, asked.where(asked.abs() > STRAIGHT * slope.abs(), torch.zeros_like(asked)))
+    smoothing = n * mass / weight.where(weight != 0, torch.ones_like(weight))
+    unanswered = (-excess / largest).clamp_min(0)  # asked for, and nothing is pushed down for it
+    return Fit(target, weight, smoothing, torch.maximum(bent, unanswered))
+
+
+def undone(logits: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits and their gradient, where a model returns probabilities or the logarithms of them.
+
+    With z = log p the gradient is g - p sum(g) where g is that of log p, and p (g - sum(p g)) where it is that of p.
+    """
+    first = logits[:1].double()
+    if bool((first.logsumexp(-1).abs() < SUMMED).all()):
+        return logits, gradient - logits.exp() * gradient.sum(-1, keepdim=True)
+    if not is_probability(first) or not bool((gradient.abs() > 1e-7 * gradient.abs().max()).sum(-1).max() <= 1):
+        return logits, gradient
+    return logits.clamp_min(1e-30).log(), logits * (gradient - (logits * gradient).sum(-1, keepdim=True))
+
+
+def is_probability(outputs: Tensor) -> bool:
+    """Whether every row is without negative numbers and sums to one."""
+    return bool((outputs >= 0).all()) and bool(((outputs.double().sum(-1) - 1).abs() < SUMMED).all())
 
 
 def offset_among(targets: Tensor, ids: Tensor) -> tuple[int | None, bool]:

@@ -8,14 +8,13 @@ from torch import Tensor
 
 from clearhead.doctor.conventions.names import LABELS, parameters_of
 from clearhead.doctor.conventions.outputs import arrange
-from clearhead.doctor.instruments.loss import Xray, read
+from clearhead.doctor.instruments.loss import Xray, read, undone
 from clearhead.doctor.training.events import Embedded, Forward, Output
 
 AT_ONCE = 2**22  # numbers of logits that are read together
 ALL = 2**24  # numbers of logits of one forward that are read
 OFFSETS = (1, 0, 2, -1, 3, -2)  # of a target from its position, the likeliest first
 FOUND = 0.9  # share of targets at one offset, above which that is where they are
-SUMMED = 1e-4  # how far from one the probabilities of all tokens may sum
 PRECISE = (torch.float32, torch.float64)
 
 
@@ -103,7 +102,7 @@ def _oriented(forward: Forward, output: Output, embedded: Embedded, ids: Tensor,
     logits, gradient = arrange(output.tensor, *ids.shape), arrange(output.gradient, *ids.shape)
     if logits is None or gradient is None or logits.shape[-1] < 2 or ids.shape[1] < 2:
         return None
-    logits, gradient = _undone(logits, gradient / scale)
+    logits, gradient = undone(logits, gradient / scale)
     read_out = _xray(logits, gradient, ids.cpu())
     if read_out is None:
         return None
@@ -121,24 +120,6 @@ def _oriented(forward: Forward, output: Output, embedded: Embedded, ids: Tensor,
         embedded=embedded,
         forward=forward,
     )
-
-
-def _undone(logits: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits and their gradient, where the model returns probabilities or the logarithms of them.
-
-    With z = log p the gradient is g - p sum(g) where g is that of log p, and p (g - sum(p g)) where it is that of p.
-    """
-    first = logits[:1].double()
-    if bool((first.logsumexp(-1).abs() < SUMMED).all()):
-        return logits, gradient - logits.exp() * gradient.sum(-1, keepdim=True)
-    if not is_probability(first) or not bool((gradient.abs() > 1e-7 * gradient.abs().max()).sum(-1).max() <= 1):
-        return logits, gradient
-    return logits.clamp_min(1e-30).log(), logits * (gradient - (logits * gradient).sum(-1, keepdim=True))
-
-
-def is_probability(outputs: Tensor) -> bool:
-    """Whether every row is without negative numbers and sums to one."""
-    return bool((outputs >= 0).all()) and bool(((outputs.double().sum(-1) - 1).abs() < SUMMED).all())
 
 
 def _xray(logits: Tensor, gradient: Tensor, ids: Tensor) -> tuple[Xray, Tensor, float | None] | None:

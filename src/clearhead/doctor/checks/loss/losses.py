@@ -14,7 +14,7 @@ from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.loss.verdicts import IGNORED, judge
 from clearhead.doctor.conventions.names import LABELS, MASK, POSITIONS, parameters_of
 from clearhead.doctor.conventions.outputs import arrange, find_logits, follow, leaves
-from clearhead.doctor.instruments.loss import STRAIGHT, Xray, offset_among, read
+from clearhead.doctor.instruments.loss import STRAIGHT, Xray, offset_among, read, undone
 from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Status, Where
@@ -38,11 +38,6 @@ class Scored:
     labels: Tensor
     calls: list[Call]
 
-    @property
-    def numbers(self) -> Tensor:
-        """The logits on the CPU."""
-        return self.logits.detach().cpu()
-
 
 def losses(patient: Patient) -> list[Finding]:
     """The loss that the model computes itself, where it takes targets."""
@@ -64,11 +59,11 @@ def losses(patient: Patient) -> list[Finding]:
             continue
     if scored is None:
         raise Skipped(f"'{name}' took neither {IGNORED} nor a padding token")
-    seen = _xray(scored)
+    seen, logits = _xray(scored)
     ends = mark is not None and mark in _end_ids(patient)
     found = _aligned(patient, name, seen, inputs.ids)
-    found = found or judge(seen, scored.labels, scored.numbers, pad_id=mark, ends=ends)
-    found = found or _ignores_a_token(patient, model, name, mark) or _outweighed(seen, scored)
+    found = found or judge(seen, scored.labels, logits, pad_id=mark, ends=ends)
+    found = found or _ignores_a_token(patient, model, name, mark) or _outweighed(seen, logits)
     # one batch twice should have the loss of that batch: what a model gives out as its loss is no sum
     found = [replace(one, status="fail") if one.id == "L10" else one for one in found]
     return [replace(one, where=_where(patient, model, scored, one.id)) for one in found]
@@ -122,15 +117,17 @@ def _scored(patient: Patient, model: nn.Module, name: str, labels: Tensor) -> Sc
     return Scored(loss, logits, labels, calls)
 
 
-def _xray(scored: Scored) -> Xray:
+def _xray(scored: Scored) -> tuple[Xray, Tensor]:
+    """What is asked for, and of which logits (B, T, V)."""
     try:
         (gradient,) = torch.autograd.grad(scored.loss, scored.logits)
     except RuntimeError:
         raise Skipped("its loss is not made from the logits that it returns") from None
-    logits, gradient = (arrange(t, *scored.labels.shape) for t in (scored.numbers, gradient.cpu()))  # type: ignore[assignment]
-    if logits is None or gradient is None:
+    there, slope = (arrange(t.detach().cpu(), *scored.labels.shape) for t in (scored.logits, gradient))
+    if there is None or slope is None:
         raise Skipped("its logits change their shape when it is given targets")
-    return read(gradient.double(), logits.double(), scored.labels, float(scored.loss.detach()))
+    logits, slope = undone(there.double(), slope.double())
+    return read(slope, logits, scored.labels, float(scored.loss.detach())), logits
 
 
 def _aligned(patient: Patient, name: str, seen: Xray, ids: Tensor) -> list[Finding]:
@@ -139,12 +136,7 @@ def _aligned(patient: Patient, name: str, seen: Xray, ids: Tensor) -> list[Findi
         return []
     if seen.offset is None and offset_among(seen.targets, ids)[0] == 0:
         return [finding("D01", f"whatever '{name}' are given, the loss of position 3 asks for token 3 of the input")]
-    if patient.kind == "seq2seq":
-        if seen.offset is not None and seen.offset > 0:
-            witness = f"the loss of position 3 asks for label {3 + seen.offset}, with the target beside '{name}'"
-            return [finding("D02", witness, value=seen.offset, threshold=0)]
-        return []
-    if patient.kind != "causal" or seen.offset not in (0, 1):
+    if patient.kind == "bidirectional" or seen.offset not in (0, 1) or (patient.kind, seen.offset) == ("seq2seq", 0):
         return []
     about = "shifts them by itself" if seen.offset == 1 else "takes them as already shifted"
     patient.assumptions.append(Assumption("its loss", f"given '{name}' it {about}", (seen.sentence,)))
@@ -187,7 +179,7 @@ def _ignores_a_token(patient: Patient, model: nn.Module, name: str, mark: int | 
     labels = torch.tensor((edge * (3 * T))[: 3 * T]).view(3, T)
     labels[2, -1] = mark
     try:
-        seen = _xray(_scored(patient, model, name, labels))
+        seen, _ = _xray(_scored(patient, model, name, labels))
     except (Skipped, IndexError, RuntimeError):
         return []
     offset = seen.offset if seen.offset is not None else offset_among(seen.targets, labels)[0] or 0
@@ -201,12 +193,11 @@ def _ignores_a_token(patient: Patient, model: nn.Module, name: str, mark: int | 
     return []
 
 
-def _outweighed(seen: Xray, scored: Scored) -> list[Finding]:
+def _outweighed(seen: Xray, logits: Tensor) -> list[Finding]:
     """What else is added to the cross-entropy stays below it."""
-    logits = arrange(scored.numbers, *scored.labels.shape)
-    if logits is None or seen.residual > STRAIGHT:
+    if seen.residual > STRAIGHT:
         return []
-    told = F.log_softmax(logits.float(), dim=-1).gather(-1, seen.targets.clamp_min(0)[..., None])[..., 0]  # (B, T)
+    told = F.log_softmax(logits, dim=-1).gather(-1, seen.targets.clamp_min(0)[..., None])[..., 0]  # (B, T)
     entropy = -float((told * seen.weights)[seen.scored].sum())
     rest = seen.value - entropy
     if entropy <= 0 or abs(rest) <= 2 * entropy:

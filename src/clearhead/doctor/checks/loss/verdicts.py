@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.doctor.checks.base import finding
-from clearhead.doctor.instruments.loss import STRAIGHT, Xray, is_like
+from clearhead.doctor.instruments.loss import STRAIGHT, Xray, is_like, read
 from clearhead.doctor.reports.findings import Finding
 
 IGNORED = -100
@@ -25,6 +25,9 @@ def judge(
         shifts: whether the loss itself must shift by one; None where either will do.
         ends: whether padding is the token that ends a text as well, so that the first of it is to be learned.
     """
+    if seen.residual > STRAIGHT and pad_id is not None and pad_id >= 0:
+        spared = read(seen.gradient.double(), logits.double(), ids, seen.value, unasked=pad_id)
+        seen = spared if spared.residual <= STRAIGHT else seen
     if seen.residual > STRAIGHT:
         return _no_cross_entropy(seen, ids, logits, IGNORED if pad_id is None else pad_id)
     found = []
@@ -65,15 +68,16 @@ def _no_cross_entropy(seen: Xray, ids: Tensor, logits: Tensor, pad_id: int) -> l
 
     if is_like(turned, seen.gradient, logits.float(), ids):
         return [told("L07", "its gradient is that of cross_entropy(logits.view(B, V, T))")]
+    # a loss of another form may be meant: that it is none of the known slips is told, and no more
     if bool((seen.targets < 0).any()) or float(seen.smoothing.abs().max()) > 1e-3:
-        return [told((("L05", 0.5), ("L07", 0.3), ("L04", 0.2)), witness)]
-    return [told((("L07", 0.4), ("L04", 0.3), ("L03", 0.3)), witness)]
+        return [told((("L05", 0.5), ("L07", 0.3), ("L04", 0.2)), witness, status="warn")]
+    return [told((("L07", 0.4), ("L04", 0.3), ("L03", 0.3)), witness, status="warn")]
 
 
 def _weights(seen: Xray, ids: Tensor, pad_id: int | None, ends: bool) -> list[Finding]:
-    offset = seen.offset or 0
+    """Padding weighs nothing, and the real tokens as much as each other."""
+    T, offset = ids.shape[1], seen.offset or 0
     asked = torch.full_like(ids, -1)
-    T = ids.shape[1]
     asked[:, : T - offset] = ids[:, offset:]  # what each position is to predict
     padded = asked == pad_id if pad_id is not None else torch.zeros_like(ids, dtype=torch.bool)
     if ends:
@@ -82,54 +86,75 @@ def _weights(seen: Xray, ids: Tensor, pad_id: int | None, ends: bool) -> list[Fi
             witness = f"positions that are to predict token {pad_id}, which ends texts and fills up rows, have weight 0"
             return [finding("D04", witness)]
         padded = padded & ~end
-    inside = torch.zeros_like(padded)
-    inside[:, : T - offset] = True
-    real = inside & ~padded
-    found = []
     if (seen.scored & padded).any():
-        row, place = (int(part) for part in (seen.scored & padded).nonzero()[0])
-        even = float(seen.smoothing[row, place]) > 0.5
-        witness = (
-            f"position {place} of row {row} has to predict padding, with weight {float(seen.weights[row, place]):.4f}"
-        )
-        return [finding((("L05", 0.7), ("D05", 0.3)) if even else (("D05", 0.8), ("L05", 0.2)), witness)]
-    missed = real & ~seen.scored
-    if missed.any():
-        tokens = {int(id) for id in asked[missed]}
-        whole = {id for id in tokens if not seen.scored[real & (asked == id)].any()}
-        if whole and len(whole) <= 2:
-            witness = f"positions that are to predict token {min(whole)} have weight 0"
-            found.append(finding("L08", witness))
-    weights = seen.weights[real & seen.scored]
-    if not len(weights):
+        return [_padding_scored(seen, padded)]
+    real = ~padded
+    real[:, T - offset :] = False
+    found = _left_out(seen, asked, real)
+    counted = real & seen.scored
+    if not counted.any():
         return found
-    total, count = float(weights.sum()), len(weights)
-    spread = float(weights.max() - weights.min()) / float(weights.abs().max())
-    smoothing = seen.smoothing[real & seen.scored]
-    even_smoothing = float(smoothing.max() - smoothing.min()) <= 1e-3
-    share = 1 - float(smoothing.mean())
-    if spread > EVEN:
-        witness = f"weights run from {float(weights.min()):.5f} to {float(weights.max()):.5f}"
-        found.append(finding("L02", witness, value=spread, threshold=EVEN))
-    elif abs(total - count) < EVEN * count and count > 1:
-        found.append(
-            finding(
-                "L10",
-                f"the weights of {count} tokens sum to {total:.1f}, not 1",
-                value=total,
-                threshold=1,
-                status="warn",
-            )
-        )
-    elif total > 1 + EVEN and even_smoothing and share < 1 - EVEN and abs(total * share - 1) < EVEN:
-        witness = f"the target keeps all its weight, and the smoothing comes on top: weights sum to {total:.4f}"
-        found.append(finding((("L06", 0.9), ("L01", 0.1)), witness, value=total, threshold=1, status="warn"))
-    elif abs(total - 1) > EVEN and bool(padded.any()):
-        found.append(
-            finding("L01", f"the weights of {count} real tokens sum to {total:.4f}, not 1", value=total, threshold=1)
-        )
-    if not even_smoothing:
-        found.append(
-            finding("L05", f"smoothing runs from {float(smoothing.min()):.4f} to {float(smoothing.max()):.4f}")
-        )
+    found += mean_of_means(seen) or _sums(seen, counted, bool(padded.any()))
+    smoothing = seen.smoothing[counted]
+    if float(smoothing.max() - smoothing.min()) > EVEN:
+        witness = f"smoothing runs from {float(smoothing.min()):.4f} to {float(smoothing.max()):.4f}"
+        found.append(finding("L05", witness))
     return found
+
+
+def _padding_scored(seen: Xray, padded: Tensor) -> Finding:
+    row, place = (int(part) for part in (seen.scored & padded).nonzero()[0])
+    even = float(seen.smoothing[row, place]) > 0.5
+    weight = float(seen.weights[row, place])
+    witness = f"position {place} of row {row} has to predict padding, with weight {weight:.4f}"
+    return finding((("L05", 0.7), ("D05", 0.3)) if even else (("D05", 0.8), ("L05", 0.2)), witness)
+
+
+def _left_out(seen: Xray, asked: Tensor, real: Tensor) -> list[Finding]:
+    """A token or two that nothing is learned of, wherever they stand."""
+    missed = {int(id) for id in asked[real & ~seen.scored]}
+    whole = {id for id in missed if not seen.scored[real & (asked == id)].any()}
+    if not whole or len(whole) > 2:
+        return []
+    return [finding("L08", f"positions that are to predict token {min(whole)} have weight 0")]
+
+
+def mean_of_means(seen: Xray) -> list[Finding]:
+    """Rows of many targets weigh as much as rows of few, or places that many rows reach as much as the last ones.
+
+    Weights that differ in another way may be meant: those of classes, of hard tokens, of answers.
+    """
+    weights = seen.weights[seen.scored]
+    spread = float(weights.max() - weights.min()) / float(weights.abs().max()) if len(weights) else 0.0
+    for axis, name in ((1, "rows"), (0, "places")):
+        counts = seen.scored.sum(axis)
+        sums, counts = seen.weights.sum(axis)[counts > 0], counts[counts > 0]
+        even = len(sums) > 1 and float(sums.max() - sums.min()) <= EVEN * float(sums.abs().max())
+        if spread > EVEN and even and len(torch.unique(counts)) > 1:
+            witness = (
+                f"{name} of {int(counts.min())} and of {int(counts.max())} targets weigh the same, so that tokens "
+                f"weigh from {float(weights.min()):.5f} to {float(weights.max()):.5f}"
+            )
+            return [finding("L02", witness, value=spread, threshold=EVEN)]
+    return []
+
+
+def _sums(seen: Xray, counted: Tensor, has_padding: bool) -> list[Finding]:
+    """Equal weights sum to one, or to what one chose; not to the number of tokens, nor to a share of the places."""
+    weights = seen.weights[counted]
+    total, count = float(weights.sum()), len(weights)
+    if float(weights.max() - weights.min()) > EVEN * float(weights.abs().max()):
+        return []
+    told = partial(finding, value=total, threshold=1)
+    if abs(total - count) < EVEN * count and count > 1:
+        return [told("L10", f"the weights of {count} tokens sum to {total:.1f}, not 1", status="warn")]
+    share = 1 - float(seen.smoothing[counted].mean())
+    if total > 1 + EVEN and share < 1 - EVEN and abs(total * share - 1) < EVEN:
+        witness = f"the target keeps all its weight, and the smoothing comes on top: weights sum to {total:.4f}"
+        return [told((("L06", 0.9), ("L01", 0.1)), witness, status="warn")]
+    divisor = count / total
+    of_places = count + 0.5 < divisor < counted.numel() + 0.5 and abs(divisor - round(divisor)) < EVEN * divisor
+    if has_padding and of_places:
+        witness = f"the weights of {count} real tokens sum to {total:.4f}, not 1: each counts 1 / {round(divisor)}"
+        return [told("L01", witness)]
+    return []

@@ -8,11 +8,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.loss.verdicts import mean_of_means
 from clearhead.doctor.conventions.outputs import arrange
-from clearhead.doctor.instruments.loss import STRAIGHT, Xray, is_like
+from clearhead.doctor.instruments.loss import STRAIGHT, Xray, is_like, is_probability
 from clearhead.doctor.reports.findings import Finding, Where
 from clearhead.doctor.training.checks.padding import padding
-from clearhead.doctor.training.logits import Asked, is_probability
+from clearhead.doctor.training.logits import Asked
 from clearhead.doctor.training.recording import Recording, at
 from clearhead.doctor.training.trials import CLOSE, difference, other_tokens, run, trying
 
@@ -21,7 +22,6 @@ NEXT = 0.9  # share of targets that are the next token, from which that is what 
 GIVEN_AWAY = 0.5  # share of targets that stand in the input as they are
 FEW = 4  # targets, or distinct ones, of which too little can be said
 COARSE = 0.05  # misfit of a cross-entropy whose logits have eight bits
-EVEN = 1e-3  # relative difference of weights that are meant to be equal
 
 
 def asking(recording: Recording) -> list[Finding]:
@@ -34,7 +34,7 @@ def asking(recording: Recording) -> list[Finding]:
     if not found:
         found = [*_offsets(recording, asked)] or [*padding(recording, asked)]
     if not found and asked[0].is_precise and asked[0].seen.residual <= STRAIGHT:
-        found = [*_weights(asked)]
+        found = [*_weights(asked[0].seen)]
     return [_placed(one, place) for one in found]
 
 
@@ -191,21 +191,9 @@ def _logits(asked: Asked, shape: torch.Size) -> Tensor | None:
     return arranged.cpu() if arranged is not None else None
 
 
-def _weights(asked: list[Asked]) -> Iterator[Finding]:
-    """Equal weights are asked for unless they were chosen; the mean of the rows' means is hardly ever."""
-    seen = asked[0].seen
-    counts = seen.scored.sum(-1)
-    rows = counts > 0
-    sums = seen.weights.sum(-1)[rows]
-    weights = seen.weights[seen.scored]
-    spread = float(weights.max() - weights.min()) / float(weights.abs().max()) if len(weights) else 0.0
-    even_rows = len(sums) > 1 and float(sums.max() - sums.min()) <= EVEN * float(sums.abs().max())
-    if spread > EVEN and even_rows and len(torch.unique(counts[rows])) > 1:
-        witness = (
-            f"rows of {int(counts[rows].min())} and of {int(counts.max())} targets weigh the same, so that tokens "
-            f"weigh from {float(weights.min()):.5f} to {float(weights.max()):.5f}"
-        )
-        yield finding("L02", witness, value=spread, threshold=EVEN)
+def _weights(seen: Xray) -> Iterator[Finding]:
+    """Equal weights are asked for unless they were chosen; the mean of means is hardly ever."""
+    yield from mean_of_means(seen)
     smoothing = seen.smoothing[seen.scored]
     if len(smoothing) and float(smoothing.max()) > 0.5 > float(smoothing.min()) + 0.2:
         witness = f"smoothing runs from {float(smoothing.min()):.4f} to {float(smoothing.max()):.4f}"

@@ -1,0 +1,138 @@
+"""Healthy models that look odd: none is accused."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from clearhead import doctor
+
+V, D, H, LONGEST = 37, 16, 2, 32
+
+
+def triangle(T: int) -> Tensor:
+    return torch.ones(T, T, dtype=torch.bool).tril()
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(D, 3 * D), nn.Linear(D, D)
+
+    def forward(self, x: Tensor, allowed: Tensor) -> Tensor:
+        B, T, _ = x.shape
+        q, k, v = self.qkv(x).view(B, T, 3, H, D // H).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+        return self.out(y.transpose(1, 2).reshape(B, T, D))  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    def __init__(self, feedforward: nn.Module | None = None) -> None:
+        super().__init__()
+        self.attention, self.norm1, self.norm2 = Attention(), nn.LayerNorm(D), nn.LayerNorm(D)
+        self.feedforward = feedforward or nn.Sequential(nn.Linear(D, 2 * D), nn.GELU(), nn.Linear(2 * D, D))
+
+    def forward(self, x: Tensor, allowed: Tensor) -> Tensor:
+        x = x + self.attention(self.norm1(x), allowed)
+        return x + self.feedforward(self.norm2(x))
+
+
+class CausalModel(nn.Module):
+    def __init__(self, *blocks: nn.Module) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(V, D), nn.Embedding(LONGEST, D)
+        self.blocks = nn.ModuleList(blocks or [Block(), Block()])
+        self.norm, self.head = nn.LayerNorm(D), nn.Linear(D, V)
+
+    def hidden(self, ids: Tensor, allowed: Tensor | None = None) -> Tensor:
+        T = ids.shape[1]
+        x = self.tokens(ids) + self.places(torch.arange(T))
+        for block in self.blocks:
+            x = block(x, triangle(T) if allowed is None else allowed & triangle(T))
+        return self.norm(x)  # type: ignore[no-any-return]
+
+    def forward(self, ids: Tensor) -> Any:
+        return self.head(self.hidden(ids))
+
+
+class Balanced(nn.Module):
+    """Experts are chosen with a balance on top of their scores, which no gradient is to reach."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router, self.balance = nn.Linear(D, 3), nn.Parameter(torch.zeros(3))
+        self.experts = nn.ModuleList([nn.Sequential(nn.Linear(D, D), nn.GELU(), nn.Linear(D, D)) for _ in range(3)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.router(x).sigmoid()
+        chosen = (scores + self.balance).topk(2, dim=-1).indices
+        weights = torch.zeros_like(scores).scatter(-1, chosen, scores.gather(-1, chosen))
+        made = torch.stack([expert(x) for expert in self.experts], dim=-1)
+        return (made * weights[..., None, :]).sum(-1)
+
+
+class BalancedModel(CausalModel):
+    def __init__(self) -> None:
+        super().__init__(Block(Balanced()), Block())
+
+
+class ShapesUnread(CausalModel):
+    """A second table is read at its padding alone where nobody gives it anything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes = nn.Embedding(9, D, padding_idx=0)
+        nn.init.normal_(self.shapes.weight)
+
+    def forward(self, ids: Tensor, shape_ids: Tensor | None = None) -> Any:
+        shapes = torch.zeros_like(ids) if shape_ids is None else shape_ids
+        return self.head(self.hidden(ids) + self.shapes(shapes))
+
+
+class Translator(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.transformer = nn.Transformer(D, H, 1, 1, 2 * D, 0.0, batch_first=True)
+        self.source, self.target, self.places = nn.Embedding(V, D), nn.Embedding(V, D), nn.Embedding(LONGEST, D)
+        self.head = nn.Linear(D, V)
+
+    def logits(self, src: Tensor, tgt: Tensor, **masks: Tensor | None) -> Tensor:
+        x = self.source(src) + self.places(torch.arange(src.shape[1]))
+        y = self.target(tgt) + self.places(torch.arange(tgt.shape[1]))
+        return self.head(self.transformer(x, y, tgt_mask=~triangle(tgt.shape[1]), **masks))  # type: ignore[no-any-return]
+
+
+class ShiftingTranslator(Translator):
+    """The labels are the target itself."""
+
+    def forward(self, src: Tensor, tgt: Tensor, labels: Tensor | None = None) -> Any:
+        logits = self.logits(src, tgt)
+        if labels is None:
+            return logits
+        return logits, F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100)
+
+
+class OwnProbabilities(CausalModel):
+    def forward(self, ids: Tensor, targets: Tensor | None = None) -> Any:
+        log_p = super().forward(ids).log_softmax(-1)
+        if targets is None:
+            return log_p, None
+        return log_p, F.nll_loss(log_p.flatten(0, 1), targets.flatten(), ignore_index=-1)
+
+
+CASES: dict[type[nn.Module], list[str]] = {
+    BalancedModel: ["I06"],
+    ShapesUnread: ["I06"],
+    ShiftingTranslator: ["D02"],
+    OwnProbabilities: ["L04"],
+}
+
+
+@pytest.mark.parametrize(("kind", "ids"), CASES.items(), ids=lambda one: getattr(one, "__name__", ""))
+def test_healthy_oddities(kind: type[nn.Module], ids: list[str]) -> None:
+    torch.manual_seed(0)
+    report = doctor.check(kind(), level="standard", only=ids)
+    assert not report.findings, str(report)
+    assert not [one for one in report.checks if "could not be made" in one.note], str(report)
