@@ -154,6 +154,16 @@ class OneHot(Core):
         return self.head(F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x), attn_mask=mask))  # type: ignore[no-any-return]
 
 
+class LastPlaceAlone(Core):
+    """Without targets it makes the logits of the last place only."""
+
+    def forward(self, idx: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        logits = self.logits(idx)
+        if targets is None:
+            return logits[:, [-1]], None
+        return logits, F.cross_entropy(logits.view(-1, V), targets.view(-1), ignore_index=-1)
+
+
 class Anything(Core):
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         return self.logits(*args, **kwargs)
@@ -161,7 +171,7 @@ class Anything(Core):
 
 CAUSAL: list[Callable[[], nn.Module]] = [
     Plain, WithMask, WithHiddenMask, WithAdditiveMask, FromDict, Tuple, Dictionary, Object, ChannelsFirst, Flat,
-    TimeFirst, StartPosition, Positioned, OneLength, ShortForward, OneHot, Anything,
+    TimeFirst, StartPosition, Positioned, OneLength, ShortForward, OneHot, LastPlaceAlone, Anything,
 ]  # fmt: skip
 SEQ2SEQ: list[Callable[[], nn.Module]] = [Translator, TargetFirst, FromDictOfTwo, TranslatorTimeFirst]
 
@@ -176,6 +186,20 @@ def test_it_is_called_as_it_wants(make: Callable[[], nn.Module]) -> None:
     assert report.kind == "causal", str(report)
     assert report.verdict == "healthy", str(report)
     assert next(c for c in report.checks if c.name == "dependencies").status == "pass"
+
+
+def test_targets_that_it_must_be_given_are_looked_at_too() -> None:
+    class Unshifted(LastPlaceAlone):
+        """targets (B, T): the tokens that follow."""
+
+        def forward(self, idx: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+            logits, loss = super().forward(idx, targets)
+            if targets is not None:
+                loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), targets[:, 1:].flatten(), ignore_index=-1)
+            return logits, loss
+
+    assert not check(LastPlaceAlone(), only=["D02"]).findings
+    assert "D02" in check(Unshifted(), only=["D02"])
 
 
 @pytest.mark.parametrize("make", SEQ2SEQ)

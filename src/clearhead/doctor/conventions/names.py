@@ -52,6 +52,16 @@ def suggestions(model: nn.Module, named: Sequence[str] = ()) -> Iterator[Call]:
     parameters = parameters_of(model)
     required = [p.name for p in parameters if p.default is inspect.Parameter.empty]
     optional = [p.name for p in parameters if p.default is not inspect.Parameter.empty]
+    yield from _without_targets(parameters, required, optional, named)
+    tokens = [name for name in required or optional[:1] if not _is_aside(name)]
+    targets = [name for name in optional if LABELS.search(name) and not _is_aside(name)]
+    if len(tokens) == 1 and len(required) < 2:  # some make the logits of the last place alone where nobody tells targets
+        yield from (((tokens[0], "ids"), (name, "labels")) for name in targets if name != tokens[0])
+
+
+def _without_targets(
+    parameters: Sequence[inspect.Parameter], required: Sequence[str], optional: Sequence[str], named: Sequence[str]
+) -> Iterator[Call]:
     told = [name for name in optional if name in named and not _is_aside(name) and not LABELS.search(name)]
     if told:
         yield from _calls([p.name for p in parameters if p.name in (*required, *told)], required)

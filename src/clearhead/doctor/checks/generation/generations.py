@@ -26,7 +26,7 @@ def generations(patient: Patient) -> list[Finding]:
     if patient.shifts_its_rows:
         raise Skipped("its last logits are about its last token, and not about the next")
     model = twin(patient.model)
-    one, other = patient.inputs(2, salt=17).ids[:, :6], patient.inputs(2, salt=18).ids[:, :6]
+    one, other = (patient.inputs(2, salt=salt).ids[:, :6].contiguous() for salt in (17, 18))
     first = _written(model, one.to(patient.device), seed=0)
     _written(model, other.to(patient.device), seed=0)
     again = _written(model, one.to(patient.device), seed=0)

@@ -97,7 +97,7 @@ def _quiet(patient: Patient) -> nn.Module:
 
 
 def _is_labels(patient: Patient, name: str) -> bool:
-    given = any(parameter == name for parameter, _ in patient.convention.call)
+    given = any(parameter == name and filler != "labels" for parameter, filler in patient.convention.call)
     return bool(LABELS.search(name)) and not given and not POSITIONS.search(name) and not MASK.search(name)
 
 
