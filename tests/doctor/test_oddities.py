@@ -122,11 +122,42 @@ class OwnProbabilities(CausalModel):
         return log_p, F.nll_loss(log_p.flatten(0, 1), targets.flatten(), ignore_index=-1)
 
 
+class PaddedBehind(CausalModel):
+    """Lengths mean that padding stands behind; a prompt is read from both sides on demand."""
+
+    def forward(self, ids: Tensor, lengths: Tensor | None = None, prompt_length: int = 0) -> Any:
+        T = ids.shape[1]
+        allowed = None if lengths is None else (torch.arange(T) < lengths[:, None])[:, None, None]
+        x = self.hidden(ids, allowed)
+        return self.head(x) if prompt_length == 0 else self.head(x + x[:, :prompt_length].mean(1, keepdim=True))
+
+
+class MaskedTwice(Translator):
+    """One mask is for the encoder, another for what reads it."""
+
+    def forward(
+        self,
+        src: Tensor,
+        tgt: Tensor,
+        src_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+    ) -> Any:
+        masks = {"src_key_padding_mask": src_padding_mask, "memory_key_padding_mask": memory_key_padding_mask}
+        return self.logits(src, tgt, **masks)
+
+
+class MaskedOnce(MaskedTwice):
+    def logits(self, src: Tensor, tgt: Tensor, **masks: Tensor | None) -> Tensor:
+        return super().logits(src, tgt, src_key_padding_mask=masks["src_key_padding_mask"])
+
+
 CASES: dict[type[nn.Module], list[str]] = {
     BalancedModel: ["I06"],
     ShapesUnread: ["I06"],
     ShiftingTranslator: ["D02"],
     OwnProbabilities: ["L04"],
+    PaddedBehind: ["M11"],
+    MaskedTwice: ["M11"],
 }
 
 
@@ -136,3 +167,8 @@ def test_healthy_oddities(kind: type[nn.Module], ids: list[str]) -> None:
     report = doctor.check(kind(), level="standard", only=ids)
     assert not report.findings, str(report)
     assert not [one for one in report.checks if "could not be made" in one.note], str(report)
+
+
+def test_a_mask_that_is_given_and_not_used_is_still_found() -> None:
+    torch.manual_seed(0)
+    assert "M11" in {id for one in doctor.check(MaskedOnce(), only=["M11", "S01"]).findings for id, _ in one.causes}

@@ -130,7 +130,9 @@ def _arange(inputs: Inputs) -> Tensor:
 FILLERS: dict[str, Filler] = {
     "ids": _token_filler("ids"),
     "source": _token_filler("source"),
-    "labels": lambda inputs, time_first: _token_filler("ids" if inputs.labels is None else "labels")(inputs, time_first),
+    "labels": lambda inputs, time_first: _token_filler("ids" if inputs.labels is None else "labels")(
+        inputs, time_first
+    ),
     "positions (B, T)": lambda inputs, _: _arange(inputs).expand(inputs.ids.shape).clone(),
     "positions (T)": lambda inputs, _: _arange(inputs),
     "0": lambda inputs, _: 0,

@@ -55,7 +55,9 @@ def suggestions(model: nn.Module, named: Sequence[str] = ()) -> Iterator[Call]:
     yield from _without_targets(parameters, required, optional, named)
     tokens = [name for name in required or optional[:1] if not _is_aside(name)]
     targets = [name for name in optional if LABELS.search(name) and not _is_aside(name)]
-    if len(tokens) == 1 and len(required) < 2:  # some make the logits of the last place alone where nobody tells targets
+    if (
+        len(tokens) == 1 and len(required) < 2
+    ):  # some make the logits of the last place alone where nobody tells targets
         yield from (((tokens[0], "ids"), (name, "labels")) for name in targets if name != tokens[0])
 
 

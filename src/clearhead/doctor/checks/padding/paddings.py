@@ -1,6 +1,7 @@
 """Padding: what stands there must not matter to real tokens, nor how much of it there is."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,7 @@ THRESHOLD = 1e-4  # of the logits' spread: rounding stays far below
 SURE = 1e-5  # the same: beyond any rounding
 FAINT = 1e-6  # the same: what a real mask hides moves nothing, to the last bit or nearly so
 ELSEWHERE = re.compile(r"^(encoder|cross|memory)")  # of a source, where there is one
+LENGTHS = re.compile(r"lengths?$|_lens?$")
 PLAIN = "attention_mask"
 MASK_NAMES = ("mask", "src_mask", "source_mask", "tgt_mask", "trg_mask")
 
@@ -31,11 +33,19 @@ def paddings(patient: Patient) -> list[Finding]:
     """Under every mask parameter, in one of the forms that people use, other tokens move no logit of a real one."""
     masks = mask_parameters(patient)
     found: list[Finding] = []
+    together: set[tuple[str, bool]] = set()  # masks that hide padding where others of their side do as well
     settled: set[bool] = set()  # sides whose plain mask hides padding: what else is a mask there means something else
     for name, source in sorted(masks, key=lambda mask: mask[0] != PLAIN):
         if name.endswith(f"_{PLAIN}") and source in settled:
             continue
-        mine = _by_parameter(patient, name, source)
+        if (name, source) in together:
+            continue
+        mine = _by_parameter(patient, (name,), source)
+        beside = [other for other, of_source in masks if of_source == source and PADDING.search(other)]
+        names = dict.fromkeys((name, *beside))
+        if mine and len(names) > 1 and _hiding_form(patient, tuple(names), source):
+            mine = _by_parameter(patient, tuple(names), source)  # one is for self-attention, another for what reads it
+            together |= {(other, source) for other in beside}
         settled |= {source} if name == PLAIN and not mine else set()
         found += mine
     if not masks and patient.pad_id is not None and not patient.convention.as_dict:
@@ -56,15 +66,21 @@ def padding_masks(patient: Patient) -> list[tuple[str, str, bool]]:
         return patient.padding_masks
     found = patient.padding_masks = []
     for name, source in mask_parameters(patient):
-        batch = _padded(patient, source)
-        for form in KEEP_FORMS:
-            try:
-                if _moved(patient, *batch, name, form, source) <= THRESHOLD:
-                    found.append((name, form, source))
-                    break
-            except Exception:
-                continue
+        form = _hiding_form(patient, (name,), source)
+        found += [] if form is None else [(name, form, source)]
     return found
+
+
+def _hiding_form(patient: Patient, names: Sequence[str], source: bool) -> str | None:
+    """The first form of a mask under which, given as these parameters, padding is inert."""
+    batch = _padded(patient, source)
+    for form in KEEP_FORMS:
+        try:
+            if _moved(patient, *batch, names, form, source) <= THRESHOLD:
+                return form
+        except Exception:
+            continue
+    return None
 
 
 def mask_parameters(patient: Patient) -> list[tuple[str, bool]]:
@@ -75,6 +91,7 @@ def mask_parameters(patient: Patient) -> list[tuple[str, bool]]:
         for p in parameters_of(patient.model)
         if MASK.search(p.name)
         and not CACHE.search(p.name)
+        and not isinstance(p.default, (int, float, str))  # a number of tokens, or a switch
         and not (ELSEWHERE.search(p.name) and not patient.convention.has_source)
         and "causal" not in call.get(p.name, "")
         and (PADDING.search(p.name) or p.name in MASK_NAMES or "keep" in call.get(p.name, ""))
@@ -96,14 +113,18 @@ def _padded(patient: Patient, source: bool) -> tuple[Inputs, Tensor, Tensor]:
     return inputs, keep, changed
 
 
-def _by_parameter(patient: Patient, name: str, source: bool) -> list[Finding]:
+def _by_parameter(patient: Patient, names: Sequence[str], source: bool) -> list[Finding]:
+    """What is wrong with a parameter, or with the first of some that are given the same mask."""
     batch = _padded(patient, source)
     moves: dict[str, float] = {}
     broken: list[str] = []
-    wanted = _declared_polarity(name)
-    for form in KEEP_FORMS:
+    name = names[0]
+    wanted = next((told for told in map(_declared_polarity, names) if told is not None), None)
+    if LENGTHS.search(name) and patient.looks_back_only and not source:
+        return []  # a length means padding behind, which nothing looks back from
+    for form in ("lengths",) if LENGTHS.search(name) else KEEP_FORMS:
         try:
-            moves[form] = _moved(patient, *batch, name, form, source)
+            moves[form] = _moved(patient, *batch, names, form, source)
         except FloatingPointError:
             broken.append(form)
         except Exception:
@@ -117,8 +138,8 @@ def _by_parameter(patient: Patient, name: str, source: bool) -> list[Finding]:
     inert = [form for form, value in moves.items() if value <= THRESHOLD]
     right = [form for form in inert if wanted is None or _keeps(form) == wanted]
     if right:
-        patient.paths.append(f"{name} ({right[0]})")
-        return _outweighed(patient, batch, name, min(right, key=lambda form: moves[form]), source)
+        patient.paths.append(f"{' and '.join(names)} ({right[0]})")
+        return _outweighed(patient, batch, names, min(right, key=lambda form: moves[form]), source)
     if not inert and name in MASK_NAMES:
         return []  # it need not be about padding
     form = next((form for form in moves if wanted is None or _keeps(form) == wanted), next(iter(moves)))
@@ -130,17 +151,17 @@ def _by_parameter(patient: Patient, name: str, source: bool) -> list[Finding]:
     mixer = own_mixer(patient)
     witness = f"other tokens under {name} move the logits of real tokens by {moves[form]:.1e} of their spread"
     witness += f"; {mixer} mixes tokens, and knows no mask" if mixer else ""
-    where, causes = _blame(patient, *batch, name, form, source)
+    where, causes = _blame(patient, *batch, names, form, source)
     status: Status = "warn" if mixer else "fail"
     return [finding(causes, witness, value=moves[form], threshold=THRESHOLD, where=where, status=status)]
 
 
 def _blame(
-    patient: Patient, inputs: Inputs, keep: Tensor, changed: Tensor, name: str, form: str, source: bool
+    patient: Patient, inputs: Inputs, keep: Tensor, changed: Tensor, names: Sequence[str], form: str, source: bool
 ) -> tuple[Where, Causes]:
     """The first module in which a real token reads padding, and why it does."""
     inputs, other = _both(inputs, keep, changed, source)
-    run = _masked(patient, name, form, source)
+    run = _masked(patient, names, form, source)
     with patient.quiet():
         where, call = locate(patient.model, run, inputs, other, kept_reading(keep), lambda alive: bool(alive.any()))
         with recorded_ops() as ops:
@@ -167,17 +188,18 @@ def _hides_queries(one: Attention, keep: Tensor) -> bool:
 
 
 def _outweighed(
-    patient: Patient, batch: tuple[Inputs, Tensor, Tensor], name: str, form: str, source: bool
+    patient: Patient, batch: tuple[Inputs, Tensor, Tensor], names: Sequence[str], form: str, source: bool
 ) -> list[Finding]:
     """A mask that is a number: padding comes through it, a little now, and all of it once scores have grown."""
-    faint = _moved(patient, *batch, name, form, source)
-    if faint > SURE or (faint > FAINT and _is_there_in_double(patient, *batch, name, form, source)):
-        where, _ = _blame(patient, *batch, name, form, source)
+    name = names[0]
+    faint = _moved(patient, *batch, names, form, source)
+    if faint > SURE or (faint > FAINT and _is_there_in_double(patient, *batch, names, form, source)):
+        where, _ = _blame(patient, *batch, names, form, source)
         witness = f"other tokens under {name} still move the logits of real tokens, by {faint:.1e} of their spread"
         return [finding((("M08", 0.8), ("M11", 0.2)), witness, value=faint, threshold=FAINT, where=where)]
     try:
         with louder(patient.model):
-            value = _moved(patient, *batch, name, form, source)
+            value = _moved(patient, *batch, names, form, source)
     except FloatingPointError:
         return []
     if value <= LENGTH_THRESHOLD:
@@ -218,21 +240,21 @@ def _both(inputs: Inputs, keep: Tensor, changed: Tensor, source: bool) -> tuple[
     return replace(inputs, keep=keep), replace(inputs, ids=mixed, keep=keep)
 
 
-def _masked(patient: Patient, name: str, form: str, source: bool) -> Run:
-    """The model under a padding mask in one form."""
+def _masked(patient: Patient, names: Sequence[str], form: str, source: bool) -> Run:
+    """The model under a padding mask in one form, given as each of these parameters."""
 
     def run(given: Inputs) -> Tensor:
         value = keep_filler(form, source)(given, patient.convention.time_first)
-        return patient.convention.logits(patient.model, given, **{name: value})
+        return patient.convention.logits(patient.model, given, **dict.fromkeys(names, value))
 
     return run
 
 
 def _moved(
-    patient: Patient, inputs: Inputs, keep: Tensor, changed: Tensor, name: str, form: str, source: bool
+    patient: Patient, inputs: Inputs, keep: Tensor, changed: Tensor, names: Sequence[str], form: str, source: bool
 ) -> float:
     """How far the logits of real tokens move, of their spread."""
-    run = _masked(patient, name, form, source)
+    run = _masked(patient, names, form, source)
     with patient.quiet():
         before, after = (run(given) for given in _both(inputs, keep, changed, source))
     real = torch.ones_like(inputs.ids, dtype=torch.bool) if source else keep
