@@ -36,7 +36,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, allowed: Tensor) -> Tensor:
         x = x + self.attention(self.norm1(x), allowed)
-        return x + self.feedforward(self.norm2(x))
+        return x + self.feedforward(self.norm2(x))  # type: ignore[no-any-return]
 
 
 class CausalModel(nn.Module):
