@@ -1,22 +1,26 @@
 """Instruments against what is known in closed form."""
 
+import inspect
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearhead.doctor import xray
+from clearhead.doctor.borrow import in_double
 from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.conventions.outputs import arrange, find_logits, follow
 from clearhead.doctor.instruments.dependency import shape_of
 from clearhead.doctor.instruments.flow import Flow
 from clearhead.doctor.instruments.layout import scrambled
-from clearhead.doctor.instruments.tracing import recorded_ops
+from clearhead.doctor.instruments.tracing import home_of, recorded_modules, recorded_ops
 from clearhead.doctor.training.checks import TRAINING_CHECKS
 from clearhead.doctor.training.preflight import OF_A_TRAINING
 
@@ -197,3 +201,47 @@ def test_what_hands_a_tensor_on_did_not_make_it_and_what_writes_into_it_did() ->
     before = flow.maker(y, at)
     assert before is not None
     assert ops.calls[before].name != "float"
+
+
+def test_what_a_part_was_given_is_told_where_another_part_fails_and_the_model_goes_on() -> None:
+    class Fails(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise ValueError
+
+    class Goes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fast, self.slow = Fails(), nn.Identity()
+
+        def forward(self, x: Tensor) -> Tensor:
+            with suppress(ValueError):
+                self.fast(-x)
+            return self.slow(x)  # type: ignore[no-any-return]
+
+    model, x = Goes(), torch.ones(2)
+    with recorded_modules(model) as calls:
+        model(x)
+    assert [(call.name, call.depth) for call in calls] == [("slow", 1), ("", 0)]
+    assert all(torch.equal(call.inputs[0], x) for call in calls)
+
+
+def test_float64_is_taken_back_to_the_bit() -> None:
+    model = nn.BatchNorm1d(3)
+    model.register_buffer("exact", torch.tensor([1 / 3], dtype=torch.float64))
+    model.register_buffer("coarse", torch.tensor([0.1], dtype=torch.bfloat16))
+    before = {name: (value.dtype, value.clone()) for name, value in model.state_dict().items()}
+    with in_double(model):
+        assert all(value.dtype == torch.float64 for value in model.state_dict().values() if value.is_floating_point())
+    after = model.state_dict()
+    assert all(
+        after[name].dtype == dtype and torch.equal(after[name], value) for name, (dtype, value) in before.items()
+    )
+
+
+def test_code_beside_torch_is_not_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(torch.__file__).parent
+    near = str(folder.with_name(f"{folder.name}vision") / "model.py")
+    monkeypatch.setattr(inspect, "getsourcefile", lambda of: near)
+    assert home_of(nn.Linear(1, 1))[0] == near
+    monkeypatch.setattr(inspect, "getsourcefile", lambda of: str(folder / "nn" / "linear.py"))
+    assert home_of(nn.Linear(1, 1)) == (None, None)

@@ -133,6 +133,7 @@ def test_what_cannot_be_examined_fails_once(pytester: pytest.Pytester, asked: li
         ("models = [{target = 'a.py', kind = 'casual'}]", "kind 'casual' is none of causal"),
         ("models = [{target = 'a.py', allow = ['P01']}]", "a.py: allow is a table"),
         ("models = [{target = 'a.py', allow = {P1 = 'x'}}]", "there is no check 'P1'"),
+        ("models = [{target = 'a.py', timeout = 'long'}]", "a.py: timeout is a number, and not 'long'"),
         ("models = [", "cannot read [tool.clearhead.doctor]"),
     ],
 )

@@ -113,6 +113,34 @@ UNUSUAL = [
             ),
         ),
     ),
+    Unusual(
+        "a generate() that never writes some of the tokens",
+        ("K11", "K08"),
+        "llama",
+        (
+            (
+                "        return self.out(self.norm(x)), new\n",
+                "        return self.out(self.norm(x)), new\n\n"
+                "    def generate(self, ids, max_new_tokens):\n"
+                "        for _ in range(max_new_tokens):\n"
+                "            logits = self(ids)[0][:, -1].index_fill(1, torch.arange(V // 2), -1e9)\n"
+                "            ids = torch.cat((ids, logits.argmax(-1, keepdim=True)), dim=1)\n"
+                "        return ids\n",
+            ),
+        ),
+    ),
+    Unusual(
+        "a norm over groups of channels and all tokens, where every token sees all",
+        ("N01",),
+        "bert",
+        (
+            (
+                "        self.norm = nn.LayerNorm(D)\n",
+                "        self.norm, self.groups = nn.LayerNorm(D), nn.GroupNorm(3, D)\n",
+            ),
+            ("        x = self.norm(x)\n", "        x = self.groups(self.norm(x).mT).mT\n"),
+        ),
+    ),
 ]
 
 

@@ -132,6 +132,21 @@ def shaken(model: nn.Module, seed: int, device: torch.device = CPU) -> nn.Module
 
 
 @contextmanager
+def in_double(model: nn.Module) -> Iterator[None]:
+    """Every number of it is float64 meanwhile, and afterwards as wide as it was: a wider one holds it exactly."""
+    parameters = [(parameter, parameter.dtype) for parameter in model.parameters()]
+    buffers = [(module, dict(module._buffers)) for module in model.modules()]
+    model.double()
+    try:
+        yield
+    finally:
+        for parameter, dtype in parameters:
+            parameter.data = parameter.data.to(dtype)
+        for module, held in buffers:
+            module._buffers.update(held)
+
+
+@contextmanager
 def plain_layers(plain: bool = True) -> Iterator[None]:
     """torch's own encoder layers run module by module, not as one fused operation that nothing can look into."""
     kept = torch.backends.mha.get_fastpath_enabled()

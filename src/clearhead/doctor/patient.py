@@ -1,14 +1,14 @@
 """The model under examination: two copies of it, the way to call them, and what it is taken for."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.borrow import CPU, shaken, twin
+from clearhead.doctor.borrow import CPU, in_double, shaken, twin
 from clearhead.doctor.conventions import Convention, Inputs, find_convention
 from clearhead.doctor.conventions.batches import Batch
 from clearhead.doctor.conventions.lengths import length_of_source, lengths_for
@@ -97,14 +97,9 @@ class Patient:
             for module, training in modes:
                 module.training = training
 
-    @contextmanager
-    def precise(self) -> Iterator[None]:
+    def precise(self) -> AbstractContextManager[None]:
         """The shaken copy computes in float64 meanwhile, where a change of one part in 1e13 is no rounding."""
-        self.model.double()
-        try:
-            yield
-        finally:
-            self.model.float()
+        return in_double(self.model)
 
     def run(self, inputs: Inputs, *, model: nn.Module | None = None) -> Tensor:
         """Logits (B, T, V) of the shaken copy, or of another."""

@@ -176,6 +176,9 @@ def _request(told: Any) -> Request:
     allow, only, settings = told.get("allow", {}), told.get("only", []), told.get("set", {})
     if not (isinstance(allow, Mapping) and isinstance(only, list) and isinstance(settings, Mapping)):
         raise UsageError(f'{told["target"]}: allow is a table, as in {{P01 = "no positions on purpose"}}; only a list')
+    for key in ("seed", "timeout"):
+        if type(told.get(key, 0)) not in (int, float):
+            raise UsageError(f"{told['target']}: {key} is a number, and not {told[key]!r}")
     kind, level = told.get("kind"), told.get("level", "quick")
     kind = None if kind == "auto" else kind
     refuse_unknown(kind, level, (*only, *allow))

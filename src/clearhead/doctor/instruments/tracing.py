@@ -15,8 +15,8 @@ from torch.overrides import TorchFunctionMode
 
 from clearhead.doctor.conventions.outputs import tensors
 
-LIBRARY = os.path.dirname(torch.__file__)
-HERE = os.path.dirname(os.path.dirname(__file__))
+LIBRARY = os.path.dirname(torch.__file__) + os.sep  # the folder, and no other whose name begins so, as torchvision's
+HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,17 @@ def recorded_modules(
 
     def after(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+            inputs = begun.pop()
+            if output is None:
+                return  # it raised, and the model may go on without it
             file, line = caller()
-            calls.append(Call(name, begun.pop(), _copies(output, wanted), module, file, line, len(begun)))
+            calls.append(Call(name, inputs, _copies(output, wanted), module, file, line, len(begun)))
 
         return hook
 
     for name, module in model.named_modules():
         handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
-        handles.append(module.register_forward_hook(after(name), with_kwargs=True))
+        handles.append(module.register_forward_hook(after(name), with_kwargs=True, always_call=True))
     try:
         yield calls
     finally:

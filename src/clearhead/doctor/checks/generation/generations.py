@@ -14,6 +14,7 @@ from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
 NEW = 5  # tokens
+ROWS = 8  # behind which tokens are written: enough of them to see which ones may be
 CLEAR = 1e-3  # of the logits' spread: how far the best is ahead where nobody can argue
 COUNT = re.compile(r"new|len|steps|tokens|^n$|^num|^k$")
 
@@ -38,16 +39,28 @@ def generations(patient: Patient) -> list[Finding]:
     if not torch.equal(first, _written(fresh, one.to(patient.device), seed=1)):
         return []  # it draws at random
     patient.paths.append(f"generate(), {NEW} tokens")
-    with torch.no_grad(), patient.quiet():
-        logits = patient.run(Inputs(one))[:, -1]  # (B, V)
-    best = logits.topk(2, dim=-1)
-    clear = best.values[:, 0] - best.values[:, 1] > CLEAR * float(logits.std())
-    wrong = clear & (best.indices[:, 0] != first[:, 0])
+    if not _likelier(patient, one, first[:, 0]).any():
+        return []
+    rows = patient.inputs(ROWS, salt=17).ids[:, :6]
+    written = _written(fresh, rows.to(patient.device), seed=0)[:, 0]
+    likelier = _likelier(patient, rows, written)
+    # some tokens are never written, as padding is not, or not again: those that are written behind another row may be
+    allowed = torch.zeros_like(likelier[0]).scatter(0, written, True).expand_as(likelier).scatter(1, rows, False)
+    wrong = likelier & allowed
     if not wrong.any():
         return []
-    row = int(wrong.nonzero()[0])
-    witness = f"generate() writes token {int(first[row, 0])} where the last logits say {int(best.indices[row, 0])}"
+    row, better = (int(part) for part in wrong.nonzero()[0])
+    witness = (
+        f"generate() writes token {int(written[row])} where the last logits say {better}, which it writes elsewhere"
+    )
     return [finding((("K11", 0.7), ("K08", 0.3)), witness, where=where)]
+
+
+def _likelier(patient: Patient, rows: Tensor, written: Tensor) -> Tensor:
+    """(B, V), True for tokens that are clearly likelier behind rows (B, T) than those that were written (B,)."""
+    with torch.no_grad(), patient.quiet():
+        logits = patient.run(Inputs(rows))[:, -1]  # (B, V)
+    return logits > logits.gather(1, written[:, None]) + CLEAR * float(logits.std())
 
 
 def _is_own(method: Any) -> bool:

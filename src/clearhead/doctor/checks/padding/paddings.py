@@ -211,13 +211,11 @@ def _outweighed(
 
 def _is_there_in_double(patient: Patient, *question: Any) -> bool:
     """Whether padding comes through where numbers differ by 1e-16 only: what shares a batch may round otherwise."""
-    double = patient.model.double()
     try:
-        return _moved(patient, *question) > FAINT
+        with patient.precise():
+            return _moved(patient, *question) > FAINT
     except Exception:  # some operations know no float64: it is a tie-breaker, never a verdict by itself
         return False
-    finally:
-        double.float()
 
 
 def _keeps(form: str) -> bool:
