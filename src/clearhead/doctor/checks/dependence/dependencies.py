@@ -163,11 +163,12 @@ def _blind(seen: Sequence[Attention]) -> Attention | None:
 
 
 def _blind_to_itself(patient: Patient) -> list[Finding]:
-    """What the residual stream covers up: in an attention, tokens see all those before them and not themselves."""
-    blind, T = _blind(_attentions(patient)), patient.found.T
-    if blind is None or not bool((blind.allowed[1:].sum(-1) == torch.arange(1, T)).all()):
+    """What the residual stream covers up: in an attention, tokens see those just before them and not themselves."""
+    blind = _blind(_attentions(patient))
+    if blind is None or not blind.allowed.diagonal(-1).all():
         return []
-    witness = f"in the attention, token {T - 1} sees all {T - 1} tokens before it and not itself"
+    T = len(blind.allowed)
+    witness = f"in the attention, token {T - 1} sees token {T - 2} and not itself"
     return [finding("M07", witness, value=0.0, where=place_of(patient, blind.call), status="warn")]
 
 

@@ -188,7 +188,10 @@ def _is_declared(patient: Patient, scale: float) -> bool:
     values = [
         float(value)
         for name, value in told
-        if isinstance(value, (int, float)) and ("scal" in name or "multipl" in name) and value > 0
+        if isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and ("scal" in name or "multipl" in name)
+        and value > 0
     ]
     return any(abs(one / scale - 1) < 1e-3 for value in values for one in (value, 1 / value, value**-0.5))
 
