@@ -119,7 +119,7 @@ class Patient:
                     self.run(self.inputs(T + 1, T=T))
             except Exception:  # still too many rows, or a length that it does not take
                 continue
-            self.found = replace(self.found, T=T, S=length_of_source(T))
+            self.found = replace(self.found, T=T, S=length_of_source(T, self.model))
             return True
         return False
 

@@ -178,8 +178,7 @@ def _try(model: nn.Module, convention: Convention, lengths: Sequence[int], probl
     """Call it with rows of several lengths until one fits."""
     pictures = {role_of(filler) for _, filler in convention.call if is_picture(filler)}
     for T in (PLACES,) if "ids" in pictures else lengths:
-        S = length_of_source(T)
-        S = PLACES if "source" in pictures else S
+        S = PLACES if "source" in pictures else length_of_source(T, model)
         inputs = (
             _inputs(T, S, SMALL, SMALL) if convention.has_source else replace(_inputs(T, S, SMALL, SMALL), source=None)
         )
