@@ -1,13 +1,13 @@
 """The doctor on known-good models of libraries other than transformers: x-transformers, litgpt and many small ones.
 
-    python benchmarks/doctor/other_libraries.py --install      # puts them into a folder of their own, and makes the tables
-    python benchmarks/doctor/other_libraries.py --keep         # and into benchmarks/results/other_libraries.md
+    python benchmarks/doctor/other_libraries.py --install    # puts them into a folder of their own; makes the tables
+    python benchmarks/doctor/other_libraries.py --keep       # and into benchmarks/results/other_libraries.md
     python benchmarks/doctor/other_libraries.py --only litgpt x-transformers
 
-The table other_libraries.toml says how each is built, and what it does by design. Each becomes a small file with build(),
-and is examined as `clearhead doctor FILE.py:build` examines it: in a process of its own, without an adapter, told
-nothing. A library that the folder does not hold is listed as missing; so is, with its reason, what cannot be built,
-called or finished in time.
+The table other_libraries.toml says how each is built, and what it does by design. Each becomes a small file with
+build(), and is examined as `clearhead doctor FILE.py:build` examines it: in a process of its own, without an adapter,
+told nothing. A library that the folder does not hold is listed as missing; so is, with its reason, what cannot be
+built, called or finished in time.
 """
 
 import argparse
@@ -117,7 +117,9 @@ def examine(model: Model, path: Path, given: argparse.Namespace) -> Examined:
     try:
         told.report = examine_apart(request, timeout=given.timeout, folder=path.parent, search=search)
     except ClearheadError as error:
-        told.sentence = str(error).replace(f"{path}:build", "it").replace(str(path), "its file").replace(f"{search[0]}/", "")
+        told.sentence = (
+            str(error).replace(f"{path}:build", "it").replace(str(path), "its file").replace(f"{search[0]}/", "")
+        )
         told.outcome = "refused" if REFUSED in told.sentence else "not examined"
     told.seconds = time.perf_counter() - began
     return told
