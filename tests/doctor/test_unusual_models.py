@@ -141,6 +141,74 @@ UNUSUAL = [
             ("        x = self.norm(x)\n", "        x = self.groups(self.norm(x).mT).mT\n"),
         ),
     ),
+    Unusual(
+        "a second head, whose output stands beside the logits",
+        ("A13",),
+        "bert",
+        (
+            (
+                "        self.head = nn.Linear(D, V)\n",
+                "        self.head, self.kinds = nn.Linear(D, V), nn.Linear(D, 2)\n",
+            ),
+            ('return {"logits": self.head(x)}', 'return {"kinds": self.kinds(x[:, 0]), "logits": self.head(x)}'),
+        ),
+    ),
+    Unusual(
+        "waves so slow that their cosines stand still, in tables of their own",
+        ("P09",),
+        "llama",
+        (
+            ("torch.arange(0, K, 2).float() / K))", "torch.arange(0, K, 2).float() / K)) / 50"),
+            (
+                "        self.norm = RMSNorm()\n",
+                "        self.norm = RMSNorm()\n        cos, sin = angles(torch.arange(16))\n"
+                "        self.register_buffer('cos', cos)\n        self.register_buffer('sin', sin)\n",
+            ),
+        ),
+    ),
+    Unusual(
+        "two streams that are mixed by a matrix around every sublayer",
+        ("N04", "N05"),
+        "gpt",
+        (
+            (
+                "class Block(nn.Module):\n",
+                "class Mixed(nn.Module):\n"
+                "    def __init__(self, branch):\n"
+                "        super().__init__()\n"
+                "        self.norm, self.branch = nn.LayerNorm(D), branch\n"
+                "        self.mix = nn.Parameter(torch.tensor([[1.0, 0.1], [0.1, 1.0]]))\n\n"
+                "    def forward(self, x):\n"
+                "        streams = torch.einsum('nm,mbtd->nbtd', self.mix, x)\n"
+                "        return streams + self.branch(self.norm(streams[0]))\n\n\n"
+                "class Block(nn.Module):\n",
+            ),
+            (
+                "        self.ln1 = nn.LayerNorm(D)\n        self.attn = CausalSelfAttention()\n",
+                "        self.attn = Mixed(CausalSelfAttention())\n",
+            ),
+            ("        self.ln2 = nn.LayerNorm(D)\n        self.mlp = MLP()\n", "        self.mlp = Mixed(MLP())\n"),
+            (
+                "        x = x + self.attn(self.ln1(x))\n        return x + self.mlp(self.ln2(x))\n",
+                "        return self.mlp(self.attn(x))\n",
+            ),
+            (
+                "        for block in self.blocks:\n            x = block(x)\n",
+                "        x = torch.stack((x, x))\n        for block in self.blocks:\n            x = block(x)\n"
+                "        x = x.sum(0)\n",
+            ),
+        ),
+    ),
+    Unusual(
+        "an encoder that is called a language model, and whose layers are told not to be causal",
+        ("M01",),
+        "bert",
+        (
+            ("class BertForMaskedLM(", "class LocalLM("),
+            ("return BertForMaskedLM()", "return LocalLM()"),
+            ("        self.attention = nn.Multi", "        self.causal = False\n        self.attention = nn.Multi"),
+        ),
+    ),
 ]
 
 

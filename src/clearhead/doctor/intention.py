@@ -21,6 +21,7 @@ ENCODER_NAME = re.compile(r"bert|mlm|masked|classif|bidirect|electra|tagger", re
 CAUSAL_WORDS = re.compile(r"causal|autoregressive|next[- ]token|\btril\b|\btriu\b|generat|future", re.I)
 ENCODER_WORDS = re.compile(r"\bmlm\b|masked language|mask_token|bidirectional|fill[- ]in|classif", re.I)
 CAUSAL_METHODS = ("generate", "sample", "generate_text", "decode_step", "new_cache", "init_cache")
+CAUSAL_FLAGS = ("causal", "is_causal")  # attributes of modules
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,12 @@ def hints_of(model: nn.Module) -> Hints:
         found = pattern.search(words)
         if found:
             votes.append((kind, weight, f"its code says '{found[0].lower()}'"))  # type: ignore[arg-type]
+    told = (vars(module).get(name) for module in model.modules() for name in CAUSAL_FLAGS)
+    said = {flag for flag in told if isinstance(flag, bool)}
+    if said == {True}:
+        votes.append(("causal", 2, "its modules are told to be causal"))
+    elif said == {False}:
+        votes.append(("bidirectional", 3, "its modules are told not to be causal"))
     own = [method for method in CAUSAL_METHODS if callable(getattr(type(model), method, None))]
     if own and not hasattr(config, "model_type"):
         votes.append(("causal", 2, f"it has {own[0]}()"))

@@ -1,10 +1,12 @@
 """Whether numbers that a model holds have any effect, and whose they are."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from clearhead.doctor.conventions import Inputs
+from clearhead.doctor.conventions.outputs import leaves
 from clearhead.doctor.instruments.tracing import home_of, without_dropout
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Where
@@ -20,7 +22,17 @@ def moves(patient: Patient, tensors: Iterable[Tensor], *, padding: bool = True) 
         padding: change the rows of tables too that are declared to be padding's, and are never learned.
     """
     kept_still = {} if padding else padding_rows(patient.model)
-    before, after = _with_other_numbers(patient, tensors, OTHER, kept_still)
+    (before,), (after,) = _with_other_numbers(patient, tensors, OTHER, kept_still)
+    return _differ(before, after)
+
+
+def moves_beside(patient: Patient, tensor: Tensor) -> bool:
+    """Whether other numbers in it move what the model returns beside the logits, as the weights of a second head do."""
+    before, after = _with_other_numbers(patient, [tensor], OTHER, {}, _beside)
+    return any(_differ(then, now) for then, now in zip(before, after, strict=True))
+
+
+def _differ(before: Tensor, after: Tensor) -> bool:
     return float((after - before).abs().max()) > 1e-5 * float(before.abs().max())
 
 
@@ -29,7 +41,7 @@ def is_threshold(patient: Patient, tensor: Tensor) -> bool:
 
     The balance of a router is such: experts are chosen by it, and nothing is multiplied by it. Its derivative is zero.
     """
-    before, after = _with_other_numbers(patient, [tensor], NUDGE, {})
+    (before,), (after,) = _with_other_numbers(patient, [tensor], NUDGE, {})
     return torch.equal(before, after)
 
 
@@ -39,21 +51,36 @@ def padding_rows(model: nn.Module) -> dict[int, int]:
     return {id(table.weight): table.padding_idx for table in tables if table.padding_idx is not None}
 
 
+def _logits(patient: Patient, inputs: Inputs) -> list[Tensor]:
+    return [patient.convention.logits(patient.model, inputs)]
+
+
+def _beside(patient: Patient, inputs: Inputs) -> list[Tensor]:
+    """What stands beside the logits. What lies deeper or has more axes is a cache or a record of the layers."""
+    returned = leaves(patient.convention.raw(patient.model, inputs))
+    tensors = [leaf for path, leaf in returned if len(path) == 1 and path != patient.convention.output]
+    return [leaf for leaf in tensors if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dim() <= 3]
+
+
 def _with_other_numbers(
-    patient: Patient, tensors: Iterable[Tensor], size: float, kept_still: Mapping[int, int]
-) -> tuple[Tensor, Tensor]:
-    """The logits before, and after noise of this size on the tensors, but for one row where it is to be kept still."""
+    patient: Patient,
+    tensors: Iterable[Tensor],
+    size: float,
+    kept_still: Mapping[int, int],
+    watched: Callable[[Patient, Inputs], list[Tensor]] = _logits,
+) -> tuple[list[Tensor], list[Tensor]]:
+    """What is watched before, and after noise of this size on the tensors, but for one row where it is kept still."""
     inputs = patient.inputs(3)
     kept = [(tensor, tensor.detach().clone()) for tensor in tensors if tensor.is_floating_point()]
     with torch.no_grad(), without_dropout():
-        before = patient.convention.logits(patient.model, inputs)
+        before = watched(patient, inputs)
         try:
             for salt, (tensor, _) in enumerate(kept):
                 noise = torch.randn(tensor.shape, generator=patient.generator(9 + 100 * salt)).to(tensor)
                 if id(tensor) in kept_still:
                     noise[kept_still[id(tensor)]] = 0
                 tensor.add_(size * noise)
-            return before, patient.convention.logits(patient.model, inputs)
+            return before, watched(patient, inputs)
         finally:
             for tensor, values in kept:
                 tensor.copy_(values)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.dependence.causes import is_norm
 from clearhead.doctor.checks.dependence.positions import TABLE
-from clearhead.doctor.checks.parts.effects import is_threshold, moves, owner_of, padding_rows
+from clearhead.doctor.checks.parts.effects import is_threshold, moves, moves_beside, owner_of, padding_rows
 from clearhead.doctor.checks.parts.streams import layer_of
 from clearhead.doctor.conventions.names import parameters_of
 from clearhead.doctor.instruments.tracing import recorded_modules, recorded_ops, without_dropout
@@ -59,6 +59,7 @@ def gradients(patient: Patient) -> list[Finding]:
     table = next((name for name in idle if TABLE.search(name)), None)
     reached = {name for name, _ in model.named_parameters()} - {name for name, _ in bare}
     idle = [name for name in idle if not SOMETIMES.search(name) and name != table and not _is_invariant(name, reached)]
+    idle = [name for name in idle if not moves_beside(patient, model.get_parameter(name))]
     if not patient.convention.has_source:
         idle = [name for name in idle if not OF_A_SOURCE.search(name)]
     if table:

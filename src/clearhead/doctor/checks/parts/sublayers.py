@@ -59,6 +59,8 @@ def _guilty(
     silent = _silenced(patient, [module for _, module in sublayers])
     if before.own and not silent.own:
         guilty = [path for path, module in sublayers if not _silenced(patient, [module]).own]
+        if guilty and _carries_the_stream(patient, patient.model.get_submodule(guilty[0])):
+            return None
         # where all are, it may be meant so: not with two kinds of them and norms beside them, as Transformers have
         if guilty and (len(guilty) < len(sublayers) or _is_transformer(stack, sublayers)):
             return guilty[0], f"with the weights of {guilty[0]} at zero, another token no longer moves its own logits"
@@ -73,6 +75,12 @@ def _guilty(
         if not _silenced(patient, [module for _, module in parts]).others and _comes_last(patient, parts[0][0], local):
             return parts[0][0], f"with the weights of all {kind} at zero, no token moves another's logits any more"
     return None
+
+
+def _carries_the_stream(patient: Patient, sublayer: nn.Module) -> bool:
+    """Whether matrices of its own, around the part that it holds, let a token pass: several streams that are mixed."""
+    parts = [child for child in sublayer.children() if _has_matrices(child)]
+    return bool(parts) and _silenced(patient, parts).own
 
 
 def _is_transformer(stack: nn.Module, sublayers: list[tuple[str, nn.Module]]) -> bool:
