@@ -174,6 +174,18 @@ class NamedOtherwise(CausalModel):
         return self.head(self.hidden(whole))[:, n:], whole[None]
 
 
+class HybridBlock(Block):
+    """Normalises queries, keys and values, and the stream behind the attention."""
+
+    def forward(self, x: Tensor, allowed: Tensor) -> Tensor:
+        B, T, _ = x.shape
+        q, k, v = (self.norm1(part) for part in self.attention.qkv(x).chunk(3, dim=-1))
+        q, k, v = (part.view(B, T, H, D // H).transpose(1, 2) for part in (q, k, v))
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+        x = self.norm2(x + self.attention.out(y.transpose(1, 2).reshape(B, T, D)))
+        return x + self.feedforward(x)  # type: ignore[no-any-return]
+
+
 CASES: dict[type[nn.Module], list[str]] = {
     BalancedModel: ["I06"],
     ShapesUnread: ["I06"],
@@ -198,3 +210,9 @@ def test_healthy_oddities(kind: type[nn.Module], ids: list[str]) -> None:
 def test_a_mask_that_is_given_and_not_used_is_still_found() -> None:
     torch.manual_seed(0)
     assert "M11" in {id for one in doctor.check(MaskedOnce(), only=["M11", "S01"]).findings for id, _ in one.causes}
+
+
+def test_norms_of_both_kinds_in_a_layer_are_no_fault_where_none_stands_before_a_sublayer() -> None:
+    torch.manual_seed(0)
+    report = doctor.check(CausalModel(HybridBlock(), HybridBlock()), only=["N05"])
+    assert [(one.id, one.status) for one in report.findings] == [("N05", "warn")], str(report)
