@@ -1,7 +1,7 @@
 """Decoding step by step gives what reading at once gives."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from clearhead.doctor.checks.base import Causes, Skipped, finding
 from clearhead.doctor.checks.generation.decoding import causes_of, departure, place_of_departure
 from clearhead.doctor.conventions.calling import here
 from clearhead.doctor.conventions.inputs import Inputs
-from clearhead.doctor.conventions.names import CACHE, parameters_of
+from clearhead.doctor.conventions.names import CACHE, START, parameters_of
 from clearhead.doctor.conventions.outputs import find_logits, follow, tensors
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
@@ -27,9 +27,10 @@ class Decoder:
 
     def __init__(self, patient: Patient, parameter: str) -> None:
         self.patient, self.parameter = patient, parameter
-        names = {p.name for p in parameters_of(patient.model)}
+        names = [p.name for p in parameters_of(patient.model)]
         self.more: dict[str, Any] = {"use_cache": True} if "use_cache" in names else {}
         self.counts: str | None = None  # the parameter that tells the numbers of the tokens, where it is given
+        self.begins = next((name for name in names if START.search(name)), None)  # and that of the first of them
 
     def start(self, inputs: Inputs) -> Any:
         """What the first call is given."""
@@ -49,6 +50,8 @@ class Decoder:
         convention, model = self.patient.convention, self.patient.model
         given = Inputs(ids, inputs.source)
         more = dict(self.more)
+        if self.begins is not None:
+            more[self.begins] = begin
         if self.counts is not None:
             more[self.counts] = torch.arange(begin, begin + ids.shape[1]).expand(ids.shape).clone()
         value = convention.raw(model, given, **{self.parameter: cache}, **more)
@@ -93,16 +96,12 @@ def caches(patient: Patient) -> list[Finding]:
     names.sort(key=lambda name: not NAMED.search(name))  # a state may be of something else
     if not names:
         raise Skipped("it takes no cache")
-    decoder = Decoder(patient, names[0])
     inputs = patient.inputs(2, salt=11)
     with torch.no_grad(), patient.quiet():
         full = patient.run(inputs)  # (B, T, V)
-        one = _decoded(decoder, inputs, 1)
-        if one is None:
-            raise Skipped(f"'{names[0]}' came back empty")
         spread = float(full.std()) or 1.0
-        patient.paths.append(f"cached by {names[0]}")
-        moved = (one - full).abs().amax((0, 2)) / spread  # (T,)
+        decoder, moved = _tried([Decoder(patient, name) for name in names], inputs, full, spread)
+        patient.paths.append(f"cached by {decoder.parameter}")
         if float(moved.max()) > TOLERANCE and _is_right_with_positions(decoder, inputs, full, spread):
             witness = f"{_differ(moved)}, unless {decoder.counts} is given"
             return [finding("K01", witness, value=float(moved.max()), threshold=TOLERANCE, status="warn")]
@@ -120,6 +119,34 @@ def caches(patient: Patient) -> list[Finding]:
         causes: Causes = (("K04", 0.9), ("K01", 0.1))
         return [finding(causes, witness, value=float(moved.max()), threshold=TOLERANCE, where=where)]
     return []
+
+
+def _tried(decoders: Sequence[Decoder], inputs: Inputs, full: Tensor, spread: float) -> tuple[Decoder, Tensor]:
+    """The first parameter by which decoding gives what one call gives, or else the first that holds anything.
+
+    Returns:
+        how to decode, and how far the logits of each place (T,) move.
+
+    Raises:
+        Skipped: none holds anything.
+    """
+    wrong: list[tuple[Decoder, Tensor]] = []
+    problem: Exception = Skipped(f"'{decoders[0].parameter}' came back empty")
+    for decoder in decoders:
+        try:
+            one = _decoded(decoder, inputs, 1)
+        except Exception as error:
+            problem = error if decoder is decoders[0] else problem
+            continue
+        if one is None:
+            continue
+        moved = (one - full).abs().amax((0, 2)) / spread  # (T,)
+        if float(moved.max()) <= TOLERANCE:
+            return decoder, moved
+        wrong.append((decoder, moved))
+    if not wrong:
+        raise problem
+    return wrong[0]
 
 
 def _differ(moved: Tensor) -> str:

@@ -3,8 +3,10 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.dependence.causes import is_norm
@@ -14,7 +16,9 @@ from clearhead.doctor.instruments.products import NORMS
 from clearhead.doctor.instruments.stream import Step, stream
 from clearhead.doctor.instruments.tracing import Call, dropout_arguments, home_of, recorded_ops
 from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.reports.findings import Finding, Status, Where
+
+LEFT = 0.01  # of the largest number: what the smallness that a norm adds changes
 
 
 def streams(patient: Patient) -> list[Finding]:
@@ -24,7 +28,7 @@ def streams(patient: Patient) -> list[Finding]:
         raise Skipped("no residual stream was found")
     from_norm = [step.is_first is False and _has_norm(calls, step.way) for step in steps]
     return (
-        _mixed(patient, steps, from_norm)
+        _mixed(patient, steps, from_norm, calls)
         + _dropped(patient)
         + _unnormalised(patient, steps, from_norm, [calls[index] for index in behind])
     )
@@ -53,7 +57,7 @@ def layer_of(path: str | None) -> str | None:
     return found[0] if found else None
 
 
-def _mixed(patient: Patient, steps: Sequence[Step], from_norm: Sequence[bool]) -> list[Finding]:
+def _mixed(patient: Patient, steps: Sequence[Step], from_norm: Sequence[bool], calls: Sequence[Call]) -> list[Finding]:
     """In one layer the stream itself is carried on, and what a norm made of it as well."""
     places = [place_of(patient, step.call) for step in steps]
     layers: dict[str, list[int]] = {}
@@ -70,8 +74,43 @@ def _mixed(patient: Patient, steps: Sequence[Step], from_norm: Sequence[bool]) -
         witness = (
             f"in {layer} one sublayer is added to what it reads after a norm, and another to the stream before its norm"
         )
-        return [finding((("N05", 0.9), ("N04", 0.1)), witness, where=places[number])]
+        # only beside a sublayer that reads the stream through a norm of its own is it no way of building
+        is_odd = any(not from_norm[other] and _reads_through_norm(steps[other], calls) for other in numbers)
+        status: Status = "warn"
+        if is_odd and _is_left(patient, layer, steps, number):
+            witness += f": twice the stream that {layer} is given is the same to the first"
+            status = "fail"
+        return [finding((("N05", 0.9), ("N04", 0.1)), witness, where=places[number], status=status)]
     return []
+
+
+def _reads_through_norm(step: Step, calls: Sequence[Call]) -> bool:
+    """Whether a norm reads the very tensor that the branch is added to."""
+    before = calls[: step.index]
+    return any(_is_norm(call) and any(part is step.skip for part in call.options["args"]) for call in before)
+
+
+def _is_left(patient: Patient, layer: str, steps: Sequence[Step], number: int) -> bool:
+    """Whether an addition's skip stays as it is where the layer is given twice the stream: a norm took its size."""
+
+    done: list[str] = []
+
+    def twice(module: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not given or not isinstance(given[0], Tensor):
+            return given
+        done.append(layer)
+        return (2 * given[0], *given[1:])
+
+    handle = patient.model.get_submodule(layer).register_forward_pre_hook(twice)
+    try:
+        again, _, _ = _recorded(patient)
+    finally:
+        handle.remove()
+    if not done or len(again) != len(steps):
+        return False
+    before, after = steps[number].skip, again[number].skip
+    moved = float((after - before).abs().max()) / (float(before.abs().max()) or 1.0)
+    return moved < LEFT
 
 
 def _dropped(patient: Patient) -> list[Finding]:
