@@ -8,7 +8,6 @@ A silent fault is one with which the loss still falls: 300 steps on a tiny synth
 `--keep` writes the table to benchmarks/results/doctor_faults.md.
 """
 
-import argparse
 import statistics
 import sys
 from collections import Counter
@@ -20,6 +19,7 @@ import torch
 from calls import CALLS, Host
 from differences import witness
 from faults import HERE, HOSTS, Fault, all_faults, built, write
+from tables import arguments, publish
 
 RESULTS = HERE.parent / "results" / "doctor_faults.md"
 STEPS = 300
@@ -94,10 +94,9 @@ def trainings(faults: list[Fault], folder: Path) -> tuple[list[str], list[str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, RESULTS)
     parser.add_argument("--train", default="0", metavar="N|all", help="how many of the silent faults to train")
     parser.add_argument("--host", nargs="+", choices=HOSTS, default=HOSTS)
-    parser.add_argument("--keep", action="store_true", help=f"write the tables to {RESULTS.name}")
     given = parser.parse_args()
     torch.set_num_threads(1)
     faults = [fault for fault in all_faults() if fault.host in given.host]
@@ -119,10 +118,7 @@ def main() -> None:
             "|---|---|---|---|---|---|",
             *trained,
         ]
-    print("\n".join(page))
-    if given.keep:
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text("# Faults planted for the doctor\n\n" + "\n".join(page) + "\n", encoding="utf-8")
+    publish("Faults planted for the doctor", page, RESULTS, keep=given.keep)
     sys.exit(1 if equal or loud else 0)
 
 

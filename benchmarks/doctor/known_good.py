@@ -9,7 +9,6 @@ in a process of its own. The doctor is told nothing but what known_good.toml dec
 built, called or finished in time is listed with its reason.
 """
 
-import argparse
 import json
 import multiprocessing
 import os
@@ -29,6 +28,7 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
 import torch
 import transformers
+from tables import arguments, publish
 from transformers.models.auto import modeling_auto
 
 from clearhead.doctor import Spec, check
@@ -247,14 +247,13 @@ def read(path: Path) -> list[Examined]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, RESULTS)
     parser.add_argument("--only", nargs="+", metavar="CLASS", help="these architectures")
     parser.add_argument("--level", choices=("quick", "standard"), default="standard")
     parser.add_argument("--timeout", type=float, default=60, help="seconds for one architecture with one attention")
     parser.add_argument(
         "--reports", type=Path, help="a file of all reports, a line each; what it holds is not made again"
     )
-    parser.add_argument("--keep", action="store_true", help=f"write the tables to {RESULTS.name}")
     given = parser.parse_args()
     torch.set_num_threads(1)
     known = architectures()
@@ -269,11 +268,7 @@ def main() -> None:
             with given.reports.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(asdict(case)) + "\n")
     cases = [case for case in cases if case.architecture in chosen]
-    print("\n".join(page(cases, given.level)))
-    if given.keep:
-        RESULTS.parent.mkdir(exist_ok=True)
-        told = "\n".join(["# The doctor on released models\n", *page(cases, given.level), ""])
-        RESULTS.write_text(told, encoding="utf-8")
+    publish("The doctor on released models", page(cases, given.level), RESULTS, keep=given.keep)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ A fault counts as detected if a tool complains of something of which it does not
 it names what is wrong is not asked of the others.
 """
 
-import argparse
 import platform
 import statistics
 import subprocess
@@ -30,6 +29,7 @@ from faults import HERE, HOSTS, Fault, built, faults_of, kind_of, write
 from judging import new_findings
 from peers import TOOLS, Complaint, Tool
 from run import examine
+from tables import arguments, publish
 
 RESULTS = HERE.parent / "results" / "other_tools.md"
 PACKAGES = ("torchtest2==0.1.0", "pytest-torch==1.1.1", "neural_net_checklist==1.1.0")
@@ -152,11 +152,10 @@ def install(folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, RESULTS)
     parser.add_argument("--host", nargs="+", choices=HOSTS, default=HOSTS)
     parser.add_argument("--tools", type=Path, default=FOLDER, help=f"the folder that holds them (default: {FOLDER})")
     parser.add_argument("--install", action="store_true", help="make that folder")
-    parser.add_argument("--keep", action="store_true", help=f"write the tables to {RESULTS.name}")
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.install:
@@ -181,10 +180,7 @@ def main() -> None:
         "\n## Shown by another tool and not by the doctor\n",
         *only_theirs(scores),
     ]
-    print("\n".join(page))
-    if given.keep:
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text("# Other tools beside the doctor\n\n" + "\n".join(page) + "\n", encoding="utf-8")
+    publish("Other tools beside the doctor", page, RESULTS, keep=given.keep)
 
 
 if __name__ == "__main__":

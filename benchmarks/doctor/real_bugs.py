@@ -8,7 +8,6 @@ Two kinds: replays in words of our own, `real/NAME.py` with `buggy` and `fixed`,
 transformers, which needs a folder of its own. Without that folder those are skipped, and the table says so.
 """
 
-import argparse
 import os
 import platform
 import subprocess
@@ -24,6 +23,7 @@ import torch
 from faults import HERE, Tier
 from judging import Verdict, judge, named_causes, new_findings
 from run import Examined, ask
+from tables import arguments, publish
 
 RESULTS = HERE.parent / "results" / "real_bugs.md"
 OLD = "transformers==5.12.0"
@@ -152,11 +152,10 @@ def install(folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, RESULTS)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="of real/bugs.toml")
     parser.add_argument("--old", type=Path, default=FOLDER, help=f"the folder that holds {OLD} (default: {FOLDER})")
     parser.add_argument("--install", action="store_true", help="make that folder")
-    parser.add_argument("--keep", action="store_true", help=f"write the table to {RESULTS.name}")
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.install:
@@ -176,10 +175,7 @@ def main() -> None:
         "|" + "---|" * 8,
         *map(row, cases),
     ]
-    print("\n".join(page))
-    if given.keep:
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text("# The doctor on published bugs\n\n" + "\n".join(page) + "\n", encoding="utf-8")
+    publish("The doctor on published bugs", page, RESULTS, keep=given.keep)
 
 
 if __name__ == "__main__":

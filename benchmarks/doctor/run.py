@@ -7,7 +7,6 @@ Every model is given as a stranger would give it, `clearhead doctor FILE.py:buil
 learns nothing of the benchmark: neither what kind the model is meant to be nor what was planted.
 """
 
-import argparse
 import io
 import json
 import platform
@@ -23,6 +22,7 @@ from tempfile import TemporaryDirectory
 import torch
 from faults import HERE, HOSTS, Fault, faults_of, kind_of, write
 from judging import Report, Verdict, judge, named_causes, new_findings
+from tables import arguments, publish
 
 from clearhead.cli import run as clearhead
 
@@ -154,10 +154,9 @@ def run(hosts: Sequence[str], level: str) -> tuple[list[tuple[str, Examined]], l
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, RESULTS)
     parser.add_argument("--host", nargs="+", choices=HOSTS, default=HOSTS)
     parser.add_argument("--level", choices=("quick", "standard", "deep"), default="standard")
-    parser.add_argument("--keep", action="store_true", help=f"write the tables to {RESULTS.name}")
     given = parser.parse_args()
     torch.set_num_threads(1)
     twins, cases = run(given.host, given.level)
@@ -170,10 +169,7 @@ def main() -> None:
         "\n## Shortcomings\n",
         *shortcomings(cases),
     ]
-    print("\n".join(page))
-    if given.keep:
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text("# The doctor on planted faults\n\n" + "\n".join(page) + "\n", encoding="utf-8")
+    publish("The doctor on planted faults", page, RESULTS, keep=given.keep)
 
 
 if __name__ == "__main__":

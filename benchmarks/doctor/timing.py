@@ -6,7 +6,6 @@
 The tiny models are the healthy hosts; the large ones have GPT-2's sizes: a plain file, and transformers' own.
 """
 
-import argparse
 import os
 import platform
 import statistics
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 
 import torch
 from faults import HERE, HOSTS
+from tables import arguments, publish
 
 RESULTS = HERE.parent / "results" / "doctor_timing.md"
 LEVELS = ("quick", "standard")
@@ -88,10 +88,9 @@ def line(name: str, level: str, size: str, members: list[Case]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, RESULTS)
     parser.add_argument("--sizes", nargs="+", choices=list(WANTED), default=list(WANTED))
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--keep", action="store_true", help=f"write the table to {RESULTS.name}")
     given = parser.parse_args()
     measured = cases(given.sizes)
     for number in range(given.repetitions):
@@ -104,11 +103,7 @@ def main() -> None:
         "",
         *table(measured),
     ]
-    print("\n".join(page))
-    if given.keep:
-        RESULTS.parent.mkdir(exist_ok=True)
-        text = "# How long an examination takes\n\n`benchmarks/doctor/timing.py`: " + "\n".join(page) + "\n"
-        RESULTS.write_text(text, encoding="utf-8")
+    publish("How long an examination takes", page, RESULTS, keep=given.keep)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,13 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
-from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 from doctor_helpers import made, write
+from page_reader import Page
 from schema_helpers import problems
 
 from clearhead.cli.doctor import FILES
@@ -25,7 +25,6 @@ from clearhead.errors import UsageError
 HOSTILE = "<script>alert(1)</script>\" onload='x' & ]]> --> \x00\x1b[31m\x9b \ud800 {x} \r\n end"
 SCHEMA: dict[str, Any] = json.loads(files("clearhead.doctor.reports").joinpath("schema.json").read_text("utf-8"))
 MASKING = ('        att = att.masked_fill(self.mask[:, :, :T, :T] == 0, float("-inf"))\n', "")
-VOID = {"meta", "link", "path", "br", "rect"}
 
 
 @pytest.fixture(scope="module")
@@ -44,33 +43,6 @@ def hostile() -> Report:
         for status in ("pass", "fail", "warn", "skip", "waived", "blocked")
     )
     return Report(HOSTILE, "causal", (finding, replace(finding, status="warn")), checks, (), (HOSTILE,), 0.25)
-
-
-class Page(HTMLParser):
-    """A page's elements and text; an element that is closed in the wrong place is a failure."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(page)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
 
 
 def test_the_command_has_an_option_for_every_form() -> None:

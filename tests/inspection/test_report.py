@@ -1,41 +1,13 @@
 """The report page: complete, well-formed, safe with any text, and it asks nobody for anything."""
 
 import re
-from html.parser import HTMLParser
 
 import pytest
+from page_reader import Page
 
 from clearhead.inspection import Curve, Report, Sample, render
 
 HOSTILE = "<script>alert(1)</script>\" onload='x' & ]]> \x00\x1b[31m \ud800 \r\n end"
-VOID = {"meta", "link", "path", "circle", "br"}
-
-
-class Page(HTMLParser):
-    """Collects a page's elements and text; complains of an element that is closed in the wrong place."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(page)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
 
 
 def a_report(text: str = "Once upon a time.") -> Report:

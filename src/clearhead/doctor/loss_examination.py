@@ -77,24 +77,21 @@ def examine_loss(loss: Loss, name: str) -> LossReport:
             f"{name} could not be called as loss(logits, ids) with logits {(B, T, V)} and ids {(B, T)} "
             f"({type(error).__name__}: {said}); wrap it in a function that can"
         ) from None
-    padding, found_with = "no way to mark it was found", []
     pad = _number_called(loss, PADS)
     ends = pad is not None and _number_called(loss, ENDS) == pad
-    for value in [pad] if pad is not None else [IGNORED]:
-        short = ids.clone()
-        short[short == value] = (value + 1) % V
-        full = short.clone()
-        short[1, T // 2 :], short[2, -2:] = value, value
-        try:
-            padded = xray(lambda x, y: _number(loss(x, y)), logits, short)
-        except Exception:
-            continue
-        padding = f"marked by {value}"
-        found_with = judge(padded, short, logits, pad_id=value, shifts=shifts, ends=ends)
-        del full
+    mark = IGNORED if pad is None else pad
+    short = ids.clone()
+    short[short == mark] = (mark + 1) % V
+    short[1, T // 2 :], short[2, -2:] = mark, mark
+    try:
+        padded = xray(lambda x, y: _number(loss(x, y)), logits, short)
+    except Exception:  # it is no target to it
+        padding, of_short = "no way to mark it was found", []
+    else:
+        padding, of_short = f"marked by {mark}", judge(padded, short, logits, pad_id=mark, shifts=shifts, ends=ends)
     whole = judge(seen, ids, logits, pad_id=pad, shifts=shifts, ends=ends)
-    ids_found = {finding.id for finding in whole}
-    return LossReport(name, seen, (*whole, *(f for f in found_with if f.id not in ids_found)), padding)
+    known = {finding.id for finding in whole}
+    return LossReport(name, seen, (*whole, *(one for one in of_short if one.id not in known)), padding)
 
 
 def _number(value: Any) -> Tensor:
@@ -122,11 +119,8 @@ def _number_called(loss: Loss, names: re.Pattern[str]) -> int | None:
         defaults = {p.name: p.default for p in inspect.signature(loss).parameters.values()}
     except (TypeError, ValueError):
         defaults = {}
-    beside = (
-        vars(sys.modules.get(getattr(loss, "__module__", ""), object()))
-        if getattr(loss, "__module__", "") in sys.modules
-        else {}
-    )
+    module = sys.modules.get(getattr(loss, "__module__", ""))
+    beside = {} if module is None else vars(module)
     for known in (defaults, beside):
         for name, value in known.items():
             if names.search(name) and isinstance(value, int) and not isinstance(value, bool):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from training_loops import HOSTS, source_of, written
+from training_loops import HOSTS, written
 
 from clearhead.doctor.apart import Request, examine_apart
 from clearhead.doctor.training.script import examine_script
@@ -83,4 +83,4 @@ def test_a_loss_that_cannot_be_differentiated_is_a_finding_and_no_mishap(tmp_pat
 def test_the_hosts_are_scripts() -> None:
     for host in HOSTS.glob("*.py"):
         if host.stem != "tiny_models":
-            assert 'if __name__ == "__main__":\n    train()\n' in source_of(host.stem)
+            assert 'if __name__ == "__main__":\n    train()\n' in host.read_text(encoding="utf-8")

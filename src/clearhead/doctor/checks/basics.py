@@ -94,7 +94,6 @@ def deterministic(patient: Patient) -> list[Finding]:
         same = next((op for op in ops.calls if (op.file, op.line) == (call.file, call.line)), call)
         where = place_of(patient, same)
         if switched:
-            patient.random = True
             said = f"{witness}: a call puts {switched} into training mode"
             return [finding((("V01", 0.8), ("A08", 0.2)), said, value=change, where=where)]
         return [

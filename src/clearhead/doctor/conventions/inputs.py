@@ -14,7 +14,7 @@ from clearhead.doctor.conventions.numbers import as_numbers, holds_numbers
 class Inputs:
     """Token ids (B, T); a source (B, S) for models that read one; which tokens are real, True, and which padding.
 
-    `labels`: targets (B, T) for models that compute their own loss. `extra`: parameters given as they are, by name.
+    `labels`: targets (B, T) for models that compute their own loss.
     """
 
     ids: Tensor
@@ -33,16 +33,6 @@ class Inputs:
         """(B, S), True for real tokens."""
         assert self.source is not None
         return torch.ones_like(self.source, dtype=torch.bool) if self.source_keep is None else self.source_keep
-
-    @property
-    def transposed(self) -> Self:
-        """The same, time first."""
-        turned = {
-            name: None if tensor is None else tensor.transpose(0, 1)
-            for name, tensor in vars(self).items()
-            if isinstance(tensor, Tensor)
-        }
-        return replace(self, **turned)
 
     def rows(self, rows: Tensor) -> Self:
         """These rows, in this order."""

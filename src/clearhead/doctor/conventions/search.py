@@ -36,7 +36,7 @@ SMALL = 2  # ids below this exist in every vocabulary
 
 ADAPTER = """
 class Adapted(torch.nn.Module):
-    def __init__(self): super().__init__(); self.model = {factory}()
+    def __init__(self): super().__init__(); self.model = build()
     def forward(self, ids):  # (B, T) token ids; a second parameter 'source' (B, S) where there is one
         return self.model(ids)  # change this line: it must return logits (B, T, V)
 def adapted(): return Adapted()"""
@@ -60,7 +60,6 @@ def find_convention(
     *,
     may_be_causal: bool = True,
     short: bool = False,
-    factory: str = "build",
     named: Sequence[str] = (),
     lengths: Sequence[int] = (),
 ) -> Found:
@@ -70,7 +69,6 @@ def find_convention(
         spec: `time_first` is taken as said.
         may_be_causal: whether a mask that the model asks for may be one that hides the future.
         short: try short rows first.
-        factory: its name in the adapter that the error proposes.
         named: parameters that are given tokens, by the names of a batch of the person.
         lengths: of rows to try where none of the usual ones is taken.
 
@@ -89,7 +87,7 @@ def find_convention(
             raise DataError(f"{type(model).__name__} cannot be called ({said}); {remedy(said)}")
         raise DataError(
             f"no way was found to call {type(model).__name__} with token ids ({said}); put this beside your model, "
-            f"change one line, and examine 'adapted' instead:{ADAPTER.format(factory=factory)}"
+            f"change one line, and examine 'adapted' instead:{ADAPTER}"
         )
     if found.convention.gives != "tokens":
         return found

@@ -176,11 +176,6 @@ def _allowed(mask: Tensor | None, T_q: int, T_k: int, *, true_means_seen: bool) 
     return seen, drop if drop > 0 else None  # what lowers no later score below the earlier ones hides nothing
 
 
-def is_self_attention(attention: Attention) -> bool:
-    """Whether as many tokens ask as are looked at."""
-    return attention.allowed.shape[0] == attention.allowed.shape[1]
-
-
 def same_tensor(one: Tensor | None, other: Tensor | None) -> bool:
     """Whether two tensors hold the same numbers."""
     return one is not None and other is not None and one.shape == other.shape and torch.equal(one, other)

@@ -10,7 +10,6 @@ from clearhead.doctor.instruments.flow import Flow, factor, made_by, read_by
 from clearhead.doctor.instruments.tracing import Call
 
 PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "bmm", "baddbmm", "einsum"}
-SWAPS = {"transpose", "swapaxes", "swapdims", "permute", "t", "__get__"}
 LINEAR = {"linear", "addmm", "conv1d"}
 KEEPING = {
     "dropout", "dropout_", "to", "float", "type", "type_as", "half", "bfloat16", "contiguous", "clone", "masked_fill",

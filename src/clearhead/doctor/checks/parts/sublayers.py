@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.dependence.causes import is_norm
-from clearhead.doctor.instruments.tracing import home_of
+from clearhead.doctor.instruments.tracing import home_of, recorded_modules
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
@@ -90,42 +90,30 @@ def _is_transformer(stack: nn.Module, sublayers: list[tuple[str, nn.Module]]) ->
 
 def _is_local(patient: Patient, module: nn.Module) -> bool:
     """Whether a module makes of each token something by itself: it holds no attention and no other mixing."""
-    seen: list[tuple[Tensor, Tensor]] = []
-
-    def look(_: nn.Module, given: tuple[Any, ...], output: Any) -> None:
-        output = output[0] if isinstance(output, tuple) else output
-        if given and isinstance(given[0], Tensor) and isinstance(output, Tensor):
-            seen.append((given[0].detach().clone(), output.detach().clone()))
-
-    handle = module.register_forward_hook(look)
+    with patient.quiet(), recorded_modules(module) as calls:
+        patient.run(patient.inputs(2))
+    whole = next((call for call in calls if not call.name), None)
+    if whole is None or not whole.inputs or not whole.outputs or whole.inputs[0].dim() != 3:
+        return False
+    x, axis = whole.inputs[0].clone(), 0 if patient.convention.time_first else 1
+    x.select(axis, 0).add_(1.0)
     try:
         with patient.quiet():
-            patient.run(patient.inputs(2))
-            if not seen or seen[0][0].dim() != 3:
-                return False
-            x, axis = seen[0][0].clone(), 0 if patient.convention.time_first else 1
-            x.select(axis, 0).add_(1.0)
-            y = module(x)
+            y = module(x.to(patient.device))
     except Exception:  # it wants more than one tensor: a mask, positions
         return False
-    finally:
-        handle.remove()
-    change = ((y[0] if isinstance(y, tuple) else y) - seen[0][1]).abs()
+    change = ((y[0] if isinstance(y, tuple) else y).cpu() - whole.outputs[0]).abs()
     return bool((change.movedim(axis, 0)[1:] <= 1e-6 * float(change.max())).all())
 
 
 def _comes_last(patient: Patient, path: str, local: set[str]) -> bool:
     """Whether a sublayer is called behind those of its layer that mix tokens."""
     owner, _, name = path.rpartition(".")
-    layer, order = patient.model.get_submodule(owner), []
-    children = {child: kind for kind, child in layer.named_children() if kind == name or _has_matrices(child)}
-    handles = [m.register_forward_hook(lambda module, *_: order.append(children[module])) for m in children]
-    try:
-        with patient.quiet():
-            patient.run(patient.inputs(2))
-    finally:
-        for handle in handles:
-            handle.remove()
+    layer = patient.model.get_submodule(owner)
+    kinds = {kind for kind, child in layer.named_children() if kind == name or _has_matrices(child)}
+    with patient.quiet(), recorded_modules(layer) as calls:
+        patient.run(patient.inputs(2))
+    order = [call.name for call in calls if call.name in kinds]
     mixing = [kind for kind in order if kind not in local]
     return bool(mixing) and name in order and order.index(name) > order.index(mixing[0])
 
