@@ -209,6 +209,17 @@ UNUSUAL = [
             ("        self.attention = nn.Multi", "        self.causal = False\n        self.attention = nn.Multi"),
         ),
     ),
+    Unusual(
+        "matrices that are divided by their length",
+        ("N04",),
+        "gpt",
+        (
+            (
+                "        self.fc2 = nn.Linear(4 * D, D)\n",
+                "        self.fc2 = nn.utils.parametrizations.weight_norm(nn.Linear(4 * D, D))\n",
+            ),
+        ),
+    ),
 ]
 
 

@@ -144,7 +144,7 @@ class Reach(NamedTuple):
 
 
 def _reaches(patient: Patient) -> Reach:
-    """What one changed token, and another source, move."""
+    """What one changed token, and another source, move; everything where that cannot be told."""
     inputs = patient.inputs(2, salt=14)
     other = patient.inputs(2, salt=15)
     t = patient.found.T // 2
@@ -152,6 +152,8 @@ def _reaches(patient: Patient) -> Reach:
     ids[:, t] = torch.where(other.ids[:, t] == ids[:, t], other.ids[:, t - 1], other.ids[:, t])
     with torch.no_grad(), patient.quiet():
         base = patient.run(inputs)
+        if not base.isfinite().all():  # a matrix that is divided by its own length cannot be zero
+            return Reach(True, True, True)
         scale = 8 * torch.finfo(base.dtype).eps * float(base.abs().max())
         moved = (patient.run(replace(inputs, ids=ids)) - base).abs().amax((0, 2)) > scale  # (T,)
         own, others = bool(moved[t]), bool(moved[torch.arange(len(moved)) != t].any())
