@@ -154,6 +154,34 @@ class OneHot(Core):
         return self.head(F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x), attn_mask=mask))  # type: ignore[no-any-return]
 
 
+class Hidden:
+    """A mask in a class of its own, as some libraries want it."""
+
+    def __init__(self, kept: Tensor) -> None:
+        self.kept = kept[:, None, None, :]
+
+
+class WithTypedMask(Core):
+    def forward(self, ids: Tensor, attention_mask: Hidden) -> Tensor:
+        T = ids.shape[1]
+        seen = attention_mask.kept & torch.ones(T, T, dtype=torch.bool).tril()
+        return self.logits(ids, mask=seen.squeeze(1))
+
+
+class EvenLength(Core):
+    """Its line for other lengths was never run."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.logits(ids) if ids.shape[1] % 2 == 0 else pad_up(self, ids)  # type: ignore[name-defined]  # noqa: F821
+
+
+class LayersListed(Core):
+    """What every layer made is listed, the embedding first."""
+
+    def forward(self, ids: Tensor) -> SimpleNamespace:
+        return SimpleNamespace(states=[self.head(self.embed(ids)), self.logits(ids)])
+
+
 class LastPlaceAlone(Core):
     """Without targets it makes the logits of the last place only."""
 
@@ -171,7 +199,8 @@ class Anything(Core):
 
 CAUSAL: list[Callable[[], nn.Module]] = [
     Plain, WithMask, WithHiddenMask, WithAdditiveMask, FromDict, Tuple, Dictionary, Object, ChannelsFirst, Flat,
-    TimeFirst, StartPosition, Positioned, OneLength, ShortForward, OneHot, LastPlaceAlone, Anything,
+    TimeFirst, StartPosition, Positioned, OneLength, ShortForward, OneHot, WithTypedMask, EvenLength, LayersListed,
+    LastPlaceAlone, Anything,
 ]  # fmt: skip
 SEQ2SEQ: list[Callable[[], nn.Module]] = [Translator, TargetFirst, FromDictOfTwo, TranslatorTimeFirst]
 

@@ -220,6 +220,49 @@ UNUSUAL = [
             ),
         ),
     ),
+
+        "an encoder of a class that is causal only if it is told so",
+        ("M01",),
+        "bert",
+        (
+            (
+                "class BertForMaskedLM(nn.Module):\n    def __init__(self):\n",
+                "class Reader(nn.Module):\n    def __init__(self, causal=False):\n",
+            ),
+            ("return BertForMaskedLM()", "return Reader()"),
+        ),
+    ),
+    Unusual(
+        "scores of distances that are shifted by reading them with exchanged axes",
+        ("A04", "A05"),
+        "gpt",
+        (
+            (
+                "        self.proj = nn.Linear(D, D)\n",
+                "        self.proj, self.far = nn.Linear(D, D), nn.Parameter(torch.zeros(D // H, BLOCK + 16))\n",
+            ),
+            (
+                "        att = att.masked_fill(",
+                "        far = F.pad(q @ self.far[:, -T - 16 :], (1, 0)).view(B, H, -1, T)[:, :, 1:]\n"
+                "        att = att + far.reshape(B, H, T, -1)[..., :T]\n"
+                "        att = att.masked_fill(",
+            ),
+        ),
+    ),
+    Unusual(
+        "a first attention, normalised by hand, in which the last token sees every third one",
+        ("P01",),
+        "gpt",
+        (
+            (
+                "        self.ln_f = nn.LayerNorm(D)\n",
+                "        self.ln_f = nn.LayerNorm(D)\n"
+                "        far = torch.arange(BLOCK)[:, None] - torch.arange(BLOCK)\n"
+                "        self.blocks[0].attn.mask *= far % 3 == 0\n",
+            ),
+            ("        att = F.softmax(att, dim=-1)\n", "        att = att.exp() / att.exp().sum(-1, keepdim=True)\n"),
+        ),
+    ),
 ]
 
 

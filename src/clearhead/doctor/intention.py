@@ -1,5 +1,6 @@
 """What a model is meant to be, where nobody said: read from its names, its code, its config and what it does."""
 
+import inspect
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -60,6 +61,8 @@ def hints_of(model: nn.Module) -> Hints:
     if getattr(config, "is_decoder", False) is True:
         votes.append(("causal", 2, "its config says is_decoder"))
     words = f"{type(model).__doc__ if type(model).__doc__ != nn.Module.__doc__ else ''} {code_of(model)}"
+    if _is_asked(model):
+        words = re.sub("causal", "", words, flags=re.I)
     for kind, pattern, weight in (("causal", CAUSAL_WORDS, 1.0), ("bidirectional", ENCODER_WORDS, 1.0)):
         found = pattern.search(words)
         if found:
@@ -78,6 +81,15 @@ def hints_of(model: nn.Module) -> Hints:
             votes.append(("causal", 2, f"its buffer {buffer_name} is a triangle"))
             break
     return Hints(tuple(votes))
+
+
+def _is_asked(model: nn.Module) -> bool:
+    """Whether the model's own class is told whether to be causal, and is not unless it is told so."""
+    try:
+        parameters = inspect.signature(type(model)).parameters
+    except (TypeError, ValueError):
+        return False
+    return any(parameters[name].default is False for name in CAUSAL_FLAGS if name in parameters)
 
 
 def _is_triangle(buffer: torch.Tensor) -> bool:

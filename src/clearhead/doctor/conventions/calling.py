@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.conventions.inputs import FILLERS, Inputs, filler_of, role_of
-from clearhead.doctor.conventions.names import Call
+from clearhead.doctor.conventions.names import MASK, Call
 from clearhead.doctor.conventions.numbers import forms_of, holds_numbers
 from clearhead.doctor.conventions.outputs import Path, arrange, follow, spread
 
@@ -44,6 +44,7 @@ class Convention:
         as_dict: the only argument is a dict that holds the inputs by name.
         gives: logits of each token; one output for each row, as a classifier does; or one for each pair of rows.
         device: where the model is. Inputs and logits are on the CPU; what the model is given is moved there.
+        mask_types: parameters that want their mask in a class of the model's library; it is made from the tensor.
     """
 
     call: Call
@@ -52,6 +53,7 @@ class Convention:
     as_dict: bool = False
     gives: Literal["tokens", "rows", "pairs"] = "tokens"
     device: torch.device = CPU
+    mask_types: tuple[tuple[str, type], ...] = ()
 
     @property
     def has_source(self) -> bool:
@@ -74,14 +76,14 @@ class Convention:
 
     def raw(self, model: nn.Module, inputs: Inputs, **more: Any) -> Any:
         """Whatever the model returns. `more`: further parameters by name, which win."""
-        more = {name: self._there(value) for name, value in more.items()}
+        more = {name: self._typed(name, self._there(value)) for name, value in more.items()}
         if self.as_dict:
             batch = Batch(inputs, self.time_first)
             for name, value in batch.items():
                 batch[name] = self._there(value)
             return model(batch, **more)
         filled = [(name, self._there(filler_of(filler)(inputs, self.time_first))) for name, filler in self.call]
-        given = {name: value for name, value in filled if name}
+        given = {name: self._typed(name, value) for name, value in filled if name}
         unnamed = [value for name, value in filled if not name]
         given |= more
         ahead = [given.pop(name) for name in _positional_only(model) if name in given]
@@ -99,9 +101,30 @@ class Convention:
         assert arranged is not None, "an output changed its shape"
         return arranged
 
+    def _typed(self, name: str, value: Any) -> Any:
+        wanted = dict(self.mask_types).get(name)
+        return wanted(value) if wanted is not None and isinstance(value, Tensor) else value
+
     def _there(self, value: Any) -> Any:
         on_cpu = self.device.type == "cpu" or not isinstance(value, Tensor)
         return value if on_cpu else value.to(self.device)
+
+
+def mask_types_of(model: nn.Module) -> tuple[tuple[str, type], ...]:
+    """Parameters of `forward` that are called masks and declared to be of a class that is made from one argument."""
+    try:
+        parameters = inspect.signature(model.forward, eval_str=True).parameters.values()
+        masks = [p for p in parameters if MASK.search(p.name) and isinstance(p.annotation, type)]
+        return tuple((p.name, p.annotation) for p in masks if _holds_a_tensor(p.annotation))
+    except Exception:  # an annotation may be any expression
+        return ()
+
+
+def _holds_a_tensor(declared: type) -> bool:
+    if issubclass(declared, Tensor) or declared.__module__ in ("builtins", "jaxtyping"):
+        return False
+    parameters = inspect.signature(declared).parameters.values()
+    return sum(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters) == 1
 
 
 def here(tensor: Tensor, device: torch.device) -> Tensor:

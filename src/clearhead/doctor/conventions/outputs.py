@@ -79,7 +79,10 @@ def find_row_output(value: Any, rows: int) -> Path | None:
 
 
 def find_logits(value: Any, rows: int, columns: int, vocab_size: int | None) -> Path | None:
-    """The way to what is most like logits: named so, as wide as the vocabulary, or the first of its shape."""
+    """The way to what is most like logits: named so, as wide as the vocabulary, or the first of its shape.
+
+    Of a list inside of what is returned it is the last: there every layer says what it made.
+    """
     found: list[tuple[int, int, Path]] = []
     for number, (path, leaf) in enumerate(leaves(value)):
         if not isinstance(leaf, Tensor) or (arranged := arrange(leaf, rows, columns)) is None:
@@ -88,4 +91,8 @@ def find_logits(value: Any, rows: int, columns: int, vocab_size: int | None) -> 
         wide = vocab_size is not None and arranged.shape[-1] == vocab_size
         widest = vocab_size is not None and arranged.shape[-1] > vocab_size
         found.append((-(4 * named + 2 * wide + widest), number, path))
-    return min(found)[2] if found else None
+    if not found:
+        return None
+    score, _, first = min(found)
+    listed = len(first) > 1 and isinstance(first[-1], int)
+    return max(path for other, _, path in found if other == score and path[:-1] == first[:-1]) if listed else first

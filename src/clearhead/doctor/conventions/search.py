@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.conventions.axes import Axes, axes_of, influences
-from clearhead.doctor.conventions.calling import CPU, Convention, with_numbers
+from clearhead.doctor.conventions.calling import CPU, Convention, mask_types_of, with_numbers
 from clearhead.doctor.conventions.inputs import CAUSAL_FORMS, Inputs, role_of
 from clearhead.doctor.conventions.lengths import length_of_source, lengths_for
 from clearhead.doctor.conventions.names import (
@@ -159,9 +159,10 @@ def _candidates(model: nn.Module, spec: Spec, named: Sequence[str]) -> Iterator[
     first = next(chain(model.parameters(), model.buffers()), None)
     device = CPU if first is None else first.device
     orders = (False, True) if spec.time_first is None else (spec.time_first,)
+    mask_types = mask_types_of(model)
     for call in suggestions(model, named):
         for time_first in orders:
-            yield Convention(call, time_first=time_first, device=device)
+            yield Convention(call, time_first=time_first, device=device, mask_types=mask_types)
     names = [parameter.name for parameter in parameters_of(model)]
     if len(names) <= 1 or CONTAINER.match(names[0]):
         for call in ((("", "ids"),), (("", "source"), ("", "ids"))):
@@ -228,8 +229,8 @@ def _with_output(
 
 
 def _is_about_length(error: Exception) -> bool:
-    """Whether other lengths may do: everything that speaks of sizes, ranges and assertions."""
-    return isinstance(error, (AssertionError, IndexError, ValueError, RuntimeError))
+    """Whether other lengths may do: what speaks of sizes and ranges, and a line that only some lengths reach."""
+    return isinstance(error, (AssertionError, IndexError, ValueError, RuntimeError, NameError))
 
 
 def _inputs(T: int, S: int, V: int, source_V: int) -> Inputs:

@@ -26,8 +26,9 @@ def scrambled(calls: Sequence[Call], n: int) -> Scrambled | None:
 
     Only tensors with exactly one such axis before and after are judged: `n` has to be a length that no other axis has.
     """
+    ends: set[int] = set()
     for index, call in enumerate(calls):
-        if call.name not in MOVES or not call.inputs or not call.outputs:
+        if call.name not in MOVES or not call.inputs or not call.outputs or index in ends:
             continue
         before, after = call.inputs[0], call.outputs[0]
         axis, later = _axis(before, n), _axis(after, n)
@@ -37,9 +38,25 @@ def scrambled(calls: Sequence[Call], n: int) -> Scrambled | None:
         moved = tags.expand(before.shape).contiguous().reshape(after.shape)  # every number replaced by its token's
         wanted = torch.arange(n).reshape([-1 if number == later else 1 for number in range(after.dim())])
         wrong = (moved != wanted).nonzero()
-        if len(wrong):
+        if len(wrong) and (end := _end_of_shift(before, calls, index)) is not None:
+            ends.add(end)
+        elif len(wrong):
             at = wrong[0]
             return Scrambled(index, call, int(at[later]), int(moved[tuple(at)]))
+    return None
+
+
+def _end_of_shift(before: Tensor, calls: Sequence[Call], index: int) -> int | None:
+    """Where the axes soon come back in their order and one of them shorter by one: so relative positions are shifted.
+
+    A row of scores is padded, read with its axes exchanged, cut, and read as it was: each row moves by one more.
+    """
+    for number in range(index + 1, min(index + 4, len(calls))):
+        call = calls[number]
+        if call.name in MOVES and call.outputs and call.outputs[0].dim() == before.dim():
+            shorter = [then - now for then, now in zip(before.shape, call.outputs[0].shape, strict=True)]
+            if sorted(shorter) == [0] * (len(shorter) - 1) + [1]:
+                return number
     return None
 
 

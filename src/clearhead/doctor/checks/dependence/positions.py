@@ -98,7 +98,7 @@ def _order_at_first_mixing(patient: Patient) -> list[Finding]:
     rotation = _rotation(patient, call)
     if value > SAME or rotation:
         return rotation
-    if _is_told_later(patient):
+    if _is_told_later(patient) or not _is_seen_by_the_last(patient, base, number):
         return []
     tables = _tables(patient)
     name = type(call.module).__name__
@@ -109,6 +109,16 @@ def _order_at_first_mixing(patient: Patient) -> list[Finding]:
     return [
         finding("P01", witness + extra, value=value, threshold=SAME, where=where, status="fail" if tables else "warn")
     ]
+
+
+def _is_seen_by_the_last(patient: Patient, base: Inputs, number: int) -> bool:
+    """Whether what a module makes of the last token depends on those exchanged: one becomes the other."""
+    n = patient.found.T
+    ids = base.ids.clone()
+    ids[:, n - 3] = ids[:, n - 2]
+    calls = trace_modules(patient.model, patient.run, base, replace(base, ids=ids))
+    before, after = (_last(traced[number].outputs[0], n) for traced in calls)
+    return before is not None and after is not None and not torch.equal(before, after)
 
 
 def _is_told_later(patient: Patient) -> bool:
