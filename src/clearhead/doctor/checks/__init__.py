@@ -13,6 +13,7 @@ from clearhead.doctor.checks.generation.generations import generations
 from clearhead.doctor.checks.loss.decoder_targets import decoder_targets
 from clearhead.doctor.checks.loss.losses import losses
 from clearhead.doctor.checks.loss.tasks import tasks
+from clearhead.doctor.checks.memory import memory
 from clearhead.doctor.checks.padding.padded_rows import padded_rows
 from clearhead.doctor.checks.padding.paddings import paddings
 from clearhead.doctor.checks.parts.attentions import attention
@@ -36,8 +37,9 @@ CHECKS = (
     Check("M14", "finite", ("M14", "M07", "M05", "M04", "A03", "R01"), finite),
     Check("I02", "storage", ("I01", "I02", "I05", "E01", "N08"), storage, ("finite",)),
     Check("A08", "deterministic", ("A08", "V01", "T09", "T08", "I05", "K06"), deterministic, ("finite",)),
+    Check("T08", "memory", ("T08", "K06", "D18"), memory),
     Check("A05", "layouts", ("A04", "A05"), layouts, ("finite",)),
-    Check("A10", "rows", ("A10", "P02", "N02", "M15"), rows, ("finite", "deterministic", "layouts")),
+    Check("A10", "rows", ("A10", "P02", "N02", "M15"), rows, ("finite", "deterministic", "memory", "layouts")),
     Check("N01", "norms", ("N01", "N02", "N06"), norms, ("finite",)),
     Check("N12", "query norms", ("N12", "N05"), query_norms, ("finite",)),
     Check("A03", "attention", ("A01", "A02", "A03", "A09", "A14", "P13"), attention, ("finite", "layouts")),
