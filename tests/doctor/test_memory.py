@@ -57,9 +57,7 @@ class Clamping(Running):
         return super().forward(ids.clamp_(max=V // 2))
 
 
-@pytest.mark.parametrize(
-    ("model", "id"), [(Buffered(whole=True), "T08"), (Carried(), "T08"), (Clamping(), "D18")]
-)
+@pytest.mark.parametrize(("model", "id"), [(Buffered(whole=True), "T08"), (Carried(), "T08"), (Clamping(), "D18")])
 def test_what_a_call_leaves_behind_is_told(model: nn.Module, id: str) -> None:
     report = check(model, only=["T08", "D18"])
     assert report.findings[0].id == id, str(report)
