@@ -4,6 +4,7 @@ from clearhead.doctor.checks.base import Check
 from clearhead.doctor.checks.basics import deterministic, finite, rows
 from clearhead.doctor.checks.dependence.again import again
 from clearhead.doctor.checks.dependence.dependencies import dependencies
+from clearhead.doctor.checks.dependence.lengths import lengths
 from clearhead.doctor.checks.dependence.paths import paths, stress
 from clearhead.doctor.checks.dependence.positions import positions
 from clearhead.doctor.checks.dependence.precision import precision
@@ -29,7 +30,8 @@ from clearhead.doctor.checks.parts.streams import streams
 from clearhead.doctor.checks.parts.sublayers import residuals
 
 LEAKS = ("M01", "M03", "M04", "M05", "M06", "M08", "M10", "M17", "M18", "M19", "M20", "A03", "F04", "F05", "N01", "S02")
-LOSSES = ("D01", "D02", "D03", "D04", "D05", "L01", "L02", "L03", "L04", "L05", "L06", "L07", "L08", "L10", "L11")
+TARGETS = ("D01", "D02", "D03", "D04", "D05", "D12")
+LOSSES = (*TARGETS, "L01", "L02", "L03", "L04", "L05", "L06", "L07", "L08", "L10", "L11")
 BASE = ("finite", "deterministic", "rows")
 SOUND = (*BASE, "layouts", "dependencies")
 
@@ -47,6 +49,7 @@ CHECKS = (
         "M01", "dependencies", (*LEAKS, "A12", "M07", "M16", "S03", "I06"), dependencies, (*BASE, "layouts", "norms")
     ),
     Check("S02", "sources", ("M12", "S02", "S03", "S04", "S06", "S09"), sources, (*BASE, "layouts")),
+    Check("M21", "lengths", ("M21",), lengths, SOUND),
     Check("M02", "paths", ("M02", *LEAKS), paths, SOUND),
     Check("M08", "stress", ("M08",), stress, SOUND),
     Check("M15", "padded rows", ("M15", "M14"), padded_rows, (*BASE, "layouts", "norms")),

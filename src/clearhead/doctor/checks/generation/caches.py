@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.checks.base import Causes, Skipped, finding
-from clearhead.doctor.checks.generation.decoding import causes_of, departure, place_of_departure
+from clearhead.doctor.checks.generation.decoding import causes_of, departure, place_of_call
 from clearhead.doctor.conventions.calling import here
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.conventions.names import CACHE, START, parameters_of
@@ -196,4 +196,4 @@ def _blame(decoder: Decoder, inputs: Inputs, at_once: int) -> tuple[Where, Cause
         causes = causes_of(decoder, inputs, found, prefill, at_once)
     except Exception:  # what it holds is laid out in another way
         causes = (("K01", 0.5), ("K02", 0.5))
-    return place_of_departure(found), causes
+    return place_of_call(found.call), causes
