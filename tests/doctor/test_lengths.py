@@ -24,7 +24,8 @@ class Counted(nn.Module):
             places = places.flip(0)
         x = self.tokens(ids) + self.positions(places)
         seen = x.cumsum(1) / (T if self.way == "divided" else torch.arange(1, T + 1)[:, None])
-        return self.head(seen)
+        logits: Tensor = self.head(seen)
+        return logits
 
 
 @pytest.mark.parametrize(("way", "module"), [("backwards", "positions"), ("divided", "")])

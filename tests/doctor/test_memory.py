@@ -19,7 +19,8 @@ class Running(nn.Module):
         self.tokens, self.head = nn.Embedding(V, D), nn.Linear(D, V)
 
     def hidden(self, ids: Tensor) -> Tensor:
-        return self.tokens(ids).cumsum(1) / torch.arange(1, ids.shape[1] + 1)[:, None]
+        mean: Tensor = self.tokens(ids).cumsum(1) / torch.arange(1, ids.shape[1] + 1)[:, None]
+        return mean
 
     def forward(self, ids: Tensor) -> Any:
         return self.head(self.hidden(ids))
@@ -27,6 +28,8 @@ class Running(nn.Module):
 
 class Buffered(Running):
     """Sums are kept in a buffer that grows with the longest row: a call reads what it wrote, and no more."""
+
+    kept: Tensor
 
     def __init__(self, *, whole: bool) -> None:
         super().__init__()

@@ -56,7 +56,7 @@ CHECKS = (
     Check("M11", "paddings", ("M08", "M11", "M12", "M13", "M14", "M15", "S01"), paddings, (*BASE, "layouts", "norms")),
     Check("P01", "positions", ("P01", "P05", "P06", "P08", "S07"), positions, (*SOUND, "sources")),
     Check("E07", "embeddings", ("E03", "E07", "P03", "P09", "P10"), embeddings, ("finite", "deterministic")),
-    Check("K01", "caches", ("K01", "K02", "K03", "K04"), caches, SOUND, of_tokens=True),
+    Check("K01", "caches", ("K01", "K02", "K03", "K04", "K06"), caches, SOUND, of_tokens=True),
     Check("K11", "generations", ("K06", "K08", "K11", "T08"), generations, (*SOUND, "caches"), of_tokens=True),
     Check("D02", "losses", LOSSES, losses, ("finite", "deterministic"), of_tokens=True),
     Check("D02", "decoder targets", ("D01", "D02"), decoder_targets, ("finite", "deterministic"), of_tokens=True),
