@@ -200,3 +200,30 @@ class EndsAsItPads(nn.Module):
 def test_padding_that_ends_texts_must_be_learned_by_a_models_own_loss_too() -> None:
     assert "D04" in doctor.check(EndsAsItPads(end=2), only=["D04"])
     assert "D04" not in doctor.check(EndsAsItPads(end=3), only=["D04"])
+
+
+class LossAlone(nn.Module):
+    """Given labels it returns the loss and no logits, or logits flattened as it likes."""
+
+    def __init__(self, *, turned: bool = False, twice: bool = False, shown: bool = False) -> None:
+        super().__init__()
+        self.turned, self.twice, self.shown = turned, twice, shown
+        self.tokens, self.head = nn.Embedding(97, 16), nn.Linear(16, 97)
+
+    def forward(self, ids: Tensor, labels: Tensor | None = None) -> Any:
+        logits = self.head(self.tokens(ids).cumsum(1))
+        if labels is None:
+            return logits
+        flat = logits.transpose(0, 1).flatten(0, 1) if self.turned else logits[:, :-1].flatten(0, 1)
+        wanted = labels.flatten() if self.turned else labels[:, 1:].flatten()
+        loss = F.cross_entropy(flat.softmax(-1) if self.twice else flat, wanted)
+        return (flat, loss) if self.shown else loss
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_loss_without_its_logits_is_read_all_the_same(shown: bool) -> None:
+    assert not doctor.check(LossAlone(shown=shown), only=["D02"]).findings
+    turned = doctor.check(LossAlone(turned=True, shown=shown), only=["D12"])
+    assert [finding.id for finding in turned.findings] == ["D12"], str(turned)
+    twice = doctor.check(LossAlone(twice=True, shown=shown), only=["L03"])
+    assert [finding.id for finding in twice.findings] == ["L03"], str(twice)

@@ -4,6 +4,7 @@ from clearhead.doctor.checks.base import Check
 from clearhead.doctor.checks.basics import deterministic, finite, rows
 from clearhead.doctor.checks.dependence.again import again
 from clearhead.doctor.checks.dependence.dependencies import dependencies
+from clearhead.doctor.checks.dependence.lengths import lengths
 from clearhead.doctor.checks.dependence.paths import paths, stress
 from clearhead.doctor.checks.dependence.positions import positions
 from clearhead.doctor.checks.dependence.precision import precision
@@ -13,6 +14,7 @@ from clearhead.doctor.checks.generation.generations import generations
 from clearhead.doctor.checks.loss.decoder_targets import decoder_targets
 from clearhead.doctor.checks.loss.losses import losses
 from clearhead.doctor.checks.loss.tasks import tasks
+from clearhead.doctor.checks.memory import memory
 from clearhead.doctor.checks.padding.padded_rows import padded_rows
 from clearhead.doctor.checks.padding.paddings import paddings
 from clearhead.doctor.checks.parts.attentions import attention
@@ -28,7 +30,8 @@ from clearhead.doctor.checks.parts.streams import streams
 from clearhead.doctor.checks.parts.sublayers import residuals
 
 LEAKS = ("M01", "M03", "M04", "M05", "M06", "M08", "M10", "M17", "M18", "M19", "M20", "A03", "F04", "F05", "N01", "S02")
-LOSSES = ("D01", "D02", "D03", "D04", "D05", "L01", "L02", "L03", "L04", "L05", "L06", "L07", "L08", "L10", "L11")
+TARGETS = ("D01", "D02", "D03", "D04", "D05", "D12")
+LOSSES = (*TARGETS, "L01", "L02", "L03", "L04", "L05", "L06", "L07", "L08", "L10", "L11")
 BASE = ("finite", "deterministic", "rows")
 SOUND = (*BASE, "layouts", "dependencies")
 
@@ -36,8 +39,9 @@ CHECKS = (
     Check("M14", "finite", ("M14", "M07", "M05", "M04", "A03", "R01"), finite),
     Check("I02", "storage", ("I01", "I02", "I05", "E01", "N08"), storage, ("finite",)),
     Check("A08", "deterministic", ("A08", "V01", "T09", "T08", "I05", "K06"), deterministic, ("finite",)),
+    Check("T08", "memory", ("T08", "K06", "D18"), memory),
     Check("A05", "layouts", ("A04", "A05"), layouts, ("finite",)),
-    Check("A10", "rows", ("A10", "P02", "N02", "M15"), rows, ("finite", "deterministic", "layouts")),
+    Check("A10", "rows", ("A10", "P02", "N02", "M15"), rows, ("finite", "deterministic", "memory", "layouts")),
     Check("N01", "norms", ("N01", "N02", "N06"), norms, ("finite",)),
     Check("N12", "query norms", ("N12", "N05"), query_norms, ("finite",)),
     Check("A03", "attention", ("A01", "A02", "A03", "A09", "A14", "P13"), attention, ("finite", "layouts")),
@@ -45,13 +49,14 @@ CHECKS = (
         "M01", "dependencies", (*LEAKS, "A12", "M07", "M16", "S03", "I06"), dependencies, (*BASE, "layouts", "norms")
     ),
     Check("S02", "sources", ("M12", "S02", "S03", "S04", "S06", "S09"), sources, (*BASE, "layouts")),
+    Check("M21", "lengths", ("M21",), lengths, SOUND),
     Check("M02", "paths", ("M02", *LEAKS), paths, SOUND),
     Check("M08", "stress", ("M08",), stress, SOUND),
     Check("M15", "padded rows", ("M15", "M14"), padded_rows, (*BASE, "layouts", "norms")),
     Check("M11", "paddings", ("M08", "M11", "M12", "M13", "M14", "M15", "S01"), paddings, (*BASE, "layouts", "norms")),
     Check("P01", "positions", ("P01", "P05", "P06", "P08", "S07"), positions, (*SOUND, "sources")),
     Check("E07", "embeddings", ("E03", "E07", "P03", "P09", "P10"), embeddings, ("finite", "deterministic")),
-    Check("K01", "caches", ("K01", "K02", "K03", "K04"), caches, SOUND, of_tokens=True),
+    Check("K01", "caches", ("K01", "K02", "K03", "K04", "K06"), caches, SOUND, of_tokens=True),
     Check("K11", "generations", ("K06", "K08", "K11", "T08"), generations, (*SOUND, "caches"), of_tokens=True),
     Check("D02", "losses", LOSSES, losses, ("finite", "deterministic"), of_tokens=True),
     Check("D02", "decoder targets", ("D01", "D02"), decoder_targets, ("finite", "deterministic"), of_tokens=True),

@@ -18,6 +18,7 @@ from torch import Tensor
 SILENT = 1e-9  # of the largest gradient: below it a position is not scored
 STRAIGHT = 1e-3  # of a position's largest gradient: a line fits this well, or it is no cross-entropy
 SUMMED = 1e-4  # how far from one the probabilities of all tokens may sum
+LIKE = 0.999  # cosine of two gradients: one may have other weights than the other
 OFFSETS = (1, 0, 2, -1, 3, -2)  # of a target from its position, the likeliest first
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits (B, T, V), ids (B, T) -> a number
 
@@ -196,10 +197,10 @@ def offset_among(targets: Tensor, ids: Tensor) -> tuple[int | None, bool]:
     return None, False
 
 
-def is_like(loss: Loss, gradient: Tensor, logits: Tensor, ids: Tensor) -> bool:
-    """Whether the gradient is, up to a factor, that of this loss."""
+def is_like(loss: Loss, gradient: Tensor, logits: Tensor, ids: Tensor, enough: float = LIKE) -> bool:
+    """Whether the gradient is, up to a factor, that of this loss. `enough`: the cosine between them."""
     with torch.enable_grad():
         leaf = logits.detach().clone().requires_grad_()
         (other,) = torch.autograd.grad(loss(leaf, ids), leaf)
     cosine = F.cosine_similarity(gradient.flatten().double(), other.flatten().double(), dim=0)
-    return float(cosine) > 0.999
+    return float(cosine) > enough

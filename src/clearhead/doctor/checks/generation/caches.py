@@ -1,14 +1,16 @@
 """Decoding step by step gives what reading at once gives."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from clearhead.doctor.borrow import twin
 from clearhead.doctor.checks.base import Causes, Skipped, finding
-from clearhead.doctor.checks.generation.decoding import causes_of, departure, place_of_departure
+from clearhead.doctor.checks.generation.decoding import causes_of, departure, place_of_call
+from clearhead.doctor.checks.generation.stores import Make, stores
 from clearhead.doctor.conventions.calling import here
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.conventions.names import CACHE, START, parameters_of
@@ -19,14 +21,20 @@ from clearhead.doctor.reports.findings import Finding, Where
 TOLERANCE = 1e-3  # of the logits' spread
 NAMED = re.compile(r"past|cache|kv")
 COUNTED = ("position_ids", "positions", "pos_ids")  # parameters by which a caller numbers the tokens
+INSIDE = "inside"  # stands for a cache in the model's own buffers
 MAKERS = ("new_cache", "init_cache", "make_cache", "empty_cache", "create_cache")
 
 
 class Decoder:
-    """A model with a cache: the way in is a parameter, the way out a part of what it returns, or the same object."""
+    """A model with a cache: the way in is a parameter, the way out a part of what it returns, or the same object.
 
-    def __init__(self, patient: Patient, parameter: str) -> None:
-        self.patient, self.parameter = patient, parameter
+    Args:
+        parameter: takes the cache; none where the model keeps it inside and is told where tokens begin.
+        make: an empty cache; without it the model makes its own.
+    """
+
+    def __init__(self, patient: Patient, parameter: str | None, make: Make | None = None) -> None:
+        self.patient, self.parameter, self.make = patient, parameter, make
         names = [p.name for p in parameters_of(patient.model)]
         self.more: dict[str, Any] = {"use_cache": True} if "use_cache" in names else {}
         self.counts: str | None = None  # the parameter that tells the numbers of the tokens, where it is given
@@ -34,6 +42,10 @@ class Decoder:
 
     def start(self, inputs: Inputs) -> Any:
         """What the first call is given."""
+        if self.parameter is None:
+            return INSIDE
+        if self.make is not None:
+            return self.make(inputs)
         rows, columns = inputs.ids.shape
         for name in MAKERS:
             make = getattr(self.patient.model, name, None)
@@ -54,7 +66,9 @@ class Decoder:
             more[self.begins] = begin
         if self.counts is not None:
             more[self.counts] = torch.arange(begin, begin + ids.shape[1]).expand(ids.shape).clone()
-        value = convention.raw(model, given, **{self.parameter: cache}, **more)
+        if self.parameter is not None:
+            more[self.parameter] = cache
+        value = convention.raw(model, given, **more)
         path = find_logits(value, ids.shape[0], ids.shape[1], self.patient.found.vocab_size)
         if path is None:
             raise Skipped("with a cache it returns something else")
@@ -94,34 +108,71 @@ def caches(patient: Patient) -> list[Finding]:
     names = [p.name for p in parameters_of(patient.model) if CACHE.search(p.name) and p.default is not p.empty]
     names = [name for name in names if not name.startswith(("use_", "return_", "cache_position", "cross", "encoder"))]
     names.sort(key=lambda name: not NAMED.search(name))  # a state may be of something else
-    if not names:
+    inside = Decoder(patient, None)
+    if not names and inside.begins is None:
         raise Skipped("it takes no cache")
     inputs = patient.inputs(2, salt=11)
-    with torch.no_grad(), patient.quiet():
-        full = patient.run(inputs)  # (B, T, V)
-        spread = float(full.std()) or 1.0
-        decoder, moved = _tried([Decoder(patient, name) for name in names], inputs, full, spread)
-        patient.paths.append(f"cached by {decoder.parameter}")
-        if float(moved.max()) > TOLERANCE and _is_right_with_positions(decoder, inputs, full, spread):
-            witness = f"{_differ(moved)}, unless {decoder.counts} is given"
-            return [finding("K01", witness, value=float(moved.max()), threshold=TOLERANCE, status="warn")]
-        if float(moved.max()) > TOLERANCE:
-            where, named = _blame(decoder, inputs, 1)
-            return [finding(named, _differ(moved), value=float(moved.max()), threshold=TOLERANCE, where=where)]
-        two = _decoded(decoder, inputs, 3)
-        moved = torch.zeros(1) if two is None else (two - full).abs().amax((0, 2)) / spread
-    if float(moved.max()) > TOLERANCE:
-        witness = (
-            f"three tokens at a time behind a cache move logits by {float(moved.max()):.1e}; one at a time is right"
-        )
+    kept = patient.model
+    patient.model = twin(kept) if not names else kept  # which the calls fill
+    try:
         with torch.no_grad(), patient.quiet():
-            where, _ = _blame(decoder, inputs, 3)
-        causes: Causes = (("K04", 0.9), ("K01", 0.1))
-        return [finding(causes, witness, value=float(moved.max()), threshold=TOLERANCE, where=where)]
-    return []
+            full = patient.run(inputs)  # (B, T, V)
+            spread = float(full.std()) or 1.0
+            if names:
+                decoder, moved = _tried(_decoders(patient, names), inputs, full, spread)
+            else:
+                decoder, moved = _kept_inside(inside, inputs, full, spread)
+            patient.paths.append(f"cached by {decoder.parameter or decoder.begins}")
+            return _judged(decoder, moved, inputs, full, spread)
+    finally:
+        patient.model = kept
 
 
-def _tried(decoders: Sequence[Decoder], inputs: Inputs, full: Tensor, spread: float) -> tuple[Decoder, Tensor]:
+def _decoders(patient: Patient, names: Sequence[str]) -> Iterator[Decoder]:
+    """Every parameter with a cache of the model's own making, then with one that the caller makes."""
+    yield from (Decoder(patient, name) for name in names)
+    yield from (Decoder(patient, name, make) for make in stores(patient) for name in names)
+
+
+def _kept_inside(decoder: Decoder, inputs: Inputs, full: Tensor, spread: float) -> tuple[Decoder, Tensor]:
+    """Decoding with a model that keeps its past in buffers.
+
+    Raises:
+        Skipped: it keeps none: what was read before moves nothing.
+    """
+    begin = inputs.ids.shape[1] // 2
+    after = []
+    for ids in (inputs.ids, inputs.ids.flip(0)):
+        decoder.step(ids[:, :begin], inputs, INSIDE, 0)
+        after.append(decoder.step(inputs.ids[:, begin : begin + 1], inputs, INSIDE, begin)[0])
+    if float((after[1] - after[0]).abs().max()) <= TOLERANCE * spread:
+        raise Skipped(f"told by '{decoder.begins}' where tokens begin, it remembers none before")
+    return _tried([decoder], inputs, full, spread)
+
+
+def _judged(decoder: Decoder, moved: Tensor, inputs: Inputs, full: Tensor, spread: float) -> list[Finding]:
+    """What it says of a model that its logits move, one token at a time (T,), or several, or in the next request."""
+    if float(moved.max()) > TOLERANCE and _is_right_with_positions(decoder, inputs, full, spread):
+        witness = f"{_differ(moved)}, unless {decoder.counts} is given"
+        return [finding("K01", witness, value=float(moved.max()), threshold=TOLERANCE, status="warn")]
+    if float(moved.max()) > TOLERANCE:
+        where, named = _blame(decoder, inputs, 1)
+        return [finding(named, _differ(moved), value=float(moved.max()), threshold=TOLERANCE, where=where)]
+    two = _decoded(decoder, inputs, 3)
+    moved = torch.zeros(1) if two is None else (two - full).abs().amax((0, 2)) / spread
+    if float(moved.max()) <= TOLERANCE:
+        return []
+    again = _decoded(decoder, inputs, 1)
+    if again is not None and float((again - full).abs().max()) > TOLERANCE * spread:
+        witness = "decoded a second time, with a new cache, the same rows have other logits"
+        return [finding((("K06", 0.8), ("T08", 0.2)), witness, value=float(moved.max()), threshold=TOLERANCE)]
+    where, _ = _blame(decoder, inputs, 3)
+    witness = f"three tokens at a time behind a cache move logits by {float(moved.max()):.1e}; one at a time is right"
+    causes: Causes = (("K04", 0.9), ("K01", 0.1))
+    return [finding(causes, witness, value=float(moved.max()), threshold=TOLERANCE, where=where)]
+
+
+def _tried(decoders: Iterable[Decoder], inputs: Inputs, full: Tensor, spread: float) -> tuple[Decoder, Tensor]:
     """The first parameter by which decoding gives what one call gives, or else the first that holds anything.
 
     Returns:
@@ -131,21 +182,22 @@ def _tried(decoders: Sequence[Decoder], inputs: Inputs, full: Tensor, spread: fl
         Skipped: none holds anything.
     """
     wrong: list[tuple[Decoder, Tensor]] = []
-    problem: Exception = Skipped(f"'{decoders[0].parameter}' came back empty")
+    problem: Exception | None = None
     for decoder in decoders:
         try:
             one = _decoded(decoder, inputs, 1)
         except Exception as error:
-            problem = error if decoder is decoders[0] else problem
+            problem = problem or error
             continue
         if one is None:
+            problem = problem or Skipped(f"'{decoder.parameter}' came back empty")
             continue
         moved = (one - full).abs().amax((0, 2)) / spread  # (T,)
         if float(moved.max()) <= TOLERANCE:
             return decoder, moved
         wrong.append((decoder, moved))
     if not wrong:
-        raise problem
+        raise problem or Skipped("it takes no cache")
     return wrong[0]
 
 
@@ -196,4 +248,4 @@ def _blame(decoder: Decoder, inputs: Inputs, at_once: int) -> tuple[Where, Cause
         causes = causes_of(decoder, inputs, found, prefill, at_once)
     except Exception:  # what it holds is laid out in another way
         causes = (("K01", 0.5), ("K02", 0.5))
-    return place_of_departure(found), causes
+    return place_of_call(found.call), causes

@@ -48,9 +48,22 @@ def departure(steps: Steps, inputs: Inputs, prefill: int, at_once: int) -> Depar
         end = min(begin + at_once, T)
         with recorded_modules(model) as part:
             _, cache = steps.step(inputs.ids[:, begin:end], inputs, cache, begin)
-        for one, other in _paired(part, whole):
-            if _off(one.outputs, other.outputs, T, begin, end) and not _off(one.inputs, other.inputs, T, begin, end):
-                return Departure(one, begin, end, begin == prefill)
+        found = first_off(part, whole, T, begin, end)
+        if found is not None:
+            return Departure(found, begin, end, begin == prefill)
+    return None
+
+
+def first_off(part: list[Call], whole: list[Call], T: int, begin: int, end: int) -> Call | None:
+    """The first module that makes something else of a part of a row than of the same tokens of the whole row.
+
+    Args:
+        part: calls of modules that were given tokens begin to end.
+        whole: the calls for all T tokens.
+    """
+    for one, other in _paired(part, whole):
+        if _off(one.outputs, other.outputs, T, begin, end) and not _off(one.inputs, other.inputs, T, begin, end):
+            return one
     return None
 
 
@@ -76,13 +89,12 @@ def _off(part: list[Tensor], whole: list[Tensor], T: int, begin: int, end: int) 
     return one.shape == other.shape and float((one - other).abs().max()) > OFF * float(other.abs().max())
 
 
-def place_of_departure(found: Departure | None) -> Where:
+def place_of_call(call: Call | None) -> Where:
     """The module, its file and line."""
-    if found is None or found.call.module is None:
+    if call is None or call.module is None:
         return Where()
-    module = found.call.module
-    file, line = home_of(module)
-    return Where(found.call.name, type(module).__name__, file or found.call.file, line or found.call.line)
+    file, line = home_of(call.module)
+    return Where(call.name, type(call.module).__name__, file or call.file, line or call.line)
 
 
 def causes_of(steps: Steps, inputs: Inputs, found: Departure, prefill: int, at_once: int) -> Causes:

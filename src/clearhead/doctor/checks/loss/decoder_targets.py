@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.loss.losses import LOUD, labels_parameter
+from clearhead.doctor.checks.loss.losses import labels_parameter
+from clearhead.doctor.checks.loss.scoring import LOUD
 from clearhead.doctor.conventions.calling import Convention, here
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.conventions.names import parameters_of

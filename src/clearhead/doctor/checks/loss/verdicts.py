@@ -7,11 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.doctor.checks.base import finding
-from clearhead.doctor.instruments.loss import STRAIGHT, Xray, is_like, read
+from clearhead.doctor.instruments.loss import LIKE, STRAIGHT, Xray, is_like, read
 from clearhead.doctor.reports.findings import Finding
 
 IGNORED = -100
 EVEN = 1e-3  # relative difference of weights that are meant to be equal
+EQUAL = 0.99999  # cosine of two gradients, one of which is nearly that of a sound loss as well
 
 
 def judge(
@@ -42,7 +43,16 @@ def judge(
     if seen.wraps:
         row = "the last position of row 0 asks for a token of row 1"
         found.append(finding("D03", row))
+    if not found and _is_uneven(seen) and _of_probabilities(seen, ids, logits, EQUAL):
+        # of many and nearly equal probabilities the second softmax is nearly a straight line
+        return [finding("L03", "its gradient is that of cross_entropy(softmax(logits))")]
     return found or _weights(seen, ids, pad_id, ends)
+
+
+def _is_uneven(seen: Xray) -> bool:
+    """Whether more is smoothed away at some positions than at others."""
+    smoothing = seen.smoothing[seen.scored]
+    return bool(len(smoothing)) and float(smoothing.max() - smoothing.min()) > EVEN
 
 
 def _no_cross_entropy(seen: Xray, ids: Tensor, logits: Tensor, pad_id: int) -> list[Finding]:
@@ -53,15 +63,8 @@ def _no_cross_entropy(seen: Xray, ids: Tensor, logits: Tensor, pad_id: int) -> l
     if float(outside.sum(-1).max()) <= 1:
         return [told("L04", "its gradient at a position touches one logit only, and pushes it up without end")]
     known = torch.where(ids == pad_id, pad_id, ids.clamp(0, V - 1))
-    for offset in (1, 0, 2):
-        length = T - offset
-
-        def twice(x: Tensor, ids: Tensor, offset: int = offset, length: int = length) -> Tensor:
-            wanted = ids[:, offset:].masked_fill((seen.targets[:, :length] < 0) | (ids[:, offset:] < 0), IGNORED)
-            return F.cross_entropy(x[:, :length].softmax(-1).flatten(0, 1), wanted.flatten(), ignore_index=IGNORED)
-
-        if is_like(twice, seen.gradient, logits.float(), ids):
-            return [told("L03", "its gradient is that of cross_entropy(softmax(logits))")]
+    if _of_probabilities(seen, ids, logits):
+        return [told("L03", "its gradient is that of cross_entropy(softmax(logits))")]
 
     def turned(x: Tensor, ids: Tensor) -> Tensor:
         return F.cross_entropy(x.reshape(B, V, T), known, ignore_index=pad_id)
@@ -72,6 +75,21 @@ def _no_cross_entropy(seen: Xray, ids: Tensor, logits: Tensor, pad_id: int) -> l
     if bool((seen.targets < 0).any()) or float(seen.smoothing.abs().max()) > 1e-3:
         return [told((("L05", 0.5), ("L07", 0.3), ("L04", 0.2)), witness, status="warn")]
     return [told((("L07", 0.4), ("L04", 0.3), ("L03", 0.3)), witness, status="warn")]
+
+
+def _of_probabilities(seen: Xray, ids: Tensor, logits: Tensor, enough: float = LIKE) -> bool:
+    """Whether the gradient is that of a cross-entropy that is given a softmax of the logits."""
+    T = ids.shape[1]
+    for offset in (1, 0, 2):
+        length = T - offset
+
+        def twice(x: Tensor, ids: Tensor, offset: int = offset, length: int = length) -> Tensor:
+            wanted = ids[:, offset:].masked_fill((seen.targets[:, :length] < 0) | (ids[:, offset:] < 0), IGNORED)
+            return F.cross_entropy(x[:, :length].softmax(-1).flatten(0, 1), wanted.flatten(), ignore_index=IGNORED)
+
+        if is_like(twice, seen.gradient, logits.float(), ids, enough):
+            return True
+    return False
 
 
 def _weights(seen: Xray, ids: Tensor, pad_id: int | None, ends: bool) -> list[Finding]:
