@@ -220,7 +220,7 @@ UNUSUAL = [
             ),
         ),
     ),
-
+    Unusual(
         "an encoder of a class that is causal only if it is told so",
         ("M01",),
         "bert",
