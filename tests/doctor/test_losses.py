@@ -125,9 +125,38 @@ def summed(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=PAD, reduction="sum")
 
 
+def with_z_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    keep = targets != PAD
+    return given(logits, targets) + 0.01 * logits.logsumexp(-1)[keep].square().mean()
+
+
+def normaliser_rewarded(logits: Tensor, targets: Tensor) -> Tensor:
+    return given(logits, targets) - 0.01 * logits.logsumexp(-1).square().mean()
+
+
+def without_logarithm(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.nll_loss(logits.softmax(-1).flatten(0, 1), targets.flatten(), ignore_index=PAD)
+
+
+def over_time(logits: Tensor, targets: Tensor) -> Tensor:
+    return -logits.log_softmax(1).gather(-1, targets[..., None]).mean()
+
+
+def scattered(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(logits.transpose(1, 2).reshape(-1, logits.shape[-1]), targets.flatten())
+
+
+def turned(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(logits.flatten(0, 1), targets.t().flatten())
+
+
+def cut_off(logits: Tensor, targets: Tensor) -> Tensor:
+    return given(logits.detach(), targets).requires_grad_()
+
+
 Loss = Callable[[Tensor, Tensor], Tensor]
 SOUND: list[Loss] = [
-    shifted, given, smoothed, by_hand, smoothed_but_for_padding, focal, weighted_by_class, held_down, halved
+    shifted, given, smoothed, by_hand, smoothed_but_for_padding, focal, weighted_by_class, held_down, halved, with_z_loss
 ]  # fmt: skip
 FAULTY: list[tuple[Loss, str]] = [
     (no_shift, "D01"),
@@ -144,6 +173,12 @@ FAULTY: list[tuple[Loss, str]] = [
     (wrong_axis, "L07"),
     (another_token_ignored, "L08"),
     (summed, "L10"),
+    (normaliser_rewarded, "L04"),
+    (without_logarithm, "L04"),
+    (over_time, "L07"),
+    (scattered, "L07"),
+    (turned, "D12"),
+    (cut_off, "I06"),
 ]
 
 

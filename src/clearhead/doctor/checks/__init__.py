@@ -30,7 +30,7 @@ from clearhead.doctor.checks.parts.streams import streams
 from clearhead.doctor.checks.parts.sublayers import residuals
 
 LEAKS = ("M01", "M03", "M04", "M05", "M06", "M08", "M10", "M17", "M18", "M19", "M20", "A03", "F04", "F05", "N01", "S02")
-TARGETS = ("D01", "D02", "D03", "D04", "D05", "D12")
+TARGETS = ("D01", "D02", "D03", "D04", "D05", "D12", "I06")
 LOSSES = (*TARGETS, "L01", "L02", "L03", "L04", "L05", "L06", "L07", "L08", "L10", "L11")
 BASE = ("finite", "deterministic", "rows")
 SOUND = (*BASE, "layouts", "dependencies")

@@ -89,7 +89,8 @@ def xray(loss: Loss | Tensor, logits: Tensor, ids: Tensor) -> Xray:
             logits = logits.detach().float().clone().requires_grad_()
             value = loss(logits, ids)
         value = value if value.dim() == 0 else value.sum()
-        (gradient,) = torch.autograd.grad(value, logits)
+        slopes = torch.autograd.grad(value, logits, allow_unused=True) if value.requires_grad else (None,)
+        gradient = torch.zeros_like(logits) if slopes[0] is None else slopes[0]
     return read(gradient.detach().double(), logits.detach().double(), ids, float(value.detach()))
 
 

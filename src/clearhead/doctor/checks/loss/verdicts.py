@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.doctor.checks.base import finding
+from clearhead.doctor.checks.loss.slips import are_likelihoods, are_turned, rewards_normaliser, wrong_axes
 from clearhead.doctor.instruments.loss import LIKE, STRAIGHT, Xray, is_like, read
 from clearhead.doctor.reports.findings import Finding
 
@@ -31,6 +32,8 @@ def judge(
         seen = spared if spared.residual <= STRAIGHT else seen
     if seen.residual > STRAIGHT:
         return _no_cross_entropy(seen, ids, logits, IGNORED if pad_id is None else pad_id)
+    if not seen.gradient.any():
+        return [finding("I06", "no gradient of it reaches the logits: nothing can learn from it", value=0.0)]
     found = []
     if seen.offset is not None and (seen.offset > 1 or (seen.offset < 0)):
         witness = f"the loss of position 3 asks for the token at {3 + seen.offset}"
@@ -43,9 +46,14 @@ def judge(
     if seen.wraps:
         row = "the last position of row 0 asks for a token of row 1"
         found.append(finding("D03", row))
+    if not found and seen.offset is None and are_turned(seen, ids):
+        witness = "targets stand where they would if batch and time were exchanged in one of the two"
+        return [finding((("D12", 0.8), ("L07", 0.2)), witness)]
     if not found and _is_uneven(seen) and _of_probabilities(seen, ids, logits, EQUAL):
         # of many and nearly equal probabilities the second softmax is nearly a straight line
         return [finding("L03", "its gradient is that of cross_entropy(softmax(logits))")]
+    if not found and are_likelihoods(seen, logits):
+        return [finding("L04", "the weight of a position is the probability of its target: the logarithm is missing")]
     return found or _weights(seen, ids, pad_id, ends)
 
 
@@ -71,6 +79,11 @@ def _no_cross_entropy(seen: Xray, ids: Tensor, logits: Tensor, pad_id: int) -> l
 
     if is_like(turned, seen.gradient, logits.float(), ids):
         return [told("L07", "its gradient is that of cross_entropy(logits.view(B, V, T))")]
+    for name, other in wrong_axes(ids):
+        if is_like(other, seen.gradient, logits.float(), ids):
+            return [told("L07", f"its gradient is that of {name}")]
+    if rewards_normaliser(seen.gradient.double(), logits.double()):
+        return [told("L04", "it rewards a large normaliser, which grows without end: a term with the wrong sign")]
     # a loss of another form may be meant: that it is none of the known slips is told, and no more
     if bool((seen.targets < 0).any()) or float(seen.smoothing.abs().max()) > 1e-3:
         return [told((("L05", 0.5), ("L07", 0.3), ("L04", 0.2)), witness, status="warn")]
