@@ -156,7 +156,8 @@ def cut_off(logits: Tensor, targets: Tensor) -> Tensor:
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 SOUND: list[Loss] = [
-    shifted, given, smoothed, by_hand, smoothed_but_for_padding, focal, weighted_by_class, held_down, halved, with_z_loss
+    shifted, given, smoothed, by_hand, smoothed_but_for_padding, focal, weighted_by_class, held_down, halved,
+    with_z_loss,
 ]  # fmt: skip
 FAULTY: list[tuple[Loss, str]] = [
     (no_shift, "D01"),

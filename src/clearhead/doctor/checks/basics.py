@@ -14,6 +14,7 @@ from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.dependency import THRESHOLD
 from clearhead.doctor.instruments.flow import Flow, read_by
 from clearhead.doctor.instruments.localisation import locate, row_reading
+from clearhead.doctor.instruments.products import NORMS
 from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules, recorded_ops, without_dropout
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
@@ -170,7 +171,8 @@ def rows(patient: Patient) -> list[Finding]:
 
             where, call = locate(patient.model, patient.run, inputs, changed, row_reading(5), forbidden)
             causes: Causes = (("A10", 0.8), ("N02", 0.1), ("M15", 0.1))
-            if (call is not None and call.module is not None and is_norm(call.module)) or _averages(patient, where):
+            by_norm = call is not None and call.module is not None and is_norm(call.module)
+            if by_norm or where.op in NORMS or _averages(patient, where):
                 causes = (("N02", 0.8), ("A10", 0.2))
             witness = (
                 f"other tokens in row {row} move the logits of row {int(moved.argmax())} by {float(moved.max()):.1e}"

@@ -1,7 +1,7 @@
 """A way to call a model, found once and used by every instrument."""
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Literal
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.conventions.inputs import FILLERS, Inputs, filler_of, role_of
-from clearhead.doctor.conventions.names import MASK, Call
+from clearhead.doctor.conventions.names import MASK, SOURCE, TARGET, Call, filler_for
 from clearhead.doctor.conventions.numbers import forms_of, holds_numbers
 from clearhead.doctor.conventions.outputs import Path, arrange, follow, spread
 
@@ -19,9 +19,11 @@ CALLS = 40  # with ids that are tried again with numbers in their place
 
 
 class Batch(dict[str, Any]):
-    """Inputs by name, for models that take one dict: what they ask for is made when they ask."""
+    """Inputs by name, for models that take one dict: what they ask for is made when they ask. `asked`: for what."""
 
     def __init__(self, inputs: Inputs, time_first: bool) -> None:
+        self.inputs, self.time_first = inputs, time_first
+        self.asked: list[str] = []
         tokens = FILLERS["ids"](inputs, time_first)
         names = ("ids", "input_ids", "inputs", "tokens", "x", "idx", "text")
         super().__init__(dict.fromkeys(names, tokens))
@@ -31,6 +33,17 @@ class Batch(dict[str, Any]):
             self.update(dict.fromkeys(("src", "source", "input_ids", "inputs", "x"), source))
             self.update(dict.fromkeys(("tgt", "trg", "target", "decoder_input_ids", "y", "ids"), tokens))
             self["attention_mask"] = inputs.source_kept.long()
+
+    def __getitem__(self, name: str) -> Any:
+        self.asked.append(name)
+        return super().__getitem__(name)
+
+    def __missing__(self, name: str) -> Any:
+        has_source = self.inputs.source is not None
+        sides = [bool(side.search(asked)) for side in (SOURCE, TARGET) for asked in self.asked]
+        if not has_source and any(sides[: len(self.asked)]) and any(sides[len(self.asked) :]):
+            raise KeyError(f"{name}: it asks for a source and a target")
+        return filler_of(filler_for(name, has_source=has_source))(self.inputs, self.time_first)
 
 
 @dataclass(frozen=True)
@@ -43,6 +56,7 @@ class Convention:
         time_first: tensors of ids are (T, B).
         as_dict: the only argument is a dict that holds the inputs by name.
         gives: logits of each token; one output for each row, as a classifier does; or one for each pair of rows.
+        drops_last: it takes the last token off by itself, as a target only; it is given one token more.
         device: where the model is. Inputs and logits are on the CPU; what the model is given is moved there.
         mask_types: parameters that want their mask in a class of the model's library; it is made from the tensor.
     """
@@ -52,6 +66,7 @@ class Convention:
     time_first: bool = False
     as_dict: bool = False
     gives: Literal["tokens", "rows", "pairs"] = "tokens"
+    drops_last: bool = False
     device: torch.device = CPU
     mask_types: tuple[tuple[str, type], ...] = ()
 
@@ -68,7 +83,7 @@ class Convention:
     def sentence(self) -> str:
         """The call as one would write it."""
         if self.as_dict:
-            return "model({...})"
+            return "model({...})" + ("" if self.gives == "tokens" else ", one output for each row")
         given = ", ".join(filler if filler in ("ids", "source") else f"{name}={filler}" for name, filler in self.call)
         returned = "".join(f"[{step!r}]" if isinstance(step, int) else f".{step}" for step in self.output)
         whole = "" if self.gives == "tokens" else ", one output for each row"
@@ -77,17 +92,29 @@ class Convention:
     def raw(self, model: nn.Module, inputs: Inputs, **more: Any) -> Any:
         """Whatever the model returns. `more`: further parameters by name, which win."""
         more = {name: self._typed(name, self._there(value)) for name, value in more.items()}
+        inputs = inputs.longer if self.drops_last else inputs
         if self.as_dict:
-            batch = Batch(inputs, self.time_first)
-            for name, value in batch.items():
-                batch[name] = self._there(value)
-            return model(batch, **more)
+            return model(self._batch(inputs, more))
         filled = [(name, self._there(filler_of(filler)(inputs, self.time_first))) for name, filler in self.call]
         given = {name: self._typed(name, value) for name, value in filled if name}
         unnamed = [value for name, value in filled if not name]
         given |= more
         ahead = [given.pop(name) for name in _positional_only(model) if name in given]
         return model(*unnamed, *ahead, **given)
+
+    def asked(self, model: nn.Module, inputs: Inputs) -> tuple[str, ...]:
+        """What a model that takes one dict looks for in it."""
+        if not self.as_dict:
+            return ()
+        batch = self._batch(inputs.longer if self.drops_last else inputs, {})
+        model(batch)
+        return tuple(dict.fromkeys(batch.asked))
+
+    def _batch(self, inputs: Inputs, more: Mapping[str, Any]) -> Batch:
+        batch = Batch(inputs, self.time_first)
+        batch.update({name: self._there(value) for name, value in batch.items()})
+        batch.update(more)
+        return batch
 
     def logits(self, model: nn.Module, inputs: Inputs, **more: Any) -> Tensor:
         """(B, T, V), batch first whatever the model does; what it says of a whole row it says at each token."""

@@ -34,6 +34,14 @@ class Inputs:
         assert self.source is not None
         return torch.ones_like(self.source, dtype=torch.bool) if self.source_keep is None else self.source_keep
 
+    @property
+    def longer(self) -> Self:
+        """The same with one token more behind each row of ids."""
+        more = {name: getattr(self, name) for name in ("ids", "keep", "labels")}
+        return replace(
+            self, **{name: torch.cat([t, t[:, -1:]], 1) for name, t in more.items() if isinstance(t, Tensor)}
+        )
+
     def rows(self, rows: Tensor) -> Self:
         """These rows, in this order."""
         chosen = {name: tensor[rows] for name, tensor in vars(self).items() if isinstance(tensor, Tensor)}

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, product
 
 from torch import nn
@@ -14,6 +14,32 @@ SOURCE = re.compile(r"^(src|source|enc|encoder|memory)")
 TARGET = re.compile(r"^(tgt|trg|target|dec|decoder)")
 MASK = re.compile(r"mask|padding|lengths?$|_lens?$")
 PADDING = re.compile(r"pad|attention_mask|key|lengths?$|_lens?$")
+LENGTHS = re.compile(r"lengths?$|_lens?$")
+ANY = {
+    "mask",
+    "ids",
+    "id",
+    "input",
+    "inputs",
+    "attention",
+    "padding",
+    "pad",
+    "key",
+    "tokens",
+    "lengths",
+    "length",
+    "len",
+}
+STYLES = (  # who may see whom, and which tokens are real, as they go together
+    ("True sees, (B, 1, T, T)", "1 keeps"),
+    ("True sees, (B, 1, T, T)", "True keeps, (B, 1, 1, T)"),
+    ("True sees, (B, T, T)", "True keeps, (B, 1, T)"),
+    ("True sees, (T, T)", "True keeps"),
+    ("added, (T, T)", "True drops"),
+    ("True is hidden, (T, T)", "True drops"),
+    ("True is hidden, (B, 1, T, T)", "True drops, (B, 1, 1, T)"),
+    ("True is hidden, (B, T, T)", "True drops, (B, 1, T)"),
+)
 LABELS = re.compile(r"label|target|^y$|^tgt$|^trg$")
 CACHE = re.compile(r"cache|past|(^|_)kvs?($|_)|^mems?$|(?<!hidden_)state")
 POSITIONS = re.compile(r"pos")
@@ -83,7 +109,10 @@ def _without_targets(
 def _calls(names: Sequence[str], required: Sequence[str]) -> Iterator[Call]:
     tokens = [name for name in names if not _is_aside(name)]
     for roles in _token_roles(tokens):
-        choices = [[roles[name]] if name in roles else _fillers(name, "source" in roles.values()) for name in names]
+        choices = [[roles[name]] if name in roles else _fillers(name, roles) for name in names]
+        for given in _in_one_style(names, roles):
+            first = zip(names, choices, strict=True)
+            yield tuple((name, given.get(name, likeliest[0])) for name, likeliest in first)
         for fillers in islice(product(*choices), TRIALS):
             yield tuple(zip(names, fillers, strict=True))
 
@@ -110,10 +139,77 @@ def _token_roles(names: Sequence[str]) -> Iterator[dict[str, str]]:
         yield dict(zip(names, ("source", "ids", "labels"), strict=False))
 
 
-def _fillers(name: str, has_source: bool) -> list[str]:
+def filler_for(name: str, *, has_source: bool) -> str:
+    """What a batch holds under a name that nobody has said more of.
+
+    Raises:
+        KeyError: the name says nothing.
+    """
+    of_source = has_source and not TARGET.search(name)
+    if MASK.search(name) or "pad" in name:
+        side = "source keep" if of_source else "keep"
+        form = "lengths" if LENGTHS.search(name) else "True drops" if "pad" in name else "1 keeps"
+        return f"{side}: {form}"
+    if SEGMENTS.search(name):
+        return "zeros like ids"
+    if POSITIONS.search(name):
+        return "positions (B, T)"
+    if SOURCE.search(name):
+        return "source" if has_source else "ids"
+    if TARGET.search(name) or LABELS.search(name) or TOKENS.search(name):
+        return "ids"
+    raise KeyError(name)
+
+
+def is_of_source(mask: str, roles: Mapping[str, str]) -> bool:
+    """Whether a mask is one of the source: by what its name shares with that of tokens, as query_mask and query_ids.
+
+    Args:
+        roles: of the parameters that hold tokens, ids or source.
+    """
+    if "source" not in roles.values():
+        return False
+    shared = {role for name, role in roles.items() if (_words(mask) & _words(name)) - ANY}
+    return "source" in shared if len(shared) == 1 else not TARGET.search(mask)
+
+
+def _words(name: str) -> set[str]:
+    return {*re.findall(r"[a-z]+|\d+", name.lower())}
+
+
+def _in_one_style(names: Sequence[str], roles: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Several masks at once, each in the form that it has where the others have theirs: torch's, or those of a book."""
+    masks = [name for name in names if MASK.search(name)]
+    if len(masks) < 2:
+        return
+    drops_first = any("padding" in name for name in masks)
+    for causal, keep in sorted(STYLES, key=lambda style: ("drops" in style[1]) != drops_first):
+        for closes in (True, False):
+            given = {}
+            for name in masks:
+                source = is_of_source(name, roles)
+                side = "source keep: " if source else "keep: "
+                beside = any(
+                    other != name and PADDING.search(other) and _words(name) < _words(other) for other in masks
+                )
+                if LENGTHS.search(name):
+                    given[name] = f"{side}lengths"
+                elif PADDING.search(name) or (source and not beside):
+                    given[name] = f"{side}{keep}"
+                elif source:
+                    given[name] = "None"  # of who sees whom in the source, beside one of its padding
+                else:
+                    given[name] = f"causal: {causal}" if closes else f"{side}{keep}"
+            yield given
+
+
+def _fillers(name: str, roles: Mapping[str, str]) -> list[str]:
     """For a required parameter that holds no tokens, what it may be given, the likeliest first."""
+    has_source = "source" in roles.values()
+    if LENGTHS.search(name):
+        return [f"{'source keep' if is_of_source(name, roles) else 'keep'}: lengths", "None"]
     if MASK.search(name):
-        about_source = has_source and not TARGET.search(name)
+        about_source = is_of_source(name, roles)
         keep = [f"{'source keep' if about_source else 'keep'}: {form}" for form in KEEP_FORMS]
         if about_source or PADDING.search(name):
             return ["None", *keep[3:], *keep[:3]] if about_source and not PADDING.search(name) else [*keep, "None"]

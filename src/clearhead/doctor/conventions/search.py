@@ -90,7 +90,7 @@ def find_convention(
             f"change one line, and examine 'adapted' instead:{ADAPTER}"
         )
     if found.convention.gives != "tokens":
-        return found
+        return _with_axes(model, found)
     found = found if spec.time_first is not None else _with_order(model, found)
     wants_mask = spec.kind == "causal" or found.convention.has_source
     return _with_causal_mask(model, found) if wants_mask and may_be_causal else found
@@ -116,14 +116,16 @@ def _choose(
         found = _try(model, convention, list(dict.fromkeys((*tried, *more))), failed)
         if found is None:
             continue
-        is_enough = of_rows is not None and of_rows[0] >= 3 and found.convention.gives != "tokens"
-        score = -1 if is_enough else _score(model, found, spec)
+        has_masks = any("keep" in filler or "causal" in filler for _, filler in convention.call)
+        score = _score(model, found, spec)
         if found.convention.gives != "tokens":
             of_rows = (score, found) if of_rows is None or score > of_rows[0] else of_rows
+            if best is None and score >= 3 and not has_masks:
+                break
             continue
         if best is None or score > best[0]:
             best, roles = (score, found), _roles(convention.call)
-        if not any("keep" in filler or "causal" in filler for _, filler in convention.call) or score >= 4:
+        if not has_masks or score >= 4:
             break
     problems += failed
     chosen = best or of_rows
@@ -213,6 +215,9 @@ def _with_output(
     path = find_logits(value, rows, columns, vocab_size)
     if path is not None:
         return replace(convention, output=path)
+    path = find_logits(value, rows, columns - 1, vocab_size)
+    if path is not None:
+        return replace(convention, output=path, drops_last=True)
     path = find_row_output(value, rows)
     if path is None:
         return None
@@ -288,13 +293,18 @@ def _score(model: nn.Module, found: Found, spec: Spec) -> int:
 
 def _with_order(model: nn.Module, found: Found) -> Found:
     """Batch first or time first, where both can be called: by the axis along which tokens meet."""
-    inputs = _inputs(found.T, found.S, found.vocab_size, found.source_vocab_size)
-    try:
-        axes = axes_of(lambda given: found.convention.logits(model, given), inputs)
-    except Exception:
-        return found
+    found = _with_axes(model, found)
+    axes = found.axes
     by_words = axes.mixing == {0} and axes.forward_only and says_time_first(model)
     if not found.convention.time_first and (axes.are_time_first or by_words):
         turned = replace(found.convention, time_first=True)
         return replace(found, convention=turned, axes=axes.swapped)
-    return replace(found, axes=axes)
+    return found
+
+
+def _with_axes(model: nn.Module, found: Found) -> Found:
+    inputs = _inputs(found.T, found.S, found.vocab_size, found.source_vocab_size)
+    try:
+        return replace(found, axes=axes_of(lambda given: found.convention.logits(model, given), inputs))
+    except Exception:  # one axis cannot be told from the other
+        return found

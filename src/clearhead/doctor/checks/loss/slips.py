@@ -1,4 +1,4 @@
-"""Losses that are nearly cross-entropies, known by their gradients: another axis, another order, a logarithm too few."""
+"""Losses that are nearly cross-entropies, known by their gradients: another axis or order, a logarithm too few."""
 
 from collections.abc import Iterator
 

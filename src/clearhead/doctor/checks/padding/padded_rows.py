@@ -8,9 +8,9 @@ from torch import Tensor
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.padding.padding_tokens import knows_padding
-from clearhead.doctor.checks.padding.paddings import mask_parameters, padding_masks
+from clearhead.doctor.checks.padding.paddings import forms_of, mask_parameters, padding_masks
 from clearhead.doctor.checks.parts.layouts import attention_place
-from clearhead.doctor.conventions.inputs import KEEP_FORMS, Inputs, keep_filler
+from clearhead.doctor.conventions.inputs import Inputs, keep_filler
 from clearhead.doctor.instruments.tracing import without_dropout
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding
@@ -64,7 +64,7 @@ def _right(patient: Patient) -> Iterator[Way]:
 def _guessed(patient: Patient, known: set[str]) -> Iterator[Way]:
     """For each mask parameter of which no right form is known, the first that it takes."""
     for name, source in mask_parameters(patient):
-        for form in KEEP_FORMS:
+        for form in forms_of(name):
             way = _masked(patient, name, form, source)
             if name not in known and _is_taken(patient, way):
                 yield way

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from clearhead.doctor.borrow import LOUDER, louder
 from clearhead.doctor.checks.base import Causes, Skipped, finding
+from clearhead.doctor.checks.padding.amounts import amounts
 from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD, ROWS, by_token, in_front, own_mixer
 from clearhead.doctor.checks.parts.layouts import attention_place
-from clearhead.doctor.conventions.inputs import KEEP_FORMS, Inputs, keep_filler
-from clearhead.doctor.conventions.names import CACHE, MASK, PADDING, TARGET, parameters_of
+from clearhead.doctor.conventions.inputs import KEEP_FORMS, Inputs, keep_filler, role_of
+from clearhead.doctor.conventions.names import CACHE, LENGTHS, MASK, PADDING, is_of_source, parameters_of
 from clearhead.doctor.instruments.attention import HIDDEN, Attention, attentions
 from clearhead.doctor.instruments.localisation import kept_reading, locate
 from clearhead.doctor.instruments.tracing import recorded_ops
@@ -24,7 +25,6 @@ THRESHOLD = 1e-4  # of the logits' spread: rounding stays far below
 SURE = 1e-5  # the same: beyond any rounding
 FAINT = 1e-6  # the same: what a real mask hides moves nothing, to the last bit or nearly so
 ELSEWHERE = re.compile(r"^(encoder|cross|memory)")  # of a source, where there is one
-LENGTHS = re.compile(r"lengths?$|_lens?$")
 PLAIN = "attention_mask"
 MASK_NAMES = ("mask", "src_mask", "source_mask", "tgt_mask", "trg_mask")
 
@@ -74,7 +74,7 @@ def padding_masks(patient: Patient) -> list[tuple[str, str, bool]]:
 def _hiding_form(patient: Patient, names: Sequence[str], source: bool) -> str | None:
     """The first form of a mask under which, given as these parameters, padding is inert."""
     batch = _padded(patient, source)
-    for form in KEEP_FORMS:
+    for form in forms_of(names[0]):
         try:
             if _moved(patient, *batch, names, form, source) <= THRESHOLD:
                 return form
@@ -83,11 +83,19 @@ def _hiding_form(patient: Patient, names: Sequence[str], source: bool) -> str | 
     return None
 
 
+def forms_of(name: str) -> tuple[str, ...]:
+    """The forms that a mask of this name may have; lengths are told by their name, and are nothing else."""
+    return ("lengths",) if LENGTHS.search(name) else tuple(KEEP_FORMS)
+
+
 def mask_parameters(patient: Patient) -> list[tuple[str, bool]]:
     """Parameters that seem to take a padding mask, and whether it is the source's."""
     call = dict(patient.convention.call)
+    roles = {name: role for name, filler in call.items() if (role := role_of(filler)) in ("ids", "source")}
+    if patient.convention.as_dict:
+        return _asked_masks(patient)
     return [
-        (p.name, patient.convention.has_source and not TARGET.search(p.name))
+        (p.name, is_of_source(p.name, roles))
         for p in parameters_of(patient.model)
         if MASK.search(p.name)
         and not CACHE.search(p.name)
@@ -96,6 +104,14 @@ def mask_parameters(patient: Patient) -> list[tuple[str, bool]]:
         and "causal" not in call.get(p.name, "")
         and (PADDING.search(p.name) or p.name in MASK_NAMES or "keep" in call.get(p.name, ""))
     ]
+
+
+def _asked_masks(patient: Patient) -> list[tuple[str, bool]]:
+    """The same of a model that looks for them in a dict."""
+    with patient.quiet():
+        names = patient.convention.asked(patient.model, patient.inputs())
+    roles = {"source": "source", "target": "ids"} if patient.convention.has_source else {"ids": "ids"}
+    return [(name, is_of_source(name, roles)) for name in names if MASK.search(name) or "pad" in name]
 
 
 def _padded(patient: Patient, source: bool) -> tuple[Inputs, Tensor, Tensor]:
@@ -122,7 +138,7 @@ def _by_parameter(patient: Patient, names: Sequence[str], source: bool) -> list[
     wanted = next((told for told in map(_declared_polarity, names) if told is not None), None)
     if LENGTHS.search(name) and patient.looks_back_only and not source:
         return []  # a length means padding behind, which nothing looks back from
-    for form in ("lengths",) if LENGTHS.search(name) else KEEP_FORMS:
+    for form in forms_of(name):
         try:
             moves[form] = _moved(patient, *batch, names, form, source)
         except FloatingPointError:
@@ -139,10 +155,14 @@ def _by_parameter(patient: Patient, names: Sequence[str], source: bool) -> list[
     right = [form for form in inert if wanted is None or _keeps(form) == wanted]
     if right:
         patient.paths.append(f"{' and '.join(names)} ({right[0]})")
-        return _outweighed(patient, batch, names, min(right, key=lambda form: moves[form]), source)
+        best = min(right, key=lambda form: moves[form])
+        return _outweighed(patient, batch, names, best, source) or amounts(
+            patient, batch, _masked(patient, names, best, source), name, source=source
+        )
     if not inert and name in MASK_NAMES:
         return []  # it need not be about padding
-    form = next((form for form in moves if wanted is None or _keeps(form) == wanted), next(iter(moves)))
+    form = min((form for form in moves if wanted is None or _keeps(form) == wanted), key=moves.__getitem__, default="")
+    form = form or next(iter(moves))
     if inert:
         polarity = "1 for real tokens" if wanted else "True for padding"
         witness = f"with {name} as {polarity}, other tokens under the padding move real logits by {moves[form]:.1e}"
@@ -173,7 +193,8 @@ def _blame(
         return where, (("M15", 0.8), ("A10", 0.2))
     if any(_hides_queries(one, keep) for one in attentions(ops.calls)):
         return where, (("M13", 0.8), ("M11", 0.2))
-    crossing = call is not None and any(patient.found.T in tensor.shape[1:] for tensor in call.outputs)
+    first = 0 if patient.convention.time_first else 1
+    crossing = call is not None and any(patient.found.T in tensor.shape[first:] for tensor in call.outputs)
     if source and (call is None or crossing):
         return where, (("S01", 0.7), ("M11", 0.2), ("M13", 0.1))
     return where, (("M11", 0.7), ("M13", 0.2), ("S01", 0.1))

@@ -10,13 +10,15 @@ from clearhead.doctor.checks.parts.layouts import place_of
 from clearhead.doctor.checks.parts.streams import dropout_probability
 from clearhead.doctor.instruments.attention import FUSED, HIDDEN, Attention, attentions, same_tensor
 from clearhead.doctor.instruments.flow import ADD, Flow, read_by
-from clearhead.doctor.instruments.products import fused_scale, scale_of
+from clearhead.doctor.instruments.products import KEEPING, LINEAR, PRODUCTS, RESHAPING, fused_scale, scale_of
 from clearhead.doctor.instruments.tracing import recorded_ops
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding
 
 FAR = 2.0  # times 1 / sqrt(K), from where a scale is another one; DeBERTa has 0.58
 NEAR = 0.4
+TURNING = {"transpose", "swapaxes", "permute", "t", "__get__", "chunk", "split", "unbind", "__iter__"}
+PLAIN_STEPS = 8  # between a projection and the attention that reads it
 ALIKE = 1.3  # how far the spread of queries may be from that of keys, and still make up for a missing scale
 
 
@@ -30,7 +32,7 @@ def attention(patient: Patient) -> list[Finding]:
     return (
         _wrong_axis(patient, seen)
         + _dropped_scores(patient)
-        + _shared(patient, seen)
+        + _shared(patient, seen, Flow(ops.calls))
         + _slopes(patient, seen, Flow(ops.calls))
         + _scales(patient)
     )
@@ -78,15 +80,29 @@ def _dropped_scores(patient: Patient) -> list[Finding]:
     return []
 
 
-def _shared(patient: Patient, seen: Sequence[Attention]) -> list[Finding]:
+def _shared(patient: Patient, seen: Sequence[Attention], flow: Flow) -> list[Finding]:
     for one in seen:
-        if one.query is None or one.key is None:
+        if one.query is None or one.key is None or not _is_projected(flow, one, one.key):
             continue
         for names, other in (("queries and keys", one.query), ("keys and values", one.value)):
             if same_tensor(other, one.key) or same_tensor(other, one.key.mT):
                 witness = f"{names} are the same numbers"
                 return [finding("A14", witness, where=place_of(patient, one.call), status="warn")]
     return []
+
+
+def _is_projected(flow: Flow, one: Attention, key: Tensor) -> bool:
+    """Whether keys are the output of a matrix, but for their shape, and no memory that is read as it is."""
+    before, tensor = one.index, key
+    for _ in range(PLAIN_STEPS):
+        index = flow.maker(tensor, before)
+        if index is None:
+            return False
+        call = flow.calls[index]
+        if call.name not in TURNING | RESHAPING | KEEPING:
+            return call.name in LINEAR | PRODUCTS
+        before, tensor = index, next(t for t in read_by(call) if t.is_floating_point())
+    return False
 
 
 def _slopes(patient: Patient, seen: Sequence[Attention], flow: Flow) -> list[Finding]:

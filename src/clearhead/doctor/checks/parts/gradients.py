@@ -62,7 +62,7 @@ def gradients(patient: Patient) -> list[Finding]:
     idle = [name for name in idle if not moves_beside(patient, model.get_parameter(name))]
     if not patient.convention.has_source:
         idle = [name for name in idle if not OF_A_SOURCE.search(name)]
-    if table:
+    if table and "sources" not in patient.failed:
         found.append(finding("P01", f"{table} has no effect on any logit", value=0.0, where=owner_of(model, table)))
     elif idle and not patient.failed & EXPLAINED:
         found.append(_found_idle(model, idle, reached, called if not _other_inputs(patient) else None))

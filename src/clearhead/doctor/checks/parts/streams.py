@@ -12,7 +12,7 @@ from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.dependence.causes import is_norm
 from clearhead.doctor.checks.parts.effects import owner_of
 from clearhead.doctor.checks.parts.layouts import place_of
-from clearhead.doctor.instruments.products import NORMS
+from clearhead.doctor.instruments.products import LINEAR, NORMS
 from clearhead.doctor.instruments.stream import Step, stream
 from clearhead.doctor.instruments.tracing import Call, dropout_arguments, home_of, recorded_ops
 from clearhead.doctor.patient import Patient
@@ -121,9 +121,10 @@ def _dropped(patient: Patient) -> list[Finding]:
         for index in () if step.is_first else step.way:
             call = ops.calls[index]
             p = dropout_probability(call)
-            if p:
+            if p and not any(ops.calls[other].name in LINEAR for other in step.way):  # else it lies in a sublayer
                 witness = f"in training each number of the stream is lost with p={p:g} before the next sublayer"
-                return [finding("N10", witness, value=p, where=_caller_of(patient, call))]
+                status: Status = "warn" if _has_norm(ops.calls, step.way) else "fail"  # behind a norm many do so
+                return [finding("N10", witness, value=p, where=_caller_of(patient, call), status=status)]
     return []
 
 

@@ -1,0 +1,59 @@
+"""How much padding there is, where a mask hides it."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from clearhead.doctor.checks.base import Causes, finding
+from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD
+from clearhead.doctor.conventions.inputs import Inputs
+from clearhead.doctor.instruments.attention import attentions
+from clearhead.doctor.instruments.tracing import recorded_ops
+from clearhead.doctor.patient import Patient, Run
+from clearhead.doctor.reports.findings import Finding, Status
+
+
+def amounts(
+    patient: Patient, batch: tuple[Inputs, Tensor, Tensor], run: Run, name: str, *, source: bool
+) -> list[Finding]:
+    """How much padding stands behind a row must not matter either, as it does where a mean is over all places."""
+    inputs, keep, _ = batch
+    short = keep.shape[1] - 3
+    if short < 2 or (patient.looks_back_only and not source):
+        return []
+    row = inputs.source if source else inputs.ids
+    assert row is not None
+    cut = replace(inputs, **{"source" if source else "ids": row[:, :short]})
+    real = torch.arange(keep.shape[1]).expand(keep.shape) < short
+    try:
+        with patient.quiet():
+            before = run(_told(cut, real[:, :short], source))
+            after = run(_told(inputs, real, source))
+    except Exception:  # it takes rows of one length only
+        return []
+    after = after if source else after[:, :short]
+    if not (before.isfinite().all() and after.isfinite().all()):
+        return []
+    value = float((after - before).abs().max()) / (float(before.std()) or 1.0)
+    if value <= LENGTH_THRESHOLD:
+        return []
+    what = "the source" if source else "a row"
+    witness = f"three places of padding behind {what}, hidden by {name}, move the logits of real tokens by {value:.1e}"
+    status: Status = "fail" if _is_plain(patient) else "warn"
+    causes: Causes = (("S01", 0.7), ("M11", 0.3)) if source and not patient.gives_rows else (("M11", 0.8), ("S01", 0.2))
+    return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, status=status)]
+
+
+def _told(inputs: Inputs, keep: Tensor, source: bool) -> Inputs:
+    return replace(inputs, **{"source_keep" if source else "keep": keep})
+
+
+def _is_plain(patient: Patient) -> bool:
+    """Whether every attention is over all tokens, or over numbers: none over chunks, landmarks or what was pooled."""
+    if not (patient.convention.reads_words("ids") and patient.convention.reads_words("source")):
+        return True
+    with patient.quiet(), recorded_ops() as ops:
+        patient.run(patient.inputs())
+    sizes = {size for one in attentions(ops.calls) for size in one.allowed.shape}
+    return bool(sizes) and sizes <= {patient.found.T, patient.found.S}

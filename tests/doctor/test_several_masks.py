@@ -1,0 +1,96 @@
+"""Models that are given several masks, or everything in one dict, and that shift their target by themselves."""
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from clearhead.doctor import Report, check
+
+V, D = 41, 16
+
+
+class Likeness(nn.Module):
+    """Two texts, each with its own mask, to how like they are."""
+
+    def __init__(self, divisor: str = "real") -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.divisor = divisor
+        self.words, self.places = nn.Embedding(V, D), nn.Embedding(64, D)
+        self.q, self.k, self.v = (nn.Linear(D, D) for _ in range(3))
+
+    def encode(self, ids: Tensor, mask: Tensor) -> Tensor:
+        x = self.words(ids) + self.places.weight[: ids.shape[1]]
+        x = x + F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x), attn_mask=mask[:, None, :] > 0)
+        count = mask.sum(1, keepdim=True) if self.divisor == "real" else ids.shape[1]
+        return (x * mask[..., None]).sum(1) / count  # type: ignore[no-any-return]
+
+    def forward(self, query_ids: Tensor, query_mask: Tensor, text_ids: Tensor, text_mask: Tensor) -> Tensor:
+        return (self.encode(query_ids, query_mask) * self.encode(text_ids, text_mask)).sum(-1)
+
+
+class Seq2Seq(nn.Module):
+    def __init__(self, hides_memory: bool = True, first: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.hides_memory = hides_memory
+        self.src_words, self.tgt_words, self.places = nn.Embedding(V, D), nn.Embedding(V, D), nn.Embedding(64, D)
+        with warnings.catch_warnings(action="ignore"):  # torch's, that time first is slower
+            self.core = nn.Transformer(D, 2, 1, 1, 2 * D, 0.0, batch_first=not first)
+        self.head = nn.Linear(D, V)
+
+
+class Tutorial(Seq2Seq):
+    """Time first, and every mask is given by the caller."""
+
+    def forward(
+        self, src: Tensor, trg: Tensor, src_mask: Tensor, tgt_mask: Tensor, src_padding_mask: Tensor,
+        tgt_padding_mask: Tensor, memory_key_padding_mask: Tensor,
+    ) -> Tensor:  # fmt: skip
+        x, y = (words(ids) + self.places.weight[: len(ids), None] for words, ids in
+                ((self.src_words, src), (self.tgt_words, trg)))  # fmt: skip
+        memory = memory_key_padding_mask if self.hides_memory else None
+        return self.head(  # type: ignore[no-any-return]
+            self.core(x, y, src_mask, tgt_mask, None, src_padding_mask, tgt_padding_mask, memory)
+        )
+
+
+class FromDict(Seq2Seq):
+    """All of it in one dict; the target is shifted inside."""
+
+    def forward(self, batch: dict[str, Tensor]) -> dict[str, Any]:
+        src, pad, tgt = batch["src"], batch["src_pad"], batch["tgt"]
+        inputs, wanted = tgt[:, :-1], tgt[:, 1:]
+        x = self.src_words(src) + self.places.weight[: src.shape[1]]
+        y = self.tgt_words(inputs) + self.places.weight[: inputs.shape[1]]
+        ahead = torch.ones(y.shape[1], y.shape[1], dtype=torch.bool).triu(1)
+        out = self.core(x, y, tgt_mask=ahead, src_key_padding_mask=pad,
+                        memory_key_padding_mask=pad if self.hides_memory else None)  # fmt: skip
+        logits = self.head(out)
+        return {"logits": logits, "loss": F.cross_entropy(logits.flatten(0, 1), wanted.flatten())}
+
+
+def ids(report: Report) -> list[str]:
+    return [finding.id for finding in report.findings if finding.status == "fail"]
+
+
+@pytest.mark.parametrize("model", [Likeness(), Tutorial(first=True), FromDict()])
+def test_they_need_no_adapter(model: nn.Module) -> None:
+    report = check(model)
+    assert report.verdict == "healthy", str(report)
+    assert "paddings" in {one.name for one in report.checks if one.status == "pass"}
+
+
+@pytest.mark.parametrize("model", [Tutorial(False, first=True), FromDict(False)])
+def test_the_memory_of_padding_is_found_under_any_of_the_masks(model: nn.Module) -> None:
+    assert ids(check(model))[0] == "S01"
+
+
+def test_how_much_padding_there_is_must_not_matter() -> None:
+    report = check(Likeness("all"))
+    assert set(ids(report)) == {"M11"}
+    assert "three places of padding" in str(report)
