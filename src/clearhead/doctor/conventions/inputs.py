@@ -91,6 +91,7 @@ CAUSAL_FORMS: dict[str, Callable[[Inputs], Any]] = {
     "True sees, (B, T, T)": lambda inputs: _triangle(inputs)[None] & inputs.kept[:, None, :],
     "True is hidden, (B, 1, T, T)": lambda inputs: ~(_triangle(inputs)[None, None] & inputs.kept[:, None, None, :]),
     "True is hidden, (B, T, T)": lambda inputs: ~(_triangle(inputs)[None] & inputs.kept[:, None, :]),
+    "True sees, (T, T, 1)": lambda inputs: _triangle(inputs)[..., None],
 }
 
 
