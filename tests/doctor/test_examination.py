@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from clearhead.config import ModelConfig
 from clearhead.doctor import Report, Spec, check
 from clearhead.doctor.checks import CHECKS
+from clearhead.doctor.examination import chosen
 from clearhead.errors import FaultError, UsageError
 from clearhead.models import build
 
@@ -128,6 +129,7 @@ def test_only_makes_what_it_rests_on_and_nothing_else(tmp_path: Path) -> None:
     assert {c.name for c in report.checks} == {
         "finite",
         "deterministic",
+        "memory",
         "rows",
         "layouts",
         "norms",
@@ -187,3 +189,16 @@ def test_the_guilty_line_is_told(tmp_path: Path) -> None:
     assert where.file == str(path)
     assert where.line is not None
     assert "att @ v" in path.read_text(encoding="utf-8").splitlines()[where.line - 1]
+
+
+def test_a_check_is_chosen_by_its_name_or_by_what_it_can_find() -> None:
+    assert [one.name for one in chosen(["norms"])] == ["finite", "norms"]
+    assert chosen(["caches"]) == chosen(["K01"])
+    assert chosen([]) == list(CHECKS)
+
+
+def test_what_a_check_that_was_named_finds_is_told(tmp_path: Path) -> None:
+    model = made(write(tmp_path, "gpt", ("return x + self.mlp(self.ln2(x))", "return self.mlp(self.ln2(x))")))
+    assert [finding.id for finding in check(model, only=["residuals"]).findings] == ["N04"]
+    with pytest.raises(UsageError, match="residual"):
+        check(model, only=["residual"])

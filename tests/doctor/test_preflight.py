@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
 from clearhead.doctor import PreflightReport, Spec, preflight
-from clearhead.doctor.training.preflight import Forward
+from clearhead.doctor.examination import chosen
+from clearhead.doctor.training.preflight import EXAMINED, EXAMINED_BY_GRADIENT, Forward
 from clearhead.models import LanguageModel, build
 
 VOCAB, T, D = 13, 10, 8
@@ -67,6 +68,11 @@ class Plain(nn.Module):
         for layer in range(len(self.maps)):
             x = x + self.mix(x, layer)
         return self.head(x)  # type: ignore[no-any-return]
+
+
+def test_only_what_it_asks_for_is_made() -> None:
+    asked = {*EXAMINED, EXAMINED_BY_GRADIENT}
+    assert {one.name for one in chosen([*asked])} == asked
 
 
 # --- silent on what is healthy ---

@@ -86,15 +86,18 @@ def examine_apart(request: Request, *, timeout: float, folder: Path | None = Non
         )
         assert process.stderr is not None
         heard = Listener(process.stderr)
+        waiting = threading.Thread(target=process.wait, daemon=True)  # `wait` with a time limit looks only now and then
         try:
-            code = process.wait(timeout)  # not until all is silent: what it started may hold on to its output
-        except subprocess.TimeoutExpired:
-            raise DataError(
-                f"{request.target} took more than {timeout:g} seconds; give it more with --timeout, or make it smaller"
-            ) from None
+            waiting.start()
+            waiting.join(timeout)  # not until all is silent: what it started may hold on to its output
+            code = process.returncode
         finally:
             _end(process)
             heard.wait()
+        if code is None:
+            raise DataError(
+                f"{request.target} took more than {timeout:g} seconds; give it more with --timeout, or make it smaller"
+            )
         if not answer.is_file():
             raise DataError(f"{request.target} {_how_it_ended(code)} ({heard.last_line[:200]})")
         told: Json = json.loads(answer.read_text(encoding="utf-8"))

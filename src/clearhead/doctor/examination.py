@@ -19,6 +19,7 @@ from clearhead.doctor.spec import LEVELS, Level, Spec
 from clearhead.doctor.targets.admission import admitted
 from clearhead.doctor.targets.devices import find_device
 
+NAMES = frozenset(check.name for check in CHECKS)
 OUT_OF_TIME = "no time was left"
 
 
@@ -40,7 +41,8 @@ def check(
         spec: what it is meant to be; what is not said is read from it and told as an assumption.
         level: quick; standard looks at longer rows of large models as well; deep takes more draws, bfloat16, and trains
             a copy on small tasks.
-        only: ids of the catalogue; the checks that can find them, and those that these rest on, are made.
+        only: ids of the catalogue, or names of checks; the checks that can find them, and those that these rest on, are
+            made.
         seed: of the inputs and of the noise on the copy's weights.
         batch: of yours: ids (B, T), (source, target), or a dict by the names that `forward` has. Its tokens are what
             the model is given, and it is run as it is besides.
@@ -53,7 +55,7 @@ def check(
             Or the batch is none for it, or the device is not there.
     """
     spec = spec or Spec()
-    refuse_unknown(spec.kind, level, (*only, *spec.allow))
+    refuse_unknown(spec.kind, level, (*(word for word in only if word not in NAMES), *spec.allow))
     begun = time.perf_counter()
     place, given = find_device(device), None if batch is None else Batch.of(batch)
     whole, model = model, admitted(model)
@@ -85,10 +87,10 @@ def _again(id: str, level: Level, seed: int) -> str:
 
 
 def chosen(only: Sequence[str]) -> list[Check]:
-    """The checks that can find one of these, and those that they rest on; all of them if nothing is named."""
+    """The checks that are named or can find one of these, and those that they rest on; all of them if nothing is."""
     if not only:
         return list(CHECKS)
-    wanted = {check.name for check in CHECKS if set(only) & {*check.covers}}
+    wanted = {check.name for check in CHECKS if set(only) & {check.name, *check.covers}}
     for check_ in reversed(CHECKS):
         if check_.name in wanted:
             wanted |= set(check_.needs)
@@ -106,7 +108,7 @@ def _examine(
         status, note, found = ("skip", OUT_OF_TIME, []) if is_late else _make(patient, one)
         if status in ("fail", "waived", "blocked") and not (one.name == "deterministic" and patient.random):
             patient.failed.add(one.name)
-        kept = [finding for finding in found if not only or {id for id, _ in finding.causes} & {*only}]
+        kept = [f for f in found if not only or one.name in only or {id for id, _ in f.causes} & {*only}]
         seen = {finding.id for finding in findings} | {*patient.spec.allow}
         findings += [replace(finding, check=one.name) for finding in kept if finding.id not in seen]
         told.append(Checked(one.id, one.name, one.covers, status, note, 1000 * (time.perf_counter() - begun)))

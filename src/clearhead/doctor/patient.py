@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,13 +15,30 @@ from clearhead.doctor.conventions.batches import Batch
 from clearhead.doctor.conventions.lengths import length_of_source, lengths_for
 from clearhead.doctor.conventions.search import Found
 from clearhead.doctor.instruments.dependency import Matrix, dependency, shape_of
-from clearhead.doctor.instruments.tracing import recorded_ops, without_dropout
+from clearhead.doctor.instruments.tracing import Call, recorded_modules, recorded_ops, without_dropout
 from clearhead.doctor.intention import hints_of, intention
 from clearhead.doctor.spec import Assumption, Kind, Level, Spec
 from clearhead.errors import DataError
 
 LARGE = 20_000_000  # parameters
+OF_A_LENGTH = (
+    "_pool",
+    "source_pool",
+    "module_calls",
+    "inside",
+    "inside_fresh",
+    "inside_training",
+    "matrix",
+    "source_matrix",
+)
 Run = Callable[[Inputs], Tensor]
+
+
+class Inside(NamedTuple):
+    """Every operation of one pass over two rows without dropout, and the logits (2, T, V) that it ends with."""
+
+    calls: list[Call]
+    logits: Tensor
 
 
 @dataclass
@@ -120,6 +138,8 @@ class Patient:
             except Exception:  # still too many rows, or a length that it does not take
                 continue
             self.found = replace(self.found, T=T, S=length_of_source(T, self.model))
+            for name in OF_A_LENGTH:
+                vars(self).pop(name, None)
             return True
         return False
 
@@ -159,6 +179,10 @@ class Patient:
 
     def pool(self) -> Tensor:
         """Ordinary ids: none that is special by its number, by the config or by being padding."""
+        return self._pool
+
+    @cached_property
+    def _pool(self) -> Tensor:
         return self._ordinary(self.found.vocab_size, self.own.inputs.ids if self.own else None)
 
     @cached_property
@@ -196,6 +220,34 @@ class Patient:
         if len(pool) >= n:  # pairwise different within a row
             return torch.stack([pool[torch.randperm(len(pool), generator=generator)[:n]] for _ in range(rows)])
         return pool[torch.randint(len(pool), shape, generator=generator)]
+
+    @cached_property
+    def module_calls(self) -> list[Call]:
+        """Every call of a module in one pass of the shaken copy over two rows."""
+        with self.quiet(), recorded_modules(self.model) as calls:
+            self.run(self.inputs(2))
+        return calls
+
+    @cached_property
+    def inside(self) -> "Inside":
+        """One pass of the shaken copy: what all that read its operations look at."""
+        return self._looked_into(self.model)
+
+    @cached_property
+    def inside_fresh(self) -> "Inside":
+        """The same with the weights as they came."""
+        return self._looked_into(self.fresh)
+
+    @cached_property
+    def inside_training(self) -> "Inside":
+        """The same of the shaken copy in training mode, where dropout is asked for and does nothing."""
+        with self.training():
+            return self._looked_into(self.model)
+
+    def _looked_into(self, model: nn.Module) -> "Inside":
+        with self.quiet(), recorded_ops() as ops:
+            logits = self.run(self.inputs(2), model=model)
+        return Inside(ops.calls, logits)
 
     @cached_property
     def matrix(self) -> Matrix:

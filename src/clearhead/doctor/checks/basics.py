@@ -143,7 +143,7 @@ def rows(patient: Patient) -> list[Finding]:
     axes = patient.found.axes
     try:
         with torch.no_grad():
-            patient.run(patient.inputs(patient.found.T + 1))
+            _ = patient.matrix  # of T + 1 rows
     except (RuntimeError, IndexError) as error:
         if not patient.shorten():
             said = " ".join(str(error).split())[:100]
@@ -178,7 +178,7 @@ def rows(patient: Patient) -> list[Finding]:
                 f"other tokens in row {row} move the logits of row {int(moved.argmax())} by {float(moved.max()):.1e}"
             )
             return [finding(causes, witness, value=float(moved.max()), threshold=1e-4, where=where)]
-    return _numbered(patient, axes.counting)
+    return _numbered(patient, inputs, base, axes.counting)
 
 
 def _averages(patient: Patient, where: Where) -> bool:
@@ -193,13 +193,11 @@ def _averages(patient: Patient, where: Where) -> bool:
     return any(name in ("mean", "std", "var", "sqrt", "norm") for name in makers)
 
 
-def _numbered(patient: Patient, counting: frozenset[int]) -> list[Finding]:
-    inputs = patient.inputs(5, salt=3)
+def _numbered(patient: Patient, inputs: Inputs, base: torch.Tensor, counting: frozenset[int]) -> list[Finding]:
     order = torch.tensor([3, 0, 4, 1, 2])
     with torch.no_grad():
-        moved = (patient.run(inputs.rows(order)) - patient.run(inputs)[order]).abs().amax((1, 2))
-        scale = float(patient.run(inputs).std()) or 1.0
-    value = float(moved.max()) / scale
+        moved = (patient.run(inputs.rows(order)) - base[order]).abs().amax((1, 2))
+    value = float(moved.max()) / (float(base.std()) or 1.0)
     if value <= 1e-3:
         return []
     causes = (("P02", 0.8), ("M15", 0.2)) if 0 in counting else (("M15", 0.6), ("P02", 0.4))

@@ -1,7 +1,7 @@
 """Where in what a model returns the logits are."""
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -9,31 +9,38 @@ from torch import Tensor
 
 Path = tuple[str | int, ...]
 MAX_DEPTH = 3
+LEAVES = (Tensor, int, float, str, type(None))  # what holds nothing, as far as the usual goes
 
 
 def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Everything in tuples, lists, dicts, dataclasses and plain objects, with the way to it."""
-    if isinstance(value, Tensor) or len(path) > MAX_DEPTH:
+    parts = None if len(path) > MAX_DEPTH else _parts(value)
+    if parts is None:
         yield path, value
-    elif isinstance(value, Mapping):
-        for key, part in value.items():
-            yield from leaves(part, (*path, key))
-    elif isinstance(value, (tuple, list)):
-        for number, part in enumerate(value):
-            yield from leaves(part, (*path, number))
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from leaves(getattr(value, field.name), (*path, field.name))
-    elif hasattr(value, "__dict__") and not callable(value):
-        for name, part in vars(value).items():
-            yield from leaves(part, (*path, name))
     else:
-        yield path, value
+        for key, part in parts:
+            yield from leaves(part, (*path, key))
 
 
-def tensors(value: Any) -> list[Tensor]:
+def _parts(value: Any) -> Iterable[tuple[str | int, Any]] | None:
+    """What it holds, by name or number; None where it holds nothing."""
+    if isinstance(value, LEAVES):
+        return None
+    if isinstance(value, (tuple, list)):
+        return enumerate(value)
+    if isinstance(value, Mapping):
+        return value.items()
+    if is_dataclass(value):
+        return [(field.name, getattr(value, field.name)) for field in fields(value)]
+    return vars(value).items() if hasattr(value, "__dict__") and not callable(value) else None
+
+
+def tensors(value: Any, depth: int = 0) -> list[Tensor]:
     """All tensors in it."""
-    return [leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor)]
+    if isinstance(value, Tensor):
+        return [value]
+    parts = () if depth > MAX_DEPTH else _parts(value) or ()
+    return [tensor for _, part in parts for tensor in tensors(part, depth + 1)]
 
 
 def follow(value: Any, path: Path) -> Any:

@@ -60,9 +60,12 @@ def _end_of_shift(before: Tensor, calls: Sequence[Call], index: int) -> int | No
     return None
 
 
+def distances(n: int) -> set[int]:
+    """Sizes that tell of relative positions among n, which reshapes shift."""
+    return {n - 1, n + 1, 2 * n - 1, 2 * n, 2 * n + 1}
+
+
 def _axis(tensor: Tensor, n: int) -> int | None:
     axes = [number for number, size in enumerate(tensor.shape) if size == n]
-    distances = {n - 1, n + 1, 2 * n - 1, 2 * n, 2 * n + 1} & {
-        *tensor.shape
-    }  # relative positions are shifted by reshapes
-    return axes[0] if len(axes) == 1 and tensor.dim() >= 3 and not distances else None
+    is_shifted = bool(distances(n) & {*tensor.shape})
+    return axes[0] if len(axes) == 1 and tensor.dim() >= 3 and not is_shifted else None

@@ -34,7 +34,12 @@ class Call:
 
 
 def _copies(value: Any, wanted: Callable[[Tensor], bool] = Tensor.is_floating_point) -> list[Tensor]:
-    return [tensor.detach().to("cpu", copy=True) for tensor in tensors(value) if wanted(tensor)]
+    """What may be written to later is copied; weights are not, which are most of what a large model reads."""
+    return [tensor.detach().to("cpu", copy=not _is_weight(tensor)) for tensor in tensors(value) if wanted(tensor)]
+
+
+def _is_weight(tensor: Tensor) -> bool:
+    return isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
 
 
 def caller() -> tuple[str | None, int | None]:

@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.doctor.borrow import borrowed, without_zeros
-from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import finding
 from clearhead.doctor.examination import check
 from clearhead.doctor.reports.findings import Finding, Report
@@ -27,7 +26,18 @@ IGNORED = -100  # a target that is not counted
 FRESH_TOLERANCE = 0.05  # of ln V; fresh models of this library stay within 2 %
 GIVEN_AWAY = 0.5  # of the masked targets; a tenth stands in the inputs as it is, by design
 BUDGET = 5e9  # floating-point operations of one forward and backward: what is done with the batch takes half a second
-EXAMINED = ("finite", "storage", "deterministic", "rows", "layouts", "norms", "dependencies", "sources", "paths")
+EXAMINED = (
+    "finite",
+    "storage",
+    "deterministic",
+    "memory",
+    "rows",
+    "layouts",
+    "norms",
+    "dependencies",
+    "sources",
+    "paths",
+)
 EXAMINED_BY_GRADIENT = "gradients"
 OF_A_TRAINING = {"D15", "D16", "O01", "O02", "O04", "O11"}  # what no model shows by itself
 STOPPING = {"A13"}  # a warning elsewhere; what this library trains has no parameter without an effect
@@ -103,10 +113,8 @@ NOTHING = PreflightReport((), ())
 
 
 def _examined(model: nn.Module, spec: Spec) -> PreflightReport:
-    names = {*EXAMINED, EXAMINED_BY_GRADIENT}
-    only = {id for one in CHECKS if one.name in names for id in one.covers}
     try:
-        report = check(model, replace(spec, time_first=False), only=sorted(only))
+        report = check(model, replace(spec, time_first=False), only=[*EXAMINED, EXAMINED_BY_GRADIENT])
     except DataError:
         return PreflightReport((), ("no call of it without this batch was found",))
     stopping = tuple(found for found in report.findings if found.status == "fail" or found.id in STOPPING)

@@ -67,8 +67,8 @@ def _bag(patient: Patient) -> list[Finding]:
     return [finding("P01", witness, value=value, threshold=SAME, where=_idle(patient))]
 
 
-def first_mixing(patient: Patient) -> tuple[Call, int] | None:
-    """The first module in which tokens meet, and the number of its call."""
+def first_mixing(patient: Patient) -> tuple[Call, int, list[Call]] | None:
+    """The first module in which tokens meet, the number of its call, and the calls of the pass with equal rows."""
     base, changed, _ = swapped_rows(patient.inputs(), patient.pool(), patient.generator(1))
     n = patient.found.T
 
@@ -77,7 +77,7 @@ def first_mixing(patient: Patient) -> tuple[Call, int] | None:
 
     before, after = trace_modules(patient.model, patient.run, base, changed)
     call = first_guilty(before, after, token_reading(n), meet)
-    return None if call is None else (call, next(k for k, other in enumerate(after) if other is call))
+    return None if call is None else (call, next(k for k, other in enumerate(after) if other is call), before)
 
 
 def _order_at_first_mixing(patient: Patient) -> list[Finding]:
@@ -86,11 +86,10 @@ def _order_at_first_mixing(patient: Patient) -> list[Finding]:
     n = patient.found.T
     if found is None or n < 4:
         return _rotation(patient, None)
-    call, number = found
+    call, number, first = found
     base, _, _ = swapped_rows(patient.inputs(), patient.pool(), patient.generator(1))
-    first, second = trace_modules(
-        patient.model, patient.run, base, replace(base, ids=_exchanged(base.ids, n - 3, n - 2))
-    )
+    with torch.no_grad(), recorded_modules(patient.model) as second:
+        patient.run(replace(base, ids=_exchanged(base.ids, n - 3, n - 2)))
     if number >= len(first) or not first[number].outputs:
         return []
     before, after = (_last(calls[number].outputs[0], n) for calls in (first, second))

@@ -12,7 +12,7 @@ from clearhead.doctor.checks.parts.streams import layer_of
 from clearhead.doctor.instruments.attention import HIDDEN, Attention, attentions
 from clearhead.doctor.instruments.dependency import Matrix, dependency, swapped_rows
 from clearhead.doctor.instruments.localisation import token_reading, trace_modules
-from clearhead.doctor.instruments.tracing import Call, home_of, recorded_ops
+from clearhead.doctor.instruments.tracing import Call, home_of
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
@@ -23,9 +23,7 @@ def sources(patient: Patient) -> list[Finding]:
     """Every token of the source moves every logit of the target, over an encoder that looks both ways."""
     if not patient.convention.has_source:
         raise Skipped("it reads no source")
-    with patient.quiet(), recorded_ops() as ops:
-        patient.run(patient.inputs(3))
-    seen = list(attentions(ops.calls))
+    seen = list(attentions(patient.inside.calls))
     base, changed, _ = swapped_rows(patient.inputs(), patient.source_pool, patient.generator(2), source=True)
     mixing = _mixing(patient, trace_modules(patient.model, patient.run, base, changed))
     return (

@@ -1,7 +1,9 @@
 """What the model's own `generate` writes: the same for the same request, and what its logits say."""
 
 import inspect
+import random
 import re
+import sys
 from typing import Any
 
 import torch
@@ -13,7 +15,7 @@ from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
-NEW = 5  # tokens
+NEW, FEW = 5, 3  # tokens; few where every one takes long
 ROWS = 8  # behind which tokens are written: enough of them to see which ones may be
 CLEAR = 1e-3  # of the logits' spread: how far the best is ahead where nobody can argue
 COUNT = re.compile(r"new|len|steps|tokens|^n$|^num|^k$")
@@ -26,23 +28,22 @@ def generations(patient: Patient) -> list[Finding]:
         raise Skipped("it has no generate() of its own that reads ids")
     if patient.shifts_its_rows:
         raise Skipped("its last logits are about its last token, and not about the next")
+    new = FEW if patient.is_hurried else NEW
+    one, other = (patient.inputs(2, salt=salt).ids[:, :6].contiguous().to(patient.device) for salt in (17, 18))
     model = twin(patient.model)
-    one, other = (patient.inputs(2, salt=salt).ids[:, :6].contiguous() for salt in (17, 18))
-    first = _written(model, one.to(patient.device), seed=0)
-    _written(model, other.to(patient.device), seed=0)
-    again = _written(model, one.to(patient.device), seed=0)
+    first, again, drew = _asked_twice(model, one, other, new, seed=1)
     where = Where("", type(patient.model).__name__, *_home(method))
-    if first.shape != again.shape or not torch.equal(first, again):
+    if not torch.equal(first, again):  # it draws at random, or remembers
+        anew, again, _ = _asked_twice(twin(patient.model), one, other, new, seed=0)
+        if torch.equal(anew, again) or not torch.equal(first, anew):
+            return []
         witness = "the same request, with the same seed, is answered otherwise after another request"
         return [finding((("K06", 0.8), ("T08", 0.2)), witness, where=where)]
-    fresh = twin(patient.model)
-    if not torch.equal(first, _written(fresh, one.to(patient.device), seed=1)):
-        return []  # it draws at random
-    patient.paths.append(f"generate(), {NEW} tokens")
-    if not _likelier(patient, one, first[:, 0]).any():
-        return []
+    patient.paths.append(f"generate(), {new} tokens")
+    if drew or not _likelier(patient, one.cpu(), first[:, 0]).any():
+        return []  # who draws may take another than the best
     rows = patient.inputs(ROWS, salt=17).ids[:, :6]
-    written = _written(fresh, rows.to(patient.device), seed=0)[:, 0]
+    written = _written(model, rows.to(patient.device), new, seed=0)[:, 0]
     likelier = _likelier(patient, rows, written)
     # some tokens are never written, as padding is not, or not again: those that are written behind another row may be
     allowed = torch.zeros_like(likelier[0]).scatter(0, written, True).expand_as(likelier).scatter(1, rows, False)
@@ -63,26 +64,51 @@ def _likelier(patient: Patient, rows: Tensor, written: Tensor) -> Tensor:
     return logits > logits.gather(1, written[:, None]) + CLEAR * float(logits.std())
 
 
+def _asked_twice(model: nn.Module, one: Tensor, other: Tensor, new: int, seed: int) -> tuple[Tensor, Tensor, bool]:
+    """What a model that nobody asked before writes with seed 0, and again, with this seed, after another request.
+
+    And whether it drew random numbers for it.
+    """
+    first = _written(model, one, new, seed=0)
+    _written(model, other, new, seed=0)
+    begun = _seeded(seed, one.device)
+    again = _written(model, one, new, seed)
+    return first, again, not torch.equal(begun, _state(one.device))
+
+
+def _seeded(seed: int, device: torch.device) -> Tensor:
+    """Seed whatever a sampler may draw from; the state of the generator that torch's samplers use there."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if numpy_random := sys.modules.get("numpy.random"):
+        numpy_random.seed(seed)
+    return _state(device)
+
+
+def _state(device: torch.device) -> Tensor:
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
 def _is_own(method: Any) -> bool:
     return not str(getattr(method, "__module__", "")).startswith(("transformers.", "torch."))
 
 
-def _written(model: nn.Module, ids: Tensor, seed: int) -> Tensor:
-    """The new tokens (B, n) of a call with ids and a number."""
+def _written(model: nn.Module, ids: Tensor, new: int, seed: int) -> Tensor:
+    """The new tokens (B, n) of a call with ids and how many there are to be."""
     parameters = list(inspect.signature(model.generate).parameters.values())  # type: ignore[arg-type]
     needed = [p for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
     if not parameters or len(needed) > 2 or (len(needed) == 2 and not COUNT.search(needed[1].name)):
         raise Skipped("generate() wants more than ids and a number of tokens")
-    torch.manual_seed(seed)
-    given = (ids, NEW) if len(needed) == 2 else (ids,)
-    named = {p.name: NEW for p in parameters[1:] if len(needed) < 2 and "new" in p.name and COUNT.search(p.name)}
+    _seeded(seed, ids.device)
+    given = (ids, new) if len(needed) == 2 else (ids,)
+    named = {p.name: new for p in parameters[1:] if len(needed) < 2 and "new" in p.name and COUNT.search(p.name)}
     with torch.no_grad():
         written = model.generate(*given, **named)  # type: ignore[operator]
     if not isinstance(written, Tensor) or written.dim() != 2 or written.shape[0] != len(ids):
         raise Skipped("generate() returns no rows of ids")
     n = ids.shape[1]
     behind = written.shape[1] > n and torch.equal(written[:, :n], ids)
-    if not behind and written.shape[1] > NEW:
+    if not behind and written.shape[1] > new:
         raise Skipped("generate() returns other ids than it was given")
     return (written[:, n:] if behind else written).cpu()
 

@@ -24,16 +24,15 @@ ALIKE = 1.3  # how far the spread of queries may be from that of keys, and still
 
 def attention(patient: Patient) -> list[Finding]:
     """Weights sum to one over what they are applied to, scores are scaled, and only weights are dropped."""
-    with patient.quiet(), recorded_ops() as ops:
-        patient.run(patient.inputs(2))
-    seen = list(attentions(ops.calls))
+    calls = patient.inside.calls
+    seen = list(attentions(calls))
     if not seen:
         raise Skipped("no attention was found among its operations")
     return (
         _wrong_axis(patient, seen)
         + _dropped_scores(patient)
-        + _shared(patient, seen, Flow(ops.calls))
-        + _slopes(patient, seen, Flow(ops.calls))
+        + _shared(patient, seen, Flow(calls))
+        + _slopes(patient, seen, Flow(calls))
         + _scales(patient)
     )
 
@@ -57,6 +56,8 @@ def _wrong_axis(patient: Patient, seen: Sequence[Attention]) -> list[Finding]:
 
 def _dropped_scores(patient: Patient) -> list[Finding]:
     """In training, a dropped weight is gone; a score that is dropped before the softmax becomes an even chance."""
+    if not any(dropout_probability(call) for call in patient.inside_training.calls):
+        return []
     with torch.no_grad(), patient.training(), recorded_ops() as ops:
         patient.run(patient.inputs(2))
     flow = Flow(ops.calls)
@@ -153,10 +154,9 @@ def _slope(bias: Tensor, allowed: Tensor) -> Tensor | None:
 
 def _scales(patient: Patient) -> list[Finding]:
     """Scores are products divided by the root of their width, or something else makes up for it."""
-    with patient.quiet(), recorded_ops() as ops:
-        patient.run(patient.inputs(2), model=patient.fresh)
-    flow = Flow(ops.calls)
-    for one in attentions(ops.calls):
+    calls = patient.inside_fresh.calls
+    flow = Flow(calls)
+    for one in attentions(calls):
         if one.query is None or one.key is None:
             continue
         scale, width = _scale(flow, one)

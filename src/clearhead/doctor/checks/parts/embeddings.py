@@ -12,7 +12,7 @@ from clearhead.doctor.checks.parts.effects import moves, owner_of
 from clearhead.doctor.checks.parts.layouts import place_of
 from clearhead.doctor.conventions.names import SEGMENTS, parameters_of
 from clearhead.doctor.instruments.flow import ADD, MULTIPLY, Flow, factor, made_by, read_by
-from clearhead.doctor.instruments.tracing import Call, recorded_ops
+from clearhead.doctor.instruments.tracing import Call
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding
 
@@ -52,9 +52,7 @@ def _kinds(patient: Patient) -> list[Finding]:
 
 def _last_position(patient: Patient) -> list[Finding]:
     """A table of positions with as many rows as the model takes tokens must be read from its first row on."""
-    with patient.quiet(), recorded_ops(lambda name: name == "embedding") as ops:
-        patient.run(patient.inputs(1))
-    for call in ops.calls:
+    for call in (call for call in patient.inside.calls if call.name == "embedding"):
         rows, table = _rows_read(call)
         module = call.module
         if rows is None or table is None or not isinstance(module, nn.Embedding) or module.padding_idx is not None:
@@ -117,10 +115,8 @@ def _loudness(patient: Patient) -> list[Finding]:
     """Tokens are multiplied by 1 or by the root of the width, and are not drowned by the positions."""
     if not patient.spec.fresh or _declares_scale(patient):
         return []
-    with patient.quiet(), recorded_ops() as ops:
-        patient.run(patient.inputs(2), model=patient.fresh)
-    flow = Flow(ops.calls)
-    for index, call in enumerate(ops.calls):
+    flow = Flow(patient.inside_fresh.calls)
+    for index, call in enumerate(flow.calls):
         made = made_by(call)
         if call.name != "embedding" or len(made) != 1 or made[0].dim() != 3:
             continue

@@ -14,7 +14,7 @@ from clearhead.doctor.checks.dependence.positions import TABLE
 from clearhead.doctor.checks.parts.effects import is_threshold, moves, moves_beside, owner_of, padding_rows
 from clearhead.doctor.checks.parts.streams import layer_of
 from clearhead.doctor.conventions.names import parameters_of
-from clearhead.doctor.instruments.tracing import recorded_modules, recorded_ops, without_dropout
+from clearhead.doctor.instruments.tracing import recorded_modules, without_dropout
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Status, Where
 
@@ -186,10 +186,8 @@ def _is_untouched(model: nn.Module) -> bool:
 
 def _head(patient: Patient) -> Where:
     """Whose weights make the logits."""
-    with patient.quiet(), recorded_ops() as ops:
-        patient.run(patient.inputs(2), model=patient.fresh)
     named = {id(parameter): name for name, parameter in patient.fresh.named_parameters()}
-    for call in reversed(ops.calls):
+    for call in reversed(patient.inside_fresh.calls):
         for part in call.options["args"]:
             if isinstance(part, Tensor) and id(part) in named and part.dim() == 2:
                 return owner_of(patient.fresh, named[id(part)])

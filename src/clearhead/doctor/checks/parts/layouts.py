@@ -4,23 +4,24 @@ import torch
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.instruments.attention import attentions
-from clearhead.doctor.instruments.layout import scrambled
+from clearhead.doctor.instruments.layout import distances, scrambled
 from clearhead.doctor.instruments.tracing import Call, recorded_ops
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
-ROWS = 19  # a size that no other axis is likely to have
+ROWS = (5, 11, 19)  # the last is a size that no other axis is likely to have
 
 
 def layouts(patient: Patient) -> list[Finding]:
     """No view or reshape puts numbers of one token, or of one row, in the place of another."""
-    inputs = patient.inputs(1).rows(torch.zeros(ROWS, dtype=torch.long))
     try:
+        rows = _rows(patient)
+        inputs = patient.inputs(1).rows(torch.zeros(rows, dtype=torch.long))
         with torch.no_grad(), recorded_ops() as ops:
             patient.run(inputs)
     except Exception as error:
         raise Skipped(f"its operations cannot be watched ({type(error).__name__})") from None
-    sizes = {patient.found.T: "token", ROWS: "row"} | (
+    sizes = {patient.found.T: "token", rows: "row"} | (
         {patient.found.S: "token"} if patient.convention.has_source else {}
     )
     found = [(spot, noun) for size, noun in sizes.items() if (spot := scrambled(ops.calls, size)) is not None]
@@ -34,6 +35,13 @@ def layouts(patient: Patient) -> list[Finding]:
     return [finding(causes, witness, where=place_of(patient, spot.call))]
 
 
+def _rows(patient: Patient) -> int:
+    """As few rows as are told from every other axis."""
+    tensors = (tensor for call in patient.inside.calls for tensor in (*call.inputs, *call.outputs))
+    taken = {size for tensor in tensors for size in tensor.shape}
+    return next((rows for rows in ROWS if not {rows, *distances(rows)} & taken), ROWS[-1])
+
+
 def place_of(patient: Patient, call: Call) -> Where:
     """The module in which an operation was called, and the line."""
     if call.module is None:
@@ -45,7 +53,5 @@ def place_of(patient: Patient, call: Call) -> Where:
 
 def attention_place(patient: Patient) -> Where:
     """The first attention."""
-    with patient.quiet(), recorded_ops() as ops:
-        patient.run(patient.inputs())
-    seen = next(iter(attentions(ops.calls)), None)
+    seen = next(iter(attentions(patient.inside.calls)), None)
     return Where() if seen is None else place_of(patient, seen.call)

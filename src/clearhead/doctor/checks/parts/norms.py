@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import finding
 from clearhead.doctor.checks.dependence.causes import is_norm
-from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules
+from clearhead.doctor.instruments.tracing import Call, home_of
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
@@ -17,9 +17,7 @@ FAINTER = 1e-3  # times a row, so that epsilon counts
 
 def norms(patient: Patient) -> list[Finding]:
     """Every norm is called again on what it read, with one token changed: no other may move."""
-    with patient.quiet(), recorded_modules(patient.model) as calls:
-        patient.run(patient.inputs(3))
-    own = [call for call in calls if _is_leaf_norm(call)]
+    own = [call for call in patient.module_calls if _is_leaf_norm(call)]
     for call in own:
         value = _moves_others(patient, call)
         if value > MOVED and call.module is not None and not _is_meant_to(patient, call):

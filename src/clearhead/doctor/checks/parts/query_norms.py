@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import finding
 from clearhead.doctor.checks.dependence.causes import is_norm
-from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules
+from clearhead.doctor.instruments.tracing import Call, home_of
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
@@ -18,9 +18,7 @@ UNDONE = 0.05  # of the largest number: what a norm's epsilon may leave of a fac
 
 def query_norms(patient: Patient) -> list[Finding]:
     """Where a norm stands before an attention, the length of a token's vector does not reach other tokens."""
-    with patient.quiet(), recorded_modules(patient.model) as calls:
-        patient.run(patient.inputs(2))
-    for call, norm in _suspects(calls):
+    for call, norm in _suspects(patient.module_calls):
         value, place = _reach_of_length(patient, call, norm)
         if value > MOVED:
             assert call.module is not None

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Skipped, finding
@@ -23,7 +22,8 @@ LEFT = 0.01  # of the largest number: what the smallness that a norm adds change
 
 def streams(patient: Patient) -> list[Finding]:
     """Every sublayer of a layer takes its residual alike; no dropout lies on the stream; pre-norm ends with a norm."""
-    steps, behind, calls = _recorded(patient)
+    calls, logits = patient.inside
+    steps, behind = stream(calls, logits)
     if len(steps) < 2:
         raise Skipped("no residual stream was found")
     from_norm = [step.is_first is False and _has_norm(calls, step.way) for step in steps]
@@ -32,13 +32,6 @@ def streams(patient: Patient) -> list[Finding]:
         + _dropped(patient)
         + _unnormalised(patient, steps, from_norm, [calls[index] for index in behind])
     )
-
-
-def _recorded(patient: Patient) -> tuple[list[Step], Sequence[int], list[Call]]:
-    with patient.quiet(), recorded_ops() as ops:
-        end = patient.run(patient.inputs(2))
-    steps, behind = stream(ops.calls, end)
-    return steps, behind, ops.calls
 
 
 def _has_norm(calls: Sequence[Call], way: Sequence[int]) -> bool:
@@ -103,9 +96,11 @@ def _is_left(patient: Patient, layer: str, steps: Sequence[Step], number: int) -
 
     handle = patient.model.get_submodule(layer).register_forward_pre_hook(twice)
     try:
-        again, _, _ = _recorded(patient)
+        with patient.quiet(), recorded_ops() as ops:
+            end = patient.run(patient.inputs(2))
     finally:
         handle.remove()
+    again, _ = stream(ops.calls, end)
     if not done or len(again) != len(steps):
         return False
     before, after = steps[number].skip, again[number].skip
@@ -115,15 +110,16 @@ def _is_left(patient: Patient, layer: str, steps: Sequence[Step], number: int) -
 
 def _dropped(patient: Patient) -> list[Finding]:
     """In training, dropout between two additions takes numbers from the stream itself and not from a branch."""
-    with patient.training(), patient.quiet(), recorded_ops() as ops:  # dropout is asked for, and does nothing
-        end = patient.run(patient.inputs(2))
-    for step in stream(ops.calls, end)[0]:
+    calls, logits = patient.inside_training
+    if not any(dropout_probability(call) for call in calls):
+        return []
+    for step in stream(calls, logits)[0]:
         for index in () if step.is_first else step.way:
-            call = ops.calls[index]
+            call = calls[index]
             p = dropout_probability(call)
-            if p and not any(ops.calls[other].name in LINEAR for other in step.way):  # else it lies in a sublayer
+            if p and not any(calls[other].name in LINEAR for other in step.way):  # else it lies in a sublayer
                 witness = f"in training each number of the stream is lost with p={p:g} before the next sublayer"
-                status: Status = "warn" if _has_norm(ops.calls, step.way) else "fail"  # behind a norm many do so
+                status: Status = "warn" if _has_norm(calls, step.way) else "fail"  # behind a norm many do so
                 return [finding("N10", witness, value=p, where=_caller_of(patient, call), status=status)]
     return []
 
@@ -163,17 +159,13 @@ def _unnormalised(
 def _begin_with_norms(patient: Patient, steps: Sequence[Step]) -> bool:
     """Whether norms read the stream: as many of them as there are additions, or nearly."""
     skips = {id(step.skip) for step in steps}
-    with patient.quiet(), recorded_ops() as ops:
-        patient.run(patient.inputs(2))
-    norms = {id(call.module) for call in ops.calls if _is_norm(call)}
+    norms = {id(call.module) for call in patient.inside.calls if _is_norm(call)}
     return len(norms) * 2 >= len(skips)
 
 
 def _idle_norm(patient: Patient) -> str | None:
     """A norm outside the layers that is never called."""
-    with torch.no_grad(), recorded_ops() as ops:
-        patient.run(patient.inputs(2))
-    called = {id(call.module) for call in ops.calls}
+    called = {id(call.module) for call in patient.inside.calls}
     return next(
         (
             name

@@ -17,23 +17,23 @@ from clearhead.doctor.reports.findings import Finding, Where
 
 def residuals(patient: Patient) -> list[Finding]:
     """With every sublayer silent a token still reaches its own logits, and with the feed-forwards silent others do."""
-    if _reaches(patient).own:
-        return _missing(patient)
+    reach = _reaches(patient)
+    if reach.own:
+        return _missing(patient, reach)
     try:
         with patient.precise():  # where each layer forgets its input, what is left of a token is faint
-            return _missing(patient)
+            return _missing(patient, _reaches(patient))
     except Exception as error:
         raise Skipped("a token hardly moves its own logits, and the model does not run in float64") from error
 
 
-def _missing(patient: Patient) -> list[Finding]:
+def _missing(patient: Patient, before: "Reach") -> list[Finding]:
     model = patient.model
     stacks = [(name, m) for name, m in model.named_modules() if isinstance(m, (nn.ModuleList, nn.Sequential))]
     stacks = [(name, m) for name, m in stacks if _sublayers(name, m)]
     stacks = [(name, m) for name, m in stacks if not any(name.startswith(other + ".") for other, _ in stacks if other)]
     for name, stack in stacks:
         sublayers = _sublayers(name, stack)
-        before = _reaches(patient)
         guilty = _guilty(patient, before, name, stack, sublayers)
         if guilty is None:
             continue
@@ -90,19 +90,21 @@ def _is_transformer(stack: nn.Module, sublayers: list[tuple[str, nn.Module]]) ->
 
 def _is_local(patient: Patient, module: nn.Module) -> bool:
     """Whether a module makes of each token something by itself: it holds no attention and no other mixing."""
-    with patient.quiet(), recorded_modules(module) as calls:
-        patient.run(patient.inputs(2))
-    whole = next((call for call in calls if not call.name), None)
-    if whole is None or not whole.inputs or not whole.outputs or whole.inputs[0].dim() != 3:
+    call = next((call for call in patient.module_calls if call.module is module), None)
+    if call is None or not call.inputs or call.inputs[0].dim() != 3:
         return False
-    x, axis = whole.inputs[0].clone(), 0 if patient.convention.time_first else 1
-    x.select(axis, 0).add_(1.0)
+    x, axis = call.inputs[0].to(next(module.parameters())), 0 if patient.convention.time_first else 1
+    other = x.clone()
+    other.select(axis, 0).add_(1.0)
     try:
         with patient.quiet():
-            y = module(x.to(patient.device))
+            made = [module(given) for given in (x.clone(), other)]
     except Exception:  # it wants more than one tensor: a mask, positions
         return False
-    change = ((y[0] if isinstance(y, tuple) else y).cpu() - whole.outputs[0]).abs()
+    before, after = (y[0] if isinstance(y, tuple) else y for y in made)
+    if not isinstance(before, Tensor) or before.dim() != 3:
+        return False
+    change = (after - before).abs()
     return bool((change.movedim(axis, 0)[1:] <= 1e-6 * float(change.max())).all())
 
 
@@ -136,15 +138,14 @@ def _sublayers(name: str, stack: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 class Reach(NamedTuple):
-    """Whether a token moves its own logits, and later or other ones; whether the source moves any."""
+    """Whether a token moves its own logits, and later or other ones."""
 
     own: bool
     others: bool
-    source: bool
 
 
 def _reaches(patient: Patient) -> Reach:
-    """What one changed token, and another source, move; everything where that cannot be told."""
+    """What one changed token moves; everything where that cannot be told."""
     inputs = patient.inputs(2, salt=14)
     other = patient.inputs(2, salt=15)
     t = patient.found.T // 2
@@ -153,13 +154,10 @@ def _reaches(patient: Patient) -> Reach:
     with torch.no_grad(), patient.quiet():
         base = patient.run(inputs)
         if not base.isfinite().all():  # a matrix that is divided by its own length cannot be zero
-            return Reach(True, True, True)
+            return Reach(True, True)
         scale = 8 * torch.finfo(base.dtype).eps * float(base.abs().max())
         moved = (patient.run(replace(inputs, ids=ids)) - base).abs().amax((0, 2)) > scale  # (T,)
-        own, others = bool(moved[t]), bool(moved[torch.arange(len(moved)) != t].any())
-        if inputs.source is None:
-            return Reach(own, others, False)
-        return Reach(own, others, float((patient.run(replace(inputs, source=other.source)) - base).abs().max()) > scale)
+    return Reach(bool(moved[t]), bool(moved[torch.arange(len(moved)) != t].any()))
 
 
 def _silenced(patient: Patient, modules: Iterable[nn.Module]) -> Reach:

@@ -1,0 +1,78 @@
+"""What a model's own `generate` writes: greedy ones are held to the logits, samplers to nothing but themselves."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from doctor_helpers import made, write
+from torch import Tensor, nn
+
+from clearhead.doctor import check
+
+
+class Writer(nn.Module):
+    """A healthy GPT that writes by its best token; what it does otherwise is in the classes below."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.asked = 0
+
+    def forward(self, ids: Tensor) -> Tensor:
+        logits = self.model(ids)
+        return logits[0] if isinstance(logits, tuple) else logits
+
+    def generate(self, ids: Tensor, max_new_tokens: int) -> Tensor:
+        for _ in range(max_new_tokens):
+            ids = torch.cat([ids, self.choose(self(ids)[:, -1])[:, None]], dim=1)
+        self.asked += 1
+        return ids
+
+    def choose(self, logits: Tensor) -> Tensor:
+        return logits.argmax(-1)
+
+
+class Second(Writer):
+    def choose(self, logits: Tensor) -> Tensor:
+        return logits.topk(2).indices[:, 1]
+
+
+class SecondByChance(Second):
+    """A sampler may take the second best, with every seed that one happens to try."""
+
+    def choose(self, logits: Tensor) -> Tensor:
+        torch.rand(1)
+        return super().choose(logits)
+
+
+class Remembering(Writer):
+    def choose(self, logits: Tensor) -> Tensor:
+        return (logits.argmax(-1) + self.asked) % logits.shape[-1]
+
+
+class OfPython(Writer):
+    def choose(self, logits: Tensor) -> Tensor:
+        return torch.tensor([random.randrange(logits.shape[-1]) for _ in logits])
+
+
+class OfItsOwn(Writer):
+    """Draws from a generator that nobody else can seed."""
+
+    def choose(self, logits: Tensor) -> Tensor:
+        return torch.from_numpy(np.random.default_rng().integers(0, logits.shape[-1], len(logits)))
+
+
+@pytest.fixture(scope="module")
+def gpt(tmp_path_factory: pytest.TempPathFactory) -> nn.Module:
+    return made(write(tmp_path_factory.mktemp("models"), "gpt"))
+
+
+@pytest.mark.parametrize(
+    ("writer", "found"),
+    [(Writer, []), (Second, ["K11"]), (SecondByChance, []), (Remembering, ["K06"]), (OfPython, []), (OfItsOwn, [])],
+)
+def test_who_draws_is_not_held_to_the_best_token(gpt: nn.Module, writer: type[Writer], found: list[str]) -> None:
+    report = check(writer(gpt), only=["K06", "K11"])
+    assert [finding.id for finding in report.findings] == found
+    assert next(one for one in report.checks if one.name == "generations").status == ("fail" if found else "pass")
