@@ -50,7 +50,7 @@ CHECKS = (
     ),
     Check("S02", "sources", ("M12", "S02", "S03", "S04", "S06", "S09"), sources, (*BASE, "layouts")),
     Check("M21", "lengths", ("M21",), lengths, SOUND),
-    Check("M02", "paths", ("M02", *LEAKS), paths, SOUND),
+    Check("M02", "paths", ("M02", "N02", *LEAKS), paths, SOUND),
     Check("M08", "stress", ("M08",), stress, SOUND),
     Check("M15", "padded rows", ("M15", "M14"), padded_rows, (*BASE, "layouts", "norms")),
     Check("M11", "paddings", ("M08", "M11", "M12", "M13", "M14", "M15", "S01"), paddings, (*BASE, "layouts", "norms")),
