@@ -25,6 +25,7 @@ from clearhead.doctor.checks.parts.gradients import fresh_loss, gradients
 from clearhead.doctor.checks.parts.layouts import layouts
 from clearhead.doctor.checks.parts.norms import norms
 from clearhead.doctor.checks.parts.query_norms import query_norms
+from clearhead.doctor.checks.parts.slices import slices
 from clearhead.doctor.checks.parts.storage import storage
 from clearhead.doctor.checks.parts.streams import streams
 from clearhead.doctor.checks.parts.sublayers import residuals
@@ -61,6 +62,7 @@ CHECKS = (
     Check("D02", "losses", LOSSES, losses, ("finite", "deterministic"), of_tokens=True),
     Check("D02", "decoder targets", ("D01", "D02"), decoder_targets, ("finite", "deterministic"), of_tokens=True),
     Check("I06", "gradients", ("I06", "A13", "N03", "P01"), gradients, ("finite", "deterministic")),
+    Check("I06", "slices", ("I06",), slices, ("finite", "deterministic", "gradients")),
     Check("I04", "births", ("I04",), births, ("finite", "deterministic"), of_tokens=True),
     Check("N04", "residuals", ("N04", "N05"), residuals, ("finite", "deterministic"), of_tokens=True),
     Check("N05", "streams", ("N03", "N04", "N05", "N10"), streams, ("finite", "layouts", "residuals")),
