@@ -290,3 +290,28 @@ def test_the_adapter_that_it_proposes_works() -> None:
     with pytest.raises(DataError):
         check(Odd())
     assert examined(Adapted()).verdict == "healthy"
+
+
+def barely_hidden(T: int) -> Tensor:
+    return -torch.ones(T, T).triu(1)
+
+
+class Story(Core):
+    """Its mask is made by a function beside it, and hides next to nothing; its head is called as people call heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classifier = self.head
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.classifier(self.mixed(ids, barely_hidden(ids.shape[1])))  # type: ignore[no-any-return]
+
+    def mixed(self, ids: Tensor, mask: Tensor) -> Tensor:
+        x = self.embed(ids)
+        return x + F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x), attn_mask=mask)
+
+
+def test_what_a_model_calls_tells_its_kind_as_well() -> None:
+    report = check(Story(), only=["M20"])
+    assert report.kind == "causal", str(report)
+    assert report.findings, str(report)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor import check
+from clearhead.doctor import Spec, check
 
 V, D = 40, 16
 
@@ -39,3 +39,49 @@ def test_a_count_from_the_first_token_is_sound() -> None:
     report = check(Counted("forwards"), only=["M21"])
     assert not report.findings, str(report)
     assert next(one.status for one in report.checks if one.name == "lengths") == "pass"
+
+
+class Normed(nn.Module):
+    """Between the sum of the past and the head stands a norm."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.tokens, self.norm, self.head = nn.Embedding(V, D), norm, nn.Linear(D, V)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.tokens(ids).cumsum(1)
+        x = self.norm(x.transpose(1, 2)).transpose(1, 2) if isinstance(self.norm, nn.BatchNorm1d) else self.norm(x)
+        logits: Tensor = self.head(x)
+        return logits
+
+
+def test_a_norm_over_the_batch_leaks_in_training_alone() -> None:
+    spec = Spec(kind="causal")
+    assert not check(Normed(nn.LayerNorm(D)), spec, only=["M02"]).findings
+    report = check(Normed(nn.BatchNorm1d(D)), spec, only=["N02"])
+    assert [(finding.id, finding.status) for finding in report.findings] == [("N02", "fail")], str(report)
+    assert report["N02"].where.module == "norm"
+
+
+class Masked(nn.Module):
+    """Past tokens are averaged, of those that are real; `inverted`: of those that are padding."""
+
+    def __init__(self, *, inverted: bool) -> None:
+        super().__init__()
+        self.inverted = inverted
+        self.tokens, self.head = nn.Embedding(V, D), nn.Linear(D, V)
+
+    def forward(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
+        T = ids.shape[1]
+        real = torch.ones_like(ids, dtype=torch.bool) if lengths is None else torch.arange(T) < lengths[:, None]
+        seen = (~real if self.inverted and lengths is not None else real)[..., None]
+        x = self.tokens(ids)
+        logits: Tensor = self.head(x + (x * seen).cumsum(1) / seen.cumsum(1).clamp_min(1))
+        return logits
+
+
+def test_lengths_that_hide_real_tokens_are_told() -> None:
+    spec = Spec(kind="causal")
+    assert not check(Masked(inverted=False), spec, only=["M12"]).findings
+    report = check(Masked(inverted=True), spec, only=["M12"])
+    assert [(finding.id, finding.status) for finding in report.findings] == [("M12", "fail")], str(report)

@@ -20,7 +20,9 @@ CAUSAL_NAME = re.compile(
 )
 ENCODER_NAME = re.compile(r"bert|mlm|masked|classif|bidirect|electra|tagger", re.I)
 CAUSAL_WORDS = re.compile(r"causal|autoregressive|next[- ]token|\btril\b|\btriu\b|generat|future", re.I)
-ENCODER_WORDS = re.compile(r"\bmlm\b|masked language|mask_token|bidirectional|fill[- ]in|classif", re.I)
+ENCODER_WORDS = re.compile(  # self.classifier may be any head
+    r"\bmlm\b|masked language|mask_token|bidirectional|fill[- ]in|(?<!self\.)classif", re.I
+)
 CAUSAL_METHODS = ("generate", "sample", "generate_text", "decode_step", "new_cache", "init_cache")
 CAUSAL_FLAGS = ("causal", "is_causal")  # attributes of modules
 

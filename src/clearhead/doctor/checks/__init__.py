@@ -25,6 +25,7 @@ from clearhead.doctor.checks.parts.gradients import fresh_loss, gradients
 from clearhead.doctor.checks.parts.layouts import layouts
 from clearhead.doctor.checks.parts.norms import norms
 from clearhead.doctor.checks.parts.query_norms import query_norms
+from clearhead.doctor.checks.parts.slices import slices
 from clearhead.doctor.checks.parts.storage import storage
 from clearhead.doctor.checks.parts.streams import streams
 from clearhead.doctor.checks.parts.sublayers import residuals
@@ -50,7 +51,7 @@ CHECKS = (
     ),
     Check("S02", "sources", ("M12", "S02", "S03", "S04", "S06", "S09"), sources, (*BASE, "layouts")),
     Check("M21", "lengths", ("M21",), lengths, SOUND),
-    Check("M02", "paths", ("M02", *LEAKS), paths, SOUND),
+    Check("M02", "paths", ("M02", "N02", *LEAKS), paths, SOUND),
     Check("M08", "stress", ("M08",), stress, SOUND),
     Check("M15", "padded rows", ("M15", "M14"), padded_rows, (*BASE, "layouts", "norms")),
     Check("M11", "paddings", ("M08", "M11", "M12", "M13", "M14", "M15", "S01"), paddings, (*BASE, "layouts", "norms")),
@@ -61,6 +62,7 @@ CHECKS = (
     Check("D02", "losses", LOSSES, losses, ("finite", "deterministic"), of_tokens=True),
     Check("D02", "decoder targets", ("D01", "D02"), decoder_targets, ("finite", "deterministic"), of_tokens=True),
     Check("I06", "gradients", ("I06", "A13", "N03", "P01"), gradients, ("finite", "deterministic")),
+    Check("I06", "slices", ("I06",), slices, ("finite", "deterministic", "gradients")),
     Check("I04", "births", ("I04",), births, ("finite", "deterministic"), of_tokens=True),
     Check("N04", "residuals", ("N04", "N05"), residuals, ("finite", "deterministic"), of_tokens=True),
     Check("N05", "streams", ("N03", "N04", "N05", "N10"), streams, ("finite", "layouts", "residuals")),

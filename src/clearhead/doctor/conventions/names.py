@@ -227,16 +227,24 @@ def _fillers(name: str, roles: Mapping[str, str]) -> list[str]:
 
 
 def code_of(model: nn.Module) -> str:
-    """The source of the model's own classes, as far as it is the person's and not a library's."""
+    """The source of the model's own classes and of what they call, as far as it is the person's and not a library's."""
     told = []
     for cls in {base for module in model.modules() for base in type(module).__mro__[:-1]}:
         if cls.__module__.startswith(("torch.", "transformers.", "clearhead.")):
             continue
         try:
-            told.append(inspect.getsource(cls))
+            code = inspect.getsource(cls)
+            told += [code, *_called_by(cls, code)]
         except (OSError, TypeError):
             continue
-    return "\n".join(told)
+    return "\n".join(dict.fromkeys(told))
+
+
+def _called_by(cls: type, code: str) -> list[str]:
+    """The source of the functions beside a class that its code names."""
+    beside = getattr(getattr(cls, "forward", None), "__globals__", {}).values()
+    own = [one for one in beside if inspect.isfunction(one) and one.__module__ == cls.__module__]
+    return [inspect.getsource(one) for one in own if re.search(rf"\b{one.__name__}\(", code)]
 
 
 def says_time_first(model: nn.Module) -> bool:

@@ -1,22 +1,23 @@
 """The same question on other code paths, and under larger scores: a leak on one of them alone is a leak."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import nn
 
-from clearhead.doctor.borrow import LOUDER, louder, plain_layers
+from clearhead.doctor.borrow import LOUDER, louder, plain_layers, twin
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.dependence.backends import backends, with_attention
 from clearhead.doctor.checks.dependence.dependencies import leaks
 from clearhead.doctor.checks.own_batch import leaks_on_own_batch
 from clearhead.doctor.checks.padding.paddings import padding_masks
 from clearhead.doctor.conventions.inputs import Inputs, keep_filler
-from clearhead.doctor.instruments.dependency import dependency, swapped_rows
+from clearhead.doctor.instruments.dependency import THRESHOLD, dependency, swapped_rows
 from clearhead.doctor.instruments.localisation import locate, token_reading
-from clearhead.doctor.instruments.tracing import without_dropout
+from clearhead.doctor.instruments.tracing import home_of, without_dropout
 from clearhead.doctor.patient import Patient, Run
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.reports.findings import Finding, Where
 
 TRIES = 4  # of a path that may be random: a rare draw is not seen at once
 LONGER = (37, 31, 29, 23, 19, 17)  # tokens
@@ -26,6 +27,9 @@ def paths(patient: Patient) -> list[Finding]:
     """Training mode, gradients on, a padding mask of ones, and each attention that transformers has for the model."""
     if not patient.looks_back_only:
         raise Skipped("it may look ahead")
+    leaking = _through_batch_norm(patient)
+    if leaking:
+        return leaking
     for name, run in _paths(patient):
         found = leaks_on(patient, name, run, patient.found.T)
         if found:
@@ -50,6 +54,32 @@ def leaks_on(patient: Patient, name: str, run: Run, T: int) -> list[Finding] | N
             patient.paths[-1] += " (random by itself, so not judged)"
             return []
         return leaks(patient, matrix, run, backend=name if patient.found.T == T else None)
+
+
+def _through_batch_norm(patient: Patient) -> list[Finding]:
+    """In training a norm over the batch is one over time as well: what comes later in a row is in its mean."""
+    norms = [(name, m) for name, m in patient.model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    if not norms:
+        return []
+    inputs = patient.inputs(2, salt=23)
+    changed = inputs.ids.clone()
+    changed[0, -1] = patient.inputs(2, salt=24).ids[1, 0]
+    with torch.no_grad(), without_dropout():  # copies: training moves the running means
+        before, after = (_trained_once(patient, given) for given in (inputs, replace(inputs, ids=changed)))
+    value = float((after - before)[0, :-1].abs().max()) / (float(before.std()) or 1.0)
+    if not value > THRESHOLD:
+        return []
+    patient.paths.append("train(), with its norms over the batch")
+    name, norm = norms[0]
+    last = changed.shape[1] - 1
+    witness = f"in train() another token {last} moves the logits before it, by {value:.1e} of their spread"
+    where = Where(name, type(norm).__name__, *home_of(patient.model))
+    return [finding((("N02", 0.8), ("N01", 0.2)), witness, value=value, threshold=THRESHOLD, where=where)]
+
+
+def _trained_once(patient: Patient, inputs: Inputs) -> torch.Tensor:
+    torch.manual_seed(patient.seed)  # what is drawn is drawn alike
+    return patient.run(inputs, model=twin(patient.model, patient.device).train())
 
 
 def _is_random(run: Run, inputs: Inputs) -> bool:

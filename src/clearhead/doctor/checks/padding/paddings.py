@@ -11,6 +11,7 @@ from torch import Tensor
 from clearhead.doctor.borrow import LOUDER, louder
 from clearhead.doctor.checks.base import Causes, Skipped, finding
 from clearhead.doctor.checks.padding.amounts import amounts
+from clearhead.doctor.checks.padding.behind import behind
 from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD, ROWS, by_token, in_front, own_mixer
 from clearhead.doctor.checks.parts.layouts import attention_place
 from clearhead.doctor.conventions.inputs import KEEP_FORMS, Inputs, keep_filler, role_of
@@ -137,7 +138,7 @@ def _by_parameter(patient: Patient, names: Sequence[str], source: bool) -> list[
     name = names[0]
     wanted = next((told for told in map(_declared_polarity, names) if told is not None), None)
     if LENGTHS.search(name) and patient.looks_back_only and not source:
-        return []  # a length means padding behind, which nothing looks back from
+        return behind(patient, name)  # a length means padding behind, which nothing looks back from
     for form in forms_of(name):
         try:
             moves[form] = _moved(patient, *batch, names, form, source)
