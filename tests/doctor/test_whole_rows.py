@@ -75,6 +75,27 @@ class Alike(Rows):
         return told @ told.t()
 
 
+class Joined(Rows):
+    """What is padding in one row is hidden only where it is padding in all."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        keep = (ids != 0).any(0).expand(ids.shape)
+        return self.head(self.encode(self.words(ids) + self.places.weight[: ids.shape[1]], keep[:, None, :]))  # type: ignore[no-any-return]
+
+
+class Typed(Rows):
+    """Kinds of tokens that may be given."""
+
+    def __init__(self, reads: bool) -> None:
+        super().__init__()
+        self.reads, self.type_table = reads, nn.Embedding(2, D)
+
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        kinds = token_type_ids if token_type_ids is not None and self.reads else torch.zeros_like(input_ids)
+        x = self.words(input_ids) + self.places.weight[: input_ids.shape[1]] + self.type_table(kinds)
+        return self.head(self.encode(x))  # type: ignore[no-any-return]
+
+
 class Picture(Rows):
     """A picture in patches to scores of classes."""
 
@@ -93,14 +114,14 @@ class Picture(Rows):
 class Series(Rows):
     """Values of a causal series to the next ones, of every step."""
 
-    def __init__(self, ahead: int = 0) -> None:
+    def __init__(self, ahead: int = 0, always: bool = True) -> None:
         super().__init__(outputs=3)
-        self.ahead, self.values = ahead, nn.Linear(3, D)
+        self.ahead, self.always, self.values = ahead, always, nn.Linear(3, D)
         del self.words
 
     def forward(self, series: Tensor) -> Tensor:
         T = series.shape[1]
-        seen = torch.ones(T, T, dtype=torch.bool).tril(self.ahead)
+        seen = torch.ones(T, T, dtype=torch.bool).tril(self.ahead if self.training or self.always else T)
         return self.head(self.encode(self.values(series) + self.places.weight[:T], seen))  # type: ignore[no-any-return]
 
 
@@ -141,3 +162,18 @@ def test_a_series_that_knows_its_next_step() -> None:
     report = check(Series(ahead=1))
     assert ids(report)[0] == "M06", str(report)
     assert report.kind == "causal"
+
+
+def test_a_mask_that_evaluation_loses() -> None:
+    report = check(Series(always=False))
+    assert ids(report)[0] == "M02", str(report)
+    assert report["M02"].where.backend == "eval()"
+
+
+def test_a_mask_that_the_rows_share() -> None:
+    assert "M11" in ids(check(Joined()))
+
+
+@pytest.mark.parametrize(("reads", "found"), [(True, []), (False, ["E07"])])
+def test_kinds_of_tokens_that_are_replaced_by_zeros(reads: bool, found: list[str]) -> None:
+    assert ids(check(Typed(reads))) == found

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Causes, finding
 from clearhead.doctor.checks.dependence.backends import backends, with_attention
@@ -42,7 +42,7 @@ def leaks(patient: Patient, matrix: Matrix, run: Run, *, backend: str | None = N
     inputs = patient.inputs(T=len(matrix.ids))
     base, changed, _ = swapped_rows(inputs, patient.pool(), patient.generator(1))
     where, causes = _locate_leak(patient, run, base, changed)
-    backend = backend or _only_backend(patient, base)
+    backend = backend or _only_backend(patient, base) or _only_in_evaluation(patient, base)
     if backend:
         where = Where(**(vars(where) | {"backend": backend}))
         causes = (("M02", 0.9), *((id, 0.1 * score) for id, score in causes))
@@ -73,6 +73,19 @@ def _only_backend(patient: Patient, base: Inputs) -> str | None:
         return None
     is_sound = bool(matrix.influence.isfinite().all()) and not bool(matrix.alive.triu(1).any())
     return f"{current} attention" if is_sound else None
+
+
+def _only_in_evaluation(patient: Patient, base: Inputs) -> str | None:
+    """Evaluation, if nothing leaks in training mode: a mask that is given in one of them only."""
+    if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in patient.model.modules()):
+        return None
+    try:
+        with patient.training(), patient.quiet():
+            matrix = dependency(patient.run, base.rows(torch.tensor([0])), patient.pool(), patient.generator(1))
+    except Exception:  # it wants something else in training
+        return None
+    is_sound = bool(matrix.influence.isfinite().all()) and not bool(matrix.alive.triu(1).any())
+    return "eval()" if is_sound and bool(matrix.alive.any()) else None
 
 
 def _locate_leak(patient: Patient, run: Run, base: Inputs, changed: Inputs) -> tuple[Where, Causes]:

@@ -27,10 +27,10 @@ def by_token(patient: Patient, *, source: bool) -> list[Finding]:
     assert row is not None
     short = row.shape[1] - 3
     padded = row.clone()
-    padded[:, short:] = pad
+    padded[:-1, short:] = pad  # the last row is full: masks are each row's own
     long_, alone = (replace(inputs, **{"source" if source else "ids": ids}) for ids in (padded, row[:, :short]))
     with patient.quiet():
-        before, after = patient.run(alone), patient.run(long_)
+        before, after = patient.run(alone)[:-1], patient.run(long_)[:-1]
     after = after if source else after[:, :short]
     what = "the source" if source else "a row"
     if not (before.isfinite().all() and after.isfinite().all()):

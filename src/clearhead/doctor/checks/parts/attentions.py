@@ -38,7 +38,7 @@ def attention(patient: Patient) -> list[Finding]:
 
 
 def _wrong_axis(patient: Patient, seen: Sequence[Attention]) -> list[Finding]:
-    lengths = {patient.found.T, patient.found.S}
+    lengths = {n + more for n in (patient.found.T, patient.found.S) for more in (0, 1, 2)}
     for one in seen:
         if not one.axis_is_wrong or one.summed is None or not {*one.allowed.shape} <= lengths:
             continue

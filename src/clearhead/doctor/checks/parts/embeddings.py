@@ -31,11 +31,11 @@ def embeddings(patient: Patient) -> list[Finding]:
 
 
 def _kinds(patient: Patient) -> list[Finding]:
-    """Token types that are given, and a table of them that is never read."""
+    """Token types that are given, and a table of them that nothing of it reads."""
     name = next((p.name for p in parameters_of(patient.model) if SEGMENTS.search(p.name)), None)
     tables = {n: m for n, m in patient.model.named_modules() if isinstance(m, nn.Embedding) and m.num_embeddings < 32}
-    idle = [n for n, m in tables.items() if re.search(r"type|segment|kind", n) and not moves(patient, [m.weight])]
-    if name is None or not idle:
+    named = [n for n in tables if re.search(r"type|segment|kind", n)]
+    if name is None or not named:
         return []
     inputs = patient.inputs(2)
     one = torch.zeros_like(inputs.ids)
@@ -46,8 +46,9 @@ def _kinds(patient: Patient) -> list[Finding]:
             return []
     if not torch.equal(first, second):
         return []
-    return [finding("E07", f"other {name} move no logit, and {idle[0]} is never read", value=0.0,
-                    where=owner_of(patient.model, f"{idle[0]}.weight"))]  # fmt: skip
+    read = f"is read at one row, whatever {name} are" if moves(patient, [tables[named[0]].weight]) else "is never read"
+    return [finding("E07", f"other {name} move no logit, and {named[0]} {read}", value=0.0,
+                    where=owner_of(patient.model, f"{named[0]}.weight"))]  # fmt: skip
 
 
 def _last_position(patient: Patient) -> list[Finding]:
