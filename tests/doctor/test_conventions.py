@@ -119,6 +119,14 @@ class TranslatorTimeFirst(Core):
         return self.logits(tgt.t(), source=src.t()).transpose(0, 1)
 
 
+class TimeFirstMasked(Core):
+    def forward(self, src: Tensor, tgt: Tensor, src_mask: Tensor | None, tgt_mask: Tensor | None) -> Tensor:
+        T = len(tgt)
+        seen = torch.ones(T, T, 1, dtype=torch.bool) if tgt_mask is None else tgt_mask
+        assert seen.shape == (T, T, 1)
+        return self.logits(tgt.t(), mask=seen.squeeze(2), source=src.t()).transpose(0, 1)
+
+
 class StartPosition(Core):
     def forward(self, tokens: Tensor, start_pos: int) -> Tensor:
         assert start_pos == 0
@@ -202,7 +210,9 @@ CAUSAL: list[Callable[[], nn.Module]] = [
     TimeFirst, StartPosition, Positioned, OneLength, ShortForward, OneHot, WithTypedMask, EvenLength, LayersListed,
     LastPlaceAlone, Anything,
 ]  # fmt: skip
-SEQ2SEQ: list[Callable[[], nn.Module]] = [Translator, TargetFirst, FromDictOfTwo, TranslatorTimeFirst]
+SEQ2SEQ: list[Callable[[], nn.Module]] = [
+    Translator, TargetFirst, FromDictOfTwo, TranslatorTimeFirst, TimeFirstMasked,
+]  # fmt: skip
 
 
 def examined(model: nn.Module, **spec: Any) -> Report:

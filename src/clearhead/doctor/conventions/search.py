@@ -67,7 +67,7 @@ def find_convention(
 
     Args:
         spec: `time_first` is taken as said.
-        may_be_causal: whether a mask that the model asks for may be one that hides the future.
+        may_be_causal: whether a mask that the model asks for may hide the future; that of a target always may.
         short: try short rows first.
         named: parameters that are given tokens, by the names of a batch of the person.
         lengths: of rows to try where none of the usual ones is taken.
@@ -79,7 +79,7 @@ def find_convention(
     usual = lengths_for(model, short=short)
     found = None
     for candidates in (_candidates(model, spec, named), with_numbers(model, _candidates(model, spec, named))):
-        allowed = (one for one in candidates if may_be_causal or not _hides_future(one))
+        allowed = (one for one in candidates if may_be_causal or one.has_source or not _hides_future(one))
         found = found or _choose(model, spec, allowed, (usual, lengths), problems)
     if found is None:
         said = problems[0] if problems else "nothing it returned has the shape of logits"
@@ -92,8 +92,8 @@ def find_convention(
     if found.convention.gives != "tokens":
         return _with_axes(model, found)
     found = found if spec.time_first is not None else _with_order(model, found)
-    wants_mask = spec.kind == "causal" or found.convention.has_source
-    return _with_causal_mask(model, found) if wants_mask and may_be_causal else found
+    wants_mask = (spec.kind == "causal" and may_be_causal) or found.convention.has_source
+    return _with_causal_mask(model, found) if wants_mask else found
 
 
 def _choose(
@@ -283,7 +283,7 @@ def _score(model: nn.Module, found: Found, spec: Spec) -> int:
         return -1
     if not finite:
         return -1
-    causal_wanted = spec.kind != "bidirectional"
+    causal_wanted = spec.kind != "bidirectional" or found.convention.has_source
     if ahead and not behind:
         return 4 if causal_wanted else 2
     if ahead and behind:
