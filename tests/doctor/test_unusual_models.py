@@ -263,6 +263,33 @@ UNUSUAL = [
             ("        att = F.softmax(att, dim=-1)\n", "        att = att.exp() / att.exp().sum(-1, keepdim=True)\n"),
         ),
     ),
+    Unusual(
+        "targets that are the input's own ids, and a text that speaks of the next token",
+        ("D02", "D01"),
+        "gpt",
+        (
+            (
+                "    def forward(self, idx, targets=None):\n",
+                "    def forward(self, idx, targets=None):\n"
+                "        # targets: the same as idx, not already shifted; each position is trained on the next token\n",
+            ),
+            (
+                "F.cross_entropy(logits.view(-1, V), targets.view(-1), ignore_index=-100)",
+                "F.cross_entropy(logits[:, :-1].flatten(0, 1), targets[:, 1:].flatten(), ignore_index=-100)",
+            ),
+        ),
+    ),
+    Unusual(
+        "targets that the caller shifts, and a text that says so",
+        ("D01", "D02"),
+        "gpt",
+        (
+            (
+                "    def forward(self, idx, targets=None):\n",
+                "    def forward(self, idx, targets=None):\n        # targets are not shifted inside\n",
+            ),
+        ),
+    ),
 ]
 
 

@@ -20,9 +20,15 @@ from clearhead.doctor.reports.findings import Finding, Status, Where
 from clearhead.doctor.spec import Assumption
 
 MARKS = (IGNORED, -1)  # what people write where there is nothing to learn
-SHIFTS = re.compile(r"\bshift(ed)?_(logits|labels|targets|preds?)\b\s*[,=]|shifted (in here|inside|internally)", re.I)
-FOLLOWS = re.compile(
-    r"(targets?|labels?|\by\b)[^.\n]{0,60}(that follow|the next token|tokens after|already shifted)", re.I
+SHIFTS = re.compile(
+    r"\bshift(ed)?_(logits|labels|targets|preds?)\b\s*[,=]"
+    r"|(?<!not )(?<!never )(?<!n't )(?<!not be )shifted (in here|inside|internally)",
+    re.I,
+)
+FOLLOWS = re.compile(  # said of the targets themselves, in one clause and without a 'not'
+    r"(targets?|labels?|\by\b)((?!\bnot\b|n't)[^.;\n]){0,60}"
+    r"(that follow|tokens after|already shifted|(\bare|\bis|=|:|\bas) (the )?next tokens?\b)",
+    re.I,
 )
 OTHER_ROWS = 0.2  # of the targets: more of them come from other rows than by an end of a row that runs into the next
 ALIGNED = ("D01", "D02", "D03", "D12")  # faults of whoever gives the loss its logits and targets
