@@ -78,6 +78,24 @@ class BalancedModel(CausalModel):
         super().__init__(Block(Balanced()), Block())
 
 
+class SparseExperts(nn.Module):
+    """More experts than tokens: some are sent none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(D, 60)
+        self.up = nn.ParameterList([nn.Parameter(torch.randn(D, D) / 4) for _ in range(60)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight, chosen = self.router(x).softmax(-1).max(-1, keepdim=True)
+        return torch.stack([(chosen == n) * weight * F.gelu(x @ up) for n, up in enumerate(self.up)]).sum(0)
+
+
+class SparseModel(CausalModel):
+    def __init__(self) -> None:
+        super().__init__(Block(SparseExperts()), Block())
+
+
 class ShapesUnread(CausalModel):
     """A second table is read at its padding alone where nobody gives it anything."""
 
@@ -188,6 +206,7 @@ class HybridBlock(Block):
 
 CASES: dict[type[nn.Module], list[str]] = {
     BalancedModel: ["I06"],
+    SparseModel: ["A13"],
     ShapesUnread: ["I06"],
     ShiftingTranslator: ["D02"],
     OwnProbabilities: ["L04"],
@@ -216,3 +235,15 @@ def test_norms_of_both_kinds_in_a_layer_are_no_fault_where_none_stands_before_a_
     torch.manual_seed(0)
     report = doctor.check(CausalModel(HybridBlock(), HybridBlock()), only=["N05"])
     assert [(one.id, one.status) for one in report.findings] == [("N05", "warn")], str(report)
+
+
+def test_layers_are_born_equal_only_where_their_numbers_were_drawn() -> None:
+    torch.manual_seed(0)
+    model = CausalModel()
+    model.blocks[1].load_state_dict(model.blocks[0].state_dict())
+    witness = doctor.check(model, only=["I01"])["I01"].evidence.witness
+    assert "each with the weights of the other, no logit moves" in witness
+    for block in model.blocks:
+        for matrix in (one for one in block.parameters() if one.dim() > 1):
+            nn.init.eye_(matrix)
+    assert "I01" not in doctor.check(model, only=["I01"])
