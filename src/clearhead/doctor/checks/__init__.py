@@ -45,7 +45,7 @@ CHECKS = (
     Check("A10", "rows", ("A10", "P02", "N02", "M15"), rows, ("finite", "deterministic", "memory", "layouts")),
     Check("N01", "norms", ("N01", "N02", "N06"), norms, ("finite",)),
     Check("N12", "query norms", ("N12", "N05"), query_norms, ("finite",)),
-    Check("A03", "attention", ("A01", "A02", "A03", "A09", "A14", "P13"), attention, ("finite", "layouts")),
+    Check("A03", "attention", ("A01", "A02", "A03", "A07", "A09", "A14", "P13"), attention, ("finite", "layouts")),
     Check(
         "M01", "dependencies", (*LEAKS, "A12", "M07", "M16", "S03", "I06"), dependencies, (*BASE, "layouts", "norms")
     ),
