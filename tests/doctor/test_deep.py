@@ -71,7 +71,7 @@ def test_what_is_too_large_or_too_slow_is_said(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(module, "LARGEST", 10)
     notes = {one.name: one.note for one in deep(model, "W01").checks}
     assert "parameters are too many to train here" in notes["tasks"]
-    assert {one.name: one.note for one in check(model).checks}["tasks"] == "belongs to --level deep"
+    assert {one.name: one.note for one in check(model).checks}["tasks"] == "at --level deep"
 
 
 ROUNDED = (

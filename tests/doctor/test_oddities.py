@@ -5,56 +5,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from causal_helpers import LONGEST, Block, CausalModel, D, H, V, triangle
 from torch import Tensor, nn
 
 from clearhead import doctor
-
-V, D, H, LONGEST = 37, 16, 2, 32
-
-
-def triangle(T: int) -> Tensor:
-    return torch.ones(T, T, dtype=torch.bool).tril()
-
-
-class Attention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv, self.out = nn.Linear(D, 3 * D), nn.Linear(D, D)
-
-    def forward(self, x: Tensor, allowed: Tensor) -> Tensor:
-        B, T, _ = x.shape
-        q, k, v = self.qkv(x).view(B, T, 3, H, D // H).permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
-        return self.out(y.transpose(1, 2).reshape(B, T, D))  # type: ignore[no-any-return]
-
-
-class Block(nn.Module):
-    def __init__(self, feedforward: nn.Module | None = None) -> None:
-        super().__init__()
-        self.attention, self.norm1, self.norm2 = Attention(), nn.LayerNorm(D), nn.LayerNorm(D)
-        self.feedforward = feedforward or nn.Sequential(nn.Linear(D, 2 * D), nn.GELU(), nn.Linear(2 * D, D))
-
-    def forward(self, x: Tensor, allowed: Tensor) -> Tensor:
-        x = x + self.attention(self.norm1(x), allowed)
-        return x + self.feedforward(self.norm2(x))  # type: ignore[no-any-return]
-
-
-class CausalModel(nn.Module):
-    def __init__(self, *blocks: nn.Module) -> None:
-        super().__init__()
-        self.tokens, self.places = nn.Embedding(V, D), nn.Embedding(LONGEST, D)
-        self.blocks = nn.ModuleList(blocks or [Block(), Block()])
-        self.norm, self.head = nn.LayerNorm(D), nn.Linear(D, V)
-
-    def hidden(self, ids: Tensor, allowed: Tensor | None = None) -> Tensor:
-        T = ids.shape[1]
-        x = self.tokens(ids) + self.places(torch.arange(T))
-        for block in self.blocks:
-            x = block(x, triangle(T) if allowed is None else allowed & triangle(T))
-        return self.norm(x)  # type: ignore[no-any-return]
-
-    def forward(self, ids: Tensor) -> Any:
-        return self.head(self.hidden(ids))
 
 
 class Balanced(nn.Module):
@@ -76,6 +30,24 @@ class Balanced(nn.Module):
 class BalancedModel(CausalModel):
     def __init__(self) -> None:
         super().__init__(Block(Balanced()), Block())
+
+
+class SparseExperts(nn.Module):
+    """More experts than tokens: some are sent none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(D, 60)
+        self.up = nn.ParameterList([nn.Parameter(torch.randn(D, D) / 4) for _ in range(60)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight, chosen = self.router(x).softmax(-1).max(-1, keepdim=True)
+        return torch.stack([(chosen == n) * weight * F.gelu(x @ up) for n, up in enumerate(self.up)]).sum(0)
+
+
+class SparseModel(CausalModel):
+    def __init__(self) -> None:
+        super().__init__(Block(SparseExperts()), Block())
 
 
 class ShapesUnread(CausalModel):
@@ -188,6 +160,7 @@ class HybridBlock(Block):
 
 CASES: dict[type[nn.Module], list[str]] = {
     BalancedModel: ["I06"],
+    SparseModel: ["A13"],
     ShapesUnread: ["I06"],
     ShiftingTranslator: ["D02"],
     OwnProbabilities: ["L04"],
@@ -216,3 +189,15 @@ def test_norms_of_both_kinds_in_a_layer_are_no_fault_where_none_stands_before_a_
     torch.manual_seed(0)
     report = doctor.check(CausalModel(HybridBlock(), HybridBlock()), only=["N05"])
     assert [(one.id, one.status) for one in report.findings] == [("N05", "warn")], str(report)
+
+
+def test_layers_are_born_equal_only_where_their_numbers_were_drawn() -> None:
+    torch.manual_seed(0)
+    model = CausalModel()
+    model.blocks[1].load_state_dict(model.blocks[0].state_dict())
+    witness = doctor.check(model, only=["I01"])["I01"].evidence.witness
+    assert "each with the weights of the other, no logit moves" in witness
+    for block in model.blocks:
+        for matrix in (one for one in block.parameters() if one.dim() > 1):
+            nn.init.eye_(matrix)
+    assert "I01" not in doctor.check(model, only=["I01"])

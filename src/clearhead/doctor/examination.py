@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from clearhead.doctor.borrow import borrowed, plain_layers, undisturbed
-from clearhead.doctor.catalogue.faults import refuse_unknown
+from clearhead.doctor.catalogue.faults import CATALOGUE, refuse_unknown
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import Check, answer
 from clearhead.doctor.conventions.batches import Batch, Given
@@ -18,6 +18,7 @@ from clearhead.doctor.reports.findings import Checked, Finding, Outcome, Report
 from clearhead.doctor.spec import LEVELS, Level, Spec
 from clearhead.doctor.targets.admission import admitted
 from clearhead.doctor.targets.devices import find_device
+from clearhead.errors import UsageError
 
 NAMES = frozenset(check.name for check in CHECKS)
 OUT_OF_TIME = "no time was left"
@@ -87,10 +88,19 @@ def _again(id: str, level: Level, seed: int) -> str:
 
 
 def chosen(only: Sequence[str]) -> list[Check]:
-    """The checks that are named or can find one of these, and those that they rest on; all of them if nothing is."""
+    """The checks that are named or can find one of these, and those that they rest on; all of them if nothing is.
+
+    Raises:
+        UsageError: nothing of it can be found in a model.
+    """
     if not only:
         return list(CHECKS)
     wanted = {check.name for check in CHECKS if set(only) & {check.name, *check.covers}}
+    if not wanted:
+        raise UsageError(
+            f"{only[0]}, {CATALOGUE[only[0]].title}, is a fault of a training and shows in no model; "
+            "watch the training: 'clearhead doctor train SCRIPT'"
+        )
     for check_ in reversed(CHECKS):
         if check_.name in wanted:
             wanted |= set(check_.needs)
@@ -118,7 +128,7 @@ def _examine(
 
 def _make(patient: Patient, one: Check) -> tuple[Outcome, str, list[Finding]]:
     if LEVELS.index(one.level) > LEVELS.index(patient.level):
-        return "skip", f"belongs to --level {one.level}", []
+        return "skip", f"at --level {one.level}", []
     if one.of_tokens and patient.gives_rows:
         return "skip", "it gives one output for each row", []
     return answer(one, patient, patient.failed, patient.spec.allow)

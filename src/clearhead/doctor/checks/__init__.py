@@ -15,6 +15,7 @@ from clearhead.doctor.checks.loss.decoder_targets import decoder_targets
 from clearhead.doctor.checks.loss.losses import losses
 from clearhead.doctor.checks.loss.tasks import tasks
 from clearhead.doctor.checks.memory import memory
+from clearhead.doctor.checks.padding.left_padding import left_padding
 from clearhead.doctor.checks.padding.padded_rows import padded_rows
 from clearhead.doctor.checks.padding.paddings import paddings
 from clearhead.doctor.checks.parts.attentions import attention
@@ -45,7 +46,7 @@ CHECKS = (
     Check("A10", "rows", ("A10", "P02", "N02", "M15"), rows, ("finite", "deterministic", "memory", "layouts")),
     Check("N01", "norms", ("N01", "N02", "N06"), norms, ("finite",)),
     Check("N12", "query norms", ("N12", "N05"), query_norms, ("finite",)),
-    Check("A03", "attention", ("A01", "A02", "A03", "A09", "A14", "P13"), attention, ("finite", "layouts")),
+    Check("A03", "attention", ("A01", "A02", "A03", "A07", "A09", "A14", "P13"), attention, ("finite", "layouts")),
     Check(
         "M01", "dependencies", (*LEAKS, "A12", "M07", "M16", "S03", "I06"), dependencies, (*BASE, "layouts", "norms")
     ),
@@ -55,6 +56,7 @@ CHECKS = (
     Check("M08", "stress", ("M08",), stress, SOUND),
     Check("M15", "padded rows", ("M15", "M14"), padded_rows, (*BASE, "layouts", "norms")),
     Check("M11", "paddings", ("M08", "M11", "M12", "M13", "M14", "M15", "S01"), paddings, (*BASE, "layouts", "norms")),
+    Check("P04", "left padding", ("P04",), left_padding, (*SOUND, "paddings"), of_tokens=True),
     Check("P01", "positions", ("P01", "P05", "P06", "P08", "S07"), positions, (*SOUND, "sources")),
     Check("E07", "embeddings", ("E03", "E07", "P03", "P09", "P10"), embeddings, ("finite", "deterministic")),
     Check("K01", "caches", ("K01", "K02", "K03", "K04", "K06"), caches, SOUND, of_tokens=True),

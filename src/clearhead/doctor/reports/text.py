@@ -41,7 +41,10 @@ def _lines(report: Report) -> Iterator[Line]:
     for status in ("pass", "waived", "blocked", "skip"):
         named = [check for check in report.checks if check.status == status]
         if named:
-            notes = [f"{check.name} ({check.note})" if check.note else check.name for check in named]
+            names: dict[str, list[str]] = {}
+            for check in named:
+                names.setdefault(check.note, []).append(check.name)
+            notes = [", ".join(alike) + (f" ({note})" if note else "") for note, alike in names.items()]
             yield _labelled({"pass": "passed", "skip": "skipped"}.get(status, status), ", ".join(notes)), ""
     yield conclusion(report), STYLE[report.verdict]
 

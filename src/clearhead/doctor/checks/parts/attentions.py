@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.parts.heads import groups
 from clearhead.doctor.checks.parts.layouts import place_of
 from clearhead.doctor.checks.parts.streams import dropout_probability
 from clearhead.doctor.instruments.attention import FUSED, HIDDEN, Attention, attentions, same_tensor
@@ -32,6 +33,7 @@ def attention(patient: Patient) -> list[Finding]:
         _wrong_axis(patient, seen)
         + _dropped_scores(patient)
         + _shared(patient, seen, Flow(calls))
+        + groups(patient, seen)
         + _slopes(patient, seen, Flow(calls))
         + _scales(patient)
     )

@@ -14,12 +14,14 @@ from clearhead.doctor.checks.dependence.positions import TABLE
 from clearhead.doctor.checks.parts.effects import is_threshold, moves, moves_beside, owner_of, padding_rows
 from clearhead.doctor.checks.parts.streams import layer_of
 from clearhead.doctor.conventions.names import parameters_of
-from clearhead.doctor.instruments.tracing import recorded_modules, without_dropout
+from clearhead.doctor.instruments.tracing import recorded_modules, recorded_ops, without_dropout
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Status, Where
 
 TRIED = 24  # parameters without gradient whose effect is looked at
 ODD = 1.0  # nats from ln V; over 120 architectures fresh ones stay within 0.8
+CHOICES = ("topk", "sort", "argsort", "argmax", "max", "multinomial")  # by which tokens are sent somewhere
+MOST = 256  # parts of a list that are chosen from
 ABSURD = 2.0  # nats above ln V, from where a fresh model is not undecided but wrong
 SOMETIMES = re.compile(r"expert|pooler|lora|adapter|mask_token|cls\.|router", re.I)  # used for some inputs only
 OF_A_SOURCE = re.compile(r"cross|encoder_attn|enc_dec|memory", re.I)  # idle where nothing is to be read beside the ids
@@ -62,6 +64,8 @@ def gradients(patient: Patient) -> list[Finding]:
     idle = [name for name in idle if not moves_beside(patient, model.get_parameter(name))]
     if not patient.convention.has_source:
         idle = [name for name in idle if not OF_A_SOURCE.search(name)]
+    if idle and _chooses(patient):
+        idle = [name for name in idle if not _is_choice(model, name, reached)]
     if table and "sources" not in patient.failed:
         found.append(finding("P01", f"{table} has no effect on any logit", value=0.0, where=owner_of(model, table)))
     elif idle and not patient.failed & EXPLAINED:
@@ -91,6 +95,24 @@ def _called(patient: Patient) -> set[str]:
     with patient.quiet(), recorded_modules(patient.model) as calls:
         patient.run(patient.inputs())
     return {call.name for call in calls}
+
+
+def _chooses(patient: Patient) -> bool:
+    """Whether it takes the largest of some numbers anywhere, as routers do."""
+    with patient.quiet(), recorded_ops(lambda name: name in CHOICES) as ops:
+        patient.run(patient.inputs(2))
+    return bool(ops.calls)
+
+
+def _is_choice(model: nn.Module, name: str, reached: set[str]) -> bool:
+    """Whether a weight is one of a list within a layer of which others have an effect: no token was sent to it."""
+    layer, path = layer_of(name) or name, name.split(".")
+    for depth in range(layer.count(".") + 1, len(path)):
+        lists = isinstance(model.get_submodule(".".join(path[:depth])), (nn.ModuleList, nn.ParameterList))
+        alike = (".".join((*path[:depth], str(number), *path[depth + 1 :])) for number in range(MOST))
+        if lists and any(other in reached for other in alike):
+            return True
+    return False
 
 
 def _reads_other_inputs(model: nn.Module, name: str, called: set[str]) -> bool:

@@ -1,5 +1,6 @@
 """Parameters that are not what they seem: shared, copied, unregistered, untied."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -11,13 +12,15 @@ from clearhead.doctor.instruments.tracing import home_of
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
+DRAWN = 2  # different numbers in a row of a matrix, from which on it was drawn
+
 
 def storage(patient: Patient) -> list[Finding]:
     """What can be read off the objects."""
     model = patient.fresh
     found = _repeated(model) + _unregistered(patient) + _untied(patient)
     if patient.spec.fresh:
-        found += _copies(model)
+        found += _copies(patient)
     return found + _shared_norms(model)
 
 
@@ -103,8 +106,9 @@ def _untied(patient: Patient) -> list[Finding]:
     return []
 
 
-def _copies(model: nn.Module) -> list[Finding]:
-    """Layers that were born with the same random numbers."""
+def _copies(patient: Patient) -> list[Finding]:
+    """Layers that were born with the same random numbers: exchanged, they give the same logits to the last bit."""
+    model = patient.fresh
     for name, module in model.named_modules():
         if not isinstance(module, nn.ModuleList) or len(module) < 2:
             continue
@@ -117,13 +121,36 @@ def _copies(model: nn.Module) -> list[Finding]:
             where = Where(f"{name}.1", type(second).__name__, *home_of(second))
             # torch's own stacks are born so, and many train well as they are
             owner = type(model.get_submodule(name.rpartition(".")[0])).__module__
-            return [finding("I01", witness, where=where, status="warn" if owner.startswith("torch.nn") else "fail")]
+            if owner.startswith("torch.nn") or not _are_one(patient, first, second):
+                return [finding("I01", witness, where=where, status="warn")]
+            return [finding("I01", f"{witness}: each with the weights of the other, no logit moves", where=where)]
     return []
 
 
+def _are_one(patient: Patient, first: nn.Module, second: nn.Module) -> bool:
+    """Whether nothing changes where two layers exchange their weights."""
+    inputs = patient.inputs(2)
+    mine, other = (dict(layer.named_parameters()) for layer in (first, second))
+    pairs = [(parameter, other[name]) for name, parameter in mine.items() if name in other]
+    with patient.quiet():
+        before = patient.run(inputs, model=patient.fresh)
+        try:
+            _exchange(pairs)
+            return torch.equal(before, patient.run(inputs, model=patient.fresh))
+        finally:
+            _exchange(pairs)
+
+
+def _exchange(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
+    for one, other in pairs:
+        kept = one.detach().clone()
+        one.copy_(other)
+        other.copy_(kept)
+
+
 def _matrices(module: nn.Module) -> list[Tensor]:
-    """Those that were drawn at random."""
-    return [p for p in module.parameters() if p.dim() > 1 and float(p.std()) > 0]
+    """Those that were drawn at random: of many numbers, not of zeros and ones."""
+    return [p for p in module.parameters() if p.dim() > 1 and len(torch.unique(p[0].detach())) > DRAWN]
 
 
 def _shared_norms(model: nn.Module) -> list[Finding]:

@@ -1,0 +1,39 @@
+"""Query heads that share keys and values: which of them read which."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from clearhead.doctor.checks.base import finding
+from clearhead.doctor.checks.parts.layouts import place_of
+from clearhead.doctor.instruments.attention import Attention
+from clearhead.doctor.patient import Patient
+from clearhead.doctor.reports.findings import Finding
+
+
+def groups(patient: Patient, seen: Sequence[Attention]) -> list[Finding]:
+    """A head reads the keys and the values of one head; neighbours share them, as checkpoints have it."""
+    for one in seen:
+        keys, values = _shared_with(one.key), _shared_with(one.value)
+        if len(keys) != len(values) or len({*keys}) == len(keys) or len({*keys}) != len({*values}):
+            continue  # none are shared, or keys are shared among others than values are on purpose
+        where = place_of(patient, one.call)
+        if keys != values:
+            head = next(head for head in range(len(keys)) if keys[head] != values[head])
+            witness = f"query head {head} reads the keys of head {keys[head]} and the values of head {values[head]}"
+            return [finding("A07", witness, value=head, where=where)]
+        if keys != sorted(keys):
+            head = next(head for head in range(1, len(keys)) if keys[head] < keys[head - 1])
+            first = keys[head]
+            witness = f"query heads {first} and {head} share keys and values, and those between them have others"
+            return [finding("A07", witness, value=head, where=where, status="warn")]
+    return []
+
+
+def _shared_with(tensor: Tensor | None) -> list[int]:
+    """For each row and head, (N, T, K) or (B, H, T, K), the first that holds the same numbers."""
+    if tensor is None or tensor.dim() < 3:
+        return []
+    heads = tensor.detach().reshape(-1, *tensor.shape[-2:])
+    return [next(k for k in range(n + 1) if torch.equal(heads[k], heads[n])) for n in range(len(heads))]
