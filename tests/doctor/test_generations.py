@@ -20,8 +20,9 @@ class Writer(nn.Module):
         self.asked = 0
 
     def forward(self, ids: Tensor) -> Tensor:
-        logits = self.model(ids)
-        return logits[0] if isinstance(logits, tuple) else logits
+        found = self.model(ids)
+        logits: Tensor = found[0] if isinstance(found, tuple) else found
+        return logits
 
     def generate(self, ids: Tensor, max_new_tokens: int) -> Tensor:
         for _ in range(max_new_tokens):

@@ -203,14 +203,10 @@ def _is_declared(patient: Patient, scale: float) -> bool:
     """Whether the model's config speaks of this very scale."""
     config = getattr(patient.original, "config", None)
     told = vars(config).items() if hasattr(config, "__dict__") else ()
-    values = [
-        float(value)
-        for name, value in told
-        if isinstance(value, (int, float))
-        and not isinstance(value, bool)
-        and ("scal" in name or "multipl" in name)
-        and value > 0
-    ]
+    said = [(name, value) for name, value in told if "scal" in name or "multipl" in name]
+    if abs(scale - 1) < 1e-3 and any(value is False for _, value in said):
+        return True  # scaling is an option of it, and switched off
+    values = [float(v) for _, v in said if isinstance(v, (int, float)) and not isinstance(v, bool) and v > 0]
     return any(abs(one / scale - 1) < 1e-3 for value in values for one in (value, 1 / value, value**-0.5))
 
 
