@@ -8,10 +8,10 @@ from torch import Tensor
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD, own_mixer
-from clearhead.doctor.checks.padding.paddings import LENGTHS, padding_masks
+from clearhead.doctor.checks.padding.paddings import padding_masks
 from clearhead.doctor.checks.parts.layouts import attention_place
 from clearhead.doctor.conventions.inputs import Inputs, keep_filler
-from clearhead.doctor.conventions.names import CACHE, MASK, POSITIONS, parameters_of
+from clearhead.doctor.conventions.names import CACHE, LENGTHS, MASK, POSITIONS, parameters_of
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Status
 from clearhead.doctor.spec import Assumption
