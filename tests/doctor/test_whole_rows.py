@@ -140,7 +140,9 @@ def test_what_is_said_of_a_row_is_examined(model: nn.Module) -> None:
 
 @pytest.mark.parametrize("pool", ["all", "length", "last"])
 def test_padding_that_is_pooled(pool: str) -> None:
-    assert "M11" in ids(check(Rows(pool)))
+    report = check(Rows(pool))
+    assert ids(report)[0] == "M22", str(report)
+    assert report["M22"].where.file == __file__
 
 
 def test_rows_that_are_mixed() -> None:

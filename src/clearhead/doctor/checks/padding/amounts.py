@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.checks.base import Causes, finding
-from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD
+from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD, POOLED, pooled_at
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.tracing import recorded_ops
@@ -41,8 +41,10 @@ def amounts(
     what = "the source" if source else "a row"
     witness = f"three places of padding behind {what}, hidden by {name}, move the logits of real tokens by {value:.1e}"
     status: Status = "fail" if _is_plain(patient) else "warn"
-    causes: Causes = (("S01", 0.7), ("M11", 0.3)) if source and not patient.gives_rows else (("M11", 0.8), ("S01", 0.2))
-    return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, status=status)]
+    where = pooled_at(patient, source=source)
+    causes: Causes = (("S01", 0.7), ("M11", 0.3)) if source else (("M11", 0.8), ("S01", 0.2))
+    causes = causes if where is None else POOLED
+    return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=where, status=status)]
 
 
 def _told(inputs: Inputs, keep: Tensor, source: bool) -> Inputs:

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import torch
+
 from clearhead.doctor.checks.base import Causes, Skipped, finding
 from clearhead.doctor.checks.basics import first_spoilt
 from clearhead.doctor.checks.parts.layouts import attention_place, place_of
@@ -13,6 +15,7 @@ from clearhead.doctor.reports.findings import Finding, Status, Where
 
 LENGTH_THRESHOLD = 1e-3  # of the logits' spread, where shapes differ, and with them the order of sums
 ROWS = 3
+POOLED: Causes = (("M22", 0.8), ("M11", 0.2))
 OWN_MIXERS = {"conv1d", "conv2d", "fft", "gru", "lstm", "rnn_tanh"}  # which no mask reaches
 
 
@@ -44,7 +47,7 @@ def by_token(patient: Patient, *, source: bool) -> list[Finding]:
     witness = f"three tokens of padding (token {pad}) behind {what} move the logits of real tokens by {value:.1e}"
     mixer = own_mixer(patient)
     status: Status = "warn" if mixer else "fail"
-    place, causes = _sees_padding(patient, long_, 3, source=source)
+    place, causes = _sees_padding(patient, long_.rows(torch.arange(ROWS - 1)), 3, source=source)
     return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=place, status=status)]
 
 
@@ -81,10 +84,31 @@ def _sees_padding(patient: Patient, inputs: Inputs, padded: int, *, source: bool
         if source and crossing:
             return where, (("S01", 0.7), ("M11", 0.2), ("M12", 0.1))
         return where, (("M11", 0.7), ("M12", 0.2), ("M13", 0.1))
+    pooling = pooled_at(patient, source=source)
+    if pooling is not None:
+        return pooling, POOLED
     causes: Causes = (
         (("S01", 0.5), ("M11", 0.3), ("M12", 0.2)) if source else (("M11", 0.6), ("M12", 0.2), ("M13", 0.2))
     )
     return attention_place(patient), causes
+
+
+def pooled_at(patient: Patient, *, source: bool) -> Where | None:
+    """Where a model that says one thing of a row makes it of all places: the last operation that leaves none."""
+    if not patient.gives_rows:
+        return None
+    n = patient.found.S if source else patient.found.T
+    with patient.quiet(), recorded_ops() as ops:
+        patient.run(patient.inputs(ROWS))
+    pooling = [
+        call
+        for call in ops.calls
+        if call.module is not None
+        and any(n in tensor.shape[1:] and tensor.dim() == 3 for tensor in call.inputs)
+        and call.outputs
+        and not any(n in tensor.shape[1:] for tensor in call.outputs)
+    ]
+    return place_of(patient, pooling[-1]) if pooling else None
 
 
 def knows_padding(patient: Patient) -> bool:

@@ -12,7 +12,15 @@ from clearhead.doctor.borrow import LOUDER, louder
 from clearhead.doctor.checks.base import Causes, Skipped, finding
 from clearhead.doctor.checks.padding.amounts import amounts
 from clearhead.doctor.checks.padding.behind import behind
-from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD, ROWS, by_token, in_front, own_mixer
+from clearhead.doctor.checks.padding.padding_tokens import (
+    LENGTH_THRESHOLD,
+    POOLED,
+    ROWS,
+    by_token,
+    in_front,
+    own_mixer,
+    pooled_at,
+)
 from clearhead.doctor.checks.parts.layouts import attention_place
 from clearhead.doctor.conventions.inputs import KEEP_FORMS, Inputs, keep_filler, role_of
 from clearhead.doctor.conventions.names import CACHE, LENGTHS, MASK, PADDING, is_of_source, parameters_of
@@ -173,6 +181,7 @@ def _by_parameter(patient: Patient, names: Sequence[str], source: bool) -> list[
     witness = f"other tokens under {name} move the logits of real tokens by {moves[form]:.1e} of their spread"
     witness += f"; {mixer} mixes tokens, and knows no mask" if mixer else ""
     where, causes = _blame(patient, *batch, names, form, source)
+    causes = POOLED if where == pooled_at(patient, source=source) else causes
     status: Status = "warn" if mixer else "fail"
     return [finding(causes, witness, value=moves[form], threshold=THRESHOLD, where=where, status=status)]
 
