@@ -120,7 +120,7 @@ def shaken(model: nn.Module, seed: int, device: torch.device = CPU) -> nn.Module
         for parameter in made.parameters():
             if not parameter.is_floating_point() or (learns and not parameter.requires_grad):
                 continue
-            noise = torch.randn(parameter.shape, generator=generator).to(parameter)
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32).to(parameter)
             if id(parameter) in tables:
                 size, pad = 0.5, tables[id(parameter)]
                 if pad is not None:

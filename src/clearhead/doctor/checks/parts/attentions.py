@@ -1,5 +1,6 @@
 """The attention's arithmetic: along which axis it is normalised, how it is scaled, what is dropped, what is added."""
 
+import re
 from collections.abc import Sequence
 
 import torch
@@ -16,6 +17,7 @@ from clearhead.doctor.instruments.tracing import recorded_ops
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding
 
+SCORES = re.compile(r"scor|att|qk|dot")
 FAR = 2.0  # times 1 / sqrt(K), from where a scale is another one; DeBERTa has 0.58
 NEAR = 0.4
 TURNING = {"transpose", "swapaxes", "permute", "t", "__get__", "chunk", "split", "unbind", "__iter__"}
@@ -204,7 +206,7 @@ def _is_declared(patient: Patient, scale: float) -> bool:
     config = getattr(patient.original, "config", None)
     told = vars(config).items() if hasattr(config, "__dict__") else ()
     said = [(name, value) for name, value in told if "scal" in name or "multipl" in name]
-    if abs(scale - 1) < 1e-3 and any(value is False for _, value in said):
+    if abs(scale - 1) < 1e-3 and any(value is False and SCORES.search(name) for name, value in said):
         return True  # scaling is an option of it, and switched off
     values = [float(v) for _, v in said if isinstance(v, (int, float)) and not isinstance(v, bool) and v > 0]
     return any(abs(one / scale - 1) < 1e-3 for value in values for one in (value, 1 / value, value**-0.5))
