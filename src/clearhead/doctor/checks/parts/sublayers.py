@@ -93,18 +93,18 @@ def _is_local(patient: Patient, module: nn.Module) -> bool:
     call = next((call for call in patient.module_calls if call.module is module), None)
     if call is None or not call.inputs or call.inputs[0].dim() != 3:
         return False
-    x, axis = call.inputs[0].to(next(module.parameters())), 0 if patient.convention.time_first else 1
+    x, axis = call.inputs[0].to(next(module.parameters()).dtype), 0 if patient.convention.time_first else 1
     other = x.clone()
     other.select(axis, 0).add_(1.0)
     try:
         with patient.quiet():
-            made = [module(given) for given in (x.clone(), other)]
+            made = [module(given.to(patient.device)) for given in (x.clone(), other)]
     except Exception:  # it wants more than one tensor: a mask, positions
         return False
     before, after = (y[0] if isinstance(y, tuple) else y for y in made)
     if not isinstance(before, Tensor) or before.dim() != 3:
         return False
-    change = (after - before).abs()
+    change = (after - before).abs().cpu()
     return bool((change.movedim(axis, 0)[1:] <= 1e-6 * float(change.max())).all())
 
 
