@@ -19,7 +19,15 @@ from clearhead.inspection.alignment import (
     words_of_tokens,
 )
 from clearhead.models import EncoderDecoder
-from clearhead.parts import POSITIONS, Attention, PositionOptions, RMSNorm, attention_mask, padded_positions
+from clearhead.parts import (
+    POSITIONS,
+    Attention,
+    PositionOptions,
+    Projections,
+    RMSNorm,
+    attention_mask,
+    padded_positions,
+)
 
 Module = TypeVar("Module", bound=nn.Module)
 END = 1
@@ -57,9 +65,9 @@ def mixed(attention: Attention, weights: Tensor, source: Tensor) -> Tensor:
 
 ATTENTIONS = [
     {},
-    {"bias": True},
-    {"n_kv_heads": 2, "qk_norm": RMSNorm, "scaled": False},
-    {"n_kv_heads": 1, "bias": True, "qk_norm": RMSNorm},
+    {"projections": Projections(True)},
+    {"n_kv_heads": 2, "projections": Projections(qk_norm=RMSNorm), "scaled": False},
+    {"n_kv_heads": 1, "projections": Projections(True, qk_norm=RMSNorm)},
 ]
 
 
@@ -78,7 +86,7 @@ def test_cross_attention_weights_are_those_that_were_used(options: dict[str, Any
 
 @pytest.mark.parametrize("kind", POSITIONS)
 def test_self_attention_weights_too(kind: str) -> None:
-    attention, x = make_attention(n_kv_heads=2, qk_norm=RMSNorm), draw(2, T_Q, D)
+    attention, x = make_attention(n_kv_heads=2, projections=Projections(qk_norm=RMSNorm)), draw(2, T_Q, D)
     positions, place = (
         POSITIONS[kind](PositionOptions(d_model=D, n_heads=H, block_size=16, rotary_width=D // H)),
         range(T_Q),

@@ -9,7 +9,7 @@ from torch_pairs import Both, randomise
 
 from clearhead.errors import DataError
 from clearhead.exchange import from_torch, to_torch
-from clearhead.parts import FEEDFORWARDS, Attention, Block, LayerNorm, RMSNorm, Sublayer
+from clearhead.parts import FEEDFORWARDS, Attention, Block, LayerNorm, Projections, RMSNorm, Sublayer
 
 State = dict[str, Tensor]
 Pair = Callable[[Both], tuple[nn.Module, nn.Module]]
@@ -163,15 +163,15 @@ def test_torch_attention_of_other_widths_or_with_more_keys_is_refused() -> None:
 def block(part: nn.Module | None = None, norm: nn.Module | None = None, *, bias: bool = True) -> Block:
     """Of width 8, with this attention and this norm before it."""
     return Block(
-        Sublayer(part or Attention(8, 4, bias=bias), norm or LayerNorm(8)),
+        Sublayer(part or Attention(8, 4, projections=Projections(bias)), norm or LayerNorm(8)),
         Sublayer(FEEDFORWARDS["relu"](8, 6, bias=bias), LayerNorm(8)),
     )
 
 
 def test_what_torch_does_not_have_is_refused() -> None:
-    gated, grouped = block(), block(Attention(8, 4, 2, bias=True))
+    gated, grouped = block(), block(Attention(8, 4, 2, projections=Projections(True)))
     gated.feedforward.part = FEEDFORWARDS["swiglu"](8, 6)
-    normed = block(Attention(8, 4, bias=True, qk_norm=RMSNorm))
+    normed = block(Attention(8, 4, projections=Projections(True, qk_norm=RMSNorm)))
     bare = block(norm=RMSNorm(8))
     model = nn.ModuleDict({"embedding": nn.Embedding(3, 8), "blocks": nn.ModuleList([block()]), "norm": LayerNorm(8)})
     refused = {

@@ -19,6 +19,7 @@ from clearhead.parts import (
     Attention,
     Block,
     LayerNorm,
+    Projections,
     Stack,
     Sublayer,
     additive_from_allowed,
@@ -78,7 +79,7 @@ class Both:
         }
 
     def attention(self) -> Attention:
-        return Attention(self.d_model, self.n_heads, bias=self.bias).double()
+        return Attention(self.d_model, self.n_heads, projections=Projections(self.bias)).double()
 
     def multihead_attention(self) -> nn.MultiheadAttention:
         return nn.MultiheadAttention(self.d_model, self.n_heads, bias=self.bias, batch_first=True, dtype=torch.float64)

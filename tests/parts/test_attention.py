@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clearhead.parts import Attention, MemoryCache, RMSNorm, attend
+from clearhead.parts import Attention, MemoryCache, Projections, RMSNorm, attend
 from clearhead.parts.masks import Mask
 
 B, H, T, K = 2, 4, 6, 8
@@ -96,7 +96,8 @@ def test_a_memory_is_projected_once() -> None:
 
 
 def test_qk_norm_makes_scores_independent_of_the_scale_of_the_input() -> None:
-    attention, x = Attention(16, 2, qk_norm=partial(RMSNorm, epsilon=1e-30)).double(), draw(1, 5, 16)
+    projections = Projections(qk_norm=partial(RMSNorm, epsilon=1e-30))
+    attention, x = Attention(16, 2, projections=projections).double(), draw(1, 5, 16)
     torch.testing.assert_close(
         attention(7 * x), 7 * attention(x), rtol=1e-12, atol=1e-12
     )  # values scale, weights do not
@@ -123,7 +124,7 @@ def test_on_a_cpu_attention_is_float32_where_the_rest_is_bfloat16(
     fused = F.scaled_dot_product_attention
     monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
     attention, x = (
-        Attention(16, 2, qk_norm=RMSNorm if qk_norm else None),
+        Attention(16, 2, projections=Projections(qk_norm=RMSNorm if qk_norm else None)),
         torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0)),
     )
     expected = attention(x)

@@ -15,6 +15,7 @@ from clearhead.parts import (
     Block,
     Embedding,
     PositionOptions,
+    Projections,
     RMSNorm,
     SelfAttentionCache,
     Stack,
@@ -76,14 +77,13 @@ def make_sublayer(config: ModelConfig, part: nn.Module) -> Sublayer:
 
 def make_attention(config: ModelConfig) -> Attention:
     """Self- or cross-attention; they are the same module."""
+    qk_norm = partial(RMSNorm, epsilon=config.norm_epsilon) if config.qk_norm else None
     return Attention(
         config.d_model,
         config.n_heads,
         config.n_kv_heads,
         config.head_width,
-        bias=config.bias,
-        qkv_bias=config.qkv_bias,
-        qk_norm=partial(RMSNorm, epsilon=config.norm_epsilon) if config.qk_norm else None,
+        projections=Projections(config.bias, config.qkv_bias, qk_norm),
         scaled=config.scale_scores,
         dropout=config.attention_dropout,
     )

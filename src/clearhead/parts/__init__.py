@@ -1,6 +1,6 @@
 """Tensors in, tensors out: the parts that every Transformer is made of."""
 
-from clearhead.parts.attention import Attention, attend
+from clearhead.parts.attention import Attention, Projections, attend
 from clearhead.parts.block import BLOCKS, Block, ParallelBlock, Stack
 from clearhead.parts.cache import DecoderCache, MemoryCache, SelfAttentionCache
 from clearhead.parts.dropout import make_dropout
@@ -37,6 +37,7 @@ __all__ = [
     "ParallelBlock",
     "PlusOneRMSNorm",
     "PositionOptions",
+    "Projections",
     "RMSNorm",
     "SelfAttentionCache",
     "Stack",

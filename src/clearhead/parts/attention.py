@@ -1,6 +1,7 @@
 """Attention: self, cross, grouped-query and cached, in one module without flags."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -50,6 +51,23 @@ def attend(
     )
 
 
+@dataclass(frozen=True)
+class Projections:
+    """The four maps of an attention: their biases, and what normalises queries and keys.
+
+    Args:
+        bias, qkv_bias: whether the output's map has a bias, and the other three (the same without it).
+        qk_norm: makes a norm of width K, for queries and for keys.
+    """
+
+    bias: bool = False
+    qkv_bias: bool | None = None
+    qk_norm: Callable[[int], nn.Module] | None = None
+
+
+PLAIN = Projections()
+
+
 class Attention(nn.Module):
     """Multi-head attention; fewer key heads make it grouped-query or multi-query (arXiv 2305.13245, 1911.02150).
 
@@ -63,9 +81,7 @@ class Attention(nn.Module):
         n_kv_heads: int | None = None,
         head_width: int | None = None,
         *,
-        bias: bool = False,
-        qkv_bias: bool | None = None,
-        qk_norm: Callable[[int], nn.Module] | None = None,
+        projections: Projections = PLAIN,
         scaled: bool = True,
         dropout: float = 0.0,
     ) -> None:
@@ -74,8 +90,7 @@ class Attention(nn.Module):
             d_model: width of what comes in and goes out.
             n_heads, n_kv_heads: heads of the queries, and of keys and values (as many without it).
             head_width: K; d_model / n_heads without it.
-            bias, qkv_bias: whether the output's map has a bias, and the other three (the same without it).
-            qk_norm: makes a norm of width K, for queries and for keys.
+            projections: the four maps; without biases and norms by default.
             scaled: divide scores by sqrt(K).
             dropout: probability of dropping an attention weight in training.
         """
@@ -85,7 +100,8 @@ class Attention(nn.Module):
         self.scale = self.head_width**-0.5 if scaled else 1.0
         self.dropout = dropout
         width, kv_width = self.n_heads * self.head_width, self.n_kv_heads * self.head_width
-        qkv_bias = bias if qkv_bias is None else qkv_bias
+        bias, qk_norm = projections.bias, projections.qk_norm
+        qkv_bias = bias if projections.qkv_bias is None else projections.qkv_bias
         self.query = nn.Linear(d_model, width, bias=qkv_bias)
         self.key = nn.Linear(d_model, kv_width, bias=qkv_bias)
         self.value = nn.Linear(d_model, kv_width, bias=qkv_bias)
