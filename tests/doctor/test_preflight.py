@@ -91,7 +91,7 @@ def kinds() -> Iterator[Any]:
         yield pytest.param(*kind, marks=() if is_in_suite else pytest.mark.campaign)
 
 
-@pytest.mark.parametrize(("positions", "norm", "norm_place", "feedforward"), kinds())
+@pytest.mark.parametrize(("positions", "norm", "norm_place", "feedforward"), [*kinds()])
 def test_healthy_models_of_every_kind_pass(positions: str, norm: str, norm_place: str, feedforward: str) -> None:
     options = {"positions": positions, "norm": norm, "norm_place": norm_place, "feedforward": feedforward}
     report = examine(healthy(**options))

@@ -20,7 +20,9 @@ UNEVEN = 1e-3  # of the scores' spread
 SAME = 1e-5  # of the largest number: two results that are equal but for rounding
 ROUNDED = 0.05  # of the scores' spread: a rotation that is off by less was rounded, not mistaken
 TABLE = re.compile(
-    r"(?<!com)(?<!pro)pos(?!t)|rotary|rope|wpe|(^|[._])pe($|[._])|alibi|relative|freq|(^|[._])(cos|sin)($|[._])", re.I
+    r"(?<!com)(?<!pro)pos(?!t|itive|(ition)?_?(wise|ff))|rotary|rope|wpe|(^|[._])pe($|[._])|alibi|relative|freq"
+    r"|(^|[._])(cos|sin)($|[._])",
+    re.I,
 )
 
 
