@@ -3,6 +3,7 @@
 import argparse
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,7 @@ def test_an_alarm_counts_unless_it_is_by_design_or_a_bug(cases: list[Examined]) 
 
 
 def test_what_is_declared_and_not_seen_is_told(cases: list[Examined]) -> None:
-    report = {"findings": [], "checks": []}
+    report: dict[str, Any] = {"findings": [], "checks": []}
     case = Examined(Model("a", "b", "causal", "c", design={"M06": "why"}), "examined", report=report)
     assert declared([case], "design")[2:] == ["| a: b | M06 | why | no longer |"]
 
