@@ -87,9 +87,14 @@ class Patient:
                 self.assumptions.append(Assumption(name, f"given by the caller, {filler[8:]}", (reason,)))
 
     @cached_property
+    def is_large(self) -> bool:
+        """Whether another copy of the model, or a backward pass over many rows, costs seconds."""
+        return sum(parameter.numel() for parameter in self.model.parameters()) > LARGE
+
+    @property
     def is_hurried(self) -> bool:
         """Whether the model is so large that a quick look has to do with short rows."""
-        return self.level == "quick" and sum(parameter.numel() for parameter in self.model.parameters()) > LARGE
+        return self.level == "quick" and self.is_large
 
     @property
     def convention(self) -> Convention:

@@ -9,7 +9,7 @@ from clearhead.doctor.borrow import shaken
 from clearhead.doctor.checks.base import finding
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules
-from clearhead.doctor.patient import LARGE, Patient
+from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
 CHANGED = 1e-4  # of the logits' spread
@@ -40,7 +40,7 @@ def _written_over(patient: Patient) -> list[Finding]:
 
 def _remembered(patient: Patient) -> list[Finding]:
     """Other calls have gone before, with longer rows; a copy that has seen none is asked the same."""
-    if sum(parameter.numel() for parameter in patient.model.parameters()) > LARGE:
+    if patient.is_large:
         return []  # so large a model is not copied once more
     inputs = patient.inputs(2, salt=21, T=max(2, patient.found.T - 2))
     first = _asked(shaken(patient.original, patient.seed, patient.device), patient, inputs)

@@ -164,10 +164,8 @@ def _gaps(patient: Patient, matrix: Matrix) -> list[Finding]:
 
 def _attentions(patient: Patient) -> list[Attention]:
     """Those of tokens to the tokens of their own row."""
-    with patient.quiet(), recorded_ops() as ops:
-        patient.run(patient.inputs())
     T = patient.found.T
-    return [one for one in attentions(ops.calls) if one.allowed.shape == (T, T)]
+    return [one for one in attentions(patient.inside.calls) if one.allowed.shape == (T, T)]
 
 
 def _blind(seen: Sequence[Attention]) -> Attention | None:

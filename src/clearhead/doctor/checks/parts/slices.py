@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.parts.effects import NUDGE, owner_of
 from clearhead.doctor.instruments.tracing import without_dropout
-from clearhead.doctor.patient import LARGE, Patient
+from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding
 
 SHARE = 1 / 8  # of a matrix: fewer rows without a gradient may be units that sleep on these tokens
@@ -15,7 +15,7 @@ HEARD = 0.1  # of what as small a change of the other rows does: units that slee
 
 def slices(patient: Patient) -> list[Finding]:
     """Rows of a matrix that a gradient leaves out, beside rows that it reaches, have no effect either."""
-    if sum(parameter.numel() for parameter in patient.model.parameters()) > LARGE:
+    if patient.is_large:
         raise Skipped("so large a model is examined for whole parameters only")
     tables = {id(module.weight) for module in patient.model.modules() if isinstance(module, nn.Embedding)}
     for name, parameter, gradient in _gradients(patient):
