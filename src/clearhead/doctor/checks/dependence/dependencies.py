@@ -1,6 +1,6 @@
 """Which token may move which logit, against what the model is meant to be."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,6 @@ from clearhead.doctor.patient import Patient, Run
 from clearhead.doctor.reports.findings import Finding, Where
 from clearhead.doctor.spec import Assumption
 
-Forbidden = Callable[[Tensor], bool]
 WINDOWS = ("window", "sliding_window", "window_size", "attention_window", "local_window", "local_attention_window")
 
 
@@ -88,22 +87,24 @@ def _only_in_evaluation(patient: Patient, base: Inputs) -> str | None:
     return "eval()" if is_sound and bool(matrix.alive.any()) else None
 
 
-def _locate_leak(patient: Patient, run: Run, base: Inputs, changed: Inputs) -> tuple[Where, Causes]:
-    def forbidden(alive: Tensor) -> bool:
-        return bool(alive.triu(1).any())
+def reaches_back(alive: Tensor) -> bool:
+    """Whether a token moves an earlier position."""
+    return bool(alive.triu(1).any())
 
-    where, call = locate(patient.model, run, base, changed, token_reading(base.ids.shape[1]), forbidden)
+
+def _locate_leak(patient: Patient, run: Run, base: Inputs, changed: Inputs) -> tuple[Where, Causes]:
+    where, call = locate(patient.model, run, base, changed, token_reading(base.ids.shape[1]), reaches_back)
     with torch.no_grad(), recorded_ops() as ops:
         run(base)
-    op = _operation(run, changed, forbidden, ops.calls)
+    op = _operation(run, changed, ops.calls)
     return where, leak_causes(call.module if call else None, op, ops.calls)
 
 
-def _operation(run: Run, changed: Inputs, forbidden: Forbidden, ops: Sequence[Call]) -> Call | None:
+def _operation(run: Run, changed: Inputs, ops: Sequence[Call]) -> Call | None:
     """The first operation that lets the future through, as it was in the pass with equal rows."""
     with torch.no_grad(), recorded_ops() as second:
         run(changed)
-    guilty = first_guilty(ops, second.calls, token_reading(changed.ids.shape[1]), forbidden)
+    guilty = first_guilty(ops, second.calls, token_reading(changed.ids.shape[1]), reaches_back)
     return None if guilty is None else ops[next(k for k, call in enumerate(second.calls) if call is guilty)]
 
 

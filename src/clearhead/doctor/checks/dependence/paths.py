@@ -9,7 +9,7 @@ from torch import nn
 from clearhead.doctor.borrow import LOUDER, louder, plain_layers, twin
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.dependence.backends import backends, with_attention
-from clearhead.doctor.checks.dependence.dependencies import leaks
+from clearhead.doctor.checks.dependence.dependencies import leaks, reaches_back
 from clearhead.doctor.checks.own_batch import leaks_on_own_batch
 from clearhead.doctor.checks.padding.paddings import padding_masks
 from clearhead.doctor.conventions.inputs import Inputs, keep_filler
@@ -145,11 +145,6 @@ def _with_mask(patient: Patient, name: str, form: str) -> Run:
         return patient.convention.logits(patient.model, inputs, **{name: value})
 
     return run
-
-
-def reaches_back(alive: torch.Tensor) -> bool:
-    """Whether a token moves an earlier position."""
-    return bool(alive.triu(1).any())
 
 
 def stress(patient: Patient) -> list[Finding]:
