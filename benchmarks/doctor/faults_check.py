@@ -11,6 +11,7 @@ A silent fault is one with which the loss still falls: 300 steps on a tiny synth
 import statistics
 import sys
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -75,21 +76,28 @@ def differences(faults: list[Fault], folder: Path) -> tuple[list[str], list[str]
     return lines, equal
 
 
+def trained(path: Path, host: str) -> Curve:
+    """Train a file's model as its host is trained; in a process of its own, of which there are as many as cores."""
+    torch.set_num_threads(1)
+    return train(CALLS[host], path)
+
+
 def trainings(faults: list[Fault], folder: Path) -> tuple[list[str], list[str]]:
     """The lines of a table, and the titles of faults that are not silent."""
-    healthy: dict[str, Curve] = {}
     lines, loud = [], []
-    for fault in faults:
-        if fault.host not in healthy:
-            healthy[fault.host] = train(CALLS[fault.host], HERE / "hosts" / f"{fault.host}.py")
-        print(f"training {fault.title}", file=sys.stderr)
-        curve, twin = train(CALLS[fault.host], write(fault, folder)), healthy[fault.host]
-        if not curve.falls:
-            loud.append(fault.title)
-        lines.append(
-            f"| {fault.title} | {fault.id} | {fault.silence} | {curve.first:.2f} to {curve.last:.2f} "
-            f"| {twin.first:.2f} to {twin.last:.2f} | {'yes' if curve.falls else '**no**'} |"
-        )
+    with ProcessPoolExecutor() as pool:
+        hosts = dict.fromkeys(fault.host for fault in faults)
+        twins = {host: pool.submit(trained, HERE / "hosts" / f"{host}.py", host) for host in hosts}
+        curves = [pool.submit(trained, write(fault, folder), fault.host) for fault in faults]
+        for fault, future in zip(faults, curves, strict=True):
+            curve, twin = future.result(), twins[fault.host].result()
+            print(f"trained {fault.title}", file=sys.stderr)
+            if not curve.falls:
+                loud.append(fault.title)
+            lines.append(
+                f"| {fault.title} | {fault.id} | {fault.silence} | {curve.first:.2f} to {curve.last:.2f} "
+                f"| {twin.first:.2f} to {twin.last:.2f} | {'yes' if curve.falls else '**no**'} |"
+            )
     return lines, loud
 
 
@@ -102,7 +110,7 @@ def main() -> None:
     faults = [fault for fault in all_faults() if fault.host in given.host]
     with TemporaryDirectory() as folder:
         lines, equal = differences(faults, Path(folder))
-        trained, loud = trainings(chosen(faults, given.train), Path(folder))
+        curves, loud = trainings(chosen(faults, given.train), Path(folder))
     counts = Counter(fault.tier for fault in faults)
     page = [
         f"{len(faults)} faults in {len(given.host)} hosts, {counts['exact']} of them with an exact check; "
@@ -111,12 +119,12 @@ def main() -> None:
         "|---|---|---|---|---|---|",
         *lines,
     ]
-    if trained:
+    if curves:
         page += [
-            f"\n{len(trained)} of the silent ones trained for {STEPS} steps; the loss of {len(loud)} does not fall.\n",
+            f"\n{len(curves)} of the silent ones trained for {STEPS} steps; the loss of {len(loud)} does not fall.\n",
             "| fault | id | silence | loss | healthy twin's | falls |",
             "|---|---|---|---|---|---|",
-            *trained,
+            *curves,
         ]
     publish("Faults planted for the doctor", page, RESULTS, keep=given.keep)
     sys.exit(1 if equal or loud else 0)
