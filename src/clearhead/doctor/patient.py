@@ -30,6 +30,7 @@ OF_A_LENGTH = (
     "inside_training",
     "matrix",
     "source_matrix",
+    "moved_under_masks",
 )
 Run = Callable[[Inputs], Tensor]
 
@@ -54,7 +55,6 @@ class Patient:
     assumptions: list[Assumption] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     failed: set[str] = field(default_factory=set)  # names of checks
-    padding_masks: list[tuple[str, str, bool]] | None = None  # see checks.paddings; None until they were looked for
     random: bool = False  # dropout is alive in evaluation: it is taken out, so that the rest can be examined
 
     def __post_init__(self) -> None:
@@ -253,6 +253,11 @@ class Patient:
         with self.quiet(), recorded_ops() as ops:
             logits = self.run(self.inputs(2), model=model)
         return Inside(ops.calls, logits)
+
+    @cached_property
+    def moved_under_masks(self) -> dict[tuple[tuple[str, ...], str, bool], float]:
+        """How far padding moves real logits under (parameters, form, whether of the source); see checks.paddings."""
+        return {}
 
     @cached_property
     def matrix(self) -> Matrix:

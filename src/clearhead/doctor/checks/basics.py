@@ -19,6 +19,8 @@ from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
+ROWS, FEW_ROWS = 5, 3  # of a batch; fewer of a large model in a hurry
+
 
 def finite(patient: Patient) -> list[Finding]:
     """Every number that comes out is one, with the weights as they came."""
@@ -148,13 +150,14 @@ def rows(patient: Patient) -> list[Finding]:
         if not patient.shorten():
             said = " ".join(str(error).split())[:100]
             raise Skipped(f"it does not take {patient.found.T + 1} rows at once ({said})") from None
-    inputs = patient.inputs(5, salt=3)
+    count = FEW_ROWS if patient.is_hurried else ROWS
+    inputs = patient.inputs(count, salt=3)
     with torch.no_grad():
         base = patient.run(inputs)
     scale = float(base.std()) or 1.0
-    for row in range(5):
-        other = patient.inputs(5, salt=4)
-        keep = torch.arange(5) == row
+    for row in range(count):
+        other = patient.inputs(count, salt=4)
+        keep = torch.arange(count) == row
         changed = replace(
             inputs,
             ids=torch.where(keep[:, None], other.ids, inputs.ids),
@@ -167,12 +170,12 @@ def rows(patient: Patient) -> list[Finding]:
         if float(moved.max()) > 1e-4:
 
             def forbidden(alive: torch.Tensor, row: int = row) -> bool:
-                return bool(alive[torch.arange(5) != row].any())
+                return bool(alive[torch.arange(count) != row].any())
 
-            where, call = locate(patient.model, patient.run, inputs, changed, row_reading(5), forbidden)
+            where, call = locate(patient.model, patient.run, inputs, changed, row_reading(count), forbidden)
             causes: Causes = (("A10", 0.8), ("N02", 0.1), ("M15", 0.1))
             by_norm = call is not None and call.module is not None and is_norm(call.module)
-            if by_norm or where.op in NORMS or _averages(patient, where):
+            if by_norm or where.op in NORMS or _averages(patient, inputs, where):
                 causes = (("N02", 0.8), ("A10", 0.2))
             witness = (
                 f"other tokens in row {row} move the logits of row {int(moved.argmax())} by {float(moved.max()):.1e}"
@@ -181,12 +184,12 @@ def rows(patient: Patient) -> list[Finding]:
     return _numbered(patient, inputs, base, axes.counting)
 
 
-def _averages(patient: Patient, where: Where) -> bool:
+def _averages(patient: Patient, inputs: Inputs, where: Where) -> bool:
     """Whether what the guilty operation was given comes straight from a mean or a deviation."""
     if where.op not in ("sub", "__sub__", "sub_", "div", "__truediv__", "add", "__add__", "mul", "__mul__"):
         return False
     with patient.quiet(), recorded_ops() as ops:
-        patient.run(patient.inputs(5, salt=3))
+        patient.run(inputs)
     flow = Flow(ops.calls)
     places = [k for k, call in enumerate(ops.calls) if (call.name, call.line) == (where.op, where.line)]
     makers = [ops.calls[m].name for k in places for t in read_by(ops.calls[k]) if (m := flow.maker(t, k)) is not None]
@@ -194,7 +197,7 @@ def _averages(patient: Patient, where: Where) -> bool:
 
 
 def _numbered(patient: Patient, inputs: Inputs, base: torch.Tensor, counting: frozenset[int]) -> list[Finding]:
-    order = torch.tensor([3, 0, 4, 1, 2])
+    order = torch.arange(len(base)).roll(1)
     with torch.no_grad():
         moved = (patient.run(inputs.rows(order)) - base[order]).abs().amax((1, 2))
     value = float(moved.max()) / (float(base.std()) or 1.0)
@@ -202,26 +205,25 @@ def _numbered(patient: Patient, inputs: Inputs, base: torch.Tensor, counting: fr
         return []
     causes = (("P02", 0.8), ("M15", 0.2)) if 0 in counting else (("M15", 0.6), ("P02", 0.4))
     witness = f"the same row gives other logits at another place in the batch, by {value:.1e}"
-    return [finding(causes, witness, value=value, threshold=1e-3, where=_first_numbered(patient))]
+    return [finding(causes, witness, value=value, threshold=1e-3, where=_first_numbered(patient, len(base)))]
 
 
-def _first_numbered(patient: Patient) -> Where:
+def _first_numbered(patient: Patient, count: int) -> Where:
     """The first module whose output differs between equal rows."""
-    inputs = patient.inputs(1).rows(torch.zeros(5, dtype=torch.long))
+    inputs = patient.inputs(1).rows(torch.zeros(count, dtype=torch.long))
     with torch.no_grad(), recorded_modules(patient.model) as calls:
         patient.run(inputs)
     axis = 1 if patient.convention.time_first else 0
     for call in calls:
-        for given, made in ((call.inputs, call.outputs),):
-            if call.module is not None and _differs(made, axis) and not _differs(given, axis):
-                file, line = home_of(call.module)
-                return Where(call.name, type(call.module).__name__, file or call.file, line or call.line)
+        if call.module is not None and _differs(call.outputs, axis, count) and not _differs(call.inputs, axis, count):
+            file, line = home_of(call.module)
+            return Where(call.name, type(call.module).__name__, file or call.file, line or call.line)
     return Where()
 
 
-def _differs(tensors: list[torch.Tensor], axis: int) -> bool:
+def _differs(tensors: list[torch.Tensor], axis: int, count: int) -> bool:
     for tensor in tensors:
-        if tensor.dim() > axis + 1 and tensor.shape[axis] == 5:
+        if tensor.dim() > axis + 1 and tensor.shape[axis] == count:
             change = (tensor - tensor.narrow(axis, 0, 1)).abs().max()
             if float(change) > 1e-4 * float(tensor.abs().max()):
                 return True

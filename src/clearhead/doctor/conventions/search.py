@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.conventions.axes import Axes, axes_of, influences
+from clearhead.doctor.conventions.axes import Answers, Axes, axes_of, influences
 from clearhead.doctor.conventions.calling import CPU, Convention, mask_types_of, with_numbers
 from clearhead.doctor.conventions.inputs import CAUSAL_FORMS, Inputs, role_of
 from clearhead.doctor.conventions.lengths import length_of_source, lengths_for
@@ -75,12 +74,12 @@ def find_convention(
     Raises:
         DataError: no way leads to logits; the sentence holds an adapter ready to paste.
     """
-    problems: list[str] = []
+    answers, problems = Answers(model), list[str]()
     usual = lengths_for(model, short=short)
     found = None
     for candidates in (_candidates(model, spec, named), with_numbers(model, _candidates(model, spec, named))):
         allowed = (one for one in candidates if may_be_causal or one.has_source or not _hides_future(one))
-        found = found or _choose(model, spec, allowed, (usual, lengths), problems)
+        found = found or _choose(answers, spec, allowed, (usual, lengths), problems)
     if found is None:
         said = problems[0] if problems else "nothing it returned has the shape of logits"
         if remedy(said):
@@ -90,14 +89,14 @@ def find_convention(
             f"change one line, and examine 'adapted' instead:{ADAPTER}"
         )
     if found.convention.gives != "tokens":
-        return _with_axes(model, found)
-    found = found if spec.time_first is not None else _with_order(model, found)
+        return _with_axes(answers, found)
+    found = found if spec.time_first is not None else _with_order(answers, found)
     wants_mask = (spec.kind == "causal" and may_be_causal) or found.convention.has_source
-    return _with_causal_mask(model, found) if wants_mask else found
+    return _with_causal_mask(answers, found) if wants_mask else found
 
 
 def _choose(
-    model: nn.Module,
+    answers: Answers,
     spec: Spec,
     candidates: Iterator[Convention],
     lengths: tuple[Sequence[int], Sequence[int]],
@@ -113,11 +112,11 @@ def _choose(
         if best and _roles(convention.call) != roles:
             continue
         tried = usual[: None if len(failed) < MANY else 2]
-        found = _try(model, convention, list(dict.fromkeys((*tried, *more))), failed)
+        found = _try(answers.model, convention, list(dict.fromkeys((*tried, *more))), failed)
         if found is None:
             continue
         has_masks = any("keep" in filler or "causal" in filler for _, filler in convention.call)
-        score = _score(model, found, spec)
+        score = _score(answers, found, spec)
         if found.convention.gives != "tokens":
             of_rows = (score, found) if of_rows is None or score > of_rows[0] else of_rows
             if best is None and score >= 3 and not has_masks:
@@ -136,12 +135,12 @@ def _hides_future(convention: Convention) -> bool:
     return any("causal" in filler for _, filler in convention.call)
 
 
-def _with_causal_mask(model: nn.Module, found: Found) -> Found:
+def _with_causal_mask(answers: Answers, found: Found) -> Found:
     """Where the future reaches back: the mask that the model expects from its caller, if one closes it."""
     inputs = _inputs(found.T, found.S, found.vocab_size, found.source_vocab_size)
-    if found.convention.as_dict or not influences(lambda given: found.convention.logits(model, given), inputs)[1]:
+    if found.convention.as_dict or not influences(answers.under(found.convention), inputs)[1]:
         return found
-    for parameter in parameters_of(model):
+    for parameter in parameters_of(answers.model):
         name, given_already = parameter.name, dict(found.convention.call)
         of_source = found.convention.has_source and not TARGET.search(name)
         if not MASK.search(name) or PADDING.search(name) or of_source or name in given_already:
@@ -149,7 +148,7 @@ def _with_causal_mask(model: nn.Module, found: Found) -> Found:
         for form in CAUSAL_FORMS:
             convention = replace(found.convention, call=(*found.convention.call, (name, f"causal: {form}")))
             try:
-                ahead, behind, finite = influences(partial(convention.logits, model), inputs)
+                ahead, behind, finite = influences(answers.under(convention), inputs)
             except Exception:
                 continue
             if finite and ahead and not behind:
@@ -274,11 +273,11 @@ def _equal(given: Tensor, wanted: Tensor) -> bool:
     return given.shape == wanted.shape and torch.equal(given.cpu(), wanted)
 
 
-def _score(model: nn.Module, found: Found, spec: Spec) -> int:
+def _score(answers: Answers, found: Found, spec: Spec) -> int:
     """How much the outputs look as if every mask was given as it was meant."""
     inputs = _inputs(found.T, found.S, found.vocab_size, found.source_vocab_size)
     try:
-        ahead, behind, finite = influences(lambda given: found.convention.logits(model, given), inputs)
+        ahead, behind, finite = influences(answers.under(found.convention), inputs)
     except Exception:
         return -1
     if not finite:
@@ -291,20 +290,20 @@ def _score(model: nn.Module, found: Found, spec: Spec) -> int:
     return 1 if behind else 0
 
 
-def _with_order(model: nn.Module, found: Found) -> Found:
+def _with_order(answers: Answers, found: Found) -> Found:
     """Batch first or time first, where both can be called: by the axis along which tokens meet."""
-    found = _with_axes(model, found)
+    found = _with_axes(answers, found)
     axes = found.axes
-    by_words = axes.mixing == {0} and axes.forward_only and says_time_first(model)
+    by_words = axes.mixing == {0} and axes.forward_only and says_time_first(answers.model)
     if not found.convention.time_first and (axes.are_time_first or by_words):
         turned = replace(found.convention, time_first=True)
         return replace(found, convention=turned, axes=axes.swapped)
     return found
 
 
-def _with_axes(model: nn.Module, found: Found) -> Found:
+def _with_axes(answers: Answers, found: Found) -> Found:
     inputs = _inputs(found.T, found.S, found.vocab_size, found.source_vocab_size)
     try:
-        return replace(found, axes=axes_of(lambda given: found.convention.logits(model, given), inputs))
+        return replace(found, axes=axes_of(answers.under(found.convention), inputs))
     except Exception:  # one axis cannot be told from the other
         return found

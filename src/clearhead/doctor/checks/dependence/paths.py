@@ -101,9 +101,10 @@ def _long_rows(patient: Patient) -> list[Finding]:
 
 def _paths(patient: Patient) -> Iterator[tuple[str, Run]]:
     has_batch_norm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in patient.model.modules())
-    if not has_batch_norm:
-        yield "train()", _with_mode(patient)
-    yield "with gradients", _with_gradients(patient)
+    if has_batch_norm:
+        yield "with gradients", _with_gradients(patient)
+    else:
+        yield "train(), with gradients", _in_training(patient)
     if any(isinstance(m, (nn.TransformerEncoderLayer, nn.MultiheadAttention)) for m in patient.model.modules()):
         yield "torch's fused layers", _with_fused_layers(patient)
     for name, form, source in padding_masks(patient):
@@ -113,14 +114,6 @@ def _paths(patient: Patient) -> Iterator[tuple[str, Run]]:
     if choice is not None:
         current, other = choice
         yield f"{other} attention", with_attention(patient, other, current)
-
-
-def _with_mode(patient: Patient) -> Run:
-    def run(inputs: Inputs) -> torch.Tensor:
-        with patient.training():
-            return patient.run(inputs)
-
-    return run
 
 
 def _with_fused_layers(patient: Patient) -> Run:
@@ -135,6 +128,16 @@ def _with_gradients(patient: Patient) -> Run:
     def run(inputs: Inputs) -> torch.Tensor:
         with torch.enable_grad():
             return patient.run(inputs).detach()
+
+    return run
+
+
+def _in_training(patient: Patient) -> Run:
+    run_with_gradients = _with_gradients(patient)
+
+    def run(inputs: Inputs) -> torch.Tensor:
+        with patient.training():
+            return run_with_gradients(inputs)
 
     return run
 

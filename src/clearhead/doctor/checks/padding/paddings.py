@@ -71,21 +71,15 @@ def paddings(patient: Patient) -> list[Finding]:
 
 def padding_masks(patient: Patient) -> list[tuple[str, str, bool]]:
     """The parameters that take one, with a form under which padding is inert, and whether they are the source's."""
-    if patient.padding_masks is not None:
-        return patient.padding_masks
-    found = patient.padding_masks = []
-    for name, source in mask_parameters(patient):
-        form = _hiding_form(patient, (name,), source)
-        found += [] if form is None else [(name, form, source)]
-    return found
+    tried = [(name, _hiding_form(patient, (name,), source), source) for name, source in mask_parameters(patient)]
+    return [(name, form, source) for name, form, source in tried if form is not None]
 
 
 def _hiding_form(patient: Patient, names: Sequence[str], source: bool) -> str | None:
     """The first form of a mask under which, given as these parameters, padding is inert."""
-    batch = _padded(patient, source)
     for form in forms_of(names[0]):
         try:
-            if _moved(patient, *batch, names, form, source) <= THRESHOLD:
+            if _moved_under(patient, names, form, source) <= THRESHOLD:
                 return form
         except Exception:
             continue
@@ -149,11 +143,14 @@ def _by_parameter(patient: Patient, names: Sequence[str], source: bool) -> list[
         return behind(patient, name)  # a length means padding behind, which nothing looks back from
     for form in forms_of(name):
         try:
-            moves[form] = _moved(patient, *batch, names, form, source)
+            moves[form] = _moved_under(patient, names, form, source)
         except FloatingPointError:
             broken.append(form)
         except Exception:
             continue
+        else:
+            if moves[form] <= FAINT and wanted in (None, _keeps(form)):
+                break  # no other form can hide it better
     meant = [form for form in (*moves, *broken) if wanted is None or _keeps(form) == wanted]
     if meant and all(form in broken for form in meant):
         witness = f"with {name} ({meant[0]}) and padding in front, logits of real tokens are not finite"
@@ -290,3 +287,11 @@ def _moved(
     if not (before[real].isfinite().all() and after[real].isfinite().all()):
         raise FloatingPointError
     return float((after - before)[real].abs().max()) / (float(before[real].std()) or 1.0)
+
+
+def _moved_under(patient: Patient, names: Sequence[str], form: str, source: bool) -> float:
+    """The same of the usual batch, which several checks ask for, and which is run once."""
+    key = (tuple(names), form, source)
+    if key not in patient.moved_under_masks:
+        patient.moved_under_masks[key] = _moved(patient, *_padded(patient, source), names, form, source)
+    return patient.moved_under_masks[key]
