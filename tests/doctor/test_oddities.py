@@ -158,6 +158,20 @@ class HybridBlock(Block):
         return x + self.feedforward(x)  # type: ignore[no-any-return]
 
 
+class NormBetweenStages(CausalModel):
+    """Two stacks, each of which ends with a norm: the second one's stream begins as what a norm made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refining, self.last_norm = nn.ModuleList([Block(), Block()]), nn.LayerNorm(D)
+
+    def forward(self, ids: Tensor) -> Any:
+        x = self.hidden(ids)
+        for block in self.refining:
+            x = block(x, triangle(ids.shape[1]))
+        return self.head(self.last_norm(x))
+
+
 CASES: dict[type[nn.Module], list[str]] = {
     BalancedModel: ["I06"],
     SparseModel: ["A13"],
@@ -168,6 +182,7 @@ CASES: dict[type[nn.Module], list[str]] = {
     MaskedTwice: ["M11"],
     NumberedByItsCaller: ["K01"],
     NamedOtherwise: ["K01"],
+    NormBetweenStages: ["N05"],
 }
 
 

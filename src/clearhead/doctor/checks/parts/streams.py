@@ -28,7 +28,7 @@ def streams(patient: Patient) -> list[Finding]:
         raise Skipped("no residual stream was found")
     from_norm = [step.is_first is False and _has_norm(calls, step.way) for step in steps]
     return (
-        _mixed(patient, steps, from_norm, calls)
+        _mixed(patient, steps, calls)
         + _dropped(patient)
         + _unnormalised(patient, steps, from_norm, [calls[index] for index in behind])
     )
@@ -50,9 +50,10 @@ def layer_of(path: str | None) -> str | None:
     return found[0] if found else None
 
 
-def _mixed(patient: Patient, steps: Sequence[Step], from_norm: Sequence[bool], calls: Sequence[Call]) -> list[Finding]:
+def _mixed(patient: Patient, steps: Sequence[Step], calls: Sequence[Call]) -> list[Finding]:
     """In one layer the stream itself is carried on, and what a norm made of it as well."""
     places = [place_of(patient, step.call) for step in steps]
+    from_norm = [_has_norm_of_its_layer(patient, calls, step, place) for step, place in zip(steps, places, strict=True)]
     layers: dict[str, list[int]] = {}
     for number, place in enumerate(places):
         layer = layer_of(place.module)
@@ -75,6 +76,14 @@ def _mixed(patient: Patient, steps: Sequence[Step], from_norm: Sequence[bool], c
             status = "fail"
         return [finding((("N05", 0.9), ("N04", 0.1)), witness, where=places[number], status=status)]
     return []
+
+
+def _has_norm_of_its_layer(patient: Patient, calls: Sequence[Call], step: Step, place: Where) -> bool:
+    """Whether what a step carries on comes from a norm in the same layer; one before the layer is another's."""
+    norms = (calls[index] for index in step.way if _is_norm(calls[index]))
+    return not step.is_first and any(
+        layer_of(place_of(patient, norm).module) == layer_of(place.module) for norm in norms
+    )
 
 
 def _reads_through_norm(step: Step, calls: Sequence[Call]) -> bool:
