@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.loss.scoring import Scored, quieter, scored, xrayed
+from clearhead.doctor.checks.loss.scoring import Scored, Unscored, quieter, scored, xrayed
 from clearhead.doctor.checks.loss.verdicts import IGNORED, judge
 from clearhead.doctor.conventions.names import LABELS, MASK, POSITIONS, parameters_of
 from clearhead.doctor.instruments.loss import STRAIGHT, Xray, offset_among
@@ -40,7 +40,7 @@ def losses(patient: Patient) -> list[Finding]:
     if name is None:
         raise Skipped("it computes no loss")
     inputs = patient.inputs(3, salt=9)
-    model = quieter(patient)
+    unscored = quieter(patient)
     labels, mark = patient.inputs(3, salt=10).ids, None
     one = None
     for mark in (*MARKS, patient.pad_id):
@@ -48,7 +48,7 @@ def losses(patient: Patient) -> list[Finding]:
         if mark is not None:
             marked[2, patient.found.T // 2 :] = mark  # two rows are full, one is half
         try:
-            one = scored(patient, model, name, marked)
+            one = scored(patient, unscored, name, marked)
             break
         except (IndexError, RuntimeError):  # it is no token to it
             continue
@@ -58,10 +58,10 @@ def losses(patient: Patient) -> list[Finding]:
     ends = mark is not None and mark in _end_ids(patient)
     found = _aligned(patient, name, seen, inputs.ids)
     found = found or judge(seen, one.labels, logits, pad_id=mark, ends=ends)
-    found = found or _ignores_a_token(patient, model, name, mark) or _outweighed(seen, logits)
+    found = found or _ignores_a_token(patient, unscored, name, mark) or _outweighed(seen, logits)
     # one batch twice should have the loss of that batch: what a model gives out as its loss is no sum
     found = [replace(fault, status="fail") if fault.id == "L10" else fault for fault in found]
-    return [replace(fault, where=_where(patient, model, one, fault.id)) for fault in found]
+    return [replace(fault, where=_where(patient, one, fault.id)) for fault in found]
 
 
 def _end_ids(patient: Patient) -> list[Any]:
@@ -136,7 +136,7 @@ def _words(model: nn.Module) -> str:
         return ""
 
 
-def _ignores_a_token(patient: Patient, model: nn.Module, name: str, mark: int | None) -> list[Finding]:
+def _ignores_a_token(patient: Patient, unscored: Unscored, name: str, mark: int | None) -> list[Finding]:
     """Where a number that is no token marks what is not learnt, every token is: none is a second mark."""
     if mark is None or mark >= 0:
         return []
@@ -145,7 +145,7 @@ def _ignores_a_token(patient: Patient, model: nn.Module, name: str, mark: int | 
     labels = torch.tensor((edge * (3 * T))[: 3 * T]).view(3, T)
     labels[2, -1] = mark
     try:
-        seen, _ = xrayed(scored(patient, model, name, labels))
+        seen, _ = xrayed(scored(patient, unscored, name, labels))
     except (Skipped, IndexError, RuntimeError):
         return []
     offset = seen.offset if seen.offset is not None else offset_among(seen.targets, labels)[0] or 0
@@ -172,7 +172,7 @@ def _outweighed(seen: Xray, logits: Tensor) -> list[Finding]:
     return [finding("L11", witness, value=abs(rest) / entropy, threshold=2, status="warn")]
 
 
-def _where(patient: Patient, model: nn.Module, one: Scored, id: str) -> Where:
+def _where(patient: Patient, one: Scored, id: str) -> Where:
     """The innermost module that computes the loss; for its alignment, whoever gives that its logits."""
     value = one.loss.detach().cpu()
     for call in one.calls:

@@ -1,7 +1,7 @@
 """A model that computes its own loss, called with labels, and what that loss asks of its logits."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,23 +28,33 @@ class Scored:
     calls: list[Call]
 
 
-def quieter(patient: Patient) -> nn.Module:
+class Unscored(NamedTuple):
+    """A model, and its logits (B, T, V) where it is given no labels."""
+
+    model: nn.Module
+    logits: Tensor
+
+
+def quieter(patient: Patient) -> Unscored:
     """The shaken copy, or a fainter one of the same make whose logits are close enough to each other to be read."""
     inputs = patient.inputs(3, salt=9)
     with torch.no_grad():
-        if float(patient.run(inputs).std()) < LOUD:
-            return patient.model
+        logits = patient.run(inputs)
+        if float(logits.std()) < LOUD:
+            return Unscored(patient.model, logits)
         model = twin(patient.fresh)
+        logits = patient.run(inputs, model=model)
         for _ in range(8):
-            if float(patient.run(inputs, model=model).std()) < LOUD / 3:
+            if float(logits.std()) < LOUD / 3:
                 break
             for parameter in model.parameters():
                 if parameter.dim() > 1:
                     parameter.mul_(0.5)
-    return model
+            logits = patient.run(inputs, model=model)
+    return Unscored(model, logits)
 
 
-def scored(patient: Patient, model: nn.Module, name: str, labels: Tensor) -> Scored:
+def scored(patient: Patient, unscored: Unscored, name: str, labels: Tensor) -> Scored:
     """The loss for these labels, and the logits that it is made of.
 
     Raises:
@@ -52,17 +62,17 @@ def scored(patient: Patient, model: nn.Module, name: str, labels: Tensor) -> Sco
     """
     inputs = patient.inputs(3, salt=9)
     given = {name: labels.t() if patient.convention.time_first else labels}
-    with torch.enable_grad(), recorded_modules(model) as calls:
-        value = patient.convention.raw(model, inputs, **given)
+    with torch.enable_grad(), recorded_modules(unscored.model) as calls:
+        value = patient.convention.raw(unscored.model, inputs, **given)
     loss = _loss_in(value)
     path = find_logits(value, len(inputs.ids), patient.found.T, patient.found.vocab_size)
     logits = None if path is None else follow(value, path)
     if loss is not None and isinstance(logits, Tensor) and logits.requires_grad:
-        if _is_as_without_labels(patient, model, logits, labels.shape):
+        if _is_there(logits, unscored, labels.shape):
             return Scored(loss, logits, labels, calls)
     elif loss is None:
         raise Skipped("it returned no loss")
-    hidden = _hidden(patient, model, given, labels.shape)
+    hidden = _hidden(patient, unscored, given, labels.shape)
     if hidden is not None:  # it returns none, or in another order
         return Scored(*hidden, labels, calls)
     if not isinstance(logits, Tensor) or not logits.requires_grad:
@@ -75,14 +85,9 @@ def _loss_in(value: Any) -> Tensor | None:
     return next((leaf for leaf in numbers if leaf.requires_grad), None)
 
 
-def _is_as_without_labels(patient: Patient, model: nn.Module, logits: Tensor, shape: torch.Size) -> bool:
+def _is_there(logits: Tensor, unscored: Unscored, shape: torch.Size) -> bool:
     there = arrange(logits.detach().cpu(), *shape)
-    return there is not None and _alike(there, _without_labels(patient, model))
-
-
-def _without_labels(patient: Patient, model: nn.Module) -> Tensor:
-    with torch.no_grad():
-        return patient.run(patient.inputs(3, salt=9), model=model)
+    return there is not None and _alike(there, unscored.logits)
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:
@@ -90,16 +95,14 @@ def _alike(one: Tensor, other: Tensor) -> bool:
 
 
 def _hidden(
-    patient: Patient, model: nn.Module, given: dict[str, Tensor], shape: torch.Size
+    patient: Patient, unscored: Unscored, given: dict[str, Tensor], shape: torch.Size
 ) -> tuple[Tensor, Tensor] | None:
     """The loss and, of what was computed for it, the first tensor that holds the logits of a call without labels."""
-    expected = _without_labels(patient, model)
     with torch.enable_grad(), recorded_ops() as ops:
-        loss = _loss_in(patient.convention.raw(model, patient.inputs(3, salt=9), **given))
+        loss = _loss_in(patient.convention.raw(unscored.model, patient.inputs(3, salt=9), **given))
     for call in ops.calls:
         for tensor in made_by(call):
-            there = arrange(tensor.detach().cpu(), *shape) if tensor.requires_grad else None
-            if there is not None and loss is not None and _alike(there, expected):
+            if loss is not None and tensor.requires_grad and _is_there(tensor, unscored, shape):
                 return loss, tensor
     return None
 

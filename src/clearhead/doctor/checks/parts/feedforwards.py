@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import finding
-from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules
+from clearhead.doctor.instruments.tracing import Call, home_of
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
@@ -13,9 +13,7 @@ STRAIGHT = 1e-4  # of the largest number: a sum goes to the sum of what its part
 
 def activations(patient: Patient) -> list[Finding]:
     """No linear map reads what another wrote after widening it: the two would be one."""
-    with patient.quiet(), recorded_modules(patient.model) as calls:
-        patient.run(patient.inputs(2))
-    maps = [call for call in calls if type(call.module) is nn.Linear and call.inputs]
+    maps = [call for call in patient.module_calls if type(call.module) is nn.Linear and call.inputs]
     for number, second in enumerate(maps):
         first = next((call for call in maps[:number] if _is_read_as_written(call, second)), None)
         if first is not None:
