@@ -13,7 +13,7 @@ from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.loss.scoring import Scored, Unscored, quieter, scored, xrayed
 from clearhead.doctor.checks.loss.verdicts import IGNORED, judge
 from clearhead.doctor.conventions.names import LABELS, MASK, POSITIONS, parameters_of
-from clearhead.doctor.instruments.loss import STRAIGHT, Xray, offset_among
+from clearhead.doctor.instruments.loss import OFFSETS, STRAIGHT, Xray, offset_among
 from clearhead.doctor.instruments.tracing import home_of
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Status, Where
@@ -88,6 +88,10 @@ def _aligned(patient: Patient, name: str, seen: Xray, ids: Tensor) -> list[Findi
         return [finding("D01", f"whatever '{name}' are given, the loss of position 3 asks for token 3 of the input")]
     if seen.offset is None and (witness := _of_other_rows(seen)):
         return [finding("D12", witness)]
+    if patient.kind == "causal" and seen.offset is not None:
+        found = _batch_beside(patient, name, seen.offset)
+        if found is not None:
+            return found
     if patient.kind == "bidirectional" or seen.offset not in (0, 1) or (patient.kind, seen.offset) == ("seq2seq", 0):
         return []
     about = "shifts them by itself" if seen.offset == 1 else "takes them as already shifted"
@@ -118,6 +122,35 @@ def _of_other_rows(seen: Xray) -> str | None:
     token = int(seen.targets[row, place])
     other = int((seen.ids == token).any(-1).nonzero()[0])
     return f"position {place} of row {row} is asked for token {token}, which is a label of row {other} only"
+
+
+def _batch_beside(patient: Patient, name: str, offset: int) -> list[Finding] | None:
+    """What the person's own labels and the model's shift come to; None where there are no labels to tell it."""
+    if patient.own is None or patient.own.inputs.labels is None or patient.shifts_its_rows:
+        return None
+    there = _ahead(patient.own.inputs.labels, patient.own.inputs.ids)
+    if there is None:
+        return None
+    patient.paths.append(f"the batch's '{name}' beside its ids")
+    asked = there + offset
+    if asked == 1:
+        return []
+    witness = f"the batch's '{name}' stand {there} ahead of its tokens, and the loss looks {offset} further: {asked} in all"
+    return [finding("D01" if asked < 1 else "D02", witness, value=asked, threshold=1)]
+
+
+def _ahead(labels: Tensor, ids: Tensor) -> int | None:
+    """How many tokens on the labels (B, T) of a batch stand among its ids (B, T); None if several numbers fit."""
+    if labels.shape != ids.shape:
+        return None
+    T, fits = ids.shape[1], []
+    for offset in (offset for offset in OFFSETS if abs(offset) < T):
+        first, last = max(0, -offset), min(T, T - offset)
+        wanted, there = labels[:, first:last], ids[:, first + offset : last + offset]  # (B, T - |offset|)
+        known = wanted >= 0
+        if known.any() and (wanted == there)[known].all():
+            fits.append(offset)
+    return fits[0] if len(fits) == 1 else None
 
 
 def _both_said(words: str, name: str) -> bool:
