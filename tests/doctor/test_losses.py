@@ -263,3 +263,44 @@ def test_a_loss_without_its_logits_is_read_all_the_same(shown: bool) -> None:
     assert [finding.id for finding in turned.findings] == ["D12"], str(turned)
     twice = doctor.check(LossAlone(twice=True, shown=shown), only=["L03"])
     assert [finding.id for finding in twice.findings] == ["L03"], str(twice)
+
+
+class LossBeside(nn.Module):
+    """Its loss is a method of its own; `fault` says what is wrong with it."""
+
+    def __init__(self, fault: str = "") -> None:
+        super().__init__()
+        self.fault, self.pad_id = fault, 0
+        self.tokens, self.head = nn.Embedding(97, 16), nn.Linear(16, 97)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.tokens(ids).cumsum(1))
+        return logits
+
+    def training_loss(self, tokens: Tensor) -> Tensor:
+        logits = self(tokens[:, 1:] if self.fault == "no shift" else tokens[:, :-1])
+        ignored = -100 if self.fault == "pads" else self.pad_id
+        return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), ignore_index=ignored)
+
+
+class LossOfTargets(LossBeside):
+    training_loss = None  # type: ignore[assignment]
+
+    def compute_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        logits = self(inputs)
+        return F.cross_entropy(logits.softmax(-1).flatten(0, 1) if self.fault else logits.flatten(0, 1), targets.flatten())
+
+
+@pytest.mark.parametrize("kind", [LossBeside, LossOfTargets])
+def test_sound_methods_are_sound(kind: type[LossBeside]) -> None:
+    report = doctor.check(kind(), doctor.Spec(kind="causal"), only=["D02", "D05"])
+    assert not report.findings, str(report)
+    assert next(one.status for one in report.checks if one.name == "loss methods") == "pass", str(report)
+
+
+@pytest.mark.parametrize(
+    ("model", "id"), [(LossBeside("no shift"), "D01"), (LossBeside("pads"), "D05"), (LossOfTargets("twice"), "L03")]
+)
+def test_methods_that_compute_a_loss_are_read(model: nn.Module, id: str) -> None:
+    report = doctor.check(model, doctor.Spec(kind="causal"), only=[id])
+    assert [(finding.id, finding.status) for finding in report.findings] == [(id, "fail")], str(report)

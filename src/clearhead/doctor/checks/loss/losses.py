@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.loss.scoring import Scored, Unscored, quieter, scored, xrayed
+from clearhead.doctor.checks.loss.scoring import MARKS, Scored, Unscored, quieter, scored, xrayed
 from clearhead.doctor.checks.loss.verdicts import IGNORED, judge
 from clearhead.doctor.conventions.names import LABELS, MASK, POSITIONS, parameters_of
 from clearhead.doctor.instruments.loss import OFFSETS, STRAIGHT, Xray, offset_among
@@ -19,7 +19,6 @@ from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Status, Where
 from clearhead.doctor.spec import Assumption
 
-MARKS = (IGNORED, -1)  # what people write where there is nothing to learn
 SHIFTS = re.compile(
     r"\bshift(ed)?_(logits|labels|targets|preds?)\b\s*[,=]"
     r"|(?<!not )(?<!never )(?<!n't )(?<!not be )shifted (in here|inside|internally)",
@@ -55,7 +54,7 @@ def losses(patient: Patient) -> list[Finding]:
     if one is None:
         raise Skipped(f"'{name}' took neither {IGNORED} nor a padding token")
     seen, logits = xrayed(one)
-    ends = mark is not None and mark in _end_ids(patient)
+    ends = mark is not None and mark in end_ids(patient)
     found = _aligned(patient, name, seen, inputs.ids)
     found = found or judge(seen, one.labels, logits, pad_id=mark, ends=ends)
     found = found or _ignores_a_token(patient, unscored, name, mark) or _outweighed(seen, logits)
@@ -64,7 +63,7 @@ def losses(patient: Patient) -> list[Finding]:
     return [replace(fault, where=_where(patient, one, fault.id)) for fault in found]
 
 
-def _end_ids(patient: Patient) -> list[Any]:
+def end_ids(patient: Patient) -> list[Any]:
     """The token that ends a text, as the model and its config call it."""
     owners = (patient.original, getattr(patient.original, "config", None))
     return [getattr(owner, name, None) for owner in owners for name in ("eos_token_id", "eos_id", "eos_idx")]

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.borrow import twin
 from clearhead.doctor.checks.base import Skipped
+from clearhead.doctor.checks.loss.verdicts import IGNORED
 from clearhead.doctor.conventions.outputs import arrange, find_logits, follow, leaves
 from clearhead.doctor.instruments.flow import made_by
 from clearhead.doctor.instruments.loss import Xray, read, undone
@@ -15,6 +16,7 @@ from clearhead.doctor.instruments.tracing import Call, recorded_modules, recorde
 from clearhead.doctor.patient import Patient
 
 LOUD = 6.0  # spread of logits above which a softmax is all but one token, and shows no line
+MARKS = (IGNORED, -1)  # what people write where there is nothing to learn
 ALIKE = 1e-4  # of the logits' spread: they are the same but for rounding
 
 
@@ -64,7 +66,7 @@ def scored(patient: Patient, unscored: Unscored, name: str, labels: Tensor) -> S
     given = {name: labels.t() if patient.convention.time_first else labels}
     with torch.enable_grad(), recorded_modules(unscored.model) as calls:
         value = patient.convention.raw(unscored.model, inputs, **given)
-    loss = _loss_in(value)
+    loss = loss_in(value)
     path = find_logits(value, len(inputs.ids), patient.found.T, patient.found.vocab_size)
     logits = None if path is None else follow(value, path)
     if loss is not None and isinstance(logits, Tensor) and logits.requires_grad:
@@ -80,17 +82,19 @@ def scored(patient: Patient, unscored: Unscored, name: str, labels: Tensor) -> S
     return Scored(loss, logits, labels, calls)
 
 
-def _loss_in(value: Any) -> Tensor | None:
+def loss_in(value: Any) -> Tensor | None:
+    """The first number with a graph in what was returned."""
     numbers = (leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor) and leaf.dim() == 0)
     return next((leaf for leaf in numbers if leaf.requires_grad), None)
 
 
 def _is_there(logits: Tensor, unscored: Unscored, shape: torch.Size) -> bool:
     there = arrange(logits.detach().cpu(), *shape)
-    return there is not None and _alike(there, unscored.logits)
+    return there is not None and alike(there, unscored.logits)
 
 
-def _alike(one: Tensor, other: Tensor) -> bool:
+def alike(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors hold the same logits, but for rounding."""
     return one.shape == other.shape and float((one - other).abs().max()) <= ALIKE * float(other.std())
 
 
@@ -99,7 +103,7 @@ def _hidden(
 ) -> tuple[Tensor, Tensor] | None:
     """The loss and, of what was computed for it, the first tensor that holds the logits of a call without labels."""
     with torch.enable_grad(), recorded_ops() as ops:
-        loss = _loss_in(patient.convention.raw(unscored.model, patient.inputs(3, salt=9), **given))
+        loss = loss_in(patient.convention.raw(unscored.model, patient.inputs(3, salt=9), **given))
     for call in ops.calls:
         for tensor in made_by(call):
             if loss is not None and tensor.requires_grad and _is_there(tensor, unscored, shape):

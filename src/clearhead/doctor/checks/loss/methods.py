@@ -1,0 +1,139 @@
+"""A loss that a model computes in a method of its own, beside `forward`."""
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor.checks.base import Skipped
+from clearhead.doctor.checks.loss.losses import end_ids
+from clearhead.doctor.checks.loss.scoring import MARKS, alike, loss_in, quieter
+from clearhead.doctor.checks.loss.verdicts import judge
+from clearhead.doctor.checks.padding.padding_tokens import knows_padding
+from clearhead.doctor.conventions.inputs import Inputs
+from clearhead.doctor.conventions.names import LABELS, TOKENS
+from clearhead.doctor.conventions.outputs import arrange
+from clearhead.doctor.instruments.flow import made_by
+from clearhead.doctor.instruments.loss import read, undone
+from clearhead.doctor.instruments.tracing import recorded_ops
+from clearhead.doctor.patient import Patient
+from clearhead.doctor.reports.findings import Finding, Where
+
+CALLED = re.compile(r"^(?!_).*loss", re.I)
+FRAMES = (slice(None), slice(None, -1), slice(1, None))  # the part of a row that the model is given
+
+
+def loss_methods(patient: Patient) -> list[Finding]:
+    """A method called after a loss, which takes tokens and perhaps targets, asks for the next token of each."""
+    of_next = patient.kind == "causal" and not patient.shifts_its_rows
+    if not of_next or patient.convention.time_first or patient.convention.has_source:
+        raise Skipped("only methods of models that predict the next token are looked at")
+    for name, method in _methods(patient):
+        found = _judged(patient, name, method)
+        if found is not None:
+            return found
+    raise Skipped("it has no method that computes a loss from tokens")
+
+
+def _methods(patient: Patient) -> list[tuple[str, Callable[..., Any]]]:
+    """Those of the person's own class that ask for tokens alone, or for tokens and targets."""
+    cls = type(patient.original)
+    if cls.__module__.startswith(("torch.", "transformers.", "clearhead.")):
+        return []
+    found = []
+    for name, method in inspect.getmembers(cls, inspect.isfunction):
+        if not CALLED.search(name) or method.__module__ != cls.__module__:
+            continue
+        needed = _needed(method)
+        if needed and TOKENS.search(needed[0]) and (len(needed) == 1 or LABELS.search(needed[1])) and len(needed) < 3:
+            found.append((name, method))
+    return found
+
+
+def _needed(method: Callable[..., Any]) -> list[str]:
+    """What it asks for beside the model."""
+    given = list(inspect.signature(method).parameters.values())[1:]
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in given if p.default is p.empty and p.kind not in variable]
+
+
+def _judged(patient: Patient, name: str, method: Callable[..., Any]) -> list[Finding] | None:
+    """What it asks for; None where it cannot be called, or its logits are not to be found."""
+    ids, model = patient.inputs(3, salt=9).ids, quieter(patient).model
+    alone = len(_needed(method)) == 1
+    pad = patient.pad_id if knows_padding(patient) else None
+    for mark in (pad,) if alone else (*MARKS, pad):
+        labels = ids.clone() if alone else patient.inputs(3, salt=10).ids
+        if mark is not None:
+            labels[2, patient.found.T // 2 :] = mark  # two rows are full, one is half
+        read_ids = labels if alone else ids
+        try:
+            with torch.enable_grad(), recorded_ops() as ops:
+                loss = loss_in(method(model, *((labels.clone(),) if alone else (ids.clone(), labels.clone()))))
+        except Exception:  # it takes something else
+            continue
+        made = [tensor for call in ops.calls for tensor in made_by(call) if tensor.requires_grad]
+        if loss is not None:
+            return _told(patient, name, loss, _framed(patient, model, read_ids, loss, made), labels, mark, alone)
+    return None
+
+
+def _told(
+    patient: Patient,
+    name: str,
+    loss: Tensor,
+    framed: tuple[Tensor, Tensor] | None,
+    labels: Tensor,
+    mark: int | None,
+    alone: bool,
+) -> list[Finding] | None:
+    if framed is None:
+        return None
+    logits, slope = undone(*framed)
+    seen = read(slope, logits, labels, float(loss.detach()))
+    patient.paths.append(f"{name}()")
+    ends = mark is not None and mark in end_ids(patient)
+    found = judge(seen, labels, logits, pad_id=mark, shifts=True if alone else None, ends=ends)
+    method = getattr(type(patient.original), name)
+    code = method.__code__
+    where = Where("", type(patient.original).__name__, code.co_filename, code.co_firstlineno)
+    return [replace(one, where=where) for one in found]
+
+
+def _framed(
+    patient: Patient, model: nn.Module, ids: Tensor, loss: Tensor, made: list[Tensor]
+) -> tuple[Tensor, Tensor] | None:
+    """Logits and their gradients (B, T, V), zero where the model was not asked."""
+    for frame in FRAMES:
+        logits = _logits_among(patient, model, ids[:, frame], made)
+        if logits is None:
+            continue
+        (gradient,) = torch.autograd.grad(loss, logits, allow_unused=True)
+        if gradient is None:
+            return None
+        parts = [arrange(t.detach().cpu().double(), *ids[:, frame].shape) for t in (logits, gradient)]
+        whole = [torch.zeros(*ids.shape, logits.shape[-1], dtype=torch.double) for _ in parts]
+        for full, part in zip(whole, parts, strict=True):
+            if part is None or part.shape[-1] != full.shape[-1]:
+                return None
+            full[:, frame] = part
+        return whole[0], whole[1]
+    return None
+
+
+def _logits_among(patient: Patient, model: nn.Module, ids: Tensor, made: list[Tensor]) -> Tensor | None:
+    """The first tensor that holds the logits of these tokens (B, T)."""
+    try:
+        with torch.no_grad(), patient.quiet():
+            expected = patient.run(Inputs(ids, labels=ids), model=model)
+    except Exception:  # it takes rows of another length
+        return None
+    for tensor in made:
+        there = arrange(tensor.detach().cpu(), *ids.shape)
+        if there is not None and alike(there, expected):
+            return tensor
+    return None
