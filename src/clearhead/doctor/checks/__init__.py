@@ -14,6 +14,7 @@ from clearhead.doctor.checks.generation.generations import generations
 from clearhead.doctor.checks.loss.decoder_targets import decoder_targets
 from clearhead.doctor.checks.loss.losses import losses
 from clearhead.doctor.checks.loss.methods import loss_methods
+from clearhead.doctor.checks.loss.of_inputs import losses_of_inputs
 from clearhead.doctor.checks.loss.tasks import tasks
 from clearhead.doctor.checks.memory import memory
 from clearhead.doctor.checks.padding.left_padding import left_padding
@@ -70,6 +71,7 @@ CHECKS = (
     Check("K11", "generations", ("K06", "K08", "K11", "T08"), generations, (*SOUND, "caches"), of_tokens=True),
     Check("D02", "losses", LOSSES, losses, ("finite", "deterministic"), of_tokens=True),
     Check("D02", "loss methods", LOSSES, loss_methods, ("finite", "deterministic"), of_tokens=True),
+    Check("D02", "losses of inputs", (*TARGETS, "D05"), losses_of_inputs, ("finite", "deterministic"), of_tokens=True),
     Check("D02", "decoder targets", ("D01", "D02"), decoder_targets, ("finite", "deterministic"), of_tokens=True),
     Check("I06", "gradients", ("I06", "A13", "N03", "P01"), gradients, ("finite", "deterministic")),
     Check("I06", "slices", ("I06",), slices, ("finite", "deterministic", "gradients")),

@@ -10,9 +10,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.loss.scoring import MARKS, Scored, Unscored, quieter, scored, xrayed
+from clearhead.doctor.checks.loss.scoring import (
+    MARKS,
+    Scored,
+    Unscored,
+    makes_a_loss,
+    number_of_labels,
+    quieter,
+    scored,
+    xrayed,
+)
 from clearhead.doctor.checks.loss.verdicts import IGNORED, judge
-from clearhead.doctor.conventions.names import LABELS, MASK, POSITIONS, parameters_of
+from clearhead.doctor.conventions.names import CACHE, LABELS, MASK, POSITIONS, SEGMENTS, parameters_of
 from clearhead.doctor.instruments.loss import OFFSETS, STRAIGHT, Xray, offset_among
 from clearhead.doctor.instruments.tracing import home_of
 from clearhead.doctor.patient import Patient
@@ -40,7 +49,7 @@ def losses(patient: Patient) -> list[Finding]:
         raise Skipped("it computes no loss")
     inputs = patient.inputs(3, salt=9)
     unscored = quieter(patient)
-    labels, mark = patient.inputs(3, salt=10).ids, None
+    labels, mark = patient.inputs(3, salt=10).ids % number_of_labels(patient), None
     one = None
     for mark in (*MARKS, patient.pad_id):
         marked = labels.clone()
@@ -71,7 +80,14 @@ def end_ids(patient: Patient) -> list[Any]:
 
 def labels_parameter(patient: Patient) -> str | None:
     """The parameter that takes targets, if there is one."""
-    return next((p.name for p in parameters_of(patient.model) if _is_labels(patient, p.name)), None)
+    parameters = parameters_of(patient.model)
+    named = next((p.name for p in parameters if _is_labels(patient, p.name)), None)
+    if named is not None:
+        return named
+    given = dict(patient.convention.call)
+    others = [p.name for p in parameters if p.default is None and p.name not in given]
+    others = [name for name in others if not any(kind.search(name) for kind in (MASK, CACHE, POSITIONS, SEGMENTS))]
+    return next((name for name in others if makes_a_loss(patient, name)), None)
 
 
 def _is_labels(patient: Patient, name: str) -> bool:
@@ -172,7 +188,7 @@ def _ignores_a_token(patient: Patient, unscored: Unscored, name: str, mark: int 
     """Where a number that is no token marks what is not learnt, every token is: none is a second mark."""
     if mark is None or mark >= 0:
         return []
-    V, T = patient.found.vocab_size, patient.found.T
+    V, T = number_of_labels(patient), patient.found.T
     edge = [*range(min(V, 2 * T)), *range(max(0, V - T), V)]
     labels = torch.tensor((edge * (3 * T))[: 3 * T]).view(3, T)
     labels[2, -1] = mark

@@ -56,6 +56,22 @@ def quieter(patient: Patient) -> Unscored:
     return Unscored(model, logits)
 
 
+def number_of_labels(patient: Patient) -> int:
+    """How many there are: one for each token, or fewer classes."""
+    return min(patient.found.vocab_size, patient.inside.logits.shape[-1])
+
+
+def makes_a_loss(patient: Patient, name: str) -> bool:
+    """Whether a parameter of another name takes targets: with it, and not without, comes a number to learn from."""
+    inputs = patient.inputs(2, salt=9)
+    with torch.enable_grad():
+        try:
+            value = patient.convention.raw(patient.model, inputs, **{name: inputs.ids % number_of_labels(patient)})
+            return loss_in(value) is not None and loss_in(patient.convention.raw(patient.model, inputs)) is None
+        except Exception:  # it is something else
+            return False
+
+
 def scored(patient: Patient, unscored: Unscored, name: str, labels: Tensor) -> Scored:
     """The loss for these labels, and the logits that it is made of.
 
@@ -63,9 +79,9 @@ def scored(patient: Patient, unscored: Unscored, name: str, labels: Tensor) -> S
         Skipped: it returns no loss, or its logits are not to be found.
     """
     inputs = patient.inputs(3, salt=9)
-    given = {name: labels.t() if patient.convention.time_first else labels}
-    with torch.enable_grad(), recorded_modules(unscored.model) as calls:
-        value = patient.convention.raw(unscored.model, inputs, **given)
+    wanted = labels.t() if patient.convention.time_first else labels
+    with torch.enable_grad(), recorded_modules(unscored.model) as calls:  # what it writes over labels, over a copy
+        value = patient.convention.raw(unscored.model, inputs, **{name: wanted.clone()})
     loss = loss_in(value)
     path = find_logits(value, len(inputs.ids), patient.found.T, patient.found.vocab_size)
     logits = None if path is None else follow(value, path)
@@ -74,7 +90,7 @@ def scored(patient: Patient, unscored: Unscored, name: str, labels: Tensor) -> S
             return Scored(loss, logits, labels, calls)
     elif loss is None:
         raise Skipped("it returned no loss")
-    hidden = _hidden(patient, unscored, given, labels.shape)
+    hidden = _hidden(patient, unscored, {name: wanted.clone()}, labels.shape)
     if hidden is not None:  # it returns none, or in another order
         return Scored(*hidden, labels, calls)
     if not isinstance(logits, Tensor) or not logits.requires_grad:
