@@ -44,7 +44,7 @@ def _methods(patient: Patient) -> list[tuple[str, Callable[..., Any]]]:
     cls = type(patient.original)
     if cls.__module__.startswith(("torch.", "transformers.", "clearhead.")):
         return []
-    found = []
+    found: list[tuple[str, Callable[..., Any]]] = []
     for name, method in inspect.getmembers(cls, inspect.isfunction):
         if not CALLED.search(name) or method.__module__ != cls.__module__:
             continue
