@@ -28,6 +28,7 @@ from clearhead.doctor.checks.parts.gradients import fresh_loss, gradients
 from clearhead.doctor.checks.parts.layouts import layouts
 from clearhead.doctor.checks.parts.norms import norms
 from clearhead.doctor.checks.parts.query_norms import query_norms
+from clearhead.doctor.checks.parts.row_residuals import residuals_of_rows
 from clearhead.doctor.checks.parts.slices import slices
 from clearhead.doctor.checks.parts.storage import storage
 from clearhead.doctor.checks.parts.streams import streams
@@ -77,6 +78,7 @@ CHECKS = (
     Check("I06", "slices", ("I06",), slices, ("finite", "deterministic", "gradients")),
     Check("I04", "births", ("I04",), births, ("finite", "deterministic"), of_tokens=True),
     Check("N04", "residuals", ("N04", "N05"), residuals, ("finite", "deterministic"), of_tokens=True),
+    Check("N04", "residuals of rows", ("N04", "N05"), residuals_of_rows, ("finite", "deterministic")),
     Check("N05", "streams", ("N03", "N04", "N05", "N10"), streams, ("finite", "layouts", "residuals")),
     Check("F01", "activations", ("F01",), activations, ("finite",)),
     Check("E04", "fresh loss", ("E04",), fresh_loss, ("finite",), of_tokens=True),
