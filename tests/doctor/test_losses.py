@@ -217,6 +217,15 @@ def test_the_table_has_a_line_for_every_token() -> None:
     assert torch.tensor(report.as_json()["weights"]).shape == report.seen.ids.shape
 
 
+def shifted_back(logits: Tensor, ids: Tensor) -> Tensor:
+    """Rows are without padding."""
+    return F.cross_entropy(logits[:, 1:].flatten(0, 1), ids[:, :-1].flatten())
+
+
+def test_a_loss_that_looks_back_is_read_where_padding_is_spoken_of() -> None:
+    assert "D02" in {finding.id for finding in examine_loss(shifted_back, "mine").findings}
+
+
 class EndsAsItPads(nn.Module):
     """A language model whose padding is its end of text, and whose loss ignores both."""
 

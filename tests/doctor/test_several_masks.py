@@ -94,3 +94,31 @@ def test_how_much_padding_there_is_must_not_matter() -> None:
     report = check(Likeness("all"))
     assert set(ids(report)) == {"M22"}
     assert "three places of padding" in str(report)
+
+
+class Told(Likeness):
+    """One text, whose mask is told of in words only."""
+
+    def __init__(self, fault: str = "") -> None:
+        super().__init__()
+        self.fault, self.head = fault, nn.Linear(D, 5)
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        """ids (B, T); mask (B, T), True for real tokens."""
+        keep = torch.ones_like(ids, dtype=torch.bool) if mask is None or self.fault == "unread" else mask
+        return self.head(self.encode(ids, ~keep if self.fault == "inverted" and mask is not None else keep))  # type: ignore[no-any-return]
+
+
+class ToldOtherwise(Told):
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The mask is 1 at padding."""
+        return super().forward(ids, None if mask is None else ~mask.bool())
+
+
+@pytest.mark.parametrize(
+    ("model", "found"),
+    [(Told(), []), (ToldOtherwise(), []), (Told("inverted"), ["M12"]), (ToldOtherwise("inverted"), ["M12"]),
+     (Told("unread"), ["M11"])],
+)  # fmt: skip
+def test_what_a_mask_means_may_be_said_in_words(model: nn.Module, found: list[str]) -> None:
+    assert ids(check(model, only=["paddings"])) == found

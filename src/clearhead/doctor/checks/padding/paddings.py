@@ -23,6 +23,7 @@ from clearhead.doctor.checks.padding.padding_tokens import (
     pooled_at,
 )
 from clearhead.doctor.checks.parts.layouts import attention_place
+from clearhead.doctor.conventions.docs import keeps_what_is_true
 from clearhead.doctor.conventions.inputs import KEEP_FORMS, Inputs, keep_filler, role_of
 from clearhead.doctor.conventions.names import CACHE, LENGTHS, MASK, PADDING, is_of_source, parameters_of
 from clearhead.doctor.instruments.attention import HIDDEN, Attention, attentions
@@ -140,6 +141,8 @@ def _by_parameter(patient: Patient, names: Sequence[str], source: bool) -> list[
     broken: list[str] = []
     name = names[0]
     wanted = next((told for told in map(_declared_polarity, names) if told is not None), None)
+    said = keeps_what_is_true(patient.original, name) if wanted is None else None
+    wanted = said if wanted is None else wanted
     if LENGTHS.search(name) and patient.looks_back_only and not source:
         return behind(patient, name)  # a length means padding behind, which nothing looks back from
     for form in forms_of(name):
@@ -156,7 +159,8 @@ def _by_parameter(patient: Patient, names: Sequence[str], source: bool) -> list[
     if meant and all(form in broken for form in meant):
         witness = f"with {name} ({meant[0]}) and padding in front, logits of real tokens are not finite"
         where = _first_spoilt(patient, batch, names, meant[0], source)
-        return [finding((("M14", 0.8), ("M12", 0.2)), witness, where=where)]
+        turned = any(value <= THRESHOLD for form, value in moves.items() if form not in meant)
+        return [finding((("M12", 0.8), ("M14", 0.2)) if turned else (("M14", 0.8), ("M12", 0.2)), witness, where=where)]
     if not moves:
         return []  # no form fits: it is another kind of mask
     inert = [form for form, value in moves.items() if value <= THRESHOLD]
@@ -167,7 +171,7 @@ def _by_parameter(patient: Patient, names: Sequence[str], source: bool) -> list[
         return _outweighed(patient, batch, names, best, source) or amounts(
             patient, batch, _masked(patient, names, best, source), name, source=source
         )
-    if not inert and name in MASK_NAMES:
+    if not inert and name in MASK_NAMES and (said is None or patient.looks_back_only):
         return []  # it need not be about padding
     form = min((form for form in moves if wanted is None or _keeps(form) == wanted), key=moves.__getitem__, default="")
     form = form or next(iter(moves))
