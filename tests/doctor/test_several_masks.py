@@ -103,7 +103,7 @@ class Told(Likeness):
         super().__init__()
         self.fault, self.head = fault, nn.Linear(D, 5)
 
-    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
         """ids (B, T); mask (B, T), True for real tokens."""
         keep = torch.ones_like(ids, dtype=torch.bool) if mask is None or self.fault == "unread" else mask
         return self.head(self.encode(ids, ~keep if self.fault == "inverted" and mask is not None else keep))  # type: ignore[no-any-return]

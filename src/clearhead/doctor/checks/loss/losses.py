@@ -150,7 +150,7 @@ def _batch_beside(patient: Patient, name: str, offset: int) -> list[Finding] | N
     asked = there + offset
     if asked == 1:
         return []
-    witness = f"the batch's '{name}' stand {there} ahead of its tokens, and the loss looks {offset} further: {asked} in all"
+    witness = f"the batch's '{name}' stand {there} ahead of its tokens, and the loss looks {offset} further on"
     return [finding("D01" if asked < 1 else "D02", witness, value=asked, threshold=1)]
 
 
