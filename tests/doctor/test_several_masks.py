@@ -110,7 +110,7 @@ class Told(Likeness):
 
 
 class ToldOtherwise(Told):
-    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
         """The mask is 1 at padding."""
         return super().forward(ids, None if mask is None else ~mask.bool())
 
@@ -122,3 +122,38 @@ class ToldOtherwise(Told):
 )  # fmt: skip
 def test_what_a_mask_means_may_be_said_in_words(model: nn.Module, found: list[str]) -> None:
     assert ids(check(model, only=["paddings"])) == found
+
+
+class Softly(nn.Module):
+    """Attentions the scores of which a mask sets to minus infinity. `safe`: the second has numbers for empty rows."""
+
+    def __init__(self, *, safe: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.head = nn.Embedding(V, D), nn.Linear(D, V)
+        self.layers = nn.ModuleList(Softened(safe=safe or number != 1) for number in range(3))
+
+    def forward(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
+        x = self.words(ids)
+        for layer in self.layers:
+            x = layer(x, attention_mask.bool())
+        return self.head(x)  # type: ignore[no-any-return]
+
+
+class Softened(nn.Module):
+    def __init__(self, *, safe: bool) -> None:
+        super().__init__()
+        self.safe, self.q, self.k, self.v = safe, nn.Linear(D, D), nn.Linear(D, D), nn.Linear(D, D)
+
+    def forward(self, x: Tensor, keep: Tensor) -> Tensor:
+        T = x.shape[1]
+        sees = torch.ones(T, T, dtype=torch.bool).tril() & keep[:, None, :]  # (B, T, T)
+        shares = (self.q(x) @ self.k(x).mT).masked_fill(~sees, -torch.inf).softmax(-1)
+        seen: Tensor = (shares.nan_to_num() if self.safe else shares) @ self.v(x)
+        return x + seen
+
+
+def test_nan_is_told_at_the_module_that_makes_it() -> None:
+    assert not ids(check(Softly(safe=True), only=["paddings"]))
+    report = check(Softly(safe=False), only=["paddings"])
+    assert [(finding.id, finding.where.module) for finding in report.findings] == [("M14", "layers.1")], str(report)
