@@ -44,7 +44,7 @@ def _is_norm(call: Call) -> bool:
 def _mixed(patient: Patient, steps: Sequence[Step], calls: Sequence[Call]) -> list[Finding]:
     """In one layer the stream itself is carried on, and what a norm made of it as well."""
     places = [place_of(patient, step.call) for step in steps]
-    from_norm = [_has_norm_of_its_layer(patient, calls, step, place) for step, place in zip(steps, places, strict=True)]
+    from_norm = [_has_norm_of_a_layer(patient, calls, step) for step in steps]
     layers: dict[str, list[int]] = {}
     for number, place in enumerate(places):
         layer = layer_of(place.module)
@@ -69,12 +69,10 @@ def _mixed(patient: Patient, steps: Sequence[Step], calls: Sequence[Call]) -> li
     return []
 
 
-def _has_norm_of_its_layer(patient: Patient, calls: Sequence[Call], step: Step, place: Where) -> bool:
-    """Whether what a step carries on comes from a norm in the same layer; one before the layer is another's."""
+def _has_norm_of_a_layer(patient: Patient, calls: Sequence[Call], step: Step) -> bool:
+    """Whether what a step carries on comes from a norm in a layer, be it the one before; one between stacks is none."""
     norms = (calls[index] for index in step.way if _is_norm(calls[index]))
-    return not step.is_first and any(
-        layer_of(place_of(patient, norm).module) == layer_of(place.module) for norm in norms
-    )
+    return not step.is_first and any(layer_of(place_of(patient, norm).module) is not None for norm in norms)
 
 
 def _reads_through_norm(step: Step, calls: Sequence[Call]) -> bool:
