@@ -6,7 +6,7 @@ import torch
 
 from clearhead.doctor.checks.base import Causes, Skipped, finding
 from clearhead.doctor.checks.basics import first_spoilt
-from clearhead.doctor.checks.parts.layouts import attention_place, place_of
+from clearhead.doctor.checks.places import attention_place, place_of
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.tracing import recorded_modules, recorded_ops
