@@ -32,6 +32,7 @@ from tables import arguments, publish
 from transformers.models.auto import modeling_auto
 
 from clearhead.doctor import Spec, check
+from clearhead.doctor.reports.findings import BROKE
 from clearhead.doctor.spec import Level
 from clearhead.doctor.targets.loading import load
 
@@ -68,6 +69,11 @@ class Examined:
     sentence: str = ""
     seconds: float = 0.0
     report: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def broken(self) -> list[dict[str, Any]]:
+        """The checks of ours that raised."""
+        return [one for one in self.report["checks"] if one["status"] == "skip" and one["note"].startswith(BROKE)]
 
     def ids(self, status: str) -> list[str]:
         """Of its findings; what is by design is none."""
@@ -169,6 +175,7 @@ def measures(cases: Sequence[Examined]) -> list[str]:
         ("pairs of architecture and attention examined", str(len(done)), "300"),
         ("pairs with a false alarm (fail)", percent(len(failed), len(done)), "0"),
         ("checks made", str(len(checks)), ""),
+        ("checks of ours that broke", str(sum(len(case.broken) for case in done)), "0"),
         ("warnings", percent(sum(check["status"] == "warn" for check in checks), len(checks)), "3 %"),
         ("kind read as the mapping says", percent(sum(c.report["kind"] == c.meant for c in done), len(done)), ""),
         ("seconds an examination, median; 95th of 100", spread(case.report["seconds"] for case in done), ""),
@@ -191,6 +198,17 @@ def found(cases: Sequence[Examined], status: str) -> list[str]:
 def _few(places: Sequence[str]) -> str:
     names = Counter(place.partition(" ")[0] for place in places)
     return ", ".join(name for name in names)
+
+
+def broken(cases: Sequence[Examined]) -> list[str]:
+    """A line per check that raised, and on which model."""
+    lines = [
+        f"| {case.architecture} | {case.backend} | {check['name']} | {check['note'].replace('|', '/')} |"
+        for case in cases
+        if case.outcome == "examined"
+        for check in case.broken
+    ]
+    return ["| architecture | attention | check | note |", "|---|---|---|---|", *lines] if lines else ["None."]
 
 
 def by_design(cases: Sequence[Examined], declared: Iterable[Exempt]) -> list[str]:
@@ -229,6 +247,8 @@ def page(cases: Sequence[Examined], level: str) -> list[str]:
         *found(cases, "fail"),
         "\n## Warnings\n",
         *found(cases, "warn"),
+        "\n## Checks that broke\n",
+        *broken(cases),
         "\n## By design\n",
         *by_design(cases, exceptions()),
         "\n## Not examined\n",

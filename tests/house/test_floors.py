@@ -46,6 +46,15 @@ def imported_rooms(tree: ast.AST) -> Iterator[str]:
                     yield alias.name.split(".")[1]
 
 
+def folders_known_to(folder: Path) -> set[str]:
+    """The folders beside it whose modules it imports."""
+    package = ".".join(("clearhead", *folder.parent.relative_to(SOURCE).parts))
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in folder.rglob("*.py")]
+    modules = [node.module for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    inside = [module.removeprefix(f"{package}.") for module in modules if module and module.startswith(f"{package}.")]
+    return {module.partition(".")[0] for module in inside} - {folder.name}
+
+
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 
 
@@ -56,6 +65,14 @@ def test_imports_run_strictly_downward(path: Path) -> None:
         if imported in ("__version__", room) or (room, imported) in ON_THE_SAME_FLOOR:
             continue
         assert FLOOR_OF[imported] < FLOOR_OF[room], f"{room} must not know {imported}"
+
+
+def test_no_two_folders_of_the_doctors_checks_know_each_other() -> None:
+    checks = SOURCE / "doctor" / "checks"
+    known = {folder.name: folders_known_to(folder) for folder in checks.iterdir() if (folder / "__init__.py").is_file()}
+    assert known["dependence"] >= {"padding", "parts"}
+    circles = {(one, other) for one, others in known.items() for other in others if one in known.get(other, ())}
+    assert not circles
 
 
 @pytest.mark.parametrize("room", [path.name for path in SOURCE.iterdir() if (path / "__init__.py").is_file()])

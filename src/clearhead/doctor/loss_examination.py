@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.doctor.checks.loss.verdicts import IGNORED, judge
-from clearhead.doctor.instruments.loss import Xray, xray
+from clearhead.doctor.checks.loss.verdicts import judge
+from clearhead.doctor.instruments.loss import IGNORED, Xray, xray
 from clearhead.doctor.reports.findings import Finding, Json
 from clearhead.errors import DataError
 

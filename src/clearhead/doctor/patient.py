@@ -1,6 +1,6 @@
 """The model under examination: two copies of it, the way to call them, and what it is taken for."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -32,7 +32,6 @@ OF_A_LENGTH = (
     "source_matrix",
     "moved_under_masks",
 )
-Run = Callable[[Inputs], Tensor]
 
 
 class Inside(NamedTuple):

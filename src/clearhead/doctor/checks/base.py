@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Evidence, Finding, Outcome, Status, Where
+from clearhead.doctor.reports.findings import BROKE, Evidence, Finding, Outcome, Status, Where
 from clearhead.doctor.spec import Level
 
 Subject = TypeVar("Subject", contravariant=True)
@@ -62,7 +62,7 @@ def answer(
     except (KeyboardInterrupt, MemoryError):
         raise
     except Exception as error:
-        return "skip", f"could not be made ({type(error).__name__}: {' '.join(str(error).split())[:120]})", []
+        return "skip", f"{BROKE} ({type(error).__name__}: {' '.join(str(error).split())[:120]})", []
     open_ = [finding for finding in found if finding.id not in allow]
     if open_:
         worst: Outcome = "fail" if any(finding.status == "fail" for finding in open_) else "warn"

@@ -6,16 +6,17 @@ from dataclasses import replace
 import torch
 
 from clearhead.doctor.checks.base import Causes, Skipped, finding
-from clearhead.doctor.checks.dependence.causes import is_norm
 from clearhead.doctor.checks.own_batch import finite_on_own_batch
-from clearhead.doctor.checks.parts.layouts import place_of
+from clearhead.doctor.checks.places import place_of
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.dependency import THRESHOLD
 from clearhead.doctor.instruments.flow import Flow, read_by
 from clearhead.doctor.instruments.localisation import locate, row_reading
+from clearhead.doctor.instruments.norms import is_norm
+from clearhead.doctor.instruments.places import place_of_call
 from clearhead.doctor.instruments.products import NORMS
-from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules, recorded_ops, without_dropout
+from clearhead.doctor.instruments.tracing import Call, recorded_modules, recorded_ops, without_dropout
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
@@ -41,10 +42,7 @@ def finite(patient: Patient) -> list[Finding]:
 def first_spoilt(calls: Sequence[Call]) -> Where:
     """The first module that makes NaN of numbers."""
     guilty = next((call for call in calls if _spoilt(call.outputs) and not _spoilt(call.inputs)), None)
-    if guilty is None or guilty.module is None:
-        return Where()
-    file, line = home_of(guilty.module)
-    return Where(guilty.name, type(guilty.module).__name__, file or guilty.file, line or guilty.line)
+    return place_of_call(guilty)
 
 
 def _spoilt(tensors: Sequence[torch.Tensor]) -> bool:
@@ -119,8 +117,7 @@ def _first_unlike(patient: Patient, inputs: Inputs) -> Where:
         patient.run(inputs)
     for one, other in zip(first, second, strict=False):
         if one.module is not None and _same(one.inputs, other.inputs) and not _same(one.outputs, other.outputs):
-            file, line = home_of(one.module)
-            return Where(one.name, type(one.module).__name__, file or one.file, line or one.line)
+            return place_of_call(one)
     return Where()
 
 
@@ -216,8 +213,7 @@ def _first_numbered(patient: Patient, count: int) -> Where:
     axis = 1 if patient.convention.time_first else 0
     for call in calls:
         if call.module is not None and _differs(call.outputs, axis, count) and not _differs(call.inputs, axis, count):
-            file, line = home_of(call.module)
-            return Where(call.name, type(call.module).__name__, file or call.file, line or call.line)
+            return place_of_call(call)
     return Where()
 
 

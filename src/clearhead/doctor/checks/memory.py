@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from clearhead.doctor.borrow import shaken
 from clearhead.doctor.checks.base import finding
 from clearhead.doctor.conventions.inputs import Inputs
-from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules
+from clearhead.doctor.instruments.places import place_of_call, place_of_module
+from clearhead.doctor.instruments.tracing import Call, recorded_modules
 from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.reports.findings import Finding
 
 CHANGED = 1e-4  # of the logits' spread
 
@@ -33,7 +34,7 @@ def _written_over(patient: Patient) -> list[Finding]:
             now = int(given[name][row, place])  # type: ignore[index]
             was = int(tensor[row, place])
             witness = f"a call writes {now} over token {place} of row {row} of its {name}, which was {was}"
-            where = Where("", type(patient.model).__name__, *home_of(patient.model))
+            where = place_of_module("", patient.model)
             return [finding("D18", witness, where=where)]
     return []
 
@@ -48,7 +49,7 @@ def _remembered(patient: Patient) -> list[Finding]:
         inputs = patient.inputs(2, salt=21)
         first = _asked(shaken(patient.original, patient.seed, patient.device), patient, inputs)
     second = _asked(patient.model, patient, inputs)
-    where = Where("", type(patient.model).__name__, *home_of(patient.model))
+    where = place_of_module("", patient.model)
     if first is None:
         return []
     if second is None:
@@ -61,8 +62,7 @@ def _remembered(patient: Patient) -> list[Finding]:
         return []
     for one, other in zip(first.calls, second.calls, strict=False):
         if not _differ(one.inputs, other.inputs) and _differ(one.outputs, other.outputs) and one.module is not None:
-            file, line = home_of(one.module)
-            where = Where(one.name, type(one.module).__name__, file or one.file, line or one.line)
+            where = place_of_call(one)
             break
     witness = f"after other calls the same rows have other logits than in a new copy, by {value:.1e} of their spread"
     return [finding((("T08", 0.7), ("K06", 0.3)), witness, value=value, threshold=CHANGED, where=where)]

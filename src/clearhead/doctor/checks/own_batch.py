@@ -7,10 +7,10 @@ from torch import Tensor
 
 from clearhead.doctor.checks.base import Causes, finding
 from clearhead.doctor.conventions.batches import OwnBatch
-from clearhead.doctor.conventions.inputs import Inputs
+from clearhead.doctor.conventions.inputs import Inputs, Run
 from clearhead.doctor.instruments.dependency import FLOORS, THRESHOLD
 from clearhead.doctor.instruments.localisation import Reading, locate
-from clearhead.doctor.patient import Patient, Run
+from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
 ROWS = 5  # of it, as many as make no more than so many tokens

@@ -17,14 +17,13 @@ from clearhead.doctor.comparing.parting import Together, counterparts, differenc
 from clearhead.doctor.comparing.weights import Pair, bring, differing, labels, match, named, told
 from clearhead.doctor.conventions.inputs import Inputs, keep_filler
 from clearhead.doctor.conventions.names import parameters_of
-from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules, without_dropout
+from clearhead.doctor.instruments.places import owner_of
+from clearhead.doctor.instruments.tracing import Call, recorded_modules, without_dropout
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.comparison import Comparison, Difference
-from clearhead.doctor.reports.findings import Where
 from clearhead.doctor.spec import Kind, Spec
 from clearhead.errors import DataError
 
-Run = Callable[[Patient, nn.Module, Inputs], Tensor]
 ROWS = 3
 GRADIENT = 1e-4  # of a weight's largest, or a hundredth of the largest of all: where parts work in float32 anyway
 
@@ -70,7 +69,7 @@ class Way:
 
     name: str
     inputs: Inputs
-    run: Run
+    run: Callable[[Patient, nn.Module, Inputs], Tensor]
     shaken: bool = True
     keep: Tensor | None = None
 
@@ -245,7 +244,7 @@ class _Both:
             scale = max(float(x.abs().max()), float(y.abs().max()), 1e-2 * largest)
             gap = float((x - y).abs().max()) / scale
             if gap > GRADIENT and not self._is_shared(pair):
-                places = _owner(self.a.model, pair.a), _owner(self.b.model, pair.b)
+                places = owner_of(self.a.model, pair.a, own_code=True), owner_of(self.b.model, pair.b, own_code=True)
                 return Difference("gradient", f"gradients of {pair.a}", *places, gap, GRADIENT, 0.0, "")
         return None
 
@@ -263,12 +262,3 @@ def _slopes(patient: Patient, model: nn.Module, inputs: Inputs) -> dict[str, Ten
         weights = torch.randn(logits.shape, generator=torch.Generator().manual_seed(0), dtype=logits.dtype)
         (weights * logits).sum().backward()  # type: ignore[no-untyped-call]
     return {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in named(model).items()}
-
-
-def _owner(model: nn.Module, name: str) -> Where:
-    """The module that holds a weight, or the nearest around it whose code is not torch's."""
-    path = name.rpartition(".")[0]
-    while path and home_of(model.get_submodule(path))[0] is None:
-        path = path.rpartition(".")[0]
-    module = model.get_submodule(path)
-    return Where(path, type(module).__name__, *home_of(module))

@@ -1,6 +1,5 @@
 """Along which axis of a batch tokens meet, and along which they are counted: behaviour that tells time from batch."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -8,9 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.conventions.calling import Convention
-from clearhead.doctor.conventions.inputs import Inputs
-
-Run = Callable[[Inputs], Tensor]  # inputs -> logits (B, T, V)
+from clearhead.doctor.conventions.inputs import Inputs, Run
 
 
 @dataclass(frozen=True)

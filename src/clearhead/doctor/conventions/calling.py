@@ -9,16 +9,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from clearhead.doctor.borrow import CPU
 from clearhead.doctor.conventions.inputs import FILLERS, Inputs, filler_of, role_of
 from clearhead.doctor.conventions.names import MASK, SOURCE, TARGET, Call, filler_for
 from clearhead.doctor.conventions.numbers import forms_of, holds_numbers
 from clearhead.doctor.conventions.outputs import Path, arrange, follow, spread
 
-CPU = torch.device("cpu")
 CALLS = 40  # with ids that are tried again with numbers in their place
 
 
-class Batch(dict[str, Any]):
+class NamedInputs(dict[str, Any]):
     """Inputs by name, for models that take one dict: what they ask for is made when they ask. `asked`: for what."""
 
     def __init__(self, inputs: Inputs, time_first: bool) -> None:
@@ -110,8 +110,8 @@ class Convention:
         model(batch)
         return tuple(dict.fromkeys(batch.asked))
 
-    def _batch(self, inputs: Inputs, more: Mapping[str, Any]) -> Batch:
-        batch = Batch(inputs, self.time_first)
+    def _batch(self, inputs: Inputs, more: Mapping[str, Any]) -> NamedInputs:
+        batch = NamedInputs(inputs, self.time_first)
         batch.update({name: self._there(value) for name, value in batch.items()})
         batch.update(more)
         return batch

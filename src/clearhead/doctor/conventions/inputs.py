@@ -48,6 +48,7 @@ class Inputs:
         return replace(self, **chosen)
 
 
+Run = Callable[[Inputs], Tensor]  # inputs -> logits (B, T, V)
 Filler = Callable[[Inputs, bool], Any]  # (inputs batch first, whether the model is time first) -> the argument
 
 

@@ -43,6 +43,11 @@ STYLES = (  # who may see whom, and which tokens are real, as they go together
 LABELS = re.compile(r"label|target|^y$|^tgt$|^trg$")
 CACHE = re.compile(r"cache|past|(^|_)kvs?($|_)|^mems?$|(?<!hidden_)state")
 POSITIONS = re.compile(r"pos")
+POSITION_TABLE = re.compile(  # of parameters and buffers
+    r"(?<!com)(?<!pro)pos(?!t|itive|(ition)?_?(wise|ff))|rotary|rope|wpe|(^|[._])pe($|[._])|alibi|relative|freq"
+    r"|(^|[._])(cos|sin)($|[._])",
+    re.I,
+)
 SEGMENTS = re.compile(r"token_type|segment|seg_ids")
 START = re.compile(r"start|offset")
 FLAG = re.compile(r"^(use|return|output|is|training|need)_?")

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from clearhead.doctor.borrow import CPU
 from clearhead.doctor.conventions.axes import Answers, Axes, axes_of, influences
-from clearhead.doctor.conventions.calling import CPU, Convention, mask_types_of, with_numbers
+from clearhead.doctor.conventions.calling import Convention, mask_types_of, with_numbers
 from clearhead.doctor.conventions.inputs import CAUSAL_FORMS, Inputs, role_of
 from clearhead.doctor.conventions.lengths import length_of_source, lengths_for
 from clearhead.doctor.conventions.names import (

@@ -1,14 +1,11 @@
 """The dependency matrix: which token moves which logit, and the shapes that such a matrix takes."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from clearhead.doctor.conventions.inputs import Inputs
-
-Run = Callable[[Inputs], Tensor]  # inputs -> logits (B, T, V)
+from clearhead.doctor.conventions.inputs import Inputs, Run
 
 THRESHOLD = 1e-5  # of the largest influence; over 130 architectures numbers stay below 5e-7, real influence above 1e-3
 FLOORS = 20.0  # a change counts from this many times the noise floor

@@ -5,11 +5,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.conventions.inputs import Inputs
+from clearhead.doctor.conventions.inputs import Inputs, Run
 from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules, recorded_ops
 from clearhead.doctor.reports.findings import Where
 
-Run = Callable[[Inputs], Tensor]
 Reading = Callable[
     [Tensor, Tensor], Tensor | None
 ]  # a tensor before and after -> influences (n, n), None: not readable

@@ -186,3 +186,11 @@ def dropout_arguments(args: Any, kwargs: Any) -> tuple[float, bool]:
     p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
     training = args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
     return float(p), bool(training)
+
+
+def dropout_probability(call: Call) -> float:
+    """With what probability an operation loses numbers; 0 if it loses none."""
+    if "dropout" not in call.name or call.name == "alpha_dropout_":
+        return 0.0
+    p, training = dropout_arguments(call.options["args"], call.options["kwargs"])
+    return p if training else 0.0

@@ -15,6 +15,7 @@ Json = dict[str, Any]
 Status = Literal["fail", "warn"]
 Outcome = Literal["pass", "fail", "warn", "skip", "waived", "blocked"]
 Verdict = Literal["healthy", "faulty", "unknown"]
+BROKE = "could not be made"  # how the note of a check that raised begins
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,11 @@ class Checked:
     note: str
     milliseconds: float
 
+    @property
+    def broke(self) -> bool:
+        """It raised: a mistake of the doctor's, or a call that the model does not take. Nothing was learned."""
+        return self.status == "skip" and self.note.startswith(BROKE)
+
 
 @dataclass(frozen=True)
 class Report:
@@ -165,6 +171,11 @@ class Report:
         told = {"pass", "warn", "waived"}
         unasked = any(check.name == "dependencies" and check.status == "skip" for check in self.checks)
         return "healthy" if any(check.status in told for check in self.checks) and not unasked else "unknown"
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """Names of the checks that raised: the verdict does not speak of what they cover."""
+        return tuple(check.name for check in self.checks if check.broke)
 
     def __getitem__(self, id: str) -> Finding:
         """The finding of that id.
@@ -208,6 +219,7 @@ class Report:
             "verdict": self.verdict,
             "findings": [finding.as_json() for finding in self.findings],
             "checks": [asdict(check) for check in self.checks],
+            "broken": list(self.broken),
             "assumptions": [asdict(assumption) for assumption in self.assumptions],
             "paths": list(self.paths),
             "seconds": round(self.seconds, 3),

@@ -33,7 +33,10 @@ def render(report: Report) -> str:
             {
                 "executionSuccessful": report.verdict != "unknown",
                 "toolExecutionNotifications": [
-                    {"level": "note", "message": {"text": f"{check.name}: {check.status}, {check.note}"}}
+                    {
+                        "level": "warning" if check.broke else "note",
+                        "message": {"text": f"{check.name}: {check.status}, {check.note}"},
+                    }
                     for check in report.checks
                     if check.status in ("skip", "blocked", "waived")
                 ],

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from clearhead.doctor.reports.findings import Finding, Report
+from clearhead.doctor.reports.findings import BROKE, Finding, Report
 from clearhead.doctor.reports.source import excerpt
 from clearhead.pages import printable
 
@@ -28,7 +28,8 @@ def conclusion(report: Report) -> str:
     faults = sum(finding.status == "fail" for finding in report.findings)
     warnings = len(report.findings) - faults
     count = f": {_count(faults, 'fault')}, {_count(warnings, 'warning')}" if report.findings else ""
-    return f"{report.target} is {report.verdict}{count} ({report.kind}, {report.seconds:.2f} s)"
+    told = f"{count}, {_count(len(report.broken), 'check')} {BROKE}" if report.broken else count
+    return f"{report.target} is {report.verdict}{told} ({report.kind}, {report.seconds:.2f} s)"
 
 
 def _lines(report: Report) -> Iterator[Line]:
@@ -39,13 +40,19 @@ def _lines(report: Report) -> Iterator[Line]:
         yield _labelled("assumed", assumption.sentence), ""
     yield _labelled("paths", "; ".join(report.paths)), ""
     for status in ("pass", "waived", "blocked", "skip"):
-        named = [check for check in report.checks if check.status == status]
+        named = [check for check in report.checks if check.status == status and not check.broke]
         if named:
             names: dict[str, list[str]] = {}
             for check in named:
                 names.setdefault(check.note, []).append(check.name)
             notes = [", ".join(alike) + (f" ({note})" if note else "") for note, alike in names.items()]
             yield _labelled({"pass": "passed", "skip": "skipped"}.get(status, status), ", ".join(notes)), ""
+    for check in report.checks:
+        if check.broke:
+            yield (
+                _labelled("broke", f"{check.name} {check.note}: {' '.join(check.covers)} were not looked for"),
+                "yellow",
+            )
     yield conclusion(report), STYLE[report.verdict]
 
 

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from clearhead.doctor.borrow import borrowed, without_zeros
 from clearhead.doctor.checks.base import finding
 from clearhead.doctor.examination import check
+from clearhead.doctor.instruments.loss import IGNORED
 from clearhead.doctor.reports.findings import Finding, Report
 from clearhead.doctor.spec import Spec
 from clearhead.errors import DataError
 
 Forward = Callable[[Tensor], Tensor]  # ids (B, T) -> logits (B, T, V)
 
-IGNORED = -100  # a target that is not counted
 FRESH_TOLERANCE = 0.05  # of ln V; fresh models of this library stay within 2 %
 GIVEN_AWAY = 0.5  # of the masked targets; a tenth stands in the inputs as it is, by design
 BUDGET = 5e9  # floating-point operations of one forward and backward: what is done with the batch takes half a second

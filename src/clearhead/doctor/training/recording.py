@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from clearhead.doctor.instruments.tracing import home_of
+from clearhead.doctor.instruments.places import place_of_module
 from clearhead.doctor.reports.findings import Where
 from clearhead.doctor.training.diary import Diary
 from clearhead.doctor.training.events import (
@@ -164,7 +164,7 @@ class Recording:
         for root in self.roots:
             for path, module in root.named_modules():
                 if any(own is parameter for own in module.parameters(recurse=False)):
-                    return Where(path, type(module).__name__, *home_of(module))
+                    return place_of_module(path, module)
         return Where()
 
     def number(self, step: Step) -> int:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import torch
 
-from clearhead.doctor.conventions.inputs import Inputs
-from clearhead.doctor.patient import Patient, Run
+from clearhead.doctor.conventions.inputs import Inputs, Run
+from clearhead.doctor.patient import Patient
 
 
 def backends(patient: Patient) -> tuple[str, str] | None:

@@ -1,6 +1,5 @@
 """From what was seen at the guilty place to the name of the fault."""
 
-import re
 from collections.abc import Sequence
 
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor, nn
 from clearhead.doctor.checks.base import Causes
 from clearhead.doctor.instruments.attention import Attention, attentions
 from clearhead.doctor.instruments.dependency import shape_of
+from clearhead.doctor.instruments.norms import is_norm
 from clearhead.doctor.instruments.tracing import Call
 
 RESHAPES = {"view", "reshape", "flatten", "unflatten", "contiguous", "view_as", "reshape_as"}
@@ -16,14 +16,6 @@ NORMS = {"layer_norm", "rms_norm", "batch_norm", "group_norm", "instance_norm", 
 PRODUCTS = {"matmul", "__matmul__", "bmm", "baddbmm", "einsum", "mm"}
 MIXERS = {"conv1d", "conv2d", "cumsum", "roll", "fft", "rfft", "flip", "pad", "cummax", "logcumsumexp"}
 CHOICES = {"topk", "sort", "argsort", "argmax", "kthvalue"}
-
-
-def is_norm(module: nn.Module) -> bool:
-    """Whether a module is a normalisation, by its class or its own name for it."""
-    called_so = bool(re.search(r"norm|(^|_)ln($|_|\d)", type(module).__name__, re.I)) or isinstance(
-        module, nn.LayerNorm
-    )
-    return called_so and not any(p.dim() > 1 and min(p.shape) > 1 for p in module.parameters())  # nor a layer with one
 
 
 def leak_causes(module: nn.Module | None, op: Call | None, ops: Sequence[Call]) -> Causes:

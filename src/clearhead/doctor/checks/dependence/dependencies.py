@@ -8,13 +8,13 @@ from torch import Tensor, nn
 from clearhead.doctor.checks.base import Causes, finding
 from clearhead.doctor.checks.dependence.backends import backends, with_attention
 from clearhead.doctor.checks.dependence.causes import leak_causes
-from clearhead.doctor.checks.parts.layouts import attention_place, place_of
-from clearhead.doctor.conventions.inputs import Inputs
+from clearhead.doctor.checks.places import attention_place, place_of
+from clearhead.doctor.conventions.inputs import Inputs, Run
 from clearhead.doctor.instruments.attention import Attention, attentions
 from clearhead.doctor.instruments.dependency import Matrix, dependency, shape_of, swapped_rows
 from clearhead.doctor.instruments.localisation import first_guilty, locate, token_reading
 from clearhead.doctor.instruments.tracing import Call, recorded_ops
-from clearhead.doctor.patient import Patient, Run
+from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 from clearhead.doctor.spec import Assumption
 

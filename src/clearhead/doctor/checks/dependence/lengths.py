@@ -5,7 +5,8 @@ from dataclasses import replace
 import torch
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.generation.decoding import first_off, place_of_call
+from clearhead.doctor.checks.generation.decoding import first_off
+from clearhead.doctor.instruments.places import place_of_call
 from clearhead.doctor.instruments.tracing import recorded_modules
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding

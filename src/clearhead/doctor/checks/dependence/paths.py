@@ -12,11 +12,11 @@ from clearhead.doctor.checks.dependence.backends import backends, with_attention
 from clearhead.doctor.checks.dependence.dependencies import leaks, reaches_back
 from clearhead.doctor.checks.own_batch import leaks_on_own_batch
 from clearhead.doctor.checks.padding.paddings import padding_masks
-from clearhead.doctor.conventions.inputs import Inputs, keep_filler
+from clearhead.doctor.conventions.inputs import Inputs, Run, keep_filler
 from clearhead.doctor.instruments.dependency import THRESHOLD, dependency, swapped_rows
 from clearhead.doctor.instruments.localisation import locate, token_reading
 from clearhead.doctor.instruments.tracing import home_of, without_dropout
-from clearhead.doctor.patient import Patient, Run
+from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
 TRIES = 4  # of a path that may be random: a rare draw is not seen at once

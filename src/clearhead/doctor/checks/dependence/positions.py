@@ -1,29 +1,25 @@
 """Whether the order of tokens matters, and whether rotary positions measure distance."""
 
-import re
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from clearhead.doctor.checks.base import Causes, Skipped, finding
-from clearhead.doctor.checks.parts.effects import idle_table, owner_of
+from clearhead.doctor.checks.parts.effects import idle_table
 from clearhead.doctor.conventions.inputs import Inputs
+from clearhead.doctor.conventions.names import POSITION_TABLE
 from clearhead.doctor.instruments.attention import Attention, attentions
 from clearhead.doctor.instruments.dependency import swapped_rows
 from clearhead.doctor.instruments.localisation import first_guilty, locate, token_reading, trace_modules
-from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules, recorded_ops
+from clearhead.doctor.instruments.places import owner_of, place_of_call
+from clearhead.doctor.instruments.tracing import Call, recorded_modules, recorded_ops
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
 UNEVEN = 1e-3  # of the scores' spread
 SAME = 1e-5  # of the largest number: two results that are equal but for rounding
 ROUNDED = 0.05  # of the scores' spread: a rotation that is off by less was rounded, not mistaken
-TABLE = re.compile(
-    r"(?<!com)(?<!pro)pos(?!t|itive|(ition)?_?(wise|ff))|rotary|rope|wpe|(^|[._])pe($|[._])|alibi|relative|freq"
-    r"|(^|[._])(cos|sin)($|[._])",
-    re.I,
-)
 
 
 def positions(patient: Patient) -> list[Finding]:
@@ -105,8 +101,7 @@ def _order_at_first_mixing(patient: Patient) -> list[Finding]:
         return []
     tables = _tables(patient)
     name = type(call.module).__name__
-    file, line = home_of(call.module) if call.module is not None else (None, None)
-    where = _idle(patient) or Where(call.name, name, file or call.file, line or call.line)
+    where = _idle(patient) or place_of_call(call)
     witness = f"swapping tokens {n - 3} and {n - 2} does not move what {call.name or name} makes of the last token"
     extra = f"; {tables[0][0]} is there, and no attention knows of it" if tables else ""
     return [
@@ -146,7 +141,7 @@ def _is_seen(scores: Tensor) -> Tensor:
 def _tables(patient: Patient) -> list[tuple[str, Tensor]]:
     """Parameters and buffers that are called after positions."""
     named = (*patient.model.named_parameters(), *patient.model.named_buffers())
-    return [(name, tensor) for name, tensor in named if TABLE.search(name)]
+    return [(name, tensor) for name, tensor in named if POSITION_TABLE.search(name)]
 
 
 def _idle(patient: Patient) -> Where | None:
@@ -202,9 +197,7 @@ def _rotation(patient: Patient, call: Call | None) -> list[Finding]:
     causes: Causes = (("P06", 0.8), ("P05", 0.2)) if one_sided else (("P05", 0.7), ("P06", 0.3))
     if worst / spread < ROUNDED:
         causes = (("P08", 0.7), ("P05", 0.2), ("P06", 0.1))
-    file, line_number = home_of(call.module) if call.module is not None else (None, None)
-    where = Where(call.name, type(call.module).__name__, file or call.file, line_number or call.line)
-    return [finding(causes, witness, value=worst / spread, threshold=UNEVEN, where=where)]
+    return [finding(causes, witness, value=worst / spread, threshold=UNEVEN, where=place_of_call(call))]
 
 
 def _unevenness(scores: Tensor, seen: Tensor) -> tuple[float, tuple[int, int]]:
@@ -255,8 +248,7 @@ def _turned_values(patient: Patient, first: Attention, call: Call) -> list[Findi
     witness = (
         f"equal tokens have other values at other positions, by {off:.1e}, and of the same length: they are rotated"
     )
-    where = Where(call.name, type(call.module).__name__, *(home_of(call.module) if call.module else (None, None)))
-    return [finding((("P06", 0.9), ("P05", 0.1)), witness, value=off, threshold=1e-3, where=where)]
+    return [finding((("P06", 0.9), ("P05", 0.1)), witness, value=off, threshold=1e-3, where=place_of_call(call))]
 
 
 def _depends_on_one(scores: Tensor, seen: Tensor) -> bool:

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from clearhead.doctor.borrow import twin
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.conventions.inputs import Inputs
-from clearhead.doctor.patient import Patient, Run
+from clearhead.doctor.conventions.inputs import Inputs, Run
+from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding
 
 LENGTHS = (512, 384, 256, 128, 64, 48, 32)

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.parts.effects import moves, owner_of
-from clearhead.doctor.checks.parts.layouts import place_of
-from clearhead.doctor.checks.parts.streams import layer_of
+from clearhead.doctor.checks.parts.effects import moves
+from clearhead.doctor.checks.places import place_of
 from clearhead.doctor.instruments.attention import HIDDEN, Attention, attentions
 from clearhead.doctor.instruments.dependency import Matrix, dependency, swapped_rows
 from clearhead.doctor.instruments.localisation import token_reading, trace_modules
-from clearhead.doctor.instruments.tracing import Call, home_of
+from clearhead.doctor.instruments.places import layer_of, owner_of, place_of_call
+from clearhead.doctor.instruments.tracing import Call
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
@@ -56,8 +56,7 @@ def _one_sided(mixing: Sequence[tuple[Call, Tensor]]) -> list[Finding]:
     if not mixing or mixing[-1][1].triu(1).any():
         return []
     guilty = next(call for call, met in mixing if met.tril(-1).any())
-    file, line = home_of(guilty.module) if guilty.module is not None else (None, None)
-    where = Where(guilty.name, type(guilty.module).__name__, file or guilty.file, line or guilty.line)
+    where = place_of_call(guilty)
     witness = "in the encoder no token of the source moves an earlier position"
     return [finding((("S03", 0.8), ("S04", 0.2)), witness, value=0.0, where=where)]
 

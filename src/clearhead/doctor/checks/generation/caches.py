@@ -10,12 +10,13 @@ from torch import Tensor
 
 from clearhead.doctor.borrow import twin
 from clearhead.doctor.checks.base import Causes, Skipped, finding
-from clearhead.doctor.checks.generation.decoding import causes_of, departure, place_of_call
+from clearhead.doctor.checks.generation.decoding import causes_of, departure
 from clearhead.doctor.checks.generation.stores import Make, stores
 from clearhead.doctor.conventions.calling import here
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.conventions.names import CACHE, START, parameters_of
 from clearhead.doctor.conventions.outputs import find_logits, follow, tensors
+from clearhead.doctor.instruments.places import place_of_call
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 

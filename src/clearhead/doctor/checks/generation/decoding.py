@@ -11,9 +11,8 @@ from clearhead.doctor.checks.base import Causes
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.dependency import swapped_rows
-from clearhead.doctor.instruments.tracing import Call, home_of, recorded_modules, recorded_ops
+from clearhead.doctor.instruments.tracing import Call, recorded_modules, recorded_ops
 from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Where
 
 OFF = 1e-3  # of the largest number: other numbers, not other rounding
 ALIVE = 1e-5
@@ -87,14 +86,6 @@ def _off(part: list[Tensor], whole: list[Tensor], T: int, begin: int, end: int) 
         return False
     other = other.narrow(axes[0], begin, end - begin)
     return one.shape == other.shape and float((one - other).abs().max()) > OFF * float(other.abs().max())
-
-
-def place_of_call(call: Call | None) -> Where:
-    """The module, its file and line."""
-    if call is None or call.module is None:
-        return Where()
-    file, line = home_of(call.module)
-    return Where(call.name, type(call.module).__name__, file or call.file, line or call.line)
 
 
 def causes_of(steps: Steps, inputs: Inputs, found: Departure, prefill: int, at_once: int) -> Causes:

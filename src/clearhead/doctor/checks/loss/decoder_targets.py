@@ -13,9 +13,10 @@ from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.conventions.names import parameters_of
 from clearhead.doctor.conventions.outputs import arrange, find_logits, follow, leaves
 from clearhead.doctor.instruments.loss import STRAIGHT, read
-from clearhead.doctor.instruments.tracing import home_of, without_dropout
+from clearhead.doctor.instruments.places import place_of_module
+from clearhead.doctor.instruments.tracing import without_dropout
 from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.reports.findings import Finding
 
 NEAR = (2, 1, 0, -1, -2, -3)  # places of a label, counted from the position that may have read it
 
@@ -35,7 +36,7 @@ def decoder_targets(patient: Patient) -> list[Finding]:
         raise Skipped("its logits or its loss do not depend on labels alone")
     if asked == last + 1:
         return []
-    where = Where("", type(patient.model).__name__, *home_of(patient.model))
+    where = place_of_module("", patient.model)
     witness = f"position 3 has read the labels up to {3 + last}, and is asked for label {3 + asked}"
     if asked > last + 1:
         return [finding("D02", f"{witness}: {3 + last + 1} is never asked for", value=asked, where=where)]

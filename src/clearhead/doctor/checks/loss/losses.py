@@ -20,10 +20,10 @@ from clearhead.doctor.checks.loss.scoring import (
     scored,
     xrayed,
 )
-from clearhead.doctor.checks.loss.verdicts import IGNORED, judge
+from clearhead.doctor.checks.loss.verdicts import judge
 from clearhead.doctor.conventions.names import CACHE, LABELS, MASK, POSITIONS, SEGMENTS, parameters_of
-from clearhead.doctor.instruments.loss import OFFSETS, STRAIGHT, Xray, offset_among
-from clearhead.doctor.instruments.tracing import home_of
+from clearhead.doctor.instruments.loss import IGNORED, OFFSETS, STRAIGHT, Xray, offset_among
+from clearhead.doctor.instruments.places import place_of_call, place_of_module
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Status, Where
 from clearhead.doctor.spec import Assumption
@@ -229,5 +229,5 @@ def _where(patient: Patient, one: Scored, id: str) -> Where:
             continue
         whole = any(t.numel() == one.logits.numel() for t in call.inputs)
         if id not in ALIGNED or whole:
-            return Where(call.name, type(call.module).__name__, *home_of(call.module))
-    return Where("", type(patient.model).__name__, *home_of(patient.model))
+            return place_of_call(call)
+    return place_of_module("", patient.model)

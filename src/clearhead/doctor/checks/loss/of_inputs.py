@@ -13,9 +13,9 @@ from clearhead.doctor.checks.padding.padding_tokens import knows_padding
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.conventions.outputs import arrange, find_logits, follow
 from clearhead.doctor.instruments.loss import STRAIGHT, Xray, read, undone
-from clearhead.doctor.instruments.tracing import home_of
+from clearhead.doctor.instruments.places import place_of_module
 from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.reports.findings import Finding
 
 NONE = "it makes no loss of what it reads"
 
@@ -33,7 +33,7 @@ def losses_of_inputs(patient: Patient) -> list[Finding]:
     seen, logits = _xrayed(patient, quieter(patient).model, inputs)
     if seen.residual > STRAIGHT:
         return []
-    where = Where("", type(patient.model).__name__, *home_of(patient.model))
+    where = place_of_module("", patient.model)
     ends = pad is not None and pad in end_ids(patient)
     found = judge(seen, inputs.ids, logits, pad_id=pad, shifts=True, ends=ends)
     return [replace(fault, where=where) for fault in found if fault.id in (*ALIGNED, "D05")]

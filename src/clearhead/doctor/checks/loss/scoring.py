@@ -8,10 +8,9 @@ from torch import Tensor, nn
 
 from clearhead.doctor.borrow import twin
 from clearhead.doctor.checks.base import Skipped
-from clearhead.doctor.checks.loss.verdicts import IGNORED
 from clearhead.doctor.conventions.outputs import arrange, find_logits, follow, leaves
 from clearhead.doctor.instruments.flow import made_by
-from clearhead.doctor.instruments.loss import Xray, read, undone
+from clearhead.doctor.instruments.loss import IGNORED, Xray, read, undone
 from clearhead.doctor.instruments.tracing import Call, recorded_modules, recorded_ops
 from clearhead.doctor.patient import Patient
 

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import torch.nn.functional as F
 from torch import Tensor
 
-from clearhead.doctor.instruments.loss import Loss, Xray
+from clearhead.doctor.instruments.loss import IGNORED, Loss, Xray
 
-IGNORED = -100
 ALIKE = 0.01  # relative: equal but for rounding
 UNLIKE = 0.1  # relative: weights that differ by more are not equal ones
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from clearhead.doctor.borrow import twin
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.conventions.inputs import Inputs
+from clearhead.doctor.instruments.loss import IGNORED
 from clearhead.doctor.instruments.tracing import without_dropout
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding
@@ -26,7 +27,6 @@ RATES = (3e-3, 1e-3, 1e-2)  # one that suits the model is among them
 ROWS = 16
 LETTERS = 8  # ids that a task is written in: a rule is learned sooner in a small alphabet
 HEARD = 0.9  # of the loss of even odds: a source that is not read leaves all of it
-IGNORED = -100  # a target that is not asked for
 
 Batch = tuple[Inputs, Tensor]  # targets (B, T)
 

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from clearhead.doctor.checks.base import Causes, finding
 from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD, POOLED, pooled_at
-from clearhead.doctor.conventions.inputs import Inputs
+from clearhead.doctor.conventions.inputs import Inputs, Run
 from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.tracing import recorded_ops
-from clearhead.doctor.patient import Patient, Run
+from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Status
 
 

@@ -6,7 +6,7 @@ import torch
 
 from clearhead.doctor.checks.base import Causes, finding
 from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD, ROWS
-from clearhead.doctor.checks.parts.layouts import attention_place
+from clearhead.doctor.checks.places import attention_place
 from clearhead.doctor.conventions.inputs import keep_filler
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Status

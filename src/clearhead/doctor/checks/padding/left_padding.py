@@ -9,7 +9,7 @@ from torch import Tensor
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD, own_mixer
 from clearhead.doctor.checks.padding.paddings import padding_masks
-from clearhead.doctor.checks.parts.layouts import attention_place
+from clearhead.doctor.checks.places import attention_place
 from clearhead.doctor.conventions.inputs import Inputs, keep_filler
 from clearhead.doctor.conventions.names import CACHE, LENGTHS, MASK, POSITIONS, parameters_of
 from clearhead.doctor.patient import Patient

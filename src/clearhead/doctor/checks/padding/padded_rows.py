@@ -9,7 +9,7 @@ from torch import Tensor
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.padding.padding_tokens import knows_padding
 from clearhead.doctor.checks.padding.paddings import forms_of, mask_parameters, padding_masks
-from clearhead.doctor.checks.parts.layouts import attention_place
+from clearhead.doctor.checks.places import attention_place
 from clearhead.doctor.conventions.inputs import Inputs, keep_filler
 from clearhead.doctor.instruments.tracing import without_dropout
 from clearhead.doctor.patient import Patient

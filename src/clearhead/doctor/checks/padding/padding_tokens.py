@@ -6,7 +6,7 @@ import torch
 
 from clearhead.doctor.checks.base import Causes, Skipped, finding
 from clearhead.doctor.checks.basics import first_spoilt
-from clearhead.doctor.checks.parts.layouts import attention_place, place_of
+from clearhead.doctor.checks.places import attention_place, place_of
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.conventions.names import TARGET
 from clearhead.doctor.instruments.attention import attentions
@@ -113,7 +113,7 @@ def pooled_at(patient: Patient, *, source: bool) -> Where | None:
 
 
 def knows_padding(patient: Patient, *, source: bool = False) -> bool:
-    """Whether the model was told of a padding token, or compares its inputs with one; that of a target is no source's."""
+    """Whether the model was told of a padding token, or compares its inputs with one; a target's is no source's."""
     names = [name for name in PAD_NAMES if not (source and TARGET.search(name))]
     told = patient.spec.pad_id is not None or any(hasattr(patient.original, name) for name in names)
     return told or patient.compared_id is not None

@@ -22,14 +22,14 @@ from clearhead.doctor.checks.padding.padding_tokens import (
     own_mixer,
     pooled_at,
 )
-from clearhead.doctor.checks.parts.layouts import attention_place
+from clearhead.doctor.checks.places import attention_place
 from clearhead.doctor.conventions.docs import keeps_what_is_true
-from clearhead.doctor.conventions.inputs import KEEP_FORMS, Inputs, keep_filler, role_of
+from clearhead.doctor.conventions.inputs import KEEP_FORMS, Inputs, Run, keep_filler, role_of
 from clearhead.doctor.conventions.names import CACHE, LENGTHS, MASK, PADDING, is_of_source, parameters_of
 from clearhead.doctor.instruments.attention import HIDDEN, Attention, attentions
 from clearhead.doctor.instruments.localisation import kept_reading, locate
 from clearhead.doctor.instruments.tracing import recorded_modules, recorded_ops
-from clearhead.doctor.patient import Patient, Run
+from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Status, Where
 
 THRESHOLD = 1e-4  # of the logits' spread: rounding stays far below

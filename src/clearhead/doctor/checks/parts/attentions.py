@@ -8,12 +8,11 @@ from torch import Tensor
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.parts.heads import groups
-from clearhead.doctor.checks.parts.layouts import place_of
-from clearhead.doctor.checks.parts.streams import dropout_probability
+from clearhead.doctor.checks.places import place_of
 from clearhead.doctor.instruments.attention import FUSED, HIDDEN, Attention, attentions, same_tensor
 from clearhead.doctor.instruments.flow import ADD, Flow, read_by
 from clearhead.doctor.instruments.products import KEEPING, LINEAR, PRODUCTS, RESHAPING, fused_scale, scale_of
-from clearhead.doctor.instruments.tracing import recorded_ops
+from clearhead.doctor.instruments.tracing import dropout_probability, recorded_ops
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from clearhead.doctor.borrow import twin
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.parts.effects import owner_of
+from clearhead.doctor.instruments.places import owner_of
 from clearhead.doctor.instruments.tracing import without_dropout
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding

@@ -7,9 +7,8 @@ from torch import Tensor, nn
 
 from clearhead.doctor.conventions import Inputs
 from clearhead.doctor.conventions.outputs import leaves
-from clearhead.doctor.instruments.tracing import home_of, without_dropout
+from clearhead.doctor.instruments.tracing import without_dropout
 from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Where
 
 OTHER = 0.3  # standard deviation of what makes numbers other ones
 NUDGE = 1e-4  # the same, so small that no choice between experts or tokens falls differently
@@ -84,19 +83,6 @@ def _with_other_numbers(
         finally:
             for tensor, values in kept:
                 tensor.copy_(values)
-
-
-def owner_of(model: nn.Module, name: str, *, own_code: bool = False) -> Where:
-    """The module of a parameter or buffer; with `own_code`, the first around it that is not torch's."""
-    path = name.rpartition(".")[0]
-    module = model.get_submodule(path)
-    file, line = home_of(module)
-    while file is None and path:
-        path = path.rpartition(".")[0]
-        file, line = home_of(model.get_submodule(path))
-    if own_code:
-        return Where(path, type(model.get_submodule(path)).__name__, file, line)
-    return Where(name.rpartition(".")[0], type(module).__name__, file, line)
 
 
 def idle_table(patient: Patient, named: Sequence[tuple[str, Tensor]]) -> str | None:

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import finding
-from clearhead.doctor.checks.dependence.positions import TABLE
-from clearhead.doctor.checks.parts.effects import moves, owner_of
-from clearhead.doctor.checks.parts.layouts import place_of
-from clearhead.doctor.conventions.names import SEGMENTS, parameters_of
+from clearhead.doctor.checks.parts.effects import moves
+from clearhead.doctor.checks.places import place_of
+from clearhead.doctor.conventions.names import POSITION_TABLE, SEGMENTS, parameters_of
 from clearhead.doctor.instruments.flow import ADD, MULTIPLY, Flow, factor, made_by, read_by
+from clearhead.doctor.instruments.places import owner_of
 from clearhead.doctor.instruments.tracing import Call
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding
@@ -95,7 +95,7 @@ def _waves(patient: Patient) -> list[Finding]:
     """A fixed table of positions, most columns of which hold one number all the way, tells few positions apart."""
     for name, table in patient.fresh.named_buffers():
         flat = table.squeeze()
-        if not TABLE.search(name) or flat.dim() != 2 or not flat.is_floating_point() or min(flat.shape) < 8:
+        if not POSITION_TABLE.search(name) or flat.dim() != 2 or not flat.is_floating_point() or min(flat.shape) < 8:
             continue
         if not flat.isfinite().all() or float(flat.abs().max()) > 1.001:
             continue

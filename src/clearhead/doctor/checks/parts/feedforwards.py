@@ -4,9 +4,10 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import finding
-from clearhead.doctor.instruments.tracing import Call, home_of
+from clearhead.doctor.instruments.places import place_of_module
+from clearhead.doctor.instruments.tracing import Call
 from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.reports.findings import Finding
 
 STRAIGHT = 1e-4  # of the largest number: a sum goes to the sum of what its parts go to
 
@@ -19,7 +20,7 @@ def activations(patient: Patient) -> list[Finding]:
         if first is not None:
             owner = first.name.rpartition(".")[0]
             module = patient.model.get_submodule(owner)
-            where = Where(owner, type(module).__name__, *home_of(module))
+            where = place_of_module(owner, module)
             return [finding("F01", f"{second.name} reads what {first.name} wrote, bit for bit", where=where)]
     return _straight(patient)
 
@@ -55,7 +56,7 @@ def _straight(patient: Patient) -> list[Finding]:
         value = float((first + second - zero - both).abs().max()) / (float(both.abs().max()) or 1.0)
         if value < STRAIGHT:
             witness = f"{name} of a sum is the sum of what it makes of the parts, but for {value:.0e}"
-            where = Where(name, type(module).__name__, *home_of(module))
+            where = place_of_module(name, module)
             return [finding("F01", witness, value=value, threshold=STRAIGHT, where=where)]
     return []
 

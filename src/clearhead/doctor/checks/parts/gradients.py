@@ -9,11 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.dependence.causes import is_norm
-from clearhead.doctor.checks.dependence.positions import TABLE
-from clearhead.doctor.checks.parts.effects import is_threshold, moves, moves_beside, owner_of, padding_rows
-from clearhead.doctor.checks.parts.streams import layer_of
-from clearhead.doctor.conventions.names import parameters_of
+from clearhead.doctor.checks.parts.effects import is_threshold, moves, moves_beside, padding_rows
+from clearhead.doctor.conventions.names import POSITION_TABLE, parameters_of
+from clearhead.doctor.instruments.norms import is_leaf_norm, is_norm
+from clearhead.doctor.instruments.places import layer_of, owner_of
 from clearhead.doctor.instruments.tracing import recorded_modules, recorded_ops, without_dropout
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Status, Where
@@ -58,7 +57,7 @@ def gradients(patient: Patient) -> list[Finding]:
     found = [_found_cut(model, cut)] if cut else []
     called = _called(patient) if idle else set()
     idle = [name for name in idle if not _reads_other_inputs(model, name, called)]
-    table = next((name for name in idle if TABLE.search(name)), None)
+    table = next((name for name in idle if POSITION_TABLE.search(name)), None)
     reached = {name for name, _ in model.named_parameters()} - {name for name, _ in bare}
     idle = [name for name in idle if not SOMETIMES.search(name) and name != table and not _is_invariant(name, reached)]
     idle = [name for name in idle if not moves_beside(patient, model.get_parameter(name))]
@@ -123,7 +122,7 @@ def _reads_other_inputs(model: nn.Module, name: str, called: set[str]) -> bool:
     if part is None:
         return False
     inside = [(f"{part}.{other}", module) for other, module in model.get_submodule(part).named_modules() if other]
-    return any(isinstance(module, READERS) and not TABLE.search(other) for other, module in inside)
+    return any(isinstance(module, READERS) and not POSITION_TABLE.search(other) for other, module in inside)
 
 
 def _is_list(model: nn.Module, name: str) -> bool:
@@ -201,7 +200,7 @@ def fresh_loss(patient: Patient) -> list[Finding]:
 
 def _is_untouched(model: nn.Module) -> bool:
     """Whether no norm has learned anything: then the weights are certainly fresh."""
-    norms = [m for m in model.modules() if is_norm(m) and not any(True for _ in m.children())]
+    norms = [m for m in model.modules() if is_leaf_norm(m)]
     told = [parameter for norm in norms for parameter in norm.parameters()]
     return bool(told) and all(bool((parameter == parameter.flatten()[0]).all()) for parameter in told)
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.checks.base import finding
-from clearhead.doctor.checks.parts.layouts import place_of
+from clearhead.doctor.checks.places import place_of
 from clearhead.doctor.instruments.attention import Attention
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding

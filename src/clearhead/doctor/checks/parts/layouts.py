@@ -3,11 +3,12 @@
 import torch
 
 from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.places import place_of
 from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.layout import distances, scrambled
-from clearhead.doctor.instruments.tracing import Call, recorded_ops
+from clearhead.doctor.instruments.tracing import recorded_ops
 from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.reports.findings import Finding
 
 ROWS = (5, 11, 19)  # the last is a size that no other axis is likely to have
 
@@ -40,18 +41,3 @@ def _rows(patient: Patient) -> int:
     tensors = (tensor for call in patient.inside.calls for tensor in (*call.inputs, *call.outputs))
     taken = {size for tensor in tensors for size in tensor.shape}
     return next((rows for rows in ROWS if not {rows, *distances(rows)} & taken), ROWS[-1])
-
-
-def place_of(patient: Patient, call: Call) -> Where:
-    """The module in which an operation was called, and the line."""
-    if call.module is None:
-        return Where(file=call.file, line=call.line, op=call.name)
-    copies = (patient.model, patient.fresh)
-    name = next((name for copy in copies for name, module in copy.named_modules() if module is call.module), None)
-    return Where(name, type(call.module).__name__, call.file, call.line, call.name)
-
-
-def attention_place(patient: Patient) -> Where:
-    """The first attention."""
-    seen = next(iter(attentions(patient.inside.calls)), None)
-    return Where() if seen is None else place_of(patient, seen.call)

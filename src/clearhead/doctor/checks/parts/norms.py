@@ -6,10 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import finding
-from clearhead.doctor.checks.dependence.causes import is_norm
-from clearhead.doctor.instruments.tracing import Call, home_of
+from clearhead.doctor.instruments.norms import is_leaf_norm
+from clearhead.doctor.instruments.places import place_of_call
+from clearhead.doctor.instruments.tracing import Call
 from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.reports.findings import Finding
 
 MOVED = 1e-5  # of the largest number
 FAINTER = 1e-3  # times a row, so that epsilon counts
@@ -21,16 +22,14 @@ def norms(patient: Patient) -> list[Finding]:
     for call in own:
         value = _moves_others(patient, call)
         if value > MOVED and call.module is not None and not _is_meant_to(patient, call):
-            file, line = home_of(call.module)
-            where = Where(call.name, type(call.module).__name__, file or call.file, line or call.line)
+            where = place_of_call(call)
             witness = f"another token at one position moves what {call.name} makes of the others by {value:.1e}"
             return [finding((("N01", 0.9), ("N02", 0.1)), witness, value=value, threshold=MOVED, where=where)]
     return _undefined(patient, own)
 
 
 def _is_leaf_norm(call: Call) -> bool:
-    module = call.module
-    return module is not None and is_norm(module) and bool(call.inputs) and not any(True for _ in module.children())
+    return is_leaf_norm(call.module) and bool(call.inputs)
 
 
 def _is_meant_to(patient: Patient, call: Call) -> bool:
@@ -69,8 +68,7 @@ def _undefined(patient: Patient, calls: Sequence[Call]) -> list[Finding]:
             continue
         said = _divisor(patient, call.module, x)
         if said:
-            where = Where(call.name, type(call.module).__name__, *home_of(call.module))
-            return [finding("N06", f"{call.name} {said}", where=where, status="warn")]
+            return [finding("N06", f"{call.name} {said}", where=place_of_call(call), status="warn")]
     return []
 
 

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import finding
-from clearhead.doctor.checks.dependence.causes import is_norm
-from clearhead.doctor.instruments.tracing import Call, home_of
+from clearhead.doctor.instruments.norms import is_norm
+from clearhead.doctor.instruments.places import place_of_call
+from clearhead.doctor.instruments.tracing import Call
 from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.reports.findings import Finding
 
 MOVED = 1e-4  # of the largest number
 UNDONE = 0.05  # of the largest number: what a norm's epsilon may leave of a factor
@@ -21,9 +22,7 @@ def query_norms(patient: Patient) -> list[Finding]:
     for call, norm in _suspects(patient.module_calls):
         value, place = _reach_of_length(patient, call, norm)
         if value > MOVED:
-            assert call.module is not None
-            file, line = home_of(call.module)
-            where = Where(call.name, type(call.module).__name__, file or call.file, line or call.line)
+            where = place_of_call(call)
             witness = (
                 f"{call.name} asks with what {norm.name} wrote and looks at what it read: token {place} made twice as "
                 f"long before {norm.name} moves what becomes of other tokens by {value:.1e}"

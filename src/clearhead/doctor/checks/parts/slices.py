@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.parts.effects import NUDGE, owner_of
+from clearhead.doctor.checks.parts.effects import NUDGE
+from clearhead.doctor.instruments.places import owner_of
 from clearhead.doctor.instruments.tracing import without_dropout
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding

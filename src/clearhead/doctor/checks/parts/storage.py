@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import finding
-from clearhead.doctor.checks.dependence.causes import is_norm
-from clearhead.doctor.instruments.tracing import home_of
+from clearhead.doctor.instruments.norms import is_norm
+from clearhead.doctor.instruments.places import place_of_module
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
@@ -35,7 +35,7 @@ def _repeated(model: nn.Module) -> list[Finding]:
         if len({id(child) for child in children}) < len(children):
             witness = f"{len(children)} places of {name or 'the list'} hold {len({id(c) for c in children})} module"
             first = children[0]
-            return [finding("I02", witness, where=Where(f"{name}.0", type(first).__name__, *home_of(first)))]
+            return [finding("I02", witness, where=place_of_module(f"{name}.0", first))]
     return []
 
 
@@ -118,7 +118,7 @@ def _copies(patient: Patient) -> list[Finding]:
         pairs = list(zip(_matrices(first), _matrices(second), strict=False))
         if pairs and all(a.shape == b.shape and torch.equal(a, b) for a, b in pairs):
             witness = f"every matrix of {name}.1 equals that of {name}.0 to the last bit"
-            where = Where(f"{name}.1", type(second).__name__, *home_of(second))
+            where = place_of_module(f"{name}.1", second)
             # torch's own stacks are born so, and many train well as they are
             owner = type(model.get_submodule(name.rpartition(".")[0])).__module__
             if owner.startswith("torch.nn") or not _are_one(patient, first, second):

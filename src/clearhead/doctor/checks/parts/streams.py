@@ -1,6 +1,5 @@
 """The residual stream: what it is taken from in each sublayer, what lies on it, and whether it is normalised last."""
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -8,12 +7,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.dependence.causes import is_norm
-from clearhead.doctor.checks.parts.effects import owner_of
-from clearhead.doctor.checks.parts.layouts import place_of
+from clearhead.doctor.checks.places import place_of
+from clearhead.doctor.instruments.norms import is_leaf_norm
+from clearhead.doctor.instruments.places import layer_of, owner_of, place_of_module
 from clearhead.doctor.instruments.products import LINEAR, NORMS
 from clearhead.doctor.instruments.stream import Step, stream
-from clearhead.doctor.instruments.tracing import Call, dropout_arguments, home_of, recorded_ops
+from clearhead.doctor.instruments.tracing import Call, dropout_probability, home_of, recorded_ops
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Status, Where
 
@@ -39,21 +38,13 @@ def _has_norm(calls: Sequence[Call], way: Sequence[int]) -> bool:
 
 
 def _is_norm(call: Call) -> bool:
-    module = call.module
-    inside = module is not None and is_norm(module) and not any(True for _ in module.children())
-    return call.name in NORMS or inside
-
-
-def layer_of(path: str | None) -> str | None:
-    """The layer of a stack that a module's path lies in: everything up to the first number."""
-    found = re.match(r"(?:.*?\.)?\d+(?=\.|$)", path or "")
-    return found[0] if found else None
+    return call.name in NORMS or is_leaf_norm(call.module)
 
 
 def _mixed(patient: Patient, steps: Sequence[Step], calls: Sequence[Call]) -> list[Finding]:
     """In one layer the stream itself is carried on, and what a norm made of it as well."""
     places = [place_of(patient, step.call) for step in steps]
-    from_norm = [_has_norm_of_its_layer(patient, calls, step, place) for step, place in zip(steps, places, strict=True)]
+    from_norm = [_has_norm_of_a_layer(patient, calls, step) for step in steps]
     layers: dict[str, list[int]] = {}
     for number, place in enumerate(places):
         layer = layer_of(place.module)
@@ -78,12 +69,10 @@ def _mixed(patient: Patient, steps: Sequence[Step], calls: Sequence[Call]) -> li
     return []
 
 
-def _has_norm_of_its_layer(patient: Patient, calls: Sequence[Call], step: Step, place: Where) -> bool:
-    """Whether what a step carries on comes from a norm in the same layer; one before the layer is another's."""
+def _has_norm_of_a_layer(patient: Patient, calls: Sequence[Call], step: Step) -> bool:
+    """Whether what a step carries on comes from a norm in a layer, be it the one before; one between stacks is none."""
     norms = (calls[index] for index in step.way if _is_norm(calls[index]))
-    return not step.is_first and any(
-        layer_of(place_of(patient, norm).module) == layer_of(place.module) for norm in norms
-    )
+    return not step.is_first and any(layer_of(place_of(patient, norm).module) is not None for norm in norms)
 
 
 def _reads_through_norm(step: Step, calls: Sequence[Call]) -> bool:
@@ -140,14 +129,6 @@ def _caller_of(patient: Patient, call: Call) -> Where:
     return place if is_own or not place.module else owner_of(patient.model, place.module, own_code=True)
 
 
-def dropout_probability(call: Call) -> float:
-    """With what probability an operation loses numbers; 0 if it loses none."""
-    if "dropout" not in call.name or call.name == "alpha_dropout_":
-        return 0.0
-    p, training = dropout_arguments(call.options["args"], call.options["kwargs"])
-    return p if training else 0.0
-
-
 def _unnormalised(
     patient: Patient, steps: Sequence[Step], from_norm: Sequence[bool], behind: Sequence[Call]
 ) -> list[Finding]:
@@ -161,7 +142,7 @@ def _unnormalised(
     path = path if idle is None else idle
     module = patient.model.get_submodule(path)
     witness = "the head reads the stream as the last layer left it, while every sublayer reads it through a norm"
-    where = Where(path, type(module).__name__, *home_of(module))
+    where = place_of_module(path, module)
     return [finding("N03", witness, where=where, status="warn")]
 
 
@@ -179,8 +160,7 @@ def _idle_norm(patient: Patient) -> str | None:
         (
             name
             for name, module in patient.model.named_modules()
-            if is_norm(module) and not any(True for _ in module.children())
-            and id(module) not in called and layer_of(name) is None
+            if is_leaf_norm(module) and id(module) not in called and layer_of(name) is None
         ),
         None,
     )  # fmt: skip

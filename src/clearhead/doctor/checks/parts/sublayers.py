@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.dependence.causes import is_norm
-from clearhead.doctor.instruments.tracing import home_of, recorded_modules
+from clearhead.doctor.instruments.norms import is_norm
+from clearhead.doctor.instruments.places import place_of_module
+from clearhead.doctor.instruments.tracing import recorded_modules
 from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.reports.findings import Finding
 
 
 def residuals(patient: Patient) -> list[Finding]:
@@ -39,7 +40,7 @@ def _missing(patient: Patient, before: "Reach") -> list[Finding]:
 def without_residual(model: nn.Module, path: str, witness: str) -> Finding:
     """That nothing leads around a sublayer."""
     owner = _wrapper(model, path)
-    where = Where(owner, type(model.get_submodule(owner)).__name__, *home_of(model.get_submodule(owner)))
+    where = place_of_module(owner, model.get_submodule(owner))
     return finding((("N04", 0.9), ("N05", 0.1)), witness, value=0.0, where=where)
 
 

@@ -10,14 +10,13 @@ from torch import Tensor
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.loss.verdicts import mean_of_means
 from clearhead.doctor.conventions.outputs import arrange
-from clearhead.doctor.instruments.loss import STRAIGHT, Xray, is_like, is_probability
+from clearhead.doctor.instruments.loss import IGNORED, STRAIGHT, Xray, is_like, is_probability
 from clearhead.doctor.reports.findings import Finding, Where
 from clearhead.doctor.training.checks.padding import padding
 from clearhead.doctor.training.logits import Asked
 from clearhead.doctor.training.recording import Recording, at
 from clearhead.doctor.training.trials import CLOSE, difference, other_tokens, run, trying
 
-IGNORED = -100
 NEXT = 0.9  # share of targets that are the next token, from which that is what is asked for
 GIVEN_AWAY = 0.5  # share of targets that stand in the input as they are
 FEW = 4  # targets, or distinct ones, of which too little can be said

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from torch import nn
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.instruments.tracing import home_of
-from clearhead.doctor.reports.findings import Finding, Status, Where
+from clearhead.doctor.instruments.places import place_of_module
+from clearhead.doctor.reports.findings import Finding, Status
 from clearhead.doctor.training.events import Made, Step
 from clearhead.doctor.training.readings import is_same, norm, sample
 from clearhead.doctor.training.recording import Recording, at
@@ -66,7 +66,7 @@ def _left_out(recording: Recording) -> Iterator[Finding]:
             witness = (
                 f"backward gives {len(strange)} parameters of {name} a gradient, and no optimizer holds one of them"
             )
-            yield finding("O01", witness, value=len(strange), where=Where("", name, *home_of(module)), status="warn")
+            yield finding("O01", witness, value=len(strange), where=place_of_module("", module), status="warn")
             return
 
 
