@@ -220,3 +220,23 @@ def test_a_missing_residual_is_found_where_one_place_is_read(lost: str) -> None:
     report = check(Pooled(lost), only=["residuals of rows"])
     assert next(one.status for one in report.checks if one.name == "residuals of rows") == ("fail" if lost else "pass")
     assert [(one.id, one.where.module) for one in report.findings] == ([("N04", "layers.0")] if lost else [])
+
+
+class OneForAll(Pooled):
+    """The first of its layers is applied as often as there are layers."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__("")
+        self.layers = self.layers[:layers]
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.patches(images).flatten(2).transpose(1, 2)  # (B, D, h, w) -> (B, h * w, D)
+        for _ in range(3):
+            x = self.layers[0](x)
+        return self.head(x.mean(1))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("layers", "found"), [(3, ["layers.0"]), (1, [])])
+def test_a_layer_in_the_place_of_all_is_found(layers: int, found: list[str]) -> None:
+    report = check(OneForAll(layers), only=["I02"])
+    assert [one.where.module for one in report.findings if one.id == "I02"] == found, str(report)
