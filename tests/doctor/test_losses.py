@@ -302,7 +302,26 @@ class LossOfTargets(LossBeside):
         )
 
 
-@pytest.mark.parametrize("kind", [LossBeside, LossOfTargets])
+class StepOfPairs(LossBeside):
+    training_loss = None  # type: ignore[assignment]
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        inputs, targets = batch
+        logits = self(inputs).transpose(0, 1) if self.fault else self(inputs)
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+class StepOfNames(LossBeside):
+    training_loss = None  # type: ignore[assignment]
+
+    def train_step(self, batch: dict[str, Tensor]) -> Tensor:
+        logits, labels = self(batch["input_ids"]), batch["labels"]
+        if self.fault:
+            return F.cross_entropy(logits[:, :-2].flatten(0, 1), labels[:, 2:].flatten())
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+
+
+@pytest.mark.parametrize("kind", [LossBeside, LossOfTargets, StepOfPairs, StepOfNames])
 def test_sound_methods_are_sound(kind: type[LossBeside]) -> None:
     report = doctor.check(kind(), doctor.Spec(kind="causal"), only=["D02", "D05"])
     assert not report.findings, str(report)
@@ -310,8 +329,10 @@ def test_sound_methods_are_sound(kind: type[LossBeside]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "id"), [(LossBeside("no shift"), "D01"), (LossBeside("pads"), "D05"), (LossOfTargets("twice"), "L03")]
-)
+    ("model", "id"),
+    [(LossBeside("no shift"), "D01"), (LossBeside("pads"), "D05"), (LossOfTargets("twice"), "L03"),
+     (StepOfPairs("turned"), "D12"), (StepOfNames("two on"), "D02")],
+)  # fmt: skip
 def test_methods_that_compute_a_loss_are_read(model: nn.Module, id: str) -> None:
     report = doctor.check(model, doctor.Spec(kind="causal"), only=[id])
     assert [(finding.id, finding.status) for finding in report.findings] == [(id, "fail")], str(report)

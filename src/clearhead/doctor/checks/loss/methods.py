@@ -4,7 +4,7 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,17 +18,20 @@ from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.conventions.names import LABELS, TOKENS
 from clearhead.doctor.conventions.outputs import arrange
 from clearhead.doctor.instruments.flow import made_by
-from clearhead.doctor.instruments.loss import read, undone
+from clearhead.doctor.instruments.loss import Xray, read, undone
 from clearhead.doctor.instruments.tracing import recorded_ops
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
-CALLED = re.compile(r"^(?!_).*loss", re.I)
+CALLED = re.compile(r"^(?!_)(.*loss|train(ing)?_step$)", re.I)
+BATCH = re.compile(r"^(batch|data|samples?)$")  # what holds inputs and targets
+NUMBER = re.compile(r"(^|_)(idx|index|nb|no|step)$")  # of the batch
+NAMES = (("input_ids", "ids", "tokens", "inputs", "x"), ("labels", "targets", "target", "y"))
 FRAMES = (slice(None), slice(None, -1), slice(1, None))  # the part of a row that the model is given
 
 
 def loss_methods(patient: Patient) -> list[Finding]:
-    """A method called after a loss, which takes tokens and perhaps targets, asks for the next token of each."""
+    """A method that computes a loss of tokens, or of tokens and targets, asks for the next token of each."""
     of_next = patient.kind == "causal" and not patient.shifts_its_rows
     if not of_next or patient.convention.time_first or patient.convention.has_source:
         raise Skipped("only methods of models that predict the next token are looked at")
@@ -49,9 +52,33 @@ def _methods(patient: Patient) -> list[tuple[str, Callable[..., Any]]]:
         if not CALLED.search(name) or method.__module__ != cls.__module__:
             continue
         needed = _needed(method)
-        if needed and TOKENS.search(needed[0]) and (len(needed) == 1 or LABELS.search(needed[1])) and len(needed) < 3:
+        if needed and TOKENS.search(needed[0]) and len(needed) < 3 and _ways(*needed):
             found.append((name, method))
     return found
+
+
+class Way(NamedTuple):
+    """How a method is given tokens and targets (B, T); `alone`: the tokens are its targets as well."""
+
+    alone: bool
+    given: Callable[[Tensor, Tensor], tuple[Any, ...]]
+
+
+def _ways(first: str, second: str | None = None) -> list[Way]:
+    """Those that the names of what it asks for allow."""
+    if second is not None and LABELS.search(second):
+        return [Way(False, lambda ids, labels: (ids, labels))]
+    if second is not None and not NUMBER.search(second):
+        return []
+    more = () if second is None else (0,)
+    ways = [Way(True, lambda ids, labels: (ids, *more))]
+    if BATCH.search(first):
+        named = [dict.fromkeys(names, number) for number, names in enumerate(NAMES)]
+        ways.append(Way(False, lambda ids, labels: ((ids, labels), *more)))
+        ways.append(
+            Way(False, lambda ids, labels: ({n: (ids, labels)[k] for part in named for n, k in part.items()}, *more))
+        )
+    return ways
 
 
 def _needed(method: Callable[..., Any]) -> list[str]:
@@ -63,43 +90,34 @@ def _needed(method: Callable[..., Any]) -> list[str]:
 
 def _judged(patient: Patient, name: str, method: Callable[..., Any]) -> list[Finding] | None:
     """What it asks for; None where it cannot be called, or its logits are not to be found."""
-    ids, model = patient.inputs(3, salt=9).ids, quieter(patient).model
-    alone = len(_needed(method)) == 1
+    model = quieter(patient).model
     pad = patient.pad_id if knows_padding(patient) else None
-    for mark in (pad,) if alone else (*MARKS, pad):
-        labels = ids.clone() if alone else patient.inputs(3, salt=10).ids
-        if mark is not None:
-            labels[2, patient.found.T // 2 :] = mark  # two rows are full, one is half
-        read_ids = labels if alone else ids
-        try:
-            with torch.enable_grad(), recorded_ops() as ops:
-                loss = loss_in(method(model, *((labels.clone(),) if alone else (ids.clone(), labels.clone()))))
-        except Exception:  # it takes something else
-            continue
-        made = [tensor for call in ops.calls for tensor in made_by(call) if tensor.requires_grad]
-        if loss is not None:
-            return _told(patient, name, loss, _framed(patient, model, read_ids, loss, made), labels, mark, alone)
+    for way in _ways(*_needed(method)):
+        for mark in (pad,) if way.alone else (*MARKS, pad):
+            ids = patient.inputs(3, salt=9).ids
+            labels = ids if way.alone else patient.inputs(3, salt=10).ids
+            if mark is not None:
+                labels[2, patient.found.T // 2 :] = mark  # two rows are full, one is half
+            try:
+                with torch.enable_grad(), recorded_ops() as ops:
+                    loss = loss_in(method(model, *way.given(ids.clone(), labels.clone())))
+            except Exception:  # it takes something else
+                continue
+            made = [tensor for call in ops.calls for tensor in made_by(call) if tensor.requires_grad]
+            framed = None if loss is None else _framed(patient, model, ids, loss, made)
+            if loss is not None and framed is not None:
+                logits, slope = undone(*framed)
+                seen = read(slope, logits, labels, float(loss.detach()))
+                return _told(patient, name, seen, logits, way, mark)
     return None
 
 
-def _told(
-    patient: Patient,
-    name: str,
-    loss: Tensor,
-    framed: tuple[Tensor, Tensor] | None,
-    labels: Tensor,
-    mark: int | None,
-    alone: bool,
-) -> list[Finding] | None:
-    if framed is None:
-        return None
-    logits, slope = undone(*framed)
-    seen = read(slope, logits, labels, float(loss.detach()))
+def _told(patient: Patient, name: str, seen: Xray, logits: Tensor, way: Way, mark: int | None) -> list[Finding]:
+    """The faults in what it asks for; `mark` stands in its targets for what is not."""
     patient.paths.append(f"{name}()")
     ends = mark is not None and mark in end_ids(patient)
-    found = judge(seen, labels, logits, pad_id=mark, shifts=True if alone else None, ends=ends)
-    method = getattr(type(patient.original), name)
-    code = method.__code__
+    found = judge(seen, seen.ids, logits, pad_id=mark, shifts=True if way.alone else None, ends=ends)
+    code = getattr(type(patient.original), name).__code__
     where = Where("", type(patient.original).__name__, code.co_filename, code.co_firstlineno)
     return [replace(one, where=where) for one in found]
 
