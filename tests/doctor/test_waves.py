@@ -1,4 +1,4 @@
-"""Sinusoids that are none: sines for cosines, and waves that grow faster where they should slow down."""
+"""Sinusoids that are none, and sinusoids that are hard to see."""
 
 import math
 
@@ -40,3 +40,25 @@ def test_waves_that_are_none_are_warned_of(model: nn.Module, said: str) -> None:
 
 def test_waves_are_sound() -> None:
     assert not check(Waved(), Spec(kind="causal"), only=["P09"]).findings
+
+
+class Certain(Waved):
+    """Tokens are so large beside their waves that each attends to one token only, most often to itself."""
+
+    def __init__(self, *, waves: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.waves, self.mixed = waves, nn.MultiheadAttention(D, 2, batch_first=True)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        T = ids.shape[1]
+        x = 9 * self.tokens(ids) + self.pe[:T] * self.waves
+        ahead = torch.ones(T, T, dtype=torch.bool).triu(1)
+        logits: Tensor = self.head(x + self.mixed(x, x, x, attn_mask=ahead, need_weights=False)[0])
+        return logits
+
+
+@pytest.mark.parametrize(("waves", "found"), [(True, []), (False, ["P01"])])
+def test_positions_are_told_where_an_attention_looks_at_one_token_only(waves: bool, found: list[str]) -> None:
+    report = check(Certain(waves=waves), Spec(kind="causal"), only=["positions"])
+    assert [finding.id for finding in report.findings] == found, str(report)
