@@ -240,3 +240,26 @@ class OneForAll(Pooled):
 def test_a_layer_in_the_place_of_all_is_found(layers: int, found: list[str]) -> None:
     report = check(OneForAll(layers), only=["I02"])
     assert [one.where.module for one in report.findings if one.id == "I02"] == found, str(report)
+
+
+class OfPoints(nn.Module):
+    """Points of a cloud, in no order, to a class. `placed`: a table of positions is there, and not added."""
+
+    def __init__(self, *, placed: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.points, self.layers = nn.Linear(3, D), nn.ModuleList(Layer() for _ in range(2))
+        self.pos_embedding = nn.Parameter(torch.randn(64, D)) if placed else None
+        self.head = nn.Linear(D, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.points(x)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x.amax(1))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("placed", "status"), [(False, "warn"), (True, "fail")])
+def test_points_may_have_no_order(placed: bool, status: str) -> None:
+    report = check(OfPoints(placed=placed), only=["positions"])
+    assert [(one.id, one.status) for one in report.findings] == [("P01", status)], str(report)
