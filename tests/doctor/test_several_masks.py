@@ -173,3 +173,20 @@ def test_nan_is_told_at_the_module_that_makes_it() -> None:
     assert not ids(check(Softly(safe=True), only=["paddings"]))
     report = check(Softly(safe=False), only=["paddings"])
     assert [(finding.id, finding.where.module) for finding in report.findings] == [("M14", "layers.1")], str(report)
+
+
+class OnlyAsLong(Seq2Seq):
+    """Its targets are called as labels are, and a mask lies on the wrong axis: it takes equal lengths only."""
+
+    def forward(self, src: Tensor, trg: Tensor) -> Tensor:
+        x = self.src_words(src) + self.places.weight[: src.shape[1]]
+        y = self.tgt_words(trg) + self.places.weight[: trg.shape[1]]
+        hidden = (src == 0)[:, :, None].expand(-1, -1, trg.shape[1]).repeat_interleave(2, dim=0)  # (B * H, S, T)
+        ahead = torch.ones(y.shape[1], y.shape[1], dtype=torch.bool).triu(1)
+        return self.head(self.core(x, y, tgt_mask=ahead, memory_mask=hidden))  # type: ignore[no-any-return]
+
+
+def test_what_moves_the_logits_is_no_label() -> None:
+    report = check(OnlyAsLong(), only=["paddings"])
+    assert "model(source, ids)" in report.paths, report.paths
+    assert ids(report), str(report)

@@ -33,9 +33,11 @@ def by_token(patient: Patient, *, source: bool) -> list[Finding]:
     padded = row.clone()
     padded[:-1, short:] = pad  # the last row is full: masks are each row's own
     long_, alone = (replace(inputs, **{"source" if source else "ids": ids}) for ids in (padded, row[:, :short]))
+    if source and patient.found.S == patient.found.T:  # so it is where other lengths are refused
+        alone = replace(alone, ids=inputs.ids[:, :short], labels=inputs.ids[:, :short])
     with patient.quiet():
         before, after = patient.run(alone)[:-1], patient.run(long_)[:-1]
-    after = after if source else after[:, :short]
+    after = after[:, : before.shape[1]]
     what = "the source" if source else "a row"
     if not (before.isfinite().all() and after.isfinite().all()):
         return [
