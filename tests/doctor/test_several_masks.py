@@ -190,3 +190,24 @@ def test_what_moves_the_logits_is_no_label() -> None:
     report = check(OnlyAsLong(), only=["paddings"])
     assert "model(source, ids)" in report.paths, report.paths
     assert ids(report), str(report)
+
+
+class TwoVoices(nn.Module):
+    """Pitches and lengths of notes, place by place, to the next pitch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.pitches, self.lengths, self.places = nn.Embedding(V, D), nn.Embedding(V, D), nn.Embedding(64, D)
+        self.layer = nn.TransformerEncoderLayer(D, 2, 2 * D, 0.0, batch_first=True, norm_first=True)
+        self.norm, self.head = nn.LayerNorm(D), nn.Linear(D, V)
+
+    def forward(self, pitch_ids: Tensor, length_ids: Tensor) -> Tensor:
+        T = pitch_ids.shape[1]
+        x = self.pitches(pitch_ids) + self.lengths(length_ids) + self.places.weight[:T]
+        ahead = torch.ones(T, T, dtype=torch.bool).triu(1)
+        return self.head(self.norm(self.layer(x, src_mask=ahead)))  # type: ignore[no-any-return]
+
+
+def test_two_rows_that_belong_together_are_no_source_and_target() -> None:
+    assert check(TwoVoices()).verdict == "healthy"
