@@ -194,3 +194,12 @@ def test_a_length_that_is_not_usual_is_learned_from_the_batch() -> None:
         check(Long())
     report = check(Long(), Spec(kind="causal"), batch=ids(4, 24))
     assert report.verdict == "healthy", str(report)
+
+
+@pytest.mark.parametrize(("ahead", "id"), [(1, None), (0, "D01"), (2, "D02")])
+def test_its_labels_and_the_models_own_shift_come_to_the_next_token(ahead: int, id: str | None, tmp_path: Path) -> None:
+    rows = ids(3, 13)
+    batch = {"idx": rows[:, :10], "targets": rows[:, ahead : 10 + ahead]}
+    report = check(made(write(tmp_path, "gpt")), only=["D01", "D02"], batch=batch)
+    assert [one.id for one in report.findings] == ([id] if id else []), str(report)
+    assert "the batch's 'targets' beside its ids" in report.paths

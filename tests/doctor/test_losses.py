@@ -217,6 +217,15 @@ def test_the_table_has_a_line_for_every_token() -> None:
     assert torch.tensor(report.as_json()["weights"]).shape == report.seen.ids.shape
 
 
+def shifted_back(logits: Tensor, ids: Tensor) -> Tensor:
+    """Rows are without padding."""
+    return F.cross_entropy(logits[:, 1:].flatten(0, 1), ids[:, :-1].flatten())
+
+
+def test_a_loss_that_looks_back_is_read_where_padding_is_spoken_of() -> None:
+    assert "D02" in {finding.id for finding in examine_loss(shifted_back, "mine").findings}
+
+
 class EndsAsItPads(nn.Module):
     """A language model whose padding is its end of text, and whose loss ignores both."""
 
@@ -263,3 +272,118 @@ def test_a_loss_without_its_logits_is_read_all_the_same(shown: bool) -> None:
     assert [finding.id for finding in turned.findings] == ["D12"], str(turned)
     twice = doctor.check(LossAlone(twice=True, shown=shown), only=["L03"])
     assert [finding.id for finding in twice.findings] == ["L03"], str(twice)
+
+
+class LossBeside(nn.Module):
+    """Its loss is a method of its own; `fault` says what is wrong with it."""
+
+    def __init__(self, fault: str = "") -> None:
+        super().__init__()
+        self.fault, self.pad_id = fault, 0
+        self.tokens, self.head = nn.Embedding(97, 16), nn.Linear(16, 97)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.tokens(ids).cumsum(1))
+        return logits
+
+    def training_loss(self, tokens: Tensor) -> Tensor:
+        logits = self(tokens[:, 1:] if self.fault == "no shift" else tokens[:, :-1])
+        ignored = -100 if self.fault == "pads" else self.pad_id
+        return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), ignore_index=ignored)
+
+
+class LossOfTargets(LossBeside):
+    training_loss = None  # type: ignore[assignment]
+
+    def compute_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        logits = self(inputs)
+        return F.cross_entropy(
+            logits.softmax(-1).flatten(0, 1) if self.fault else logits.flatten(0, 1), targets.flatten()
+        )
+
+
+class StepOfPairs(LossBeside):
+    training_loss = None  # type: ignore[assignment]
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        inputs, targets = batch
+        logits = self(inputs).transpose(0, 1) if self.fault else self(inputs)
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+class StepOfNames(LossBeside):
+    training_loss = None  # type: ignore[assignment]
+
+    def train_step(self, batch: dict[str, Tensor]) -> Tensor:
+        logits, labels = self(batch["input_ids"]), batch["labels"]
+        if self.fault:
+            return F.cross_entropy(logits[:, :-2].flatten(0, 1), labels[:, 2:].flatten())
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+
+
+@pytest.mark.parametrize("kind", [LossBeside, LossOfTargets, StepOfPairs, StepOfNames])
+def test_sound_methods_are_sound(kind: type[LossBeside]) -> None:
+    report = doctor.check(kind(), doctor.Spec(kind="causal"), only=["D02", "D05"])
+    assert not report.findings, str(report)
+    assert next(one.status for one in report.checks if one.name == "loss methods") == "pass", str(report)
+
+
+@pytest.mark.parametrize(
+    ("model", "id"),
+    [(LossBeside("no shift"), "D01"), (LossBeside("pads"), "D05"), (LossOfTargets("twice"), "L03"),
+     (StepOfPairs("turned"), "D12"), (StepOfNames("two on"), "D02")],
+)  # fmt: skip
+def test_methods_that_compute_a_loss_are_read(model: nn.Module, id: str) -> None:
+    report = doctor.check(model, doctor.Spec(kind="causal"), only=[id])
+    assert [(finding.id, finding.status) for finding in report.findings] == [(id, "fail")], str(report)
+
+
+class Tagger(nn.Module):
+    """Scores of classes, and a loss of tags: nothing is called labels. `fault` says what is wrong with it."""
+
+    def __init__(self, fault: str = "") -> None:
+        super().__init__()
+        self.fault = fault
+        self.tokens, self.mixed, self.head = nn.Embedding(97, 16), nn.MultiheadAttention(16, 2), nn.Linear(16, 5)
+
+    def forward(self, ids: Tensor, lengths: Tensor | None = None, tags: Tensor | None = None) -> Any:
+        x = self.tokens(ids).transpose(0, 1)
+        scores = self.head(self.mixed(x, x, x)[0].transpose(0, 1))
+        if tags is None:
+            return scores, None
+        if self.fault == "mean":
+            return scores, F.cross_entropy(scores.transpose(1, 2), tags, reduction="none").mean()
+        if self.fault == "overwritten":
+            tags[tags == -100] = 0
+        flat = scores.transpose(0, 1).flatten(0, 1) if self.fault == "turned" else scores.flatten(0, 1)
+        return scores, F.cross_entropy(flat, tags.flatten())
+
+
+@pytest.mark.parametrize(("fault", "id"), [("", ""), ("mean", "L01"), ("overwritten", "D05"), ("turned", "D12")])
+def test_targets_of_any_name_and_of_fewer_classes_are_read(fault: str, id: str) -> None:
+    report = doctor.check(Tagger(fault), doctor.Spec(kind="bidirectional"), only=["losses"])
+    assert next(one.status for one in report.checks if one.name == "losses") == ("fail" if fault else "pass")
+    assert [(finding.id, finding.status) for finding in report.findings] == ([(id, "fail")] if id else []), str(report)
+
+
+class LossOfItsRow(nn.Module):
+    """Inputs and targets are made of one row, the last token of which is a target only."""
+
+    def __init__(self, fault: str = "") -> None:
+        super().__init__()
+        self.fault, self.pad_id = fault, 0
+        self.tokens, self.head = nn.Embedding(97, 16), nn.Linear(16, 97)
+
+    def forward(self, ids: Tensor) -> dict[str, Tensor]:
+        logits = self.head(self.tokens(ids[:, :-1]).cumsum(1))
+        wanted = ids[:, :-1] if self.fault == "no shift" else ids[:, 1:]
+        ignored = -100 if self.fault == "pads" else self.pad_id
+        loss = F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=ignored)
+        return {"logits": logits, "loss": loss}
+
+
+@pytest.mark.parametrize(("fault", "id"), [("", ""), ("no shift", "D01"), ("pads", "D05")])
+def test_a_loss_of_nothing_but_inputs_is_read(fault: str, id: str) -> None:
+    report = doctor.check(LossOfItsRow(fault), doctor.Spec(kind="causal"), only=["losses of inputs"])
+    assert next(one.status for one in report.checks if one.name == "losses of inputs") == ("fail" if fault else "pass")
+    assert [(finding.id, finding.status) for finding in report.findings] == ([(id, "fail")] if id else []), str(report)

@@ -74,18 +74,34 @@ class FromDict(Seq2Seq):
         return {"logits": logits, "loss": F.cross_entropy(logits.flatten(0, 1), wanted.flatten())}
 
 
+class TellsPads(Seq2Seq):
+    """The source's padding is told by a mask, the target's is a token that the loss leaves out."""
+
+    def __init__(self, hides_memory: bool = True) -> None:
+        super().__init__(hides_memory)
+        self.tgt_pad_id = 0
+
+    def forward(self, src: Tensor, tgt: Tensor, src_pad: Tensor | None = None) -> Tensor:
+        x = self.src_words(src) + self.places.weight[: src.shape[1]]
+        y = self.tgt_words(tgt) + self.places.weight[: tgt.shape[1]]
+        ahead = torch.ones(y.shape[1], y.shape[1], dtype=torch.bool).triu(1)
+        out = self.core(x, y, tgt_mask=ahead, src_key_padding_mask=src_pad,
+                        memory_key_padding_mask=src_pad if self.hides_memory else None)  # fmt: skip
+        return self.head(out)  # type: ignore[no-any-return]
+
+
 def ids(report: Report) -> list[str]:
     return [finding.id for finding in report.findings if finding.status == "fail"]
 
 
-@pytest.mark.parametrize("model", [Likeness(), Tutorial(first=True), FromDict()])
+@pytest.mark.parametrize("model", [Likeness(), Tutorial(first=True), FromDict(), TellsPads()])
 def test_they_need_no_adapter(model: nn.Module) -> None:
     report = check(model)
     assert report.verdict == "healthy", str(report)
     assert "paddings" in {one.name for one in report.checks if one.status == "pass"}
 
 
-@pytest.mark.parametrize("model", [Tutorial(False, first=True), FromDict(False)])
+@pytest.mark.parametrize("model", [Tutorial(False, first=True), FromDict(False), TellsPads(False)])
 def test_the_memory_of_padding_is_found_under_any_of_the_masks(model: nn.Module) -> None:
     assert ids(check(model))[0] == "S01"
 
@@ -94,3 +110,66 @@ def test_how_much_padding_there_is_must_not_matter() -> None:
     report = check(Likeness("all"))
     assert set(ids(report)) == {"M22"}
     assert "three places of padding" in str(report)
+
+
+class Told(Likeness):
+    """One text, whose mask is told of in words only."""
+
+    def __init__(self, fault: str = "") -> None:
+        super().__init__()
+        self.fault, self.head = fault, nn.Linear(D, 5)
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        """ids (B, T); mask (B, T), True for real tokens."""
+        keep = torch.ones_like(ids, dtype=torch.bool) if mask is None or self.fault == "unread" else mask
+        return self.head(self.encode(ids, ~keep if self.fault == "inverted" and mask is not None else keep))  # type: ignore[no-any-return]
+
+
+class ToldOtherwise(Told):
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        """The mask is 1 at padding."""
+        return super().forward(ids, None if mask is None else ~mask.bool())
+
+
+@pytest.mark.parametrize(
+    ("model", "found"),
+    [(Told(), []), (ToldOtherwise(), []), (Told("inverted"), ["M12"]), (ToldOtherwise("inverted"), ["M12"]),
+     (Told("unread"), ["M11"])],
+)  # fmt: skip
+def test_what_a_mask_means_may_be_said_in_words(model: nn.Module, found: list[str]) -> None:
+    assert ids(check(model, only=["paddings"])) == found
+
+
+class Softly(nn.Module):
+    """Attentions the scores of which a mask sets to minus infinity. `safe`: the second has numbers for empty rows."""
+
+    def __init__(self, *, safe: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.head = nn.Embedding(V, D), nn.Linear(D, V)
+        self.layers = nn.ModuleList(Softened(safe=safe or number != 1) for number in range(3))
+
+    def forward(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
+        x = self.words(ids)
+        for layer in self.layers:
+            x = layer(x, attention_mask.bool())
+        return self.head(x)  # type: ignore[no-any-return]
+
+
+class Softened(nn.Module):
+    def __init__(self, *, safe: bool) -> None:
+        super().__init__()
+        self.safe, self.q, self.k, self.v = safe, nn.Linear(D, D), nn.Linear(D, D), nn.Linear(D, D)
+
+    def forward(self, x: Tensor, keep: Tensor) -> Tensor:
+        T = x.shape[1]
+        sees = torch.ones(T, T, dtype=torch.bool).tril() & keep[:, None, :]  # (B, T, T)
+        shares = (self.q(x) @ self.k(x).mT).masked_fill(~sees, -torch.inf).softmax(-1)
+        seen: Tensor = (shares.nan_to_num() if self.safe else shares) @ self.v(x)
+        return x + seen
+
+
+def test_nan_is_told_at_the_module_that_makes_it() -> None:
+    assert not ids(check(Softly(safe=True), only=["paddings"]))
+    report = check(Softly(safe=False), only=["paddings"])
+    assert [(finding.id, finding.where.module) for finding in report.findings] == [("M14", "layers.1")], str(report)

@@ -179,3 +179,64 @@ def test_a_mask_that_the_rows_share() -> None:
 @pytest.mark.parametrize(("reads", "found"), [(True, []), (False, ["E07"])])
 def test_kinds_of_tokens_that_are_replaced_by_zeros(reads: bool, found: list[str]) -> None:
     assert ids(check(Typed(reads))) == found
+
+
+class Block(nn.Module):
+    """A layer of two parts. `lost`: the part that nothing leads around."""
+
+    def __init__(self, lost: str) -> None:
+        super().__init__()
+        self.lost = lost
+        self.norm, self.mixed = nn.LayerNorm(D), nn.MultiheadAttention(D, 2, batch_first=True)
+        self.forward_part = nn.Sequential(nn.LayerNorm(D), nn.Linear(D, 2 * D), nn.GELU(), nn.Linear(2 * D, D))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(x)
+        y = self.mixed(y, y, y)[0]
+        x = y if self.lost == "mixed" else x + y
+        made: Tensor = self.forward_part(x)
+        return made if self.lost == "forward_part" else x + made
+
+
+class Pooled(nn.Module):
+    def __init__(self, lost: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.patches = nn.Conv2d(3, D, 4, 4)
+        self.first = nn.Parameter(torch.randn(1, 1, D))
+        self.layers = nn.ModuleList(Block(lost) for _ in range(3))
+        self.head = nn.Linear(D, 7)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.patches(images).flatten(2).transpose(1, 2)  # (B, D, h, w) -> (B, h * w, D)
+        x = torch.cat((self.first.expand(len(x), -1, -1), x), dim=1)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x[:, 0])  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("lost", ["", "mixed", "forward_part"])
+def test_a_missing_residual_is_found_where_one_place_is_read(lost: str) -> None:
+    report = check(Pooled(lost), only=["residuals of rows"])
+    assert next(one.status for one in report.checks if one.name == "residuals of rows") == ("fail" if lost else "pass")
+    assert [(one.id, one.where.module) for one in report.findings] == ([("N04", "layers.0")] if lost else [])
+
+
+class OneForAll(Pooled):
+    """The first of its layers is applied as often as there are layers."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__("")
+        self.layers = self.layers[:layers]
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.patches(images).flatten(2).transpose(1, 2)  # (B, D, h, w) -> (B, h * w, D)
+        for _ in range(3):
+            x = self.layers[0](x)
+        return self.head(x.mean(1))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("layers", "found"), [(3, ["layers.0"]), (1, [])])
+def test_a_layer_in_the_place_of_all_is_found(layers: int, found: list[str]) -> None:
+    report = check(OneForAll(layers), only=["I02"])
+    assert [one.where.module for one in report.findings if one.id == "I02"] == found, str(report)

@@ -102,7 +102,8 @@ def _spared(loss: Loss, seen: Xray, ids: Tensor) -> int | None:
     except (OSError, TypeError):
         return None
     offset = seen.offset or 0
-    wanted, scored = ids[:, offset:], seen.scored[:, : ids.shape[1] - offset]
+    first, last = max(0, -offset), ids.shape[1] - max(0, offset)
+    wanted, scored = ids[:, first + offset : last + offset], seen.scored[:, first:last]
     spared = {*wanted[~scored].tolist()} - {*wanted[scored].tolist()}
     return spared.pop() if len(spared) == 1 and re.search(r"(\b|_)pad", told, re.I) else None
 

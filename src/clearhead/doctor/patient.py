@@ -309,5 +309,8 @@ PAD_NAMES = (
     "pad",
     "tgt_pad_idx",
     "trg_pad_idx",
+    "tgt_pad_id",
+    "trg_pad_id",
+    "target_pad_id",
     "PAD",
 )

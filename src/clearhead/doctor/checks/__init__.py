@@ -13,6 +13,8 @@ from clearhead.doctor.checks.generation.caches import caches
 from clearhead.doctor.checks.generation.generations import generations
 from clearhead.doctor.checks.loss.decoder_targets import decoder_targets
 from clearhead.doctor.checks.loss.losses import losses
+from clearhead.doctor.checks.loss.methods import loss_methods
+from clearhead.doctor.checks.loss.of_inputs import losses_of_inputs
 from clearhead.doctor.checks.loss.tasks import tasks
 from clearhead.doctor.checks.memory import memory
 from clearhead.doctor.checks.padding.left_padding import left_padding
@@ -26,6 +28,7 @@ from clearhead.doctor.checks.parts.gradients import fresh_loss, gradients
 from clearhead.doctor.checks.parts.layouts import layouts
 from clearhead.doctor.checks.parts.norms import norms
 from clearhead.doctor.checks.parts.query_norms import query_norms
+from clearhead.doctor.checks.parts.row_residuals import residuals_of_rows
 from clearhead.doctor.checks.parts.slices import slices
 from clearhead.doctor.checks.parts.storage import storage
 from clearhead.doctor.checks.parts.streams import streams
@@ -68,11 +71,14 @@ CHECKS = (
     Check("K01", "caches", ("K01", "K02", "K03", "K04", "K06"), caches, SOUND, of_tokens=True),
     Check("K11", "generations", ("K06", "K08", "K11", "T08"), generations, (*SOUND, "caches"), of_tokens=True),
     Check("D02", "losses", LOSSES, losses, ("finite", "deterministic"), of_tokens=True),
+    Check("D02", "loss methods", LOSSES, loss_methods, ("finite", "deterministic"), of_tokens=True),
+    Check("D02", "losses of inputs", (*TARGETS, "D05"), losses_of_inputs, ("finite", "deterministic"), of_tokens=True),
     Check("D02", "decoder targets", ("D01", "D02"), decoder_targets, ("finite", "deterministic"), of_tokens=True),
     Check("I06", "gradients", ("I06", "A13", "N03", "P01"), gradients, ("finite", "deterministic")),
     Check("I06", "slices", ("I06",), slices, ("finite", "deterministic", "gradients")),
     Check("I04", "births", ("I04",), births, ("finite", "deterministic"), of_tokens=True),
     Check("N04", "residuals", ("N04", "N05"), residuals, ("finite", "deterministic"), of_tokens=True),
+    Check("N04", "residuals of rows", ("N04", "N05"), residuals_of_rows, ("finite", "deterministic")),
     Check("N05", "streams", ("N03", "N04", "N05", "N10"), streams, ("finite", "layouts", "residuals")),
     Check("F01", "activations", ("F01",), activations, ("finite",)),
     Check("E04", "fresh loss", ("E04",), fresh_loss, ("finite",), of_tokens=True),

@@ -12,7 +12,7 @@ from clearhead.doctor.conventions.inputs import CAUSAL_FORMS, KEEP_FORMS
 TRIALS = 150  # of ways to call a model
 SOURCE = re.compile(r"^(src|source|enc|encoder|memory)")
 TARGET = re.compile(r"^(tgt|trg|target|dec|decoder)")
-MASK = re.compile(r"mask|padding|lengths?$|_lens?$")
+MASK = re.compile(r"mask|padding|(^|_)pads?$|lengths?$|_lens?$")
 PADDING = re.compile(r"pad|attention_mask|key|lengths?$|_lens?$")
 LENGTHS = re.compile(r"lengths?$|_lens?$")
 ANY = {

@@ -29,6 +29,7 @@ class Account:
     first: Tensor  # the weights when they were first seen
     value: Tensor  # the weights after the last step
     before: Tensor | None = None  # the gradient as the backward under way found it
+    made: Tensor | None = None  # the gradient as the last backward left it
     used: Tensor | None = None  # the gradient as the last step left it
     used_at: int = -1  # how many backwards there were then
     touched: bool = False  # a backward changed it since then
@@ -50,6 +51,7 @@ class Use:
     mixed: list[Mixture] = field(default_factory=list)
     not_finite: list[nn.Parameter] = field(default_factory=list)
     length: float = 0.0  # of the whole gradient
+    scaled: float = 1.0  # how long it is, of what the last backward left: it may have been divided, or clipped
     backwards: int = 0  # since the optimizer's use before
 
 
@@ -89,7 +91,7 @@ class Ledger:
             if gradient is None:
                 continue
             account.present = True
-            now = sample(gradient)
+            now = account.made = sample(gradient)
             if is_same(now, before) or is_zero(gradient):
                 continue
             if before is not None and is_same(before, account.used):
@@ -104,7 +106,7 @@ class Ledger:
         held = tuple(parameters)
         self.open(held)
         told = Use(len(held))
-        square = 0.0
+        square, before, after = 0.0, 0.0, 0.0
         for parameter in held:
             account, gradient = self.accounts[id(parameter)], parameter.grad
             if gradient is None or is_zero(gradient):
@@ -116,11 +118,14 @@ class Ledger:
             if not bool(values.isfinite().all()):
                 told.not_finite.append(parameter)
             square += float(values.detach().double().square().sum())
+            if account.made is not None:
+                before, after = before + norm(account.made) ** 2, after + norm(sample(gradient)) ** 2
             if account.mixture is not None:
                 told.mixed.append(account.mixture)
             elif not account.touched and account.used is not None and is_same(sample(gradient), account.used):
                 (told.again if account.used_at == self.backwards else told.stale).append(parameter)
         told.length = square**0.5
+        told.scaled = (after / before) ** 0.5 if before else 1.0
         return told
 
     def settle(self, parameters: Iterable[nn.Parameter]) -> None:

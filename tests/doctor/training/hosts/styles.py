@@ -44,6 +44,32 @@ def rate_by_hand():
 
 
 @style
+def gradients_divided_by_hand():
+    model = GPT()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for step in range(3):
+        for part in range(4):
+            language(model, 4 * step + part).backward()
+        for parameter in model.parameters():
+            parameter.grad /= 4
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@style
+def losses_of_many_forms():
+    model = GPT()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for step in range(3):
+        ids = text(step)
+        logits = model(ids[:, :-1]).flatten(0, 1)
+        each = F.cross_entropy(logits, ids[:, 1:].flatten(), label_smoothing=0.1, reduction="none")
+        optimizer.zero_grad()
+        (((1 - torch.exp(-each)) * each).mean() + 1e-3 * logits.logsumexp(-1).pow(2).mean()).backward()
+        optimizer.step()
+
+
+@style
 def checkpointing():
     class Checkpointed(GPT):
         def forward(self, ids):

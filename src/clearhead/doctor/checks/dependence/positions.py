@@ -97,7 +97,11 @@ def _order_at_first_mixing(patient: Patient) -> list[Finding]:
     rotation = _rotation(patient, call)
     if value > SAME or rotation:
         return rotation
-    if _is_told_later(patient) or not _is_seen_by_the_last(patient, base, number):
+    if (
+        _is_told_before(first[number], second[number], n)
+        or _is_told_later(patient)
+        or not _is_seen_by_the_last(patient, base, number)
+    ):
         return []
     tables = _tables(patient)
     name = type(call.module).__name__
@@ -117,6 +121,21 @@ def _is_seen_by_the_last(patient: Patient, base: Inputs, number: int) -> bool:
     calls = trace_modules(patient.model, patient.run, base, replace(base, ids=ids))
     before, after = (_last(traced[number].outputs[0], n) for traced in calls)
     return before is not None and after is not None and not torch.equal(before, after)
+
+
+def _is_told_before(call: Call, exchanged: Call, n: int) -> bool:
+    """Whether a module is given other vectors where tokens n - 3 and n - 2 are exchanged, and not the same in turn.
+
+    Attention may all the same look at one of them only, and then it moves nothing.
+    """
+    for before, after in zip(call.inputs, exchanged.inputs, strict=False):
+        axes = [axis for axis, size in enumerate(before.shape) if size == n]
+        if before.shape != after.shape or len(axes) != 1 or before.dim() != 3:
+            continue
+        turned = after.index_select(axes[0], torch.tensor([*range(n - 3), n - 2, n - 3, n - 1]).to(after.device))
+        if float((turned - before).abs().max()) > SAME * float(before.abs().max()):
+            return True
+    return False
 
 
 def _is_told_later(patient: Patient) -> bool:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -61,7 +62,7 @@ class Decoder:
     def step(self, ids: Tensor, inputs: Inputs, cache: Any, begin: int) -> tuple[Tensor, Any]:
         """Logits of these tokens, the first of which has number `begin`, and the cache for the next."""
         convention, model = self.patient.convention, self.patient.model
-        given = Inputs(ids, inputs.source)
+        given = Inputs(ids, inputs.source, source_keep=inputs.source_keep)
         more = dict(self.more)
         if self.begins is not None:
             more[self.begins] = begin
@@ -124,7 +125,8 @@ def caches(patient: Patient) -> list[Finding]:
             else:
                 decoder, moved = _kept_inside(inside, inputs, full, spread)
             patient.paths.append(f"cached by {decoder.parameter or decoder.begins}")
-            return _judged(decoder, moved, inputs, full, spread)
+            found = _judged(decoder, moved, inputs, full, spread)
+            return found or _with_padded_source(decoder)
     finally:
         patient.model = kept
 
@@ -171,6 +173,34 @@ def _judged(decoder: Decoder, moved: Tensor, inputs: Inputs, full: Tensor, sprea
     witness = f"three tokens at a time behind a cache move logits by {float(moved.max()):.1e}; one at a time is right"
     causes: Causes = (("K04", 0.9), ("K01", 0.1))
     return [finding(causes, witness, value=float(moved.max()), threshold=TOLERANCE, where=where)]
+
+
+def _with_padded_source(decoder: Decoder) -> list[Finding]:
+    """Padding of a source is hidden from every step as it is from one call."""
+    inputs = _padded_behind_source(decoder.patient)
+    if inputs is None:
+        return []
+    full = decoder.patient.run(inputs)
+    one = _decoded(decoder, inputs, 1)
+    moved = 0.0 if one is None else float((one - full).abs().max()) / (float(full.std()) or 1.0)
+    decoder.patient.paths.append("cached, behind a padded source")
+    if not moved > TOLERANCE:
+        return []
+    where, _ = _blame(decoder, inputs, 1)
+    witness = f"where a source is padded logits differ by {moved:.1e} between one call and token by token; else by none"
+    return [finding((("K01", 0.6), ("S01", 0.4)), witness, value=moved, threshold=TOLERANCE, where=where)]
+
+
+def _padded_behind_source(patient: Patient) -> Inputs | None:
+    """Two rows, of which one has padding behind its source; None where nothing would tell it from words."""
+    inputs = patient.inputs(2, salt=11)
+    masked = any(filler.startswith("source keep") for _, filler in patient.convention.call)
+    if inputs.source is None or not (masked or patient.pad_id is not None):
+        return None
+    keep = torch.ones_like(inputs.source, dtype=torch.bool)
+    keep[1, -max(1, keep.shape[1] // 3) :] = False
+    source = inputs.source if patient.pad_id is None else inputs.source.masked_fill(~keep, patient.pad_id)
+    return replace(inputs, source=source, source_keep=keep)
 
 
 def _tried(decoders: Iterable[Decoder], inputs: Inputs, full: Tensor, spread: float) -> tuple[Decoder, Tensor]:

@@ -10,16 +10,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.loss.scoring import Scored, Unscored, quieter, scored, xrayed
+from clearhead.doctor.checks.loss.scoring import (
+    MARKS,
+    Scored,
+    Unscored,
+    makes_a_loss,
+    number_of_labels,
+    quieter,
+    scored,
+    xrayed,
+)
 from clearhead.doctor.checks.loss.verdicts import judge
-from clearhead.doctor.conventions.names import LABELS, MASK, POSITIONS, parameters_of
-from clearhead.doctor.instruments.loss import IGNORED, STRAIGHT, Xray, offset_among
+from clearhead.doctor.conventions.names import CACHE, LABELS, MASK, POSITIONS, SEGMENTS, parameters_of
+from clearhead.doctor.instruments.loss import IGNORED, OFFSETS, STRAIGHT, Xray, offset_among
 from clearhead.doctor.instruments.places import place_of_call, place_of_module
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Status, Where
 from clearhead.doctor.spec import Assumption
 
-MARKS = (IGNORED, -1)  # what people write where there is nothing to learn
 SHIFTS = re.compile(
     r"\bshift(ed)?_(logits|labels|targets|preds?)\b\s*[,=]"
     r"|(?<!not )(?<!never )(?<!n't )(?<!not be )shifted (in here|inside|internally)",
@@ -41,7 +49,7 @@ def losses(patient: Patient) -> list[Finding]:
         raise Skipped("it computes no loss")
     inputs = patient.inputs(3, salt=9)
     unscored = quieter(patient)
-    labels, mark = patient.inputs(3, salt=10).ids, None
+    labels, mark = patient.inputs(3, salt=10).ids % number_of_labels(patient), None
     one = None
     for mark in (*MARKS, patient.pad_id):
         marked = labels.clone()
@@ -55,7 +63,7 @@ def losses(patient: Patient) -> list[Finding]:
     if one is None:
         raise Skipped(f"'{name}' took neither {IGNORED} nor a padding token")
     seen, logits = xrayed(one)
-    ends = mark is not None and mark in _end_ids(patient)
+    ends = mark is not None and mark in end_ids(patient)
     found = _aligned(patient, name, seen, inputs.ids)
     found = found or judge(seen, one.labels, logits, pad_id=mark, ends=ends)
     found = found or _ignores_a_token(patient, unscored, name, mark) or _outweighed(seen, logits)
@@ -64,7 +72,7 @@ def losses(patient: Patient) -> list[Finding]:
     return [replace(fault, where=_where(patient, one, fault.id)) for fault in found]
 
 
-def _end_ids(patient: Patient) -> list[Any]:
+def end_ids(patient: Patient) -> list[Any]:
     """The token that ends a text, as the model and its config call it."""
     owners = (patient.original, getattr(patient.original, "config", None))
     return [getattr(owner, name, None) for owner in owners for name in ("eos_token_id", "eos_id", "eos_idx")]
@@ -72,7 +80,14 @@ def _end_ids(patient: Patient) -> list[Any]:
 
 def labels_parameter(patient: Patient) -> str | None:
     """The parameter that takes targets, if there is one."""
-    return next((p.name for p in parameters_of(patient.model) if _is_labels(patient, p.name)), None)
+    parameters = parameters_of(patient.model)
+    named = next((p.name for p in parameters if _is_labels(patient, p.name)), None)
+    if named is not None:
+        return named
+    given = dict(patient.convention.call)
+    others = [p.name for p in parameters if p.default is None and p.name not in given]
+    others = [name for name in others if not any(kind.search(name) for kind in (MASK, CACHE, POSITIONS, SEGMENTS))]
+    return next((name for name in others if makes_a_loss(patient, name)), None)
 
 
 def _is_labels(patient: Patient, name: str) -> bool:
@@ -88,6 +103,10 @@ def _aligned(patient: Patient, name: str, seen: Xray, ids: Tensor) -> list[Findi
         return [finding("D01", f"whatever '{name}' are given, the loss of position 3 asks for token 3 of the input")]
     if seen.offset is None and (witness := _of_other_rows(seen)):
         return [finding("D12", witness)]
+    if patient.kind == "causal" and seen.offset is not None:
+        found = _batch_beside(patient, name, seen.offset)
+        if found is not None:
+            return found
     if patient.kind == "bidirectional" or seen.offset not in (0, 1) or (patient.kind, seen.offset) == ("seq2seq", 0):
         return []
     about = "shifts them by itself" if seen.offset == 1 else "takes them as already shifted"
@@ -120,6 +139,35 @@ def _of_other_rows(seen: Xray) -> str | None:
     return f"position {place} of row {row} is asked for token {token}, which is a label of row {other} only"
 
 
+def _batch_beside(patient: Patient, name: str, offset: int) -> list[Finding] | None:
+    """What the person's own labels and the model's shift come to; None where there are no labels to tell it."""
+    if patient.own is None or patient.own.inputs.labels is None or patient.shifts_its_rows:
+        return None
+    there = _ahead(patient.own.inputs.labels, patient.own.inputs.ids)
+    if there is None:
+        return None
+    patient.paths.append(f"the batch's '{name}' beside its ids")
+    asked = there + offset
+    if asked == 1:
+        return []
+    witness = f"the batch's '{name}' stand {there} ahead of its tokens, and the loss looks {offset} further on"
+    return [finding("D01" if asked < 1 else "D02", witness, value=asked, threshold=1)]
+
+
+def _ahead(labels: Tensor, ids: Tensor) -> int | None:
+    """How many tokens on the labels (B, T) of a batch stand among its ids (B, T); None if several numbers fit."""
+    if labels.shape != ids.shape:
+        return None
+    T, fits = ids.shape[1], []
+    for offset in (offset for offset in OFFSETS if abs(offset) < T):
+        first, last = max(0, -offset), min(T, T - offset)
+        wanted, there = labels[:, first:last], ids[:, first + offset : last + offset]  # (B, T - |offset|)
+        known = wanted >= 0
+        if known.any() and (wanted == there)[known].all():
+            fits.append(offset)
+    return fits[0] if len(fits) == 1 else None
+
+
 def _both_said(words: str, name: str) -> bool:
     """Whether the code speaks of labels that it shifts itself, so that it cannot be held to the other words."""
     return "label" in name and bool(SHIFTS.search(words))
@@ -140,7 +188,7 @@ def _ignores_a_token(patient: Patient, unscored: Unscored, name: str, mark: int 
     """Where a number that is no token marks what is not learnt, every token is: none is a second mark."""
     if mark is None or mark >= 0:
         return []
-    V, T = patient.found.vocab_size, patient.found.T
+    V, T = number_of_labels(patient), patient.found.T
     edge = [*range(min(V, 2 * T)), *range(max(0, V - T), V)]
     labels = torch.tensor((edge * (3 * T))[: 3 * T]).view(3, T)
     labels[2, -1] = mark

@@ -10,11 +10,12 @@ from clearhead.doctor.borrow import twin
 from clearhead.doctor.checks.base import Skipped
 from clearhead.doctor.conventions.outputs import arrange, find_logits, follow, leaves
 from clearhead.doctor.instruments.flow import made_by
-from clearhead.doctor.instruments.loss import Xray, read, undone
+from clearhead.doctor.instruments.loss import IGNORED, Xray, read, undone
 from clearhead.doctor.instruments.tracing import Call, recorded_modules, recorded_ops
 from clearhead.doctor.patient import Patient
 
 LOUD = 6.0  # spread of logits above which a softmax is all but one token, and shows no line
+MARKS = (IGNORED, -1)  # what people write where there is nothing to learn
 ALIKE = 1e-4  # of the logits' spread: they are the same but for rounding
 
 
@@ -54,6 +55,22 @@ def quieter(patient: Patient) -> Unscored:
     return Unscored(model, logits)
 
 
+def number_of_labels(patient: Patient) -> int:
+    """How many there are: one for each token, or fewer classes."""
+    return min(patient.found.vocab_size, patient.inside.logits.shape[-1])
+
+
+def makes_a_loss(patient: Patient, name: str) -> bool:
+    """Whether a parameter of another name takes targets: with it, and not without, comes a number to learn from."""
+    inputs = patient.inputs(2, salt=9)
+    with torch.enable_grad():
+        try:
+            value = patient.convention.raw(patient.model, inputs, **{name: inputs.ids % number_of_labels(patient)})
+            return loss_in(value) is not None and loss_in(patient.convention.raw(patient.model, inputs)) is None
+        except Exception:  # it is something else
+            return False
+
+
 def scored(patient: Patient, unscored: Unscored, name: str, labels: Tensor) -> Scored:
     """The loss for these labels, and the logits that it is made of.
 
@@ -61,10 +78,10 @@ def scored(patient: Patient, unscored: Unscored, name: str, labels: Tensor) -> S
         Skipped: it returns no loss, or its logits are not to be found.
     """
     inputs = patient.inputs(3, salt=9)
-    given = {name: labels.t() if patient.convention.time_first else labels}
-    with torch.enable_grad(), recorded_modules(unscored.model) as calls:
-        value = patient.convention.raw(unscored.model, inputs, **given)
-    loss = _loss_in(value)
+    wanted = labels.t() if patient.convention.time_first else labels
+    with torch.enable_grad(), recorded_modules(unscored.model) as calls:  # what it writes over labels, over a copy
+        value = patient.convention.raw(unscored.model, inputs, **{name: wanted.clone()})
+    loss = loss_in(value)
     path = find_logits(value, len(inputs.ids), patient.found.T, patient.found.vocab_size)
     logits = None if path is None else follow(value, path)
     if loss is not None and isinstance(logits, Tensor) and logits.requires_grad:
@@ -72,7 +89,7 @@ def scored(patient: Patient, unscored: Unscored, name: str, labels: Tensor) -> S
             return Scored(loss, logits, labels, calls)
     elif loss is None:
         raise Skipped("it returned no loss")
-    hidden = _hidden(patient, unscored, given, labels.shape)
+    hidden = _hidden(patient, unscored, {name: wanted.clone()}, labels.shape)
     if hidden is not None:  # it returns none, or in another order
         return Scored(*hidden, labels, calls)
     if not isinstance(logits, Tensor) or not logits.requires_grad:
@@ -80,17 +97,19 @@ def scored(patient: Patient, unscored: Unscored, name: str, labels: Tensor) -> S
     return Scored(loss, logits, labels, calls)
 
 
-def _loss_in(value: Any) -> Tensor | None:
+def loss_in(value: Any) -> Tensor | None:
+    """The first number with a graph in what was returned."""
     numbers = (leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor) and leaf.dim() == 0)
     return next((leaf for leaf in numbers if leaf.requires_grad), None)
 
 
 def _is_there(logits: Tensor, unscored: Unscored, shape: torch.Size) -> bool:
     there = arrange(logits.detach().cpu(), *shape)
-    return there is not None and _alike(there, unscored.logits)
+    return there is not None and alike(there, unscored.logits)
 
 
-def _alike(one: Tensor, other: Tensor) -> bool:
+def alike(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors hold the same logits, but for rounding."""
     return one.shape == other.shape and float((one - other).abs().max()) <= ALIKE * float(other.std())
 
 
@@ -99,7 +118,7 @@ def _hidden(
 ) -> tuple[Tensor, Tensor] | None:
     """The loss and, of what was computed for it, the first tensor that holds the logits of a call without labels."""
     with torch.enable_grad(), recorded_ops() as ops:
-        loss = _loss_in(patient.convention.raw(unscored.model, patient.inputs(3, salt=9), **given))
+        loss = loss_in(patient.convention.raw(unscored.model, patient.inputs(3, salt=9), **given))
     for call in ops.calls:
         for tensor in made_by(call):
             if loss is not None and tensor.requires_grad and _is_there(tensor, unscored, shape):

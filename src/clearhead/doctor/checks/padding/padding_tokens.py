@@ -8,6 +8,7 @@ from clearhead.doctor.checks.base import Causes, Skipped, finding
 from clearhead.doctor.checks.basics import first_spoilt
 from clearhead.doctor.checks.places import attention_place, place_of
 from clearhead.doctor.conventions.inputs import Inputs
+from clearhead.doctor.conventions.names import TARGET
 from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.tracing import recorded_modules, recorded_ops
 from clearhead.doctor.patient import PAD_NAMES, Patient
@@ -23,7 +24,7 @@ def by_token(patient: Patient, *, source: bool) -> list[Finding]:
     """Where padding is a token: more of it on the right must not move the logits of what stands before it."""
     pad = patient.pad_id
     assert pad is not None
-    if not knows_padding(patient):
+    if not knows_padding(patient, source=source):
         raise Skipped("nothing in it speaks of padding")
     inputs = patient.inputs(ROWS, salt=5)
     row = inputs.source if source else inputs.ids
@@ -111,9 +112,10 @@ def pooled_at(patient: Patient, *, source: bool) -> Where | None:
     return place_of(patient, pooling[-1]) if pooling else None
 
 
-def knows_padding(patient: Patient) -> bool:
-    """Whether the model was told of a padding token, or compares its inputs with one."""
-    told = patient.spec.pad_id is not None or any(hasattr(patient.original, name) for name in PAD_NAMES)
+def knows_padding(patient: Patient, *, source: bool = False) -> bool:
+    """Whether the model was told of a padding token, or compares its inputs with one; a target's is no source's."""
+    names = [name for name in PAD_NAMES if not (source and TARGET.search(name))]
+    told = patient.spec.pad_id is not None or any(hasattr(patient.original, name) for name in names)
     return told or patient.compared_id is not None
 
 

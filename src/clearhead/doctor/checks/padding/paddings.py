@@ -10,6 +10,7 @@ from torch import Tensor
 
 from clearhead.doctor.borrow import LOUDER, louder
 from clearhead.doctor.checks.base import Causes, Skipped, finding
+from clearhead.doctor.checks.basics import first_spoilt
 from clearhead.doctor.checks.padding.amounts import amounts
 from clearhead.doctor.checks.padding.behind import behind
 from clearhead.doctor.checks.padding.padding_tokens import (
@@ -22,11 +23,12 @@ from clearhead.doctor.checks.padding.padding_tokens import (
     pooled_at,
 )
 from clearhead.doctor.checks.places import attention_place
+from clearhead.doctor.conventions.docs import keeps_what_is_true
 from clearhead.doctor.conventions.inputs import KEEP_FORMS, Inputs, Run, keep_filler, role_of
 from clearhead.doctor.conventions.names import CACHE, LENGTHS, MASK, PADDING, is_of_source, parameters_of
 from clearhead.doctor.instruments.attention import HIDDEN, Attention, attentions
 from clearhead.doctor.instruments.localisation import kept_reading, locate
-from clearhead.doctor.instruments.tracing import recorded_ops
+from clearhead.doctor.instruments.tracing import recorded_modules, recorded_ops
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Status, Where
 
@@ -139,6 +141,8 @@ def _by_parameter(patient: Patient, names: Sequence[str], source: bool) -> list[
     broken: list[str] = []
     name = names[0]
     wanted = next((told for told in map(_declared_polarity, names) if told is not None), None)
+    said = keeps_what_is_true(patient.original, name) if wanted is None else None
+    wanted = said if wanted is None else wanted
     if LENGTHS.search(name) and patient.looks_back_only and not source:
         return behind(patient, name)  # a length means padding behind, which nothing looks back from
     for form in forms_of(name):
@@ -154,7 +158,9 @@ def _by_parameter(patient: Patient, names: Sequence[str], source: bool) -> list[
     meant = [form for form in (*moves, *broken) if wanted is None or _keeps(form) == wanted]
     if meant and all(form in broken for form in meant):
         witness = f"with {name} ({meant[0]}) and padding in front, logits of real tokens are not finite"
-        return [finding((("M14", 0.8), ("M12", 0.2)), witness, where=attention_place(patient))]
+        where = _first_spoilt(patient, batch, names, meant[0], source)
+        turned = any(value <= THRESHOLD for form, value in moves.items() if form not in meant)
+        return [finding((("M12", 0.8), ("M14", 0.2)) if turned else (("M14", 0.8), ("M12", 0.2)), witness, where=where)]
     if not moves:
         return []  # no form fits: it is another kind of mask
     inert = [form for form, value in moves.items() if value <= THRESHOLD]
@@ -165,7 +171,7 @@ def _by_parameter(patient: Patient, names: Sequence[str], source: bool) -> list[
         return _outweighed(patient, batch, names, best, source) or amounts(
             patient, batch, _masked(patient, names, best, source), name, source=source
         )
-    if not inert and name in MASK_NAMES:
+    if not inert and name in MASK_NAMES and (said is None or patient.looks_back_only):
         return []  # it need not be about padding
     form = min((form for form in moves if wanted is None or _keeps(form) == wanted), key=moves.__getitem__, default="")
     form = form or next(iter(moves))
@@ -181,6 +187,16 @@ def _by_parameter(patient: Patient, names: Sequence[str], source: bool) -> list[
     causes = POOLED if where == pooled_at(patient, source=source) else causes
     status: Status = "warn" if mixer else "fail"
     return [finding(causes, witness, value=moves[form], threshold=THRESHOLD, where=where, status=status)]
+
+
+def _first_spoilt(
+    patient: Patient, batch: tuple[Inputs, Tensor, Tensor], names: Sequence[str], form: str, source: bool
+) -> Where:
+    """The module that makes NaN of numbers under this mask; else the first attention."""
+    with patient.quiet(), recorded_modules(patient.model) as calls:
+        _masked(patient, names, form, source)(_both(*batch, source)[0])
+    found = first_spoilt(calls)
+    return attention_place(patient) if found == Where() else found
 
 
 def _blame(

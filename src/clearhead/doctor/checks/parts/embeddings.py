@@ -18,6 +18,8 @@ from clearhead.doctor.reports.findings import Finding
 
 FAINT = 1 / 3  # of the positions' size: tokens that are fainter are drowned by them
 STILL = 1e-6  # how far a column of a table moves at least over all positions; the slowest usual wave moves 1e-5
+FAST = 1.05  # step of a wave from one position to the next, of its own size; one that turns by a radian has 0.96
+TURNS = re.compile(r"cos|sin(?!u)|rot|rope|freq", re.I)  # tables that rotate hold their columns twice
 LENGTHS = re.compile(
     r"^(block_size|max_seq_len|max_length|max_len|max_position(_embedding)?s|n_positions|n_ctx|context_length)$"
 )
@@ -104,7 +106,28 @@ def _waves(patient: Patient) -> list[Finding]:
             witness = f"{float(still):.0%} of the columns of {name} hold one number at all {len(flat)} positions"
             where = owner_of(patient.model, name)
             return [finding("P09", witness, value=float(still), threshold=0.25, where=where, status="warn")]
+        odd = None if TURNS.search(name) else _oddity(flat)
+        if odd:
+            witness, value = odd
+            where = owner_of(patient.model, name)
+            return [finding("P09", f"{name}: {witness}", value=value, threshold=0.25, where=where, status="warn")]
     return []
+
+
+def _oddity(table: Tensor) -> tuple[str, float] | None:
+    """What is odd about waves (positions, width) that are added to tokens, and in what share of the columns."""
+    moving = table[:, ~_stands_still(table)]
+    if moving.shape[1] < 8:
+        return None
+    same = (moving[:, :, None] == moving[:, None, :]).all(0).tril(-1)  # (width, width): equal to one before
+    repeated = float(same.any(-1).float().mean())
+    if repeated >= 0.25:
+        return f"{repeated:.0%} of its columns repeat another, as where sines stand in the place of cosines", repeated
+    step = moving.diff(dim=0).square().mean(0).sqrt() / moving.square().mean(0).sqrt()
+    fast = float((step > FAST).float().mean())
+    if fast >= 0.25:
+        return f"{fast:.0%} of its waves turn by more than a radian from one position to the next", fast
+    return None
 
 
 def _stands_still(table: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Parameters that are not what they seem: shared, copied, unregistered, untied."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,7 +19,7 @@ DRAWN = 2  # different numbers in a row of a matrix, from which on it was drawn
 def storage(patient: Patient) -> list[Finding]:
     """What can be read off the objects."""
     model = patient.fresh
-    found = _repeated(model) + _unregistered(patient) + _untied(patient)
+    found = _repeated(model) + _called_for_all(patient) + _unregistered(patient) + _untied(patient)
     if patient.spec.fresh:
         found += _copies(patient)
     return found + _shared_norms(model)
@@ -37,6 +38,27 @@ def _repeated(model: nn.Module) -> list[Finding]:
             first = children[0]
             return [finding("I02", witness, where=place_of_module(f"{name}.0", first))]
     return []
+
+
+def _called_for_all(patient: Patient) -> list[Finding]:
+    """One layer of a list called as often as there are layers, and the others never: their weights can move nothing."""
+    times = Counter(call.name for call in patient.module_calls)
+    for name, module in patient.model.named_modules():
+        if not isinstance(module, nn.ModuleList) or len(module) < 2 or len({type(layer) for layer in module}) > 1:
+            continue
+        called = [_times(times, f"{name}.{number}", layer) for number, layer in enumerate(module)]
+        if sorted(called) != [0] * (len(module) - 1) + [len(module)]:
+            continue
+        number = called.index(len(module))
+        witness = f"{name}.{number} is called {len(module)} times in one pass, and the others of the list never"
+        return [finding("I02", witness, where=place_of_module(f"{name}.{number}", module[number]))]
+    return []
+
+
+def _times(times: Counter[str], path: str, layer: nn.Module) -> int:
+    """How often a layer is called; of a list, which is gone through, the first part of it."""
+    parts = list(layer.named_children()) if isinstance(layer, (nn.ModuleList, nn.ModuleDict)) else []
+    return max((times[f"{path}.{name}"] for name, _ in parts), default=0) if parts else times[path]
 
 
 def _unregistered(patient: Patient) -> list[Finding]:

@@ -29,41 +29,50 @@ def residuals(patient: Patient) -> list[Finding]:
 
 
 def _missing(patient: Patient, before: "Reach") -> list[Finding]:
-    model = patient.model
-    stacks = [(name, m) for name, m in model.named_modules() if isinstance(m, (nn.ModuleList, nn.Sequential))]
-    stacks = [(name, m) for name, m in stacks if _sublayers(name, m)]
-    stacks = [(name, m) for name, m in stacks if not any(name.startswith(other + ".") for other, _ in stacks if other)]
-    for name, stack in stacks:
-        sublayers = _sublayers(name, stack)
+    for name, stack in stacks(patient.model):
+        sublayers = sublayers_of(name, stack)
         guilty = _guilty(patient, before, name, stack, sublayers)
-        if guilty is None:
-            continue
-        path, witness = guilty
-        owner = _wrapper(model, path)
-        where = place_of_module(owner, model.get_submodule(owner))
-        return [finding((("N04", 0.9), ("N05", 0.1)), witness, value=0.0, where=where)]
+        if guilty is not None:
+            return [without_residual(patient.model, *guilty)]
     return []
+
+
+def without_residual(model: nn.Module, path: str, witness: str) -> Finding:
+    """That nothing leads around a sublayer."""
+    owner = _wrapper(model, path)
+    where = place_of_module(owner, model.get_submodule(owner))
+    return finding((("N04", 0.9), ("N05", 0.1)), witness, value=0.0, where=where)
+
+
+def stacks(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Lists of layers of one kind that hold sublayers, none of them inside another."""
+    found = [(name, m) for name, m in model.named_modules() if isinstance(m, (nn.ModuleList, nn.Sequential))]
+    found = [(name, m) for name, m in found if sublayers_of(name, m)]
+    return [(name, m) for name, m in found if not any(name.startswith(other + ".") for other, _ in found if other)]
 
 
 def _wrapper(model: nn.Module, path: str) -> str:
     """Where the residual should be: in the layer, or in the sublayer itself if it holds norms beside its one part."""
     sublayer = model.get_submodule(path)
-    parts = [child for child in sublayer.children() if _has_matrices(child)]
+    parts = [child for child in sublayer.children() if has_matrices(child)]
     is_wrapper = len(parts) == 1 and any(is_norm(child) for child in sublayer.children())
-    return path if is_wrapper else path.rpartition(".")[0]
+    owner = path if is_wrapper else path.rpartition(".")[0]
+    while isinstance(model.get_submodule(owner), (nn.ModuleList, nn.ModuleDict)):  # whoever calls what they hold
+        owner = owner.rpartition(".")[0]
+    return owner
 
 
 def _guilty(
     patient: Patient, before: "Reach", name: str, stack: nn.Module, sublayers: list[tuple[str, nn.Module]]
 ) -> tuple[str, str] | None:
     """The sublayer without which nothing passes its layer, and what no longer does."""
-    silent = _silenced(patient, [module for _, module in sublayers])
-    if before.own and not silent.own:
+    left = _silenced(patient, [module for _, module in sublayers])
+    if before.own and not left.own:
         guilty = [path for path, module in sublayers if not _silenced(patient, [module]).own]
         if guilty and _carries_the_stream(patient, patient.model.get_submodule(guilty[0])):
             return None
         # where all are, it may be meant so: not with two kinds of them and norms beside them, as Transformers have
-        if guilty and (len(guilty) < len(sublayers) or _is_transformer(stack, sublayers)):
+        if guilty and (len(guilty) < len(sublayers) or is_transformer(stack, sublayers)):
             return guilty[0], f"with the weights of {guilty[0]} at zero, another token no longer moves its own logits"
     kinds: dict[str, list[tuple[str, nn.Module]]] = {}
     for path, module in sublayers:
@@ -80,11 +89,12 @@ def _guilty(
 
 def _carries_the_stream(patient: Patient, sublayer: nn.Module) -> bool:
     """Whether matrices of its own, around the part that it holds, let a token pass: several streams that are mixed."""
-    parts = [child for child in sublayer.children() if _has_matrices(child)]
+    parts = [child for child in sublayer.children() if has_matrices(child)]
     return bool(parts) and _silenced(patient, parts).own
 
 
-def _is_transformer(stack: nn.Module, sublayers: list[tuple[str, nn.Module]]) -> bool:
+def is_transformer(stack: nn.Module, sublayers: list[tuple[str, nn.Module]]) -> bool:
+    """Whether layers hold norms, and sublayers of several kinds."""
     kinds = {path.rpartition(".")[2] for path, _ in sublayers}
     return len(kinds) > 1 and any(is_norm(module) for module in stack.modules())
 
@@ -113,7 +123,7 @@ def _comes_last(patient: Patient, path: str, local: set[str]) -> bool:
     """Whether a sublayer is called behind those of its layer that mix tokens."""
     owner, _, name = path.rpartition(".")
     layer = patient.model.get_submodule(owner)
-    kinds = {kind for kind, child in layer.named_children() if kind == name or _has_matrices(child)}
+    kinds = {kind for kind, child in layer.named_children() if kind == name or has_matrices(child)}
     with patient.quiet(), recorded_modules(layer) as calls:
         patient.run(patient.inputs(2))
     order = [call.name for call in calls if call.name in kinds]
@@ -121,11 +131,12 @@ def _comes_last(patient: Patient, path: str, local: set[str]) -> bool:
     return bool(mixing) and name in order and order.index(name) > order.index(mixing[0])
 
 
-def _has_matrices(module: nn.Module) -> bool:
+def has_matrices(module: nn.Module) -> bool:
+    """Whether a module is more than a norm."""
     return not is_norm(module) and any(p.dim() > 1 for p in module.parameters())
 
 
-def _sublayers(name: str, stack: nn.Module) -> list[tuple[str, nn.Module]]:
+def sublayers_of(name: str, stack: nn.Module) -> list[tuple[str, nn.Module]]:
     """The direct children of a stack's layers that hold matrices."""
     layers = list(stack.children())
     if len({type(layer) for layer in layers}) != 1:
@@ -134,7 +145,7 @@ def _sublayers(name: str, stack: nn.Module) -> list[tuple[str, nn.Module]]:
         (f"{name}.{number}.{child_name}".lstrip("."), child)
         for number, layer in enumerate(layers)
         for child_name, child in layer.named_children()
-        if _has_matrices(child)
+        if has_matrices(child)
     ]
 
 
@@ -162,12 +173,12 @@ def _reaches(patient: Patient) -> Reach:
 
 
 def _silenced(patient: Patient, modules: Iterable[nn.Module]) -> Reach:
-    with _silent(modules):
+    with silent(modules):
         return _reaches(patient)
 
 
 @contextmanager
-def _silent(modules: Iterable[nn.Module]) -> Iterator[None]:
+def silent(modules: Iterable[nn.Module]) -> Iterator[None]:
     """All matrices in them are zero meanwhile."""
     kept: list[tuple[nn.Parameter, Tensor]] = []
     with torch.no_grad():

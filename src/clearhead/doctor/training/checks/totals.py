@@ -21,13 +21,13 @@ def totals(recording: Recording) -> list[Finding]:
     thrown = [*_thrown_away(recording)]
     if thrown:
         return thrown
-    steps = [parts for parts in _parts(recording) if parts]
+    steps = [(parts, step) for parts, step in _parts(recording) if parts]
     if not steps:
         raise Skipped("no logits over tokens were found between the model and its loss")
-    for parts in steps:
+    for parts, step in steps:
         if any(asked.total is None or asked.seen.residual > STRAIGHT or not asked.count for _, asked in parts):
             raise Skipped("the weights of the tokens could not be read")
-        found = list(_of_one(parts[0])) if len(parts) == 1 else list(_of_several(parts))
+        found = list(_of_one(parts[0])) if len(parts) == 1 else list(_of_several(parts, step))
         if found:
             return found
     return []
@@ -52,7 +52,7 @@ def _thrown_away(recording: Recording) -> Iterator[Finding]:
             current.append(event)
 
 
-def _parts(recording: Recording) -> Iterator[list[Part]]:
+def _parts(recording: Recording) -> Iterator[tuple[list[Part], Step]]:
     """For each step, what was asked since the one before; one entry per backward of the same line."""
     mine = {id(asked) for asked in recording.asked}
     current: list[Part] = []
@@ -64,7 +64,7 @@ def _parts(recording: Recording) -> Iterator[list[Part]]:
             models = {(id(asked.forward.module), asked.logits.shape[-1]) for _, asked in current}
             once = len({id(backward) for backward, _ in current}) == len(current)
             if len(places) == len(models) == 1 and once:
-                yield current
+                yield current, event
             current = []
 
 
@@ -88,7 +88,9 @@ def _of_one(part: Part) -> Iterator[Finding]:
             return
 
 
-def _of_several(parts: list[Part]) -> Iterator[Finding]:
+def _of_several(parts: list[Part], step: Step) -> Iterator[Finding]:
+    if any(_is(use.scaled * len(parts), 1.0) for use in step.uses):
+        return  # the sum of the gradients was divided by hand
     sums = [asked.total or 0.0 for _, asked in parts]
     where = at(parts[0][0].place, "backward")
     if all(_is(total, 1.0) for total in sums):

@@ -1,0 +1,157 @@
+"""A loss that a model computes in a method of its own, beside `forward`."""
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor.checks.base import Skipped
+from clearhead.doctor.checks.loss.losses import end_ids
+from clearhead.doctor.checks.loss.scoring import MARKS, alike, loss_in, quieter
+from clearhead.doctor.checks.loss.verdicts import judge
+from clearhead.doctor.checks.padding.padding_tokens import knows_padding
+from clearhead.doctor.conventions.inputs import Inputs
+from clearhead.doctor.conventions.names import LABELS, TOKENS
+from clearhead.doctor.conventions.outputs import arrange
+from clearhead.doctor.instruments.flow import made_by
+from clearhead.doctor.instruments.loss import Xray, read, undone
+from clearhead.doctor.instruments.tracing import recorded_ops
+from clearhead.doctor.patient import Patient
+from clearhead.doctor.reports.findings import Finding, Where
+
+CALLED = re.compile(r"^(?!_)(.*loss|train(ing)?_step$)", re.I)
+BATCH = re.compile(r"^(batch|data|samples?)$")  # what holds inputs and targets
+NUMBER = re.compile(r"(^|_)(idx|index|nb|no|step)$")  # of the batch
+NAMES = (("input_ids", "ids", "tokens", "inputs", "x"), ("labels", "targets", "target", "y"))
+FRAMES = (slice(None), slice(None, -1), slice(1, None))  # the part of a row that the model is given
+
+
+def loss_methods(patient: Patient) -> list[Finding]:
+    """A method that computes a loss of tokens, or of tokens and targets, asks for the next token of each."""
+    of_next = patient.kind == "causal" and not patient.shifts_its_rows
+    if not of_next or patient.convention.time_first or patient.convention.has_source:
+        raise Skipped("only methods of models that predict the next token are looked at")
+    for name, method in _methods(patient):
+        found = _judged(patient, name, method)
+        if found is not None:
+            return found
+    raise Skipped("it has no method that computes a loss from tokens")
+
+
+def _methods(patient: Patient) -> list[tuple[str, Callable[..., Any]]]:
+    """Those of the person's own class that ask for tokens alone, or for tokens and targets."""
+    cls = type(patient.original)
+    if cls.__module__.startswith(("torch.", "transformers.", "clearhead.")):
+        return []
+    found: list[tuple[str, Callable[..., Any]]] = []
+    for name, method in inspect.getmembers(cls, inspect.isfunction):
+        if not CALLED.search(name) or method.__module__ != cls.__module__:
+            continue
+        needed = _needed(method)
+        if needed and TOKENS.search(needed[0]) and len(needed) < 3 and _ways(*needed):
+            found.append((name, method))
+    return found
+
+
+class Way(NamedTuple):
+    """How a method is given tokens and targets (B, T); `alone`: the tokens are its targets as well."""
+
+    alone: bool
+    given: Callable[[Tensor, Tensor], tuple[Any, ...]]
+
+
+def _ways(first: str, second: str | None = None) -> list[Way]:
+    """Those that the names of what it asks for allow."""
+    if second is not None and LABELS.search(second):
+        return [Way(False, lambda ids, labels: (ids, labels))]
+    if second is not None and not NUMBER.search(second):
+        return []
+    more = () if second is None else (0,)
+    ways = [Way(True, lambda ids, labels: (ids, *more))]
+    if BATCH.search(first):
+        named = [dict.fromkeys(names, number) for number, names in enumerate(NAMES)]
+        ways.append(Way(False, lambda ids, labels: ((ids, labels), *more)))
+        ways.append(
+            Way(False, lambda ids, labels: ({n: (ids, labels)[k] for part in named for n, k in part.items()}, *more))
+        )
+    return ways
+
+
+def _needed(method: Callable[..., Any]) -> list[str]:
+    """What it asks for beside the model."""
+    given = list(inspect.signature(method).parameters.values())[1:]
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in given if p.default is p.empty and p.kind not in variable]
+
+
+def _judged(patient: Patient, name: str, method: Callable[..., Any]) -> list[Finding] | None:
+    """What it asks for; None where it cannot be called, or its logits are not to be found."""
+    model = quieter(patient).model
+    pad = patient.pad_id if knows_padding(patient) else None
+    for way in _ways(*_needed(method)):
+        for mark in (pad,) if way.alone else (*MARKS, pad):
+            ids = patient.inputs(3, salt=9).ids
+            labels = ids if way.alone else patient.inputs(3, salt=10).ids
+            if mark is not None:
+                labels[2, patient.found.T // 2 :] = mark  # two rows are full, one is half
+            try:
+                with torch.enable_grad(), recorded_ops() as ops:
+                    loss = loss_in(method(model, *way.given(ids.clone(), labels.clone())))
+            except Exception:  # it takes something else
+                continue
+            made = [tensor for call in ops.calls for tensor in made_by(call) if tensor.requires_grad]
+            framed = None if loss is None else _framed(patient, model, ids, loss, made)
+            if loss is not None and framed is not None:
+                logits, slope = undone(*framed)
+                seen = read(slope, logits, labels, float(loss.detach()))
+                return _told(patient, name, seen, logits, way, mark)
+    return None
+
+
+def _told(patient: Patient, name: str, seen: Xray, logits: Tensor, way: Way, mark: int | None) -> list[Finding]:
+    """The faults in what it asks for; `mark` stands in its targets for what is not."""
+    patient.paths.append(f"{name}()")
+    ends = mark is not None and mark in end_ids(patient)
+    found = judge(seen, seen.ids, logits, pad_id=mark, shifts=True if way.alone else None, ends=ends)
+    code = getattr(type(patient.original), name).__code__
+    where = Where("", type(patient.original).__name__, code.co_filename, code.co_firstlineno)
+    return [replace(one, where=where) for one in found]
+
+
+def _framed(
+    patient: Patient, model: nn.Module, ids: Tensor, loss: Tensor, made: list[Tensor]
+) -> tuple[Tensor, Tensor] | None:
+    """Logits and their gradients (B, T, V), zero where the model was not asked."""
+    for frame in FRAMES:
+        logits = _logits_among(patient, model, ids[:, frame], made)
+        if logits is None:
+            continue
+        (gradient,) = torch.autograd.grad(loss, logits, allow_unused=True)
+        if gradient is None:
+            return None
+        parts = [arrange(t.detach().cpu().double(), *ids[:, frame].shape) for t in (logits, gradient)]
+        whole = [torch.zeros(*ids.shape, logits.shape[-1], dtype=torch.double) for _ in parts]
+        for full, part in zip(whole, parts, strict=True):
+            if part is None or part.shape[-1] != full.shape[-1]:
+                return None
+            full[:, frame] = part
+        return whole[0], whole[1]
+    return None
+
+
+def _logits_among(patient: Patient, model: nn.Module, ids: Tensor, made: list[Tensor]) -> Tensor | None:
+    """The first tensor that holds the logits of these tokens (B, T)."""
+    try:
+        with torch.no_grad(), patient.quiet():
+            expected = patient.run(Inputs(ids, labels=ids), model=model)
+    except Exception:  # it takes rows of another length
+        return None
+    for tensor in made:
+        there = arrange(tensor.detach().cpu(), *ids.shape)
+        if there is not None and alike(there, expected):
+            return tensor
+    return None

@@ -1,0 +1,79 @@
+"""Residual connections that are missing in a model that says one thing of a whole row."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor.checks.base import Skipped
+from clearhead.doctor.checks.parts.sublayers import (
+    has_matrices,
+    is_transformer,
+    silent,
+    stacks,
+    sublayers_of,
+    without_residual,
+)
+from clearhead.doctor.patient import Patient
+from clearhead.doctor.reports.findings import Finding
+
+Sublayers = list[tuple[str, nn.Module]]
+
+
+def residuals_of_rows(patient: Patient) -> list[Finding]:
+    """With every sublayer silent the last layer of a stack still reads what the first one read."""
+    if not patient.gives_rows:
+        raise Skipped("it gives one output for each token")
+    for name, stack in stacks(patient.model):
+        sublayers = sublayers_of(name, stack)
+        path = _guilty(patient, name, sublayers) if is_transformer(stack, sublayers) else None
+        if path is not None:
+            witness = f"with the weights of {path} at zero, the last layer of {name} reads the same of every row"
+            return [without_residual(patient.model, path, witness)]
+    return []
+
+
+def _guilty(patient: Patient, name: str, sublayers: Sublayers) -> str | None:
+    """The first of the sublayers behind which nothing is left of a row, where all layers have the same of them."""
+    layers: dict[str, Sublayers] = {}
+    for path, module in sublayers:
+        layers.setdefault(path.rpartition(".")[0], []).append((path, module))
+    *before, last = layers.values()
+    reader = [module for _, module in last]
+    if not before or not _passes(patient, reader, ()) or _passes(patient, reader, [part for _, part in sublayers]):
+        return None
+    guilty = [[path for path, part in layer if not _passes(patient, reader, [part])] for layer in before]
+    kinds = {tuple(path.rpartition(".")[2] for path in paths) for paths in guilty}
+    if len(kinds) != 1 or not 0 < len(guilty[0]) < len(before[0]):
+        return None  # what makes a row shorter, or wider, may well be read alone
+    parts = [child for child in patient.model.get_submodule(guilty[0][0]).children() if has_matrices(child)]
+    return None if parts and _passes(patient, reader, parts) else guilty[0][0]
+
+
+def _passes(patient: Patient, reader: Sequence[nn.Module], silenced: Iterable[nn.Module]) -> bool:
+    """Whether what the first of these modules reads depends on the row, with the matrices of others at zero.
+
+    True where that cannot be told.
+    """
+    with silent(silenced), patient.quiet():
+        one, other = (_read(patient, reader, salt) for salt in (14, 15))
+    if one is None or other is None or one.shape != other.shape or not (one.isfinite() & other.isfinite()).all():
+        return True
+    return float((one - other).abs().max()) > 8 * torch.finfo(one.dtype).eps * float(one.abs().max())
+
+
+def _read(patient: Patient, modules: Sequence[nn.Module], salt: int) -> Tensor | None:
+    """What the first of these modules that is called is given, for random rows."""
+    given: list[Tensor] = []
+
+    def note(_: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        numbers = (value for value in (*arguments, *named.values()) if isinstance(value, Tensor))
+        given.extend(value for value in numbers if value.is_floating_point())
+
+    with ExitStack() as hooks:
+        for module in modules:
+            hooks.callback(module.register_forward_pre_hook(note, with_kwargs=True).remove)
+        patient.run(patient.inputs(2, salt=salt))
+    return given[0].detach().cpu() if given else None

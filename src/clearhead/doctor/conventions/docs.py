@@ -1,0 +1,40 @@
+"""What a model's own words say of its masks."""
+
+import inspect
+import re
+
+from torch import nn
+
+SHORT = 90  # letters behind a name in which it is still spoken of
+SAID = re.compile(
+    r"\b(?P<one>True|1s?|ones?|False|0s?|zeros?)\b[`'\"]*\s*"
+    r"(?:(?:means?|marks?|indicates?|denotes?|for|at|on|where|is|are|if|=+|->|:)\s*)*(?:a |an |the |any )?"
+    r"(?:(?P<real>real|valid|actual|non-?pad|not (?:a )?pad|tokens? that (?:is|are) (?:real|valid|not (?:masked|pad)))"
+    r"|(?P<pad>pad))",
+    re.I,
+)
+
+
+def keeps_what_is_true(model: nn.Module, name: str) -> bool | None:
+    """Whether 1 or True in a mask stands for real tokens, by what the code says behind its name.
+
+    None where it says nothing of padding, or one thing here and another there.
+    """
+    said: set[bool] = set()
+    for words in _words(model):
+        for found in re.finditer(rf"\b{re.escape(name)}\b(.{{0,{SHORT}}})", words):
+            told = SAID.search(re.split(r"[;.]\s", found[1])[0])
+            if told is not None:
+                said.add(told["one"].lower().startswith(("t", "1", "o")) == (told["real"] is not None))
+    return said.pop() if len(said) == 1 else None
+
+
+def _words(model: nn.Module) -> list[str]:
+    """The docstring of the model's class, and its `forward` with the comments there."""
+    cls = type(model)
+    if cls.__module__.startswith(("torch.", "transformers.")):
+        return []
+    try:
+        return [cls.__doc__ or "", inspect.getsource(cls.forward)]
+    except (OSError, TypeError):
+        return [cls.__doc__ or ""]
