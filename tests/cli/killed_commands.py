@@ -17,10 +17,10 @@ import torch
 from clearhead import cli, workflows
 from clearhead.workflows.tasks import next_token
 
-STEPS, SAVE_EVERY = 150, 1
+SAVE_EVERY = 1
 KILLED_WITHIN = 0.4  # seconds of a process's life; a training that nobody kills takes several times as long
 MODEL = "--model.n_layers 1 --model.n_heads 2 --model.d_model 16 --model.block_size 16 --model.dropout 0.1"
-TRAIN = f"--train.steps {STEPS} --train.batch_size 4 --train.eval_every 10 --train.save_every {SAVE_EVERY}"
+TRAIN = f"--train.batch_size 4 --train.eval_every 10 --train.save_every {SAVE_EVERY}"
 OPTIONS = f"{MODEL} {TRAIN} --train.threads 1".split()
 
 
@@ -34,15 +34,15 @@ def command(words: list[str]) -> int:
     return child
 
 
-def train_or_resume(folder: Path) -> list[str]:
+def train_or_resume(folder: Path, steps: int) -> list[str]:
     if workflows.Run(folder).has_begun:
         return ["resume", str(folder)]
-    return ["train", "my.txt", "--out", str(folder), *OPTIONS]
+    return ["train", "my.txt", "--out", str(folder), "--train.steps", str(steps), *OPTIONS]
 
 
-def finish(folder: Path) -> None:
+def finish(folder: Path, steps: int) -> None:
     """Nobody disturbs it."""
-    _, status = os.waitpid(command(train_or_resume(folder)), 0)
+    _, status = os.waitpid(command(train_or_resume(folder, steps)), 0)
     assert os.waitstatus_to_exitcode(status) == 0
 
 
@@ -56,11 +56,11 @@ def was_saving(folder: Path) -> bool:
     return any(path.name.startswith(".unfinished-") or path.suffix == ".new" for path in folder.rglob("*"))
 
 
-def train_killed(folder: Path, draw: random.Random, most: int) -> list[str]:
+def train_killed(folder: Path, steps: int, draw: random.Random, most: int) -> list[str]:
     """Kill at most so many processes, then let the training end; what each was doing when it was killed."""
     killed: list[str] = []
     while len(killed) < most:
-        before, child = newest(folder), command(train_or_resume(folder))
+        before, child = newest(folder), command(train_or_resume(folder, steps))
         time.sleep(draw.uniform(0, KILLED_WITHIN))
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
@@ -69,19 +69,19 @@ def train_killed(folder: Path, draw: random.Random, most: int) -> list[str]:
         if code == 0:
             return killed
         killed.append("saving" if was_saving(folder) else "training" if newest(folder) > before else "starting")
-    finish(folder)
+    finish(folder, steps)
     return killed
 
 
 def main() -> None:
-    kills, seed = map(int, sys.argv[1:])
+    kills, seed, steps = map(int, sys.argv[1:])
     torch.set_num_threads(1)
     next_token.SAMPLE = next_token.SAMPLE.model_copy(update={"max_new_tokens": 8})  # more time for what can be damaged
     draw, killed, rounds = random.Random(seed), list[str](), 0
-    finish(Path("undisturbed"))
+    finish(Path("undisturbed"), steps)
     while len(killed) < kills:
         rounds += 1
-        killed += train_killed(Path(f"killed-{rounds}"), draw, kills - len(killed))
+        killed += train_killed(Path(f"killed-{rounds}"), steps, draw, kills - len(killed))
     print(json.dumps({"killed": killed, "rounds": rounds}))
 
 

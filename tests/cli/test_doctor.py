@@ -1,14 +1,25 @@
-"""The doctor as a person calls it: exit codes, one JSON object, and targets that misbehave."""
+"""The doctor as a person calls it: exit codes, one JSON object, and targets that misbehave.
+
+What is said is the same wherever an examination is made: but for targets that misbehave and one of each verdict, it is
+made in this process, which has loaded torch already.
+"""
 
 import json
 import os
 import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 import torch
 from command_helpers import TINY, Caller, write_text
+
+from clearhead.doctor.__main__ import answer_to
+from clearhead.doctor.apart import Request, answered
+from clearhead.doctor.reports.findings import Json
 
 HOSTS = Path(__file__).parents[1] / "doctor" / "hosts"
 MASKING = '        att = att.masked_fill(self.mask[:, :, :T, :T] == 0, float("-inf"))\n'
@@ -17,6 +28,22 @@ MASKING = '        att = att.masked_fill(self.mask[:, :, :T, :T] == 0, float("-i
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str]) -> Caller:
     return Caller(capsys)
+
+
+@pytest.fixture
+def call_here(call: Caller, monkeypatch: pytest.MonkeyPatch) -> Iterator[Caller]:
+    """The same, without a process of the examination's own."""
+
+    def examine_here(request: Request, *, timeout: float) -> Json:
+        asked = json.loads(json.dumps(asdict(request) | {"timeout": timeout}))
+        return answered(json.loads(json.dumps(answer_to(asked))))
+
+    monkeypatch.setattr("clearhead.workflows.examining.examine_apart", examine_here)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # targets add their folder
+    yield call
+    for name, module in [*sys.modules.items()]:
+        if Path(getattr(module, "__file__", None) or "").parent == Path.cwd():
+            del sys.modules[name]
 
 
 def host(name: str, old: str = "", new: str = "") -> str:
@@ -44,10 +71,10 @@ def test_a_healthy_model_ends_with_zero(call: Caller) -> None:
     assert done.json["verdict"] == "healthy"
 
 
-def test_a_run_of_ours_is_examined(call: Caller) -> None:
+def test_a_run_of_ours_is_examined(call_here: Caller) -> None:
     write_text()
-    assert call("train", "my.txt", *TINY).code == 0
-    done = call("doctor", "--json")
+    assert call_here("train", "my.txt", *TINY).code == 0
+    done = call_here("doctor", "--json")
     assert done.code == 0, done.err
     assert done.json["kind"] == "causal"
 
@@ -113,48 +140,48 @@ def test_the_catalogue_is_listed_and_explained(call: Caller) -> None:
     assert "did you mean" in call("doctor", "explain", "M0").err
 
 
-def test_a_loss_is_examined(call: Caller) -> None:
+def test_a_loss_is_examined(call_here: Caller) -> None:
     Path("losses.py").write_text(
         "import torch.nn.functional as F\n\n"
         "def wrong(logits, ids):\n    return F.cross_entropy(logits.flatten(0, 1), ids.flatten())\n",
         encoding="utf-8",
     )
-    wrong = call("doctor", "loss", "losses.py:wrong", "--json")
+    wrong = call_here("doctor", "loss", "losses.py:wrong", "--json")
     assert wrong.code == 4
     assert [finding["id"] for finding in wrong.json["findings"]] == ["D01"]
 
 
-def test_two_models_are_compared(call: Caller) -> None:
+def test_two_models_are_compared(call_here: Caller) -> None:
     theirs = Path("theirs.py")
     theirs.write_text((HOSTS / "gpt.py").read_text(encoding="utf-8"), encoding="utf-8")
-    same = call("doctor", "compare", host("gpt"), "theirs.py", "--json")
+    same = call_here("doctor", "compare", host("gpt"), "theirs.py", "--json")
     assert same.code == 0, same.err
     assert same.json["verdict"] == "equal"
-    done = call("doctor", "compare", host("gpt", MASKING, ""), "theirs.py", "--json")
+    done = call_here("doctor", "compare", host("gpt", MASKING, ""), "theirs.py", "--json")
     assert done.code == 4, done.err
     assert done.json["first"]["a"]["module"] == "blocks.0.attn"
     assert Path(done.json["first"]["b"]["file"]).name == "theirs.py"
     assert "mine.py:build and theirs.py differ" in done.err
     shutil.copy(HOSTS / "bert.py", "theirs.py")
-    other = call("doctor", "compare", "mine.py", "theirs.py", "--json")
+    other = call_here("doctor", "compare", "mine.py", "theirs.py", "--json")
     assert other.code == 3
     assert "no counterpart" in other.json["error"]
 
 
-def test_a_symptom_is_answered_first(call: Caller) -> None:
-    done = call("doctor", "--symptom", "good loss bad text", host("gpt", MASKING, ""), "--json")
+def test_a_symptom_is_answered_first(call_here: Caller) -> None:
+    done = call_here("doctor", "--symptom", "good loss bad text", host("gpt", MASKING, ""), "--json")
     assert done.code == 4, done.err
     told = done.json["symptom"]
     assert told["verdict"] == "the loss is good and the text is not: M01, future tokens reach past positions"
     assert done.err.splitlines()[1].startswith("  M01: yes, changing token")
     assert done.json["findings"][0]["id"] == "M01"
-    assert "repeats " in call("doctor", "symptoms").out
+    assert "repeats " in call_here("doctor", "symptoms").out
 
 
-def test_of_a_run_the_losses_speak_too(call: Caller) -> None:
+def test_of_a_run_the_losses_speak_too(call_here: Caller) -> None:
     write_text()
-    assert call("train", "my.txt", *TINY).code == 0
-    done = call("doctor", "--symptom", "repeats", "--json")
+    assert call_here("train", "my.txt", *TINY).code == 0
+    done = call_here("doctor", "--symptom", "repeats", "--json")
     assert done.code == 0, done.err
     assert any("the loss" in sign and "in 4 steps" in sign for sign in done.json["symptom"]["signs"])
 
@@ -217,8 +244,8 @@ def test_words_that_make_no_sense_are_refused(words: list[str], said: str, call:
     assert said in json.loads(done.out)["error"]
 
 
-def test_the_report_is_written_in_every_form(call: Caller) -> None:
-    done = call(
+def test_the_report_is_written_in_every_form(call_here: Caller) -> None:
+    done = call_here(
         "doctor", host("gpt", MASKING, ""), "--json", "--report", "r.html", "--junit", "j.xml", "--sarif", "s.json"
     )
     assert done.code == 4
@@ -231,9 +258,9 @@ def test_the_report_is_written_in_every_form(call: Caller) -> None:
     assert finding["repro"] == "clearhead doctor mine.py:build --level quick --only M01 --seed 0"
 
 
-def test_a_batch_is_part_of_the_examination(call: Caller) -> None:
+def test_a_batch_is_part_of_the_examination(call_here: Caller) -> None:
     torch.save(torch.arange(5, 35).view(2, 15), "batch.pt")
-    done = call("doctor", host("gpt", MASKING, ""), "--json", "--batch", "batch.pt", "--kind", "causal")
+    done = call_here("doctor", host("gpt", MASKING, ""), "--json", "--batch", "batch.pt", "--kind", "causal")
     assert done.code == 4
     assert done.json["findings"][0]["repro"].endswith("--kind causal --batch batch.pt")
     assert "the batch as it is, 2 of 2 rows of 15 tokens" in done.json["paths"]
@@ -247,8 +274,8 @@ SENTENCES = [
 
 
 @pytest.mark.parametrize(("words", "code", "said"), SENTENCES, ids=lambda value: str(value)[:40])
-def test_what_is_not_there_gets_a_sentence(words: list[str], code: int, said: str, call: Caller) -> None:
-    done = call("doctor", host("gpt"), *words)
+def test_what_is_not_there_gets_a_sentence(words: list[str], code: int, said: str, call_here: Caller) -> None:
+    done = call_here("doctor", host("gpt"), *words)
     assert done.code == code, done
     assert said in done.err
     assert "Traceback" not in done.err
@@ -261,9 +288,9 @@ def test_options_of_an_examination_are_refused_elsewhere(words: list[str], call:
     assert "is for the examination of a model" in done.err
 
 
-def test_every_json_is_as_the_schema_says(call: Caller) -> None:
+def test_every_json_is_as_the_schema_says(call_here: Caller) -> None:
     schema = json.loads(files("clearhead.doctor.reports").joinpath("schema.json").read_text("utf-8"))
-    catalogue, entry = call("doctor", "list", "--json").json, call("doctor", "explain", "M01", "--json").json
+    catalogue, entry = call_here("doctor", "list", "--json").json, call_here("doctor", "explain", "M01", "--json").json
     assert set(schema["$defs"]["entry"]["properties"]) == set(entry)
     assert {type(title) for title in catalogue.values()} == {str}
     Path("losses.py").write_text(
@@ -272,5 +299,5 @@ def test_every_json_is_as_the_schema_says(call: Caller) -> None:
         "    return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())\n",
         encoding="utf-8",
     )
-    loss = call("doctor", "loss", "losses.py:right", "--json").json
+    loss = call_here("doctor", "loss", "losses.py:right", "--json").json
     assert set(schema["$defs"]["loss"]["properties"]) == set(loss)

@@ -14,12 +14,13 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kill -9 needs P
 
 
 @pytest.mark.parametrize(
-    ("kills", "seed"), [(3, 0), *(pytest.param(40, seed, marks=pytest.mark.campaign) for seed in (1, 2, 3))]
+    ("kills", "seed", "steps"),
+    [(3, 0, 50), *(pytest.param(40, seed, 150, marks=pytest.mark.campaign) for seed in (1, 2, 3))],
 )
-def test_killed_at_random_moments_a_run_ends_like_the_undisturbed_one(kills: int, seed: int) -> None:
+def test_killed_at_random_moments_a_run_ends_like_the_undisturbed_one(kills: int, seed: int, steps: int) -> None:
     write_text()
     script = Path(__file__).with_name("killed_commands.py")
-    arguments = [sys.executable, str(script), str(kills), str(seed)]
+    arguments = [sys.executable, str(script), str(kills), str(seed), str(steps)]
     result = subprocess.run(arguments, capture_output=True, text=True, timeout=1800)
     assert result.returncode == 0, result.stderr
     done = json.loads(result.stdout)

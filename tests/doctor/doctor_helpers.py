@@ -1,9 +1,12 @@
 """Small models as a stranger writes them, and the same with one thing broken."""
 
+from functools import cache
 from pathlib import Path
 
 import changed_hosts
 from torch import nn
+
+from clearhead.doctor import Report, check
 
 HOSTS = Path(__file__).with_name("hosts")
 NAMES = sorted(path.stem for path in HOSTS.glob("*.py"))
@@ -24,3 +27,9 @@ def made(path: Path) -> nn.Module:
     model = changed_hosts.loaded(path).build()
     assert isinstance(model, nn.Module)
     return model
+
+
+@cache
+def as_it_came(host: str) -> Report:
+    """Of a healthy host; it is made once for all tests that read it."""
+    return check(made(HOSTS / f"{host}.py"), level="standard")

@@ -43,14 +43,13 @@ def test_a_model_that_forgets_the_device_cannot_be_called(far: None, tmp_path: P
         check_far(made(write(tmp_path, "gpt")))
 
 
-LLAMA = [
-    ("torch.arange(0, K, 2).float()", "torch.arange(0, K, 2, device=positions.device).float()"),
-    ("torch.arange(start, start + T)", "torch.arange(start, start + T, device=x.device)"),
-    ("torch.ones(T, L, dtype=torch.bool)", "torch.ones(T, L, dtype=torch.bool, device=x.device)"),
-]
 HOSTS = {  # what makes a tensor makes it where its inputs are
-    "llama": LLAMA,
-    "llama that sees the next token": [*LLAMA, (".tril(L - T)", ".tril(L - T + 1)")],
+    "llama that sees the next token": [
+        ("torch.arange(0, K, 2).float()", "torch.arange(0, K, 2, device=positions.device).float()"),
+        ("torch.arange(start, start + T)", "torch.arange(start, start + T, device=x.device)"),
+        ("torch.ones(T, L, dtype=torch.bool)", "torch.ones(T, L, dtype=torch.bool, device=x.device)"),
+        (".tril(L - T)", ".tril(L - T + 1)"),
+    ],
     "translator": [("torch.ones(T, T)", "torch.ones(T, T, device=tgt.device)")],
     "gpt with a norm over time": [ON_ITS_DEVICE, ("self.ln1 = nn.LayerNorm(D)", "self.ln1 = TimeNorm()")],
 }

@@ -146,6 +146,16 @@ def test_one_damaged_run_does_not_hide_the_others() -> None:
     assert "2 of 2 steps, validation loss" in listed[str(Path("runs/my-2"))]
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nothing was left of before; no test changes it."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        trained("run")
+    return folder / "run"
+
+
 @pytest.mark.parametrize(
     "left",
     [
@@ -157,15 +167,17 @@ def test_one_damaged_run_does_not_hide_the_others() -> None:
         [".lock", "text.json", "tokenizer.json", "tokenizer_config.json", "clearhead.toml.new"],
     ],
 )
-def test_a_run_that_a_crash_ended_before_it_began_begins_again(left: list[str], tmp_path: Path) -> None:
+def test_a_run_that_a_crash_ended_before_it_began_begins_again(
+    left: list[str], undisturbed: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "begun"
     folder.mkdir()
     for name in left:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("{", encoding="utf-8")  # cut off
-    undisturbed, again = trained("undisturbed"), trained(str(folder))
+    again = trained(str(folder))
     for name in ("tokenizer.json", "tokenizer_config.json", "text.json", "model.safetensors"):
-        assert (again.folder / name).read_bytes() == (undisturbed.folder / name).read_bytes()
+        assert (again.folder / name).read_bytes() == (undisturbed / name).read_bytes()
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "notes.txt", "model.safetensors"])

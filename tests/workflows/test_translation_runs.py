@@ -33,13 +33,13 @@ from clearhead.workflows import (
 from clearhead.workflows.tasks.translation import Translation
 
 LEARNT = tiny_translator(
-    model={"n_layers": 2, "n_heads": 4, "d_model": 64, "d_ff": 128, "dropout": 0.0},
+    model={"n_layers": 1, "n_heads": 4, "d_model": 64, "d_ff": 256, "dropout": 0.0},
     train={
-        "steps": 300,
-        "batch_size": 32,
+        "steps": 240,
+        "batch_size": 16,
         "precision": "float32",
-        "eval_every": 150,
-        "save_every": 150,
+        "eval_every": 120,
+        "save_every": 120,
         "learning_rate": 0.02,
     },
 )
@@ -60,7 +60,7 @@ def test_pairs_make_a_translator(learnt: Run) -> None:
     unseen = some_pairs(40, seed=9)
     found = translate(learnt, [source for source, _ in unseen])
     right = sum(best[0].text == target for best, (_, target) in zip(found, unseen, strict=True))
-    assert right >= 38, f"{right} of 40"
+    assert right >= 36, f"{right} of 40"
 
 
 def test_the_score_is_that_of_the_translations(learnt: Run) -> None:
@@ -71,7 +71,7 @@ def test_the_score_is_that_of_the_translations(learnt: Run) -> None:
     assert isinstance(score, TranslationScore)
     assert score.sentences == 60
     assert score.bleu > 90
-    assert score.exact > 0.9
+    assert score.exact > 0.8
     assert "tok:13a" in score.signature
     assert "case:mixed" in score.signature
     assert sum(group.sentences for group in score.by_length) == 60

@@ -101,6 +101,15 @@ def examine_apart(request: Request, *, timeout: float, folder: Path | None = Non
         if not answer.is_file():
             raise DataError(f"{request.target} {_how_it_ended(code)} ({heard.last_line[:200]})")
         told: Json = json.loads(answer.read_text(encoding="utf-8"))
+    return answered(told)
+
+
+def answered(told: Json) -> Json:
+    """What was told, if it is an answer.
+
+    Raises:
+        ClearheadError: it is the sentence on why there is none.
+    """
     if "error" in told:
         raise {2: UsageError, 3: DataError}.get(told["exit_code"], ClearheadError)(told["error"])
     return told
