@@ -211,3 +211,25 @@ class TwoVoices(nn.Module):
 
 def test_two_rows_that_belong_together_are_no_source_and_target() -> None:
     assert check(TwoVoices()).verdict == "healthy"
+
+
+class MakesItsMask(nn.Module):
+    """A mask may be given, and is made of the tokens if not. `last`: whether the last layer gets it too."""
+
+    def __init__(self, *, last: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.last, self.pad_id = last, 0
+        self.words, self.places, self.head = nn.Embedding(V, D), nn.Embedding(64, D), nn.Linear(D, 5)
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(D, 2, D, 0.0, batch_first=True) for _ in range(2))
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        mask = tokens == self.pad_id if mask is None else mask
+        x = self.words(tokens) + self.places.weight[: tokens.shape[1]]
+        x = self.layers[0](x, src_key_padding_mask=mask)
+        return self.head(self.layers[1](x, src_key_padding_mask=mask if self.last else None))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("last", "found"), [(True, []), (False, ["M11"])])
+def test_a_mask_that_a_model_makes_hides_padding_everywhere(last: bool, found: list[str]) -> None:
+    assert ids(check(MakesItsMask(last=last), only=["paddings"])) == found
