@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from clearhead import doctor
 from clearhead.doctor.checks.base import Skipped
 from clearhead.doctor.checks.loss.methods import loss_methods
-from clearhead.doctor.patient import Patient
 from clearhead.doctor.loss_examination import examine_loss
+from clearhead.doctor.patient import Patient
 from clearhead.errors import DataError
 
 PAD = 0
