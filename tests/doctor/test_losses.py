@@ -9,7 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead import doctor
+from clearhead.doctor.checks.base import Skipped
+from clearhead.doctor.checks.loss.methods import loss_methods
 from clearhead.doctor.loss_examination import examine_loss
+from clearhead.doctor.patient import Patient
 from clearhead.errors import DataError
 
 PAD = 0
@@ -319,6 +322,35 @@ class StepOfNames(LossBeside):
         if self.fault:
             return F.cross_entropy(logits[:, :-2].flatten(0, 1), labels[:, 2:].flatten())
         return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+
+
+class StepThatIsTaken(LossBeside):
+    """Its step goes back and moves the weights; what it learnt is no weight that anybody gave it."""
+
+    training_loss = None  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.optimizer = torch.optim.SGD(self.parameters(), lr=1e6)
+
+    def train_step(self, batch: Tensor) -> Tensor:
+        logits = self(batch[:, :-1])
+        loss = F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        return loss
+
+
+def test_a_step_that_is_taken_is_taken_by_a_copy() -> None:
+    report = doctor.check(StepThatIsTaken(), doctor.Spec(kind="causal"), only=["D02", "N04", "F01", "E04"])
+    assert not report.broken, str(report)
+    assert not [one for one in report.findings if one.status == "fail"], str(report)
+    patient = Patient(StepThatIsTaken(), doctor.Spec(kind="causal"), "quick", 0)
+    before = [parameter.clone() for parameter in patient.model.parameters()]
+    with pytest.raises(Skipped):
+        loss_methods(patient)
+    assert all(map(torch.equal, before, patient.model.parameters()))
 
 
 @pytest.mark.parametrize("kind", [LossBeside, LossOfTargets, StepOfPairs, StepOfNames])

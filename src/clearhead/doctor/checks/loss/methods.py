@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from clearhead.doctor.borrow import twin
 from clearhead.doctor.checks.base import Skipped
 from clearhead.doctor.checks.loss.losses import end_ids
 from clearhead.doctor.checks.loss.scoring import MARKS, alike, loss_in, quieter
@@ -90,7 +91,7 @@ def _needed(method: Callable[..., Any]) -> list[str]:
 
 def _judged(patient: Patient, name: str, method: Callable[..., Any]) -> list[Finding] | None:
     """What it asks for; None where it cannot be called, or its logits are not to be found."""
-    model = quieter(patient).model
+    model = twin(quieter(patient).model, patient.device)  # it may well take a step with it
     pad = patient.pad_id if knows_padding(patient) else None
     for way in _ways(*_needed(method)):
         for mark in (pad,) if way.alone else (*MARKS, pad):
@@ -130,7 +131,10 @@ def _framed(
         logits = _logits_among(patient, model, ids[:, frame], made)
         if logits is None:
             continue
-        (gradient,) = torch.autograd.grad(loss, logits, allow_unused=True)
+        try:
+            (gradient,) = torch.autograd.grad(loss, logits, allow_unused=True)
+        except RuntimeError:  # it has gone back already
+            return None
         if gradient is None:
             return None
         parts = [arrange(t.detach().cpu().double(), *ids[:, frame].shape) for t in (logits, gradient)]
