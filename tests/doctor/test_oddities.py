@@ -231,6 +231,6 @@ class LooksAhead(nn.Module):
         return logits
 
 
-def test_who_sees_all_of_the_past_and_little_of_the_future_is_meant_to_be_causal() -> None:
+def test_who_sees_far_back_and_a_little_ahead_is_meant_to_be_causal() -> None:
     report = doctor.check(LooksAhead(), only=["dependencies"])
     assert (report.kind, report.verdict) == ("causal", "faulty"), str(report)

@@ -106,9 +106,13 @@ def _is_triangle(buffer: torch.Tensor) -> bool:
     )
 
 
-def _has_all_of_the_past(alive: torch.Tensor) -> bool:
-    """Whether every token reaches itself and all that follow, in a matrix (T, T)."""
-    return bool((alive | torch.ones_like(alive).triu(1)).all())
+def _looks_mostly_back(alive: torch.Tensor) -> bool:
+    """Whether tokens that are gone reach a logit from twice as far as tokens to come, in a matrix (T, T)."""
+    places, tokens = alive.nonzero(as_tuple=True)
+    if not len(places):
+        return False
+    back, ahead = int((places - tokens).max()), int((tokens - places).max())
+    return ahead < len(alive) - 1 and back >= 2 * max(1, ahead)
 
 
 def intention(patient: "Patient") -> Assumption:
@@ -122,7 +126,7 @@ def intention(patient: "Patient") -> Assumption:
     share = float(future.sum()) / max(1, len(alive) * (len(alive) - 1) / 2)
     if shape in ("causal", "window", "strict", "gaps", "alone"):
         votes.append(("causal", 2, "no token reaches an earlier position"))
-    elif share < 0.5 or shape == "reversed" or (share < 1 and _has_all_of_the_past(alive)):
+    elif share < 0.5 or shape == "reversed" or _looks_mostly_back(alive):
         votes.append(("causal", 3, f"only {share:.0%} of the future reaches back" if share else "it looks one way"))
     elif shape == "full":
         votes.append(("bidirectional", 0.5, "every token reaches every position"))
