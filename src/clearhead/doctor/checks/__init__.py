@@ -73,7 +73,9 @@ CHECKS = (
     Check("D02", "losses", LOSSES, losses, ("finite", "deterministic"), of_tokens=True),
     Check("D02", "loss methods", LOSSES, loss_methods, ("finite", "deterministic"), of_tokens=True),
     Check("D02", "losses of inputs", (*TARGETS, "D05"), losses_of_inputs, ("finite", "deterministic"), of_tokens=True),
-    Check("D02", "decoder targets", ("D01", "D02"), decoder_targets, ("finite", "deterministic"), of_tokens=True),
+    Check(
+        "D02", "decoder targets", ("D01", "D02", "D05"), decoder_targets, ("finite", "deterministic"), of_tokens=True
+    ),
     Check("I06", "gradients", ("I06", "A13", "N03", "P01"), gradients, ("finite", "deterministic")),
     Check("I06", "slices", ("I06",), slices, ("finite", "deterministic", "gradients")),
     Check("I04", "births", ("I04",), births, ("finite", "deterministic"), of_tokens=True),
