@@ -207,7 +207,7 @@ def _try(model: nn.Module, convention: Convention, lengths: Lengths, problems: l
             shapes = [tuple(leaf.shape) for leaf in tensors(value)[:3]]
             problems.append(f"given ids {(ROWS, T)} it returned {shapes or type(value).__name__}")
             return None
-        if "labels" in _roles(convention.call) and _reads_labels(model, told, inputs):
+        if _asks_for_labels(model, convention) and _reads_labels(model, told, inputs):
             problems.append("what it was given as labels moves its logits")
             return None
         V = sizes.get("ids") or told.logits(model, inputs).shape[-1]
@@ -217,6 +217,12 @@ def _try(model: nn.Module, convention: Convention, lengths: Lengths, problems: l
         )
         return Found(told, T, S, V, source_V, Axes())
     return None
+
+
+def _asks_for_labels(model: nn.Module, convention: Convention) -> bool:
+    """Whether what is given labels cannot be left out, and so may well be something else."""
+    needed = {parameter.name for parameter in parameters_of(model) if parameter.default is parameter.empty}
+    return any(role_of(filler) == "labels" and name in needed for name, filler in convention.call)
 
 
 def _reads_labels(model: nn.Module, convention: Convention, inputs: Inputs) -> bool:
