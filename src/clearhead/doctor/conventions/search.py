@@ -13,6 +13,7 @@ from clearhead.doctor.borrow import CPU
 from clearhead.doctor.conventions.axes import Answers, Axes, axes_of, influences
 from clearhead.doctor.conventions.calling import Convention, mask_types_of, with_numbers
 from clearhead.doctor.conventions.inputs import CAUSAL_FORMS, Inputs, role_of
+from clearhead.doctor.conventions.labels import reads_its_labels
 from clearhead.doctor.conventions.lengths import length_of_source, lengths_for
 from clearhead.doctor.conventions.names import (
     CONTAINER,
@@ -207,7 +208,7 @@ def _try(model: nn.Module, convention: Convention, lengths: Lengths, problems: l
             shapes = [tuple(leaf.shape) for leaf in tensors(value)[:3]]
             problems.append(f"given ids {(ROWS, T)} it returned {shapes or type(value).__name__}")
             return None
-        if _asks_for_labels(model, convention) and _reads_labels(model, told, inputs):
+        if reads_its_labels(model, told, inputs):
             problems.append("what it was given as labels moves its logits")
             return None
         V = sizes.get("ids") or told.logits(model, inputs).shape[-1]
@@ -217,21 +218,6 @@ def _try(model: nn.Module, convention: Convention, lengths: Lengths, problems: l
         )
         return Found(told, T, S, V, source_V, Axes())
     return None
-
-
-def _asks_for_labels(model: nn.Module, convention: Convention) -> bool:
-    """Whether what is given labels cannot be left out, and so may well be something else."""
-    needed = {parameter.name for parameter in parameters_of(model) if parameter.default is parameter.empty}
-    return any(role_of(filler) == "labels" and name in needed for name, filler in convention.call)
-
-
-def _reads_labels(model: nn.Module, convention: Convention, inputs: Inputs) -> bool:
-    """Whether other labels move the logits: then they are no labels, but what the model reads."""
-    with torch.no_grad():
-        before, after = (
-            convention.logits(model, given) for given in (inputs, replace(inputs, labels=SMALL - 1 - inputs.ids))
-        )
-    return before.shape == after.shape and not torch.allclose(before, after, equal_nan=True)
 
 
 def _with_output(
