@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from clearhead.doctor.conventions.axes import Answers, Axes, axes_of, influences
 from clearhead.doctor.conventions.calling import Convention, mask_types_of, with_numbers
 from clearhead.doctor.conventions.inputs import CAUSAL_FORMS, Inputs, role_of
 from clearhead.doctor.conventions.labels import reads_its_labels
-from clearhead.doctor.conventions.lengths import length_of_source, lengths_for
+from clearhead.doctor.conventions.lengths import Lengths, length_of_source, lengths_for
 from clearhead.doctor.conventions.names import (
     CONTAINER,
     MASK,
@@ -103,7 +103,7 @@ def _choose(
     answers: Answers,
     spec: Spec,
     candidates: Iterator[Convention],
-    lengths: "Lengths",
+    lengths: Lengths,
     problems: list[str],
 ) -> Found | None:
     """The candidate that looks most as it was meant; one that gives logits of tokens before one that does of rows."""
@@ -132,14 +132,6 @@ def _choose(
     problems += failed
     chosen = best or of_rows
     return None if chosen is None else chosen[1]
-
-
-class Lengths(NamedTuple):
-    """Of rows to try: the usual ones, and those of the person's. `equal`: a source is as long as what is beside it."""
-
-    usual: Sequence[int]
-    more: Sequence[int]
-    equal: bool
 
 
 def _hides_future(convention: Convention) -> bool:
