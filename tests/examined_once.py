@@ -6,22 +6,21 @@ from typing import Any
 import pytest
 from torch import nn
 
-from clearhead.doctor import Report, Spec
-from clearhead.doctor.training import preflight
+from clearhead.doctor import Report, Spec, check
 
 
 def examine_once(patch: pytest.MonkeyPatch) -> None:
     """A preflight examines one fresh model of each config; what it finds in models is tested beside it."""
-    patch.setattr(preflight, "check", remembered(preflight.check))
+    patch.setattr("clearhead.doctor.training.preflight.check", remembered(check))
 
 
-def remembered(check: Callable[..., Report]) -> Callable[..., Report]:
+def remembered(examine: Callable[..., Report]) -> Callable[..., Report]:
     known: dict[tuple[str, str], Report] = {}
 
-    def check_once(model: nn.Module, spec: Spec, **options: Any) -> Report:
+    def examine_or_remember(model: nn.Module, spec: Spec, **options: Any) -> Report:
         key = str(model.config), str((spec, options))
         if not spec.fresh or key not in known:
-            known[key] = check(model, spec, **options)
+            known[key] = examine(model, spec, **options)
         return known[key]
 
-    return check_once
+    return examine_or_remember
