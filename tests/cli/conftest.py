@@ -1,9 +1,10 @@
-"""Every test works in a folder of its own; prepared texts are shared, because preparing is tested elsewhere."""
+"""Every test works in a folder of its own; what is tested elsewhere is shared: prepared texts, examined models."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from examined_once import examine_once
 
 from clearhead.workflows.tasks import next_token
 
@@ -13,6 +14,7 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLEARHEAD_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(next_token, "SAMPLE", next_token.SAMPLE.model_copy(update={"max_new_tokens": 8}))
+        examine_once(patch)
         yield
 
 

@@ -18,7 +18,7 @@ from clearhead import cli, workflows
 from clearhead.workflows.tasks import next_token
 
 SAVE_EVERY = 1
-KILLED_WITHIN = 0.4  # seconds of a process's life; a training that nobody kills takes several times as long
+KILLED_WITHIN = 0.3  # seconds from a process's first save, or of its life; a whole training takes several times as long
 MODEL = "--model.n_layers 1 --model.n_heads 2 --model.d_model 16 --model.block_size 16 --model.dropout 0.1"
 TRAIN = f"--train.batch_size 4 --train.eval_every 10 --train.save_every {SAVE_EVERY}"
 OPTIONS = f"{MODEL} {TRAIN} --train.threads 1".split()
@@ -56,14 +56,27 @@ def was_saving(folder: Path) -> bool:
     return any(path.name.startswith(".unfinished-") or path.suffix == ".new" for path in folder.rglob("*"))
 
 
+def wait_for_a_save(folder: Path, before: str, child: int) -> int | None:
+    """On a busy machine it takes long to begin. If the process ends without one, with what."""
+    while newest(folder) == before:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status
+        time.sleep(0.002)
+    return None
+
+
 def train_killed(folder: Path, steps: int, draw: random.Random, most: int) -> list[str]:
     """Kill at most so many processes, then let the training end; what each was doing when it was killed."""
     killed: list[str] = []
     while len(killed) < most:
         before, child = newest(folder), command(train_or_resume(folder, steps))
-        time.sleep(draw.uniform(0, KILLED_WITHIN))
-        os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
+        # one in four may be killed before it has saved anything
+        status = wait_for_a_save(folder, before, child) if len(killed) % 4 else None
+        if status is None:
+            time.sleep(draw.uniform(0, KILLED_WITHIN))
+            os.kill(child, signal.SIGKILL)
+            _, status = os.waitpid(child, 0)
         code = os.waitstatus_to_exitcode(status)
         assert code in (0, -signal.SIGKILL), f"ended by itself with {code}"
         if code == 0:

@@ -1,5 +1,6 @@
 """The real command in a process of its own: Ctrl-C, SIGTERM, a closed pipe, two at once, a terminal, a narrow one."""
 
+import io
 import os
 import signal
 import subprocess
@@ -11,10 +12,13 @@ from pathlib import Path
 import pytest
 from command_helpers import SMALL, TINY, write_text
 
+from clearhead import cli
+
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and terminals of POSIX")
 
 PATIENCE = 120.0  # seconds; a busy machine is not a fault
 ENDLESS = [*SMALL, "--train.batch_size", "4", "--train.threads", "1", "--train.steps", "1000000"]
+TERMINAL = {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"}
 COMMAND = [sys.executable, "-c", "from clearhead.cli import main; main()"]
 
 
@@ -46,10 +50,12 @@ def test_ctrl_c_saves_and_so_does_sigterm_and_a_second_training_waits(
     write_text()
     training = start("train", "my.txt", "--out", "run", *ENDLESS)
     wait_for("step      1/", training)
+    training.send_signal(signal.SIGSTOP)  # it is there, and takes no time from the second
     second = start("resume", "run")
     _, said = second.communicate(timeout=PATIENCE)
     assert (second.returncode, said.count("\n")) == (1, 1)
     assert "another process is training in run" in said
+    training.send_signal(signal.SIGCONT)
     training.send_signal(signal.SIGINT)
     _, said = training.communicate(timeout=PATIENCE)
     assert (training.returncode, said.count("\n")) == (130, 1), said
@@ -95,13 +101,13 @@ def test_when_the_pipe_is_closed_it_stops_and_saves(start: Callable[..., subproc
     assert listing.wait(timeout=PATIENCE) == 0
 
 
-def on_a_terminal(words: list[str], environment: dict[str, str]) -> str:
+def on_a_terminal(words: list[str]) -> str:
     """What a terminal of 80 columns is sent."""
     import pty
 
     child, terminal = pty.fork()
     if child == 0:
-        os.environ.update({"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", **environment})
+        os.environ.update(TERMINAL)
         os.execv(sys.executable, [*COMMAND, *words])
     sent = b""
     try:
@@ -114,14 +120,39 @@ def on_a_terminal(words: list[str], environment: dict[str, str]) -> str:
     return sent.decode()
 
 
-@pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}])
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_terminal_gets_a_bar_and_colours_unless_told_otherwise(environment: dict[str, str]) -> None:
+def test_a_terminal_gets_a_bar_and_colours() -> None:
     write_text()
-    shown = on_a_terminal(["train", "my.txt", *TINY], environment)
+    shown = on_a_terminal(["train", "my.txt", *TINY])
+    assert_a_bar(shown)
+    assert is_coloured(shown)
+    assert shown.rstrip().endswith("--train.steps 8") or "\x1b[?25h" in shown[-40:], "the cursor is back"
+
+
+@pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}])
+def test_no_colours_if_told_so(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    write_text()
+    terminal = Terminal()
+    for name, value in (TERMINAL | environment).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert cli.run(["train", "my.txt", *TINY]) == 0
+    assert_a_bar(terminal.getvalue())
+    assert is_coloured(terminal.getvalue()) != ("NO_COLOR" in environment)
+
+
+class Terminal(io.StringIO):
+    """What is printed to it would be seen."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def assert_a_bar(shown: str) -> None:
     assert "4/4" in shown
     assert "tokens/s" in shown
     assert "\x1b[2K" in shown, "a bar that is drawn again and again"
-    colours = [code for code in ("\x1b[32m", "\x1b[1;32m", "\x1b[38;5;") if code in shown]
-    assert bool(colours) != ("NO_COLOR" in environment)
-    assert shown.rstrip().endswith("--train.steps 8") or "\x1b[?25h" in shown[-40:], "the cursor is back"
+
+
+def is_coloured(shown: str) -> bool:
+    return any(code in shown for code in ("\x1b[32m", "\x1b[1;32m", "\x1b[38;5;"))

@@ -98,7 +98,7 @@ def test_a_wrong_article_shows(monkeypatch: pytest.MonkeyPatch, kind: str, case:
 
 
 def test_every_verb_stands_where_it_must() -> None:
-    assert disordered([translation for _, translation in SAMPLE]) == []
+    assert disordered([translation for _, translation in SAMPLE[:2000]]) == []
 
 
 @pytest.mark.parametrize(

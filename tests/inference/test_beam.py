@@ -130,11 +130,11 @@ def test_an_end_that_ranks_behind_the_beam_is_not_taken() -> None:
 @pytest.mark.parametrize(("positions", "seed"), [("sinusoidal", 5), ("rope", 6), ("alibi", 1)])
 def test_a_translation_depends_on_no_neighbour(positions: str, seed: int) -> None:
     model = random_translator(7, seed=seed, positions=positions, n_kv_heads=1)
-    texts = sources(*(1 + 5 * n % 13 for n in range(64)), vocab_size=7)
+    texts = sources(*(1 + 5 * n % 13 for n in range(24)), vocab_size=7)
     options = config(beam=3, n_best=3)
     together = beam_search(model, texts, options, end=END)
     for size in (1, 7):
-        batches = [texts[start : start + size] for start in range(0, 64, size)]
+        batches = [texts[start : start + size] for start in range(0, 24, size)]
         apart = [found for batch in batches for found in beam_search(model, batch, options, end=END)]
         for one, other in zip(together, apart, strict=True):
             assert_same(one, other)

@@ -58,7 +58,7 @@ def losses(patient: Patient) -> list[Finding]:
         try:
             one = scored(patient, unscored, name, marked)
             break
-        except (IndexError, RuntimeError):  # it is no token to it
+        except (IndexError, RuntimeError, ValueError):  # it is no token to it
             continue
     if one is None:
         raise Skipped(f"'{name}' took neither {IGNORED} nor a padding token")
@@ -194,7 +194,7 @@ def _ignores_a_token(patient: Patient, unscored: Unscored, name: str, mark: int 
     labels[2, -1] = mark
     try:
         seen, _ = xrayed(scored(patient, unscored, name, labels))
-    except (Skipped, IndexError, RuntimeError):
+    except (Skipped, IndexError, RuntimeError, ValueError):
         return []
     offset = seen.offset if seen.offset is not None else offset_among(seen.targets, labels)[0] or 0
     wanted = torch.full_like(labels, mark)
