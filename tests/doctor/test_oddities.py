@@ -216,3 +216,21 @@ def test_layers_are_born_equal_only_where_their_numbers_were_drawn() -> None:
         for matrix in (one for one in block.parameters() if one.dim() > 1):
             nn.init.eye_(matrix)
     assert "I01" not in doctor.check(model, only=["I01"])
+
+
+class LooksAhead(nn.Module):
+    """Nothing says what it is meant to be but what it does: all of the past reaches a token, and one to come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(V, D), nn.Linear(D, V)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = torch.tanh(self.tokens(ids)).cumsum(1)
+        logits: Tensor = self.head(torch.cat((x[:, 1:], x[:, -1:]), dim=1))
+        return logits
+
+
+def test_who_sees_far_back_and_a_little_ahead_is_meant_to_be_causal() -> None:
+    report = doctor.check(LooksAhead(), only=["dependencies"])
+    assert (report.kind, report.verdict) == ("causal", "faulty"), str(report)

@@ -173,3 +173,63 @@ def test_nan_is_told_at_the_module_that_makes_it() -> None:
     assert not ids(check(Softly(safe=True), only=["paddings"]))
     report = check(Softly(safe=False), only=["paddings"])
     assert [(finding.id, finding.where.module) for finding in report.findings] == [("M14", "layers.1")], str(report)
+
+
+class OnlyAsLong(Seq2Seq):
+    """Its targets are called as labels are, and a mask lies on the wrong axis: it takes equal lengths only."""
+
+    def forward(self, src: Tensor, trg: Tensor) -> Tensor:
+        x = self.src_words(src) + self.places.weight[: src.shape[1]]
+        y = self.tgt_words(trg) + self.places.weight[: trg.shape[1]]
+        hidden = (src == 0)[:, :, None].expand(-1, -1, trg.shape[1]).repeat_interleave(2, dim=0)  # (B * H, S, T)
+        ahead = torch.ones(y.shape[1], y.shape[1], dtype=torch.bool).triu(1)
+        return self.head(self.core(x, y, tgt_mask=ahead, memory_mask=hidden))  # type: ignore[no-any-return]
+
+
+def test_what_moves_the_logits_is_no_label() -> None:
+    report = check(OnlyAsLong(), only=["paddings"])
+    assert "model(source, ids)" in report.paths, report.paths
+    assert ids(report), str(report)
+
+
+class TwoVoices(nn.Module):
+    """Pitches and lengths of notes, place by place, to the next pitch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.pitches, self.lengths, self.places = nn.Embedding(V, D), nn.Embedding(V, D), nn.Embedding(64, D)
+        self.layer = nn.TransformerEncoderLayer(D, 2, 2 * D, 0.0, batch_first=True, norm_first=True)
+        self.norm, self.head = nn.LayerNorm(D), nn.Linear(D, V)
+
+    def forward(self, pitch_ids: Tensor, length_ids: Tensor) -> Tensor:
+        T = pitch_ids.shape[1]
+        x = self.pitches(pitch_ids) + self.lengths(length_ids) + self.places.weight[:T]
+        ahead = torch.ones(T, T, dtype=torch.bool).triu(1)
+        return self.head(self.norm(self.layer(x, src_mask=ahead)))  # type: ignore[no-any-return]
+
+
+def test_two_rows_that_belong_together_are_no_source_and_target() -> None:
+    assert check(TwoVoices()).verdict == "healthy"
+
+
+class MakesItsMask(nn.Module):
+    """A mask may be given, and is made of the tokens if not. `last`: whether the last layer gets it too."""
+
+    def __init__(self, *, last: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.last, self.pad_id = last, 0
+        self.words, self.places, self.head = nn.Embedding(V, D), nn.Embedding(64, D), nn.Linear(D, 5)
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(D, 2, D, 0.0, batch_first=True) for _ in range(2))
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        mask = tokens == self.pad_id if mask is None else mask
+        x = self.words(tokens) + self.places.weight[: tokens.shape[1]]
+        x = self.layers[0](x, src_key_padding_mask=mask)
+        return self.head(self.layers[1](x, src_key_padding_mask=mask if self.last else None))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("last", "found"), [(True, []), (False, ["M11"])])
+def test_a_mask_that_a_model_makes_hides_padding_everywhere(last: bool, found: list[str]) -> None:
+    assert ids(check(MakesItsMask(last=last), only=["paddings"])) == found

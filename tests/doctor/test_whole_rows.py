@@ -240,3 +240,50 @@ class OneForAll(Pooled):
 def test_a_layer_in_the_place_of_all_is_found(layers: int, found: list[str]) -> None:
     report = check(OneForAll(layers), only=["I02"])
     assert [one.where.module for one in report.findings if one.id == "I02"] == found, str(report)
+
+
+class OfPoints(nn.Module):
+    """Points of a cloud, in no order, to a class. `placed`: a table of positions is there, and not added."""
+
+    def __init__(self, *, placed: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.points, self.layers = nn.Linear(3, D), nn.ModuleList(Layer() for _ in range(2))
+        self.pos_embedding = nn.Parameter(torch.randn(64, D)) if placed else None
+        self.head = nn.Linear(D, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.points(x)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x.amax(1))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("placed", "status"), [(False, "warn"), (True, "fail")])
+def test_points_may_have_no_order(placed: bool, status: str) -> None:
+    report = check(OfPoints(placed=placed), only=["positions"])
+    assert [(one.id, one.status) for one in report.findings] == [("P01", status)], str(report)
+
+
+class HidesPatches(Pooled):
+    """Half of the patches, drawn at random, are left out. `noisy`: and noise is added to the rest."""
+
+    def __init__(self, *, noisy: bool = False) -> None:
+        super().__init__("")
+        self.noisy = noisy
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.patches(images).flatten(2).transpose(1, 2)  # (B, D, h, w) -> (B, h * w, D)
+        kept = torch.rand(x.shape[:2]).argsort(1)[:, : x.shape[1] // 2]
+        x = x.gather(1, kept[..., None].expand(-1, -1, D))
+        x = x + 0.1 * torch.randn_like(x) if self.noisy else x
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x.mean(1))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("noisy", "status"), [(False, "warn"), (True, "fail")])
+def test_patches_may_be_hidden_at_random(noisy: bool, status: str) -> None:
+    report = check(HidesPatches(noisy=noisy))
+    assert [(one.id, one.status) for one in report.findings if one.check == "deterministic"] == [("T09", status)]
+    assert report.verdict == "faulty" if noisy else report.verdict != "faulty", str(report)

@@ -106,6 +106,15 @@ def _is_triangle(buffer: torch.Tensor) -> bool:
     )
 
 
+def _looks_mostly_back(alive: torch.Tensor) -> bool:
+    """Whether tokens that are gone reach a logit from twice as far as tokens to come, in a matrix (T, T)."""
+    places, tokens = alive.nonzero(as_tuple=True)
+    if not len(places):
+        return False
+    back, ahead = int((places - tokens).max()), int((tokens - places).max())
+    return ahead < len(alive) - 1 and back >= 2 * max(1, ahead)
+
+
 def intention(patient: "Patient") -> Assumption:
     """The kind, with its reasons, and what the other reading would lead to."""
     if patient.convention.has_source:
@@ -117,7 +126,7 @@ def intention(patient: "Patient") -> Assumption:
     share = float(future.sum()) / max(1, len(alive) * (len(alive) - 1) / 2)
     if shape in ("causal", "window", "strict", "gaps", "alone"):
         votes.append(("causal", 2, "no token reaches an earlier position"))
-    elif share < 0.5 or shape == "reversed":
+    elif share < 0.5 or shape == "reversed" or _looks_mostly_back(alive):
         votes.append(("causal", 3, f"only {share:.0%} of the future reaches back" if share else "it looks one way"))
     elif shape == "full":
         votes.append(("bidirectional", 0.5, "every token reaches every position"))

@@ -47,7 +47,7 @@ CHECKS = (
     Check("T08", "memory", ("T08", "K06", "D18"), memory),
     Check("A05", "layouts", ("A04", "A05"), layouts, ("finite",)),
     Check("A10", "rows", ("A10", "P02", "N02", "M15"), rows, ("finite", "deterministic", "memory", "layouts")),
-    Check("N01", "norms", ("N01", "N02", "N06"), norms, ("finite",)),
+    Check("N01", "norms", ("N01", "N02", "N06"), norms, ("finite", "deterministic")),
     Check("N12", "query norms", ("N12", "N05"), query_norms, ("finite",)),
     Check("A03", "attention", ("A01", "A02", "A03", "A07", "A09", "A14", "P13"), attention, ("finite", "layouts")),
     Check(
@@ -73,7 +73,9 @@ CHECKS = (
     Check("D02", "losses", LOSSES, losses, ("finite", "deterministic"), of_tokens=True),
     Check("D02", "loss methods", LOSSES, loss_methods, ("finite", "deterministic"), of_tokens=True),
     Check("D02", "losses of inputs", (*TARGETS, "D05"), losses_of_inputs, ("finite", "deterministic"), of_tokens=True),
-    Check("D02", "decoder targets", ("D01", "D02"), decoder_targets, ("finite", "deterministic"), of_tokens=True),
+    Check(
+        "D02", "decoder targets", ("D01", "D02", "D05"), decoder_targets, ("finite", "deterministic"), of_tokens=True
+    ),
     Check("I06", "gradients", ("I06", "A13", "N03", "P01"), gradients, ("finite", "deterministic")),
     Check("I06", "slices", ("I06",), slices, ("finite", "deterministic", "gradients")),
     Check("I04", "births", ("I04",), births, ("finite", "deterministic"), of_tokens=True),

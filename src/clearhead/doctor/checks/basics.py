@@ -18,9 +18,15 @@ from clearhead.doctor.instruments.places import place_of_call
 from clearhead.doctor.instruments.products import NORMS
 from clearhead.doctor.instruments.tracing import Call, recorded_modules, recorded_ops, without_dropout
 from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.reports.findings import Finding, Status, Where
 
 ROWS, FEW_ROWS = 5, 3  # of a batch; fewer of a large model in a hurry
+
+
+DRAWS = {"rand", "randn", "rand_like", "randn_like", "randint", "randperm", "bernoulli", "normal", "multinomial"} | {
+    "bernoulli_", "normal_", "uniform_", "exponential_", "random_"
+}  # fmt: skip
+SORTS = {"argsort", "sort", "topk"}
 
 
 def finite(patient: Patient) -> list[Finding]:
@@ -106,7 +112,24 @@ def deterministic(patient: Patient) -> list[Finding]:
             )
         ]
     causes = (("T09", 0.8), ("A08", 0.2)) if drew else (("T08", 0.8), ("K06", 0.1), ("T09", 0.1))
-    return [finding(causes, witness, value=change, where=_first_unlike(patient, inputs))]
+    status: Status = "fail"
+    if drew and _only_orders(patient):  # as where patches to be hidden are drawn
+        status, witness = "warn", f"{witness}; all that it draws is an order, which may be meant"
+        patient.failed.add("deterministic")  # all the same nothing else can be asked
+    return [finding(causes, witness, value=change, where=_first_unlike(patient, inputs), status=status)]
+
+
+def _only_orders(patient: Patient) -> bool:
+    """Whether random numbers are sorted and read by nothing else."""
+    inputs = patient.inputs(3)
+    with torch.no_grad(), recorded_ops() as ops:
+        patient.run(inputs)
+    flow = Flow(ops.calls)
+    drawn = [index for index, call in enumerate(ops.calls) if call.name in DRAWS]
+    return bool(drawn) and all(
+        ops.calls[index].name == "randperm" or {ops.calls[reader].name for reader in flow.readers(index)} <= SORTS
+        for index in drawn
+    )
 
 
 def _first_unlike(patient: Patient, inputs: Inputs) -> Where:

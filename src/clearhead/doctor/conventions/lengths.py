@@ -1,10 +1,21 @@
 """How long the rows are that a model is tried with."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from torch import nn
 
 LENGTHS = (13, 11, 17, 7, 19, 5, 8, 16, 12, 10, 6, 4, 3)  # of rows; primes first, so that axes are told by their size
 SOURCE_LENGTHS = (11, 7, 5, 3, 2, 1)
 SHORT_LENGTHS = (7, 5, 11, 13, 8, 10, 6, 12, 16, 17, 19, 4, 3)
+
+
+class Lengths(NamedTuple):
+    """Of rows to try: the usual ones, and those of the person's. `equal`: a source is as long as what is beside it."""
+
+    usual: Sequence[int]
+    more: Sequence[int]
+    equal: bool
 
 
 def lengths_for(model: nn.Module, *, short: bool = False) -> list[int]:

@@ -13,7 +13,8 @@ from clearhead.doctor.borrow import CPU
 from clearhead.doctor.conventions.axes import Answers, Axes, axes_of, influences
 from clearhead.doctor.conventions.calling import Convention, mask_types_of, with_numbers
 from clearhead.doctor.conventions.inputs import CAUSAL_FORMS, Inputs, role_of
-from clearhead.doctor.conventions.lengths import length_of_source, lengths_for
+from clearhead.doctor.conventions.labels import reads_its_labels
+from clearhead.doctor.conventions.lengths import Lengths, length_of_source, lengths_for
 from clearhead.doctor.conventions.names import (
     CONTAINER,
     MASK,
@@ -76,11 +77,13 @@ def find_convention(
         DataError: no way leads to logits; the sentence holds an adapter ready to paste.
     """
     answers, problems = Answers(model), list[str]()
-    usual = lengths_for(model, short=short)
     found = None
-    for candidates in (_candidates(model, spec, named), with_numbers(model, _candidates(model, spec, named))):
+    plain, beside, placed = (_candidates(model, spec, named) for _ in range(3))
+    beside = (one for one in beside if one.has_source)
+    for candidates, equal in ((plain, False), (beside, True), (with_numbers(model, placed), False)):
         allowed = (one for one in candidates if may_be_causal or one.has_source or not _hides_future(one))
-        found = found or _choose(answers, spec, allowed, (usual, lengths), problems)
+        tried = Lengths(lengths_for(model, short=short), lengths, equal)
+        found = found or _choose(answers, spec, allowed, tried, problems)
     if found is None:
         said = problems[0] if problems else "nothing it returned has the shape of logits"
         if remedy(said):
@@ -100,7 +103,7 @@ def _choose(
     answers: Answers,
     spec: Spec,
     candidates: Iterator[Convention],
-    lengths: tuple[Sequence[int], Sequence[int]],
+    lengths: Lengths,
     problems: list[str],
 ) -> Found | None:
     """The candidate that looks most as it was meant; one that gives logits of tokens before one that does of rows."""
@@ -108,12 +111,11 @@ def _choose(
     of_rows: tuple[int, Found] | None = None
     roles: tuple[str, ...] = ()
     failed: list[str] = []
-    usual, more = lengths
     for convention in candidates:
         if best and _roles(convention.call) != roles:
             continue
-        tried = usual[: None if len(failed) < MANY else 2]
-        found = _try(answers.model, convention, list(dict.fromkeys((*tried, *more))), failed)
+        tried = lengths.usual[: None if len(failed) < MANY else 2]
+        found = _try(answers.model, convention, lengths._replace(usual=tried), failed)
         if found is None:
             continue
         has_masks = any("keep" in filler or "causal" in filler for _, filler in convention.call)
@@ -175,11 +177,11 @@ def _roles(call: Call) -> tuple[str, ...]:
     return tuple(role for _, filler in call if (role := role_of(filler)) in ("ids", "source", "labels"))
 
 
-def _try(model: nn.Module, convention: Convention, lengths: Sequence[int], problems: list[str]) -> Found | None:
+def _try(model: nn.Module, convention: Convention, lengths: Lengths, problems: list[str]) -> Found | None:
     """Call it with rows of several lengths until one fits."""
     pictures = {role_of(filler) for _, filler in convention.call if is_picture(filler)}
-    for T in (PLACES,) if "ids" in pictures else lengths:
-        S = PLACES if "source" in pictures else length_of_source(T, model)
+    for T in (PLACES,) if "ids" in pictures else dict.fromkeys((*lengths.usual, *lengths.more)):
+        S = PLACES if "source" in pictures else T if lengths.equal else length_of_source(T, model)
         inputs = (
             _inputs(T, S, SMALL, SMALL) if convention.has_source else replace(_inputs(T, S, SMALL, SMALL), source=None)
         )
@@ -197,6 +199,9 @@ def _try(model: nn.Module, convention: Convention, lengths: Sequence[int], probl
         if told is None:
             shapes = [tuple(leaf.shape) for leaf in tensors(value)[:3]]
             problems.append(f"given ids {(ROWS, T)} it returned {shapes or type(value).__name__}")
+            return None
+        if reads_its_labels(model, told, inputs):
+            problems.append("what it was given as labels moves its logits")
             return None
         V = sizes.get("ids") or told.logits(model, inputs).shape[-1]
         V, source_V = (

@@ -15,7 +15,7 @@ from clearhead.doctor.instruments.localisation import first_guilty, locate, toke
 from clearhead.doctor.instruments.places import owner_of, place_of_call
 from clearhead.doctor.instruments.tracing import Call, recorded_modules, recorded_ops
 from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.reports.findings import Finding, Status, Where
 
 UNEVEN = 1e-3  # of the scores' spread
 SAME = 1e-5  # of the largest number: two results that are equal but for rounding
@@ -47,8 +47,11 @@ def _source_order(patient: Patient) -> list[Finding]:
     if value > SAME:
         return []
     witness = f"swapping tokens 0 and {n - 2} of the source moves no logit"
-    where = _idle(patient) or _first_mixing_of_source(patient)
-    return [finding((("S07", 0.9), ("P01", 0.1)), witness, value=value, threshold=SAME, where=where)]
+    idle = _idle(patient)
+    where = idle or _first_mixing_of_source(patient)
+    causes: Causes = (("S07", 0.9), ("P01", 0.1))
+    status: Status = "fail" if idle is not None or patient.convention.reads_words("source") else "warn"
+    return [finding(causes, witness, value=value, threshold=SAME, where=where, status=status)]
 
 
 def _bag(patient: Patient) -> list[Finding]:
@@ -62,7 +65,10 @@ def _bag(patient: Patient) -> list[Finding]:
     if value > SAME:
         return []
     witness = f"swapping tokens {i} and {j} swaps their logits and moves no other: the order does not matter"
-    return [finding("P01", witness, value=value, threshold=SAME, where=_idle(patient))]
+    idle = _idle(patient)
+    # words have an order; numbers may be a set, as the points of a cloud are
+    status: Status = "fail" if idle is not None or patient.convention.reads_words("ids") else "warn"
+    return [finding("P01", witness, value=value, threshold=SAME, where=idle, status=status)]
 
 
 def first_mixing(patient: Patient) -> tuple[Call, int, list[Call]] | None:
@@ -97,11 +103,8 @@ def _order_at_first_mixing(patient: Patient) -> list[Finding]:
     rotation = _rotation(patient, call)
     if value > SAME or rotation:
         return rotation
-    if (
-        _is_told_before(first[number], second[number], n)
-        or _is_told_later(patient)
-        or not _is_seen_by_the_last(patient, base, number)
-    ):
+    told = _is_told_before(first[number], second[number], n) or _is_told_later(patient)
+    if told or not _is_seen_by_the_last(patient, base, number):
         return []
     tables = _tables(patient)
     name = type(call.module).__name__

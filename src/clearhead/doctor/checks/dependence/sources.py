@@ -23,6 +23,8 @@ def sources(patient: Patient) -> list[Finding]:
     """Every token of the source moves every logit of the target, over an encoder that looks both ways."""
     if not patient.convention.has_source:
         raise Skipped("it reads no source")
+    if patient.found.S == patient.found.T:  # two rows that belong together place by place may look back only, both
+        raise Skipped("it takes a source only if that is as long as its target")
     seen = list(attentions(patient.inside.calls))
     base, changed, _ = swapped_rows(patient.inputs(), patient.source_pool, patient.generator(2), source=True)
     mixing = _mixing(patient, trace_modules(patient.model, patient.run, base, changed))

@@ -12,7 +12,7 @@ from clearhead.doctor.conventions.calling import Convention, here
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.conventions.names import parameters_of
 from clearhead.doctor.conventions.outputs import arrange, find_logits, follow, leaves
-from clearhead.doctor.instruments.loss import STRAIGHT, read
+from clearhead.doctor.instruments.loss import IGNORED, STRAIGHT, Xray, read
 from clearhead.doctor.instruments.places import place_of_module
 from clearhead.doctor.instruments.tracing import without_dropout
 from clearhead.doctor.patient import Patient
@@ -22,7 +22,7 @@ NEAR = (2, 1, 0, -1, -2, -3)  # places of a label, counted from the position tha
 
 
 def decoder_targets(patient: Patient) -> list[Finding]:
-    """Every position is asked for the first label that it has not read."""
+    """Every position is asked for the first label that it has not read, and for none that is marked as no label."""
     name = labels_parameter(patient)
     optional = {p.name for p in parameters_of(patient.model) if p.default is not p.empty}
     given = [parameter for parameter, filler in patient.convention.call if filler == "ids"]
@@ -31,11 +31,12 @@ def decoder_targets(patient: Patient) -> list[Finding]:
         raise Skipped("it does not make its decoder's input from labels")
     alone = replace(convention, call=tuple(pair for pair in convention.call if pair[1] != "ids"))
     last = _last_read(patient, alone, name)
-    asked = _asked(patient, alone, name)
-    if last is None or asked is None:
+    seen = _asked(patient, alone, name)
+    if last is None or seen is None or seen.offset is None:
         raise Skipped("its logits or its loss do not depend on labels alone")
+    asked = seen.offset
     if asked == last + 1:
-        return []
+        return _marks_asked(patient, alone, name)
     where = place_of_module("", patient.model)
     witness = f"position 3 has read the labels up to {3 + last}, and is asked for label {3 + asked}"
     if asked > last + 1:
@@ -88,14 +89,29 @@ def _last_read(patient: Patient, convention: Convention, name: str) -> int | Non
     return next((k for k in NEAR if all(alive[t, t + k] for t in inner if t + k < T - 2)), None)
 
 
-def _asked(patient: Patient, convention: Convention, name: str) -> int | None:
-    """Which label the loss asks for, counted from the position."""
+def _marks_asked(patient: Patient, convention: Convention, name: str) -> list[Finding]:
+    """Labels that are marked to be left out, and are asked for all the same: as where they were written over before."""
+    try:
+        seen = _asked(patient, convention, name, marked=3)
+    except Skipped:  # it knows no such mark
+        return []
+    if seen is None or not bool((seen.scored & (seen.ids == IGNORED)).any()):
+        return []
+    row, place = (int(part) for part in (seen.scored & (seen.ids == IGNORED)).nonzero()[0])
+    witness = f"given '{name}' alone, position {place} of row {row} has a label {IGNORED}, and is asked for a token"
+    return [finding((("D05", 0.8), ("D18", 0.2)), witness, where=place_of_module("", patient.model))]
+
+
+def _asked(patient: Patient, convention: Convention, name: str, *, marked: int = 0) -> Xray | None:
+    """What the loss asks for, where so many labels at the end of the last row are marked to be left out."""
     inputs = patient.inputs(3, salt=9)
+    labels = inputs.ids.clone()
+    labels[2, patient.found.T - marked :] = IGNORED
     with torch.no_grad():
         is_loud = float(patient.run(inputs).std()) > LOUD
     with torch.enable_grad():
         model = patient.fresh if is_loud else patient.model
-        logits, loss = _logits(patient, convention, model, inputs, {name: inputs.ids})
+        logits, loss = _logits(patient, convention, model, inputs, {name: labels.clone()})
         if not logits.requires_grad or not loss.requires_grad:
             return None
         try:
@@ -105,5 +121,5 @@ def _asked(patient: Patient, convention: Convention, name: str) -> int | None:
     slope, flat = (arrange(tensor.detach(), *inputs.ids.shape) for tensor in (gradient, logits))
     if slope is None or flat is None:
         return None
-    seen = read(slope.double(), flat.double(), inputs.ids, float(loss.detach()))
-    return None if seen.residual > STRAIGHT else seen.offset
+    seen = read(slope.double(), flat.double(), labels, float(loss.detach()))
+    return None if seen.residual > STRAIGHT else seen

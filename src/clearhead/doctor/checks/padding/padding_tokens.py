@@ -1,5 +1,6 @@
 """Padding that a model knows by its token, where no mask is given."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -8,7 +9,7 @@ from clearhead.doctor.checks.base import Causes, Skipped, finding
 from clearhead.doctor.checks.basics import first_spoilt
 from clearhead.doctor.checks.places import attention_place, place_of
 from clearhead.doctor.conventions.inputs import Inputs
-from clearhead.doctor.conventions.names import TARGET
+from clearhead.doctor.conventions.names import TARGET, parameters_of
 from clearhead.doctor.instruments.attention import attentions
 from clearhead.doctor.instruments.tracing import recorded_modules, recorded_ops
 from clearhead.doctor.patient import PAD_NAMES, Patient
@@ -33,9 +34,11 @@ def by_token(patient: Patient, *, source: bool) -> list[Finding]:
     padded = row.clone()
     padded[:-1, short:] = pad  # the last row is full: masks are each row's own
     long_, alone = (replace(inputs, **{"source" if source else "ids": ids}) for ids in (padded, row[:, :short]))
+    if source and patient.found.S == patient.found.T:  # so it is where other lengths are refused
+        alone = replace(alone, ids=inputs.ids[:, :short], labels=inputs.ids[:, :short])
     with patient.quiet():
         before, after = patient.run(alone)[:-1], patient.run(long_)[:-1]
-    after = after if source else after[:, :short]
+    after = after[:, : before.shape[1]]
     what = "the source" if source else "a row"
     if not (before.isfinite().all() and after.isfinite().all()):
         return [
@@ -50,6 +53,31 @@ def by_token(patient: Patient, *, source: bool) -> list[Finding]:
     status: Status = "warn" if mixer else "fail"
     place, causes = _sees_padding(patient, long_.rows(torch.arange(ROWS - 1)), 3, source=source)
     return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=place, status=status)]
+
+
+def where_not_given(patient: Patient, masks: Sequence[tuple[str, bool]]) -> list[Finding]:
+    """Masks that are made of the tokens where none is given: what one attention hides, no other may see."""
+    found: list[Finding] = []
+    optional = {p.name for p in parameters_of(patient.model) if p.default is None}
+    optional -= {name for name, _ in patient.convention.call}
+    for source in {of_source for _, of_source in masks}:
+        names = {name for name, of_source in masks if of_source == source}
+        if names <= optional and (source or not patient.looks_back_only) and _hides_padding(patient, source=source):
+            found += by_token(patient, source=source)
+    return found
+
+
+def _hides_padding(patient: Patient, *, source: bool) -> bool:
+    """Whether any attention hides tokens that are padding, of those that it looks at."""
+    inputs = patient.inputs(ROWS, salt=5)
+    row = inputs.source if source else inputs.ids
+    assert row is not None
+    padded, n = row.clone(), row.shape[1]
+    padded[:, -3:] = patient.pad_id or 0
+    with patient.quiet(), recorded_ops() as ops:
+        patient.run(replace(inputs, **{"source" if source else "ids": padded}))
+    seen = [one.allowed for one in attentions(ops.calls) if one.allowed.shape[1] == n]
+    return any(bool(allowed[:, :-3].any()) and not bool(allowed[:, -3:].any()) for allowed in seen)
 
 
 def in_front(patient: Patient) -> list[Finding]:

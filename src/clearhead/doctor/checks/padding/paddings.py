@@ -21,6 +21,7 @@ from clearhead.doctor.checks.padding.padding_tokens import (
     in_front,
     own_mixer,
     pooled_at,
+    where_not_given,
 )
 from clearhead.doctor.checks.places import attention_place
 from clearhead.doctor.conventions.docs import keeps_what_is_true
@@ -66,6 +67,8 @@ def paddings(patient: Patient) -> list[Finding]:
             found += by_token(patient, source=True)
         if patient.looks_back_only:
             found += in_front(patient)
+    elif masks and not found and patient.pad_id is not None and not patient.convention.as_dict:
+        found += where_not_given(patient, masks)
     elif not masks:
         raise Skipped("it takes no padding mask, and no padding token is known")
     return found

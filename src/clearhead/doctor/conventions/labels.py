@@ -1,0 +1,24 @@
+"""Whether labels are labels."""
+
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from clearhead.doctor.conventions.calling import Convention
+from clearhead.doctor.conventions.inputs import Inputs, role_of
+from clearhead.doctor.conventions.names import parameters_of
+
+
+def reads_its_labels(model: nn.Module, convention: Convention, inputs: Inputs) -> bool:
+    """Whether what is given as labels, and cannot be left out, moves the logits: then it is what the model reads.
+
+    Args:
+        inputs: of the tokens 0 and 1.
+    """
+    needed = {parameter.name for parameter in parameters_of(model) if parameter.default is parameter.empty}
+    if not any(role_of(filler) == "labels" and name in needed for name, filler in convention.call):
+        return False
+    with torch.no_grad():
+        before, after = (convention.logits(model, given) for given in (inputs, replace(inputs, labels=1 - inputs.ids)))
+    return before.shape == after.shape and not torch.allclose(before, after, equal_nan=True)
