@@ -214,22 +214,29 @@ def test_two_rows_that_belong_together_are_no_source_and_target() -> None:
 
 
 class MakesItsMask(nn.Module):
-    """A mask may be given, and is made of the tokens if not. `last`: whether the last layer gets it too."""
+    """A mask may be given, and is made of the tokens if not. Whether a given one reaches the last layer, or a made one."""
 
-    def __init__(self, *, last: bool = True) -> None:
+    def __init__(self, *, given: bool = True, made: bool = True) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.last, self.pad_id = last, 0
+        self.given, self.made, self.pad_id = given, made, 0
         self.words, self.places, self.head = nn.Embedding(V, D), nn.Embedding(64, D), nn.Linear(D, 5)
         self.layers = nn.ModuleList(nn.TransformerEncoderLayer(D, 2, D, 0.0, batch_first=True) for _ in range(2))
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        reaches = self.made if mask is None else self.given
         mask = tokens == self.pad_id if mask is None else mask
         x = self.words(tokens) + self.places.weight[: tokens.shape[1]]
         x = self.layers[0](x, src_key_padding_mask=mask)
-        return self.head(self.layers[1](x, src_key_padding_mask=mask if self.last else None))  # type: ignore[no-any-return]
+        return self.head(self.layers[1](x, src_key_padding_mask=mask if reaches else None))  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize(("last", "found"), [(True, []), (False, ["M11"])])
-def test_a_mask_that_a_model_makes_hides_padding_everywhere(last: bool, found: list[str]) -> None:
-    assert ids(check(MakesItsMask(last=last), only=["paddings"])) == found
+@pytest.mark.parametrize(
+    ("given", "made", "found"),
+    [(True, True, []), (False, False, [("M11", "fail")]), (True, False, [("M11", "warn")])],
+)
+def test_a_mask_that_a_model_makes_hides_padding_everywhere(
+    given: bool, made: bool, found: list[tuple[str, str]]
+) -> None:
+    report = check(MakesItsMask(given=given, made=made), only=["paddings"])
+    assert [(finding.id, finding.status) for finding in report.findings] == found

@@ -1,6 +1,6 @@
 """Padding that a model knows by its token, where no mask is given."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import torch
@@ -55,15 +55,19 @@ def by_token(patient: Patient, *, source: bool) -> list[Finding]:
     return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=place, status=status)]
 
 
-def where_not_given(patient: Patient, masks: Sequence[tuple[str, bool]]) -> list[Finding]:
-    """Masks that are made of the tokens where none is given: what one attention hides, no other may see."""
+def where_not_given(patient: Patient, masks: Sequence[tuple[str, bool]], safe: Collection[bool]) -> list[Finding]:
+    """Masks that are made of the tokens where none is given: what one attention hides, no other may see.
+
+    Only a warning on the sides, the source's or the target's, that are `safe`: there a mask that is given hides it all.
+    """
     found: list[Finding] = []
     optional = {p.name for p in parameters_of(patient.model) if p.default is None}
     optional -= {name for name, _ in patient.convention.call}
     for source in {of_source for _, of_source in masks}:
         names = {name for name, of_source in masks if of_source == source}
         if names <= optional and (source or not patient.looks_back_only) and _hides_padding(patient, source=source):
-            found += by_token(patient, source=source)
+            told = by_token(patient, source=source)
+            found += [replace(one, status="warn") for one in told] if source in safe else told
     return found
 
 

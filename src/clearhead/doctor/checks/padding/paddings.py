@@ -68,7 +68,7 @@ def paddings(patient: Patient) -> list[Finding]:
         if patient.looks_back_only:
             found += in_front(patient)
     elif masks and not found and patient.pad_id is not None and not patient.convention.as_dict:
-        found += where_not_given(patient, masks)
+        found += where_not_given(patient, masks, {source for _, _, source in padding_masks(patient)})
     elif not masks:
         raise Skipped("it takes no padding mask, and no padding token is known")
     return found
