@@ -214,7 +214,7 @@ def test_two_rows_that_belong_together_are_no_source_and_target() -> None:
 
 
 class MakesItsMask(nn.Module):
-    """A mask may be given, and is made of the tokens if not. Whether a given one reaches the last layer, or a made one."""
+    """A mask may be given, and is made of the tokens if not. Whether it, given or made, reaches the last layer."""
 
     def __init__(self, *, given: bool = True, made: bool = True) -> None:
         super().__init__()
