@@ -200,6 +200,30 @@ def test_a_mask_that_is_given_and_not_used_is_still_found() -> None:
     assert "M11" in {id for one in doctor.check(MaskedOnce(), only=["M11", "S01"]).findings for id, _ in one.causes}
 
 
+class Deaf(Block):
+    """Is handed a table of positions, and makes nothing of it."""
+
+    def forward(self, x: Tensor, allowed: Tensor, places: Tensor | None = None) -> Tensor:
+        return super().forward(x, allowed)
+
+
+class PositionsUnheard(CausalModel):
+    def __init__(self) -> None:
+        super().__init__(Deaf(), Deaf())
+        self.positions, self.places = self.places, None  # type: ignore[assignment]
+
+    def forward(self, ids: Tensor) -> Any:
+        x, T = self.tokens(ids), ids.shape[1]
+        for block in self.blocks:
+            x = block(x, triangle(T), self.positions(torch.arange(T))[None])
+        return self.head(self.norm(x))
+
+
+def test_positions_that_are_handed_over_and_not_heard_are_missing() -> None:
+    torch.manual_seed(0)
+    assert doctor.check(PositionsUnheard(), only=["P01"])["P01"].status == "fail"
+
+
 def test_norms_of_both_kinds_in_a_layer_are_no_fault_where_none_stands_before_a_sublayer() -> None:
     torch.manual_seed(0)
     report = doctor.check(CausalModel(HybridBlock(), HybridBlock()), only=["N05"])

@@ -133,8 +133,8 @@ def _is_told_before(call: Call, exchanged: Call, n: int) -> bool:
     """
     for before, after in zip(call.inputs, exchanged.inputs, strict=False):
         axes = [axis for axis, size in enumerate(before.shape) if size == n]
-        if before.shape != after.shape or len(axes) != 1 or before.dim() != 3:
-            continue
+        if before.shape != after.shape or len(axes) != 1 or before.dim() != 3 or torch.equal(before, after):
+            continue  # no tokens: a table of positions, say, of which nothing need be made
         turned = after.index_select(axes[0], torch.tensor([*range(n - 3), n - 2, n - 3, n - 1]).to(after.device))
         if float((turned - before).abs().max()) > SAME * float(before.abs().max()):
             return True
