@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from causal_helpers import LONGEST, Block, CausalModel, D, H, V, triangle
+from causal_helpers import LONGEST, Attention, Block, CausalModel, D, H, V, triangle
 from torch import Tensor, nn
 
 from clearhead import doctor
@@ -200,16 +200,26 @@ def test_a_mask_that_is_given_and_not_used_is_still_found() -> None:
     assert "M11" in {id for one in doctor.check(MaskedOnce(), only=["M11", "S01"]).findings for id, _ in one.causes}
 
 
-class Deaf(Block):
+class Deaf(Attention):
     """Is handed a table of positions, and makes nothing of it."""
 
     def forward(self, x: Tensor, allowed: Tensor, places: Tensor | None = None) -> Tensor:
         return super().forward(x, allowed)
 
 
+class BlockOfTheDeaf(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = Deaf()
+
+    def forward(self, x: Tensor, allowed: Tensor, places: Tensor | None = None) -> Tensor:
+        x = x + self.attention(self.norm1(x), allowed, places)
+        return x + self.feedforward(self.norm2(x))  # type: ignore[no-any-return]
+
+
 class PositionsUnheard(CausalModel):
     def __init__(self) -> None:
-        super().__init__(Deaf(), Deaf())
+        super().__init__(BlockOfTheDeaf(), BlockOfTheDeaf())
         self.positions, self.places = self.places, None  # type: ignore[assignment]
 
     def forward(self, ids: Tensor) -> Any:
