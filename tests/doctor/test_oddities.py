@@ -231,7 +231,7 @@ class PositionsUnheard(CausalModel):
 
 def test_positions_that_are_handed_over_and_not_heard_are_missing() -> None:
     torch.manual_seed(0)
-    assert doctor.check(PositionsUnheard(), only=["P01"])["P01"].status == "fail"
+    assert doctor.check(PositionsUnheard(), only=["positions"])["P01"].status == "fail"
 
 
 def test_norms_of_both_kinds_in_a_layer_are_no_fault_where_none_stands_before_a_sublayer() -> None:
