@@ -239,7 +239,7 @@ def _outweighed(
 ) -> list[Finding]:
     """A mask that is a number: padding comes through it, a little now, and all of it once scores have grown."""
     name = names[0]
-    faint = _moved(patient, *batch, names, form, source)
+    faint = _moved_under(patient, names, form, source)
     if faint > SURE or (faint > FAINT and _is_there_in_double(patient, *batch, names, form, source)):
         where, _ = _blame(patient, *batch, names, form, source)
         witness = f"other tokens under {name} still move the logits of real tokens, by {faint:.1e} of their spread"
