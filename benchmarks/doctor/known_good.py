@@ -32,7 +32,6 @@ from tables import arguments, publish
 from transformers.models.auto import modeling_auto
 
 from clearhead.doctor import Spec, check
-from clearhead.doctor.reports.findings import BROKE
 from clearhead.doctor.spec import Level
 from clearhead.doctor.targets.loading import load
 
@@ -73,7 +72,7 @@ class Examined:
     @property
     def broken(self) -> list[dict[str, Any]]:
         """The checks of ours that raised."""
-        return [one for one in self.report["checks"] if one["status"] == "skip" and one["note"].startswith(BROKE)]
+        return [one for one in self.report["checks"] if one["name"] in self.report["broken"]]
 
     def ids(self, status: str) -> list[str]:
         """Of its findings; what is by design is none."""

@@ -287,3 +287,38 @@ def test_patches_may_be_hidden_at_random(noisy: bool, status: str) -> None:
     report = check(HidesPatches(noisy=noisy))
     assert [(one.id, one.status) for one in report.findings if one.check == "deterministic"] == [("T09", status)]
     assert report.verdict == "faulty" if noisy else report.verdict != "faulty", str(report)
+
+
+class Reader(nn.Module):
+    """One layer of latents that read a row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.after = nn.LayerNorm(D), nn.LayerNorm(D)
+        self.cross = nn.MultiheadAttention(D, 2, batch_first=True)
+        self.mlp = nn.Sequential(nn.Linear(D, 2 * D), nn.GELU(), nn.Linear(2 * D, D))
+
+    def forward(self, x: Tensor, data: Tensor) -> Tensor:
+        x = x + self.cross(self.norm(x), data, data)[0]
+        return x + self.mlp(self.after(x))  # type: ignore[no-any-return]
+
+
+class Latents(Pooled):
+    """Every layer reads the row again, so none of them need carry it on (Jaegle et al. 2021)."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.layers = nn.ModuleList(Reader() for _ in range(2))
+
+    def forward(self, images: Tensor) -> Tensor:
+        data = self.patches(images).flatten(2).transpose(1, 2)  # (B, D, h, w) -> (B, h * w, D)
+        x = self.first.expand(len(data), 4, -1)
+        for layer in self.layers:
+            x = layer(x, data)
+        return self.head(x.mean(1))  # type: ignore[no-any-return]
+
+
+def test_layers_that_each_read_the_row_need_not_carry_it_on() -> None:
+    report = check(Latents(), only=["residuals of rows"])
+    assert not report.findings, str(report)
+    assert next(one.status for one in report.checks if one.name == "residuals of rows") == "pass"

@@ -107,12 +107,12 @@ def _is_triangle(buffer: torch.Tensor) -> bool:
 
 
 def _looks_mostly_back(alive: torch.Tensor) -> bool:
-    """Whether tokens that are gone reach a logit from twice as far as tokens to come, in a matrix (T, T)."""
+    """Whether a logit reads at least twice as far back as ahead, and ahead not far, in a matrix (T, T)."""
     places, tokens = alive.nonzero(as_tuple=True)
     if not len(places):
         return False
     back, ahead = int((places - tokens).max()), int((tokens - places).max())
-    return ahead < len(alive) - 1 and back >= 2 * max(1, ahead)
+    return ahead <= len(alive) // 4 and back >= 2 * max(1, ahead)
 
 
 def intention(patient: "Patient") -> Assumption:
@@ -126,8 +126,10 @@ def intention(patient: "Patient") -> Assumption:
     share = float(future.sum()) / max(1, len(alive) * (len(alive) - 1) / 2)
     if shape in ("causal", "window", "strict", "gaps", "alone"):
         votes.append(("causal", 2, "no token reaches an earlier position"))
-    elif share < 0.5 or shape == "reversed" or _looks_mostly_back(alive):
+    elif share < 0.5 or shape == "reversed":
         votes.append(("causal", 3, f"only {share:.0%} of the future reaches back" if share else "it looks one way"))
+    elif _looks_mostly_back(alive):
+        votes.append(("causal", 2, "tokens look much further back than ahead"))
     elif shape == "full":
         votes.append(("bidirectional", 0.5, "every token reaches every position"))
     if getattr(getattr(patient.original, "config", None), "model_type", "") and shape == "full":

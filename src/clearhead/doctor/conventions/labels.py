@@ -1,4 +1,4 @@
-"""Whether labels are labels."""
+"""Whether what is given as labels is only learnt from, or read."""
 
 from dataclasses import replace
 
@@ -19,6 +19,8 @@ def reads_its_labels(model: nn.Module, convention: Convention, inputs: Inputs) -
     needed = {parameter.name for parameter in parameters_of(model) if parameter.default is parameter.empty}
     if not any(role_of(filler) == "labels" and name in needed for name, filler in convention.call):
         return False
+    other = replace(inputs, labels=1 - inputs.ids)
     with torch.no_grad():
-        before, after = (convention.logits(model, given) for given in (inputs, replace(inputs, labels=1 - inputs.ids)))
-    return before.shape == after.shape and not torch.allclose(before, after, equal_nan=True)
+        before, again, after = (convention.logits(model, given) for given in (inputs, inputs, other))
+    is_steady = before.shape == again.shape and torch.allclose(before, again, equal_nan=True)
+    return is_steady and before.shape == after.shape and not torch.allclose(before, after, equal_nan=True)

@@ -11,7 +11,7 @@ SHORT_LENGTHS = (7, 5, 11, 13, 8, 10, 6, 12, 16, 17, 19, 4, 3)
 
 
 class Lengths(NamedTuple):
-    """Of rows to try: the usual ones, and those of the person's. `equal`: a source is as long as what is beside it."""
+    """Lengths of rows to try: the usual ones, and `more`, those of the person's batch. `equal`: source and target's."""
 
     usual: Sequence[int]
     more: Sequence[int]

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+FEW = 4  # targets, or distinct ones, of which too little can be said
 IGNORED = -100  # the target that torch's cross-entropy does not count
 SILENT = 1e-9  # of the largest gradient: below it a position is not scored
 STRAIGHT = 1e-3  # of a position's largest gradient: a line fits this well, or it is no cross-entropy

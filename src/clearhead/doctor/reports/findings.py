@@ -169,7 +169,7 @@ class Report:
         if any(finding.status == "fail" for finding in self.findings):
             return "faulty"
         told = {"pass", "warn", "waived"}
-        unasked = any(check.name == "dependencies" and check.status == "skip" for check in self.checks)
+        unasked = any(check.name == "dependencies" and check.status in ("skip", "blocked") for check in self.checks)
         return "healthy" if any(check.status in told for check in self.checks) and not unasked else "unknown"
 
     @property

@@ -199,7 +199,10 @@ def _padded_behind_source(patient: Patient) -> Inputs | None:
         return None
     keep = torch.ones_like(inputs.source, dtype=torch.bool)
     keep[1, -max(1, keep.shape[1] // 3) :] = False
-    source = inputs.source if patient.pad_id is None else inputs.source.masked_fill(~keep, patient.pad_id)
+    pad = patient.pad_id
+    if pad is None or pad >= patient.found.source_vocab_size:  # the target's may be no word of the source
+        return replace(inputs, source_keep=keep)
+    source = inputs.source.masked_fill(~keep, pad)
     return replace(inputs, source=source, source_keep=keep)
 
 

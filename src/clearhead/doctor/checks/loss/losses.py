@@ -22,7 +22,7 @@ from clearhead.doctor.checks.loss.scoring import (
 )
 from clearhead.doctor.checks.loss.verdicts import judge
 from clearhead.doctor.conventions.names import CACHE, LABELS, MASK, POSITIONS, SEGMENTS, parameters_of
-from clearhead.doctor.instruments.loss import IGNORED, OFFSETS, STRAIGHT, Xray, offset_among
+from clearhead.doctor.instruments.loss import FEW, OFFSETS, STRAIGHT, Xray, offset_among
 from clearhead.doctor.instruments.places import place_of_call, place_of_module
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Status, Where
@@ -61,7 +61,7 @@ def losses(patient: Patient) -> list[Finding]:
         except (IndexError, RuntimeError, ValueError):  # it is no token to it
             continue
     if one is None:
-        raise Skipped(f"'{name}' took neither {IGNORED} nor a padding token")
+        raise Skipped(f"'{name}' took none of -100, -1 and a padding token")
     seen, logits = xrayed(one)
     ends = mark is not None and mark in end_ids(patient)
     found = _aligned(patient, name, seen, inputs.ids)
@@ -163,7 +163,7 @@ def _ahead(labels: Tensor, ids: Tensor) -> int | None:
         first, last = max(0, -offset), min(T, T - offset)
         wanted, there = labels[:, first:last], ids[:, first + offset : last + offset]  # (B, T - |offset|)
         known = wanted >= 0
-        if known.any() and (wanted == there)[known].all():
+        if known.sum() >= FEW and (wanted == there)[known].all():
             fits.append(offset)
     return fits[0] if len(fits) == 1 else None
 

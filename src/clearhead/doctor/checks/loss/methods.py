@@ -24,7 +24,11 @@ from clearhead.doctor.instruments.tracing import recorded_ops
 from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
-CALLED = re.compile(r"^(?!_)(.*loss|train(ing)?_step$)", re.I)
+CALLED = re.compile(  # not what is added to it: the loss of a balance, of a reconstruction
+    r"^((compute|calc|calculate|get|forward|train|training|lm|language_model|next_token|token|ce|cross_entropy|nll)_)?"
+    r"loss(_fn|_function|_on_batch)?$|^train(ing)?_step$",
+    re.I,
+)
 BATCH = re.compile(r"^(batch|data|samples?)$")  # what holds inputs and targets
 NUMBER = re.compile(r"(^|_)(idx|index|nb|no|step)$")  # of the batch
 NAMES = (("input_ids", "ids", "tokens", "inputs", "x"), ("labels", "targets", "target", "y"))
@@ -36,25 +40,25 @@ def loss_methods(patient: Patient) -> list[Finding]:
     of_next = patient.kind == "causal" and not patient.shifts_its_rows
     if not of_next or patient.convention.time_first or patient.convention.has_source:
         raise Skipped("only methods of models that predict the next token are looked at")
-    for name, method in _methods(patient):
-        found = _judged(patient, name, method)
+    for method in _methods(patient):
+        found = _judged(patient, method)
         if found is not None:
             return found
     raise Skipped("it has no method that computes a loss from tokens")
 
 
-def _methods(patient: Patient) -> list[tuple[str, Callable[..., Any]]]:
+def _methods(patient: Patient) -> list[Callable[..., Any]]:
     """Those of the person's own class that ask for tokens alone, or for tokens and targets."""
     cls = type(patient.original)
     if cls.__module__.startswith(("torch.", "transformers.", "clearhead.")):
         return []
-    found: list[tuple[str, Callable[..., Any]]] = []
+    found: list[Callable[..., Any]] = []
     for name, method in inspect.getmembers(cls, inspect.isfunction):
         if not CALLED.search(name) or method.__module__ != cls.__module__:
             continue
         needed = _needed(method)
         if needed and TOKENS.search(needed[0]) and len(needed) < 3 and _ways(*needed):
-            found.append((name, method))
+            found.append(method)
     return found
 
 
@@ -89,7 +93,7 @@ def _needed(method: Callable[..., Any]) -> list[str]:
     return [p.name for p in given if p.default is p.empty and p.kind not in variable]
 
 
-def _judged(patient: Patient, name: str, method: Callable[..., Any]) -> list[Finding] | None:
+def _judged(patient: Patient, method: Callable[..., Any]) -> list[Finding] | None:
     """What it asks for; None where it cannot be called, or its logits are not to be found."""
     model = twin(quieter(patient).model, patient.device)  # it may well take a step with it
     pad = patient.pad_id if knows_padding(patient) else None
@@ -109,16 +113,18 @@ def _judged(patient: Patient, name: str, method: Callable[..., Any]) -> list[Fin
             if loss is not None and framed is not None:
                 logits, slope = undone(*framed)
                 seen = read(slope, logits, labels, float(loss.detach()))
-                return _told(patient, name, seen, logits, way, mark)
+                return _told(patient, method, seen, logits, way, mark)
     return None
 
 
-def _told(patient: Patient, name: str, seen: Xray, logits: Tensor, way: Way, mark: int | None) -> list[Finding]:
+def _told(
+    patient: Patient, method: Callable[..., Any], seen: Xray, logits: Tensor, way: Way, mark: int | None
+) -> list[Finding]:
     """The faults in what it asks for; `mark` stands in its targets for what is not."""
-    patient.paths.append(f"{name}()")
+    patient.paths.append(f"{method.__name__}()")
     ends = mark is not None and mark in end_ids(patient)
     found = judge(seen, seen.ids, logits, pad_id=mark, shifts=True if way.alone else None, ends=ends)
-    code = getattr(type(patient.original), name).__code__
+    code = method.__code__
     where = Where("", type(patient.original).__name__, code.co_filename, code.co_firstlineno)
     return [replace(one, where=where) for one in found]
 

@@ -79,7 +79,7 @@ def scored(patient: Patient, unscored: Unscored, name: str, labels: Tensor) -> S
     """
     inputs = patient.inputs(3, salt=9)
     wanted = labels.t() if patient.convention.time_first else labels
-    with torch.enable_grad(), recorded_modules(unscored.model) as calls:  # what it writes over labels, over a copy
+    with torch.enable_grad(), recorded_modules(unscored.model) as calls:  # of a copy: some write over their labels
         value = patient.convention.raw(unscored.model, inputs, **{name: wanted.clone()})
     loss = loss_in(value)
     path = find_logits(value, len(inputs.ids), patient.found.T, patient.found.vocab_size)

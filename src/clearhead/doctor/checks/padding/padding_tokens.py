@@ -65,7 +65,9 @@ def where_not_given(patient: Patient, masks: Sequence[tuple[str, bool]], safe: C
     optional -= {name for name, _ in patient.convention.call}
     for source in {of_source for _, of_source in masks}:
         names = {name for name, of_source in masks if of_source == source}
-        if names <= optional and (source or not patient.looks_back_only) and _hides_padding(patient, source=source):
+        if not (names <= optional and knows_padding(patient, source=source)):
+            continue
+        if (source or not patient.looks_back_only) and _hides_padding(patient, source=source):
             told = by_token(patient, source=source)
             found += [replace(one, status="warn") for one in told] if source in safe else told
     return found
@@ -77,7 +79,8 @@ def _hides_padding(patient: Patient, *, source: bool) -> bool:
     row = inputs.source if source else inputs.ids
     assert row is not None
     padded, n = row.clone(), row.shape[1]
-    padded[:, -3:] = patient.pad_id or 0
+    assert patient.pad_id is not None
+    padded[:, -3:] = patient.pad_id
     with patient.quiet(), recorded_ops() as ops:
         patient.run(replace(inputs, **{"source" if source else "ids": padded}))
     seen = [one.allowed for one in attentions(ops.calls) if one.allowed.shape[1] == n]

@@ -65,15 +65,16 @@ def _passes(patient: Patient, reader: Sequence[nn.Module], silenced: Iterable[nn
 
 
 def _read(patient: Patient, modules: Sequence[nn.Module], salt: int) -> Tensor | None:
-    """What the first of these modules that is called is given, for random rows."""
+    """All numbers that the first of these modules to be called is given, for random rows."""
     given: list[Tensor] = []
 
     def note(_: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        numbers = (value for value in (*arguments, *named.values()) if isinstance(value, Tensor))
-        given.extend(value for value in numbers if value.is_floating_point())
+        if not given:  # of the first call only
+            numbers = (value for value in (*arguments, *named.values()) if isinstance(value, Tensor))
+            given.extend(value.detach().cpu().flatten() for value in numbers if value.is_floating_point())
 
     with ExitStack() as hooks:
         for module in modules:
             hooks.callback(module.register_forward_pre_hook(note, with_kwargs=True).remove)
         patient.run(patient.inputs(2, salt=salt))
-    return given[0].detach().cpu() if given else None
+    return torch.cat(given) if given else None

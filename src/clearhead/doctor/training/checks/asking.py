@@ -10,7 +10,7 @@ from torch import Tensor
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.loss.verdicts import mean_of_means
 from clearhead.doctor.conventions.outputs import arrange
-from clearhead.doctor.instruments.loss import IGNORED, STRAIGHT, Xray, is_like, is_probability
+from clearhead.doctor.instruments.loss import FEW, IGNORED, STRAIGHT, Xray, is_like, is_probability
 from clearhead.doctor.reports.findings import Finding, Where
 from clearhead.doctor.training.checks.padding import padding
 from clearhead.doctor.training.logits import Asked
@@ -19,7 +19,6 @@ from clearhead.doctor.training.trials import CLOSE, difference, other_tokens, ru
 
 NEXT = 0.9  # share of targets that are the next token, from which that is what is asked for
 GIVEN_AWAY = 0.5  # share of targets that stand in the input as they are
-FEW = 4  # targets, or distinct ones, of which too little can be said
 COARSE = 0.05  # misfit of a cross-entropy whose logits have eight bits
 
 
