@@ -61,8 +61,8 @@ def test_in_pieces_as_at_once(cuts: tuple[int, ...], seed: int) -> None:
 
 
 def test_a_cache_of_another_model_is_refused() -> None:
-    for tokens in (None, torch.zeros(1, 2, dtype=torch.int64)):
-        with pytest.raises(AssertionError, match="without such tables"):
+    for tokens, said in ((None, "without tables"), (torch.zeros(1, 2, dtype=torch.int64), "of 3 tokens, not 4")):
+        with pytest.raises(AssertionError, match=said):
             last_tokens(draw(1, 3), N, range(3), cache=DecoderCache([], 3, tokens=tokens))
 
 

@@ -1,7 +1,7 @@
 """A memory beside the Transformer: learned vectors looked up by the last two, three, ... tokens.
 
-A token is written as its id + 1 here, so that 0 is left for what is no token: padding, another document, and what stands
-before a row's first token.
+A token is written as its id + 1 here, so that 0 is left for what is no token: padding, another document's, and what
+stands before a row's first token.
 """
 
 import torch
@@ -18,8 +18,8 @@ MULTIPLIER = 1_327_217_885  # PRIME / golden ratio: consecutive ids land far apa
 class NgramTables(nn.Embedding):
     """A vector for each bigram, and for each longer n-gram up to `longest`, all in one table; a place gets their sum.
 
-    The (V + 1)^n n-grams have a row each where they fit into `rows`. Otherwise they share so many, found by a polynomial
-    hash (Karp & Rabin 1987; as features of a language model, Mikolov et al. 2011).
+    The (V + 1)^n n-grams have a row each where they fit into `rows`. Otherwise they share so many, found by a hash that
+    is a polynomial modulo a prime (Karp & Rabin 1987).
     """
 
     def __init__(self, vocab_size: int, d_model: int, longest: int, rows: int) -> None:
@@ -53,7 +53,7 @@ class NgramTables(nn.Embedding):
         """(B, T, N) -> (B, T, D)."""
         rows = self.rows_of(tokens)
         x = F.embedding_bag(rows.flatten(0, 1), self.weight, mode="sum")  # (B * T, D)
-        return x.unflatten(0, rows.shape[:2])  # (B, T, D)
+        return x.view(*rows.shape[:2], -1)  # (B, T, D)
 
 
 def last_tokens(
@@ -68,7 +68,8 @@ def last_tokens(
     """
     tokens = ids + 1 if isinstance(positions, range) else (ids + 1).where(positions >= 0, 0)
     before = tokens.new_zeros(ids.shape[0], n - 1) if cache is None else cache.tokens
-    assert before is not None and before.shape[1] == n - 1, "this cache was made for a model without such tables"
+    assert before is not None, "this cache was made for a model without tables of n-grams"
+    assert before.shape[1] == n - 1, f"this cache was made for n-grams of {before.shape[1] + 1} tokens, not {n}"
     line = torch.cat((before, tokens), dim=1)  # (B, n - 1 + T)
     real = line > 0
     place = real.cumsum(dim=1)  # (B, n - 1 + T), counted from 1 in each row and without padding

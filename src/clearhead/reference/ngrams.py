@@ -20,10 +20,9 @@ def ngram_vectors(
     for b, t in np.ndindex(ids.shape):
         real = [column for column in range(t + 1) if positions[b, column] >= 0]
         for n, start in table_starts(config, longest).items():
-            near = real[-n:]  # columns of the n-gram
             gram = [
-                ids[b, column] + 1 if documents is None or documents[b, column] == documents[b, t] else 0
-                for column in near
+                int(ids[b, column]) + 1 if documents is None or documents[b, column] == documents[b, t] else 0
+                for column in real[-n:]
             ]
             x[b, t] += table[start + ngram_row([0] * (n - len(gram)) + gram, config)]
     return x
@@ -31,22 +30,23 @@ def ngram_vectors(
 
 def table_starts(config: ModelConfig, longest: int) -> dict[int, int]:
     """For each length of n-grams the row where theirs begin."""
-    starts, start = {}, 0
-    for n in range(2, longest + 1):
-        starts[n] = start
-        start += table_size(n, config)
-    return starts
+    return {n: sum(table_size(shorter, config) for shorter in range(2, n)) for n in range(2, longest + 1)}
 
 
 def table_size(n: int, config: ModelConfig) -> int:
     """Rows for the n-grams of one length."""
-    return min((config.vocab_size + 1) ** n, config.ngram_rows)
+    return min(_possible(n, config), config.ngram_rows)
 
 
 def ngram_row(gram: list[int], config: ModelConfig) -> int:
     """The n-gram as a number of n digits, where there are rows for all of them, or else a hash (Karp & Rabin 1987)."""
     size, row = table_size(len(gram), config), 0
-    exact = size == (config.vocab_size + 1) ** len(gram)
+    is_exact = size == _possible(len(gram), config)
     for token in gram:
-        row = row * (config.vocab_size + 1) + int(token) if exact else (row * MULTIPLIER + int(token)) % PRIME
+        row = row * (config.vocab_size + 1) + token if is_exact else (row * MULTIPLIER + token) % PRIME
     return row % size
+
+
+def _possible(n: int, config: ModelConfig) -> int:
+    count: int = (config.vocab_size + 1) ** n
+    return count
