@@ -41,7 +41,8 @@ def variants(longest: int) -> dict[str, Layer]:
 
 def losses(config: RunConfig, task: Task) -> tuple[dict[int, float], float]:
     """Step -> loss on held-out text, of one training; and its seconds."""
-    model, found, began = build(config.model, seed=config.seed), {}, time.perf_counter()
+    model, began = build(config.model, seed=config.seed), time.perf_counter()
+    found: dict[int, float] = {}
     events = fit(
         model, config.train, task.batches(config), seed=config.seed, evaluate=lambda: task.evaluate(model, config)
     )
