@@ -100,7 +100,7 @@ class ModelConfig(Options):
         1, ge=1, le=8, description="the same for the logits, by way of what the head reads; 1: none"
     )
     ngram_rows: int = Field(
-        16_384, ge=1, le=2**30, description="vectors for the n-grams of each length, which share them where they are more"
+        16_384, ge=1, le=2**30, description="vectors for the n-grams of each length, shared where these are more"
     )
     start_id: int | None = Field(
         None, ge=0, description="encoder-decoder: the token that a translation begins with; none: the one that ends it"
