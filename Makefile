@@ -35,10 +35,11 @@ benchmark-doctor: setup  ## planted faults, published bugs and released models, 
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/real_bugs.py --install --keep
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/other_tools.py --install --keep
 
-experiments: setup     ## hours: what cross-attention, the norm's place and label smoothing do; into benchmarks/results
+experiments: setup     ## hours: what cross-attention, the norm's place, label smoothing and n-gram tables do; into benchmarks/results
 	$(BIN)/python benchmarks/experiments/cross_attention.py --keep
 	$(BIN)/python benchmarks/experiments/norm_place.py --keep
 	$(BIN)/python benchmarks/experiments/label_smoothing.py --keep
+	$(BIN)/python benchmarks/experiments/ngram_tables.py --keep
 
 lint: setup
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

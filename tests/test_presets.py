@@ -12,7 +12,7 @@ from clearhead.models import build
 from clearhead.presets import DEFAULT, PRESETS, preset
 from clearhead.training import learning_rate
 
-CPU_SIZED = ["bigram", "small", "tutorial", "translator", "masked"]
+CPU_SIZED = ["bigram", "small", "ngram-tables", "tutorial", "translator", "masked"]
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -108,5 +108,5 @@ def test_the_default_is_one_of_them() -> None:
 
 
 def test_a_preset_that_is_not_there() -> None:
-    with pytest.raises(UsageError, match=r"did you mean 'tutorial'\? \(presets: small, bigram"):
+    with pytest.raises(UsageError, match=r"did you mean 'tutorial'\? \(presets: small, ngram-tables, bigram"):
         preset("tutorail")

@@ -93,6 +93,15 @@ class ModelConfig(Options):
     head_transform: bool = Field(False, description="a dense layer and a norm before the head (BERT)")
     head_bias: bool = Field(False, description="a bias for each token's logit (BERT, Marian)")
     n_segments: int = Field(0, ge=0, description="encoder: kinds of segments, each with an embedding (BERT); 0: none")
+    embedding_ngrams: int = Field(
+        1, ge=1, le=8, description="add learned vectors of the last 2 up to this many tokens to the embedding; 1: none"
+    )
+    logit_ngrams: int = Field(
+        1, ge=1, le=8, description="the same for the logits, by way of what the head reads; 1: none"
+    )
+    ngram_rows: int = Field(
+        16_384, ge=1, le=2**30, description="vectors for the n-grams of each length, shared where these are more"
+    )
     start_id: int | None = Field(
         None, ge=0, description="encoder-decoder: the token that a translation begins with; none: the one that ends it"
     )
@@ -106,12 +115,19 @@ class ModelConfig(Options):
         """How many of a head's numbers rotary positions turn."""
         return round(self.head_width * self.rope_fraction)
 
+    @property
+    def longest_ngram(self) -> int:
+        """How many tokens the n-gram tables look at, the last one its own; 1 where there are none."""
+        return max(self.embedding_ngrams, self.logit_ngrams)
+
     def first_token(self, end: int) -> int:
         """What the decoder reads before a translation, which the token `end` ends."""
         return end if self.start_id is None else self.start_id
 
     @model_validator(mode="after")
     def _refuse_impossible_shapes(self) -> Self:
+        if self.longest_ngram > 1 and self.architecture != "decoder":
+            raise ValueError("n-grams end with each token, so only the architecture 'decoder' has tables of them")
         if self.architecture == "bigram":
             return self  # a bigram table has none of the shapes below
         if self.d_model % self.n_heads and self.head_width == max(1, self.d_model // self.n_heads):

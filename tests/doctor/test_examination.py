@@ -25,6 +25,7 @@ OWN: list[dict[str, Any]] = [
     {"positions": "relative", "scale_scores": False, "scale_head": True},
     {"positions": "rope", "window": 5, "dropout": 0.2, "attention_dropout": 0.2},
     {"positions": "rope", "rope_fraction": 0.5, "residual": "parallel", "embedding_norm": True, "head_bias": True},
+    {"positions": "rope", "embedding_ngrams": 3, "logit_ngrams": 4, "tied": False},
     {"architecture": "encoder"},
     {
         "architecture": "encoder",

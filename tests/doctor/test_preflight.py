@@ -110,6 +110,7 @@ def test_healthy_models_of_every_kind_pass(positions: str, norm: str, norm_place
         {"window": 3, "positions": "rope"},
         {"dropout": 0.5, "attention_dropout": 0.5, "feedforward_dropout": 0.5},
         {"n_layers": 1, "n_heads": 1, "d_model": 2},
+        {"embedding_ngrams": 3, "logit_ngrams": 2, "ngram_rows": 400},
     ],
 )
 @pytest.mark.parametrize("place", ["pre", "post"])

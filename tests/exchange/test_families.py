@@ -210,5 +210,6 @@ def test_the_obstacle_names_what_stands_in_the_way() -> None:
     assert obstacle(ModelConfig.read(turned)) == (
         "rope_fraction = 0.35 (gpt_neox turns 5 of a head's 16 numbers, not 6)"
     )
+    assert obstacle(ModelConfig.read(llama, {"embedding_ngrams": 2})) == "embedding_ngrams = 2 (llama has 1)"
     both = obstacle(ModelConfig.read(llama, {"qk_norm": True, "window": 8, "n_layers": 2})) or ""
     assert "window" in both or "qk_norm" in both

@@ -116,6 +116,7 @@ LLAMA: dict[str, Any] = {"norm": "rmsnorm", "positions": "rope", "feedforward": 
         (LLAMA | {"feedforward": "relu2"}, "feedforward = 'relu2' (llama has 'swiglu')"),
         (LLAMA | {"bias": True}, "bias = true (qwen2 has false)"),
         (LLAMA | {"window": 8}, "window = 8 (llama has none)"),
+        (LLAMA | {"logit_ngrams": 3}, "logit_ngrams = 3 (llama has 1)"),
         ({"architecture": "bigram"}, "architecture = 'bigram'"),
     ],
 )

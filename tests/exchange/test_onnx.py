@@ -32,6 +32,9 @@ DECODERS: list[Choice] = [
     LLAMA | {"n_layers": 2, "n_kv_heads": 2, "window": 5, "qk_norm": True, "head_width": 8, "rope_fraction": 0.5},
     {
         "positions": "alibi",
+        "embedding_ngrams": 3,
+        "logit_ngrams": 2,
+        "ngram_rows": 500,
         "norm_place": "post",
         "n_kv_heads": 1,
         "bias": True,
@@ -83,7 +86,13 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "head_bias": (False, True),
 }
 OPTIONS_OF: dict[str, dict[str, tuple[Any, ...]]] = {
-    "decoder": {"window": (None, 1, 5), "residual": ("sequential", "parallel")},
+    "decoder": {
+        "window": (None, 1, 5),
+        "residual": ("sequential", "parallel"),
+        "embedding_ngrams": (1, 3),
+        "logit_ngrams": (1, 2),
+        "ngram_rows": (7, 500),
+    },
     "encoder": {"n_segments": (0, 2), "residual": ("sequential", "parallel"), "pad_id": (0,)},
     "encoder_decoder": {
         "source_vocab_size": (None, 31),

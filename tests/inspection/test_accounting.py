@@ -33,7 +33,8 @@ TWO_STACKS: Places = {
     "decoder_cross_attention": (("decoder.",), ".cross_attention.part."),
     "head": (("unembedding.",), ""),
 }
-PARTS = {"decoder": ONE_STACK, "encoder": ONE_STACK, "encoder_decoder": TWO_STACKS}
+TABLES: Places = {"ngram_tables": (("embedding_ngrams.", "logit_ngrams."), "")}
+PARTS = {"decoder": ONE_STACK | TABLES, "encoder": ONE_STACK, "encoder_decoder": TWO_STACKS}
 TRANSFORMERS = list(PARTS)
 
 
@@ -58,6 +59,9 @@ def random_config(seed: int, architecture: str = "decoder") -> ModelConfig:
     }
     if draw.random() < 0.3:
         options["head_width"] = 2 * draw.randint(1, 5)
+    if architecture == "decoder":
+        options |= {"embedding_ngrams": draw.choice([1, 1, 3]), "logit_ngrams": draw.choice([1, 2])}
+        options["ngram_rows"] = draw.choice([9, 500])
     if architecture == "encoder":
         options["n_segments"] = draw.choice([0, 2])
     if draw.random() < 0.5:

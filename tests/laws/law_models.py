@@ -27,6 +27,9 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "scale_scores": (True, False),
     "window": (None, WINDOW),
     "tied": (True, False),
+    "embedding_ngrams": (1, 3),
+    "logit_ngrams": (1, 2, 4),
+    "ngram_rows": (7, 150),  # shared by all, or by all but bigrams
     "bias": (False, True),
     "qkv_bias": (False, True),
     "scale_head": (False, True),

@@ -68,7 +68,7 @@ def test_reordered_rows_take_their_cache_along(choice: Choice) -> None:
 
 @torch.inference_mode()
 def test_a_cache_that_was_reset_is_as_good_as_new() -> None:
-    model, ids = make_model(positions="rope"), random_ids(2, 9)
+    model, ids = make_model(positions="rope", embedding_ngrams=3), random_ids(2, 9)
     cache = model.new_cache(2, 9)
     model(random_ids(2, 9, seed=1), cache=cache)
     cache.reset()
@@ -80,7 +80,7 @@ def test_a_cache_that_was_reset_is_as_good_as_new() -> None:
 @pytest.mark.parametrize("ragged", [False, True])
 @torch.inference_mode()
 def test_columns_that_left_the_window_can_be_dropped(positions: str, ragged: bool) -> None:
-    model, ids = make_model(positions=positions, window=WINDOW), random_ids(2, 60)
+    model, ids = make_model(positions=positions, window=WINDOW, logit_ngrams=3), random_ids(2, 60)
     first = padded_positions(torch.tensor([10, 7]), 10, side="left") if ragged else None
     full, small = model.new_cache(2, 60), model.new_cache(2, 12)
     for cache in (full, small):

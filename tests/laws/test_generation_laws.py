@@ -80,7 +80,7 @@ def test_the_smallest_blocks_slide(block_size: int) -> None:
 @pytest.mark.parametrize("positions", ["rope", "alibi", "none"])
 @pytest.mark.parametrize("window", [1, 2, 30])
 def test_any_window_goes_on_without_end(positions: str, window: int) -> None:
-    model = make_model(positions=positions, window=window, block_size=BLOCK_SIZE)
+    model = make_model(positions=positions, window=window, block_size=BLOCK_SIZE, embedding_ngrams=3)
     config = SamplingConfig(greedy=True, max_new_tokens=100)
     expected = [written_without_cache(model, prompt, config) for prompt in PROMPTS[1:3]]
     assert written(model, PROMPTS[1:3], config) == expected

@@ -128,6 +128,12 @@ def test_a_wide_tied_embedding_starts_smaller_and_its_positions_with_it() -> Non
     assert scales[1] == pytest.approx(scales[0], rel=0.06)
 
 
+@pytest.mark.parametrize("tables", [{"embedding_ngrams": 3}, {"logit_ngrams": 2}])
+def test_a_fresh_model_with_ngram_tables_is_the_one_without(tables: dict[str, Any]) -> None:
+    ids = torch.arange(10).view(2, 5)
+    assert torch.equal(make(**tables)(ids), make()(ids))
+
+
 def test_no_two_tensors_start_alike() -> None:
     weights = [weight for weight in make().state_dict().values() if weight.dim() > 1]
     assert not any(

@@ -10,7 +10,7 @@ from twin_cases import NUMBERS, Case, draw_case, listed_choices, uncovered
 
 from clearhead import reference
 from clearhead.config import ModelConfig
-from clearhead.reference import Array, Ids, Weights, attention, models
+from clearhead.reference import Array, Ids, Weights, attention, models, ngrams
 from clearhead.reference.positions import alibi, sinusoidal
 
 N_CASES, TOLERANCE = 320, 1e-10
@@ -114,6 +114,18 @@ def served_in_turns(heads: Array, n_heads: int) -> Array:
     return np.concatenate([heads] * (n_heads // heads.shape[1]), axis=1)
 
 
+def with_padding(ids: Ids, positions: Ids, *rest: Any) -> Array:
+    return reference.ngram_vectors(ids, np.abs(positions), *rest)
+
+
+def across_documents(ids: Ids, positions: Ids, documents: Ids | None, *rest: Any) -> Array:
+    return reference.ngram_vectors(ids, positions, None, *rest)
+
+
+def read_backwards(gram: list[int], config: ModelConfig) -> int:
+    return reference.ngram_row(gram[::-1], config)
+
+
 FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "variance over D - 1": lambda patch: patch.setitem(reference.NORMS, "layernorm", divides_by_one_less),
     "epsilon outside the root": lambda patch: patch.setitem(reference.NORMS, "rmsnorm", epsilon_outside_the_root),
@@ -123,6 +135,9 @@ FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "the future is seen": lambda patch: patch.setattr(models, "may_attend", sees_the_future),
     "padding is seen": lambda patch: patch.setattr(models, "may_attend", sees_padding),
     "documents are one": lambda patch: patch.setattr(models, "may_attend", sees_other_documents),
+    "n-grams with padding": lambda patch: patch.setattr(models, "ngram_vectors", with_padding),
+    "n-grams across documents": lambda patch: patch.setattr(models, "ngram_vectors", across_documents),
+    "n-grams read backwards": lambda patch: patch.setattr(ngrams, "ngram_row", read_backwards),
     "distance is a gain": lambda patch: patch.setitem(reference.BIASED, "alibi", biased_the_other_way),
     "places counted from 1": lambda patch: patch.setitem(reference.ADDED, "sinusoidal", shifted),
 }

@@ -38,6 +38,9 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "window": (None, 1, 3),
     "n_segments": (0, 3),
     "start_id": (None, 0, 3),
+    "embedding_ngrams": (1, 1, 2, 4),
+    "logit_ngrams": (1, 1, 3),
+    "ngram_rows": (5, 90, 700),  # shared; shared but by bigrams; shared by none or by the longest
     "dropout": (0.0, 0.2),  # of no effect outside training, which is what is compared
     "attention_dropout": (0.0, 0.2),
     "feedforward_dropout": (0.0, 0.2),

@@ -127,7 +127,8 @@ def test_a_zero_gradient_moves_nothing() -> None:
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 @pytest.mark.parametrize("architecture", ["decoder", "bigram"])
 def test_every_parameter_is_moved_by_exactly_one_optimizer(tied: bool, optimizer: str, architecture: str) -> None:
-    model = tiny_model(tied=tied, architecture=architecture, bias=True)
+    tables = {"embedding_ngrams": 3, "logit_ngrams": 2} if architecture == "decoder" else {}
+    model = tiny_model(tied=tied, architecture=architecture, bias=True, **tables)
     moved = build_optimizer(model, tiny_config(optimizer=optimizer))
     assert moved.parameters.keys() == dict(model.named_parameters()).keys()
     assert all(moved.parameters[name] is p for name, p in model.named_parameters())
@@ -136,7 +137,9 @@ def test_every_parameter_is_moved_by_exactly_one_optimizer(tied: bool, optimizer
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_muon_takes_the_matrices_inside_the_blocks(tied: bool) -> None:
-    model = tiny_model(tied=tied, bias=True, positions="learned", qk_norm=True)
+    model = tiny_model(
+        tied=tied, bias=True, positions="learned", qk_norm=True, embedding_ngrams=3, logit_ngrams=2, ngram_rows=50
+    )
     names = list(hidden_matrices(model))
     expected = [name for name, p in model.named_parameters() if name.startswith("stack.blocks.") and p.ndim == 2]
     assert names == expected

@@ -25,6 +25,8 @@ PLAIN: Mapping[str, object] = {
     "head_transform": False,
     "head_bias": False,
     "n_segments": 0,
+    "embedding_ngrams": 1,
+    "logit_ngrams": 1,
     "start_id": None,
 }
 # Plain feed-forwards and what transformers calls them, the same in every family that leaves the choice open.

@@ -108,12 +108,16 @@ def _bigram(model: ModelConfig) -> Costs:
 
 
 def _decoder(model: ModelConfig) -> Costs:
-    return _with_tables(_stack(model, model.n_layers), model)
+    """One stack, and n-gram tables, in which there is nothing to multiply."""
+    costs = _with_tables(_stack(model, model.n_layers), model)
+    lengths = [*range(2, model.embedding_ngrams + 1), *range(2, model.logit_ngrams + 1)]
+    rows = sum(min((model.vocab_size + 1) ** n, model.ngram_rows) for n in lengths)
+    return replace(costs, parts=costs.parts | {"ngram_tables": rows * model.d_model})
 
 
 def _encoder(model: ModelConfig) -> Costs:
-    """As a decoder, but for the cache: there is nothing to go on with."""
-    return replace(_decoder(model), cached_numbers=0)
+    """One stack without a cache: there is nothing to go on with."""
+    return replace(_with_tables(_stack(model, model.n_layers), model), cached_numbers=0)
 
 
 def _encoder_decoder(model: ModelConfig) -> Costs:

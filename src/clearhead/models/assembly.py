@@ -14,6 +14,7 @@ from clearhead.parts import (
     Attention,
     Block,
     Embedding,
+    NgramTables,
     PositionOptions,
     Projections,
     RMSNorm,
@@ -29,6 +30,11 @@ from clearhead.parts.positions import PositionKind
 def make_embedding(config: ModelConfig, vocab_size: int) -> Embedding:
     """A vector for each of the tokens."""
     return Embedding(vocab_size, config.d_model, scaled=config.scale_embedding)
+
+
+def make_ngram_tables(config: ModelConfig, longest: int) -> NgramTables | None:
+    """Vectors for the last two up to `longest` tokens; none where that is one."""
+    return NgramTables(config.vocab_size, config.d_model, longest, config.ngram_rows) if longest > 1 else None
 
 
 def make_unembedding(config: ModelConfig) -> Unembedding:

@@ -1,17 +1,27 @@
 """The decoder-only Transformer: GPT and Llama are two of its configurations."""
 
+import torch
 from torch import Tensor
 
-from clearhead.models.assembly import make_caches
+from clearhead.config import ModelConfig
+from clearhead.models.assembly import make_caches, make_ngram_tables
 from clearhead.models.language_model import CausalLM
 from clearhead.models.stack_lm import StackLM
-from clearhead.parts import DecoderCache, attention_mask
+from clearhead.parts import DecoderCache, attention_mask, last_tokens
 
 
 class DecoderLM(StackLM, CausalLM):
-    """Embedding, positions, a causal stack, a head (Radford et al. 2018)."""
+    """Embedding, positions, a causal stack, a head (Radford et al. 2018).
+
+    With n-gram tables, what the last tokens have there is added to the embedding, and to what the head reads: its map
+    is linear, so it adds a second table's vectors to the logits.
+    """
 
     causal = True
+
+    def add_parts(self, config: ModelConfig) -> None:
+        self.embedding_ngrams = make_ngram_tables(config, config.embedding_ngrams)
+        self.logit_ngrams = make_ngram_tables(config, config.logit_ngrams)
 
     def hidden(
         self,
@@ -26,11 +36,18 @@ class DecoderLM(StackLM, CausalLM):
         mask = attention_mask(
             query, key, causal=True, window=self.config.window, documents=documents, device=ids.device
         )
-        return self.through_the_stack(self.embedding(ids), query, key, mask, None if cache is None else cache.layers)
+        x, longest = self.embedding(ids), self.config.longest_ngram  # (B, T, D)
+        tokens = last_tokens(ids, longest, query, documents, cache) if longest > 1 else ids  # (B, T, longest)
+        if self.embedding_ngrams is not None:
+            x = x + self.embedding_ngrams(tokens)
+        x = self.through_the_stack(x, query, key, mask, None if cache is None else cache.layers)
+        return x if self.logit_ngrams is None else x + self.logit_ngrams(tokens)
 
     def new_cache(self, batch_size: int, capacity: int) -> DecoderCache:
-        layers = make_caches(self.config, batch_size, capacity, self.embedding.weight)
-        return DecoderCache(layers, capacity)
+        weight, n = self.embedding.weight, self.config.longest_ngram
+        layers = make_caches(self.config, batch_size, capacity, weight)
+        tokens = torch.zeros(batch_size, n - 1, dtype=torch.int64, device=weight.device) if n > 1 else None
+        return DecoderCache(layers, capacity, tokens=tokens)
 
     @property
     def endless_window(self) -> int | None:

@@ -22,6 +22,7 @@ def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
     | `output` and `down` of every block | N(0, 0.02 / sqrt(sublayers))   | so many of them sum in the stack's stream |
     | `embedding`, tied to the head      | N(0, at most 0.02)             | see `_tied_scale`                         |
     | other embeddings                   | N(0, 0.02)                     | as large as GPT-2's                       |
+    | n-gram tables                      | 0                              | a fresh model is the Transformer alone    |
     | learned positions, segments        | as what they are added to      | so that neither drowns the other          |
     | relative positions                 | N(0, 0.02)                     | no distance is preferred                  |
     | `unembedding`, the untied head     | N(0, min(0.02, 0.2 / sqrt(D))) | the logits' spread starts below 0.2       |
@@ -41,12 +42,12 @@ def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
         for name, parameter in model.named_parameters():
             if parameter.is_meta:
                 continue
-            if name in tables:
+            if name.endswith(".bias") or tables.get(name) == 0:
+                parameter.zero_()
+            elif name in tables:
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * tables[name])
             elif parameter.dim() >= 2:
                 parameter.copy_(draw(parameter.shape, writers.get(name, 1), generator))
-            elif name.endswith(".bias"):
-                parameter.zero_()
 
 
 def _normal(shape: torch.Size, share: int, generator: torch.Generator) -> Tensor:
@@ -90,6 +91,8 @@ def _tables(model: nn.Module, config: ModelConfig) -> Iterator[tuple[str, float]
         "segments.weight": own * factor,
         "source_embedding.weight": SCALE,
         **(dict.fromkeys(places, SCALE) if config.positions == "relative" else places),
+        "embedding_ngrams.weight": 0.0,
+        "logit_ngrams.weight": 0.0,
         "unembedding.weight": min(SCALE, 0.2 / math.sqrt(config.d_model)),
     }
     yield from ((name, scales[name]) for name, _ in model.named_parameters() if name in scales)

@@ -73,4 +73,7 @@ class CausalLM(LanguageModel):
     @property
     @abstractmethod
     def endless_window(self) -> int | None:
-        """How many tokens, the last one its own, a token sees in a text without end; None: texts end at block_size."""
+        """How many tokens, the last one its own, a token attends to in a text without end.
+
+        None: texts end at block_size.
+        """

@@ -15,6 +15,7 @@ from clearhead.parts.masks import (
     padded_positions,
     positions_of,
 )
+from clearhead.parts.ngram_tables import NgramTables, last_tokens
 from clearhead.parts.norms import NORMS, LayerNorm, PlusOneRMSNorm, RMSNorm
 from clearhead.parts.positions import POSITIONS, PositionOptions
 from clearhead.parts.sublayer import Sublayer
@@ -34,6 +35,7 @@ __all__ = [
     "GatedFeedForward",
     "LayerNorm",
     "MemoryCache",
+    "NgramTables",
     "ParallelBlock",
     "PlusOneRMSNorm",
     "PositionOptions",
@@ -50,6 +52,7 @@ __all__ = [
     "attend",
     "attention_mask",
     "forbidden_from_allowed",
+    "last_tokens",
     "make_dropout",
     "padded_positions",
     "positions_of",

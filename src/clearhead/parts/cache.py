@@ -75,14 +75,20 @@ class MemoryCache:
 class DecoderCache:
     """One entry per layer, and the positions of the columns that all of them hold.
 
-    A decoder with cross-attention has `memory_layers` as well, which hold what was made of the memory.
+    A decoder with cross-attention has `memory_layers` as well, which hold what was made of the memory; one with n-gram
+    tables `tokens` (B, n - 1), the last ones of each row as `last_tokens` writes them.
     """
 
     def __init__(
-        self, layers: Sequence[SelfAttentionCache], capacity: int, memory_layers: Sequence[MemoryCache] = ()
+        self,
+        layers: Sequence[SelfAttentionCache],
+        capacity: int,
+        memory_layers: Sequence[MemoryCache] = (),
+        tokens: Tensor | None = None,
     ) -> None:
         self.layers = layers
         self.memory_layers = memory_layers
+        self.tokens = tokens
         self.capacity = capacity
         self.positions: Positions = range(0)
 
@@ -110,6 +116,8 @@ class DecoderCache:
     def reset(self) -> None:
         """Forget everything; the room stays."""
         self.positions = range(0)
+        if self.tokens is not None:
+            self.tokens = torch.zeros_like(self.tokens)
         for layer in self.layers:
             layer.length = 0
 
@@ -123,6 +131,8 @@ class DecoderCache:
         """Keep these rows of the batch, in this order."""
         if isinstance(self.positions, Tensor):
             self.positions = self.positions.index_select(0, rows)
+        if self.tokens is not None:
+            self.tokens = self.tokens.index_select(0, rows)
         for layer in self.layers:
             layer.select(rows)
         for memory_layer in self.memory_layers:
@@ -135,6 +145,8 @@ class DecoderCache:
         self.positions = self.positions.clone()
         self.positions[rows] = -1
         self.positions[rows, start:] = as_tensor(other.positions, rows.device).expand(len(rows), -1)
+        if self.tokens is not None and other.tokens is not None:
+            self.tokens = self.tokens.index_copy(0, rows, other.tokens)
         for mine, theirs in zip(self.layers, other.layers, strict=True):
             mine.keys[rows, :, start:end] = theirs.keys[:, :, : other.length]
             mine.values[rows, :, start:end] = theirs.values[:, :, : other.length]

@@ -14,6 +14,7 @@ from clearhead.reference.arrays import Allowed, Array, Ids, Weights, linear, wit
 from clearhead.reference.attention import Sight
 from clearhead.reference.blocks import Memory, stack
 from clearhead.reference.feedforward import FEEDFORWARDS
+from clearhead.reference.ngrams import ngram_vectors
 from clearhead.reference.norms import normalise
 from clearhead.reference.positions import ADDED, BIASED, TURNED, may_attend, positions_of
 
@@ -29,9 +30,16 @@ def decoder(
     """
     place = positions_of(ids, None) if positions is None else positions  # (B, T)
     allowed = may_attend(place, place, causal=True, window=config.window, documents=documents)  # (B, T, T)
-    x = locate(embed(ids, weights, config), place, weights, config)  # (B, T, D)
+    x = embed(ids, weights, config)  # (B, T, D)
+    if config.embedding_ngrams > 1:
+        tables = within(weights, "embedding_ngrams")
+        x = x + ngram_vectors(ids, place, documents, tables, config, config.embedding_ngrams)  # (B, T, D)
+    x = locate(x, place, weights, config)  # (B, T, D)
     seen = sight(place, allowed, weights, config, causal=True)
     x = stack(x, within(weights, "stack"), config, seen, n_layers=config.n_layers)  # (B, T, D)
+    if config.logit_ngrams > 1:
+        tables = within(weights, "logit_ngrams")
+        x = x + ngram_vectors(ids, place, documents, tables, config, config.logit_ngrams)  # (B, T, D)
     return head(x, weights, config)  # (B, T, V)
 
 

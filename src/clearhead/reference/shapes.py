@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from clearhead.config import GATED, ModelConfig
+from clearhead.reference.ngrams import table_size
 
 Shape = tuple[int, ...]
 Shapes = dict[str, Shape]
@@ -18,6 +19,16 @@ def _bigram(config: ModelConfig) -> Shapes:
 
 
 def _decoder(config: ModelConfig) -> Shapes:
+    tables = {"embedding_ngrams": config.embedding_ngrams, "logit_ngrams": config.logit_ngrams}
+    ngrams = {f"{place}.weight": _ngrams(config, longest) for place, longest in tables.items() if longest > 1}
+    return _stack_lm(config) | ngrams
+
+
+def _ngrams(config: ModelConfig, longest: int) -> Shape:
+    return sum(table_size(n, config) for n in range(2, longest + 1)), config.d_model
+
+
+def _stack_lm(config: ModelConfig) -> Shapes:
     return {
         "embedding.weight": (config.vocab_size, config.d_model),
         **_within("positions", _positions(config)),
@@ -29,7 +40,7 @@ def _decoder(config: ModelConfig) -> Shapes:
 
 def _encoder(config: ModelConfig) -> Shapes:
     segments = {"segments.weight": (config.n_segments, config.d_model)} if config.n_segments else {}
-    return _decoder(config) | segments
+    return _stack_lm(config) | segments
 
 
 def _encoder_decoder(config: ModelConfig) -> Shapes:

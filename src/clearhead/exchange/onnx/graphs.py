@@ -11,7 +11,8 @@ Files, inputs and outputs have the names that the ecosystem's exporters give the
 PAST are `past_key_values.N.key` and `past_key_values.N.value` of every layer N, (B, H_kv, P, K), of length P = 0 in a
 first call; PRESENT are `present.N.key` and `present.N.value`, (B, H_kv, P + T, K), a next call's past. Masks are 1 for
 a token and 0 for padding, on either side; a decoder's (B, P + T) covers its past too. An encoder with kinds of segments
-has a third input, `token_type_ids`.
+has a third input, `token_type_ids`. A decoder with tables of n-grams has `past_key_values.tokens` at the end of PAST,
+(B, n - 1), all 0 in a first call, and `present.tokens` at the end of PRESENT.
 """
 
 from collections.abc import Callable, Sequence
@@ -74,8 +75,9 @@ class GrownCache(DecoderCache):
     """A cache made anew for each call, of what earlier ones put out and of the positions (B, P + T) of all tokens."""
 
     def __init__(self, past: Sequence[Tensor], positions: Tensor) -> None:
-        self.grown = [Grown(*pair) for pair in zip(past[::2], past[1::2], strict=True)]
-        super().__init__(self.grown, capacity=0)
+        even = len(past) // 2 * 2  # keys and values; the last one of an odd number are tokens
+        self.grown = [Grown(*pair) for pair in zip(past[:even:2], past[1:even:2], strict=True)]
+        super().__init__(self.grown, capacity=0, tokens=past[-1] if even < len(past) else None)
         self.positions = positions
 
     def extend(self, positions: Tensor | None, columns: int) -> tuple[Positions, Positions]:
@@ -87,8 +89,9 @@ class GrownCache(DecoderCache):
         return self.positions[:, -columns:]
 
     def present(self) -> list[Tensor]:
-        """Keys and values of each layer, for the next call."""
-        return [held for layer in self.grown for held in (layer.keys, layer.values)]
+        """Keys and values of each layer, and the last tokens where they are held, for the next call."""
+        found = [held for layer in self.grown for held in (layer.keys, layer.values)]
+        return found if self.tokens is None else [*found, self.tokens]
 
 
 class Causal(nn.Module):
@@ -150,13 +153,13 @@ def positions_from(mask: Tensor) -> Tensor:
 
 
 def keys_and_values(model: CausalLM | EncoderDecoder, prefix: str, length: str) -> list[Value]:
-    """A tensor for the keys of each layer that the model's cache has, and one for its values."""
-    found = []
-    for layer, held in enumerate(model.new_cache(1, 0).layers):
+    """A tensor for the keys of each layer that the model's cache has, one for its values, one for the last tokens."""
+    found, cache = [], model.new_cache(1, 0)
+    for layer, held in enumerate(cache.layers):
         _, heads, _, width = held.keys.shape
         shape = (BATCH, heads, length, width)
         found += [Value(f"{prefix}.{layer}.{kind}", shape, whole=False) for kind in ("key", "value")]
-    return found
+    return found if cache.tokens is None else [*found, Value(f"{prefix}.tokens", (BATCH, cache.tokens.shape[1]))]
 
 
 def _logits(model: LanguageModel) -> Value:

@@ -55,11 +55,13 @@ class Session:
         return dict(zip(self._outputs, self._session.run(None, given), strict=True))
 
     def without_past(self, batch_size: int) -> dict[str, Array]:
-        """The past of a first call: no columns."""
+        """The past of a first call: no columns, no tokens."""
+        past = {name: shape for name, shape in self.inputs.items() if name.startswith("past_key_values")}
         return {
-            name: np.zeros((batch_size, shape[1], 0, shape[3]), dtype=np.float32)  # (B, H_kv, 0, K)
-            for name, shape in self.inputs.items()
-            if name.startswith("past_key_values")
+            name: np.zeros((batch_size, shape[1]), dtype=np.int64)  # (B, n - 1)
+            if name.endswith(".tokens")
+            else np.zeros((batch_size, shape[1], 0, shape[3]), dtype=np.float32)  # (B, H_kv, 0, K)
+            for name, shape in past.items()
         }
 
 

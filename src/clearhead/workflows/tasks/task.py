@@ -33,8 +33,9 @@ class Example:
 
 
 def declared(model: LanguageModel, kind: Kind, *, fresh: bool) -> Spec:
-    """What the doctor is told of a model of ours."""
-    return Spec(kind=kind, window=model.config.window, fresh=fresh)
+    """What the doctor is told of a model of ours; tables of n-grams see what has left a window."""
+    window = model.config.window if model.config.longest_ngram == 1 else None
+    return Spec(kind=kind, window=window, fresh=fresh)
 
 
 class Task(ABC):

@@ -1,0 +1,85 @@
+"""How much is table and how much Transformer: the same model without n-gram tables, with them, and with fewer blocks.
+
+    python benchmarks/experiments/ngram_tables.py [--steps 300] [--seeds 3] [--longest 3] [--rows 16384] [--keep]
+
+Every training takes the same steps over the same batches, with the options of the preset `small`; nothing was tuned for
+tables. The losses are those of the whole held-out split. Seconds are of all steps and evaluations.
+"""
+
+import os
+
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+import argparse
+import sys
+import time
+
+from trials import evaluations, in_steps, report
+
+from clearhead.cli.environment import prepare_process
+from clearhead.config import RunConfig
+from clearhead.inspection import account
+from clearhead.models import build
+from clearhead.options import Layer
+from clearhead.presets import PRESETS
+from clearhead.training import Evaluated, fit
+from clearhead.workflows.tasks import Task, open_task
+
+
+def variants(longest: int) -> dict[str, Layer]:
+    """What is compared, as options of the model."""
+    both = {"embedding_ngrams": longest, "logit_ngrams": longest}
+    return {
+        "plain": {},
+        "tables in the embedding": {"embedding_ngrams": longest},
+        "tables in the logits": {"logit_ngrams": longest},
+        "tables in both": both,
+        "tables in both, one block": both | {"n_layers": 1},
+        "plain, one block": {"n_layers": 1},
+    }
+
+
+def losses(config: RunConfig, task: Task) -> tuple[dict[int, float], float]:
+    """Step -> loss on held-out text, of one training; and its seconds."""
+    model, began = build(config.model, seed=config.seed), time.perf_counter()
+    found: dict[int, float] = {}
+    events = fit(
+        model, config.train, task.batches(config), seed=config.seed, evaluate=lambda: task.evaluate(model, config)
+    )
+    for event in events:
+        if isinstance(event, Evaluated):
+            found[event.step] = event.loss
+    return found, time.perf_counter() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=300, help="of each training")
+    parser.add_argument("--seeds", type=int, default=3, help="trainings of everything, from different seeds")
+    parser.add_argument("--longest", type=int, default=3, help="tokens of the longest n-gram")
+    parser.add_argument("--rows", type=int, default=16_384, help="for the n-grams of each length, at most")
+    parser.add_argument("--source", default="shakespeare" if os.environ.get("CLEARHEAD_DATA") else "stories")
+    parser.add_argument("--keep", action="store_true", help="write the table into benchmarks/results")
+    given = parser.parse_args()
+    prepare_process()
+    layer = PRESETS["small"].options
+    data: Layer = {"data": {"source": given.source}}
+    task = open_task(RunConfig.read(layer, data))
+    start = in_steps(RunConfig.read(layer, data, {"model": task.model_layer()}), given.steps)
+    rows: list[tuple[object, ...]] = []
+    for name, options in variants(given.longest).items():
+        for seed in range(1, given.seeds + 1):
+            print(f"{name}, seed {seed}", file=sys.stderr)
+            model = {"ngram_rows": given.rows} | options
+            config = RunConfig.read(start.model_dump(), {"model": model, "seed": seed})
+            found, seconds = losses(config, task)
+            parts = account(config.model).parts
+            tables = parts["ngram_tables"]
+            told = (f"{sum(parts.values()) - tables:,}", f"{tables:,}", f"{seconds:.1f}")
+            rows.append((name, seed, *told, *(found[step] for step in evaluations(config))))
+    steps = [f"step {step:,}" for step in evaluations(start)]
+    report("ngram_tables", given, ["model", "seed", "Transformer", "tables", "seconds", *steps], rows)
+
+
+if __name__ == "__main__":
+    main()

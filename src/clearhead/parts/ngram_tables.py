@@ -1,0 +1,89 @@
+"""A memory beside the Transformer: learned vectors looked up by the last two, three, ... tokens.
+
+A token is written as its id + 1 here, so that 0 is left for what is no token: padding, another document's, and what
+stands before a row's first token.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from clearhead.parts.cache import DecoderCache
+from clearhead.parts.masks import Positions
+
+PRIME = 2**31 - 1  # what hashes are counted up to; a product of two of them fits into 64 bits
+MULTIPLIER = 1_327_217_885  # PRIME / golden ratio: consecutive ids land far apart (Knuth, volume 3, section 6.4)
+
+
+class NgramTables(nn.Embedding):
+    """A vector for each bigram, and for each longer n-gram up to `longest`, all in one table; a place gets their sum.
+
+    The (V + 1)^n n-grams have a row each where they fit into `rows`. Otherwise they share so many, found by a hash that
+    is a polynomial modulo a prime (Karp & Rabin 1987).
+    """
+
+    def __init__(self, vocab_size: int, d_model: int, longest: int, rows: int) -> None:
+        """
+        Args:
+            vocab_size, d_model: V and D.
+            longest: tokens of the longest n-gram, at least 2.
+            rows: for the n-grams of each length, at most.
+        """
+        self.sizes = [min((vocab_size + 1) ** n, rows) for n in range(2, longest + 1)]
+        super().__init__(sum(self.sizes), d_model)
+        self.base = vocab_size + 1
+
+    def reset_parameters(self) -> None:
+        """At first nothing is added."""
+        nn.init.zeros_(self.weight)
+
+    def rows_of(self, tokens: Tensor) -> Tensor:
+        """Which rows the tokens of `last_tokens`, (B, T, N) with N >= longest, look up: (B, T, longest - 1)."""
+        found, start = [], 0
+        for n, size in enumerate(self.sizes, start=2):
+            factor = self.base if size == self.base**n else MULTIPLIER  # a number of n digits, or a hash
+            row = tokens[..., n - 1]  # the oldest one
+            for place in range(n - 2, -1, -1):
+                row = (row * factor + tokens[..., place]) % PRIME
+            found.append(row % size + start)
+            start += size
+        return torch.stack(found, dim=-1)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(B, T, N) -> (B, T, D)."""
+        rows = self.rows_of(tokens)
+        x = F.embedding_bag(rows.flatten(0, 1), self.weight, mode="sum")  # (B * T, D)
+        return x.view(*rows.shape[:2], -1)  # (B, T, D)
+
+
+def last_tokens(
+    ids: Tensor, n: int, positions: Positions, documents: Tensor | None = None, cache: DecoderCache | None = None
+) -> Tensor:
+    """Each token and the n - 1 before it in its row, the newest first: (B, T) -> (B, T, n), ids + 1 and 0 for none.
+
+    Args:
+        positions: of the tokens; -1 is padding, which is passed over wherever it stands.
+        documents: (B, T) number of the document of each token; those of others are none.
+        cache: has the tokens before these, and keeps the last of all for the next call.
+    """
+    tokens = ids + 1 if isinstance(positions, range) else (ids + 1).where(positions >= 0, 0)
+    before = tokens.new_zeros(ids.shape[0], n - 1) if cache is None else cache.tokens
+    assert before is not None, "this cache was made for a model without tables of n-grams"
+    assert before.shape[1] == n - 1, f"this cache was made for n-grams of {before.shape[1] + 1} tokens, not {n}"
+    line = torch.cat((before, tokens), dim=1)  # (B, n - 1 + T)
+    real = line > 0
+    place = real.cumsum(dim=1)  # (B, n - 1 + T), counted from 1 in each row and without padding
+
+    def look_up(values: Tensor, places: Tensor) -> Tensor:
+        """What stands at these places of each row, (B, n - 1 + T), (B, ...) -> (B, ...); 0 before the first one."""
+        packed = values.new_zeros(ids.shape[0], line.shape[1] + 1).scatter(1, place * real, values * real)
+        return packed.gather(1, places.clamp(min=0).flatten(1)).view_as(places)
+
+    own = place[:, n - 1 :, None] - torch.arange(n, device=ids.device)  # (B, T, n)
+    found = look_up(line, own)
+    if documents is not None:
+        numbers = look_up(F.pad(documents, (n - 1, 0)), own)  # (B, T, n)
+        found = found.where(numbers == documents[:, :, None], 0)
+    if cache is not None:
+        cache.tokens = look_up(line, place[:, -1:] - torch.arange(n - 2, -1, -1, device=ids.device))  # (B, n - 1)
+    return found
