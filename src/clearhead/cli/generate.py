@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from clearhead.cli.arguments import Parser, layer_of
 from clearhead.cli.console import Console
 from clearhead.cli.standard_input import standard_input
-from clearhead.config import SamplingConfig
+from clearhead.config import EngineConfig, SamplingConfig
 
 if TYPE_CHECKING:
     from clearhead.inference import Piece
@@ -27,6 +27,7 @@ def parser() -> Parser:
     parser.add_argument("prompt", nargs="?", help="what the text begins with; - for standard input (default: nothing)")
     parser.add_argument("--device", help="auto, cpu, cuda, mps")
     parser.add_options(SamplingConfig, "how tokens are drawn")
+    parser.add_options(EngineConfig, "how they are computed")
     return parser
 
 
@@ -53,6 +54,7 @@ def run(given: argparse.Namespace) -> None:
         which,
         [prompt],
         options,
+        engine=layer_of(given, EngineConfig),
         device=getattr(given, "device", "auto"),
         on_text=show if single else None,
         on_notice=notices.append,
