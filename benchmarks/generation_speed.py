@@ -115,9 +115,8 @@ class Writing:
         measured = measure(rows, rounds, clock)
         medians = {(row.name, row.remark): statistics.median(rates) for row, rates in zip(rows, measured, strict=True)}
         first = medians[rows[0].name, rows[0].remark]
-        what = f"{self.shape}, {self.streams} stream{'s' * (self.streams > 1)}, {self.threads} thread"
-        lines = [f"| {what}{'s' * (self.threads > 1)} | weights | tokens per second | ratio | share of memory's speed |"]
-        lines.append("|---|---|---|---|---|")
+        what = f"{self.shape}, streams: {self.streams}, threads: {self.threads}"
+        lines = [f"| {what} | weights | tokens per second | ratio | share of memory's speed |", "|---|---|---|---|---|"]
         for row, rates in zip(rows, measured, strict=True):
             median = medians[row.name, row.remark]
             floor = medians.get(("reading the weights", row.remark.replace("float32", "full")))
@@ -128,11 +127,10 @@ class Writing:
 
     def _compared(self) -> str:
         assert self.written["plain, full"] == self.written["compiled, full"], "the engines write different texts"
-        told = []
-        for name, texts in self.written.items():
-            pairs = [pair for a, b in zip(texts, self.written["Hugging Face"], strict=True) for pair in zip(a, b, strict=True)]
-            told.append(f"{name} {sum(a == b for a, b in pairs) / len(pairs):.1%}")
-        return f"Tokens equal to Hugging Face's: {', '.join(told[1:])}."
+        first, *others = (torch.tensor(texts) for texts in self.written.values())
+        shares = [(other == first).float().mean().item() for other in others]
+        told = [f"{name} {share:.1%}" for name, share in zip(list(self.written)[1:], shares, strict=True)]
+        return f"Tokens equal to Hugging Face's: {', '.join(told)}."
 
 
 def as_hugging_face(model: CausalLM) -> Any:
@@ -141,7 +139,8 @@ def as_hugging_face(model: CausalLM) -> Any:
 
     with tempfile.TemporaryDirectory() as folder:
         exchange.save(Path(folder), model)
-        return AutoModelForCausalLM.from_pretrained(folder).eval()
+        found: Any = AutoModelForCausalLM.from_pretrained(folder)
+        return found.eval()
 
 
 def main() -> None:

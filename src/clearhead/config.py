@@ -232,6 +232,9 @@ class SamplingConfig(Options):
         return temperature
 
 
+Weights = Literal["full", "bfloat16", "int8"]  # what matrices are rounded to
+
+
 class EngineConfig(Options):
     """How a text is computed; what is written does not depend on the engine."""
 
@@ -240,7 +243,7 @@ class EngineConfig(Options):
         description="plain: call by call; compiled: by machine code, made once for a shape of model in about a minute "
         "and kept; auto: compiled, on a CPU, where that saves time",
     )
-    weights: Literal["full", "bfloat16", "int8"] = Field(
+    weights: Weights = Field(
         "full", description="round the model's matrices; compiled, a large model then writes a single text faster"
     )
 

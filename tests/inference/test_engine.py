@@ -1,4 +1,4 @@
-"""Which engine is chosen, what is said of it, what happens where nothing can be compiled; and, as a campaign, compiling."""
+"""Which engine is chosen, what is said of it, what happens where nothing can be compiled; as a campaign, compiling."""
 
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from torch import Tensor
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.inference import engine, generate_ids
 from clearhead.inference.compiled import Step, building
+from clearhead.inference.compiled.static import state_of
 from clearhead.models import BigramLM, CausalLM, DecoderLM
 from clearhead.parts import DecoderCache
 
@@ -42,15 +43,22 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "steps"
 
 
-class Wrong:
-    """A compiled step that is not the model's."""
+class Right:
+    """In the place of a compiled step: the same step, not compiled."""
 
     def __init__(self, folder: Path, step: Step) -> None:
         self.step = step
 
     def logits(self, ids: Tensor, cache: DecoderCache) -> Tensor:
-        found: Tensor = self.step(ids, *building.state_of(cache, len(ids)))
-        return found + 0.1
+        found: Tensor = self.step(ids, *state_of(cache, len(ids)))
+        return found
+
+
+class Wrong(Right):
+    """A compiled step that is not the model's."""
+
+    def logits(self, ids: Tensor, cache: DecoderCache) -> Tensor:
+        return super().logits(ids, cache) + 0.1
 
 
 def test_a_short_text_never_asks_for_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,17 +67,19 @@ def test_a_short_text_never_asks_for_compiled_code(monkeypatch: pytest.MonkeyPat
     assert not written(small(), "auto")[1]
 
 
-@pytest.mark.parametrize(("tokens", "found", "expected"), [(9_999, False, 0), (9_999, True, 1), (999_999, False, 1)])
+@pytest.mark.parametrize(
+    ("tokens", "found", "compiled"), [(9_999, False, False), (9_999, True, True), (999_999, False, True)]
+)
 def test_a_long_text_is_worth_it(
-    monkeypatch: pytest.MonkeyPatch, kept: Path, tokens: int, found: bool, expected: int
+    monkeypatch: pytest.MonkeyPatch, kept: Path, tokens: int, found: bool, compiled: bool
 ) -> None:
     model, built = small(), list[Path]()
     monkeypatch.setattr(engine, "is_built", lambda folder: found)
     monkeypatch.setattr(engine, "build", lambda folder, step: built.append(folder))
     monkeypatch.setattr(engine, "CompiledStep", Wrong)
-    engine_of_choice = engine.Engine(model, EngineConfig(), tokens)
-    assert (engine_of_choice._find(one_row=True) is not None) == bool(expected)
-    assert len(built) == (expected and not found)
+    chosen = engine.Engine(model, EngineConfig(), rows=1, tokens=tokens)
+    assert (chosen._steps[True] is not None) == compiled
+    assert len(built) == (compiled and not found)
 
 
 def test_compiling_is_announced_and_a_failure_leaves_the_plain_engine(
@@ -83,7 +93,7 @@ def test_compiling_is_announced_and_a_failure_leaves_the_plain_engine(
     assert columns == written(small(), "plain")[0]
     assert len(notices) == 2
     assert "about a minute" in notices[0]
-    assert "(g++: internal error)" in notices[1]
+    assert notices[1] == "the text is written without a compiled step: g++: internal error"
 
 
 def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch, kept: Path) -> None:
@@ -92,15 +102,30 @@ def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch, kept: Path) -> 
     columns, notices = written(small(), "compiled")
     assert columns == written(small(), "plain")[0]
     assert len(notices) == 1
-    assert "not what the model computes" in notices[0]
+    assert "not the model's" in notices[0]
+
+
+def test_a_row_that_is_left_alone_is_not_compiled_for_in_the_middle_of_its_text(
+    monkeypatch: pytest.MonkeyPatch, kept: Path
+) -> None:
+    built: list[Path] = []
+    monkeypatch.setattr(engine, "build", lambda folder, step: built.append(folder))
+    monkeypatch.setattr(engine, "CompiledStep", Right)
+    finished: set[int] = set()
+    config, how = SamplingConfig(greedy=True, max_new_tokens=20), EngineConfig(engine="compiled")
+    for column in generate_ids(small(), [PROMPT] * 4, config, finished=finished, engine=how):
+        finished |= {0, 1, 2} & set(column)
+    assert built == [building.folder_of(small(), "full", one_row=False)]
 
 
 def test_a_damaged_file_is_no_step(kept: Path) -> None:
     folder = building.folder_of(small(), "full", one_row=True)
-    folder.mkdir(parents=True)
+    for path in (kept, folder):
+        path.mkdir(mode=0o700)
     (folder / building.FILE).write_bytes(b"cut off")
     assert not building.is_built(folder)
     (folder / "facts.json").write_text("{}", encoding="utf-8")
+    (folder / building.FILE).chmod(0o600)
     columns, notices = written(small(), "compiled")
     assert columns == written(small(), "plain")[0]
     assert len(notices) == 1
@@ -108,9 +133,11 @@ def test_a_damaged_file_is_no_step(kept: Path) -> None:
 
 def test_a_file_that_others_can_change_is_not_run(kept: Path) -> None:
     folder = kept / "x"
-    folder.mkdir(parents=True, mode=0o700)
+    for path in (kept, folder):
+        path.mkdir(mode=0o700)
     for name in ("facts.json", building.FILE):
         (folder / name).write_text("{}", encoding="utf-8")
+        (folder / name).chmod(0o600)
     assert building.is_built(folder)
     for path in (folder / building.FILE, folder, kept):
         path.chmod(0o777)
@@ -139,8 +166,8 @@ def test_what_cannot_be_compiled_is_said() -> None:
     reasons = {
         "only a decoder": bigram,
         "not float32": small().double(),
-        "hooked onto its Stack": hooked,
-        "Mine is a part of your own": own,
+        "hooked onto Stack": hooked,
+        "Mine is not a part": own,
     }
     for reason, model in reasons.items():
         columns, notices = written(model, "compiled")

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from clearhead.config import ModelConfig
+from clearhead.config import ModelConfig, Weights
 from clearhead.inference.compiled.products import BLOCK, Packed
-from clearhead.inference.rounding import Weights, matrices, narrowed, rounded
+from clearhead.inference.rounding import matrices, narrowed, rounded
 from clearhead.models import DecoderLM
 
 NARROW: list[Weights] = ["bfloat16", "int8"]

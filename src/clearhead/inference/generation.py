@@ -135,7 +135,7 @@ def generate_ids(
     rows = list(range(len(prompts)))  # of the batch: finished ones are thrown out now and then
     model = rounded(model, engine.weights)
     with evaluating(model):
-        read_token = Engine(model, engine, config.max_new_tokens, on_notice)
+        read_token = Engine(model, engine, rows=len(rows), tokens=config.max_new_tokens, notice=on_notice)
         context = Context(model, prompts, config.max_new_tokens, on_notice, read_token)
         sampler = Sampler(config, prompts, model.config.vocab_size, model.device)
         for remaining in range(config.max_new_tokens, 0, -1):

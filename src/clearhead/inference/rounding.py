@@ -2,16 +2,16 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from clearhead.config import Weights
 from clearhead.models import CausalLM
 
-Weights = Literal["full", "bfloat16", "int8"]
 Model = TypeVar("Model", bound=CausalLM)
 LARGEST = 127  # of an int8, so that the numbers are symmetric
 

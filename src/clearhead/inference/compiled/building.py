@@ -16,15 +16,16 @@ import torch
 from torch import Tensor
 
 import clearhead
+from clearhead.config import Weights
 from clearhead.data.cache import cache_folder, facts_of, keep
 from clearhead.inference.compiled.products import Packed
 from clearhead.inference.compiled.static import Step, count_column, state_of
-from clearhead.inference.rounding import Weights, matrices
+from clearhead.inference.rounding import matrices
 from clearhead.models import CausalLM
 from clearhead.parts import DecoderCache
 
 FILE = "step.pt2"
-ROOMS = ("parts", "models", "inference/compiled")  # what a built step is made from
+ROOMS = ("parts", "models", "inference")  # the code that a step is made from
 EXAMPLE_COLUMNS = 128  # any number would do
 
 
@@ -96,6 +97,7 @@ def build(folder: Path, step: Step) -> None:
                 package_path=str(new / FILE),
                 inductor_configs={"aot_inductor.package_constants_in_so": False},
             )
+        (new / FILE).chmod(0o600)
         return {"model": step.model.config.model_dump(), "torch": torch.__version__, "clearhead": clearhead.__version__}
 
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from clearhead.inference.rounding import Weights, narrowed
+from clearhead.config import Weights
+from clearhead.inference.rounding import narrowed
 
 BLOCK = 16  # outputs
 
