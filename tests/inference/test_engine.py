@@ -145,6 +145,14 @@ def test_a_file_that_others_can_change_is_not_run(kept: Path) -> None:
         path.chmod(0o700)
 
 
+def test_nothing_is_compiled_into_a_folder_of_others(kept: Path) -> None:
+    kept.mkdir()
+    kept.chmod(0o777)
+    columns, notices = written(small(), "compiled")
+    assert columns == written(small(), "plain")[0]
+    assert "others can write" in notices[1]
+
+
 def test_what_must_differ_is_kept_apart_and_what_need_not_is_shared(kept: Path) -> None:
     folders = {
         building.folder_of(model, weights, one_row=True)

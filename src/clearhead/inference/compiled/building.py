@@ -18,6 +18,7 @@ from torch import Tensor
 import clearhead
 from clearhead.config import Weights
 from clearhead.data.cache import cache_folder, facts_of, keep
+from clearhead.errors import DataError
 from clearhead.inference.compiled.products import Packed
 from clearhead.inference.compiled.static import Step, count_column, state_of
 from clearhead.inference.rounding import matrices
@@ -83,7 +84,11 @@ def is_built(folder: Path) -> bool:
 
 
 def build(folder: Path, step: Step) -> None:
-    """Compile the step into the folder, which takes about half a minute."""
+    """Compile the step into the folder, which takes about a minute.
+
+    Raises:
+        DataError: others could change what is in the folder. The compiler raises what it likes.
+    """
 
     def make(new: Path) -> dict[str, Any]:
         from torch._inductor import aoti_compile_and_package
@@ -101,6 +106,8 @@ def build(folder: Path, step: Step) -> None:
         return {"model": step.model.config.model_dump(), "torch": torch.__version__, "clearhead": clearhead.__version__}
 
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not _is_ours(folder.parent):
+        raise DataError(f"others can write in {folder.parent}; set CLEARHEAD_CACHE to a folder of your own")
     keep(folder, make)
 
 
