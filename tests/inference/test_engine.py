@@ -92,7 +92,7 @@ def test_compiling_is_announced_and_a_failure_leaves_the_plain_engine(
     columns, notices = written(small(), "compiled")
     assert columns == written(small(), "plain")[0]
     assert len(notices) == 2
-    assert "about a minute" in notices[0]
+    assert "a minute or so" in notices[0]
     assert notices[1] == "the text is written without a compiled step: g++: internal error"
 
 

@@ -88,7 +88,7 @@ class Engine:
         step = step_of(self.model, self.config.weights, one_row=one_row)
         if not found:
             self._say(
-                "compiling the step of a model of this shape, which takes about a minute and is kept for the next time; "
+                "compiling the step of a model of this shape, which takes a minute or so and is kept for next time; "
                 "the engine 'plain' does without"
             )
             build(folder, step)
