@@ -113,16 +113,18 @@ def build(folder: Path, step: Step) -> None:
 
 def _example(step: Step) -> tuple[Tensor, ...]:
     rows = 1 if step.names else 2
-    return torch.zeros(rows, dtype=torch.int64), *state_of(step.model.new_cache(rows, EXAMPLE_COLUMNS), rows)
+    cache = step.model.new_cache(rows, EXAMPLE_COLUMNS)
+    cache.extend(None, EXAMPLE_COLUMNS // 2)
+    return torch.zeros(rows, dtype=torch.int64), *state_of(cache, rows)
 
 
 def _any_sizes(step: Step) -> tuple[Any, ...]:
     """Which axes of `Step.forward`'s arguments may have any size."""
     from torch.export import Dim
 
-    columns = {2: Dim("columns", min=2)}
+    used, capacity = {0: Dim("used", min=2)}, {2: Dim("capacity", min=2)}
     rows = {} if step.names else {0: Dim("rows", min=2)}
-    return rows, None, rows, tuple(rows | columns for _ in range(2 * step.model.config.n_layers))
+    return rows, used, rows, tuple(rows | capacity for _ in range(2 * step.model.config.n_layers))
 
 
 def _is_ours(path: Path) -> bool:

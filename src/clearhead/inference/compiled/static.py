@@ -1,4 +1,4 @@
-"""One step of a decoder as a function of tensors whose shapes never change, so that it can be compiled once."""
+"""One step of a decoder as a function of tensors alone, so that it can be compiled once."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,40 +13,39 @@ from clearhead.parts.masks import Positions
 
 
 class StaticLayer(SelfAttentionCache):
-    """A layer's room: new keys and values go into the column that a tensor names; all of the room comes back."""
+    """A layer's room: new keys and values go into the last of the columns; those of all the columns come back."""
 
-    def __init__(self, keys: Tensor, values: Tensor, column: Tensor) -> None:
-        self.keys, self.values, self.column = keys, values, column  # (B, H_kv, capacity, K) twice, (1,)
+    def __init__(self, keys: Tensor, values: Tensor, columns: Tensor) -> None:
+        self.keys, self.values, self.columns = keys, values, columns  # (B, H_kv, capacity, K) twice, (T_k,)
 
     def update(self, project: Project) -> KeysValues:
         keys, values = project()  # (B, H_kv, 1, K) each
-        self.keys.index_copy_(2, self.column, keys)
-        self.values.index_copy_(2, self.column, values)
-        return self.keys, self.values
+        self.keys.index_copy_(2, self.columns[-1:], keys)
+        self.values.index_copy_(2, self.columns[-1:], values)
+        end = self.columns.shape[0]
+        return self.keys[:, :, :end], self.values[:, :, :end]
 
 
 class StaticCache(DecoderCache):
-    """The room of a `DecoderCache`, seen whole.
+    """The room of a `DecoderCache`, and its columns that are in use: 0, 1, ... and the one of this step.
 
-    Column c of a row stands at position c - offset, and is padding where that is negative. Columns that are not
-    written yet stand after the query, so what hides the future hides them.
+    Column c of a row stands at position c - offset, and is padding where that is negative.
     """
 
-    def __init__(self, room: Sequence[Tensor], column: Tensor, offsets: Tensor) -> None:
+    def __init__(self, room: Sequence[Tensor], columns: Tensor, offsets: Tensor) -> None:
         pairs = zip(room[::2], room[1::2], strict=True)
-        super().__init__([StaticLayer(keys, values, column) for keys, values in pairs], room[0].shape[2])
-        self.column, self.offsets = column, offsets  # (1,), (B,)
+        super().__init__([StaticLayer(keys, values, columns) for keys, values in pairs], room[0].shape[2])
+        self.columns, self.offsets = columns, offsets  # (T_k,), (B,)
 
     def extend(self, positions: Tensor | None, columns: int) -> tuple[Positions, Positions]:
         assert positions is None, "offsets say where rows stand"
         assert columns == 1, f"a static cache takes one column at a time, not {columns}"
-        all_columns = torch.arange(self.capacity, device=self.column.device)
-        before = self.offsets[:, None]  # (B, 1)
-        return self.column - before, (all_columns - before).clamp(min=-1)  # (B, 1), (B, capacity)
+        key = (self.columns - self.offsets[:, None]).clamp(min=-1)  # (B, T_k)
+        return key[:, -1:], key
 
 
 class Step(nn.Module):
-    """ids (B,), column (1,), offsets (B,), keys and values of each layer in turn -> logits (B, V)."""
+    """ids (B,), columns (T_k,), offsets (B,), keys and values of each layer in turn -> logits (B, V)."""
 
     def __init__(self, model: CausalLM, packed: Mapping[str, Packed]) -> None:
         """
@@ -58,10 +57,10 @@ class Step(nn.Module):
         self.model = model
         self.names, self.packed = list(packed), nn.ModuleList(packed.values())
 
-    def forward(self, ids: Tensor, column: Tensor, offsets: Tensor, *room: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, columns: Tensor, offsets: Tensor, *room: Tensor) -> Tensor:
         matrices = map(self.model.get_parameter, self.names)  # found anew, because while traced they are others
         with Products(dict(zip(matrices, self.packed, strict=True))):
-            logits: Tensor = self.model(ids[:, None], cache=StaticCache(room, column, offsets))  # (B, 1, V)
+            logits: Tensor = self.model(ids[:, None], cache=StaticCache(room, columns, offsets))  # (B, 1, V)
         return logits[:, 0]
 
 
@@ -72,8 +71,8 @@ def state_of(cache: DecoderCache, rows: int) -> list[Tensor]:
         offsets = torch.full((rows,), -cache.positions.start, device=device)
     else:
         offsets = cache.length - 1 - cache.positions[:, -1]
-    column = torch.tensor([cache.length], device=device)
-    return [column, offsets, *(held for layer in cache.layers for held in (layer.keys, layer.values))]
+    columns = torch.arange(cache.length + 1, device=device)
+    return [columns, offsets, *(held for layer in cache.layers for held in (layer.keys, layer.values))]
 
 
 def count_column(cache: DecoderCache) -> None:
