@@ -26,15 +26,20 @@ def rate(work: Work, clock: str) -> float:
     return work() / (now() - began)
 
 
-def compare(rows: Sequence[Row], rounds: int, clock: str) -> list[str]:
-    """The lines of a table: A B C A B C ..., medians, and the ratio of each median to that of the first row."""
+def measure(rows: Sequence[Row], rounds: int, clock: str) -> list[tuple[float, ...]]:
+    """The rates of each row in every round: A B C A B C ..."""
     for row in rows:
         row.work()  # warm up
     taken = []
     for done in range(rounds):
         print(f"round {done + 1} of {rounds}", file=sys.stderr)
         taken.append([rate(row.work, clock) for row in rows])
-    measured = list(zip(*taken, strict=True))
+    return list(zip(*taken, strict=True))
+
+
+def compare(rows: Sequence[Row], rounds: int, clock: str) -> list[str]:
+    """The lines of a table: medians, and the ratio of each median to that of the first row."""
+    measured = measure(rows, rounds, clock)
     medians = [statistics.median(rates) for rates in measured]
     lines = []
     for row, rates, median in zip(rows, measured, medians, strict=True):

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from clearhead.config import (
     OBJECTIVES,
     DataConfig,
+    EngineConfig,
     FillConfig,
     ModelConfig,
     RunConfig,
@@ -22,7 +23,7 @@ from clearhead.config import (
 from clearhead.errors import UsageError, did_you_mean
 from clearhead.options import Options, merge, read_toml, to_toml
 
-ALL = [ModelConfig, DataConfig, TrainConfig, SamplingConfig, TranslationConfig, FillConfig, RunConfig]
+ALL = [ModelConfig, DataConfig, TrainConfig, SamplingConfig, EngineConfig, TranslationConfig, FillConfig, RunConfig]
 SHAPES = st.tuples(st.integers(1, 8), st.integers(1, 8), st.integers(1, 64))
 
 

@@ -248,6 +248,22 @@ class SamplingConfig(Options):
         return temperature
 
 
+Weights = Literal["full", "bfloat16", "int8"]  # what matrices are rounded to
+
+
+class EngineConfig(Options):
+    """How a text is computed; what is written does not depend on the engine."""
+
+    engine: Literal["auto", "plain", "compiled"] = Field(
+        "auto",
+        description="plain: call by call; compiled: by machine code, made once for a shape of model in about a minute "
+        "and kept; auto: compiled, on a CPU, where that saves time",
+    )
+    weights: Weights = Field(
+        "full", description="round the model's matrices; compiled, a large model then writes a single text faster"
+    )
+
+
 class TranslationConfig(Options):
     """How a translation is searched for."""
 

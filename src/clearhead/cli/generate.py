@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from clearhead.cli.arguments import Parser, layer_of
 from clearhead.cli.console import Console
 from clearhead.cli.standard_input import standard_input
-from clearhead.config import SamplingConfig
+from clearhead.config import EngineConfig, SamplingConfig
 
 if TYPE_CHECKING:
     from clearhead.inference import Piece
@@ -27,6 +27,7 @@ def parser() -> Parser:
     parser.add_argument("prompt", nargs="?", help="what the text begins with; - for standard input (default: nothing)")
     parser.add_argument("--device", help="auto, cpu, cuda, mps")
     parser.add_options(SamplingConfig, "how tokens are drawn")
+    parser.add_options(EngineConfig, "how they are computed")
     return parser
 
 
@@ -41,8 +42,11 @@ def run(given: argparse.Namespace) -> None:
     console = Console(json=given.json)
     single = SamplingConfig.read(options).num_samples == 1 and not given.json
 
-    notices: list[str] = []  # said after the text, not in the middle of it
+    notices: list[str] = []  # said before the text or after it, not in the middle
     unsaid = [prompt]  # it is shown with the first piece: before that, something may be wrong
+
+    def say(sentence: str) -> None:
+        print(f"clearhead: {sentence}", file=sys.stderr, flush=True)
 
     def show(piece: "Piece") -> None:
         sys.stdout.write("".join(unsaid) + piece.text)
@@ -53,9 +57,10 @@ def run(given: argparse.Namespace) -> None:
         which,
         [prompt],
         options,
+        engine=layer_of(given, EngineConfig),
         device=getattr(given, "device", "auto"),
         on_text=show if single else None,
-        on_notice=notices.append,
+        on_notice=lambda sentence: say(sentence) if unsaid else notices.append(sentence),
     )[0]
     if single:
         print("".join(unsaid))
@@ -65,7 +70,7 @@ def run(given: argparse.Namespace) -> None:
             console.say(text)
     sys.stdout.flush()
     for sentence in notices:
-        print(f"clearhead: {sentence}", file=sys.stderr)
+        say(sentence)
     console.result({"prompt": prompt, "texts": texts})
 
 

@@ -1,16 +1,17 @@
 """What a model has read of every row of a batch, in a cache that never outgrows the model's window."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from clearhead.inference.mode import refuse_not_finite
+from clearhead.inference.engine import ReadToken, call
+from clearhead.inference.mode import Notice, refuse_not_finite
 from clearhead.models import CausalLM
 from clearhead.parts import DecoderCache, padded_positions
 
 PREFILL_TOKENS = 4096  # tokens read in one call, over all rows: bounds the memory of a long prompt
-Notice = Callable[[str], None]
 
 
 class Context:
@@ -25,9 +26,15 @@ class Context:
     """
 
     def __init__(
-        self, model: CausalLM, prompts: Sequence[Sequence[int]], new_tokens: int, notice: Notice | None = None
+        self,
+        model: CausalLM,
+        prompts: Sequence[Sequence[int]],
+        new_tokens: int,
+        notice: Notice | None = None,
+        read_token: ReadToken | None = None,
     ) -> None:
         self.model, self._notice = model, notice
+        self._read_token = read_token or partial(call, model)
         self._limit = model.config.block_size if model.endless_window is None else None
         self._ids = [list(prompt)[-self._limit :] if self._limit else list(prompt) for prompt in prompts]
         self._slid = False
@@ -54,7 +61,7 @@ class Context:
             for row, token in zip(self._ids, ids.tolist(), strict=True):
                 row.append(token)
         self._make_room(self._cache, 1)
-        self.logits = self.model.head(self.model.hidden(ids[:, None], cache=self._cache)[:, -1])
+        self.logits = self._read_token(ids, self._cache)
 
     @torch.inference_mode()
     def keep(self, rows: list[int]) -> None:

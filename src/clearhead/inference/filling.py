@@ -10,8 +10,7 @@ from torch import Tensor
 from clearhead.config import FillConfig
 from clearhead.data import Tokenizer, UnseenCharacterError
 from clearhead.errors import DataError, UsageError
-from clearhead.inference.context import Notice
-from clearhead.inference.mode import evaluating, refuse_not_finite
+from clearhead.inference.mode import Notice, evaluating, refuse_not_finite
 from clearhead.models import EncoderLM
 
 MASKED = "[MASK]"  # what a person writes for a masked token, whatever the tokenizer calls it

@@ -3,13 +3,17 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, SupportsIndex
 
-from clearhead.config import SamplingConfig
+from clearhead.config import EngineConfig, SamplingConfig
 from clearhead.errors import DataError, UsageError
-from clearhead.inference.context import Context, Notice
-from clearhead.inference.mode import evaluating
+from clearhead.inference.context import Context
+from clearhead.inference.engine import Engine
+from clearhead.inference.mode import Notice, evaluating
+from clearhead.inference.rounding import rounded
 from clearhead.inference.sampling import Sampler
 from clearhead.inference.text import TextStream
 from clearhead.models import CausalLM
+
+DEFAULT = EngineConfig()
 
 
 class Tokenizer(Protocol):
@@ -40,6 +44,7 @@ def generate(
     prompts: Sequence[str],
     config: SamplingConfig,
     *,
+    engine: EngineConfig = DEFAULT,
     on_text: Callable[[Piece], None] | None = None,
     on_notice: Notice | None = None,
 ) -> list[list[str]]:
@@ -52,8 +57,10 @@ def generate(
         tokenizer: the one that the model was trained with.
         prompts: an empty one starts a new document.
         config: how tokens are drawn, and when to stop.
+        engine: how they are computed.
         on_text: told each new piece of text as soon as it is certain.
-        on_notice: told, once, in a sentence, that the model does not see the whole text any more.
+        on_notice: told, once each, in a sentence, that the model does not see the whole text any more, and what the
+            engine has to say.
 
     Raises:
         UsageError: a stop string is empty.
@@ -61,7 +68,7 @@ def generate(
         ClearheadError: the model's output is not finite.
     """
     texts = [[""] * config.num_samples for _ in prompts]
-    for piece in stream(model, tokenizer, prompts, config, on_notice=on_notice):
+    for piece in stream(model, tokenizer, prompts, config, engine=engine, on_notice=on_notice):
         texts[piece.prompt][piece.sample] += piece.text
         if on_text:
             on_text(piece)
@@ -74,6 +81,7 @@ def stream(
     prompts: Sequence[str],
     config: SamplingConfig,
     *,
+    engine: EngineConfig = DEFAULT,
     on_notice: Notice | None = None,
 ) -> Iterator[Piece]:
     """The pieces of what `generate` returns, each as soon as it is certain; arguments and errors as there.
@@ -87,7 +95,8 @@ def stream(
     rows = [starts[prompt] for prompt, _ in owners]
     texts = [TextStream(tokenizer.decode, ids, config.stop) for ids in rows]
     finished: set[int] = set()
-    tokens = generate_ids(model, rows, config, end=tokenizer.end_of_document, finished=finished, on_notice=on_notice)
+    end = tokenizer.end_of_document
+    tokens = generate_ids(model, rows, config, end=end, finished=finished, engine=engine, on_notice=on_notice)
     for column in tokens:
         for row, token in column.items():
             text = texts[row].add(token)
@@ -107,6 +116,7 @@ def generate_ids(
     *,
     end: int | None = None,
     finished: set[int] | None = None,
+    engine: EngineConfig = DEFAULT,
     on_notice: Notice | None = None,
 ) -> Iterator[dict[int, int]]:
     """One new token per row that is still being written, {row: id}, until every row has ended.
@@ -117,14 +127,16 @@ def generate_ids(
         config: how tokens are drawn.
         end: a row that draws this id has ended; the id itself is not handed out.
         finished: rows that the caller wants no more of; may grow at any time.
-        on_notice: as in `generate`.
+        engine, on_notice: as in `generate`.
     """
     if not prompts:
         return
     finished = set() if finished is None else finished
     rows = list(range(len(prompts)))  # of the batch: finished ones are thrown out now and then
+    model = rounded(model, engine.weights)
     with evaluating(model):
-        context = Context(model, prompts, config.max_new_tokens, on_notice)
+        read_token = Engine(model, engine, rows=len(rows), tokens=config.max_new_tokens, notice=on_notice)
+        context = Context(model, prompts, config.max_new_tokens, on_notice, read_token)
         sampler = Sampler(config, prompts, model.config.vocab_size, model.device)
         for remaining in range(config.max_new_tokens, 0, -1):
             drawn = sampler(context.logits)

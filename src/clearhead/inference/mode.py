@@ -1,11 +1,13 @@
 """What every use of a finished model begins with: its mode, borrowed, and numbers that are numbers."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from torch import Tensor, nn
 
 from clearhead.errors import ClearheadError
+
+Notice = Callable[[str], None]  # told in a sentence what a person should know
 
 
 @contextmanager

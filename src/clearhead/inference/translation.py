@@ -7,8 +7,8 @@ from clearhead.config import TranslationConfig
 from clearhead.data import UnseenCharacterError
 from clearhead.errors import DataError
 from clearhead.inference.beam import beam_search
-from clearhead.inference.context import Notice
 from clearhead.inference.generation import Tokenizer
+from clearhead.inference.mode import Notice
 from clearhead.models import EncoderDecoder
 
 Progress = Callable[[int, int], None]  # sentences done, of how many

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead import inference
-from clearhead.config import SamplingConfig
+from clearhead.config import EngineConfig, SamplingConfig
 from clearhead.errors import UsageError
 from clearhead.inference import Piece
 from clearhead.models import CausalLM
@@ -21,6 +21,7 @@ def generate(
     prompts: Sequence[str] = ("",),
     options: Mapping[str, Any] | None = None,
     *,
+    engine: Mapping[str, Any] | None = None,
     device: str = "auto",
     on_text: Callable[[Piece], None] | None = None,
     on_notice: Callable[[str], None] | None = None,
@@ -31,6 +32,7 @@ def generate(
         run: a folder, a name, or None for the newest.
         prompts: an empty one starts a new text.
         options: as in `SamplingConfig`.
+        engine: as in `EngineConfig`.
         device: where to compute.
         on_text: told each piece that follows the prompt as it is written.
         on_notice: told what a person should know, in a sentence.
@@ -38,7 +40,7 @@ def generate(
     Raises:
         ClearheadError: one sentence on what is wrong.
     """
-    sampling = SamplingConfig.read(options or {})
+    sampling, how = SamplingConfig.read(options or {}), EngineConfig.read(engine or {})
     opened = open_run(run)
     tokenizer, model = opened.tokenizer, opened.model().to(choose_device(device))
     n_parameters = sum(p.numel() for p in model.parameters())
@@ -46,5 +48,7 @@ def generate(
         raise UsageError(f"{opened.folder} does not go on with a text; use translate or fill, as it was trained for")
     few = len(prompts) * sampling.num_samples == 1 and n_parameters < SMALL
     with threads(1 if few else None), enough_memory("lower --num-samples or --max-new-tokens"):
-        written = inference.generate(model, tokenizer, prompts, sampling, on_text=on_text, on_notice=on_notice)
+        written = inference.generate(
+            model, tokenizer, prompts, sampling, engine=how, on_text=on_text, on_notice=on_notice
+        )
     return [[prompt + text for text in texts] for prompt, texts in zip(prompts, written, strict=True)]

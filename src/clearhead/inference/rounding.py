@@ -1,0 +1,79 @@
+"""Matrices in fewer bits: what is read for each token of a single text is a half or a quarter of float32's bytes."""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from clearhead.config import Weights
+from clearhead.models import CausalLM
+
+Model = TypeVar("Model", bound=CausalLM)
+LARGEST = 127  # of an int8, so that the numbers are symmetric
+
+
+class Narrowed(NamedTuple):
+    """A matrix (N, K) in its narrow type and, where there is one, the scale (N, 1) of each output."""
+
+    numbers: Tensor
+    scales: Tensor | None
+
+    def widened(self, dtype: torch.dtype) -> Tensor:
+        """The matrix that these numbers stand for."""
+        wide = self.numbers.to(dtype)
+        return wide if self.scales is None else wide * self.scales
+
+
+def narrowed(matrix: Tensor, weights: Weights) -> Narrowed:
+    """The nearest numbers; of int8 each output has a scale, so that its largest weight is 127."""
+    if weights == "int8":
+        scales = matrix.abs().amax(1, keepdim=True).clamp(min=torch.finfo(matrix.dtype).tiny) / LARGEST  # (N, 1)
+        return Narrowed((matrix / scales).round().to(torch.int8), scales)
+    return Narrowed(matrix.bfloat16() if weights == "bfloat16" else matrix, None)
+
+
+@torch.no_grad()
+def rounded(model: Model, weights: Weights) -> Model:
+    """The model whose matrices are what `weights` can hold of this one's; itself for 'full'.
+
+    Its parameters keep their type, so it is an ordinary model, and packing them again changes nothing.
+    """
+    if weights == "full":
+        return model
+    new = copy.deepcopy(model)
+    for name in matrices(model):
+        parameter = new.get_parameter(name)
+        parameter.copy_(narrowed(parameter, weights).widened(parameter.dtype))
+    return new
+
+
+@torch.inference_mode()
+def matrices(model: CausalLM) -> list[str]:
+    """The names of the parameters that linear maps multiply with, in the order of their use."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    with _Watched() as watched:
+        model(torch.zeros(1, 1, dtype=torch.int64, device=model.device))
+    return [names[found] for found in dict.fromkeys(watched.found) if found in names]
+
+
+class _Watched(TorchFunctionMode):
+    """Notes the matrices of the linear maps inside the `with`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[int] = []
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if function is F.linear:
+            self.found.append(id(args[1]))
+        return function(*args, **(kwargs or {}))
