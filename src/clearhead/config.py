@@ -93,15 +93,9 @@ class ModelConfig(Options):
     head_transform: bool = Field(False, description="a dense layer and a norm before the head (BERT)")
     head_bias: bool = Field(False, description="a bias for each token's logit (BERT, Marian)")
     n_segments: int = Field(0, ge=0, description="encoder: kinds of segments, each with an embedding (BERT); 0: none")
-    embedding_ngrams: int = Field(
-        1, ge=1, le=8, description="add learned vectors of the last 2 up to this many tokens to the embedding; 1: none"
-    )
-    logit_ngrams: int = Field(
-        1, ge=1, le=8, description="the same for the logits, by way of what the head reads; 1: none"
-    )
-    ngram_rows: int = Field(
-        16_384, ge=1, le=2**30, description="vectors for the n-grams of each length, shared where these are more"
-    )
+    embedding_ngrams: int = Field(1, ge=1, le=8, description="add vectors of the last 2 to N tokens to the embedding")
+    logit_ngrams: int = Field(1, ge=1, le=8, description="the same to what the head reads; 1, as above, for none")
+    ngram_rows: int = Field(16_384, ge=1, le=2**30, description="vectors for the n-grams of each length, at most")
     start_id: int | None = Field(
         None, ge=0, description="encoder-decoder: the token that a translation begins with; none: the one that ends it"
     )

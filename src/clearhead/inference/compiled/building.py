@@ -48,14 +48,17 @@ class CompiledStep:
         self._package.load_constants(self._constants, check_full_update=True, user_managed=True)  # no copies
 
     def __call__(self, ids: Tensor, cache: DecoderCache) -> Tensor:
-        logits = self.logits(ids, cache)
-        count_column(cache)
+        logits, *tokens = self._run(ids, cache)
+        count_column(cache, *tokens)
         return logits
 
     def logits(self, ids: Tensor, cache: DecoderCache) -> Tensor:
         """The same, but the cache does not count the column, so that it will be written again."""
+        return self._run(ids, cache)[0]
+
+    def _run(self, ids: Tensor, cache: DecoderCache) -> list[Tensor]:
         found: list[Tensor] = self._package.loader.boxed_run([ids, *state_of(cache, len(ids))])
-        return found[0]
+        return found
 
 
 def step_of(model: CausalLM, weights: Weights, *, one_row: bool) -> Step:
@@ -124,7 +127,9 @@ def _any_sizes(step: Step) -> tuple[Any, ...]:
 
     used, capacity = {0: Dim("used", min=2)}, {2: Dim("capacity", min=2)}
     rows = {} if step.names else {0: Dim("rows", min=2)}
-    return rows, used, rows, tuple(rows | capacity for _ in range(2 * step.model.config.n_layers))
+    room = tuple(rows | capacity for _ in range(2 * step.model.config.n_layers))
+    tokens = (rows,) if step.model.config.longest_ngram > 1 else ()
+    return rows, used, rows, room + tokens
 
 
 def _is_ours(path: Path) -> bool:

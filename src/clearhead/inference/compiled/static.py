@@ -33,8 +33,9 @@ class StaticCache(DecoderCache):
     """
 
     def __init__(self, room: Sequence[Tensor], columns: Tensor, offsets: Tensor) -> None:
-        pairs = zip(room[::2], room[1::2], strict=True)
-        super().__init__([StaticLayer(keys, values, columns) for keys, values in pairs], room[0].shape[2])
+        even = len(room) // 2 * 2  # keys and values; the last one of an odd number are tokens
+        layers = [StaticLayer(*pair, columns) for pair in zip(room[:even:2], room[1:even:2], strict=True)]
+        super().__init__(layers, room[0].shape[2], tokens=room[-1] if even < len(room) else None)
         self.columns, self.offsets = columns, offsets  # (T_k,), (B,)
 
     def extend(self, positions: Tensor | None, columns: int) -> tuple[Positions, Positions]:
@@ -45,7 +46,10 @@ class StaticCache(DecoderCache):
 
 
 class Step(nn.Module):
-    """ids (B,), columns (T_k,), offsets (B,), keys and values of each layer in turn -> logits (B, V)."""
+    """ids (B,), columns (T_k,), offsets (B,), keys and values of each layer in turn -> logits (B, V).
+
+    A cache that holds the last tokens of its rows (B, n - 1) gives them at the end, and is returned the new ones.
+    """
 
     def __init__(self, model: CausalLM, packed: Mapping[str, Packed]) -> None:
         """
@@ -57,11 +61,12 @@ class Step(nn.Module):
         self.model = model
         self.names, self.packed = list(packed), nn.ModuleList(packed.values())
 
-    def forward(self, ids: Tensor, columns: Tensor, offsets: Tensor, *room: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, columns: Tensor, offsets: Tensor, *room: Tensor) -> tuple[Tensor, ...]:
         matrices = map(self.model.get_parameter, self.names)  # found anew, because while traced they are others
         with Products(dict(zip(matrices, self.packed, strict=True))):
-            logits: Tensor = self.model(ids[:, None], cache=StaticCache(room, columns, offsets))  # (B, 1, V)
-        return logits[:, 0]
+            cache = StaticCache(room, columns, offsets)
+            logits: Tensor = self.model(ids[:, None], cache=cache)  # (B, 1, V)
+        return (logits[:, 0],) if cache.tokens is None else (logits[:, 0], cache.tokens)
 
 
 def state_of(cache: DecoderCache, rows: int) -> list[Tensor]:
@@ -72,11 +77,14 @@ def state_of(cache: DecoderCache, rows: int) -> list[Tensor]:
     else:
         offsets = cache.length - 1 - cache.positions[:, -1]
     columns = torch.arange(cache.length + 1, device=device)
-    return [columns, offsets, *(held for layer in cache.layers for held in (layer.keys, layer.values))]
+    room = [held for layer in cache.layers for held in (layer.keys, layer.values)]
+    return [columns, offsets, *room, *([] if cache.tokens is None else [cache.tokens])]
 
 
-def count_column(cache: DecoderCache) -> None:
-    """The step has written one more column into the cache's room."""
+def count_column(cache: DecoderCache, *tokens: Tensor) -> None:
+    """The step has written one more column into the cache's room, and returned these last tokens, if it has any."""
     cache.extend(None, 1)
+    if tokens:
+        (cache.tokens,) = tokens
     for layer in cache.layers:
         layer.length += 1
