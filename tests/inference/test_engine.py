@@ -191,6 +191,7 @@ def test_without_a_compiler_the_plain_engine_writes(monkeypatch: pytest.MonkeyPa
 
 
 COMPILED = [
+    {"positions": "rope", "embedding_ngrams": 3, "logit_ngrams": 2, "window": 9},
     {"positions": "rope", "n_kv_heads": 2, "qk_norm": True, "norm": "rmsnorm", "feedforward": "swiglu", "tied": False},
     {"positions": "rope", "window": 5, "residual": "parallel", "bias": True},
     {"positions": "alibi", "n_kv_heads": 1, "norm_place": "post"},
