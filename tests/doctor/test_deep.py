@@ -20,13 +20,17 @@ def deep(model: nn.Module, *only: str) -> Report:
     return check(model, level="deep", only=only)
 
 
+LOOKS_NEAR = "biased"  # slopes are all it knows of places: what stands far off it copies slowly, and is warned of
+
+
 @pytest.mark.campaign
 @pytest.mark.parametrize("host", NAMES)
 def test_healthy_hosts_learn_every_task(host: str, tmp_path: Path) -> None:
     report = deep(made(write(tmp_path, host)))
-    assert not report.findings, str(report)
+    slow = {"W02"} if host == LOOKS_NEAR else set()
+    assert {finding.id for finding in report.findings} <= slow, str(report)
     assert "learns one batch by heart" in report.paths
-    assert all(c.status in ("pass", "skip") for c in report.checks), str(report)
+    assert all(c.status in ("pass", "skip") or slow & {*c.covers} for c in report.checks), str(report)
 
 
 @pytest.mark.parametrize("host", KINDS)
