@@ -25,8 +25,8 @@ from clearhead.doctor.patient import Patient
 from clearhead.doctor.reports.findings import Finding, Where
 
 CALLED = re.compile(  # not what is added to it: the loss of a balance, of a reconstruction
-    r"^((compute|calc|calculate|get|forward|train|training|lm|language_model|next_token|token|ce|cross_entropy|nll)_)?"
-    r"loss(_fn|_function|_on_batch)?$|^train(ing)?_step$",
+    r"^((compute|calc|calculate|get|forward|step|batch|sequence|train|training)_"
+    r"|(lm|language_model|next_token|token|ce|cross_entropy|nll)_)?loss(_fn|_function|_on_batch)?$|^train(ing)?_step$",
     re.I,
 )
 BATCH = re.compile(r"^(batch|data|samples?)$")  # what holds inputs and targets
