@@ -77,13 +77,14 @@ def find_convention(
         DataError: no way leads to logits; the sentence holds an adapter ready to paste.
     """
     answers, problems = Answers(model), list[str]()
-    found = None
+    found, usual = None, lengths_for(model, short=short)
     plain, beside, placed = (_candidates(model, spec, named) for _ in range(3))
     beside = (one for one in beside if one.has_source)
     for candidates, equal in ((plain, False), (beside, True), (with_numbers(model, placed), False)):
         allowed = (one for one in candidates if may_be_causal or one.has_source or not _hides_future(one))
-        tried = Lengths(lengths_for(model, short=short), lengths, equal)
-        found = found or _choose(answers, spec, allowed, tried, problems)
+        found = _choose(answers, spec, allowed, Lengths(usual, lengths, equal), problems)
+        if found is not None:
+            break
     if found is None:
         said = problems[0] if problems else "nothing it returned has the shape of logits"
         if remedy(said):

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.loss.losses import labels_parameter
-from clearhead.doctor.checks.loss.scoring import LOUD
+from clearhead.doctor.checks.loss.scoring import LOUD, with_slope
 from clearhead.doctor.conventions.calling import Convention, here
 from clearhead.doctor.conventions.inputs import Inputs
 from clearhead.doctor.conventions.names import parameters_of
@@ -114,12 +114,6 @@ def _asked(patient: Patient, convention: Convention, name: str, *, marked: int =
         logits, loss = _logits(patient, convention, model, inputs, {name: labels.clone()})
         if not logits.requires_grad or not loss.requires_grad:
             return None
-        try:
-            (gradient,) = torch.autograd.grad(loss, logits)
-        except RuntimeError:
-            return None
-    slope, flat = (arrange(tensor.detach(), *inputs.ids.shape) for tensor in (gradient, logits))
-    if slope is None or flat is None:
-        return None
-    seen = read(slope.double(), flat.double(), labels, float(loss.detach()))
+    there, slope = with_slope(loss, logits, inputs.ids.shape)
+    seen = read(slope, there, labels, float(loss.detach()))
     return None if seen.residual > STRAIGHT else seen

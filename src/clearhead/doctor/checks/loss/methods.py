@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from clearhead.doctor.borrow import twin
 from clearhead.doctor.checks.base import Skipped
 from clearhead.doctor.checks.loss.losses import end_ids
-from clearhead.doctor.checks.loss.scoring import MARKS, alike, loss_in, quieter
+from clearhead.doctor.checks.loss.scoring import MARKS, alike, loss_in, quieter, with_slope
 from clearhead.doctor.checks.loss.verdicts import judge
 from clearhead.doctor.checks.padding.padding_tokens import knows_padding
 from clearhead.doctor.conventions.inputs import Inputs
@@ -138,16 +138,11 @@ def _framed(
         if logits is None:
             continue
         try:
-            (gradient,) = torch.autograd.grad(loss, logits, allow_unused=True)
-        except RuntimeError:  # it has gone back already
+            parts = with_slope(loss, logits, ids[:, frame].shape)
+        except Skipped:
             return None
-        if gradient is None:
-            return None
-        parts = [arrange(t.detach().cpu().double(), *ids[:, frame].shape) for t in (logits, gradient)]
-        whole = [torch.zeros(*ids.shape, logits.shape[-1], dtype=torch.double) for _ in parts]
+        whole = [torch.zeros(*ids.shape, part.shape[-1], dtype=torch.double) for part in parts]
         for full, part in zip(whole, parts, strict=True):
-            if part is None or part.shape[-1] != full.shape[-1]:
-                return None
             full[:, frame] = part
         return whole[0], whole[1]
     return None

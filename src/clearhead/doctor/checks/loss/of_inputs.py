@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Skipped
 from clearhead.doctor.checks.loss.losses import ALIGNED, end_ids, labels_parameter
-from clearhead.doctor.checks.loss.scoring import loss_in, quieter
+from clearhead.doctor.checks.loss.scoring import loss_in, quieter, with_slope
 from clearhead.doctor.checks.loss.verdicts import judge
 from clearhead.doctor.checks.padding.padding_tokens import knows_padding
 from clearhead.doctor.conventions.inputs import Inputs
-from clearhead.doctor.conventions.outputs import arrange, find_logits, follow
+from clearhead.doctor.conventions.outputs import find_logits, follow
 from clearhead.doctor.instruments.loss import STRAIGHT, Xray, read, undone
 from clearhead.doctor.instruments.places import place_of_module
 from clearhead.doctor.patient import Patient
@@ -52,11 +52,7 @@ def _xrayed(patient: Patient, model: nn.Module, inputs: Inputs) -> tuple[Xray, T
     loss, logits = loss_in(value), None if path is None else follow(value, path)
     if loss is None or not isinstance(logits, Tensor) or not logits.requires_grad:
         raise Skipped(NONE)
-    (gradient,) = torch.autograd.grad(loss, logits, allow_unused=True)
-    there = arrange(logits.detach().cpu().double(), B, T)
-    slope = None if gradient is None else arrange(gradient.cpu().double(), B, T)
-    if there is None or slope is None:
-        raise Skipped("its loss is not made from the logits that it returns")
+    there, slope = with_slope(loss, logits, inputs.ids.shape)
     if patient.convention.drops_last:
         slope[:, -1] = 0  # it was given one token more than the row has, and asks for that
     there, slope = undone(there, slope)

@@ -127,13 +127,29 @@ def _hidden(
 
 
 def xrayed(scored: Scored) -> tuple[Xray, Tensor]:
-    """What is asked for, and of which logits (B, T, V)."""
+    """What is asked for, and of which logits (B, T, V).
+
+    Raises:
+        Skipped: the loss is made of other numbers.
+    """
+    logits, slope = undone(*with_slope(scored.loss, scored.logits, scored.labels.shape))
+    return read(slope, logits, scored.labels, float(scored.loss.detach())), logits
+
+
+def with_slope(loss: Tensor, logits: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
+    """Logits and the gradient of a loss at them, (B, T, V) in float64 each.
+
+    Args:
+        shape: of the tokens, (B, T).
+
+    Raises:
+        Skipped: the loss is not made of these logits, or not of so many.
+    """
     try:
-        (gradient,) = torch.autograd.grad(scored.loss, scored.logits)
-    except RuntimeError:
+        (gradient,) = torch.autograd.grad(loss, logits)
+    except RuntimeError:  # no way leads there, or it was gone already
         raise Skipped("its loss is not made from the logits that it returns") from None
-    there, slope = (arrange(t.detach().cpu(), *scored.labels.shape) for t in (scored.logits, gradient))
+    there, slope = (arrange(t.detach().cpu().double(), *shape) for t in (logits, gradient))
     if there is None or slope is None:
         raise Skipped("its logits change their shape when it is given targets")
-    logits, slope = undone(there.double(), slope.double())
-    return read(slope, logits, scored.labels, float(scored.loss.detach())), logits
+    return there, slope
