@@ -25,54 +25,36 @@ class Preset:
 DEFAULTS = {"next": "small", "masked": "masked", "translation": "translator"}  # objective -> preset
 DEFAULT = DEFAULTS["next"]
 
+SMALL = Preset(
+    about="the default, tuned for the lowest loss after three minutes on two CPU cores",
+    model={
+        "block_size": 128,
+        "n_layers": 4,
+        "n_heads": 4,
+        "d_model": 128,
+        "norm": "rmsnorm",
+        "qk_norm": True,
+        "feedforward": "swiglu",
+        "positions": "rope",
+        "tied": False,
+    },
+    train={
+        "steps": 1000,
+        "batch_size": 16,
+        "optimizer": "muon",
+        "learning_rate": 0.01,
+        "schedule": "linear",
+        "warmup_steps": 10,
+        "final_rate": 0.0,
+    },
+)
+
 PRESETS: dict[str, Preset] = {
-    "small": Preset(
-        about="the default, tuned for the lowest loss after three minutes on two CPU cores",
-        model={
-            "block_size": 128,
-            "n_layers": 4,
-            "n_heads": 4,
-            "d_model": 128,
-            "norm": "rmsnorm",
-            "qk_norm": True,
-            "feedforward": "swiglu",
-            "positions": "rope",
-            "tied": False,
-        },
-        train={
-            "steps": 1000,
-            "batch_size": 16,
-            "optimizer": "muon",
-            "learning_rate": 0.01,
-            "schedule": "linear",
-            "warmup_steps": 10,
-            "final_rate": 0.0,
-        },
-    ),
+    "small": SMALL,
     "ngram-tables": Preset(
         about="the default beside tables of bigrams and hashed trigrams, which learn sooner; no other program reads it",
-        model={
-            "block_size": 128,
-            "n_layers": 4,
-            "n_heads": 4,
-            "d_model": 128,
-            "norm": "rmsnorm",
-            "qk_norm": True,
-            "feedforward": "swiglu",
-            "positions": "rope",
-            "tied": False,
-            "embedding_ngrams": 3,
-            "logit_ngrams": 3,
-        },
-        train={
-            "steps": 1000,
-            "batch_size": 16,
-            "optimizer": "muon",
-            "learning_rate": 0.01,
-            "schedule": "linear",
-            "warmup_steps": 10,
-            "final_rate": 0.0,
-        },
+        model={**SMALL.model, "embedding_ngrams": 3, "logit_ngrams": 3},
+        train=SMALL.train,
     ),
     "bigram": Preset(
         about="the (V, V) table that every tutorial starts from",
