@@ -4,15 +4,13 @@ One row meets each weight once, so reading the weights is what takes the time. T
 as a register holds, so that nothing needs a sum across a register.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from clearhead.config import Weights
-from clearhead.inference.rounding import narrowed
+from clearhead.inference.rounding import LinearMaps, narrowed
 
 BLOCK = 16  # outputs
 
@@ -38,25 +36,14 @@ class Packed(nn.Module):
         return products[: self.outputs].view(*x.shape[:-1], self.outputs)
 
 
-class Products(TorchFunctionMode):
+class Products(LinearMaps):
     """Inside the `with`, linear maps multiply with what is packed in place of their matrices."""
 
     def __init__(self, packed: Mapping[Tensor, nn.Module]) -> None:
         super().__init__()
         self.packed = packed
 
-    def __torch_function__(
-        self,
-        function: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        if function is F.linear:
-            return self._linear(*args, **(kwargs or {}))
-        return function(*args, **(kwargs or {}))
-
-    def _linear(self, x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
+    def linear(self, x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
         if matrix not in self.packed:
             return F.linear(x, matrix, bias)
         products: Tensor = self.packed[matrix](x)
