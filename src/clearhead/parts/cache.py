@@ -97,6 +97,12 @@ class DecoderCache:
         """Columns held."""
         return len(self.positions) if isinstance(self.positions, range) else self.positions.shape[1]
 
+    @property
+    def tensors(self) -> list[Tensor]:
+        """What it holds for the next call: keys and values of each layer in turn, then the tokens where it has them."""
+        held = [tensor for layer in self.layers for tensor in (layer.keys, layer.values)]
+        return held if self.tokens is None else [*held, self.tokens]
+
     def extend(self, positions: Tensor | None, columns: int) -> tuple[Positions, Positions]:
         """Positions of the queries of this call, given or continuing each row, and of all keys after it."""
         held = self.positions
@@ -150,3 +156,10 @@ class DecoderCache:
         for mine, theirs in zip(self.layers, other.layers, strict=True):
             mine.keys[rows, :, start:end] = theirs.keys[:, :, : other.length]
             mine.values[rows, :, start:end] = theirs.values[:, :, : other.length]
+
+
+def by_layer(tensors: Sequence[Tensor]) -> tuple[list[KeysValues], Tensor | None]:
+    """`DecoderCache.tensors`, taken apart: keys and values of each layer; the tokens, an odd one at the end."""
+    even = len(tensors) // 2 * 2
+    pairs = list(zip(tensors[:even:2], tensors[1:even:2], strict=True))
+    return pairs, tensors[-1] if even < len(tensors) else None

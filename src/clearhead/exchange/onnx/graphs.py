@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from clearhead.models import CausalLM, EncoderDecoder, LanguageModel, Memory
 from clearhead.parts import DecoderCache, SelfAttentionCache
-from clearhead.parts.cache import KeysValues, Project
+from clearhead.parts.cache import KeysValues, Project, by_layer
 from clearhead.parts.masks import Positions
 
 MODEL, ENCODER, DECODER = "model.onnx", "encoder_model.onnx", "decoder_model.onnx"
@@ -75,9 +75,8 @@ class GrownCache(DecoderCache):
     """A cache made anew for each call, of what earlier ones put out and of the positions (B, P + T) of all tokens."""
 
     def __init__(self, past: Sequence[Tensor], positions: Tensor) -> None:
-        even = len(past) // 2 * 2  # keys and values; the last one of an odd number are tokens
-        self.grown = [Grown(*pair) for pair in zip(past[:even:2], past[1:even:2], strict=True)]
-        super().__init__(self.grown, capacity=0, tokens=past[-1] if even < len(past) else None)
+        pairs, tokens = by_layer(past)
+        super().__init__([Grown(*pair) for pair in pairs], capacity=0, tokens=tokens)
         self.positions = positions
 
     def extend(self, positions: Tensor | None, columns: int) -> tuple[Positions, Positions]:
@@ -87,11 +86,6 @@ class GrownCache(DecoderCache):
         """Positions (B, T) of this call's tokens."""
         assert isinstance(self.positions, Tensor)
         return self.positions[:, -columns:]
-
-    def present(self) -> list[Tensor]:
-        """Keys and values of each layer, and the last tokens where they are held, for the next call."""
-        found = [held for layer in self.grown for held in (layer.keys, layer.values)]
-        return found if self.tokens is None else [*found, self.tokens]
 
 
 class Causal(nn.Module):
@@ -104,7 +98,7 @@ class Causal(nn.Module):
     def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
         ids, mask, *past = given
         cache = GrownCache(past, positions_from(mask))
-        return self.model(ids, positions=cache.last(ids.shape[1]), cache=cache), *cache.present()
+        return self.model(ids, positions=cache.last(ids.shape[1]), cache=cache), *cache.tensors
 
 
 class TwoWay(nn.Module):
@@ -144,7 +138,7 @@ class Decode(nn.Module):
         columns = torch.arange(past[0].shape[2] + target.shape[1])
         cache = GrownCache(past, columns.expand(target.shape[0], -1))  # (P + T,) -> (B, P + T)
         hidden = self.model.decode(target, Memory(states, positions_from(mask)), cache=cache)
-        return self.model.head(hidden), *cache.present()
+        return self.model.head(hidden), *cache.tensors
 
 
 def positions_from(mask: Tensor) -> Tensor:

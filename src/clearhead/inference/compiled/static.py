@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from clearhead.inference.compiled.products import Packed, Products
 from clearhead.models import CausalLM
 from clearhead.parts import DecoderCache, SelfAttentionCache
-from clearhead.parts.cache import KeysValues, Project
+from clearhead.parts.cache import KeysValues, Project, by_layer
 from clearhead.parts.masks import Positions
 
 
@@ -33,9 +33,8 @@ class StaticCache(DecoderCache):
     """
 
     def __init__(self, room: Sequence[Tensor], columns: Tensor, offsets: Tensor) -> None:
-        even = len(room) // 2 * 2  # keys and values; the last one of an odd number are tokens
-        layers = [StaticLayer(*pair, columns) for pair in zip(room[:even:2], room[1:even:2], strict=True)]
-        super().__init__(layers, room[0].shape[2], tokens=room[-1] if even < len(room) else None)
+        pairs, tokens = by_layer(room)
+        super().__init__([StaticLayer(*pair, columns) for pair in pairs], room[0].shape[2], tokens=tokens)
         self.columns, self.offsets = columns, offsets  # (T_k,), (B,)
 
     def extend(self, positions: Tensor | None, columns: int) -> tuple[Positions, Positions]:
@@ -76,9 +75,7 @@ def state_of(cache: DecoderCache, rows: int) -> list[Tensor]:
         offsets = torch.full((rows,), -cache.positions.start, device=device)
     else:
         offsets = cache.length - 1 - cache.positions[:, -1]
-    columns = torch.arange(cache.length + 1, device=device)
-    room = [held for layer in cache.layers for held in (layer.keys, layer.values)]
-    return [columns, offsets, *room, *([] if cache.tokens is None else [cache.tokens])]
+    return [torch.arange(cache.length + 1, device=device), offsets, *cache.tensors]
 
 
 def count_column(cache: DecoderCache, *tokens: Tensor) -> None:
