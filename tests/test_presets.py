@@ -9,10 +9,10 @@ from clearhead.errors import UsageError
 from clearhead.exchange import obstacle
 from clearhead.inspection import account
 from clearhead.models import build
-from clearhead.presets import DEFAULT, PRESETS, preset
+from clearhead.presets import DEFAULTS, PRESETS, default_preset, preset
 from clearhead.training import learning_rate
 
-CPU_SIZED = ["bigram", "small", "ngram-tables", "tutorial", "translator", "masked"]
+CPU_SIZED = ["bigram", "tiny", "small", "medium", "ngram-tables", "tutorial", "translator", "masked"]
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -103,10 +103,16 @@ def test_an_objective_has_a_preset_of_its_own_for_two_cores() -> None:
     assert sized == set(OBJECTIVES)
 
 
-def test_the_default_is_one_of_them() -> None:
-    assert DEFAULT in PRESETS
+@pytest.mark.parametrize("objective", DEFAULTS)
+def test_there_is_a_default_for_any_time(objective: str) -> None:
+    times = [minutes for minutes, _ in DEFAULTS[objective]]
+    assert times == sorted(set(times))
+    assert times[-1] == math.inf
+    for minutes, name in DEFAULTS[objective]:
+        assert default_preset(objective, minutes) == name
+        assert preset(name).objective == objective
 
 
 def test_a_preset_that_is_not_there() -> None:
-    with pytest.raises(UsageError, match=r"did you mean 'tutorial'\? \(presets: small, ngram-tables, bigram"):
+    with pytest.raises(UsageError, match=r"did you mean 'tutorial'\? \(presets: tiny, small, medium, ngram-tables"):
         preset("tutorail")

@@ -1,5 +1,6 @@
 """Named starting points, as data. A preset is one layer of options under the person's own; it branches on nothing."""
 
+import math
 from dataclasses import dataclass, field
 
 from clearhead.errors import UsageError, did_you_mean
@@ -22,39 +23,52 @@ class Preset:
         return {"objective": self.objective, "model": self.model, "train": self.train, "data": self.data}
 
 
-DEFAULTS = {"next": "small", "masked": "masked", "translation": "translator"}  # objective -> preset
-DEFAULT = DEFAULTS["next"]
+# Where none is named: objective -> presets, each with the minutes on two CPU cores up to which it is the best known.
+DEFAULTS: dict[str, tuple[tuple[float, str], ...]] = {
+    "next": ((1.0, "tiny"), (6.0, "small"), (math.inf, "medium")),
+    "masked": ((math.inf, "masked"),),
+    "translation": ((math.inf, "translator"),),
+}
+DEFAULT_MINUTES = 3.0
 
-SMALL = Preset(
-    about="the default, tuned for the lowest loss after three minutes on two CPU cores",
-    model={
-        "block_size": 128,
-        "n_layers": 4,
-        "n_heads": 4,
-        "d_model": 128,
-        "norm": "rmsnorm",
-        "qk_norm": True,
-        "feedforward": "swiglu",
-        "positions": "rope",
-        "tied": False,
-    },
-    train={
-        "steps": 1000,
-        "batch_size": 16,
-        "optimizer": "muon",
-        "learning_rate": 0.01,
-        "schedule": "linear",
-        "warmup_steps": 10,
-        "final_rate": 0.0,
-    },
-)
+_MODERN: Layer = {  # learns soonest of what transformers, GGUF and ONNX can hold: Qwen3's layout
+    "norm": "rmsnorm",
+    "qk_norm": True,
+    "feedforward": "swiglu",
+    "positions": "rope",
+    "tied": False,
+}
+_MUON: Layer = {"optimizer": "muon", "learning_rate": 0.01, "schedule": "linear", "warmup_steps": 10, "final_rate": 0.0}
 
 PRESETS: dict[str, Preset] = {
-    "small": SMALL,
+    "tiny": Preset(
+        about="the default up to a minute, tuned for half a minute on two CPU cores",
+        model={**_MODERN, "block_size": 128, "n_layers": 2, "n_heads": 4, "d_model": 128},
+        train={**_MUON, "steps": 400, "batch_size": 12, "learning_rate": 0.015},
+    ),
+    "small": Preset(
+        about="the default, tuned for the lowest loss after three minutes on two CPU cores",
+        model={**_MODERN, "block_size": 256, "n_layers": 4, "n_heads": 4, "d_model": 128},
+        train={**_MUON, "steps": 1000, "batch_size": 8},
+    ),
+    "medium": Preset(
+        about="the default from six minutes on, tuned for a quarter of an hour on two CPU cores",
+        model={**_MODERN, "block_size": 256, "n_layers": 4, "n_heads": 6, "d_model": 192, "dropout": 0.1},
+        train={**_MUON, "steps": 3000, "batch_size": 8},
+    ),
     "ngram-tables": Preset(
-        about="the default beside tables of bigrams and hashed trigrams, which learn sooner; no other program reads it",
-        model={**SMALL.model, "embedding_ngrams": 3, "logit_ngrams": 3},
-        train=SMALL.train,
+        about="a small Transformer beside tables of hashed n-grams, which learn soonest; no other program reads it",
+        model={
+            **_MODERN,
+            "block_size": 64,
+            "n_layers": 1,
+            "n_heads": 2,
+            "d_model": 64,
+            "embedding_ngrams": 4,
+            "logit_ngrams": 4,
+            "ngram_rows": 32_768,
+        },
+        train={**_MUON, "steps": 100, "batch_size": 12, "learning_rate": 0.02, "warmup_steps": 5},
     ),
     "bigram": Preset(
         about="the (V, V) table that every tutorial starts from",
@@ -213,6 +227,12 @@ PRESETS: dict[str, Preset] = {
         data={"source": "pairs", "tokenizer": "bpe", "bpe_vocab_size": 8192},
     ),
 }
+
+
+def default_preset(objective: str = "next", minutes: float | None = None) -> str:
+    """The name of the preset that is taken for an objective in so much time, `DEFAULT_MINUTES` if None."""
+    wanted = DEFAULT_MINUTES if minutes is None else minutes
+    return next(name for most, name in DEFAULTS[objective] if wanted <= most)
 
 
 def preset(name: str) -> Preset:

@@ -17,6 +17,7 @@ from clearhead.exchange.gguf.layouts import LAYOUTS, layout_of
 from clearhead.exchange.peer import Peer
 from clearhead.models import LanguageModel, build
 from clearhead.parts import padded_positions
+from clearhead.presets import DEFAULTS, preset
 
 gguf = pytest.importorskip("gguf", reason="needs the extra: pip install 'clearhead[gguf]'")
 pytest.importorskip("accelerate", reason="needs the extra: pip install 'clearhead[gguf]'")
@@ -128,10 +129,9 @@ def test_the_option_that_stands_in_the_way_is_named(options: dict[str, Any], sai
     assert not list(tmp_path.iterdir())
 
 
-def test_the_default_of_training_is_held() -> None:
-    from clearhead.presets import DEFAULT, preset
-
-    assert layout_of(ModelConfig.read(preset(DEFAULT).model))[0].name == "qwen3"
+@pytest.mark.parametrize("name", [name for _, name in DEFAULTS["next"]])
+def test_the_defaults_of_training_are_held(name: str) -> None:
+    assert layout_of(ModelConfig.read(preset(name).model))[0].name == "qwen3"
 
 
 def test_a_tokenizer_that_cuts_otherwise_is_refused(tmp_path: Path) -> None:

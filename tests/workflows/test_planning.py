@@ -13,7 +13,7 @@ from clearhead.config import DataConfig, RunConfig
 from clearhead.data import training_batch
 from clearhead.errors import DataError, UsageError
 from clearhead.options import merge
-from clearhead.presets import PRESETS, preset
+from clearhead.presets import DEFAULT_MINUTES, DEFAULTS, PRESETS, preset
 from clearhead.workflows import describe, machine, plan, planning, train
 from clearhead.workflows.tasks import Masked, NextToken, Translation
 
@@ -159,7 +159,37 @@ def test_more_time_is_more_steps_until_the_text_is_learnt_by_heart(monkeypatch: 
     assert any("passes over the data" in reason for reason in plans[-1].reasons)
     for made, minutes in zip(plans, (0.1, 1, 3, 10), strict=False):
         assert 0.5 * made.config.train.steps <= 60 * minutes
-    assert plan({}, None, None, text).config == plan({}, None, planning.DEFAULT_MINUTES, text).config
+    assert plan({}, None, None, text).config == plan({}, None, DEFAULT_MINUTES, text).config
+
+
+def test_evaluations_take_little_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forward pass is a third of a step, so a tenth of the time buys 0.3 evaluated tokens for each trained one."""
+    monkeypatch.setattr(planning, "seconds_per_step", lambda config, data: 0.1)
+    text = prepared(500_000)
+    assert text.held_out_tokens > planning.TOKENS_OF_AN_EVALUATION
+    wholes = []
+    for minutes in (0.05, 0.2, 0.5, 1, 3, 5):
+        train = plan({}, "small", minutes, text).config.train
+        tokens = train.steps * train.batch_size * PRESETS["small"].model["block_size"]
+        each = train.eval_tokens or text.held_out_tokens
+        count = -(-train.steps // train.eval_every)
+        assert 3 <= count <= 8
+        assert count * each <= max(0.3 * tokens, count * planning.TOKENS_OF_AN_EVALUATION)
+        wholes.append(train.eval_tokens is None)
+    assert wholes == sorted(wholes), "with more time, evaluations are on all that is held out"
+    assert {True, False} == set(wholes)
+    assert plan({"train": {"eval_tokens": 77, "eval_every": 2}}, "small", 0.2, text).config.train.eval_tokens == 77
+
+
+@pytest.mark.parametrize("objective", DEFAULTS)
+def test_time_picks_the_preset(objective: str) -> None:
+    text = None if objective == "translation" else write_text(300)
+    named = []
+    for minutes in (0.1, 0.5, 3, 15, 600):
+        data = {"source": "pairs" if text is None else str(text)}
+        start, _ = planning.choose_start({"objective": objective, "data": data}, None, minutes)
+        named.append(start.told.split("'")[1])
+    assert list(dict.fromkeys(named)) == [name for _, name in DEFAULTS[objective]]
 
 
 def test_a_preset_says_how_long_unless_time_is_given(monkeypatch: pytest.MonkeyPatch) -> None:

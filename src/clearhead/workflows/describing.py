@@ -9,7 +9,7 @@ from clearhead.config import RunConfig, told
 from clearhead.data import CORPORA, PAIR_CORPORA
 from clearhead.errors import DataError, UsageError
 from clearhead.inspection import Account, account
-from clearhead.presets import DEFAULT, PRESETS
+from clearhead.presets import PRESETS, default_preset
 from clearhead.presets import preset as find_preset
 from clearhead.workflows.recording import validation_losses
 from clearhead.workflows.run import Run
@@ -37,7 +37,7 @@ def describe(
     if preset is None and (run is not None or not options):
         config = RunConfig.read(told(open_run(run).config), options or {})
     else:
-        config = RunConfig.read(find_preset(preset or DEFAULT).options, options or {})
+        config = RunConfig.read(find_preset(preset or default_preset()).options, options or {})
     return account(config.model, config.train)
 
 

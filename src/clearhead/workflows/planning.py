@@ -13,16 +13,18 @@ from clearhead.data import is_pairs
 from clearhead.errors import DataError, UsageError
 from clearhead.inspection import account
 from clearhead.options import Layer, merge, read_toml, to_toml
-from clearhead.presets import DEFAULTS, PRESETS, preset
+from clearhead.presets import DEFAULT_MINUTES, DEFAULTS, PRESETS, default_preset, preset
 from clearhead.workflows.machine import choose_device, memory, seconds_per_step
 from clearhead.workflows.origin import Origin
 from clearhead.workflows.tasks import Task
 
-DEFAULT_MINUTES = 3.0
 OVERHEAD_SECONDS = 12.0  # loading torch, preparing, measuring the speed, the last samples
 SHARE_FOR_STEPS = 0.85  # of the rest; evaluations and samples take what is left
 MOST_PASSES = 40  # over the text; more only learns it by heart
-EVALUATIONS = 8
+EVALUATIONS = (3, 8)  # along one training, at least and at most
+SHARE_FOR_EVALUATIONS = 0.1  # of the time of the steps
+TOKENS_OF_AN_EVALUATION = 2**14  # fewer save nothing that counts, and say too little
+PASSES_OF_A_STEP = 3  # a step costs as much as so many forward passes, of which an evaluation is one
 SHARE_OF_MEMORY = 0.5  # what is taken on paper, above which it may be too small in fact
 
 
@@ -58,7 +60,7 @@ def plan(
         DataError: a text of a single character.
     """
     refuse_contradictions(given, preset_name, minutes, origin)
-    start, _ = choose_start(given, preset_name, origin)
+    start, _ = choose_start(given, preset_name, minutes, origin)
     theirs = given.get("train", {})
     decided = {} if origin else {"model": _from_data(task.model_layer(), given)}
     layer = merge(start.options, given, decided)
@@ -69,7 +71,7 @@ def plan(
         steps, why = config.train.steps, "given" if "steps" in theirs else f"as the preset '{preset_name}' says"
     else:
         steps, why = _steps_in(minutes, config, task)
-    config = _fit_to_steps(config, given, steps)
+    config = _fit_to_steps(config, given, steps, task.held_out_tokens)
     reasons = [_model_reason(config, start), _length_reason(config, why)]
     if origin and "learning_rate" not in theirs:
         reasons.append(origin.reason)
@@ -113,14 +115,16 @@ def refuse_contradictions(
         raise UsageError(f"--minutes must be above 0 and finite, not {minutes:g}")
     if origin is not None:
         origin.refuse_contradictions(given, preset_name)
-    _, config = choose_start(given, preset_name, origin)
+    _, config = choose_start(given, preset_name, minutes, origin)
     if minutes is not None and "steps" in given.get("train", {}):
         raise UsageError("--minutes and --train.steps both say how long to train; give one of them")
     return config
 
 
-def choose_start(given: Layer, preset_name: str | None, origin: Origin | None = None) -> tuple[Start, RunConfig]:
-    """The origin, the preset that was named, or the default for what is to be learned, and what was given over it.
+def choose_start(
+    given: Layer, preset_name: str | None, minutes: float | None, origin: Origin | None = None
+) -> tuple[Start, RunConfig]:
+    """The origin, the preset that was named, or the default for what is to be learned in the time, and what was given.
 
     Raises:
         UsageError: options that cannot be, or that do not suit the data.
@@ -129,7 +133,8 @@ def choose_start(given: Layer, preset_name: str | None, origin: Origin | None = 
         return Start(f"from {origin.told}", origin.options), RunConfig.read(origin.options, given)
     data = RunConfig.read({"data": given.get("data", {})}).data
     implied = "translation" if is_pairs(data) else "next"
-    named = preset_name or DEFAULTS.get(str(given.get("objective", implied)), DEFAULTS["next"])
+    objective = str(given.get("objective", implied))
+    named = preset_name or default_preset(objective if objective in DEFAULTS else "next", minutes)
     config = RunConfig.read(preset(named).options, given)
     pairs = is_pairs(config.data)
     if pairs != (config.objective == "translation"):
@@ -168,19 +173,30 @@ def _machine(config: RunConfig) -> str:
     return _count(count, "CPU thread") if device.type == "cpu" else str(device)
 
 
-def _fit_to_steps(config: RunConfig, given: Layer, steps: int) -> RunConfig:
+def _fit_to_steps(config: RunConfig, given: Layer, steps: int, held_out: int) -> RunConfig:
     """Warm-up, evaluations and checkpoints in proportion to the run's length, unless the person said otherwise."""
-    every = max(1, -(-steps // EVALUATIONS))
+    evaluations, eval_tokens = _evaluations(steps * config.train.batch_size * config.model.block_size, held_out)
+    every = max(1, -(-steps // evaluations))
     fitting = {
         "steps": steps,
         "warmup_steps": min(config.train.warmup_steps, steps // 10),
         "eval_every": every,
+        "eval_tokens": eval_tokens,
         "save_every": min(every, config.train.save_every),
     }
     theirs = given.get("train", {})
     return RunConfig.read(
         config.model_dump(), {"train": {key: value for key, value in fitting.items() if key not in theirs}}
     )
+
+
+def _evaluations(tokens: int, held_out: int) -> tuple[int, int | None]:
+    """How often to evaluate, and on how many tokens at most (None: on all), where so many are trained on."""
+    affordable = round(SHARE_FOR_EVALUATIONS * PASSES_OF_A_STEP * tokens)
+    fewest, most = EVALUATIONS
+    count = min(most, max(fewest, affordable // max(1, held_out)))
+    each = max(TOKENS_OF_AN_EVALUATION, affordable // count)
+    return count, None if each >= held_out else each
 
 
 def _model_reason(config: RunConfig, start: Start) -> str:

@@ -81,6 +81,10 @@ class NextToken(Task):
     def steps_per_pass(self, config: RunConfig) -> float:
         return len(self.prepared.train) / (config.train.batch_size * config.model.block_size)
 
+    @property
+    def held_out_tokens(self) -> int:
+        return len(self.prepared.val)
+
     def batches(self, config: RunConfig) -> Batches:
         block, rows = config.model.block_size, config.train.batch_size
         tokens, seed = self.prepared.train, config.seed

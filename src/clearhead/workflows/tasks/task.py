@@ -80,6 +80,11 @@ class Task(ABC):
     def steps_per_pass(self, config: RunConfig) -> float:
         """How many steps it takes to see all of the training data once."""
 
+    @property
+    @abstractmethod
+    def held_out_tokens(self) -> int:
+        """How many tokens an evaluation on all that is held out has."""
+
     @abstractmethod
     def batches(self, config: RunConfig) -> Batches:
         """The batch of every step, a pure function of it."""

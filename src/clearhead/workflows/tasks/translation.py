@@ -79,6 +79,10 @@ class Translation(Task):
     def steps_per_pass(self, config: RunConfig) -> float:
         return self._pair_batches(config).n_batches
 
+    @property
+    def held_out_tokens(self) -> int:
+        return int(self.prepared.val.target.lengths.sum())
+
     def batches(self, config: RunConfig) -> Batches:
         return self._pair_batches(config)
 

@@ -1,0 +1,184 @@
+"""Whole processes to a loss on Tiny Shakespeare: `clearhead train` beside nanoGPT's recipe for a CPU, interleaved.
+
+    python benchmarks/time_to_loss.py --nanogpt FOLDER --install    # clones nanoGPT into FOLDER first
+    python benchmarks/time_to_loss.py --goals 1.88 [--rounds 3] [--nanogpt FOLDER] [--keep]
+
+Each run is a process of its own, timed from its start to its end: loading, preparing the text, evaluations, samples and
+checkpoints are in it. Afterwards the model it left is evaluated here on the whole held-out tenth, cut into windows side
+by side, in the same way for both. Every round has another seed (nanoGPT's recipe has one of its own). The held-out
+split is never trained on, and no recipe was chosen by it.
+"""
+
+import os
+
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for both sides: a busy neighbour then costs little
+
+import argparse
+import json
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from clearhead.config import DataConfig
+from clearhead.data import TextData, evaluation_batches, prepare
+from clearhead.workflows.runs import open_run
+
+NANOGPT = "https://github.com/karpathy/nanoGPT"
+# The line of its README for computers without a GPU.
+RECIPE = (
+    "train.py config/train_shakespeare_char.py --device=cpu --compile=False --eval_iters=20 --log_interval=1 "
+    "--block_size=64 --batch_size=12 --n_layer=4 --n_head=4 --n_embd=128 --max_iters=2000 --lr_decay_iters=2000 "
+    "--dropout=0.0"
+)
+RESULTS = Path(__file__).parent / "results" / "time_to_loss.md"
+TOKENS_AT_ONCE = 8192  # in one batch of an evaluation
+
+Logits = Callable[[Tensor], Tensor]  # ids (B, T) -> (B, T, V)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A loss to reach, and what `clearhead train` is told to reach it."""
+
+    window: int  # tokens that the model sees at most, when it is evaluated
+    beside_nanogpt: bool
+    recipes: dict[str, str]
+
+
+GOALS: dict[str, Goal] = {
+    "1.88": Goal(
+        window=64,
+        beside_nanogpt=True,
+        recipes={
+            "plain Transformer": "--preset tiny --train.steps 150",
+            "with n-gram tables": "--preset ngram-tables",
+        },
+    ),
+    "1.50": Goal(window=256, beside_nanogpt=False, recipes={"plain Transformer": "--minutes 5"}),
+    "1.4697": Goal(window=256, beside_nanogpt=False, recipes={"plain Transformer": "--minutes 18"}),
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One process: its seconds, those of them spent in training steps where it tells, and the loss it came to."""
+
+    seconds: float
+    in_steps: float | None
+    loss: float
+
+
+def held_out_loss(logits: Logits, data: TextData, window: int) -> float:
+    """Nats per token over the whole held-out split, in windows side by side."""
+    total, count = 0.0, 0
+    with torch.inference_mode():
+        for ids, targets in evaluation_batches(data.val, block_size=window, batch_size=TOKENS_AT_ONCE // window):
+            counted = targets >= 0
+            total += F.cross_entropy(logits(ids)[counted].float(), targets[counted], reduction="sum").item()
+            count += int(counted.sum())
+    return total / count
+
+
+def timed(words: Sequence[str], folder: Path) -> tuple[float, str]:
+    """Seconds of a process, and its standard output."""
+    began = time.perf_counter()
+    done = subprocess.run(words, cwd=folder, check=True, stdout=subprocess.PIPE, text=True)
+    return time.perf_counter() - began, done.stdout
+
+
+def ours(recipe: str, seed: int, data: TextData, window: int) -> Outcome:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        words = [sys.executable, "-m", "clearhead", "train", "shakespeare", *recipe.split()]
+        seconds, said = timed([*words, "--seed", str(seed), "--out", "run", "--json"], folder)
+        model = open_run(folder / "run").model().eval()
+        return Outcome(seconds, json.loads(said)["seconds"], held_out_loss(model, data, window))
+
+
+def nanogpt(repository: Path, data: TextData, window: int) -> Outcome:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "nanoGPT"
+        shutil.copytree(repository, folder, ignore=shutil.ignore_patterns(".git"))
+        text = folder / "data" / "shakespeare_char"
+        (text / "input.txt").write_text(data.tokenizer.decode([*data.train, *data.val]), encoding="utf-8")
+        subprocess.run([sys.executable, "prepare.py"], cwd=text, check=True, stdout=subprocess.DEVNULL)
+        seconds, _ = timed([sys.executable, *RECIPE.split()], folder)
+        return Outcome(seconds, None, held_out_loss(nanogpt_logits(folder), data, window))
+
+
+def nanogpt_logits(folder: Path) -> Logits:
+    """Its last checkpoint, in its own code."""
+    sys.path.insert(0, str(folder))
+    from model import GPT, GPTConfig  # type: ignore[import-not-found]
+
+    sys.path.remove(str(folder))
+    saved = torch.load(folder / "out-shakespeare-char" / "ckpt.pt", weights_only=True)
+    model = GPT(GPTConfig(**saved["model_args"])).eval()
+    model.load_state_dict(saved["model"])
+    return lambda ids: model(ids, ids)[0]  # all logits, where targets are given
+
+
+def line(name: str, told: str, outcomes: Sequence[Outcome], first: float | None) -> str:
+    """A row: medians, and lowest and highest; how much sooner than the first row."""
+    seconds = [outcome.seconds for outcome in outcomes]
+    steps = [outcome.in_steps for outcome in outcomes if outcome.in_steps is not None]
+    sooner = f"{first / statistics.median(seconds):.1f}" if first else ""
+    in_steps = f"{statistics.median(steps):.1f}" if steps else ""
+    losses = [outcome.loss for outcome in outcomes]
+    mean = f"{statistics.mean(losses):.4f} ({min(losses):.4f} to {max(losses):.4f})"
+    spread = f"{statistics.median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f})"
+    return f"| {name} | `{told}` | {spread} | {in_steps} | {mean} | {sooner} |"
+
+
+def table(goal: Goal, target: str, rounds: int, repository: Path | None, data: TextData) -> Iterator[str]:
+    """The lines of one goal's table."""
+    programs: dict[str, tuple[str, Callable[[int], Outcome]]] = {}
+    if goal.beside_nanogpt and repository is not None:
+        programs["nanoGPT"] = (RECIPE, lambda seed: nanogpt(repository, data, goal.window))
+    for name, recipe in goal.recipes.items():
+        programs[name] = (recipe, lambda seed, recipe=recipe: ours(recipe, seed, data, goal.window))  # type: ignore[misc]
+    outcomes: dict[str, list[Outcome]] = {name: [] for name in programs}
+    for seed in range(1, rounds + 1):
+        for name, (_, run) in programs.items():
+            outcomes[name].append(run(seed))
+            print(f"{target}, round {seed}: {name}: {outcomes[name][-1]}", file=sys.stderr)
+    yield f"| to {target}, windows of {goal.window} | told | seconds | of them in steps | loss | times sooner |"
+    yield "|---|---|---|---|---|---|"
+    first = statistics.median(one.seconds for one in outcomes["nanoGPT"]) if "nanoGPT" in outcomes else None
+    for name, (told, _) in programs.items():
+        yield line(name, told, outcomes[name], first)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--goals", nargs="+", choices=GOALS, default=list(GOALS))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--nanogpt", type=Path, help="the folder of its repository; without it, its row is left out")
+    parser.add_argument("--install", action="store_true", help="clone it into that folder first")
+    parser.add_argument("--keep", action="store_true", help=f"write the tables into {RESULTS.name}")
+    given = parser.parse_args()
+    if given.install:
+        subprocess.run(["git", "clone", "--quiet", NANOGPT, str(given.nanogpt)], check=True)
+    data = prepare(DataConfig(source="shakespeare"))
+    machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    lines = [f"{machine}, {given.rounds} rounds, interleaved, each with a seed of its own; whole processes."]
+    for target in given.goals:
+        lines += ["", *table(GOALS[target], target, given.rounds, given.nanogpt, data)]
+        print("\n".join(lines[-4:]), flush=True)
+    if given.keep:
+        RESULTS.write_text("# How soon a loss is reached\n\n" + "\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
