@@ -51,7 +51,8 @@ class PlusOneRMSNorm(RMSNorm):
 
     @property
     def scale(self) -> Tensor:
-        return self.weight + 1
+        scale: Tensor = 1 + self.weight
+        return scale
 
 
 class FewPassRMSNorm(torch.autograd.Function):
