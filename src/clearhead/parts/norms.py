@@ -51,8 +51,7 @@ class PlusOneRMSNorm(RMSNorm):
 
     @property
     def scale(self) -> Tensor:
-        scale: Tensor = 1 + self.weight
-        return scale
+        return 1 + self.weight
 
 
 class FewPassRMSNorm(torch.autograd.Function):
@@ -65,7 +64,7 @@ class FewPassRMSNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor, epsilon: float) -> Tensor:
-        lengths = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        lengths: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         r = lengths.square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()  # (..., 1)
         ctx.save_for_backward(x, scale, r)
         return (x * r).mul_(scale)
