@@ -57,6 +57,26 @@ def test_norms_are_the_formulas(epsilon: float) -> None:
     torch.testing.assert_close(plus_one(x), expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("kind", [RMSNorm, PlusOneRMSNorm])
+@pytest.mark.parametrize("per_head", [False, True])
+def test_under_autocast_on_a_cpu_a_norm_takes_fewer_passes_to_the_same_numbers(
+    kind: type[RMSNorm], per_head: bool
+) -> None:
+    norm = kind(8, 0.1).double()
+    norm.load_state_dict({"weight": draw(8, seed=1)})
+    x = (3 * draw(2, 5, 4, 8) + 1).requires_grad_()
+    upstream = draw(2, 5, 4, 8, seed=2)
+    results, names = [], []
+    for fast in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=fast):
+            y = norm(x.transpose(1, 2) if per_head else x)
+        names.append(type(y.grad_fn).__name__)
+        g = upstream.transpose(1, 2) if per_head else upstream
+        results.append([y, *torch.autograd.grad(y, [x, norm.weight], g)])
+    assert [name == "FewPassRMSNormBackward" for name in names] == [False, True]
+    torch.testing.assert_close(results[1], results[0], rtol=1e-12, atol=1e-12)
+
+
 ACTIVATIONS = {
     "relu": lambda x: x.clamp(min=0),
     "gelu": lambda x: x * 0.5 * (1 + torch.erf(x / 2**0.5)),

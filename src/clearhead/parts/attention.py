@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from clearhead.parts.cache import AttentionCache, KeysValues
 from clearhead.parts.masks import Mask
 from clearhead.parts.positions import Rotate
+from clearhead.parts.scores import are_few, attend_by_scores
 
 
 def attend(
@@ -36,6 +37,8 @@ def attend(
     """
     if value.dtype == torch.bfloat16 and value.device.type == "cpu":  # where the kernel's backward is slow in bfloat16
         with torch.autocast("cpu", enabled=False):
+            if bias is None and are_few(query, key):
+                return attend_by_scores(query, key, value, mask=mask, dropout=dropout, scale=scale)
             wide = (part.float() for part in (query, key, value))
             return attend(*wide, mask=mask, bias=bias, dropout=dropout, scale=scale).to(value.dtype)
     causal = mask == "causal" if isinstance(mask, str) else False

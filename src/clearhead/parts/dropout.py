@@ -1,5 +1,6 @@
 """Dropout that costs nothing when it is zero, and little on a CPU."""
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -13,18 +14,27 @@ def make_dropout(probability: float) -> nn.Module:
 
 
 class Dropout(nn.Dropout):
-    """`nn.Dropout`; on a CPU sixteen random bits decide on each number, which is ten times as fast as torch's way."""
+    """`nn.Dropout`; on a CPU sixteen random bits decide on each number, which is four times as fast as torch's way."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(...) -> (...), numbers set to zero with probability p, the others divided by 1 - p."""
-        if self.training and x.device.type == "cpu":
-            return x * kept(x.shape, self.p).to(x.dtype)
-        return F.dropout(x, self.p, self.training)
+        return drop(x, self.p) if self.training else x
 
 
-def kept(shape: torch.Size, probability: float) -> Tensor:
-    """0 where a number is dropped and 1 / (1 - p) elsewhere; four decisions from each draw of the generator."""
+def drop(x: Tensor, probability: float) -> Tensor:
+    """(...) -> (...), numbers set to zero with this probability, the others divided by the rest of it."""
+    if x.device.type == "cpu" and not torch.compiler.is_compiling():
+        return x * kept(x.shape, probability, x.dtype)
+    return F.dropout(x, probability)
+
+
+def kept(shape: torch.Size, probability: float, dtype: torch.dtype = torch.float32) -> Tensor:
+    """0 where a number is dropped and 1 / (1 - p) elsewhere; four decisions from each word of random bits.
+
+    The words are NumPy's, twice as fast as torch's; torch's generator decides where they begin.
+    """
     dropped = min(round(probability * STEPS), STEPS - 1)
-    draws = torch.empty(-(-shape.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-    bits = draws.view(torch.int16)[: shape.numel()].view(shape)  # uniform in -2^15 .. 2^15 - 1
-    return (bits >= dropped - STEPS // 2).float().mul_(STEPS / (STEPS - dropped))
+    seed = int(torch.empty((), dtype=torch.int64).random_())
+    words = np.random.SFC64(seed).random_raw(-(-shape.numel() // 4))
+    bits = torch.from_numpy(words.view(np.int16))[: shape.numel()].view(shape)  # uniform in -2^15 .. 2^15 - 1
+    return bits.ge_(dropped - STEPS // 2).to(dtype).mul_(STEPS / (STEPS - dropped))

@@ -1,8 +1,11 @@
 """Normalisation of the last axis. Affine, because every published model's is."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 
 class LayerNorm(nn.Module):
@@ -26,9 +29,17 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
         self.epsilon = epsilon
 
+    @property
+    def scale(self) -> Tensor:
+        """What the normalised numbers are multiplied with, (width,)."""
+        return self.weight
+
     def forward(self, x: Tensor) -> Tensor:
         x = x.to(self.weight.dtype)  # under autocast a projection is bfloat16, for which there is no fused kernel
-        return F.rms_norm(x, self.weight.shape, self.weight, self.epsilon)
+        if x.device.type == "cpu" and torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling():
+            normalised: Tensor = FewPassRMSNorm.apply(x, self.scale, self.epsilon)  # type: ignore[no-untyped-call]
+            return normalised
+        return F.rms_norm(x, self.weight.shape, self.scale, self.epsilon)
 
 
 class PlusOneRMSNorm(RMSNorm):
@@ -38,8 +49,36 @@ class PlusOneRMSNorm(RMSNorm):
         super().__init__(width, epsilon)
         nn.init.zeros_(self.weight)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x.to(self.weight.dtype), self.weight.shape, 1 + self.weight, self.epsilon)
+    @property
+    def scale(self) -> Tensor:
+        return 1 + self.weight
+
+
+class FewPassRMSNorm(torch.autograd.Function):
+    """`F.rms_norm`, which torch takes apart on a CPU, in half the time: forward and backward read x few times.
+
+    With r = 1 / sqrt(mean(x^2) + epsilon), y = x r and g the gradient at y, the gradient at x is r (g - y mean(y g)).
+    The layer norm's, which has a kernel, is r (g - mean(g) - y mean(y g)) for y = (x - mean) r: we call it with a mean
+    of zero and give r mean(g) back.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: Tensor, epsilon: float) -> Tensor:
+        lengths: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        r = lengths.square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()  # (..., 1)
+        ctx.save_for_backward(x, scale, r)
+        return (x * r).mul_(scale)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, scale, r = ctx.saved_tensors
+        of_x, of_scale, _ = torch.ops.aten.native_layer_norm_backward(
+            gradient, x, scale.shape, torch.zeros_like(r), r, scale, None, [True, True, False]
+        )
+        means = (gradient @ scale).unsqueeze(-1).div_(len(scale))  # (..., 1)
+        of_x += means.mul_(r)
+        return of_x, of_scale, None
 
 
 NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {

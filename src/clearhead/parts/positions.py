@@ -127,13 +127,15 @@ class RotaryPositions(FixedPositions):
         angles = as_tensor(positions, device).unsqueeze(-1) * self.numbers  # (..., T, R/2)
         if angles.dim() == 3:
             angles = angles.unsqueeze(1)  # (B, T, R/2) -> (B, 1, T, R/2): the same for every head
-        cos, sin = angles.cos(), angles.sin()
+        cos = torch.cat((angles.cos(), angles.cos()), dim=-1)  # (..., T, R)
+        sin = torch.cat((-angles.sin(), angles.sin()), dim=-1)
+        width = 2 * len(self.numbers)
 
         def turn(x: Tensor) -> Tensor:
-            half = len(self.numbers)
-            first, second, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]  # R/2, R/2, K - R wide
-            c, s = cos.to(x.dtype), sin.to(x.dtype)
-            return torch.cat((first * c - second * s, second * c + first * s, rest), dim=-1)
+            turned, rest = x[..., :width], x[..., width:]  # R and K - R wide
+            others = turned.roll(width // 2, dims=-1)  # for each number the other one of its pair
+            turned = torch.addcmul(turned * cos.to(x.dtype), others, sin.to(x.dtype))
+            return torch.cat((turned, rest), dim=-1) if rest.shape[-1] else turned
 
         return turn
 

@@ -1,0 +1,82 @@
+"""Attention by whole matrices of scores is the fused kernel's, gradients and all, and is taken where it is faster."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from clearhead.parts import attend
+from clearhead.parts.dropout import kept
+from clearhead.parts.masks import Mask
+from clearhead.parts.scores import WIDTHS, attend_by_scores
+
+B, H, T_q, T_k, K = 2, 4, 6, 9, 8
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def heads(n_kv_heads: int, T_q: int, T_k: int) -> list[Tensor]:
+    """Query, key and value as a projection leaves them: heads last but one in memory."""
+    shapes = ((T_q, H), (T_k, n_kv_heads), (T_k, n_kv_heads))
+    drawn = [draw(B, T, n, K, seed=seed) for seed, (T, n) in enumerate(shapes)]
+    return [part.transpose(1, 2).requires_grad_() for part in drawn]
+
+
+def result_and_gradients(found: Tensor, parts: Sequence[Tensor]) -> list[Tensor]:
+    return [found, *torch.autograd.grad(found, parts, draw(*found.shape, seed=9))]
+
+
+@pytest.mark.parametrize("n_kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("form", ["none", "causal", "one for all", "one a row"])
+@pytest.mark.parametrize("scale", [None, 1.0])
+def test_it_is_the_fused_kernels(n_kv_heads: int, form: str, scale: float | None) -> None:
+    parts = heads(n_kv_heads, T_q, T_q if form == "causal" else T_k)
+    rows = draw(B, 1, T_q, T_k, seed=5) > 0
+    rows[0, 0, 2] = False  # nothing to attend to
+    masks: dict[str, Mask] = {"none": None, "causal": "causal", "one for all": rows[0, 0], "one a row": rows}
+    query, key, value = parts
+    expected = result_and_gradients(attend(query, key, value, mask=masks[form], scale=scale), parts)
+    by_scores = attend_by_scores(query, key, value, mask=masks[form], dropout=0.0, scale=scale)
+    found = result_and_gradients(by_scores, parts)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def test_weights_are_dropped() -> None:
+    query, key, value = heads(2, T_q, T_k)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        found = attend_by_scores(query, key, value, mask=None, dropout=0.5, scale=1.0)
+        torch.manual_seed(1)
+        survivors = kept(torch.Size([B * 2, 2 * T_q, T_k]), 0.5, torch.float64).view(B, H, T_q, T_k)
+    assert 0.3 < float((survivors == 0).double().mean()) < 0.7
+    key, value = key.repeat_interleave(2, 1), value.repeat_interleave(2, 1)
+    expected = ((query @ key.mT).softmax(-1) * survivors) @ value
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("longer", [0, 1])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_who_is_asked(longer: int, biased: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the kernel, where bfloat16 is on a CPU and texts are short; else the kernel, always in float32."""
+    fused, seen = F.scaled_dot_product_attention, list[tuple[torch.dtype, bool]]()
+
+    def watched(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+        seen.extend((part.dtype, torch.is_autocast_enabled("cpu")) for part in (query, key, value))
+        return fused(query, key, value, **options)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
+    T = WIDTHS * K + longer
+    query, key, value = (draw(1, 2, T, K, seed=seed).float() for seed in range(3))
+    bias = draw(2, T, T, seed=3).float() if biased else None
+    expected = fused(query, key, value, attn_mask=bias, is_causal=not biased)
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        found = attend(query, key, value.to(dtype), mask=None if biased else "causal", bias=bias)
+    assert seen == ([] if dtype == torch.bfloat16 and not (longer or biased) else [(torch.float32, False)] * 3)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.float(), expected, rtol=0.02, atol=0.02)
