@@ -11,7 +11,7 @@ from clearhead.inference.mode import Notice, refuse_not_finite
 from clearhead.models import CausalLM
 from clearhead.parts import DecoderCache, padded_positions
 
-PREFILL_TOKENS = 4096  # tokens read in one call, over all rows: bounds the memory of a long prompt
+PREFILL_TOKENS = 1024  # read in one call, over all rows: the memory of a long prompt grows with the prompt alone
 
 
 class Reader:
