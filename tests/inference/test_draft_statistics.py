@@ -11,7 +11,7 @@ from clearhead.inference import Batch, continuous, drafts
 from clearhead.inference.texts import Text
 from clearhead.models import DecoderLM
 
-VOCAB_SIZE, LENGTH, TEXTS = 5, 3, 3000
+VOCAB_SIZE, LENGTH, TEXTS = 5, 3, 2000
 CONFIG = SamplingConfig(temperature=0.7, top_k=4, max_new_tokens=LENGTH, seed=1)
 PROMPT = [1, 2]
 

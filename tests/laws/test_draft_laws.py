@@ -14,7 +14,7 @@ from clearhead.models import BigramLM, CausalLM
 from clearhead.parts import padded_positions
 
 every_choice = pytest.mark.parametrize("choice", CHOICES, ids=name)
-BLOCK_SIZE, NEW_TOKENS = 10, 24  # several slides
+BLOCK_SIZE, NEW_TOKENS = 10, 16  # two slides or more
 PROMPTS = [random_ids(length, seed=length).tolist() for length in (4, 1, 13, 10, 4)]  # two longer than a block
 PLAIN, NGRAMS, RUN = EngineConfig(), EngineConfig(draft="ngrams"), EngineConfig(draft="a run")
 DRAWN: dict[str, object] = {
@@ -67,10 +67,8 @@ def written(
 
 
 @every_choice
-@pytest.mark.parametrize("options", [GREEDY, DRAWN], ids=["greedy", "drawn"])
-def test_guesses_partly_right_change_nothing(
-    monkeypatch: pytest.MonkeyPatch, choice: Choice, options: dict[str, object]
-) -> None:
+def test_guesses_partly_right_change_nothing(monkeypatch: pytest.MonkeyPatch, choice: Choice) -> None:
+    options = GREEDY if CHOICES.index(choice) % 3 else DRAWN
     model = make_model(**choice, block_size=BLOCK_SIZE)
     expected = written(model, PROMPTS, options)
     oracle = Oracle(expected)
@@ -79,7 +77,7 @@ def test_guesses_partly_right_change_nothing(
     assert oracle.right >= 5
 
 
-@pytest.mark.parametrize("choice", CHOICES[::3], ids=name)
+@pytest.mark.parametrize("choice", CHOICES[::8], ids=name)
 def test_the_likeliest_tokens_are_written_whatever_an_ngram_was_followed_by(choice: Choice) -> None:
     model = make_model(**choice, block_size=BLOCK_SIZE)
     assert written(model, PROMPTS[:3], GREEDY, NGRAMS) == written(model, PROMPTS[:3], GREEDY)
@@ -91,7 +89,7 @@ def test_the_likeliest_tokens_are_written_whatever_an_ngram_was_followed_by(choi
 def test_a_draft_model_changes_nothing(model: Choice, options: dict[str, object], draft: Choice) -> None:
     small = make_model(**{"block_size": BLOCK_SIZE, "logit_ngrams": 2} | draft)
     large = make_model(**model, block_size=BLOCK_SIZE)
-    for prompts in (PROMPTS[2:3], PROMPTS):
+    for prompts in (PROMPTS[2:3], PROMPTS[:3]):
         assert written(large, prompts, options, RUN, small) == written(large, prompts, options)
 
 
@@ -116,14 +114,15 @@ def test_the_models_own_guesses_are_all_right(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(model, "hidden", counted)
         assert written(model, PROMPTS[:1], options, RUN, make_model(positions="rope", block_size=64)) == expected
         monkeypatch.undo()
-    assert len(calls) <= 2 * 5, "the prompt, 5 guesses and more at a time: 24 tokens in 4 calls"
+    assert calls[:4] == [4, 5, 9, 1], "the prompt; then the last token with 4, 8 and, of 16, no more guesses"
+    assert calls[4:6] == [4, 5]
 
 
 @pytest.mark.parametrize("window", [1, 2, 30])
 def test_a_window_goes_on_without_end(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
     monkeypatch.setattr(context, "PREFILL_TOKENS", 6)  # and so little room
     model = make_model(positions="rope", window=window, block_size=BLOCK_SIZE, embedding_ngrams=3)
-    options = GREEDY | {"max_new_tokens": 100}
+    options = GREEDY | {"max_new_tokens": 40}
     draft = make_model(positions="alibi", window=2)
     assert written(model, PROMPTS[1:3], options, NGRAMS) == written(model, PROMPTS[1:3], options)
     assert written(model, PROMPTS[1:3], options, RUN, draft) == written(model, PROMPTS[1:3], options)
@@ -135,7 +134,7 @@ def test_a_bigram_model_guesses_and_checks() -> None:
         assert written(model, PROMPTS, DRAWN, engine, draft) == written(model, PROMPTS, DRAWN)
 
 
-@every_choice
+@pytest.mark.parametrize("choice", CHOICES[::4], ids=name)
 @torch.inference_mode()
 def test_what_is_forgotten_was_never_read(choice: Choice) -> None:
     model, ids, lengths, columns = make_model(**choice), random_ids(3, 12), [12, 3, 7], torch.tensor([2, 0, 5])
