@@ -28,6 +28,7 @@ benchmark-translation: setup  ## training and beam search beside a plain program
 
 benchmark-generation: setup  ## the next token, beside Hugging Face's generate; into benchmarks/results
 	$(BIN)/python benchmarks/generation_speed.py --keep
+	$(BIN)/python benchmarks/long_texts.py --keep
 
 benchmark-doctor: setup  ## planted faults, published bugs and released models, what the doctor says of each, other tools; into benchmarks/results
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/faults_check.py --train all --keep

@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from clearhead.options import Layer, Options
+from clearhead.options import Options
 
 
 def _round_up(width: float, multiple: int) -> int:
@@ -256,6 +256,11 @@ class EngineConfig(Options):
     weights: Weights = Field(
         "full", description="round the model's matrices; compiled, a large model then writes a single text faster"
     )
+    draft: str | None = Field(
+        None,
+        description="guess the next tokens and check several in one call: ngrams, from what was written before, or the "
+        "name of a smaller run with the same tokenizer",
+    )
 
 
 class TranslationConfig(Options):
@@ -308,13 +313,3 @@ class RunConfig(Options):
                 f"not {self.model.architecture}"
             )
         return self
-
-
-def told(config: "RunConfig") -> Layer:
-    """The options as a layer for others to lie upon: what merely follows from other options is left out."""
-    layer = config.model_dump()
-    for name in ("n_kv_heads", "d_ff", "n_encoder_layers", "head_width", "qkv_bias"):
-        rest = {key: value for key, value in layer["model"].items() if key != name}
-        if getattr(ModelConfig.read(rest), name) == layer["model"][name]:
-            layer["model"] = rest
-    return layer

@@ -2,6 +2,7 @@
 
 from clearhead.inference.beam import Hypothesis, beam_search
 from clearhead.inference.context import Context
+from clearhead.inference.continuous import Batch
 from clearhead.inference.evaluation import Evaluation, evaluate, token_losses
 from clearhead.inference.filling import Candidate, Filled, fill
 from clearhead.inference.generation import Piece, Tokenizer, encode_prompt, generate, generate_ids, stream
@@ -11,6 +12,7 @@ from clearhead.inference.scoring import CorpusScores, can_score, corpus_scores, 
 from clearhead.inference.translation import Translation, translate
 
 __all__ = [
+    "Batch",
     "Candidate",
     "Context",
     "CorpusScores",

@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol, SupportsIndex
 from clearhead.config import EngineConfig, SamplingConfig
 from clearhead.errors import DataError, UsageError
 from clearhead.inference.context import Context
+from clearhead.inference.continuous import Batch
 from clearhead.inference.engine import Engine
 from clearhead.inference.mode import Notice, evaluating
 from clearhead.inference.rounding import rounded
@@ -45,6 +46,7 @@ def generate(
     config: SamplingConfig,
     *,
     engine: EngineConfig = DEFAULT,
+    draft: CausalLM | None = None,
     on_text: Callable[[Piece], None] | None = None,
     on_notice: Notice | None = None,
 ) -> list[list[str]]:
@@ -58,6 +60,7 @@ def generate(
         prompts: an empty one starts a new document.
         config: how tokens are drawn, and when to stop.
         engine: how they are computed.
+        draft: the model that guesses, where `engine.draft` is the name of one.
         on_text: told each new piece of text as soon as it is certain.
         on_notice: told, once each, in a sentence, that the model does not see the whole text any more, and what the
             engine has to say.
@@ -68,7 +71,7 @@ def generate(
         ClearheadError: the model's output is not finite.
     """
     texts = [[""] * config.num_samples for _ in prompts]
-    for piece in stream(model, tokenizer, prompts, config, engine=engine, on_notice=on_notice):
+    for piece in stream(model, tokenizer, prompts, config, engine=engine, draft=draft, on_notice=on_notice):
         texts[piece.prompt][piece.sample] += piece.text
         if on_text:
             on_text(piece)
@@ -82,6 +85,7 @@ def stream(
     config: SamplingConfig,
     *,
     engine: EngineConfig = DEFAULT,
+    draft: CausalLM | None = None,
     on_notice: Notice | None = None,
 ) -> Iterator[Piece]:
     """The pieces of what `generate` returns, each as soon as it is certain; arguments and errors as there.
@@ -96,7 +100,9 @@ def stream(
     texts = [TextStream(tokenizer.decode, ids, config.stop) for ids in rows]
     finished: set[int] = set()
     end = tokenizer.end_of_document
-    tokens = generate_ids(model, rows, config, end=end, finished=finished, engine=engine, on_notice=on_notice)
+    tokens = generate_ids(
+        model, rows, config, end=end, finished=finished, engine=engine, draft=draft, on_notice=on_notice
+    )
     for column in tokens:
         for row, token in column.items():
             text = texts[row].add(token)
@@ -117,9 +123,12 @@ def generate_ids(
     end: int | None = None,
     finished: set[int] | None = None,
     engine: EngineConfig = DEFAULT,
+    draft: CausalLM | None = None,
     on_notice: Notice | None = None,
 ) -> Iterator[dict[int, int]]:
     """One new token per row that is still being written, {row: id}, until every row has ended.
+
+    Where tokens are guessed ahead, rows go on at their own pace: of some there is no token at a time.
 
     Args:
         model: as in `generate`.
@@ -127,11 +136,16 @@ def generate_ids(
         config: how tokens are drawn.
         end: a row that draws this id has ended; the id itself is not handed out.
         finished: rows that the caller wants no more of; may grow at any time.
-        engine, on_notice: as in `generate`.
+        engine, draft, on_notice: as in `generate`.
     """
     if not prompts:
         return
     finished = set() if finished is None else finished
+    if engine.draft is not None:
+        batch = Batch(model, engine, draft=draft, notice=on_notice)
+        batch.add(prompts, config, end)
+        yield from _at_their_pace(batch, finished)
+        return
     rows = list(range(len(prompts)))  # of the batch: finished ones are thrown out now and then
     model = rounded(model, engine.weights)
     with evaluating(model):
@@ -151,6 +165,19 @@ def generate_ids(
                 context.keep(live)
                 sampler.keep(live)
             context.read(drawn)
+
+
+def _at_their_pace(batch: Batch, finished: set[int]) -> Iterator[dict[int, int]]:
+    """What `generate_ids` hands out of rows that get several tokens at once."""
+    with batch:
+        while rows := batch.live:
+            written = batch.step()
+            for place in range(max(map(len, written.values()))):
+                column = {row: new[place] for row, new in written.items() if place < len(new) and row not in finished}
+                if column:
+                    yield column
+            finished |= rows - batch.live
+            batch.drop(finished)
 
 
 def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.parts.masks import Positions, as_tensor
@@ -36,12 +37,32 @@ class SelfAttentionCache:
         self.length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
 
+    def shift(self, rows: Tensor, columns: int) -> None:
+        """Move what is in use of these rows to the right, over the last columns."""
+        for held in self._held:
+            held[rows, :, columns : self.length] = held[rows, :, : self.length - columns]
+
     def drop(self, columns: int) -> None:
         """Forget the oldest columns and move the rest to the front."""
         kept = slice(columns, self.length)
         self.length -= columns
         for held in (self.keys, self.values):
             held[:, :, : self.length] = held[:, :, kept].clone()  # the two places overlap
+
+    def resize(self, capacity: int) -> None:
+        """Have room for so many columns."""
+        self.keys, self.values = (_moved([held], [self.length], self.length, capacity) for held in self._held)
+
+    def append(self, other: "SelfAttentionCache", length: int, capacity: int) -> None:
+        """The rows of `other` come below these; both end in the same column."""
+        lengths = [self.length, other.length]
+        pairs = zip(self._held, other._held, strict=True)
+        self.keys, self.values = (_moved(pair, lengths, length, capacity) for pair in pairs)
+        self.length = length
+
+    @property
+    def _held(self) -> KeysValues:
+        return self.keys, self.values
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows of the batch, in this order; as many as there were cost no more than the columns in use."""
@@ -51,6 +72,15 @@ class SelfAttentionCache:
         for held in (self.keys, self.values):
             used = held[:, :, : self.length]
             used.copy_(used.index_select(0, rows))
+
+
+def _moved(parts: Sequence[Tensor], lengths: Sequence[int], end: int, capacity: int) -> Tensor:
+    """The first columns of each part (B, H, T, K), one part below the other, in new room, where all end at `end`."""
+    rows = sum(len(part) for part in parts)
+    room = parts[0].new_zeros(rows, parts[0].shape[1], capacity, parts[0].shape[3])  # (all B, H, capacity, K)
+    for part, length, place in zip(parts, lengths, torch.split(room, [len(part) for part in parts]), strict=True):
+        place[:, :, end - length : end] = part[:, :, :length]
+    return room
 
 
 class MemoryCache:
@@ -103,6 +133,10 @@ class DecoderCache:
         held = [tensor for layer in self.layers for tensor in (layer.keys, layer.values)]
         return held if self.tokens is None else [*held, self.tokens]
 
+    def _positions_of_rows(self, batch_size: int, device: torch.device | None) -> Tensor:
+        """Positions (B, T) of what it holds."""
+        return as_tensor(self.positions, device).expand(batch_size, -1)
+
     def extend(self, positions: Tensor | None, columns: int) -> tuple[Positions, Positions]:
         """Positions of the queries of this call, given or continuing each row, and of all keys after it."""
         held = self.positions
@@ -133,6 +167,33 @@ class DecoderCache:
         for layer in self.layers:
             layer.drop(columns)
 
+    def forget(self, columns: Tensor, tokens: Tensor | None = None) -> None:
+        """Each row forgets its last `columns` (B,), as if they had never been read; rows end in the same column again.
+
+        Args:
+            tokens: what `tokens` is then, where the cache has them.
+        """
+        least = int(columns.min())
+        self._cut(self.length - least)
+        self.tokens = tokens
+        more = columns - least
+        for distance in set(more.tolist()) - {0}:
+            self._shift((more == distance).nonzero().flatten(), distance, len(columns))
+
+    def _cut(self, length: int) -> None:
+        """Forget all but the first columns."""
+        self.positions = self.positions[:length] if isinstance(self.positions, range) else self.positions[:, :length]
+        for layer in self.layers:
+            layer.length = length
+
+    def _shift(self, rows: Tensor, columns: int, batch_size: int) -> None:
+        """These rows lose their last columns; what is before them moves to the right, and padding comes first."""
+        positions = self._positions_of_rows(batch_size, rows.device)
+        moved = F.pad(positions[rows, : self.length - columns], (columns, 0), value=-1)  # (rows, length)
+        self.positions = positions.index_copy(0, rows, moved)
+        for layer in self.layers:
+            layer.shift(rows, columns)
+
     def select(self, rows: Tensor) -> None:
         """Keep these rows of the batch, in this order."""
         if isinstance(self.positions, Tensor):
@@ -144,11 +205,32 @@ class DecoderCache:
         for memory_layer in self.memory_layers:
             memory_layer.select(rows)
 
+    def resize(self, capacity: int) -> None:
+        """Have room for so many columns, at least those in use."""
+        self.capacity = capacity
+        for layer in self.layers:
+            layer.resize(capacity)
+
+    def append(self, other: "DecoderCache", rows: tuple[int, int]) -> None:
+        """The rows of `other` come below these, aligned on the right, with padding before those that hold less.
+
+        Args:
+            rows: how many each of the two has.
+        """
+        length, self.capacity = max(self.length, other.length), max(self.capacity, other.capacity)
+        if not (isinstance(self.positions, range) and self.positions == other.positions):
+            device = self.layers[0].keys.device if self.layers else None
+            held = [cache._positions_of_rows(n, device) for cache, n in zip((self, other), rows, strict=True)]
+            self.positions = torch.cat([F.pad(each, (length - each.shape[1], 0), value=-1) for each in held])
+        if self.tokens is not None and other.tokens is not None:
+            self.tokens = torch.cat((self.tokens, other.tokens))
+        for mine, theirs in zip(self.layers, other.layers, strict=True):
+            mine.append(theirs, length, self.capacity)
+
     def replace(self, rows: Tensor, other: "DecoderCache") -> None:
         """These rows now hold what the rows of `other` hold, aligned on the right, with padding before it."""
-        assert isinstance(self.positions, Tensor), "rows that stand at different positions have a tensor of them"
         end, start = self.length, self.length - other.length
-        self.positions = self.positions.clone()
+        self.positions = self._positions_of_rows(len(self.layers[0].keys), rows.device).clone()
         self.positions[rows] = -1
         self.positions[rows, start:] = as_tensor(other.positions, rows.device).expand(len(rows), -1)
         if self.tokens is not None and other.tokens is not None:

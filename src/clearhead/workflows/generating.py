@@ -42,13 +42,31 @@ def generate(
     """
     sampling, how = SamplingConfig.read(options or {}), EngineConfig.read(engine or {})
     opened = open_run(run)
-    tokenizer, model = opened.tokenizer, opened.model().to(choose_device(device))
+    tokenizer, model = opened.tokenizer, _writer(opened, device)
+    draft = None if how.draft in (None, "ngrams") else _draft(open_run(how.draft), opened, device)
     n_parameters = sum(p.numel() for p in model.parameters())
-    if not isinstance(model, CausalLM):
-        raise UsageError(f"{opened.folder} does not go on with a text; use translate or fill, as it was trained for")
     few = len(prompts) * sampling.num_samples == 1 and n_parameters < SMALL
     with threads(1 if few else None), enough_memory("lower --num-samples or --max-new-tokens"):
         written = inference.generate(
-            model, tokenizer, prompts, sampling, engine=how, on_text=on_text, on_notice=on_notice
+            model, tokenizer, prompts, sampling, engine=how, draft=draft, on_text=on_text, on_notice=on_notice
         )
     return [[prompt + text for text in texts] for prompt, texts in zip(prompts, written, strict=True)]
+
+
+def _writer(run: Run, device: str) -> CausalLM:
+    model = run.model().to(choose_device(device))
+    if not isinstance(model, CausalLM):
+        raise UsageError(f"{run.folder} does not go on with a text; use translate or fill, as it was trained for")
+    return model
+
+
+def _draft(run: Run, writer: Run, device: str) -> CausalLM:
+    """The model that guesses what the writer's will write."""
+    model = _writer(run, device)
+    same = run.config.model.vocab_size == writer.config.model.vocab_size
+    if not same or run.tokenizer.fingerprint != writer.tokenizer.fingerprint:
+        raise UsageError(
+            f"draft: the tokenizer of {run.folder} is not that of {writer.folder}, so it cannot guess its tokens; "
+            "train the smaller run on the same text with --data.tokenizer " + str(writer.folder / "tokenizer.json")
+        )
+    return model

@@ -1,0 +1,143 @@
+"""Long prompts: how long reading one takes, what a new token costs after it, and the memory of both.
+
+    python benchmarks/long_texts.py [--rounds 5] [--prompts 1024 2048 4096 8192 16384] [--engine plain] [--keep]
+
+A decoder with rotary positions, once with full attention and once with a sliding window, reads a prompt and writes 64
+tokens, each measurement in a process of its own, on one thread; prompts take turns (1k 2k 4k ... 1k 2k 4k ...). The
+table has medians over the rounds, and the lowest and highest time of a token; beside busy neighbours, `--clock
+processor` counts what this process had of the processor. "Attention" is measured beside it: one
+query that attends to as many keys and values as the cache holds then, in every layer, and nothing else; what is left
+of a token's time is told in the last column but two, and should not grow. Memory is the most that the process had
+in use at any time (the resident set) less what it had before the prompt was read.
+"""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import argparse
+import itertools
+import json
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from side_by_side import CLOCKS
+
+from clearhead.cli.environment import prepare_process
+from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
+from clearhead.inference import generate_ids
+from clearhead.models import CausalLM, build
+from clearhead.parts import attend
+
+NEW_TOKENS, REPEATS, WINDOW = 64, 20, 1024
+SHAPE: dict[str, Any] = {"vocab_size": 65, "n_layers": 4, "n_heads": 4, "d_model": 128, "positions": "rope"}
+RESULTS = Path(__file__).parent / "results" / "long_texts.md"
+
+
+def measure(length: int, window: int | None, engine: str, clock: str) -> dict[str, float]:
+    """Of one prompt, in this process."""
+    now = CLOCKS[clock]
+    prepare_process()  # the allocator
+    config = ModelConfig.read(SHAPE, {"block_size": length + NEW_TOKENS, "window": window})
+    model = build(config).eval()
+    assert isinstance(model, CausalLM)
+    prompt = torch.randint(65, (length,), generator=torch.Generator().manual_seed(1)).tolist()
+    sampling = SamplingConfig(greedy=True, max_new_tokens=NEW_TOKENS)
+    list(generate_ids(model, [prompt[:64]], sampling))  # warm up
+    before, began = peak_memory(), now()
+    texts = generate_ids(model, [prompt], sampling, engine=EngineConfig.read({"engine": engine}))
+    stamps = [now() for _ in texts]
+    tokens = [after - earlier for earlier, after in itertools.pairwise(stamps)]
+    return {
+        "prompt": stamps[0] - began,
+        "token": statistics.median(tokens),
+        "attention": attention(config, min(length, window or length), now),
+        "memory": peak_memory() - before,
+    }
+
+
+@torch.inference_mode()
+def attention(config: ModelConfig, columns: int, now: Callable[[], float]) -> float:
+    """Seconds in which every layer's attention reads its keys and values for one token."""
+    held = [torch.randn(1, config.n_kv_heads, columns, config.head_width) for _ in range(2 * config.n_layers)]
+    query = torch.randn(1, config.n_heads, 1, config.head_width)
+
+    taken = []
+    for _ in range(REPEATS):
+        began = now()
+        for keys, values in zip(held[::2], held[1::2], strict=True):
+            attend(query, keys, values)
+        taken.append(now() - began)
+    return statistics.median(taken)
+
+
+def peak_memory() -> float:
+    """The most bytes that this process had in use."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+def elsewhere(length: int, window: int | None, given: argparse.Namespace) -> dict[str, float]:
+    """The same in a process of its own."""
+    told = {"--one": length, "--window": window or 0, "--engine": given.engine, "--clock": given.clock}
+    words = [sys.executable, __file__, *(str(word) for pair in told.items() for word in pair)]
+    found: dict[str, float] = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    return found
+
+
+def table(window: int | None, given: argparse.Namespace) -> list[str]:
+    """The lines of a table."""
+    rounds = []
+    for done in range(given.rounds):
+        print(f"round {done + 1} of {given.rounds}", file=sys.stderr)
+        rounds.append([elsewhere(length, window, given) for length in given.prompts])
+    what = "attention to all tokens" if window is None else f"a window of {window:,} tokens"
+    lines = [
+        f"| {what}: prompt | to read it, s | ms a token of it | ms a new token | attention, ms | the rest, ms "
+        "| memory, MB | KB a token |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for length, found in zip(given.prompts, zip(*rounds, strict=True), strict=True):
+        median = {key: statistics.median(each[key] for each in found) for key in found[0]}
+        tokens = sorted(1e3 * each["token"] for each in found)
+        lines.append(
+            f"| {length:,} | {median['prompt']:.2f} | {1e3 * median['prompt'] / length:.3f} "
+            f"| {1e3 * median['token']:.2f} ({tokens[0]:.2f} to {tokens[-1]:.2f}) | {1e3 * median['attention']:.2f} "
+            f"| {1e3 * (median['token'] - median['attention']):.2f} "
+            f"| {median['memory'] / 1e6:.0f} | {median['memory'] / length / 1e3:.1f} |"
+        )
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--prompts", nargs="+", type=int, default=[1024, 2048, 4096, 8192, 16384])
+    parser.add_argument("--engine", choices=["plain", "compiled"], default="plain")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="whose seconds count")
+    parser.add_argument("--keep", action="store_true", help=f"write the tables into {RESULTS.name}")
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)  # what the processes are told
+    parser.add_argument("--window", type=int, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        print(json.dumps(measure(given.one, given.window or None, given.engine, given.clock)))
+        return
+    machine = f"{platform.machine()}, one thread, torch {torch.__version__}"
+    lines = [f"{machine}, {given.clock} clock, {given.rounds} rounds; engine {given.engine}; 4 layers, d_model 128."]
+    for window in (None, WINDOW):
+        made = table(window, given)
+        print("\n".join(made), flush=True)
+        lines += ["", *made]
+    if given.keep:
+        RESULTS.write_text("# Long texts\n\n" + "\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

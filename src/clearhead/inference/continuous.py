@@ -1,0 +1,178 @@
+"""Texts side by side, each at its own pace: others join meanwhile, and several tokens may come at once."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from clearhead.config import EngineConfig, SamplingConfig
+from clearhead.errors import UsageError
+from clearhead.inference.drafts import Draft, ModelDraft, NgramDraft, agreed
+from clearhead.inference.engine import Engine
+from clearhead.inference.mode import Notice, evaluating
+from clearhead.inference.pace import RowsContext
+from clearhead.inference.rounding import rounded
+from clearhead.inference.texts import Text, begin, draw_ahead
+from clearhead.models import CausalLM
+from clearhead.parts import DecoderCache
+
+FIRST_REACH, LONGEST_REACH = 4, 16  # tokens guessed at once
+
+
+class Batch:
+    """What a server needs: add prompts at any time, ask for the next tokens of all texts, again and again.
+
+        with Batch(model) as batch:
+            batch.add([ids], config)
+            while batch.live:
+                for name, tokens in batch.step().items(): ...
+
+    Each text is the one that `generate_ids` would write alone. Guesses (`EngineConfig.draft`) change no token either:
+    they are read behind the last token in one call, and where the model itself would have drawn another, it is the
+    model's that counts. That is speculative decoding (Leviathan et al. 2023, arXiv 2211.17192), with one difference:
+    guess and token are drawn with the same random number, so that texts with and without guesses are not only equally
+    likely but the same.
+    """
+
+    def __init__(
+        self,
+        model: CausalLM,
+        engine: EngineConfig | None = None,
+        *,
+        draft: CausalLM | None = None,
+        notice: Notice | None = None,
+    ) -> None:
+        """
+        Args:
+            model: in whatever mode; within the `with` it is without dropout.
+            engine: how tokens are computed.
+            draft: the smaller model that `engine.draft` names, if it names one.
+            notice: told in a sentence what a person should know.
+        """
+        self._config, self._notice = engine or EngineConfig(), notice
+        self._model, self._stack = rounded(model, self._config.weights), ExitStack()
+        self._engine: Engine | None = None
+        self._context = RowsContext(self._model, notice, self._read_token)
+        self._draft = _draft_of(self._config.draft, draft)
+        self._guessing = [self._model] if draft is None else [self._model, draft]
+        self._waiting = list[tuple[Text, Sequence[int]]]()
+        self._texts = list[Text]()
+        self._pending = list[int]()  # the last token of each text, not read yet
+        self._reach = list[int]()  # how many tokens of each are guessed at once
+        self._added = 0
+
+    def __enter__(self) -> Self:
+        for model in self._guessing:
+            self._stack.enter_context(evaluating(model))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def live(self) -> set[int]:
+        """The texts that are waiting or being written."""
+        return {text.name for text in [*self._texts, *(text for text, _ in self._waiting)]}
+
+    def add(self, prompts: Sequence[Sequence[int]], config: SamplingConfig, end: int | None = None) -> list[int]:
+        """Texts that begin with the next step, as `generate_ids` would write them: their names, 0, 1, ..."""
+        texts = begin(self._added, prompts, config, end)
+        self._waiting += zip(texts, prompts, strict=True)
+        self._added += len(texts)
+        return [text.name for text in texts]
+
+    def drop(self, names: Iterable[int]) -> None:
+        """No more of these."""
+        unwanted = set(names)
+        self._waiting = [(text, prompt) for text, prompt in self._waiting if text.name not in unwanted]
+        self._keep([place for place, text in enumerate(self._texts) if text.name not in unwanted])
+
+    def step(self) -> dict[int, list[int]]:
+        """The next tokens of every live text: one, or more where guesses were right; none where it just ended."""
+        written = self._go_on() if self._texts else {}
+        if self._waiting:
+            written |= self._begin()
+        self._keep([place for place, text in enumerate(self._texts) if text.remaining])
+        return written
+
+    def _begin(self) -> dict[int, list[int]]:
+        """Read the prompts that wait, and draw a first token for each."""
+        texts, prompts = zip(*self._waiting, strict=True)
+        self._waiting = []
+        new_tokens = max(text.remaining for text in texts)
+        logits = self._context.join(prompts, new_tokens)[:, None]  # (B', V) -> (B', 1, V)
+        drawn = draw_ahead(texts, logits, _tensor([[] for _ in texts], logits)).tolist()
+        if self._draft is not None:
+            self._draft.join(prompts, new_tokens)
+            self._draft.learn([[] for _ in self._texts] + drawn)
+        self._texts += texts
+        self._pending += [token for (token,) in drawn]
+        self._reach += [FIRST_REACH for _ in texts]
+        return {text.name: text.write(tokens) for text, tokens in zip(texts, drawn, strict=True)}
+
+    def _go_on(self) -> dict[int, list[int]]:
+        """Read the last token of each text and the guesses behind it; what follows is drawn where they are right."""
+        guesses = self._guesses()
+        logits = self._context.read([[last, *guess] for last, guess in zip(self._pending, guesses, strict=True)])
+        width = logits.shape[1] - 1
+        padded = _tensor([guess + [0] * (width - len(guess)) for guess in guesses], logits)
+        tokens = []
+        for guess, drawn in zip(guesses, draw_ahead(self._texts, logits, padded).tolist(), strict=True):
+            tokens.append(drawn[: agreed(guess, drawn) + 1])
+        right = [len(new) - 1 for new in tokens]
+        self._context.forget([len(guess) - some for guess, some in zip(guesses, right, strict=True)])
+        self._pending = [new[-1] for new in tokens]
+        if self._draft is not None:
+            self._draft.learn(tokens)
+            self._reach = [_next_reach(*each) for each in zip(self._reach, map(len, guesses), right, strict=True)]
+        return {text.name: text.write(new) for text, new in zip(self._texts, tokens, strict=True)}
+
+    def _guesses(self) -> list[list[int]]:
+        if self._draft is None:
+            return [[] for _ in self._texts]
+        most = []
+        for place, (text, reach) in enumerate(zip(self._texts, self._reach, strict=True)):
+            room = self._context.room(place)
+            most.append(max(0, min(reach, text.remaining - 1, reach if room is None else room - 1)))
+        return self._draft.guess(most, partial(draw_ahead, self._texts))
+
+    def _keep(self, places: Sequence[int]) -> None:
+        if len(places) == len(self._texts):
+            return
+        self._context.keep(places)
+        if self._draft is not None:
+            self._draft.keep(places)
+        self._texts = [self._texts[place] for place in places]
+        self._pending = [self._pending[place] for place in places]
+        self._reach = [self._reach[place] for place in places]
+
+    def _read_token(self, ids: Tensor, cache: DecoderCache) -> Tensor:
+        if self._engine is None:
+            tokens = max(text.remaining for text in self._texts)
+            self._engine = Engine(self._model, self._config, rows=len(ids), tokens=tokens, notice=self._notice)
+        return self._engine(ids, cache)
+
+
+def _draft_of(name: str | None, model: CausalLM | None) -> Draft | None:
+    if model is not None:
+        return ModelDraft(model)
+    if name in (None, "ngrams"):
+        return None if name is None else NgramDraft()
+    raise UsageError(f"draft: '{name}' is a run, so its model must be given")
+
+
+def _next_reach(reach: int, guessed: int, right: int) -> int:
+    """Further where all guesses were right; where not, as far as they were."""
+    if right < guessed:
+        return max(1, right + 1)
+    return min(2 * reach, LONGEST_REACH) if guessed == reach else reach
+
+
+def _tensor(rows: Sequence[Sequence[int]], like: Tensor) -> Tensor:
+    return torch.tensor(rows, dtype=torch.int64, device=like.device)

@@ -1,0 +1,80 @@
+"""What is drawn with guesses has the model's own probabilities: counted over many texts, and wrong ways are noticed."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
+from clearhead.inference import Batch, continuous, drafts
+from clearhead.inference.texts import Text
+from clearhead.models import DecoderLM
+
+VOCAB_SIZE, LENGTH, TEXTS = 5, 3, 2000
+CONFIG = SamplingConfig(temperature=0.7, top_k=4, max_new_tokens=LENGTH, seed=1)
+PROMPT = [1, 2]
+
+
+def model(seed: int) -> DecoderLM:
+    shape = ModelConfig(vocab_size=VOCAB_SIZE, block_size=8, n_layers=1, n_heads=2, d_model=8)
+    made = DecoderLM(shape, seed=seed)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.mul_(4)  # so that the odds are far from even
+    return made.eval()
+
+
+@torch.inference_mode()
+def probabilities(model: DecoderLM) -> dict[tuple[int, ...], float]:
+    """Of every text, by the definition."""
+    found = {}
+    for text in itertools.product(range(VOCAB_SIZE), repeat=LENGTH):
+        logits = model(torch.tensor([[*PROMPT, *text]]))[0, len(PROMPT) - 1 : -1] / CONFIG.temperature
+        least = logits.topk(4).values[:, -1:]
+        odds = logits.where(logits >= least, -torch.inf).softmax(-1)  # (LENGTH, V)
+        found[text] = math.prod(odds[place, token].item() for place, token in enumerate(text))
+    return found
+
+
+def standardised(writer: DecoderLM, draft: DecoderLM | None) -> float:
+    """Pearson's chi-square of the texts that are written, in standard deviations from what chance gives."""
+    expected = {text: TEXTS * p for text, p in probabilities(writer).items()}
+    texts: dict[int, list[int]] = {}
+    with Batch(writer, EngineConfig(draft="ngrams" if draft is None else "a run"), draft=draft) as batch:
+        batch.add([PROMPT] * TEXTS, CONFIG)
+        while batch.live:
+            for name, tokens in batch.step().items():
+                texts.setdefault(name, []).extend(tokens)
+    counts = dict.fromkeys(expected, 0)
+    for text in texts.values():
+        counts[tuple(text)] += 1
+    if any(counts[text] for text, number in expected.items() if number == 0):
+        return math.inf  # what cannot be was written
+    often = [text for text, number in expected.items() if number >= 5]
+    rare = sum(counts[text] for text in expected if text not in often), TEXTS - sum(expected[text] for text in often)
+    cells = [(counts[text], expected[text]) for text in often] + ([rare] if rare[1] > 1 else [])
+    assert len(cells) > 30
+    statistic = sum((found - wanted) ** 2 / wanted for found, wanted in cells)
+    return (statistic - (len(cells) - 1)) / math.sqrt(2 * (len(cells) - 1))
+
+
+@pytest.mark.parametrize("draft", [None, 2, 1], ids=["ngrams", "another model", "itself"])
+def test_texts_are_as_likely_as_the_model_says(draft: int | None) -> None:
+    assert abs(standardised(model(1), None if draft is None else model(draft))) < 3
+
+
+def test_guesses_that_are_believed_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(continuous, "agreed", lambda guess, drawn: len(guess))
+    assert standardised(model(1), model(2)) > 30
+
+
+def test_random_numbers_used_twice_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = Text.uniforms
+    monkeypatch.setattr(Text, "uniforms", lambda text, start, count: numbers(text, 0, 1) * count)
+    assert standardised(model(1), model(1)) > 30
+
+
+def test_a_token_that_follows_a_wrong_guess_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(continuous, "agreed", lambda guess, drawn: min(len(guess), drafts.agreed(guess, drawn) + 1))
+    assert standardised(model(1), model(2)) > 30

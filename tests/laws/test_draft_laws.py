@@ -1,0 +1,156 @@
+"""Texts with guesses are texts without, token by token: over every choice, greedy and drawn, whoever guesses."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+import torch
+from law_models import CHOICES, VOCAB_SIZE, Choice, assert_same, make_model, name, random_ids
+
+from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
+from clearhead.inference import context, continuous, generate_ids
+from clearhead.inference.drafts import Draw
+from clearhead.models import BigramLM, CausalLM
+from clearhead.parts import padded_positions
+
+every_choice = pytest.mark.parametrize("choice", CHOICES, ids=name)
+BLOCK_SIZE, NEW_TOKENS = 10, 16  # two slides or more
+PROMPTS = [random_ids(length, seed=length).tolist() for length in (4, 1, 13, 10, 4)]  # two longer than a block
+PLAIN, NGRAMS, RUN = EngineConfig(), EngineConfig(draft="ngrams"), EngineConfig(draft="a run")
+DRAWN: dict[str, object] = {
+    "seed": 3,
+    "temperature": 1.5,
+    "repetition_penalty": 1.2,
+    "top_k": 8,
+    "max_new_tokens": NEW_TOKENS,
+}
+GREEDY: dict[str, object] = {"greedy": True, "max_new_tokens": NEW_TOKENS}
+
+
+class Oracle:
+    """Knows the texts, but for some tokens here and there."""
+
+    def __init__(self, texts: Sequence[Sequence[int]]) -> None:
+        self.texts = [list(text) for text in texts]
+        self.places = [0] * len(texts)
+        self.random = random.Random(0)
+        self.right = 0
+
+    def join(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> None: ...
+
+    def keep(self, rows: Sequence[int]) -> None:
+        self.texts, self.places = [self.texts[row] for row in rows], [self.places[row] for row in rows]
+
+    def learn(self, tokens: Sequence[Sequence[int]]) -> None:
+        self.places = [place + len(new) for place, new in zip(self.places, tokens, strict=True)]
+        self.right += sum(len(new) - 1 for new in tokens)
+
+    def guess(self, most: Sequence[int], draw: Draw) -> list[list[int]]:
+        known = [text[p : p + count] for text, p, count in zip(self.texts, self.places, most, strict=True)]
+        return [[(token + (self.random.random() < 0.2)) % VOCAB_SIZE for token in row] for row in known]
+
+
+def written(
+    model: CausalLM,
+    prompts: list[list[int]],
+    options: dict[str, object],
+    engine: EngineConfig = PLAIN,
+    draft: CausalLM | None = None,
+) -> list[list[int]]:
+    texts: list[list[int]] = [[] for _ in prompts]
+    config = SamplingConfig.read(options)
+    end = None if config.greedy else VOCAB_SIZE - 1
+    for column in generate_ids(model, prompts, config, end=end, engine=engine, draft=draft):
+        for row, token in column.items():
+            texts[row].append(token)
+    return texts
+
+
+@every_choice
+def test_guesses_partly_right_change_nothing(monkeypatch: pytest.MonkeyPatch, choice: Choice) -> None:
+    options = GREEDY if CHOICES.index(choice) % 3 else DRAWN
+    model = make_model(**choice, block_size=BLOCK_SIZE)
+    expected = written(model, PROMPTS, options)
+    oracle = Oracle(expected)
+    monkeypatch.setattr(continuous, "_draft_of", lambda name, model: oracle)
+    assert written(model, PROMPTS, options, NGRAMS) == expected
+    assert oracle.right >= 5
+
+
+@pytest.mark.parametrize("choice", CHOICES[::8], ids=name)
+def test_the_likeliest_tokens_are_written_whatever_an_ngram_was_followed_by(choice: Choice) -> None:
+    model = make_model(**choice, block_size=BLOCK_SIZE)
+    assert written(model, PROMPTS[:3], GREEDY, NGRAMS) == written(model, PROMPTS[:3], GREEDY)
+
+
+@pytest.mark.parametrize("draft", [{"block_size": 6}, {"window": 3, "positions": "rope"}, {"n_layers": 1}, {}], ids=str)
+@pytest.mark.parametrize("options", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+@pytest.mark.parametrize("model", [{"positions": "rope", "embedding_ngrams": 3}, {"positions": "alibi", "window": 4}])
+def test_a_draft_model_changes_nothing(model: Choice, options: dict[str, object], draft: Choice) -> None:
+    small = make_model(**{"block_size": BLOCK_SIZE, "logit_ngrams": 2} | draft)
+    large = make_model(**model, block_size=BLOCK_SIZE)
+    for prompts in (PROMPTS[2:3], PROMPTS[:3]):
+        assert written(large, prompts, options, RUN, small) == written(large, prompts, options)
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 3])
+def test_the_smallest_blocks_slide(block_size: int) -> None:
+    model = make_model(block_size=block_size)
+    for draft in (None, make_model(block_size=1), make_model(block_size=2)):
+        engine = NGRAMS if draft is None else RUN
+        assert written(model, PROMPTS, GREEDY, engine, draft) == written(model, PROMPTS, GREEDY)
+
+
+def test_the_models_own_guesses_are_all_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, calls = make_model(positions="rope", block_size=64), list[int]()
+    hidden = model.hidden
+
+    def counted(ids: torch.Tensor, **options: object) -> torch.Tensor:
+        calls.append(ids.shape[1])
+        return hidden(ids, **options)  # type: ignore[arg-type]
+
+    for options in (GREEDY, DRAWN | {"repetition_penalty": 1.0}):
+        expected = written(model, PROMPTS[:1], options)
+        monkeypatch.setattr(model, "hidden", counted)
+        assert written(model, PROMPTS[:1], options, RUN, make_model(positions="rope", block_size=64)) == expected
+        monkeypatch.undo()
+    assert calls[:4] == [4, 5, 9, 1], "the prompt; then the last token with 4, 8 and, of 16, no more guesses"
+    assert calls[4:6] == [4, 5]
+
+
+@pytest.mark.parametrize("window", [1, 2, 30])
+def test_a_window_goes_on_without_end(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
+    monkeypatch.setattr(context, "PREFILL_TOKENS", 6)  # and so little room
+    model = make_model(positions="rope", window=window, block_size=BLOCK_SIZE, embedding_ngrams=3)
+    options = GREEDY | {"max_new_tokens": 40}
+    draft = make_model(positions="alibi", window=2)
+    assert written(model, PROMPTS[1:3], options, NGRAMS) == written(model, PROMPTS[1:3], options)
+    assert written(model, PROMPTS[1:3], options, RUN, draft) == written(model, PROMPTS[1:3], options)
+
+
+def test_a_bigram_model_guesses_and_checks() -> None:
+    model = BigramLM(ModelConfig(architecture="bigram", vocab_size=VOCAB_SIZE, block_size=4))
+    for engine, draft in ((NGRAMS, None), (RUN, model)):
+        assert written(model, PROMPTS, DRAWN, engine, draft) == written(model, PROMPTS, DRAWN)
+
+
+@pytest.mark.parametrize("choice", CHOICES[::4], ids=name)
+@torch.inference_mode()
+def test_what_is_forgotten_was_never_read(choice: Choice) -> None:
+    model, ids, lengths, columns = make_model(**choice), random_ids(3, 12), [12, 3, 7], torch.tensor([2, 0, 5])
+    cache = model.new_cache(3, 18)
+    model(ids, positions=padded_positions(torch.tensor(lengths), 12, side="left"), cache=cache)
+    kept = [
+        ids[row, 12 - length : 12 - int(less)] for row, (length, less) in enumerate(zip(lengths, columns, strict=True))
+    ]
+    n = None if cache.tokens is None else cache.tokens.shape[1]
+    cache.forget(columns, None if n is None else torch.stack([last(row, n) for row in kept]))
+    more = random_ids(3, 4, seed=1)
+    found = model(more, cache=cache)
+    for row, start in enumerate(kept):
+        assert_same(found[row], model(torch.cat((start, more[row]))[None])[0, len(start) :])
+
+
+def last(ids: torch.Tensor, n: int) -> torch.Tensor:
+    """The last tokens as a cache holds them."""
+    return torch.cat((torch.zeros(n, dtype=torch.int64), ids + 1))[-n:]

@@ -1,0 +1,27 @@
+"""A smaller run that guesses for a larger one: the same text, and only with the same tokenizer."""
+
+from pathlib import Path
+
+import pytest
+from workflow_helpers import tiny, trained
+
+from clearhead.errors import UsageError
+from clearhead.workflows import generate, train
+
+OPTIONS = {"seed": 5, "max_new_tokens": 30}
+
+
+def test_who_guesses_does_not_change_the_text() -> None:
+    run = trained()
+    expected = generate(run, ["the", "a king"], OPTIONS)
+    trained("small", {"model": {"d_model": 8, "block_size": 12}})
+    assert generate(run, ["the", "a king"], OPTIONS, engine={"draft": "small"}) == expected
+    assert generate(run, ["the", "a king"], OPTIONS, engine={"draft": "ngrams"}) == expected
+
+
+def test_a_run_with_another_tokenizer_cannot_guess() -> None:
+    run = trained()
+    Path("other.txt").write_text("xyz " * 300, encoding="utf-8")
+    train("other.txt", out="other", options=tiny(steps=1), check=False)
+    with pytest.raises(UsageError, match=r"other is not that of run.*--data\.tokenizer run/tokenizer\.json"):
+        generate(run, ["the"], OPTIONS, engine={"draft": "other"})
