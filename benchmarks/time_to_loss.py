@@ -61,8 +61,8 @@ GOALS: dict[str, Goal] = {
         window=64,
         beside_nanogpt=True,
         recipes={
-            "plain Transformer": "--preset tiny --train.steps 150",
-            "with n-gram tables": "--preset ngram-tables",
+            "plain Transformer": "--preset tiny --train.steps 190 --train.eval_every 190",
+            "with n-gram tables": "--preset ngram-tables --train.steps 60 --train.eval_every 60",
         },
     ),
     "1.50": Goal(window=256, beside_nanogpt=False, recipes={"plain Transformer": "--minutes 5"}),

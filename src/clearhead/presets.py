@@ -57,16 +57,14 @@ PRESETS: dict[str, Preset] = {
         train={**_MUON, "steps": 3000, "batch_size": 8},
     ),
     "ngram-tables": Preset(
-        about="a small Transformer beside tables of hashed n-grams, which learn soonest; no other program reads it",
+        about="one block beside tables of hashed n-grams, which learn soonest; no other program reads it",
         model={
             **_MODERN,
-            "block_size": 64,
+            "block_size": 128,
             "n_layers": 1,
             "n_heads": 2,
             "d_model": 64,
             "embedding_ngrams": 4,
-            "logit_ngrams": 4,
-            "ngram_rows": 32_768,
         },
         train={**_MUON, "steps": 100, "batch_size": 12, "learning_rate": 0.02, "warmup_steps": 5},
     ),
