@@ -40,7 +40,13 @@ class TableTranslator(EncoderDecoder):
         self.rows_read: list[int] = []
 
     def decode(
-        self, target: Tensor, memory: Memory, *, positions: Positions | None = None, cache: DecoderCache | None = None
+        self,
+        target: Tensor,
+        memory: Memory,
+        *,
+        positions: Positions | None = None,
+        cache: DecoderCache | None = None,
+        among: Tensor | None = None,
     ) -> Tensor:
         self.rows_read.append(len(target))
         return F.one_hot(target, len(self.table)).double()

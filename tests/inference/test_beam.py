@@ -84,9 +84,33 @@ def test_a_beam_that_holds_everything_is_exhaustive_search(alpha: float, seed: i
 def test_the_search_follows_the_rule(k: int, vocab_size: int, alpha: float) -> None:
     for seed in range(3):
         model, texts = random_translator(vocab_size, seed), sources(2, 5, 9, vocab_size=vocab_size)
-        options = config(beam=k, n_best=k, length_penalty=alpha, max_new_tokens=9)
-        for source, found in zip(texts, beam_search(model, texts, options, end=END), strict=True):
-            assert_same(found, by_rule(model, source, options, longest=9))
+        for n_best in {1, k - k // 3, k}:  # fewer than the beam are sure before the beam is done
+            options = config(beam=k, n_best=n_best, length_penalty=alpha, max_new_tokens=9)
+            for source, found in zip(texts, beam_search(model, texts, options, end=END), strict=True):
+                assert_same(found, by_rule(model, source, options, longest=9))
+
+
+@pytest.mark.parametrize(("alpha", "limit", "steps"), [(0.0, 20, 2), (1.0, 20, 4), (1.0, 12, 3), (9.0, 20, 20)])
+def test_a_sentence_is_done_when_nothing_can_be_better(alpha: float, limit: int, steps: int) -> None:
+    """A END is found in the second step; B C C C ... loses log 0.5 with each token, and may gain by its length."""
+    half = {PAD: 0.5, C: 0.5}
+    chances = table(5, {END: {A: 0.51, B: 0.49}, A: {END: 1}, B: half, C: half})
+    chances[2:, END] = chances[2:, END].where(chances[2:, END] > 0.5, 1e-30)
+    model = TableTranslator(chances, positions="rope")
+    options = config(beam=2, length_penalty=alpha, max_new_tokens=limit)
+    [[found]] = beam_search(model, [[A, END]], options, end=END)
+    assert found.ids == [A]
+    assert len(model.rows_read) == steps
+
+
+@pytest.mark.parametrize("size", [3, 319, 320, 352, 1001])
+@pytest.mark.parametrize("n", [1, 10])
+def test_the_greatest_are_those_of_topk(size: int, n: int) -> None:
+    numbers = torch.randn(7, size, generator=torch.Generator().manual_seed(size))
+    numbers[:, ::5] = -math.inf
+    expected = numbers.topk(min(n, size))
+    found = beam.greatest(numbers, min(n, size))
+    assert all(map(torch.equal, found, expected))
 
 
 @pytest.mark.parametrize("positions", ["learned", "rope"])
@@ -188,7 +212,7 @@ def test_the_last_position_can_be_written_from() -> None:
 def test_done_sentences_leave_the_batch() -> None:
     model = random_translator(11, positions="rope")
     texts, rows = sources(*range(1, 33), vocab_size=11), list[int]()
-    model.decoder.register_forward_pre_hook(lambda _, args: rows.append(len(args[0])))
+    model.decoder.register_forward_pre_hook(lambda _, args: rows.append(args[0].shape[0] * args[0].shape[1]))
     found = beam_search(model, texts, config(beam=2, n_best=2), end=END)
     assert rows[:2] == [32, 64], "one hypothesis at first, then as many as the beam holds"
     assert rows[-1] < 8

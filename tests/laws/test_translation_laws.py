@@ -109,6 +109,25 @@ def test_cached_equals_at_once(choice: Choice, chunks: tuple[int, ...]) -> None:
 
 @every_choice
 @torch.inference_mode()
+def test_texts_that_begin_alike_are_read_side_by_side(choice: Choice) -> None:
+    """In one row: five tokens that they share, then the tokens of the one beside those of the other."""
+    model, source = make_translator(**choice), padded([words(9), words(6, seed=2)], 9, "right")
+    shared, two = words(2, 5, seed=1), words(2, 2, 4, seed=3)  # (B, text, T)
+    memory, cache = model.encode(source), model.new_cache(2, 13)
+    model.decode(shared, memory, cache=cache)
+    states, own = list[torch.Tensor](), torch.eye(2, dtype=torch.bool).expand(2, -1, -1)
+    for step in range(4):
+        among = torch.cat((torch.ones(2, 2, 5, dtype=torch.bool), *[own] * (step + 1)), dim=2)
+        place = torch.full((2, 2), 5 + step)
+        states.append(model.decode(two[:, :, step], memory, positions=place, cache=cache, among=among))
+    together = torch.stack(states, dim=2)  # (B, text, T, D)
+    for text in (0, 1):
+        alone = model(source, torch.cat((shared, two[:, text]), dim=1))[:, 5:]
+        assert_same(model.head(together[:, text]), alone)
+
+
+@every_choice
+@torch.inference_mode()
 def test_reordered_rows_take_cache_and_memory_along(choice: Choice) -> None:
     model, target, order = make_translator(**choice), words(3, 10, seed=1), torch.tensor([2, 0, 0, 1])
     source = padded([words(9), words(6, seed=2), words(1, seed=3)], 9, "right")

@@ -124,3 +124,12 @@ def test_the_other_ways_to_write_a_mask() -> None:
     for dtype in (torch.float32, torch.bfloat16):  # what transformers adds
         lowest = torch.where(allowed, 0.0, torch.finfo(dtype).min).to(dtype)
         assert torch.equal(allowed_from_additive(lowest), allowed)
+
+
+def test_among_the_keys_that_positions_allow_only_those_named_are_seen() -> None:
+    among, shape = torch.rand(2, 2, 5, generator=torch.Generator().manual_seed(0)) > 0.5, (2, 2, 5)
+    assert torch.equal(written_out(attention_mask(range(3, 5), range(5), causal=False, among=among), shape), among)
+    place = torch.tensor([[0, 1, 1, 2, 2]]).expand(2, -1)
+    assert torch.equal(written_out(attention_mask(place[:, 3:], place, causal=True, among=among), shape), among)
+    earlier = written_out(attention_mask(place[:, 1:3], place, causal=True, among=among), shape)
+    assert torch.equal(earlier, among & (torch.arange(5) < 3))

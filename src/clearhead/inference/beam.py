@@ -5,12 +5,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.config import TranslationConfig
 from clearhead.inference.mode import evaluating, refuse_not_finite
 from clearhead.models import EncoderDecoder
 from clearhead.parts import padded_positions
+
+PER_SENTENCE = ("sentences", "limits", "penalties", "enough", "is_open", "scores", "written", "lines")
+CHUNK = 32  # numbers whose greatest is found at once
+STAYING = 7 / 8  # of the sentences in a batch that are not done, above which the others stay in it
 
 
 class Hypothesis(NamedTuple):
@@ -35,9 +40,9 @@ def beam_search(
     """The `n_best` translations of each source, the best first; fewer where no more are possible.
 
     Each step looks at the 2k likeliest continuations of a sentence's k hypotheses: those among the first k that end
-    are finished, the first k of the others live on. A sentence is done when k of its hypotheses are finished, or at
-    its greatest length; what is missing from `n_best` then is made up of hypotheses that were cut off, after the
-    finished ones. A beam of 1 is greedy decoding.
+    are finished, the first k of the others live on. A sentence is done when k of its hypotheses are finished, when no
+    other could be among the best any more, or at its greatest length; what is missing from `n_best` then is made up of
+    hypotheses that were cut off, after the finished ones. A beam of 1 is greedy decoding.
 
     Args:
         model: in whatever mode; it translates without dropout and is left as it was.
@@ -64,6 +69,24 @@ def length_penalty(length: int, alpha: float) -> float:
     return float(((5 + length) / 6) ** alpha)
 
 
+def greatest(numbers: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The n greatest of each row (S, N), in order, and their places: as `topk`, which is slow where N is large.
+
+    They lie in the n chunks with the greatest heads, so only those are sorted.
+    """
+    S, N = numbers.shape
+    if n * CHUNK > N:
+        values, places = numbers.topk(n)
+        return values, places
+    if rest := -N % CHUNK:
+        numbers = F.pad(numbers, (0, rest), value=-torch.inf)
+    chunks = numbers.view(S, -1, CHUNK)  # (S, N) -> (S, N / C, C)
+    best = chunks.amax(-1).topk(n).indices  # (S, n)
+    kept = chunks.gather(1, best[:, :, None].expand(-1, -1, CHUNK)).flatten(1)  # (S, n, C) -> (S, n * C)
+    values, places = kept.topk(n)
+    return values, best.gather(1, places // CHUNK) * CHUNK + places % CHUNK
+
+
 def greatest_length(model: EncoderDecoder, config: TranslationConfig, source_length: int) -> int:
     """Tokens that a translation may have, its end included: what was asked, or twice the source and ten.
 
@@ -74,7 +97,12 @@ def greatest_length(model: EncoderDecoder, config: TranslationConfig, source_len
 
 
 class _Search:
-    """A batch of S sentences and the b hypotheses of each: one at first, then k. Done sentences leave it in time."""
+    """A batch of S sentences and the b hypotheses of each: one at first, then k. Done sentences leave it in time.
+
+    A sentence is one row of the cache, which holds all that its hypotheses ever wrote, side by side; `lines` says which
+    columns a hypothesis descends from. So nothing is copied when one takes another's place, and what was made of the
+    source is there once.
+    """
 
     def __init__(
         self, model: EncoderDecoder, sources: Sequence[Sequence[int]], config: TranslationConfig, end: int
@@ -89,28 +117,40 @@ class _Search:
         self.memory = model.encode(  # read once
             ids, positions=padded_positions(torch.tensor(lengths, device=device), width) if ragged else range(width)
         )
-        self.cache = model.new_cache(len(sources), max(limits))
+        self.cache = model.new_cache(len(sources), 1 + config.beam * (max(limits) - 1))
+        self.lines = torch.ones(len(sources), 1, 0, dtype=torch.bool, device=device)  # (S, b, columns)
         self.sentences = torch.arange(len(sources), device=device)  # (S,) which of `sources` they are
         self.limits = torch.tensor(limits, device=device)  # (S,) the greatest length of each
         self.is_open = torch.ones_like(self.limits, dtype=torch.bool)  # (S,) whether it is not done
+        greatest = [length_penalty(limit, config.length_penalty) for limit in limits]
+        self.penalties = torch.tensor(greatest, dtype=torch.float64, device=device)  # (S,) at the greatest lengths
+        self.enough = torch.full_like(self.penalties, -torch.inf)  # (S,) the score of the last of n_best finished ones
         self.scores = torch.zeros(len(sources), 1, device=device)  # (S, b) log-probabilities, the best first
         start = model.config.first_token(end)
         self.written = torch.full((len(sources), 1, 1), start, device=device)  # (S, b, T)
 
     def look_ahead(self) -> Continuations:
         """The 2k likeliest continuations of each sentence."""
-        hidden = self.model.decode(self.written[:, :, -1].reshape(-1, 1), self.memory, cache=self.cache)
-        logits = self.model.head(hidden[:, -1])  # (S * b, V)
+        logits = self.model.head(self._read_on())  # (S, b, V)
         chances = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
         refuse_not_finite(chances.sum(-1))  # the sums, because they are few
         if self.model.config.pad_id is not None:
-            chances[:, self.model.config.pad_id] = -torch.inf  # padding is no word
-        n = 2 * self.config.beam
-        own = chances.topk(min(n, chances.shape[1]))  # (S * b, m): no hypothesis has more among the n
-        m = own.indices.shape[1]
-        totals = (own.values.view(*self.scores.shape, m) + self.scores[:, :, None]).flatten(1)  # (S, b * m)
-        scores, places = totals.topk(min(n, totals.shape[1]))
-        return Continuations(scores, places // m, own.indices.view(totals.shape).gather(1, places))
+            chances[..., self.model.config.pad_id] = -torch.inf  # padding is no word
+        chances += self.scores[:, :, None]
+        V = chances.shape[-1]
+        scores, places = greatest(chances.flatten(1), min(2 * self.config.beam, chances[0].numel()))
+        return Continuations(scores, places // V, places % V)
+
+    def _read_on(self) -> Tensor:
+        """The decoder's last layer (S, b, D) at the newest token of each hypothesis."""
+        S, b, length = self.written.shape
+        itself = torch.eye(b, dtype=torch.bool, device=self.lines.device).expand(S, -1, -1)
+        self.lines = torch.cat((self.lines, itself), dim=2)
+        newest = self.written[:, :, -1]
+        if b == 1:  # and never more: all columns are its own
+            return self.model.decode(newest, self.memory, cache=self.cache)
+        place = torch.full_like(newest, length - 1)
+        return self.model.decode(newest, self.memory, positions=place, cache=self.cache, among=self.lines)
 
     def finish(self, continuations: Continuations) -> None:
         """Harvest those that end, unless k others rank before them."""
@@ -123,6 +163,8 @@ class _Search:
                 ids = self.written[row, parents[row, place], 1:].tolist()
                 finished.append(Hypothesis(ids, scores[row, place].item() / penalty))
             self.is_open[row] = len(finished) < self.config.beam
+            if len(finished) >= self.config.n_best:
+                self.enough[row] = sorted(hypothesis.score for hypothesis in finished)[-self.config.n_best]
 
     def live_on(self, continuations: Continuations) -> None:
         """Go on with the first k of those that do not end."""
@@ -131,36 +173,36 @@ class _Search:
         width = min(self.config.beam, ended.shape[1] - b)
         living = ended.byte().argsort(dim=1, stable=True)[:, :width]  # the others come first, in their order
         self.scores, parents, tokens = (part.gather(1, living) for part in continuations)  # (S, width) each
-        before = self.written.gather(1, parents[:, :, None].expand(-1, -1, length))  # (S, width, T)
+        before, self.lines = (  # (S, width, T), (S, width, columns)
+            held.gather(1, parents[:, :, None].expand(-1, -1, held.shape[2])) for held in (self.written, self.lines)
+        )
         self.written = torch.cat((before, tokens[:, :, None]), dim=2)
         self._close(length)
-        sentences = torch.arange(len(parents), device=parents.device)
-        thrown_out = 2 * int(self.is_open.sum()) <= len(sentences)  # seldom, as it copies everything
-        if thrown_out:
-            sentences = sentences[self.is_open]
-            parts = (self.sentences, self.limits, self.is_open, self.scores, self.written)
-            self.sentences, self.limits, self.is_open, self.scores, self.written = (part[sentences] for part in parts)
-        rows = (sentences[:, None] * b + parents[sentences]).flatten()
-        self._reorder(rows, same_memory=width == b and not thrown_out)
+        self._leave()
 
     def _close(self, length: int) -> None:
-        """Sentences at their greatest length are done; what lives of them is cut off."""
+        """Sentences at their greatest length are done, and what lives of them is cut off.
+
+        So are those where nothing that lives can get among the n best: a hypothesis only becomes less likely, and the
+        greatest penalty is that of the greatest length.
+        """
         penalty = length_penalty(length, self.config.length_penalty)
         for row in (self.is_open & (self.limits == length)).nonzero().flatten().tolist():
             living = zip(self.written[row, :, 1:].tolist(), self.scores[row].tolist(), strict=True)
             self.cut_off[self.sentences[row]] = [
                 Hypothesis(ids, score / penalty) for ids, score in living if score > -math.inf
             ]
-        self.is_open &= self.limits > length
+        self.is_open &= (self.limits > length) & (self.scores[:, 0] / self.penalties > self.enough)
 
-    def _reorder(self, rows: Tensor, same_memory: bool) -> None:
-        """Go on with these rows of what the model has read; hypotheses of one sentence share what it was made of."""
-        if not same_memory:
-            self.cache.select(rows)
-            self.memory = self.memory.select(rows)
-        elif not torch.equal(rows, torch.arange(len(rows), device=rows.device)):
-            for layer in self.cache.layers:
-                layer.select(rows)
+    def _leave(self) -> None:
+        """Go on without the sentences that are done, once they are some: what the others have read must move."""
+        rows = self.is_open.nonzero().flatten()
+        if not 0 < len(rows) <= STAYING * len(self.is_open):
+            return
+        self.cache.select(rows)
+        self.memory = self.memory.select(rows)
+        for name in PER_SENTENCE:
+            setattr(self, name, getattr(self, name).index_select(0, rows))
 
     def results(self) -> list[list[Hypothesis]]:
         """The best of each sentence, cut-off ones last."""

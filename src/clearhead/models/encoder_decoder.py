@@ -78,19 +78,27 @@ class EncoderDecoder(LanguageModel):
         return Memory(states, place)
 
     def decode(
-        self, target: Tensor, memory: Memory, *, positions: Positions | None = None, cache: DecoderCache | None = None
+        self,
+        target: Tensor,
+        memory: Memory,
+        *,
+        positions: Positions | None = None,
+        cache: DecoderCache | None = None,
+        among: Tensor | None = None,
     ) -> Tensor:
         """The decoder's last layer, from target ids (B, T) -> (B, T, D).
 
         Args:
             target: with a cache, only the tokens that follow those it holds.
             memory: of the same rows.
-            positions: as in `forward`; not with a cache, where all rows go on where it ends.
+            positions: as in `forward`; with a cache all rows go on where it ends by themselves.
             cache: from `new_cache`, for this memory.
+            among: (B, T, T_k) which tokens, of those that the cache holds and of `target`, each of `target` may see at
+                all: a row can hold several texts that begin alike.
         """
         if cache is not None:
-            assert positions is None, "a cache decides where its rows go on"
-            query, key = cache.extend(None, target.shape[1])
+            assert not isinstance(positions, range), "a range says nothing of what the cache holds"
+            query, key = cache.extend(positions, target.shape[1])
         else:
             pad, start = self.config.pad_id, self.config.start_id
             query = key = positions_of(target, pad, causal=True, start_id=start) if positions is None else positions
@@ -98,7 +106,7 @@ class EncoderDecoder(LanguageModel):
         return self.decoder(  # type: ignore[no-any-return]
             self.dropout(x),
             memory.states,
-            mask=attention_mask(query, key, causal=True, device=target.device),
+            mask=attention_mask(query, key, causal=True, among=among, device=target.device),
             memory_mask=attention_mask(query, memory.positions, causal=False, device=target.device),
             rotate=self.positions.rotate(query, target.device),
             bias=self.positions.bias(query, key, target.device),

@@ -65,13 +65,14 @@ class SelfAttentionCache:
         return self.keys, self.values
 
     def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order; as many as there were cost no more than the columns in use."""
-        if len(rows) != len(self.keys):
+        """Keep these rows of the batch, in this order; no more than there were cost no more than the columns in use."""
+        if len(rows) > len(self.keys):
             self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
             return
+        used = slice(self.length)
         for held in (self.keys, self.values):
-            used = held[:, :, : self.length]
-            used.copy_(used.index_select(0, rows))
+            held[: len(rows), :, used] = held[:, :, used].index_select(0, rows)
+        self.keys, self.values = self.keys[: len(rows)], self.values[: len(rows)]
 
 
 def _moved(parts: Sequence[Tensor], lengths: Sequence[int], end: int, capacity: int) -> Tensor:
