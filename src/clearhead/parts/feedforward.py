@@ -49,7 +49,10 @@ def relu_squared(x: Tensor) -> Tensor:
     return F.relu(x).square()
 
 
-gelu_tanh = partial(F.gelu, approximate="tanh")  # Hendrycks & Gimpel 2016, arXiv 1606.08415, section 2
+def gelu_tanh(x: Tensor) -> Tensor:
+    """0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) (Hendrycks & Gimpel 2016, arXiv 1606.08415, section 2)."""
+    return F.gelu(x, approximate="tanh")
+
 
 ACTIVATIONS: dict[str, Activation] = {
     "relu": F.relu,

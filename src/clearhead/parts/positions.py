@@ -112,6 +112,27 @@ class SinusoidalPositions(FixedPositions):
         return x + _look_up(self.numbers, positions).to(x.dtype)
 
 
+@dataclass(frozen=True)
+class Turn:
+    """Turns the pairs (i, i + R/2) of the first R numbers of a head, all in two multiplications.
+
+    Args:
+        cos, sin: of the angle of each number (T, R), or (B, 1, T, R) where rows stand at different positions; the sines
+            of the first half are negative.
+    """
+
+    cos: Tensor
+    sin: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(B, H, T, K) -> (B, H, T, K)."""
+        width = self.cos.shape[-1]
+        turned, rest = x[..., :width], x[..., width:]  # R and K - R wide
+        others = turned.roll(width // 2, dims=-1)  # for each number the other one of its pair
+        turned = torch.addcmul(turned * self.cos.to(x.dtype), others, self.sin.to(x.dtype))
+        return torch.cat((turned, rest), dim=-1) if rest.shape[-1] else turned
+
+
 class RotaryPositions(FixedPositions):
     """Queries and keys turned by an angle that grows with position, so a score depends on distance only.
 
@@ -123,21 +144,12 @@ class RotaryPositions(FixedPositions):
     def compute(self) -> Tensor:
         return _frequencies(self.options.rotary_width, self.options.base)
 
-    def rotate(self, positions: Positions, device: torch.device) -> Rotate:
+    def rotate(self, positions: Positions, device: torch.device) -> Turn:
         angles = as_tensor(positions, device).unsqueeze(-1) * self.numbers  # (..., T, R/2)
         if angles.dim() == 3:
             angles = angles.unsqueeze(1)  # (B, T, R/2) -> (B, 1, T, R/2): the same for every head
         cos = torch.cat((angles.cos(), angles.cos()), dim=-1)  # (..., T, R)
-        sin = torch.cat((-angles.sin(), angles.sin()), dim=-1)
-        width = 2 * len(self.numbers)
-
-        def turn(x: Tensor) -> Tensor:
-            turned, rest = x[..., :width], x[..., width:]  # R and K - R wide
-            others = turned.roll(width // 2, dims=-1)  # for each number the other one of its pair
-            turned = torch.addcmul(turned * cos.to(x.dtype), others, sin.to(x.dtype))
-            return torch.cat((turned, rest), dim=-1) if rest.shape[-1] else turned
-
-        return turn
+        return Turn(cos, torch.cat((-angles.sin(), angles.sin()), dim=-1))
 
 
 class AlibiPositions(FixedPositions):
