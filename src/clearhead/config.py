@@ -250,8 +250,8 @@ class EngineConfig(Options):
 
     engine: Literal["auto", "plain", "compiled"] = Field(
         "auto",
-        description="plain: call by call; compiled: by machine code, made once for a shape of model in about a minute "
-        "and kept; auto: compiled, on a CPU, where that saves time",
+        description="plain: call by call; compiled: with machine code, made once for a machine in a few seconds and "
+        "kept; auto: compiled, on a CPU, where that saves time",
     )
     weights: Weights = Field(
         "full", description="round the model's matrices; compiled, a large model then writes a single text faster"

@@ -1,17 +1,15 @@
-"""Which engine is chosen, what is said of it, what happens where nothing can be compiled; as a campaign, compiling."""
+"""Which engine is chosen, what is said of it, what happens where nothing can be compiled."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.inference import engine, generate_ids
-from clearhead.inference.compiled import Step, building
-from clearhead.inference.compiled.static import state_of
+from clearhead.inference.compiled import building
 from clearhead.models import BigramLM, CausalLM, DecoderLM
-from clearhead.parts import DecoderCache
 
 PROMPT = [1, 2, 3]
 
@@ -43,82 +41,69 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "steps"
 
 
-class Right:
-    """In the place of a compiled step: the same step, not compiled."""
-
-    def __init__(self, folder: Path, step: Step) -> None:
-        self.step = step
-
-    def logits(self, ids: Tensor, cache: DecoderCache) -> Tensor:
-        return self.step(ids, *state_of(cache, len(ids)))[0]  # type: ignore[no-any-return]
-
-
-class Wrong(Right):
-    """A compiled step that is not the model's."""
-
-    def logits(self, ids: Tensor, cache: DecoderCache) -> Tensor:
-        return super().logits(ids, cache) + 0.1
-
-
 def test_a_short_text_never_asks_for_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "folder_of", None)  # not to be called
+    monkeypatch.setattr(engine, "library", None)  # not to be called
     assert written(small(), "auto") == written(small(), "plain")
     assert not written(small(), "auto")[1]
 
 
-@pytest.mark.parametrize(
-    ("tokens", "found", "compiled"), [(9_999, False, False), (9_999, True, True), (999_999, False, True)]
-)
-def test_a_long_text_is_worth_it(
-    monkeypatch: pytest.MonkeyPatch, kept: Path, tokens: int, found: bool, compiled: bool
-) -> None:
-    model, built = small(), list[Path]()
-    monkeypatch.setattr(engine, "is_built", lambda folder: found)
-    monkeypatch.setattr(engine, "build", lambda folder, step: built.append(folder))
-    monkeypatch.setattr(engine, "CompiledStep", Wrong)
-    chosen = engine.Engine(model, EngineConfig(), rows=1, tokens=tokens)
-    assert (chosen._steps[True] is not None) == compiled
-    assert len(built) == (compiled and not found)
+@pytest.mark.parametrize(("tokens", "built"), [(9_999, False), (99_999, True)])
+def test_a_long_text_is_worth_compiling_for(monkeypatch: pytest.MonkeyPatch, tokens: int, built: bool) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(engine, "library", lambda dtype, build, notice: asked.append(build))
+    engine.Engine(small()).reader(tokens)
+    assert asked == [built]
 
 
 def test_compiling_is_announced_and_a_failure_leaves_the_plain_engine(
     monkeypatch: pytest.MonkeyPatch, kept: Path
 ) -> None:
-    def broken(folder: Path, step: Step) -> None:
-        raise RuntimeError("g++: internal error\nmore of it")
-
-    monkeypatch.setattr(engine, "build", broken)
+    monkeypatch.setattr(building, "FLAGS", ("-no-such-flag",))
     columns, notices = written(small(), "compiled")
     assert columns == written(small(), "plain")[0]
     assert len(notices) == 2
-    assert "a minute or so" in notices[0]
-    assert notices[1] == "the text is written without a compiled step: g++: internal error"
+    assert "a few seconds" in notices[0]
+    assert "without compiled code" in notices[1]
+    assert "no-such-flag" in notices[1]
+    monkeypatch.setattr(building, "_run", None)  # not to be called again
+    again, more = written(small(), "compiled")
+    assert (again, more) == (columns, notices[1:])
 
 
-def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch, kept: Path) -> None:
-    monkeypatch.setattr(engine, "is_built", lambda folder: True)
-    monkeypatch.setattr(engine, "CompiledStep", Wrong)
+def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(model: DecoderLM, weights: str, library: object) -> DecoderLM:
+        twin = small()
+        twin.load_state_dict({name: tensor * 1.1 for name, tensor in model.state_dict().items()})
+        return twin
+
+    monkeypatch.setattr(engine, "library", lambda dtype, build, notice: ())
+    monkeypatch.setattr(engine, "with_compiled_code", wrong)
     columns, notices = written(small(), "compiled")
     assert columns == written(small(), "plain")[0]
     assert len(notices) == 1
     assert "not the model's" in notices[0]
 
 
-def test_a_row_that_is_left_alone_is_not_compiled_for_in_the_middle_of_its_text(
-    monkeypatch: pytest.MonkeyPatch, kept: Path
-) -> None:
-    built: list[Path] = []
-    monkeypatch.setattr(engine, "build", lambda folder, step: built.append(folder))
-    monkeypatch.setattr(engine, "CompiledStep", Right)
-    finished: set[int] = set()
-    config, how = SamplingConfig(greedy=True, max_new_tokens=20), EngineConfig(engine="compiled")
-    for column in generate_ids(small(), [PROMPT] * 4, config, finished=finished, engine=how):
-        finished |= {0, 1, 2} & set(column)
-    assert built == [building.folder_of(small(), "full", one_row=False)]
+def test_an_engine_that_is_kept_prepares_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed: list[DecoderLM] = []
+
+    def pack(model: DecoderLM, weights: str, library: object) -> DecoderLM:
+        packed.append(model)
+        return model
+
+    monkeypatch.setattr(engine, "library", lambda dtype, build, notice: ())
+    monkeypatch.setattr(engine, "with_compiled_code", pack)
+    model, config = small(), SamplingConfig(greedy=True, max_new_tokens=5)
+    one = engine.Engine(model, EngineConfig(engine="compiled", weights="int8"))
+    for _ in range(3):
+        list(generate_ids(model, [PROMPT], config, engine=one))
+    assert packed == [one.model]
+    with pytest.raises(AssertionError, match="another model"):
+        list(generate_ids(small(), [PROMPT], config, engine=one))
 
 
 def test_a_damaged_file_is_no_step(kept: Path) -> None:
-    folder = building.folder_of(small(), "full", one_row=True)
+    folder = building.folder_of(torch.float32)
     for path in (kept, folder):
         path.mkdir(mode=0o700)
     (folder / building.FILE).write_bytes(b"cut off")
@@ -152,17 +137,11 @@ def test_nothing_is_compiled_into_a_folder_of_others(kept: Path) -> None:
     assert "others can write" in notices[1]
 
 
-def test_what_must_differ_is_kept_apart_and_what_need_not_is_shared(kept: Path) -> None:
-    folders = {
-        building.folder_of(model, weights, one_row=True)
-        for model in (small(), small(positions="rope"), small(n_kv_heads=2))
-        for weights in ("full", "int8")
-    }
-    assert len(folders) == 6
-    assert building.folder_of(small(), "int8", one_row=False) not in folders
-    assert building.folder_of(small(), "int8", one_row=False) == building.folder_of(small(), "full", one_row=False)
-    other = DecoderLM(small().config, seed=9)
-    assert building.folder_of(other, "full", one_row=True) in folders
+def test_what_must_differ_is_kept_apart(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = [building.folder_of(dtype) for dtype in building.NUMBERS]
+    monkeypatch.setattr(building, "FLAGS", ("-O0",))
+    folders += [building.folder_of(dtype) for dtype in building.NUMBERS]
+    assert len(set(folders)) == 4
 
 
 def test_what_cannot_be_compiled_is_said() -> None:
@@ -172,7 +151,7 @@ def test_what_cannot_be_compiled_is_said() -> None:
     bigram = BigramLM(ModelConfig(architecture="bigram", vocab_size=11, block_size=8))
     reasons = {
         "only a decoder": bigram,
-        "not float32": small().double(),
+        "not float32": small().bfloat16(),
         "hooked onto Stack": hooked,
         "Mine is not a part": own,
     }
@@ -190,24 +169,20 @@ def test_without_a_compiler_the_plain_engine_writes(monkeypatch: pytest.MonkeyPa
     assert "no C++ compiler" in notices[0]
 
 
-COMPILED = [
-    {"positions": "rope", "embedding_ngrams": 3, "logit_ngrams": 2, "window": 9},
-    {"positions": "rope", "n_kv_heads": 2, "qk_norm": True, "norm": "rmsnorm", "feedforward": "swiglu", "tied": False},
-    {"positions": "rope", "window": 5, "residual": "parallel", "bias": True},
-    {"positions": "alibi", "n_kv_heads": 1, "norm_place": "post"},
-    {"positions": "learned", "bias": True, "feedforward": "gelu_tanh"},
-    {"positions": "relative", "scale_scores": False, "scale_head": True, "norm": "rmsnorm_plus_one"},
-    {"positions": "sinusoidal", "window": 7, "head_transform": True, "head_bias": True},
-]
+@pytest.mark.skipif(building.compiler() is None, reason="there is no C++ compiler")
+def test_compiled_code_is_kept_and_writes_what_the_plain_engine_writes(kept: Path) -> None:
+    for choice in ({"positions": "rope", "window": 9}, {"positions": "learned", "bias": True}):
+        model = small(**choice, block_size=32)
+        for rows in (1, 3):
+            columns, notices = written(model, "compiled", tokens=60, rows=rows)
+            assert columns == written(model, "plain", tokens=60, rows=rows)[0]
+            assert len([said for said in notices if "compil" in said]) == (rows == 1 and "window" in choice)
+    assert len(list(kept.iterdir())) == 1
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("rows", [1, 3])
-@pytest.mark.parametrize("choice", COMPILED, ids=lambda choice: choice["positions"])
-def test_compiled_code_writes_what_the_plain_engine_writes(choice: dict[str, object], rows: int, kept: Path) -> None:
-    model = small(**choice, block_size=32)
-    for weights in ("full", "int8") if rows == 1 else ("full",):
-        for again in (False, True):
-            columns, notices = written(model, "compiled", tokens=100, rows=rows, weights=weights)
-            assert columns == written(model, "plain", tokens=100, rows=rows, weights=weights)[0]
-            assert len([said for said in notices if "compil" in said]) == (not again)
+def test_everything_that_is_compiled_is_part_of_the_package() -> None:
+    folder = Path(building.__file__).parent
+    listed = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["tool"]["setuptools"]
+    patterns = [pattern for pattern in listed["package-data"]["clearhead"] if "compiled" in pattern]
+    found = {path for pattern in patterns for path in folder.parents[1].glob(pattern)}
+    assert found == {path for path in folder.iterdir() if path.suffix not in (".py", "")}

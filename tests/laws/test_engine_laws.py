@@ -1,5 +1,7 @@
-"""A step over a static cache, whole and with packed matrices, equals the model's own call: over every choice."""
+"""Compiled code equals the model's own call, over every choice and in float64; nobody's text depends on the others'."""
 
+import ctypes
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -7,37 +9,32 @@ import torch
 from law_models import CHOICES, VOCAB_SIZE, Choice, assert_same, make_model, name, random_ids
 from torch import Tensor
 
-from clearhead.config import EngineConfig, SamplingConfig
+from clearhead.config import EngineConfig, SamplingConfig, Weights
 from clearhead.inference import context, engine, generate_ids
-from clearhead.inference.compiled.static import Step, count_column, state_of
-from clearhead.models import CausalLM
+from clearhead.inference.compiled import compiler, library, stack, with_compiled_code
+from clearhead.inference.rounding import rounded
+from clearhead.models import CausalLM, DecoderLM
 from clearhead.parts import DecoderCache, padded_positions
 
+pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 every_choice = pytest.mark.parametrize("choice", CHOICES, ids=name)
 BLOCK_SIZE, NEW_TOKENS = 10, 8  # rows that are full slide at once
 PROMPTS = [random_ids(length, seed=length).tolist() for length in (4, 1, 13, 10, 4)]  # two longer than a block
+WIDTHS: tuple[Weights, ...] = ("full", "bfloat16", "int8")
 
 
-class Uncompiled:
-    """In the place of a compiled step: the same step, computed by torch operation by operation."""
-
-    def __init__(self, folder: Path, step: Step) -> None:
-        self.step = step
-
-    def __call__(self, ids: Tensor, cache: DecoderCache) -> Tensor:
-        logits, *tokens = self.step(ids, *state_of(cache, len(ids)))
-        count_column(cache, *tokens)
-        return logits  # type: ignore[no-any-return]
-
-    def logits(self, ids: Tensor, cache: DecoderCache) -> Tensor:
-        return self.step(ids, *state_of(cache, len(ids)))[0]  # type: ignore[no-any-return]
+@pytest.fixture(scope="module", autouse=True)
+def cache_of_compiled_code(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("CLEARHEAD_CACHE", str(folder))
+        yield folder
 
 
-@pytest.fixture
-def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "CompiledStep", Uncompiled)
-    monkeypatch.setattr(engine, "is_built", lambda folder: True)
-    monkeypatch.setattr(engine, "obstacle", lambda model: None)  # such as float64
+def compiled(model: DecoderLM, weights: Weights = "full") -> DecoderLM:
+    found = library(next(model.parameters()).dtype, build=True, notice=print)
+    assert isinstance(found, ctypes.CDLL)
+    return with_compiled_code(model, weights, found)
 
 
 def written(model: CausalLM, prompts: list[list[int]], how: dict[str, str], **options: object) -> list[list[int]]:
@@ -49,31 +46,77 @@ def written(model: CausalLM, prompts: list[list[int]], how: dict[str, str], **op
     for column in generate_ids(model, prompts, config, end=end, engine=settings, on_notice=notices.append):
         for row, token in column.items():
             texts[row].append(token)
-    assert not [notice for notice in notices if "compiled" in notice], "the compiled step was not used"
+    assert not [notice for notice in notices if "without compiled" in notice], "compiled code was not used"
     return texts
+
+
+def half_read(model: DecoderLM, rows: int = 3, capacity: int = 20) -> DecoderCache:
+    """The cache after rows of unequal lengths."""
+    cache, lengths = model.new_cache(rows, capacity), torch.tensor([12, 3, 7])[:rows]
+    model(random_ids(3, 12)[:rows], positions=padded_positions(lengths, 12, side="left"), cache=cache)
+    return cache
+
+
+def assert_same_caches(mine: DecoderCache, theirs: DecoderCache) -> None:
+    for one, other in zip(mine.layers, theirs.layers, strict=True):
+        assert one.length == other.length
+        assert_same(one.keys, other.keys)
+        assert_same(one.values, other.values)
 
 
 @every_choice
 @torch.inference_mode()
-def test_a_static_step_is_the_models_call(choice: Choice) -> None:
-    model, ids, lengths = make_model(**choice), random_ids(3, 12), torch.tensor([12, 3, 7])
-    cache, other = model.new_cache(3, 20), model.new_cache(3, 20)
-    for held in (cache, other):
-        model(ids, positions=padded_positions(lengths, 12, side="left"), cache=held)
-    step = Step(model, {})
+def test_compiled_code_is_the_models_call(choice: Choice) -> None:
+    model = make_model(**choice)
+    twin, cache, other = compiled(model), half_read(model), half_read(model)
     for t in range(6):
         more = random_ids(3, seed=t)
-        found, *tokens = step(more, *state_of(cache, 3))
-        count_column(cache, *tokens)
-        assert_same(found, engine.call(model, more, other))
-    for mine, theirs in zip(cache.layers, other.layers, strict=True):
-        assert mine.length == theirs.length == 18
-        assert_same(mine.keys, theirs.keys)
-        assert_same(mine.values, theirs.values)
+        assert_same(engine.call(twin, more, cache), engine.call(model, more, other))
+    assert_same_caches(cache, other)
+
+
+@pytest.mark.parametrize("choice", CHOICES[::5], ids=name)
+@torch.inference_mode()
+def test_what_a_row_gets_does_not_depend_on_the_others_or_on_threads(
+    choice: Choice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model(**choice).float()
+    twin, more = compiled(model), random_ids(19, seed=1)  # rows are multiplied eight, four, two at a time, and alone
+    cache = model.new_cache(19, 20)
+    model(random_ids(19, 12), cache=cache)
+
+    def found(rows: Tensor) -> Tensor:
+        mine = model.new_cache(19, 20)
+        mine.positions = cache.positions
+        for one, other in zip(mine.layers, cache.layers, strict=True):
+            one.keys, one.values, one.length = other.keys.clone(), other.values.clone(), other.length
+        mine.tokens = cache.tokens
+        mine.select(rows)
+        return twin.hidden(more[rows][:, None], cache=mine)[:, 0]
+
+    everything = torch.arange(19)
+    together = found(everything)
+    for row in (0, 7, 16, 18):
+        assert torch.equal(found(everything[row : row + 1])[0], together[row])
+    monkeypatch.setattr(stack, "ENOUGH", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert torch.equal(found(everything), together)
+
+
+@pytest.mark.parametrize("width", [16, 40, 128, 144])
+@pytest.mark.parametrize("weights", WIDTHS)
+@torch.inference_mode()
+def test_float32_of_any_width_is_near(width: int, weights: Weights) -> None:
+    model = make_model(n_heads=2, d_model=2 * width, head_width=width, d_ff=width + 3, vocab_size=11).float()
+    model = rounded(model, weights)
+    cache, other, twin = half_read(model), half_read(model), compiled(model, weights)
+    for t in range(6):
+        more = random_ids(3, seed=t)
+        found, expected = engine.call(twin, more, cache), engine.call(model, more, other)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
 
 
 @every_choice
-@pytest.mark.usefixtures("uncompiled")
 def test_both_engines_write_the_same_text(choice: Choice) -> None:
     model = make_model(**choice, block_size=BLOCK_SIZE)
     for prompts in (PROMPTS[2:3], PROMPTS[:3]):  # one row; several, of which each slides at a time of its own
@@ -81,30 +124,27 @@ def test_both_engines_write_the_same_text(choice: Choice) -> None:
 
 
 @pytest.mark.parametrize("choice", CHOICES[::7], ids=name)
-@pytest.mark.usefixtures("uncompiled")
 def test_rows_that_end_leave_the_others_as_they_were(choice: Choice) -> None:
     model = make_model(**choice, block_size=BLOCK_SIZE)
     options = {"greedy": False, "temperature": 1.5, "seed": 3, "max_new_tokens": 14}
-    compiled = written(model, PROMPTS, {"engine": "compiled"}, **options)
-    assert compiled == written(model, PROMPTS, {"engine": "plain"}, **options)
-    assert len(set(map(len, compiled))) > 1, "rows that end at the same time would show little"
+    found = written(model, PROMPTS, {"engine": "compiled"}, **options)
+    assert found == written(model, PROMPTS, {"engine": "plain"}, **options)
+    assert len(set(map(len, found))) > 1, "rows that end at the same time would show little"
 
 
-@pytest.mark.parametrize("weights", ["bfloat16", "int8"])
+@pytest.mark.parametrize("weights", WIDTHS[1:])
 @pytest.mark.parametrize("choice", CHOICES[::12], ids=name)
-@pytest.mark.usefixtures("uncompiled")
 def test_rounded_matrices_are_the_same_in_both_engines(choice: Choice, weights: str) -> None:
     model = make_model(**choice, block_size=BLOCK_SIZE)
     for prompts in (PROMPTS[1:2], PROMPTS[:2]):
-        compiled = written(model, prompts, {"engine": "compiled", "weights": weights})
-        assert compiled == written(model, prompts, {"engine": "plain", "weights": weights})
+        found = written(model, prompts, {"engine": "compiled", "weights": weights})
+        assert found == written(model, prompts, {"engine": "plain", "weights": weights})
 
 
 @pytest.mark.parametrize("positions", ["rope", "alibi"])
 @pytest.mark.parametrize("rows", [slice(2, 3), slice(3)])
-@pytest.mark.usefixtures("uncompiled")
 def test_columns_that_left_the_window_make_room(monkeypatch: pytest.MonkeyPatch, positions: str, rows: slice) -> None:
     monkeypatch.setattr(context, "PREFILL_TOKENS", 6)  # and so little room
     model = make_model(positions=positions, window=5, block_size=BLOCK_SIZE)
-    compiled = written(model, PROMPTS[rows], {"engine": "compiled"}, max_new_tokens=40)
-    assert compiled == written(model, PROMPTS[rows], {"engine": "plain"}, max_new_tokens=40)
+    found = written(model, PROMPTS[rows], {"engine": "compiled"}, max_new_tokens=40)
+    assert found == written(model, PROMPTS[rows], {"engine": "plain"}, max_new_tokens=40)

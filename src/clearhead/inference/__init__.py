@@ -3,6 +3,7 @@
 from clearhead.inference.beam import Hypothesis, beam_search
 from clearhead.inference.context import Context
 from clearhead.inference.continuous import Batch
+from clearhead.inference.engine import Engine
 from clearhead.inference.evaluation import Evaluation, evaluate, token_losses
 from clearhead.inference.filling import Candidate, Filled, fill
 from clearhead.inference.generation import Piece, Tokenizer, encode_prompt, generate, generate_ids, stream
@@ -16,6 +17,7 @@ __all__ = [
     "Candidate",
     "Context",
     "CorpusScores",
+    "Engine",
     "Evaluation",
     "Filled",
     "Hypothesis",

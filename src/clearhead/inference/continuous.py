@@ -12,10 +12,9 @@ from torch import Tensor
 from clearhead.config import EngineConfig, SamplingConfig
 from clearhead.errors import UsageError
 from clearhead.inference.drafts import Draft, ModelDraft, NgramDraft, agreed
-from clearhead.inference.engine import Engine
+from clearhead.inference.engine import DEFAULT, Engine, ReadToken, call, engine_of
 from clearhead.inference.mode import Notice, evaluating
 from clearhead.inference.pace import RowsContext
-from clearhead.inference.rounding import rounded
 from clearhead.inference.texts import Text, begin, draw_ahead
 from clearhead.models import CausalLM
 from clearhead.parts import DecoderCache
@@ -41,7 +40,7 @@ class Batch:
     def __init__(
         self,
         model: CausalLM,
-        engine: EngineConfig | None = None,
+        engine: EngineConfig | Engine = DEFAULT,
         *,
         draft: CausalLM | None = None,
         notice: Notice | None = None,
@@ -49,15 +48,15 @@ class Batch:
         """
         Args:
             model: in whatever mode; within the `with` it is without dropout.
-            engine: how tokens are computed.
-            draft: the smaller model that `engine.draft` names, if it names one.
+            engine: how tokens are computed; who makes many batches makes an `Engine` of the model once.
+            draft: the smaller model that the engine's `draft` names, if it names one.
             notice: told in a sentence what a person should know.
         """
-        self._config, self._notice = engine or EngineConfig(), notice
-        self._model, self._stack = rounded(model, self._config.weights), ExitStack()
-        self._engine: Engine | None = None
+        self._engine, self._notice, self._stack = engine_of(model, engine), notice, ExitStack()
+        self._model = self._engine.model
+        self._reader: ReadToken = partial(call, self._model)
         self._context = RowsContext(self._model, notice, self._read_token)
-        self._draft = _draft_of(self._config.draft, draft)
+        self._draft = _draft_of(self._engine.config.draft, draft)
         self._guessing = [self._model] if draft is None else [self._model, draft]
         self._waiting = list[tuple[Text, Sequence[int]]]()
         self._texts = list[Text]()
@@ -106,6 +105,7 @@ class Batch:
         texts, prompts = zip(*self._waiting, strict=True)
         self._waiting = []
         new_tokens = max(text.remaining for text in texts)
+        self._reader = self._engine.reader(new_tokens, self._notice)
         logits = self._context.join(prompts, new_tokens)[:, None]  # (B', V) -> (B', 1, V)
         drawn = draw_ahead(texts, logits, _tensor([[] for _ in texts], logits)).tolist()
         if self._draft is not None:
@@ -153,10 +153,7 @@ class Batch:
         self._reach = [self._reach[place] for place in places]
 
     def _read_token(self, ids: Tensor, cache: DecoderCache) -> Tensor:
-        if self._engine is None:
-            tokens = max(text.remaining for text in self._texts)
-            self._engine = Engine(self._model, self._config, rows=len(ids), tokens=tokens, notice=self._notice)
-        return self._engine(ids, cache)
+        return self._reader(ids, cache)
 
 
 def _draft_of(name: str | None, model: CausalLM | None) -> Draft | None:

@@ -7,14 +7,11 @@ from clearhead.config import EngineConfig, SamplingConfig
 from clearhead.errors import DataError, UsageError
 from clearhead.inference.context import Context
 from clearhead.inference.continuous import Batch
-from clearhead.inference.engine import Engine
+from clearhead.inference.engine import DEFAULT, Engine, engine_of
 from clearhead.inference.mode import Notice, evaluating
-from clearhead.inference.rounding import rounded
 from clearhead.inference.sampling import Sampler
 from clearhead.inference.text import TextStream
 from clearhead.models import CausalLM
-
-DEFAULT = EngineConfig()
 
 
 class Tokenizer(Protocol):
@@ -45,7 +42,7 @@ def generate(
     prompts: Sequence[str],
     config: SamplingConfig,
     *,
-    engine: EngineConfig = DEFAULT,
+    engine: EngineConfig | Engine = DEFAULT,
     draft: CausalLM | None = None,
     on_text: Callable[[Piece], None] | None = None,
     on_notice: Notice | None = None,
@@ -59,8 +56,8 @@ def generate(
         tokenizer: the one that the model was trained with.
         prompts: an empty one starts a new document.
         config: how tokens are drawn, and when to stop.
-        engine: how they are computed.
-        draft: the model that guesses, where `engine.draft` is the name of one.
+        engine: how they are computed; who writes many texts makes an `Engine` of the model once.
+        draft: the model that guesses, where the engine's `draft` is the name of one.
         on_text: told each new piece of text as soon as it is certain.
         on_notice: told, once each, in a sentence, that the model does not see the whole text any more, and what the
             engine has to say.
@@ -84,7 +81,7 @@ def stream(
     prompts: Sequence[str],
     config: SamplingConfig,
     *,
-    engine: EngineConfig = DEFAULT,
+    engine: EngineConfig | Engine = DEFAULT,
     draft: CausalLM | None = None,
     on_notice: Notice | None = None,
 ) -> Iterator[Piece]:
@@ -122,7 +119,7 @@ def generate_ids(
     *,
     end: int | None = None,
     finished: set[int] | None = None,
-    engine: EngineConfig = DEFAULT,
+    engine: EngineConfig | Engine = DEFAULT,
     draft: CausalLM | None = None,
     on_notice: Notice | None = None,
 ) -> Iterator[dict[int, int]]:
@@ -141,15 +138,16 @@ def generate_ids(
     if not prompts:
         return
     finished = set() if finished is None else finished
-    if engine.draft is not None:
+    engine = engine_of(model, engine)
+    if engine.config.draft is not None:
         batch = Batch(model, engine, draft=draft, notice=on_notice)
         batch.add(prompts, config, end)
         yield from _at_their_pace(batch, finished)
         return
     rows = list(range(len(prompts)))  # of the batch: finished ones are thrown out now and then
-    model = rounded(model, engine.weights)
+    model = engine.model
     with evaluating(model):
-        read_token = Engine(model, engine, rows=len(rows), tokens=config.max_new_tokens, notice=on_notice)
+        read_token = engine.reader(config.max_new_tokens, on_notice)
         context = Context(model, prompts, config.max_new_tokens, on_notice, read_token)
         sampler = Sampler(config, prompts, model.config.vocab_size, model.device)
         for remaining in range(config.max_new_tokens, 0, -1):

@@ -1,6 +1,7 @@
-"""The step of a decoder as machine code, made once for a shape and a machine."""
+"""The heaviest parts of a decoder's step as machine code, made once for a machine."""
 
-from clearhead.inference.compiled.building import CompiledStep, build, folder_of, is_built, step_of
-from clearhead.inference.compiled.static import Step
+from clearhead.inference.compiled.building import NUMBERS, compiler, library
+from clearhead.inference.compiled.layout import UnknownPartError
+from clearhead.inference.compiled.stack import with_compiled_code
 
-__all__ = ["CompiledStep", "Step", "build", "folder_of", "is_built", "step_of"]
+__all__ = ["NUMBERS", "UnknownPartError", "compiler", "library", "with_compiled_code"]

@@ -1,84 +1,74 @@
-"""Compiled steps on disk: built once for a shape and a machine, found again by every later process.
+"""`stack.cpp` as a shared library: made once for a machine in a few seconds, found again by every later process."""
 
-Weights are no part of what is built, so models of one shape share it.
-"""
-
+import ctypes
 import hashlib
 import os
 import platform
+import shutil
 import stat
-import warnings
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 import clearhead
-from clearhead.config import Weights
 from clearhead.data.cache import cache_folder, facts_of, keep
 from clearhead.errors import DataError
-from clearhead.inference.compiled.products import Packed
-from clearhead.inference.compiled.static import Step, count_column, state_of
-from clearhead.inference.rounding import matrices
-from clearhead.models import CausalLM
-from clearhead.parts import DecoderCache
+from clearhead.inference.mode import Notice
 
-FILE = "step.pt2"
-ROOMS = ("parts", "models", "inference")  # the code that a step is made from
-EXAMPLE_COLUMNS = 128  # any number would do
-
-
-class CompiledStep:
-    """Reads one token (B,) of each row into a cache; returns the logits (B, V) of the next."""
-
-    def __init__(self, folder: Path, step: Step) -> None:
-        """
-        Args:
-            folder: where it was built.
-            step: what was built there; its weights are used where they are.
-        """
-        from torch._inductor import aoti_load_package  # seconds, for who needs it
-
-        self._package = aoti_load_package(str(folder / FILE))
-        known: dict[str, Tensor] = dict(step.named_parameters(remove_duplicate=False))
-        known |= step.named_buffers(remove_duplicate=False)
-        self._constants = {name: known[name].detach() for name in self._package.get_constant_fqns()}
-        self._package.load_constants(self._constants, check_full_update=True, user_managed=True)  # no copies
-
-    def __call__(self, ids: Tensor, cache: DecoderCache) -> Tensor:
-        logits, *tokens = self._run(ids, cache)
-        count_column(cache, *tokens)
-        return logits
-
-    def logits(self, ids: Tensor, cache: DecoderCache) -> Tensor:
-        """The same, but the cache does not count the column, so that it will be written again."""
-        return self._run(ids, cache)[0]
-
-    def _run(self, ids: Tensor, cache: DecoderCache) -> list[Tensor]:
-        found: list[Tensor] = self._package.loader.boxed_run([ids, *state_of(cache, len(ids))])
-        return found
+HERE = Path(__file__).parent
+FILE = "stack.so"
+NUMBERS = {torch.float32: "float", torch.float64: "double"}  # what it computes in: in C++
+MAC = sys.platform == "darwin"
+FLAGS: tuple[str, ...] = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-ffp-contract=fast", "-fno-math-errno")
+FLAGS += () if MAC else ("-fopenmp",)  # and not linked with it: torch has brought its own, and two would be in the way
+LINKING: tuple[str, ...] = ("-shared", "-undefined", "dynamic_lookup") if MAC else ("-shared",)
 
 
-def step_of(model: CausalLM, weights: Weights, *, one_row: bool) -> Step:
-    """The step of one row, its matrices packed for it, or of any greater number of rows."""
-    names = matrices(model) if one_row else []
-    return Step(model, {name: Packed(model.get_parameter(name), weights) for name in names})
-
-
-def folder_of(model: CausalLM, weights: Weights, *, one_row: bool) -> Path:
-    """Where the built step is kept, or would be: every step that must differ has a folder of its own."""
-    told = (
-        *(model.config.model_dump_json(), str(model), _sources()),
-        *(weights if one_row else "full", one_row),
-        *(torch.__version__, torch.get_num_threads(), torch.backends.cpu.get_cpu_capability(), _processor()),
-    )
+def folder_of(dtype: torch.dtype) -> Path:
+    """Where the library is kept, or would be: every one that must differ has a folder of its own."""
+    told = (_sources(), _processor(), FLAGS, compiler(), NUMBERS[dtype])
     return cache_folder() / "steps" / hashlib.blake2b(repr(told).encode(), digest_size=16).hexdigest()
 
 
+def compiler() -> str | None:
+    """The path of the C++ compiler, if there is one."""
+    return shutil.which(os.environ.get("CXX", "clang++" if MAC else "g++"))
+
+
+_failed: dict[Path, str] = {}  # why; what a compiler cannot do, this process does not try again
+
+
+def library(dtype: torch.dtype, *, build: bool, notice: Notice) -> ctypes.CDLL | None:
+    """The library that computes in numbers of this type, for as long as this process lives; None if there is none.
+
+    Args:
+        build: compile it where that was not done before, which takes seconds and of which `notice` is told.
+
+    Raises:
+        OSError: it cannot be loaded.
+        RuntimeError: it cannot be compiled.
+    """
+    folder = folder_of(dtype)
+    if folder in _failed:
+        raise RuntimeError(_failed[folder])
+    if not is_built(folder):
+        if not build:
+            return None
+        notice("compiling code for this machine: a few seconds, once; the engine 'plain' does without")
+        try:
+            build_into(folder, dtype)
+        except (DataError, OSError) as error:
+            _failed[folder] = str(error)
+            raise RuntimeError(_failed[folder]) from error
+    return _opened(folder)
+
+
 def is_built(folder: Path) -> bool:
-    """Whether a whole step is there that nobody else could have put there: it is run as part of this process."""
+    """Whether a whole library is there that nobody else could have put there: it is run as part of this process."""
     try:
         facts_of(folder)
         return all(_is_ours(path) for path in (folder.parent, folder, folder / FILE))
@@ -86,27 +76,20 @@ def is_built(folder: Path) -> bool:
         return False
 
 
-def build(folder: Path, step: Step) -> None:
-    """Compile the step into the folder, which takes about a minute.
+def build_into(folder: Path, dtype: torch.dtype) -> None:
+    """Compile.
 
     Raises:
-        DataError: others could change what is in the folder. The compiler raises what it likes.
+        DataError: others could change what is in the folder, or the compiler failed.
     """
 
     def make(new: Path) -> dict[str, Any]:
-        from torch._inductor import aoti_compile_and_package
-        from torch.export import export
-
-        with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")  # of the compiler's own code
-            program = export(step, _example(step), dynamic_shapes=_any_sizes(step), strict=False)
-            aoti_compile_and_package(
-                program,
-                package_path=str(new / FILE),
-                inductor_configs={"aot_inductor.package_constants_in_so": False},
-            )
+        path, made = compiler(), new / "stack.o"
+        _run(path, *FLAGS, f"-DNUMBER={NUMBERS[dtype]}", "-c", HERE / "stack.cpp", "-o", made)
+        _run(path, *LINKING, made, "-o", new / FILE)
+        made.unlink()
         (new / FILE).chmod(0o600)
-        return {"model": step.model.config.model_dump(), "torch": torch.__version__, "clearhead": clearhead.__version__}
+        return {"clearhead": clearhead.__version__, "compiler": path, "flags": FLAGS}
 
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not _is_ours(folder.parent):
@@ -114,22 +97,18 @@ def build(folder: Path, step: Step) -> None:
     keep(folder, make)
 
 
-def _example(step: Step) -> tuple[Tensor, ...]:
-    rows = 1 if step.names else 2
-    cache = step.model.new_cache(rows, EXAMPLE_COLUMNS)
-    cache.extend(None, EXAMPLE_COLUMNS // 2)
-    return torch.zeros(rows, dtype=torch.int64), *state_of(cache, rows)
+@cache
+def _opened(folder: Path) -> ctypes.CDLL:
+    found = ctypes.CDLL(str(folder / FILE))
+    found.clearhead_step.restype = found.clearhead_linear.restype = None
+    found.clearhead_linear.argtypes = [*[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2]
+    return found
 
 
-def _any_sizes(step: Step) -> tuple[Any, ...]:
-    """Which axes of `Step.forward`'s arguments may have any size."""
-    from torch.export import Dim
-
-    used, capacity = {0: Dim("used", min=2)}, {2: Dim("capacity", min=2)}
-    rows = {} if step.names else {0: Dim("rows", min=2)}
-    room = tuple(rows | capacity for _ in range(2 * step.model.config.n_layers))
-    tokens = (rows,) if step.model.config.longest_ngram > 1 else ()
-    return rows, used, rows, room + tokens
+def _run(*command: object) -> None:
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise DataError(next(iter(done.stderr.splitlines()), f"the compiler ended with {done.returncode}"))
 
 
 def _is_ours(path: Path) -> bool:
@@ -141,11 +120,8 @@ def _is_ours(path: Path) -> bool:
 
 @cache
 def _sources() -> str:
-    """A digest of the code that a step is made from."""
-    digest = hashlib.blake2b(digest_size=16)
-    for path in sorted(path for room in ROOMS for path in (Path(clearhead.__file__).parent / room).rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    """A digest of what is compiled."""
+    return hashlib.blake2b(b"".join(path.read_bytes() for path in sorted(HERE.glob("*.[ch]*")))).hexdigest()
 
 
 @cache

@@ -1,0 +1,118 @@
+"""What `stack.cpp` reads: its structures, field by field, and matrices in the order in which it multiplies."""
+
+import ctypes
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from clearhead.config import Weights
+from clearhead.inference.rounding import narrowed
+from clearhead.parts import LayerNorm, PlusOneRMSNorm, RMSNorm
+
+REGISTER = 64  # bytes
+
+Pointer, Integer, Double = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+
+
+class Matrix(ctypes.Structure):
+    _fields_ = [
+        *((name, Pointer) for name in ("blocks", "scales", "bias")),
+        *((name, Integer) for name in ("outputs", "inputs", "bytes")),
+    ]
+
+
+class Norm(ctypes.Structure):
+    _fields_ = [("weight", Pointer), ("bias", Pointer), ("epsilon", Double)]
+
+
+class Layer(ctypes.Structure):
+    _fields_ = [
+        *((name, Matrix) for name in ("query", "key", "value", "output", "up", "gate", "down")),
+        *((name, Norm) for name in ("attention_norm", "query_norm", "key_norm", "feedforward_norm")),
+    ]
+
+
+class Stack(ctypes.Structure):
+    _fields_ = [
+        ("layers", Pointer),
+        *((name, Integer) for name in ("n_layers", "d_model", "n_heads", "n_kv_heads", "head_width", "d_ff")),
+        ("scale", Double),
+        *((name, Integer) for name in ("activation", "post", "parallel")),
+        ("norm", Norm),
+    ]
+
+
+class Call(ctypes.Structure):
+    _fields_ = [
+        *((name, Pointer) for name in ("x", "out")),
+        *((name, Integer) for name in ("rows", "threads")),
+        ("caches", ctypes.POINTER(Pointer)),
+        *((name, Integer) for name in ("length", "capacity")),
+        *(("mask", Pointer), ("mask_row", Integer)),
+        *(("bias", Pointer), ("bias_row", Integer)),
+        *(("cosines", Pointer), ("sines", Pointer), ("half", Integer), ("turn_row", Integer)),
+    ]
+
+
+class UnknownPartError(Exception):
+    """A part that compiled code does not know."""
+
+
+class Packer:
+    """Makes the structures of a model's parts; lives as long as they do, because it holds what they point to."""
+
+    def __init__(self, weights: Weights, dtype: torch.dtype) -> None:
+        """
+        Args:
+            weights: how narrow matrices are.
+            dtype: of all other numbers.
+        """
+        self.weights, self.dtype = weights, dtype
+        self.lanes = REGISTER // dtype.itemsize
+        self._held: list[Any] = []
+
+    def matrix(self, matrix: Tensor | None, bias: Tensor | None = None) -> Matrix:
+        """A matrix (N, K) in blocks of two registers' outputs, (N', K, 2 * lanes)."""
+        if matrix is None:
+            return Matrix()
+        N, K = matrix.shape
+        missing = -N % (2 * self.lanes)
+        numbers, scales = narrowed(F.pad(matrix.detach(), (0, 0, 0, missing)), self.weights)
+        blocks = numbers.view(-1, 2, self.lanes, K).permute(0, 3, 1, 2)  # (N' * 2 * lanes, K) -> (N', K, 2, lanes)
+        if self.weights == "bfloat16":
+            blocks = blocks.transpose(2, 3)  # (N', K, lanes, 2): of each pair one goes into the first register
+        padded = None if bias is None else F.pad(bias.detach(), (0, missing))
+        return Matrix(self.pointer(blocks), self.pointer(scales), self.pointer(padded), N, K, numbers.itemsize)
+
+    def linear(self, linear: nn.Linear | None) -> Matrix:
+        """The matrix and bias of a linear map, if there is one."""
+        return Matrix() if linear is None else self.matrix(linear.weight, linear.bias)
+
+    def norm(self, norm: nn.Module) -> Norm:
+        """
+        Raises:
+            UnknownPartError: it is no norm of this library.
+        """
+        if type(norm) is nn.Identity:
+            return Norm()
+        if type(norm) is PlusOneRMSNorm:
+            return Norm(self.pointer(1 + norm.weight.detach()), None, norm.epsilon)
+        if type(norm) is RMSNorm:
+            return Norm(self.pointer(norm.weight.detach()), None, norm.epsilon)
+        if type(norm) is LayerNorm:
+            return Norm(self.pointer(norm.weight.detach()), self.pointer(norm.bias.detach()), norm.epsilon)
+        raise UnknownPartError(f"{type(norm).__name__} is not known to compiled code")
+
+    def pointer(self, tensor: Tensor | None) -> int | None:
+        """Where the tensor's numbers lie, one behind the other."""
+        if tensor is None:
+            return None
+        self._held.append(tensor.contiguous())
+        return self._held[-1].data_ptr()  # type: ignore[no-any-return]
+
+    def array(self, structures: list[Layer]) -> int:
+        """Where the structures lie, one behind the other."""
+        self._held.append((Layer * len(structures))(*structures))
+        return ctypes.addressof(self._held[-1])
