@@ -45,7 +45,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("trained")
     source = folder / "my.txt"
     source.write_text(some_text(900), encoding="utf-8")
-    return train(source, out=folder / "run", options=tiny())
+    return train(source, out=folder / "run", options=tiny(precision="float32"))
 
 
 def test_the_held_out_loss_is_the_best_one_of_the_training(run: Run) -> None:
@@ -57,6 +57,17 @@ def test_the_held_out_loss_is_the_best_one_of_the_training(run: Run) -> None:
     assert score.tokens == 89
     assert math.isclose(score.perplexity, math.exp(score.loss))
     assert math.isclose(score.bits_per_byte, score.loss / math.log(2) * 89 / 90, rel_tol=1e-9)
+
+
+@pytest.mark.parametrize(("precision", "apart"), [("float32", 1e-6), ("bfloat16", 1e-2)])
+def test_a_training_evaluates_in_its_own_precision(run: Run, precision: str, apart: float) -> None:
+    model, types = run.model(), set[torch.dtype]()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.register_forward_hook(lambda _, args, output: types.add(output.dtype))
+    config = RunConfig.read(run.config.model_dump(), {"train": {"precision": precision}})
+    assert math.isclose(run.task().evaluate(model, config).loss, run.evaluate().loss, rel_tol=apart)
+    assert types == {getattr(torch, precision)}
 
 
 def test_the_figures_do_not_depend_on_the_batch_size(run: Run) -> None:
@@ -244,7 +255,8 @@ def test_masked_documents_are_kept_apart_where_asked() -> None:
     Path("texts").mkdir()
     for number in range(6):
         Path(f"texts/{number}.txt").write_text(some_text(200, number), encoding="utf-8")
-    options = merge(tiny(), {"objective": "masked", "data": {"isolate_documents": True, "bpe_vocab_size": 300}})
+    data = {"isolate_documents": True, "bpe_vocab_size": 300}
+    options = merge(tiny(precision="float32"), {"objective": "masked", "data": data})
     run = train("texts", options=options)
     assert run.fill("the [MASK] says").startswith("the")
     apart = evaluate(run)

@@ -15,7 +15,7 @@ from clearhead.training import Stepped, fit, is_out_of_memory
 from clearhead.workflows.tasks import Task
 
 PROBE_STEPS = 40  # at most
-PROBE_SECONDS = 3.0
+PROBE_SECONDS = 1.0  # and three steps at least
 
 
 def choose_device(wanted: str) -> torch.device:
@@ -71,7 +71,7 @@ def threads(count: int | None) -> Iterator[None]:
 
 
 def seconds_per_step(config: RunConfig, task: Task) -> float:
-    """The median time of a training step, measured for a few seconds on a throw-away model."""
+    """The median time of a training step, measured for a second on a throw-away model."""
     model = build(config.model, seed=0).to(choose_device(config.train.device))
     train = config.train.model_copy(update={"steps": PROBE_STEPS})
     began, seconds = time.perf_counter(), []

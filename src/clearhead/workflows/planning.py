@@ -18,7 +18,7 @@ from clearhead.workflows.machine import choose_device, memory, seconds_per_step
 from clearhead.workflows.origin import Origin
 from clearhead.workflows.tasks import Task
 
-OVERHEAD_SECONDS = 12.0  # loading torch, preparing, measuring the speed, the last samples
+OVERHEAD_SECONDS = 10.0  # loading torch, preparing, measuring the speed, the last samples
 SHARE_FOR_STEPS = 0.85  # of the rest; evaluations and samples take what is left
 MOST_PASSES = 40  # over the text; more only learns it by heart
 EVALUATIONS = (3, 8)  # along one training, at least and at most

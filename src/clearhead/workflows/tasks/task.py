@@ -17,7 +17,7 @@ from clearhead.exchange import SpecialTokens
 from clearhead.inference import Evaluation
 from clearhead.models import LanguageModel
 from clearhead.options import Layer
-from clearhead.training import Optimizer
+from clearhead.training import Optimizer, autocast, resolve_precision
 
 Batches = Callable[[int], Sequence[Tensor]]  # step -> the model's inputs and, last, the targets (B, T)
 Progress = Callable[[float], None]
@@ -113,9 +113,10 @@ class Task(ABC):
         return model if hidden == model.hidden else lambda *inputs: model.head(hidden(*inputs))
 
     def evaluate(self, model: LanguageModel, config: RunConfig) -> Evaluation:
-        """The loss on what is held out, as far as `train.eval_tokens` allows."""
+        """The loss on what is held out, as far as `train.eval_tokens` allows, in the precision of the training."""
         batches = self.held_out(config, limit=config.train.eval_tokens)
-        return inference.evaluate(model, batches, hidden=self.hidden(model))
+        with autocast(model.device, resolve_precision(config.train, model.device)):
+            return inference.evaluate(model, batches, hidden=self.hidden(model))
 
     @property
     def tokenizers(self) -> Tokenizers:
