@@ -1,12 +1,13 @@
 """Whole processes to a loss on Tiny Shakespeare: `clearhead train` beside nanoGPT's recipe for a CPU, interleaved.
 
     python benchmarks/time_to_loss.py --nanogpt FOLDER --install    # clones nanoGPT into FOLDER first
-    python benchmarks/time_to_loss.py --goals 1.88 [--rounds 3] [--nanogpt FOLDER] [--keep]
+    python benchmarks/time_to_loss.py --goals 1.88 [--rounds 3] [--nanogpt FOLDER] [--text FILE] [--keep]
 
 Each run is a process of its own, timed from its start to its end: loading, preparing the text, evaluations, samples and
 checkpoints are in it. Afterwards the model it left is evaluated here on the whole held-out tenth, cut into windows side
 by side, in the same way for both. Every round has another seed (nanoGPT's recipe has one of its own). The held-out
-split is never trained on, and no recipe was chosen by it.
+split is never trained on, and no recipe was chosen by it. With --text the same recipes learn a text for which nothing
+was chosen.
 """
 
 import os
@@ -100,7 +101,7 @@ def timed(words: Sequence[str], folder: Path) -> tuple[float, str]:
 def ours(recipe: str, seed: int, data: TextData, window: int) -> Outcome:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        words = [sys.executable, "-m", "clearhead", "train", "shakespeare", *recipe.split()]
+        words = [sys.executable, "-m", "clearhead", "train", data.source, *recipe.split()]
         seconds, said = timed([*words, "--seed", str(seed), "--out", "run", "--json"], folder)
         model = open_run(folder / "run").model().eval()
         return Outcome(seconds, json.loads(said)["seconds"], held_out_loss(model, data, window))
@@ -153,7 +154,8 @@ def table(goal: Goal, target: str, rounds: int, repository: Path | None, data: T
         for name, (_, run) in programs.items():
             outcomes[name].append(run(seed))
             print(f"{target}, round {seed}: {name}: {outcomes[name][-1]}", file=sys.stderr)
-    yield f"| to {target}, windows of {goal.window} | told | seconds | of them in steps | loss | times sooner |"
+    recipes = f"recipes to {target}, {Path(data.source).stem}, windows of {goal.window}"
+    yield f"| {recipes} | told | seconds | of them in steps | loss | times sooner |"
     yield "|---|---|---|---|---|---|"
     first = statistics.median(one.seconds for one in outcomes["nanoGPT"]) if "nanoGPT" in outcomes else None
     for name, (told, _) in programs.items():
@@ -166,18 +168,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--nanogpt", type=Path, help="the folder of its repository; without it, its row is left out")
     parser.add_argument("--install", action="store_true", help="clone it into that folder first")
-    parser.add_argument("--keep", action="store_true", help=f"write the tables into {RESULTS.name}")
+    parser.add_argument("--text", default="shakespeare", help="a file or a corpus (default: shakespeare)")
+    parser.add_argument("--keep", action="store_true", help=f"add the tables to {RESULTS.name}")
     given = parser.parse_args()
     if given.install:
         subprocess.run(["git", "clone", "--quiet", NANOGPT, str(given.nanogpt)], check=True)
-    data = prepare(DataConfig(source="shakespeare"))
+    data = prepare(DataConfig(source=given.text, tokenizer="char"))
     machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
     lines = [f"{machine}, {given.rounds} rounds, interleaved, each with a seed of its own; whole processes."]
     for target in given.goals:
         lines += ["", *table(GOALS[target], target, given.rounds, given.nanogpt, data)]
         print("\n".join(lines[-4:]), flush=True)
     if given.keep:
-        RESULTS.write_text("# How soon a loss is reached\n\n" + "\n".join(lines) + "\n", encoding="utf-8")
+        before = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else "# How soon a loss is reached\n"
+        RESULTS.write_text(before + "\n" + "\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
