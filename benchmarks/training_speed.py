@@ -1,4 +1,4 @@
-"""Training steps: beside the tutorials' code, as a share of what the machine multiplies, and of the default preset.
+"""Training steps: beside the tutorials' code, as a share of what the machine multiplies, and of the default presets.
 
     python benchmarks/training_speed.py [--rounds 7] [--tables tutorial peak default] [--clock wall] [--keep]
 
@@ -32,7 +32,7 @@ from clearhead.config import ModelConfig, RunConfig
 from clearhead.data import prepare, training_batch
 from clearhead.inspection import flops_per_token
 from clearhead.models import build
-from clearhead.presets import PRESETS
+from clearhead.presets import DEFAULTS, PRESETS, default_preset
 from clearhead.training import Stepped, fit, has_bfloat16
 
 RESULTS = Path(__file__).parent / "results" / "training_speed.md"
@@ -76,12 +76,12 @@ class Tables:
         return rows
 
     def default(self) -> Sequence[Row]:
-        batch = PRESETS["small"].train["batch_size"]
-        name = f"small, batch {batch} x 128"
-        return [
-            Row(name, "float32", self._tokens("small", {"precision": "float32"})),
-            Row(f"{name}, as it trains by default", _type(PRECISION), self._tokens("small")),
-        ]
+        presets = [default_preset(minutes=minutes) for minutes, _ in DEFAULTS["next"]]
+        return [Row(name, self._shape(name), self._tokens(name)) for name in presets]
+
+    def _shape(self, preset: str) -> str:
+        config = self._config(preset)
+        return f"{config.train.batch_size} x {config.model.block_size}"
 
     def _config(self, preset: str, train: Changes = NONE, model: Changes = NONE) -> RunConfig:
         never = {"steps": 10**9, "eval_every": 10**9, "save_every": 10**9}
@@ -126,7 +126,7 @@ def _type(dtype: torch.dtype) -> str:
 HEADS = {
     "tutorial": "training, batch 64 x 128 | products | tokens per second | ratio",
     "peak": "operations | | 10^9 per second | share",
-    "default": "training | products | tokens per second | ratio",
+    "default": "presets by the time that is given | batch | tokens per second | ratio",
 }
 
 
