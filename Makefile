@@ -8,7 +8,7 @@ ifneq ($(wildcard ../shared/data),)
 export CLEARHEAD_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test setup lint types campaign benchmark benchmark-translation benchmark-generation benchmark-doctor experiments clean
+.PHONY: demo test setup lint types campaign benchmark benchmark-training benchmark-translation benchmark-generation benchmark-doctor experiments clean
 
 demo: setup            ## train the default model on the built-in stories for two minutes, and let it write
 	$(BIN)/clearhead train stories --minutes 2
@@ -20,8 +20,11 @@ test: setup            ## the whole suite but the campaigns, on two cores
 campaign: setup        ## the long tests: kill -9 at random moments, real trainings
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m campaign
 
-benchmark: setup       ## the tables of benchmarks/, side by side with peers
+benchmark: setup       ## generation beside the tutorials' own code
 	$(BIN)/python benchmarks/tutorial_speed.py
+
+benchmark-training: setup  ## steps beside the tutorials' own code, and as a share of what the machine multiplies; into benchmarks/results
+	$(BIN)/python benchmarks/training_speed.py --keep
 
 benchmark-translation: setup  ## training and beam search beside a plain program on torch.nn.Transformer
 	$(BIN)/python benchmarks/translation_speed.py

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from side_by_side import CLOCKS, Row, Work, measure
+from side_by_side import CLOCKS, Row, Work, measure, spread
 
 from clearhead import exchange
 from clearhead.cli.environment import prepare_process
@@ -124,8 +124,7 @@ class Writing:
             median = medians[row.name, row.remark]
             floor = medians.get(("reading the weights", row.remark.replace("float32", "full")))
             share = f"{median / floor:.0%}" if floor else ""
-            spread = f"{median:,.4g} ({min(rates):,.4g} to {max(rates):,.4g})"
-            lines.append(f"| {row.name} | {row.remark} | {spread} | {median / first:.2f} | {share} |")
+            lines.append(f"| {row.name} | {row.remark} | {spread(rates)} | {median / first:.2f} | {share} |")
         return [*lines, "", self._compared()]
 
     def _compared(self) -> str:

@@ -43,6 +43,12 @@ def compare(rows: Sequence[Row], rounds: int, clock: str) -> list[str]:
     medians = [statistics.median(rates) for rates in measured]
     lines = []
     for row, rates, median in zip(rows, measured, medians, strict=True):
-        spread = f"{median:,.4g} ({min(rates):,.4g} to {max(rates):,.4g})"
-        lines.append(f"| {row.name} | {row.remark} | {spread} | {median / medians[0]:.2f} |")
+        lines.append(f"| {row.name} | {row.remark} | {spread(rates)} | {median / medians[0]:.2f} |")
     return lines
+
+
+def spread(rates: Sequence[float]) -> str:
+    """The median, and in brackets the lowest and the highest."""
+    three = (statistics.median(rates), min(rates), max(rates))
+    median, low, high = (f"{rate:,.0f}" if rate >= 1000 else f"{rate:.4g}" for rate in three)
+    return f"{median} ({low} to {high})"
