@@ -8,7 +8,7 @@ ifneq ($(wildcard ../shared/data),)
 export CLEARHEAD_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test setup lint types campaign benchmark benchmark-training benchmark-translation benchmark-generation benchmark-doctor experiments clean
+.PHONY: demo test setup lint types campaign benchmark benchmark-training benchmark-translation benchmark-generation benchmark-starting benchmark-doctor experiments clean
 
 demo: setup            ## train the default model on the built-in stories for two minutes, and let it write
 	$(BIN)/clearhead train stories --minutes 2
@@ -32,6 +32,9 @@ benchmark-translation: setup  ## training and beam search beside a plain program
 benchmark-generation: setup  ## the next token, beside Hugging Face's generate; into benchmarks/results
 	$(BIN)/python benchmarks/generation_speed.py --keep
 	$(BIN)/python benchmarks/long_texts.py --keep
+
+benchmark-starting: setup  ## starting, reading a text, evaluating; into benchmarks/results
+	$(BIN)/python benchmarks/starting_speed.py --keep
 
 benchmark-doctor: setup  ## planted faults, published bugs and released models, what the doctor says of each, other tools; into benchmarks/results
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/faults_check.py --train all --keep

@@ -211,3 +211,14 @@ def test_what_is_no_tokenizer_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_bytes(b"\xff\xfe")
     with pytest.raises(DataError, match=r"is not a tokenizer\.json"):
         Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize("size", [1, 127, 128, 129, 255, 256, 257, 40_000])
+def test_any_number_of_characters_has_ids_of_its_own(size: int) -> None:
+    alphabet = "".join(map(chr, range(0x20, 0x20 + size)))  # of one byte, of several
+    tokenizer = Tokenizer.characters(alphabet)
+    for text in (alphabet, alphabet[:90], alphabet[::-1]):
+        assert tokenizer.encode(text).tolist() == [ord(character) - 0x20 for character in text]
+    for unseen in ("\x1f", chr(0x20 + size), chr(0x10FFFF)):
+        with pytest.raises(UnseenCharacterError, match="line 1, column 1"):
+            tokenizer.encode(unseen)

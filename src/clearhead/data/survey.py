@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.data.documents import Source
+from clearhead.data.tokenizers import code_points
 
 _SAMPLE = 16_000_000  # characters from which a vocabulary is trained
 _SAMPLE_PIECE = 4096
@@ -36,7 +37,8 @@ def survey(source: Source) -> Survey:
         length = 0
         for piece in document.pieces:
             length += len(piece)
-            seen[np.frombuffer(piece.encode("utf-32-le"), dtype=np.uint32)] = True
+            codes = code_points(piece)
+            seen[codes if codes.itemsize > 1 else np.flatnonzero(np.bincount(codes))] = True  # a byte is sooner counted
         lengths.append(length)
     return Survey(np.array(lengths, dtype=np.int64), "".join(map(chr, np.flatnonzero(seen))))
 

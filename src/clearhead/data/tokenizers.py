@@ -189,10 +189,10 @@ class Tokenizer:
         Raises:
             UnseenCharacterError: a character without a token; a DataError that names it, its line and its column.
         """
-        return self.encode_batch([text])[0]
+        return self.encode_batch([text])[0].astype(np.int64)
 
-    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """The ids of each text, on all cores."""
+    def encode_batch(self, texts: Sequence[str]) -> list[NDArray[Any]]:
+        """The ids of each text, of any integer type, on all cores."""
         if self._table is not None:
             return [_look_up(self._table, text) for text in texts]
         for text in texts:
@@ -215,13 +215,19 @@ class Tokenizer:
         return _unseen(text, next((i for i in range(start, stop) if not text[i].isspace()), start))
 
 
-def _look_up(table: Ids, text: str) -> Ids:
+def _look_up(table: NDArray[Any], text: str) -> NDArray[Any]:
     """The same ids as the library's, forty times as fast."""
-    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
-    ids = table[np.minimum(codes, len(table) - 1)]
+    ids = table.take(code_points(text), mode="clip")
     if ids.size and ids.min() < 0:
         raise _unseen(text, int(ids.argmin()))
     return ids
+
+
+def code_points(text: str) -> NDArray[Any]:
+    """The number of each character, in one byte where that is enough for all of them, else in four."""
+    if text.isascii():
+        return np.frombuffer(text.encode("ascii"), dtype=np.uint8)
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
 
 
 def _unseen(text: str, offset: int) -> UnseenCharacterError:
@@ -237,7 +243,7 @@ def _refuse_surrogates(text: str) -> None:
         raise _unseen(text, error.start) from None
 
 
-def _character_table(state: dict[str, Any]) -> Ids | None:
+def _character_table(state: dict[str, Any]) -> NDArray[Any] | None:
     """Code point -> id, -1 where there is none; None unless the tokenizer is a character level one."""
     pre_tokenizer = {"type": "Split", "pattern": {"Regex": _ONE_CHARACTER}, "behavior": "Isolated", "invert": False}
     vocab = state["model"].get("vocab", {})
@@ -250,7 +256,7 @@ def _character_table(state: dict[str, Any]) -> Ids | None:
     ):
         return None
     codes = np.array([ord(token) for token in vocab])
-    table = np.full(codes.max() + 2, -1, dtype=np.int64)
+    table = np.full(codes.max() + 2, -1, dtype=np.min_scalar_type(-max(vocab.values()) - 1))
     table[codes] = list(vocab.values())
     return table
 
