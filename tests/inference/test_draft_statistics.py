@@ -7,13 +7,18 @@ import pytest
 import torch
 
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
-from clearhead.inference import Batch, continuous, drafts
+from clearhead.inference import Batch, checking, drafts
 from clearhead.inference.texts import Text
 from clearhead.models import DecoderLM
 
 VOCAB_SIZE, LENGTH, TEXTS = 5, 3, 2000
 CONFIG = SamplingConfig(temperature=0.7, top_k=4, max_new_tokens=LENGTH, seed=1)
-PROMPT = [1, 2]
+PROMPT = [1, 2, 3, 0, 1]  # what follows is guessed from it
+
+
+@pytest.fixture(autouse=True)
+def guesses_from_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drafts, "FIRST_NEEDED", 1)
 
 
 def model(seed: int) -> DecoderLM:
@@ -64,17 +69,26 @@ def test_texts_are_as_likely_as_the_model_says(draft: int | None) -> None:
     assert abs(standardised(model(1), None if draft is None else model(draft))) < 3
 
 
-def test_guesses_that_are_believed_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(continuous, "agreed", lambda guess, drawn: len(guess))
+# What may go wrong, planted: each of these writes texts that look well, one by one.
+
+
+def test_guesses_that_are_always_believed_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "_believed", lambda texts, own, theirs, guesses, lengths: lengths)
     assert standardised(model(1), model(2)) > 30
+
+
+def test_a_token_drawn_again_from_all_odds_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "_left", lambda own, theirs, places, doubted: own[torch.arange(len(places)), places])
+    assert standardised(model(1), model(2)) > 10
 
 
 def test_random_numbers_used_twice_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = Text.uniforms
-    monkeypatch.setattr(Text, "uniforms", lambda text, start, count: numbers(text, 0, 1) * count)
-    assert standardised(model(1), model(1)) > 30
+    monkeypatch.setattr(Text, "uniforms", lambda text, start, count, purpose="token": numbers(text, start, count))
+    assert standardised(model(1), model(2)) > 10
 
 
-def test_a_token_that_follows_a_wrong_guess_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(continuous, "agreed", lambda guess, drawn: min(len(guess), drafts.agreed(guess, drawn) + 1))
-    assert standardised(model(1), model(2)) > 30
+def test_what_follows_a_wrong_guess_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    agreed = checking.agreed
+    monkeypatch.setattr(checking, "agreed", lambda guess, drawn: min(len(guess), agreed(guess, drawn) + 1))
+    assert standardised(model(1), None) > 10

@@ -1,4 +1,7 @@
-"""Texts with guesses are texts without, token by token: over every choice, greedy and drawn, whoever guesses."""
+"""Texts with guesses are texts without, token by token, over every choice: greedy, whoever guesses; drawn, by n-grams.
+
+What is drawn with a draft model has the same probabilities: see tests/inference/test_draft_statistics.py.
+"""
 
 import random
 from collections.abc import Sequence
@@ -9,7 +12,8 @@ from law_models import CHOICES, VOCAB_SIZE, Choice, assert_same, make_model, nam
 
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.inference import context, continuous, generate_ids
-from clearhead.inference.drafts import Draw
+from clearhead.inference.checking import Guesses
+from clearhead.inference.texts import Text
 from clearhead.models import BigramLM, CausalLM
 from clearhead.parts import padded_positions
 
@@ -45,9 +49,9 @@ class Oracle:
         self.places = [place + len(new) for place, new in zip(self.places, tokens, strict=True)]
         self.right += sum(len(new) - 1 for new in tokens)
 
-    def guess(self, most: Sequence[int], draw: Draw) -> list[list[int]]:
+    def guess(self, most: Sequence[int], texts: Sequence[Text]) -> Guesses:
         known = [text[p : p + count] for text, p, count in zip(self.texts, self.places, most, strict=True)]
-        return [[(token + (self.random.random() < 0.2)) % VOCAB_SIZE for token in row] for row in known]
+        return Guesses([[(token + (self.random.random() < 0.2)) % VOCAB_SIZE for token in row] for row in known])
 
 
 def written(
@@ -84,13 +88,12 @@ def test_the_likeliest_tokens_are_written_whatever_an_ngram_was_followed_by(choi
 
 
 @pytest.mark.parametrize("draft", [{"block_size": 6}, {"window": 3, "positions": "rope"}, {"n_layers": 1}, {}], ids=str)
-@pytest.mark.parametrize("options", [GREEDY, DRAWN], ids=["greedy", "drawn"])
 @pytest.mark.parametrize("model", [{"positions": "rope", "embedding_ngrams": 3}, {"positions": "alibi", "window": 4}])
-def test_a_draft_model_changes_nothing(model: Choice, options: dict[str, object], draft: Choice) -> None:
+def test_a_draft_model_changes_nothing(model: Choice, draft: Choice) -> None:
     small = make_model(**{"block_size": BLOCK_SIZE, "logit_ngrams": 2} | draft)
     large = make_model(**model, block_size=BLOCK_SIZE)
     for prompts in (PROMPTS[2:3], PROMPTS[:3]):
-        assert written(large, prompts, options, RUN, small) == written(large, prompts, options)
+        assert written(large, prompts, GREEDY, RUN, small) == written(large, prompts, GREEDY)
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 3])
@@ -109,13 +112,12 @@ def test_the_models_own_guesses_are_all_right(monkeypatch: pytest.MonkeyPatch) -
         calls.append(ids.shape[1])
         return hidden(ids, **options)  # type: ignore[arg-type]
 
-    for options in (GREEDY, DRAWN | {"repetition_penalty": 1.0}):
-        expected = written(model, PROMPTS[:1], options)
-        monkeypatch.setattr(model, "hidden", counted)
-        assert written(model, PROMPTS[:1], options, RUN, make_model(positions="rope", block_size=64)) == expected
-        monkeypatch.undo()
-    assert calls[:4] == [4, 5, 9, 1], "the prompt; then the last token with 4, 8 and, of 16, no more guesses"
-    assert calls[4:6] == [4, 5]
+    monkeypatch.setattr(model, "hidden", counted)
+    itself = make_model(positions="rope", block_size=64)
+    for options in (GREEDY, DRAWN):
+        assert len([*generate_ids(model, PROMPTS[:1], SamplingConfig.read(options), engine=RUN, draft=itself)]) == 16
+        assert calls == [4, 5, 9, 1], "the prompt; then the last token with 4, 8 and, of 16, no more guesses"
+        calls.clear()
 
 
 @pytest.mark.parametrize("window", [1, 2, 30])
@@ -130,8 +132,8 @@ def test_a_window_goes_on_without_end(monkeypatch: pytest.MonkeyPatch, window: i
 
 def test_a_bigram_model_guesses_and_checks() -> None:
     model = BigramLM(ModelConfig(architecture="bigram", vocab_size=VOCAB_SIZE, block_size=4))
-    for engine, draft in ((NGRAMS, None), (RUN, model)):
-        assert written(model, PROMPTS, DRAWN, engine, draft) == written(model, PROMPTS, DRAWN)
+    assert written(model, PROMPTS, DRAWN, NGRAMS) == written(model, PROMPTS, DRAWN)
+    assert written(model, PROMPTS, GREEDY, RUN, model) == written(model, PROMPTS, GREEDY)
 
 
 @pytest.mark.parametrize("choice", CHOICES[::4], ids=name)

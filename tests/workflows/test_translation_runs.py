@@ -219,7 +219,9 @@ def test_verbs_that_are_for_other_models_say_so(learnt: Run) -> None:
 
 
 def test_a_text_for_a_translator_and_pairs_for_a_writer_are_refused() -> None:
-    with pytest.raises(UsageError, match="is a text and no sentence pairs; presets that learn such a text: tiny, small"):
+    with pytest.raises(
+        UsageError, match="is a text and no sentence pairs; presets that learn such a text: tiny, small"
+    ):
         train(write_text(), preset="translator")
     with pytest.raises(UsageError, match="is sentence pairs; presets that learn to translate: "):
         train(write_pairs(), preset="small")

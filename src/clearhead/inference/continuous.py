@@ -6,16 +6,16 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-import torch
 from torch import Tensor
 
 from clearhead.config import EngineConfig, SamplingConfig
 from clearhead.errors import UsageError
-from clearhead.inference.drafts import Draft, ModelDraft, NgramDraft, agreed
+from clearhead.inference.checking import Guesses, check
+from clearhead.inference.drafts import Draft, ModelDraft, NgramDraft
 from clearhead.inference.engine import DEFAULT, Engine, ReadToken, call, engine_of
 from clearhead.inference.mode import Notice, evaluating
 from clearhead.inference.pace import RowsContext
-from clearhead.inference.texts import Text, begin, draw_ahead
+from clearhead.inference.texts import Text, begin
 from clearhead.models import CausalLM
 from clearhead.parts import DecoderCache
 
@@ -30,11 +30,8 @@ class Batch:
             while batch.live:
                 for name, tokens in batch.step().items(): ...
 
-    Each text is the one that `generate_ids` would write alone. Guesses (`EngineConfig.draft`) change no token either:
-    they are read behind the last token in one call, and where the model itself would have drawn another, it is the
-    model's that counts. That is speculative decoding (Leviathan et al. 2023, arXiv 2211.17192), with one difference:
-    guess and token are drawn with the same random number, so that texts with and without guesses are not only equally
-    likely but the same.
+    Each text is the one that `generate_ids` would write alone. Guesses (`EngineConfig.draft`) are read behind the last
+    token in one call, and those that `check` believes are kept: speculative decoding.
     """
 
     def __init__(
@@ -107,10 +104,10 @@ class Batch:
         new_tokens = max(text.remaining for text in texts)
         self._reader = self._engine.reader(new_tokens, self._notice)
         logits = self._context.join(prompts, new_tokens)[:, None]  # (B', V) -> (B', 1, V)
-        drawn = draw_ahead(texts, logits, _tensor([[] for _ in texts], logits)).tolist()
+        drawn = check(texts, logits, Guesses([[] for _ in texts]))
         if self._draft is not None:
             self._draft.join(prompts, new_tokens)
-            self._draft.learn([[] for _ in self._texts] + drawn)
+            self._draft.learn([*([] for _ in self._texts), *drawn])
         self._texts += texts
         self._pending += [token for (token,) in drawn]
         self._reach += [FIRST_REACH for _ in texts]
@@ -119,28 +116,24 @@ class Batch:
     def _go_on(self) -> dict[int, list[int]]:
         """Read the last token of each text and the guesses behind it; what follows is drawn where they are right."""
         guesses = self._guesses()
-        logits = self._context.read([[last, *guess] for last, guess in zip(self._pending, guesses, strict=True)])
-        width = logits.shape[1] - 1
-        padded = _tensor([guess + [0] * (width - len(guess)) for guess in guesses], logits)
-        tokens = []
-        for guess, drawn in zip(guesses, draw_ahead(self._texts, logits, padded).tolist(), strict=True):
-            tokens.append(drawn[: agreed(guess, drawn) + 1])
-        right = [len(new) - 1 for new in tokens]
-        self._context.forget([len(guess) - some for guess, some in zip(guesses, right, strict=True)])
+        read = [[last, *guess] for last, guess in zip(self._pending, guesses.tokens, strict=True)]
+        tokens = check(self._texts, self._context.read(read), guesses)
+        self._context.forget([len(old) - len(new) for old, new in zip(read, tokens, strict=True)])
         self._pending = [new[-1] for new in tokens]
         if self._draft is not None:
             self._draft.learn(tokens)
-            self._reach = [_next_reach(*each) for each in zip(self._reach, map(len, guesses), right, strict=True)]
+            triples = zip(self._reach, guesses.tokens, tokens, strict=True)
+            self._reach = [_next_reach(reach, len(guess), len(new) - 1) for reach, guess, new in triples]
         return {text.name: text.write(new) for text, new in zip(self._texts, tokens, strict=True)}
 
-    def _guesses(self) -> list[list[int]]:
+    def _guesses(self) -> Guesses:
         if self._draft is None:
-            return [[] for _ in self._texts]
+            return Guesses([[] for _ in self._texts])
         most = []
         for place, (text, reach) in enumerate(zip(self._texts, self._reach, strict=True)):
             room = self._context.room(place)
             most.append(max(0, min(reach, text.remaining - 1, reach if room is None else room - 1)))
-        return self._draft.guess(most, partial(draw_ahead, self._texts))
+        return self._draft.guess(most, self._texts)
 
     def _keep(self, places: Sequence[int]) -> None:
         if len(places) == len(self._texts):
@@ -169,7 +162,3 @@ def _next_reach(reach: int, guessed: int, right: int) -> int:
     if right < guessed:
         return max(1, right + 1)
     return min(2 * reach, LONGEST_REACH) if guessed == reach else reach
-
-
-def _tensor(rows: Sequence[Sequence[int]], like: Tensor) -> Tensor:
-    return torch.tensor(rows, dtype=torch.int64, device=like.device)

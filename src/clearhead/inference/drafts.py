@@ -1,20 +1,21 @@
 """Guesses at the next tokens, which the model then checks in one call instead of writing one by one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from clearhead.inference.checking import Guesses, agreed
 from clearhead.inference.pace import RowsContext
+from clearhead.inference.texts import Text, draw_ahead, draw_from, odds_ahead
 from clearhead.models import CausalLM
 
-# logits (B, 1, V) after the guesses (B, G) -> the tokens (B, 1) that would be drawn from them
-Draw = Callable[[Tensor, Tensor], Tensor]
+FIRST_NEEDED = 2  # tokens that must have occurred before, until more is known
 
 
 class Draft(Protocol):
-    """Guesses at what comes next in each row. Whatever it guesses, the text is the same; right ones make it faster."""
+    """Guesses at what comes next in each row."""
 
     def join(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
         """New rows, below the others."""
@@ -25,28 +26,44 @@ class Draft(Protocol):
     def learn(self, tokens: Sequence[Sequence[int]]) -> None:
         """What has been written in each row since the last time."""
 
-    def guess(self, most: Sequence[int], draw: Draw) -> list[list[int]]:
-        """The next tokens of each row, at most so many."""
+    def guess(self, most: Sequence[int], texts: Sequence[Text]) -> Guesses:
+        """The next tokens of each row, at most so many; the texts say how tokens are drawn."""
 
 
 class NgramDraft:
-    """What followed the longest earlier occurrence of a row's last tokens (prompt lookup, Saxena 2023)."""
+    """What followed the longest earlier occurrence of a row's last tokens (prompt lookup, Saxena 2023).
+
+    Short ones say little, and a wrong guess costs time: how long one must be is learnt, in each row, so that about
+    every second guess begins with the right token.
+    """
 
     def __init__(self) -> None:
         self._rows = list[Repeats]()
+        self._needed = list[int]()  # tokens of an occurrence
+        self._guessed = list[list[int]]()
 
     def join(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
         self._rows += [Repeats(prompt) for prompt in prompts]
+        self._needed += [FIRST_NEEDED for _ in prompts]
+        self._guessed += [[] for _ in prompts]
 
     def keep(self, rows: Sequence[int]) -> None:
         self._rows = [self._rows[row] for row in rows]
+        self._needed = [self._needed[row] for row in rows]
+        self._guessed = [self._guessed[row] for row in rows]
 
     def learn(self, tokens: Sequence[Sequence[int]]) -> None:
-        for row, more in zip(self._rows, tokens, strict=True):
+        for place, (row, guessed, more) in enumerate(zip(self._rows, self._guessed, tokens, strict=True)):
+            if guessed:
+                change = -1 if guessed[0] == more[0] else 1
+                self._needed[place] = max(1, self._needed[place] + change)
             row.extend(more)
+        self._guessed = [[] for _ in tokens]
 
-    def guess(self, most: Sequence[int], draw: Draw) -> list[list[int]]:
-        return [row.guess(count) for row, count in zip(self._rows, most, strict=True)]
+    def guess(self, most: Sequence[int], texts: Sequence[Text]) -> Guesses:
+        rows = zip(self._rows, self._needed, most, strict=True)
+        self._guessed = [row.guess(count) if row.repeated >= needed else [] for row, needed, count in rows]
+        return Guesses(self._guessed)
 
 
 class Repeats:
@@ -71,8 +88,13 @@ class Repeats:
             self.ids.append(token)
             self._add(token)
 
+    @property
+    def repeated(self) -> int:
+        """How many tokens the longest end has that occurs before."""
+        return self._length[max(0, self._link[self._last])]
+
     def guess(self, count: int) -> list[int]:
-        """What followed where the longest repeated end stood first, if there is one; periods go on without end."""
+        """What followed where that end stood first; periods go on without end."""
         earlier = self._link[self._last]
         if earlier <= 0:
             return []
@@ -141,24 +163,37 @@ class ModelDraft:
         self._context.forget(surplus)
         self._guessed = [[] for _ in tokens]
 
-    def guess(self, most: Sequence[int], draw: Draw) -> list[list[int]]:
+    def guess(self, most: Sequence[int], texts: Sequence[Text]) -> Guesses:
         memory = self._context.memory
-        count = min(max(most), memory)
-        if count == 0:
-            return [[] for _ in most]
-        unread = [row[-memory:] for row in self._unread]
-        ends = torch.tensor([len(row) - 1 for row in unread])
-        logits = self._context.read(unread)[torch.arange(len(ends)), ends][:, None]  # (B, T, V) -> (B, 1, V)
-        guesses = draw(logits, torch.empty(len(ends), 0, dtype=torch.int64, device=logits.device))  # (B, 1)
-        while guesses.shape[1] < count:
-            logits = self._context.read(guesses[:, -1:].tolist())
-            guesses = torch.cat((guesses, draw(logits, guesses)), dim=1)  # (B, G)
-        self._unread = [[] for _ in most]
-        self._guessed = guesses.tolist()
-        return [row[:some] for row, some in zip(self._guessed, most, strict=True)]
+        most = [min(count, memory) for count in most]
+        if not any(most):
+            return Guesses([[] for _ in most])
+        logits = self._read_the_rest(most)
+        guesses = torch.empty(len(most), 0, dtype=torch.int64, device=logits.device)
+        odds = list[Tensor]()
+        while True:
+            tokens, *theirs = self._draw(texts, logits, guesses)
+            guesses, odds = torch.cat((guesses, tokens), dim=1), odds + theirs  # (B, G)
+            self._guessed = [row[:count] for row, count in zip(guesses.tolist(), most, strict=True)]
+            if (G := guesses.shape[1]) == max(most):
+                return Guesses(self._guessed, torch.cat(odds, dim=1) if odds else None)
+            logits = self._context.read(
+                [row[-1:] if count > G else [] for row, count in zip(self._guessed, most, strict=True)]
+            )
 
+    def _read_the_rest(self, most: Sequence[int]) -> Tensor:
+        """Rows for which there are guesses to be made read what has been written since: logits (B, 1, V) after it."""
+        memory = self._context.memory
+        tokens = [row[-memory:] if count else [] for row, count in zip(self._unread, most, strict=True)]
+        self._unread = [[] if count else row for row, count in zip(self._unread, most, strict=True)]
+        logits = self._context.read(tokens)  # (B, T, V)
+        ends = torch.tensor([max(0, len(row) - 1) for row in tokens], device=logits.device)
+        return logits[torch.arange(len(ends), device=logits.device), ends][:, None]
 
-def agreed(guesses: Sequence[int], tokens: Sequence[int]) -> int:
-    """How many guesses are right, up to the first that is not."""
-    pairs = zip(guesses, tokens, strict=False)
-    return next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(guesses), len(tokens)))
+    def _draw(self, texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> list[Tensor]:
+        """A token (B, 1) of each row; where chance has a say, its probabilities (B, 1, V) too."""
+        if all(text.config.greedy for text in texts):
+            return [draw_ahead(texts, logits, guesses)]
+        odds = odds_ahead(texts, logits, guesses)  # (B, 1, V)
+        places = [guesses.shape[1]] * len(texts)
+        return [draw_from(texts, odds[:, 0], places, ["token"] * len(texts))[:, None], odds]

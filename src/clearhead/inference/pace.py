@@ -39,7 +39,7 @@ class RowsContext(Reader):
 
     @torch.inference_mode()
     def read(self, tokens: Sequence[Sequence[int]]) -> Tensor:
-        """Read these tokens of each row, at least one: the logits (B, T, V) after each, T being the most of a row.
+        """Read these tokens of each row: the logits (B, T, V) after each, T being the most of a row, at least one.
 
         A row must have `room` for them, or it slides earlier than it would if it read them one by one.
         """
@@ -53,7 +53,7 @@ class RowsContext(Reader):
             row.extend(more)
         self._surplus = [width - length for length in lengths]
         ids = torch.tensor([[*more, *[0] * (width - len(more))] for more in tokens], device=self.model.device)  # (B, T)
-        if width == 1:
+        if width == 1 and positions is None:
             return self._read_token(ids[:, 0], self._cache)[:, None]
         return self.model.head(self.model.hidden(ids, positions=positions, cache=self._cache))
 

@@ -67,11 +67,17 @@ def sample(logits: Tensor, config: SamplingConfig, uniforms: Tensor | None, pres
         uniforms: (B,) numbers from [0, 1), one per row; not needed when greedy.
         present: (B, V) tokens that are in the row's text already; only for the repetition penalty.
     """
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    if present is not None and config.repetition_penalty != 1:
-        logits = penalise_repetition(logits, present, config.repetition_penalty)
     if config.greedy:
-        return logits.argmax(-1)  # the first of equals
+        return _penalised(logits, config, present).argmax(-1)  # the first of equals
+    assert uniforms is not None, "drawing needs random numbers"
+    return draw(narrow(logits, config, present), uniforms)
+
+
+def narrow(logits: Tensor, config: SamplingConfig, present: Tensor | None = None) -> Tensor:
+    """The logits (B, V) of what `sample` draws from; greedy, of the likeliest token alone."""
+    logits = _penalised(logits, config, present)
+    if config.greedy:
+        return keep_top_k(logits, 1)
     logits = logits / config.temperature
     if config.top_k is not None and config.top_k < logits.shape[-1]:
         logits = keep_top_k(logits, config.top_k)
@@ -79,8 +85,14 @@ def sample(logits: Tensor, config: SamplingConfig, uniforms: Tensor | None, pres
         logits = keep_top_p(logits, config.top_p)
     if config.min_p:
         logits = keep_min_p(logits, config.min_p)
-    assert uniforms is not None, "drawing needs random numbers"
-    return draw(logits, uniforms)
+    return logits
+
+
+def _penalised(logits: Tensor, config: SamplingConfig, present: Tensor | None) -> Tensor:
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if present is None or config.repetition_penalty == 1:
+        return logits
+    return penalise_repetition(logits, present, config.repetition_penalty)
 
 
 class Sampler:

@@ -2,12 +2,17 @@
 
 import secrets
 from collections.abc import Sequence
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from clearhead.config import SamplingConfig
-from clearhead.inference.sampling import DRAWN_AHEAD, row_seeds, sample
+from clearhead.inference.sampling import DRAWN_AHEAD, draw, narrow, row_seeds, sample
+
+# What a random number is for: a token, whether a guess at it is believed, and the token where it is not.
+Purpose = Literal["token", "belief", "instead"]
+PURPOSES = get_args(Purpose)
 
 
 class Text:
@@ -27,16 +32,20 @@ class Text:
         self.name, self.config, self.end = name, config, end
         self.present = set(prompt) if config.repetition_penalty != 1 else set[int]()
         self.remaining = config.max_new_tokens
-        self._generator = torch.Generator().manual_seed(seed)
-        self._uniforms = list[float]()
-        self._drawn = 0
+        self._seed, self._drawn = seed, 0
+        self._generators = dict[Purpose, torch.Generator]()
+        self._uniforms = dict[Purpose, list[float]]()
 
-    def uniforms(self, start: int, count: int) -> list[float]:
-        """The random numbers of this many tokens, from the `start`-th that is still to come."""
+    def uniforms(self, start: int, count: int, purpose: Purpose = "token") -> list[float]:
+        """The random numbers of this many tokens, from the `start`-th that is still to come, for one purpose."""
         start += self._drawn
-        while len(self._uniforms) < start + count:
-            self._uniforms += torch.rand(DRAWN_AHEAD, generator=self._generator).tolist()
-        return self._uniforms[start : start + count]
+        if purpose not in self._generators:
+            self._generators[purpose] = torch.Generator().manual_seed(self._seed ^ PURPOSES.index(purpose))
+            self._uniforms[purpose] = []
+        numbers = self._uniforms[purpose]
+        while len(numbers) < start + count:
+            numbers += torch.rand(DRAWN_AHEAD, generator=self._generators[purpose]).tolist()
+        return numbers[start : start + count]
 
     def write(self, tokens: Sequence[int]) -> list[int]:
         """The tokens that come next; what belongs to the text is returned, and where it ends nothing remains."""
@@ -68,37 +77,54 @@ def draw_ahead(texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor
         logits: (B, T, V), the last of them those of the token after all guesses.
         guesses: (B, G), the next tokens of each text; G >= T - 1.
     """
-    groups: dict[int, list[int]] = {}
-    for place, text in enumerate(texts):
-        groups.setdefault(id(text.config), []).append(place)
-    if len(groups) == 1:
-        return _draw(texts, logits, guesses)
     drawn = guesses.new_empty(logits.shape[:2])
-    for places in groups.values():
-        index = torch.tensor(places, device=logits.device)
-        drawn[index] = _draw([texts[place] for place in places], logits[index], guesses[index])
+    for config, places in _by_config(texts):
+        some = [texts[place] for place in places]
+        present = _present(some, config, logits[places], guesses[places])
+        uniforms = None if config.greedy else _uniforms(some, guesses.shape[1] + 1, logits)
+        found = sample(logits[places].flatten(0, 1), config, uniforms, present)  # (B, T, V) -> (B * T, V) -> (B * T,)
+        drawn[places] = found.view(len(some), -1)
     return drawn
 
 
-def _draw(texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor:
-    """The same, of texts with one config."""
-    config, (_, T, V) = texts[0].config, logits.shape
-    start = guesses.shape[1] + 1 - T
-    uniforms = present = None
-    if not config.greedy:
-        numbers = [text.uniforms(start, T) for text in texts]
-        uniforms = torch.tensor(numbers, device=logits.device).flatten()  # (B, T) -> (B * T,)
-    if config.repetition_penalty != 1:
-        present = _present(texts, guesses, V)[:, start:].flatten(0, 1)  # (B, T, V) -> (B * T, V)
-    drawn = sample(logits.flatten(0, 1), config, uniforms, present)  # (B, T, V) -> (B * T, V) -> (B * T,)
-    return drawn.view(len(texts), T)
+def odds_ahead(texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor:
+    """The probabilities (B, T, V) that `draw_ahead` draws with."""
+    odds = logits.new_empty(logits.shape)
+    for config, places in _by_config(texts):
+        present = _present([texts[place] for place in places], config, logits[places], guesses[places])
+        found = narrow(logits[places].flatten(0, 1), config, present)  # (B, T, V) -> (B * T, V)
+        odds[places] = found.softmax(-1).to(odds.dtype).view(len(places), *logits.shape[1:])
+    return odds
 
 
-def _present(texts: Sequence[Text], guesses: Tensor, vocab_size: int) -> Tensor:
-    """Whether each token is in the text before each place, (B, G + 1, V), the guesses being right."""
-    B, G = guesses.shape
-    present = torch.zeros(B, G + 1, vocab_size, dtype=torch.int32, device=guesses.device)
+def draw_from(texts: Sequence[Text], odds: Tensor, ahead: Sequence[int], purposes: Sequence[Purpose]) -> Tensor:
+    """A token (B,) of each text, `ahead` of it, from probabilities (B, V) that need not have the sum 1."""
+    numbers = [text.uniforms(place, 1, why) for text, place, why in zip(texts, ahead, purposes, strict=True)]
+    return draw(odds.log(), torch.tensor(numbers, device=odds.device).flatten())
+
+
+def _by_config(texts: Sequence[Text]) -> list[tuple[SamplingConfig, list[int]]]:
+    """Where the texts are that are drawn in the same way."""
+    groups: dict[int, list[int]] = {}
+    for place, text in enumerate(texts):
+        groups.setdefault(id(text.config), []).append(place)
+    return [(texts[places[0]].config, places) for places in groups.values()]
+
+
+def _uniforms(texts: Sequence[Text], end: int, logits: Tensor) -> Tensor:
+    """The random numbers (B * T,) of the T places before `end`."""
+    T = logits.shape[1]
+    numbers = [text.uniforms(end - T, T) for text in texts]
+    return torch.tensor(numbers, device=logits.device).flatten()  # (B, T) -> (B * T,)
+
+
+def _present(texts: Sequence[Text], config: SamplingConfig, logits: Tensor, guesses: Tensor) -> Tensor | None:
+    """Whether each token is in the text before each place, (B * T, V), the guesses being right; if it matters."""
+    if config.repetition_penalty == 1:
+        return None
+    (B, T, V), G = logits.shape, guesses.shape[1]
+    present = torch.zeros(B, G + 1, V, dtype=torch.int32, device=guesses.device)
     for row, text in enumerate(texts):
         present[row, 0, list(text.present)] = 1
     present[:, 1:].scatter_(2, guesses[:, :, None], 1)
-    return present.cumsum(1) > 0
+    return (present.cumsum(1) > 0)[:, G + 1 - T :].flatten(0, 1)  # (B, T, V) -> (B * T, V)

@@ -13,10 +13,13 @@ OPTIONS = {"seed": 5, "max_new_tokens": 30}
 
 def test_who_guesses_does_not_change_the_text() -> None:
     run = trained()
-    expected = generate(run, ["the", "a king"], OPTIONS)
     trained("small", {"model": {"d_model": 8, "block_size": 12}})
-    assert generate(run, ["the", "a king"], OPTIONS, engine={"draft": "small"}) == expected
-    assert generate(run, ["the", "a king"], OPTIONS, engine={"draft": "ngrams"}) == expected
+    for options, drafts in ((OPTIONS, ["ngrams"]), (OPTIONS | {"greedy": True}, ["ngrams", "small"])):
+        expected = generate(run, ["the", "a king"], options)
+        for draft in drafts:
+            assert generate(run, ["the", "a king"], options, engine={"draft": draft}) == expected
+    drawn = generate(run, ["the"], OPTIONS, engine={"draft": "small"})
+    assert drawn == generate(run, ["the"], OPTIONS, engine={"draft": "small"})
 
 
 def test_a_run_with_another_tokenizer_cannot_guess() -> None:
