@@ -8,7 +8,7 @@ ifneq ($(wildcard ../shared/data),)
 export CLEARHEAD_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test setup lint types campaign benchmark benchmark-training benchmark-translation benchmark-generation benchmark-starting benchmark-doctor experiments clean
+.PHONY: demo test setup lint types campaign benchmark benchmark-loss benchmark-training benchmark-translation benchmark-generation benchmark-starting benchmark-doctor experiments clean
 
 demo: setup            ## train the default model on the built-in stories for two minutes, and let it write
 	$(BIN)/clearhead train stories --minutes 2
@@ -22,6 +22,9 @@ campaign: setup        ## the long tests: kill -9 at random moments, real traini
 
 benchmark: setup       ## generation beside the tutorials' own code
 	$(BIN)/python benchmarks/tutorial_speed.py
+
+benchmark-loss: setup  ## how soon a loss is reached, beside nanoGPT, which is cloned; into benchmarks/results
+	$(BIN)/python benchmarks/time_to_loss.py --nanogpt build/nanoGPT --install --keep
 
 benchmark-training: setup  ## steps beside the tutorials' own code, and as a share of what the machine multiplies; into benchmarks/results
 	$(BIN)/python benchmarks/training_speed.py --keep

@@ -171,7 +171,7 @@ def main() -> None:
     parser.add_argument("--text", default="shakespeare", help="a file or a corpus (default: shakespeare)")
     parser.add_argument("--keep", action="store_true", help=f"add the tables to {RESULTS.name}")
     given = parser.parse_args()
-    if given.install:
+    if given.install and not given.nanogpt.exists():
         subprocess.run(["git", "clone", "--quiet", NANOGPT, str(given.nanogpt)], check=True)
     data = prepare(DataConfig(source=given.text, tokenizer="char"))
     machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
