@@ -1,12 +1,13 @@
 """Translation, trained and searched, against a plain program on `torch.nn.Transformer`, interleaved in one process.
 
-    python benchmarks/translation_speed.py [--rounds 5] [--run RUN] [--source multi30k] [--clock wall]
+    python benchmarks/translation_speed.py [--rounds 5] [--run RUN] [--source multi30k] [--clock wall] [--install]
 
 Both sides have the same shape (3+3 layers, 256 wide, 4 heads, feed-forward 1024, ReLU, pre-norm, biases, sinusoidal
 positions, one embedding for source, target and head, dropout 0.1) and the same weights. Two tables: real tokens of
 training per second, with rows between the two programs that tell batches, dropout, precision and code apart; sentences
 per second of a beam search of width 5, by a model that is trained first, or by that of --run. Beside busy neighbours,
-one thread (OMP_NUM_THREADS=1) and --clock processor tell more than the wall's clock.
+one thread (OMP_NUM_THREADS=1) and --clock processor tell more than the wall's clock. Where CTranslate2 is in the folder
+of --tools (--install puts it there), it translates with the same weights, in float32 and in int8.
 """
 
 import os
@@ -17,8 +18,12 @@ import argparse
 import itertools
 import platform
 import statistics
+import sys
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 
+import ctranslate2_copy
 import torch
 from plain_transformer import Batch, Pair, beam_search, shuffled_batches, training_steps
 from plain_weights import obstacle, plain_copy
@@ -166,23 +171,46 @@ class Translating:
             Row("plain", "as they come", plain("plain", list(range(n)))),
             Row("plain, sorted", "alike in length", plain("sorted", by_length)),
             Row("clearhead", "alike in length", self._translate),
+            *(Row(name, "alike in length", self._engine(name)) for name in self._engines()),
         ]
+
+    def _engines(self) -> list[str]:
+        if find_spec("ctranslate2") is None:
+            print("CTranslate2 is left out: it is not in the folder of --tools; --install puts it there")
+            return []
+        return ["CTranslate2, float32", "CTranslate2, int8"]
+
+    def _engine(self, name: str) -> Work:
+        *_, precision = name.split()
+        how = TranslationConfig(beam=BEAM, batch_size=AT_ONCE)
+        translate = ctranslate2_copy.translator(self.model, self.task.tokenizer, how, precision)
+        texts = [self.task.prepared.val_texts[place][0] for place in self.places]
+
+        def work() -> int:
+            self.written[name] = translate(texts)
+            return len(texts)
+
+        return work
 
     def differences(self) -> str:
         """How far logits and texts of the two programs agree; refuses to compare programs that do different things."""
         source, inputs, _ = next(iter(self.task.held_out(self.task_config(), limit=500)))
         with evaluating(self.model), evaluating(self.plain), torch.inference_mode():
-            ours, theirs = (model(source, inputs).log_softmax(-1) for model in (self.model, self.plain))
+            own, theirs = (model(source, inputs).log_softmax(-1) for model in (self.model, self.plain))
         real = inputs != self.task.prepared.pad
-        apart = (ours - theirs)[real].abs().max().item()
+        apart = (own - theirs)[real].abs().max().item()
         assert apart < 1e-3, f"the two models are not the same: log-probabilities differ by {apart}"
-        pairs = list(zip(self.written["plain"], self.written["clearhead"], strict=True))
-        equal = sum(a == b for a, b in pairs) / len(pairs)
-        assert equal > 0.9, f"only {equal:.0%} of the translations are equal"
-        words = statistics.mean(len(text.split()) for text in self.written["clearhead"])
+        ours = self.written["clearhead"]
+        equal = {
+            name: statistics.mean(a == b for a, b in zip(ours, texts, strict=True))
+            for name, texts in self.written.items()
+        }
+        assert equal["plain"] > 0.9, f"only {equal['plain']:.0%} of the translations are equal"
+        words = statistics.mean(len(text.split()) for text in ours)
+        shares = ", ".join(f"{name} {share:.1%}" for name, share in equal.items() if name != "clearhead")
         return (
-            f"{equal:.1%} of the translations are equal to the letter ({words:.1f} words on average); "
-            f"log-probabilities differ by at most {apart:.1g}"
+            f"translations equal to ours to the letter: {shares} ({words:.1f} words on average); "
+            f"log-probabilities of the plain one differ by at most {apart:.1g}"
         )
 
     def task_config(self) -> RunConfig:
@@ -243,9 +271,14 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=128, help="to translate")
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES)
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="whose seconds count")
+    parser.add_argument("--tools", type=Path, default=ctranslate2_copy.FOLDER, help="the folder that holds CTranslate2")
+    parser.add_argument("--install", action="store_true", help="make that folder")
     parser.add_argument("--run", help="translate with this run's model instead")
     given = parser.parse_args()
     prepare_process()  # the allocator, for both sides
+    if given.install:
+        ctranslate2_copy.install(given.tools)
+    sys.path.append(str(given.tools))
     layer = {"objective": "translation", "data": {"source": given.source, "bpe_vocab_size": given.bpe}}
     config = RunConfig.read(layer, {"model": SHAPE, "train": TRAIN})
     task = open_task(config)
