@@ -155,7 +155,8 @@ def main() -> None:
     given = parser.parse_args()
     prepare_process()  # the allocator, for both sides
     machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
-    lines = [f"{machine}, {given.clock} clock, {given.rounds} rounds, interleaved; {NEW_TOKENS} new tokens."]
+    written = " and ".join(f"{tokens} new tokens ({shape})" for shape, tokens in NEW_TOKENS.items())
+    lines = [f"{machine}, {given.clock} clock, {given.rounds} rounds, interleaved; {written}."]
     for shape in given.shapes:
         for streams in given.streams if shape == "0.8M" else [1]:
             table = Writing(shape, streams).table(given.rounds, given.clock)

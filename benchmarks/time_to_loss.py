@@ -62,12 +62,12 @@ GOALS: dict[str, Goal] = {
         window=64,
         beside_nanogpt=True,
         recipes={
-            "plain Transformer": "--preset tiny --train.steps 190 --train.eval_every 190",
-            "with n-gram tables": "--preset ngram-tables --train.steps 60 --train.eval_every 60",
+            "plain Transformer": "--preset tiny --train.steps 170 --train.eval_every 170",
+            "with n-gram tables": "--preset ngram-tables --train.steps 65 --train.eval_every 65",
         },
     ),
-    "1.50": Goal(window=256, beside_nanogpt=False, recipes={"plain Transformer": "--minutes 5"}),
-    "1.4697": Goal(window=256, beside_nanogpt=False, recipes={"plain Transformer": "--minutes 18"}),
+    "1.50": Goal(window=256, beside_nanogpt=False, recipes={"plain Transformer": "--minutes 3"}),
+    "1.4697": Goal(window=256, beside_nanogpt=False, recipes={"plain Transformer": "--minutes 4"}),
 }
 
 
@@ -171,6 +171,8 @@ def main() -> None:
     parser.add_argument("--text", default="shakespeare", help="a file or a corpus (default: shakespeare)")
     parser.add_argument("--keep", action="store_true", help=f"add the tables to {RESULTS.name}")
     given = parser.parse_args()
+    if given.install and given.nanogpt is None:
+        parser.error("--install needs --nanogpt, the folder to put it into")
     if given.install and not given.nanogpt.exists():
         subprocess.run(["git", "clone", "--quiet", NANOGPT, str(given.nanogpt)], check=True)
     data = prepare(DataConfig(source=given.text, tokenizer="char"))

@@ -1,9 +1,9 @@
-"""How much is table and how much Transformer: the same model without n-gram tables, with them, and with fewer blocks.
+"""How much is table and how much Transformer: the same model without n-gram tables, with them, and with more blocks.
 
-    python benchmarks/experiments/ngram_tables.py [--steps 300] [--seeds 3] [--longest 3] [--rows 16384] [--keep]
+    python benchmarks/experiments/ngram_tables.py [--steps 300] [--seeds 3] [--longest 4] [--rows 16384] [--keep]
 
-Every training takes the same steps over the same batches, with the options of the preset `small`; nothing was tuned for
-tables. The losses are those of the whole held-out split. Seconds are of all steps and evaluations.
+Every training takes the same steps over the same batches, with the options of the preset `ngram-tables`. The losses are
+those of the whole held-out split. Seconds are of all steps and evaluations.
 """
 
 import os
@@ -28,14 +28,15 @@ from clearhead.workflows.tasks import Task, open_task
 
 def variants(longest: int) -> dict[str, Layer]:
     """What is compared, as options of the model."""
-    both = {"embedding_ngrams": longest, "logit_ngrams": longest}
+    alone: Layer = {"embedding_ngrams": 1, "logit_ngrams": 1}
+    in_embedding = alone | {"embedding_ngrams": longest}
     return {
-        "plain": {},
-        "tables in the embedding": {"embedding_ngrams": longest},
-        "tables in the logits": {"logit_ngrams": longest},
-        "tables in both": both,
-        "tables in both, one block": both | {"n_layers": 1},
-        "plain, one block": {"n_layers": 1},
+        "the Transformer alone": alone,
+        "tables in the embedding": in_embedding,
+        "tables in the logits": alone | {"logit_ngrams": longest},
+        "tables in both": {"embedding_ngrams": longest, "logit_ngrams": longest},
+        "four blocks alone": alone | {"n_layers": 4},
+        "four blocks, tables in the embedding": in_embedding | {"n_layers": 4},
     }
 
 
@@ -56,13 +57,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=300, help="of each training")
     parser.add_argument("--seeds", type=int, default=3, help="trainings of everything, from different seeds")
-    parser.add_argument("--longest", type=int, default=3, help="tokens of the longest n-gram")
+    parser.add_argument("--longest", type=int, default=4, help="tokens of the longest n-gram")
     parser.add_argument("--rows", type=int, default=16_384, help="for the n-grams of each length, at most")
     parser.add_argument("--source", default="shakespeare" if os.environ.get("CLEARHEAD_DATA") else "stories")
     parser.add_argument("--keep", action="store_true", help="write the table into benchmarks/results")
     given = parser.parse_args()
     prepare_process()
-    layer = PRESETS["small"].options
+    layer = PRESETS["ngram-tables"].options
     data: Layer = {"data": {"source": given.source}}
     task = open_task(RunConfig.read(layer, data))
     start = in_steps(RunConfig.read(layer, data, {"model": task.model_layer()}), given.steps)

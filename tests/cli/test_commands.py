@@ -80,6 +80,13 @@ def test_every_other_verb_as_json(call: Caller, run: str) -> None:
     assert call("train", "--print-config", "--json").json.keys() == {"seed", "objective", "model", "data", "train"}
 
 
+def test_what_a_time_picks_is_printed(call: Caller) -> None:
+    printed = [tomllib.loads(call("train", "--minutes", minutes, "--print-config").out) for minutes in ("0.5", "15")]
+    for made, name in zip(printed, ("tiny", "medium"), strict=True):
+        assert made["model"]["d_model"] == PRESETS[name].model["d_model"]
+        assert made["model"]["n_layers"] == PRESETS[name].model["n_layers"]
+
+
 @pytest.mark.parametrize("words", [["generate", "x", "y"], ["train", "nothing here"], ["resume"], ["list", "--x"]])
 def test_a_failure_as_json_is_one_object_too(words: list[str], call: Caller) -> None:
     failed = call(*words, "--json")

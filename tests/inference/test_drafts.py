@@ -3,11 +3,13 @@
 import random
 
 import pytest
+import torch
 
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.errors import UsageError
 from clearhead.inference import generate_ids
-from clearhead.inference.drafts import NgramDraft, Repeats
+from clearhead.inference.drafts import ModelDraft, NgramDraft, Repeats
+from clearhead.inference.texts import begin, odds_ahead
 from clearhead.models import DecoderLM
 
 
@@ -55,7 +57,33 @@ def test_guesses_that_are_wrong_become_rare() -> None:
     assert tried[1] > 290
 
 
+def tiny(vocab_size: int = 5) -> DecoderLM:
+    return DecoderLM(ModelConfig(vocab_size=vocab_size, block_size=8, n_layers=1, n_heads=1, d_model=8))
+
+
 def test_the_model_of_a_run_must_be_given() -> None:
-    model = DecoderLM(ModelConfig(vocab_size=5, block_size=8, n_layers=1, n_heads=1, d_model=8))
     with pytest.raises(UsageError, match="'small' is a run"):
-        list(generate_ids(model, [[1]], SamplingConfig(), engine=EngineConfig(draft="small")))
+        list(generate_ids(tiny(), [[1]], SamplingConfig(), engine=EngineConfig(draft="small")))
+
+
+def test_a_model_that_is_given_guesses_and_ngrams_do_not_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    guess = ModelDraft.guess
+    monkeypatch.setattr(ModelDraft, "guess", lambda self, *given: asked.append(1) or guess(self, *given))
+    assert list(generate_ids(tiny(), [[1]], SamplingConfig(max_new_tokens=3), draft=tiny()))
+    assert asked
+    with pytest.raises(UsageError, match="not both"):
+        list(generate_ids(tiny(), [[1]], SamplingConfig(), engine=EngineConfig(draft="ngrams"), draft=tiny()))
+
+
+def test_a_draft_of_another_vocabulary_is_refused() -> None:
+    with pytest.raises(UsageError, match="it knows 6 tokens and the model 5"):
+        list(generate_ids(tiny(), [[1]], SamplingConfig(), draft=tiny(6)))
+
+
+def test_odds_are_exact_where_a_model_is_not() -> None:
+    texts = begin(0, [[1]], SamplingConfig(temperature=1.0))
+    logits = torch.linspace(-3, 3, 5000).to(torch.bfloat16).view(1, 1, -1)
+    odds = odds_ahead(texts, logits, torch.empty(1, 0, dtype=torch.int64))
+    assert odds.sum().item() == pytest.approx(1, abs=1e-4)
+    torch.testing.assert_close(odds[0, 0], logits[0, 0].double().softmax(-1).float(), rtol=1e-4, atol=0)

@@ -1,5 +1,6 @@
 """Which engine is chosen, what is said of it, what happens where nothing can be compiled."""
 
+import copy
 import tomllib
 from pathlib import Path
 
@@ -84,6 +85,18 @@ def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "not the model's" in notices[0]
 
 
+def test_who_looks_into_a_model_is_told_by_a_kept_engine_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "library", lambda dtype, build, notice: ())
+    monkeypatch.setattr(engine, "with_compiled_code", lambda model, weights, library: copy.deepcopy(model))
+    model, seen = small(), list[torch.nn.Module]()
+    kept = engine.Engine(model, EngineConfig(engine="compiled"))
+    ids, cache = torch.tensor([1]), model.new_cache(1, 2)
+    kept.reader(1)(ids, cache)
+    model.stack.register_forward_hook(lambda module, *given: seen.append(module))
+    kept.reader(1)(ids, cache)
+    assert seen == [model.stack]
+
+
 def test_an_engine_that_is_kept_prepares_once(monkeypatch: pytest.MonkeyPatch) -> None:
     packed: list[DecoderLM] = []
 
@@ -113,6 +126,7 @@ def test_a_damaged_file_is_no_step(kept: Path) -> None:
     columns, notices = written(small(), "compiled")
     assert columns == written(small(), "plain")[0]
     assert len(notices) == 1
+    assert not folder.exists(), "the next process makes another"
 
 
 def test_a_file_that_others_can_change_is_not_run(kept: Path) -> None:
@@ -138,9 +152,9 @@ def test_nothing_is_compiled_into_a_folder_of_others(kept: Path) -> None:
 
 
 def test_what_must_differ_is_kept_apart(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folders = [building.folder_of(dtype) for dtype in building.NUMBERS]
+    folders = [building.folder_of(dtype) for dtype in building.CPP_TYPES]
     monkeypatch.setattr(building, "FLAGS", ("-O0",))
-    folders += [building.folder_of(dtype) for dtype in building.NUMBERS]
+    folders += [building.folder_of(dtype) for dtype in building.CPP_TYPES]
     assert len(set(folders)) == 4
 
 

@@ -75,6 +75,13 @@ def test_compiled_code_is_the_models_call(choice: Choice) -> None:
     assert_same_caches(cache, other)
 
 
+@pytest.mark.parametrize("block_size", [1, 2, 4])
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rope"])
+def test_the_shortest_blocks_are_compiled_too(block_size: int, positions: str) -> None:
+    model = make_model(positions=positions, block_size=block_size)
+    assert written(model, [[1, 2]], {"engine": "compiled"}) == written(model, [[1, 2]], {"engine": "plain"})
+
+
 @pytest.mark.parametrize("choice", CHOICES[::5], ids=name)
 @torch.inference_mode()
 def test_what_a_row_gets_does_not_depend_on_the_others_or_on_threads(

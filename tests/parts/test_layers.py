@@ -77,6 +77,14 @@ def test_under_autocast_on_a_cpu_a_norm_takes_fewer_passes_to_the_same_numbers(
     torch.testing.assert_close(results[1], results[0], rtol=1e-12, atol=1e-12)
 
 
+def test_the_gradient_of_a_norm_is_as_exact_where_autocast_is_still_on() -> None:
+    norm, x, upstream = RMSNorm(64), draw(3, 64).float().requires_grad_(), draw(3, 64, seed=2).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        (found,) = torch.autograd.grad(norm(x), x, upstream)
+    (expected,) = torch.autograd.grad(norm(x), x, upstream)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
 ACTIVATIONS = {
     "relu": lambda x: x.clamp(min=0),
     "gelu": lambda x: x * 0.5 * (1 + torch.erf(x / 2**0.5)),

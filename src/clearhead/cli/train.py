@@ -60,9 +60,10 @@ def run(given: argparse.Namespace) -> None:
     from clearhead import workflows  # loads torch
 
     if "print_config" in given:
-        gathered = workflows.gather(source, getattr(given, "config", None), options)
+        minutes = getattr(given, "minutes", None)
+        gathered = workflows.gather(source, getattr(given, "config", None), options, timed=minutes is not None)
         origin = workflows.open_origin(given.start_from) if "start_from" in given else None
-        toml = workflows.as_toml(gathered, getattr(given, "preset", None), origin)
+        toml = workflows.as_toml(gathered, getattr(given, "preset", None), minutes, origin)
         print(json.dumps(tomllib.loads(toml), ensure_ascii=False) if given.json else toml.rstrip("\n"))
         return
     with Console(json=given.json) as console:

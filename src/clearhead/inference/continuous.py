@@ -46,14 +46,14 @@ class Batch:
         Args:
             model: in whatever mode; within the `with` it is without dropout.
             engine: how tokens are computed; who makes many batches makes an `Engine` of the model once.
-            draft: the smaller model that the engine's `draft` names, if it names one.
+            draft: a smaller model that guesses; needed where the engine's `draft` names one.
             notice: told in a sentence what a person should know.
         """
         self._engine, self._notice, self._stack = engine_of(model, engine), notice, ExitStack()
         self._model = self._engine.model
         self._reader: ReadToken = partial(call, self._model)
         self._context = RowsContext(self._model, notice, self._read_token)
-        self._draft = _draft_of(self._engine.config.draft, draft)
+        self._draft = _draft_of(self._engine.config.draft, draft, model.config.vocab_size)
         self._guessing = [self._model] if draft is None else [self._model, draft]
         self._waiting = list[tuple[Text, Sequence[int]]]()
         self._texts = list[Text]()
@@ -149,12 +149,18 @@ class Batch:
         return self._reader(ids, cache)
 
 
-def _draft_of(name: str | None, model: CausalLM | None) -> Draft | None:
-    if model is not None:
-        return ModelDraft(model)
-    if name in (None, "ngrams"):
-        return None if name is None else NgramDraft()
-    raise UsageError(f"draft: '{name}' is a run, so its model must be given")
+def _draft_of(name: str | None, model: CausalLM | None, vocab_size: int) -> Draft | None:
+    if model is None:
+        if name in (None, "ngrams"):
+            return None if name is None else NgramDraft()
+        raise UsageError(f"draft: '{name}' is a run, so its model must be given")
+    if name == "ngrams":
+        raise UsageError("draft: ngrams or a smaller model, not both")
+    if model.config.vocab_size != vocab_size:
+        raise UsageError(
+            f"draft: it knows {model.config.vocab_size} tokens and the model {vocab_size}; give one like it"
+        )
+    return ModelDraft(model)
 
 
 def _next_reach(reach: int, guessed: int, right: int) -> int:

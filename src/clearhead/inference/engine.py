@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from clearhead.config import EngineConfig
-from clearhead.inference.compiled import NUMBERS, UnknownPartError, compiler, library, with_compiled_code
+from clearhead.inference.compiled import CPP_TYPES, UnknownPartError, compiler, library, with_compiled_code
 from clearhead.inference.mode import Notice, evaluating
 from clearhead.inference.rounding import rounded
 from clearhead.models import CausalLM, DecoderLM
@@ -60,7 +60,9 @@ class Engine:
                 self._given_up = True
                 if notice and (self.config.engine == "compiled" or not isinstance(error, UnknownPartError)):
                     notice(f"the text is written without compiled code: {error}")
-        return partial(call, self.model if self._compiled is None else self._compiled)
+        if self._compiled is None or _hooked(self.model):
+            return partial(call, self.model)
+        return partial(call, self._compiled)
 
     def _prepare(self, tokens: int, say: Notice) -> None:
         """Load compiled code, and compile it before where there is none, if that is asked for or pays.
@@ -99,16 +101,22 @@ def compilable(model: CausalLM) -> DecoderLM:
         raise UnknownPartError("only a decoder has any")
     if model.device.type != "cpu":
         raise UnknownPartError(f"it is for a CPU, and the model is on {model.device.type}")
-    if any(parameter.dtype not in NUMBERS for parameter in model.parameters()):
+    if any(parameter.dtype not in CPP_TYPES for parameter in model.parameters()):
         raise UnknownPartError("the model's weights are not float32")
+    if hooked := _hooked(model):
+        raise UnknownPartError(f"something is hooked onto {hooked}, a part of the model")
     for module in model.modules():
-        if module._forward_hooks or module._forward_pre_hooks:
-            raise UnknownPartError(f"something is hooked onto {type(module).__name__}, a part of the model")
         if type(module).__module__.partition(".")[0] not in ("clearhead", "torch"):
             raise UnknownPartError(f"{type(module).__name__} is not a part of this library")
     if compiler() is None:
         raise UnknownPartError("there is no C++ compiler")
     return model
+
+
+def _hooked(model: CausalLM) -> str | None:
+    """The kind of a part that tells others what it computes, which compiled code would not."""
+    hooked = (module for module in model.modules() if module._forward_hooks or module._forward_pre_hooks)
+    return next((type(module).__name__ for module in hooked), None)
 
 
 @torch.inference_mode()
@@ -117,12 +125,13 @@ def _refuse_wrong_code(model: DecoderLM, compiled: DecoderLM) -> None:
     Raises:
         RuntimeError: the two do not compute the same.
     """
-    ids = torch.arange(6).view(2, 3) % model.config.vocab_size
-    caches = [model.new_cache(2, 6) for _ in range(2)]
+    before = min(2, model.config.block_size - 1)  # tokens of each row, and then one more by either
+    ids = torch.arange(2 * (before + 1)).view(2, -1) % model.config.vocab_size
+    caches = [model.new_cache(2, before + 1) for _ in range(2)]
     with evaluating(model):
-        for cache in caches:
-            model.hidden(ids, cache=cache)
-        for column in ids.T:
+        for cache in caches if before else ():
+            model.hidden(ids[:, :before], cache=cache)
+        for column in ids[:, before:].T:
             expected, found = call(model, column, caches[0]), call(compiled, column, caches[1])
             if expected.isfinite().all() and not (found - expected).abs().max() <= TOLERANCE * expected.abs().max():
                 raise RuntimeError("its logits are not the model's; please report this")

@@ -139,7 +139,7 @@ def generate_ids(
         return
     finished = set() if finished is None else finished
     engine = engine_of(model, engine)
-    if engine.config.draft is not None:
+    if draft is not None or engine.config.draft is not None:
         batch = Batch(model, engine, draft=draft, notice=on_notice)
         batch.add(prompts, config, end)
         yield from _at_their_pace(batch, finished)

@@ -89,11 +89,11 @@ def draw_ahead(texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor
 
 def odds_ahead(texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor:
     """The probabilities (B, T, V) that `draw_ahead` draws with."""
-    odds = logits.new_empty(logits.shape)
+    odds = logits.new_empty(logits.shape, dtype=torch.promote_types(logits.dtype, torch.float32))
     for config, places in _by_config(texts):
         present = _present([texts[place] for place in places], config, logits[places], guesses[places])
         found = narrow(logits[places].flatten(0, 1), config, present)  # (B, T, V) -> (B * T, V)
-        odds[places] = found.softmax(-1).to(odds.dtype).view(len(places), *logits.shape[1:])
+        odds[places] = found.softmax(-1, dtype=odds.dtype).view(len(places), *logits.shape[1:])
     return odds
 
 

@@ -46,7 +46,7 @@ class SelfAttentionCache:
         """Forget the oldest columns and move the rest to the front."""
         kept = slice(columns, self.length)
         self.length -= columns
-        for held in (self.keys, self.values):
+        for held in self._held:
             held[:, :, : self.length] = held[:, :, kept].clone()  # the two places overlap
 
     def resize(self, capacity: int) -> None:
@@ -70,7 +70,7 @@ class SelfAttentionCache:
             self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
             return
         used = slice(self.length)
-        for held in (self.keys, self.values):
+        for held in self._held:
             held[: len(rows), :, used] = held[:, :, used].index_select(0, rows)
         self.keys, self.values = self.keys[: len(rows)], self.values[: len(rows)]
 

@@ -76,7 +76,7 @@ class FewPassRMSNorm(torch.autograd.Function):
         of_x, of_scale, _ = torch.ops.aten.native_layer_norm_backward(
             gradient, x, scale.shape, torch.zeros_like(r), r, scale, None, [True, True, False]
         )
-        means = (gradient @ scale).unsqueeze(-1).div_(len(scale))  # (..., 1)
+        means = (gradient * scale).mean(-1, keepdim=True)  # (..., 1); a product of matrices could be made bfloat16
         of_x += means.mul_(r)
         return of_x, of_scale, None
 

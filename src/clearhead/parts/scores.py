@@ -21,7 +21,7 @@ def are_few(query: Tensor, key: Tensor) -> bool:
 def attend_by_scores(
     query: Tensor, key: Tensor, value: Tensor, *, mask: Mask, dropout: float, scale: float | None
 ) -> Tensor:
-    """What `attend` gives, in the type of `value`; arguments as there."""
+    """What `attend` gives, in the type of `value`, to which the scores are rounded as well; arguments as there."""
     B, H, T_q, K = query.shape
     H_kv, T_k = key.shape[1:3]
     query, key, value = (

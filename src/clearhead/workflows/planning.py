@@ -73,6 +73,8 @@ def plan(
         steps, why = _steps_in(minutes, config, task)
     config = _fit_to_steps(config, given, steps, task.held_out_tokens)
     reasons = [_model_reason(config, start), _length_reason(config, why)]
+    if config.train.eval_tokens is not None and "eval_tokens" not in theirs:
+        reasons.append(_evaluation_reason(config, task.held_out_tokens))
     if origin and "learning_rate" not in theirs:
         reasons.append(origin.reason)
     return Plan(config, (*reasons, *fitted, *_memory_reason(config)))
@@ -96,9 +98,9 @@ def gather(
     return merge(file, options or {}, {"data": {"source": str(source)}} if source is not None else {})
 
 
-def as_toml(given: Layer, preset_name: str | None, origin: Origin | None = None) -> str:
+def as_toml(given: Layer, preset_name: str | None, minutes: float | None = None, origin: Origin | None = None) -> str:
     """Every option as `train` would begin with it; the vocabulary is the tokenizer's, unless it was given."""
-    config = refuse_contradictions(given, preset_name, None, origin)
+    config = refuse_contradictions(given, preset_name, minutes, origin)
     own_size = origin is not None or "vocab_size" in given.get("model", {})
     return to_toml(config, leave_out=None if own_size else {"model": {"vocab_size"}})
 
@@ -212,6 +214,12 @@ def _length_reason(config: RunConfig, why: str) -> str:
         f"training: {train.steps:,} steps of {train.batch_size} x {config.model.block_size} tokens "
         f"({train.optimizer}), {why}"
     )
+
+
+def _evaluation_reason(config: RunConfig, held_out: int) -> str:
+    train = config.train
+    count = _count(-(-train.steps // train.eval_every), "evaluation")
+    return f"{count} on {train.eval_tokens:,} of the {held_out:,} held-out tokens, to take little of the time"
 
 
 def _memory_reason(config: RunConfig) -> tuple[str, ...]:

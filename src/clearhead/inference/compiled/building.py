@@ -21,7 +21,7 @@ from clearhead.inference.mode import Notice
 
 HERE = Path(__file__).parent
 FILE = "stack.so"
-NUMBERS = {torch.float32: "float", torch.float64: "double"}  # what it computes in: in C++
+CPP_TYPES = {torch.float32: "float", torch.float64: "double"}  # of the numbers that it can compute in
 MAC = sys.platform == "darwin"
 FLAGS: tuple[str, ...] = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-ffp-contract=fast", "-fno-math-errno")
 FLAGS += () if MAC else ("-fopenmp",)  # and not linked with it: torch has brought its own, and two would be in the way
@@ -30,12 +30,14 @@ LINKING: tuple[str, ...] = ("-shared", "-undefined", "dynamic_lookup") if MAC el
 
 def folder_of(dtype: torch.dtype) -> Path:
     """Where the library is kept, or would be: every one that must differ has a folder of its own."""
-    told = (_sources(), _processor(), FLAGS, compiler(), NUMBERS[dtype])
+    told = (_sources(), _processor(), FLAGS, compiler(), CPP_TYPES[dtype])
     return cache_folder() / "steps" / hashlib.blake2b(repr(told).encode(), digest_size=16).hexdigest()
 
 
 def compiler() -> str | None:
-    """The path of the C++ compiler, if there is one."""
+    """The path of the C++ compiler, if there is one; that of Windows is not asked, as its registers lie elsewhere."""
+    if sys.platform == "win32":
+        return None
     return shutil.which(os.environ.get("CXX", "clang++" if MAC else "g++"))
 
 
@@ -49,7 +51,7 @@ def library(dtype: torch.dtype, *, build: bool, notice: Notice) -> ctypes.CDLL |
         build: compile it where that was not done before, which takes seconds and of which `notice` is told.
 
     Raises:
-        OSError: it cannot be loaded.
+        OSError: it cannot be loaded; it is then thrown away, so that the next process makes another.
         RuntimeError: it cannot be compiled.
     """
     folder = folder_of(dtype)
@@ -64,14 +66,18 @@ def library(dtype: torch.dtype, *, build: bool, notice: Notice) -> ctypes.CDLL |
         except (DataError, OSError) as error:
             _failed[folder] = str(error)
             raise RuntimeError(_failed[folder]) from error
-    return _opened(folder)
+    try:
+        return _opened(folder)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def is_built(folder: Path) -> bool:
     """Whether a whole library is there that nobody else could have put there: it is run as part of this process."""
     try:
         facts_of(folder)
-        return all(_is_ours(path) for path in (folder.parent, folder, folder / FILE))
+        return _is_owned(folder.parents[1]) and all(_is_ours(path) for path in (folder.parent, folder, folder / FILE))
     except (OSError, ValueError):
         return False
 
@@ -85,14 +91,14 @@ def build_into(folder: Path, dtype: torch.dtype) -> None:
 
     def make(new: Path) -> dict[str, Any]:
         path, made = compiler(), new / "stack.o"
-        _run(path, *FLAGS, f"-DNUMBER={NUMBERS[dtype]}", "-c", HERE / "stack.cpp", "-o", made)
+        _run(path, *FLAGS, f"-DNUMBER={CPP_TYPES[dtype]}", "-c", HERE / "stack.cpp", "-o", made)
         _run(path, *LINKING, made, "-o", new / FILE)
         made.unlink()
         (new / FILE).chmod(0o600)
         return {"clearhead": clearhead.__version__, "compiler": path, "flags": FLAGS}
 
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if not _is_ours(folder.parent):
+    if not (_is_owned(folder.parents[1]) and _is_ours(folder.parent)):
         raise DataError(f"others can write in {folder.parent}; set CLEARHEAD_CACHE to a folder of your own")
     keep(folder, make)
 
@@ -111,11 +117,13 @@ def _run(*command: object) -> None:
         raise DataError(next(iter(done.stderr.splitlines()), f"the compiler ended with {done.returncode}"))
 
 
+def _is_owned(path: Path) -> bool:
+    """Whether nobody else could rename what is in this folder; a group may write there, often a person's own."""
+    return path.stat().st_uid == os.getuid()
+
+
 def _is_ours(path: Path) -> bool:
-    if not hasattr(os, "getuid"):
-        return True  # Windows: the folder is in the person's own profile
-    found = path.stat()
-    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return _is_owned(path) and not path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 @cache

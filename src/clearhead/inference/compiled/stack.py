@@ -17,7 +17,7 @@ from clearhead.parts import Stack as ModelStack
 from clearhead.parts.masks import Mask
 from clearhead.parts.positions import Turn
 
-NUMBERS = [ACTIVATIONS[name] for name in ("relu", "relu2", "silu", "gelu_tanh", "gelu")]  # as in numbers.h
+ACTIVATION_NUMBERS = [ACTIVATIONS[name] for name in ("relu", "relu2", "silu", "gelu_tanh", "gelu")]  # as in numbers.h
 ENOUGH = 4_000_000  # products of a step, from which on threads share them
 
 
@@ -130,7 +130,7 @@ def described(stack: ModelStack, packer: Packer) -> Stack:
     block = stack.blocks[0]
     attention, feedforward = _parts(block)
     assert isinstance(block, Block)
-    if feedforward.activation not in NUMBERS:
+    if feedforward.activation not in ACTIVATION_NUMBERS:
         raise UnknownPartError(f"the activation {feedforward.activation} is not known to compiled code")
     return Stack(
         layers=packer.array(layers),
@@ -141,7 +141,7 @@ def described(stack: ModelStack, packer: Packer) -> Stack:
         head_width=attention.head_width,
         d_ff=feedforward.down.in_features,
         scale=attention.scale,
-        activation=NUMBERS.index(feedforward.activation),
+        activation=ACTIVATION_NUMBERS.index(feedforward.activation),
         post=block.self_attention.place == "post",
         parallel=isinstance(block, ParallelBlock),
         norm=packer.norm(stack.norm),
