@@ -179,8 +179,9 @@ def main() -> None:
     machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
     lines = [f"{machine}, {given.rounds} rounds, interleaved, each with a seed of its own; whole processes."]
     for target in given.goals:
-        lines += ["", *table(GOALS[target], target, given.rounds, given.nanogpt, data)]
-        print("\n".join(lines[-4:]), flush=True)
+        told = list(table(GOALS[target], target, given.rounds, given.nanogpt, data))
+        print("\n".join(told), flush=True)
+        lines += ["", *told]
     if given.keep:
         before = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else "# How soon a loss is reached\n"
         RESULTS.write_text(before + "\n" + "\n".join(lines) + "\n", encoding="utf-8")
