@@ -1,6 +1,7 @@
 """The longest earlier occurrence, by its definition; guesses that turn out wrong become rare."""
 
 import random
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -8,8 +9,9 @@ import torch
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.errors import UsageError
 from clearhead.inference import generate_ids
+from clearhead.inference.checking import Guesses
 from clearhead.inference.drafts import ModelDraft, NgramDraft, Repeats
-from clearhead.inference.texts import begin, odds_ahead
+from clearhead.inference.texts import Text, begin, odds_ahead
 from clearhead.models import DecoderLM
 
 
@@ -69,7 +71,12 @@ def test_the_model_of_a_run_must_be_given() -> None:
 def test_a_model_that_is_given_guesses_and_ngrams_do_not_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     guess = ModelDraft.guess
-    monkeypatch.setattr(ModelDraft, "guess", lambda self, *given: asked.append(1) or guess(self, *given))
+
+    def counted(self: ModelDraft, most: Sequence[int], texts: Sequence[Text]) -> Guesses:
+        asked.extend(most)
+        return guess(self, most, texts)
+
+    monkeypatch.setattr(ModelDraft, "guess", counted)
     assert list(generate_ids(tiny(), [[1]], SamplingConfig(max_new_tokens=3), draft=tiny()))
     assert asked
     with pytest.raises(UsageError, match="not both"):
