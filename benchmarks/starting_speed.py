@@ -15,7 +15,6 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 import argparse
 import platform
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,7 +27,7 @@ import numpy as np
 import tokenizers
 import torch
 from numpy.typing import NDArray
-from side_by_side import CLOCKS, Row, Work, compare
+from side_by_side import CLOCKS, Row, Work, compare, spread
 from tokenizers import models, pre_tokenizers, trainers
 
 from clearhead.cli.environment import prepare_process
@@ -77,8 +76,7 @@ def starting(rounds: int, clock: str, folder: Path) -> list[str]:
             taken[name].append(seconds_of(program, words, until, folder, clock))
     lines = ["| process | seconds |", "|---|---|"]
     for name, all_seconds in taken.items():
-        median = statistics.median(all_seconds)
-        lines.append(f"| {name} | {median:.2f} ({min(all_seconds):.2f} to {max(all_seconds):.2f}) |")
+        lines.append(f"| {name} | {spread(all_seconds)} |")
     return lines
 
 

@@ -29,6 +29,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from side_by_side import spread
 from torch import Tensor
 
 from clearhead.config import DataConfig
@@ -138,8 +139,7 @@ def line(name: str, told: str, outcomes: Sequence[Outcome], first: float | None)
     in_steps = f"{statistics.median(steps):.1f}" if steps else ""
     losses = [outcome.loss for outcome in outcomes]
     mean = f"{statistics.mean(losses):.4f} ({min(losses):.4f} to {max(losses):.4f})"
-    spread = f"{statistics.median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f})"
-    return f"| {name} | `{told}` | {spread} | {in_steps} | {mean} | {sooner} |"
+    return f"| {name} | `{told}` | {spread(seconds)} | {in_steps} | {mean} | {sooner} |"
 
 
 def table(goal: Goal, target: str, rounds: int, repository: Path | None, data: TextData) -> Iterator[str]:

@@ -27,7 +27,7 @@ class Reader:
 
     def __init__(self, model: CausalLM, notice: Notice | None = None, read_token: ReadToken | None = None) -> None:
         self.model, self._notice = model, notice
-        self._read_token = read_token or partial(call, model)
+        self.read_token = read_token or partial(call, model)
         self._limit = model.config.block_size if model.endless_window is None else None
         self._slid = False
         self._ids = list[list[int]]()  # what each row has read since it slid
@@ -138,7 +138,7 @@ class Context(Reader):
             for row, token in zip(self._ids, ids.tolist(), strict=True):
                 row.append(token)
         self._make_room(self._cache, 1)
-        self.logits = self._read_token(ids, self._cache)
+        self.logits = self.read_token(ids, self._cache)
 
     @torch.inference_mode()
     def keep(self, rows: list[int]) -> None:

@@ -2,22 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from functools import partial
 from types import TracebackType
 from typing import Self
-
-from torch import Tensor
 
 from clearhead.config import EngineConfig, SamplingConfig
 from clearhead.errors import UsageError
 from clearhead.inference.checking import Guesses, check
 from clearhead.inference.drafts import Draft, ModelDraft, NgramDraft
-from clearhead.inference.engine import DEFAULT, Engine, ReadToken, call, engine_of
+from clearhead.inference.engine import DEFAULT, Engine, engine_of
 from clearhead.inference.mode import Notice, evaluating
 from clearhead.inference.pace import RowsContext
 from clearhead.inference.texts import Text, begin
 from clearhead.models import CausalLM
-from clearhead.parts import DecoderCache
 
 FIRST_REACH, LONGEST_REACH = 4, 16  # tokens guessed at once
 
@@ -51,8 +47,7 @@ class Batch:
         """
         self._engine, self._notice, self._stack = engine_of(model, engine), notice, ExitStack()
         self._model = self._engine.model
-        self._reader: ReadToken = partial(call, self._model)
-        self._context = RowsContext(self._model, notice, self._read_token)
+        self._context = RowsContext(self._model, notice)
         self._draft = _draft_of(self._engine.config.draft, draft, model.config.vocab_size)
         self._guessing = [self._model] if draft is None else [self._model, draft]
         self._waiting = list[tuple[Text, Sequence[int]]]()
@@ -102,7 +97,7 @@ class Batch:
         texts, prompts = zip(*self._waiting, strict=True)
         self._waiting = []
         new_tokens = max(text.remaining for text in texts)
-        self._reader = self._engine.reader(new_tokens, self._notice)
+        self._context.read_token = self._engine.reader(new_tokens, self._notice)
         logits = self._context.join(prompts, new_tokens)[:, None]  # (B', V) -> (B', 1, V)
         drawn = check(texts, logits, Guesses([[] for _ in texts]))
         if self._draft is not None:
@@ -144,9 +139,6 @@ class Batch:
         self._texts = [self._texts[place] for place in places]
         self._pending = [self._pending[place] for place in places]
         self._reach = [self._reach[place] for place in places]
-
-    def _read_token(self, ids: Tensor, cache: DecoderCache) -> Tensor:
-        return self._reader(ids, cache)
 
 
 def _draft_of(name: str | None, model: CausalLM | None, vocab_size: int) -> Draft | None:

@@ -136,7 +136,7 @@ class Repeats:
 
 
 class ModelDraft:
-    """What a smaller model would write, with the same random numbers."""
+    """What a smaller model would write: the likeliest tokens where they are asked for, else drawn, with their odds."""
 
     def __init__(self, model: CausalLM) -> None:
         self._context = RowsContext(model)

@@ -54,7 +54,7 @@ class RowsContext(Reader):
         self._surplus = [width - length for length in lengths]
         ids = torch.tensor([[*more, *[0] * (width - len(more))] for more in tokens], device=self.model.device)  # (B, T)
         if width == 1 and positions is None:
-            return self._read_token(ids[:, 0], self._cache)[:, None]
+            return self.read_token(ids[:, 0], self._cache)[:, None]
         return self.model.head(self.model.hidden(ids, positions=positions, cache=self._cache))
 
     def forget(self, counts: Sequence[int]) -> None:
