@@ -2,13 +2,16 @@
 
 import math
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.parts import Attention, MemoryCache, Projections, RMSNorm, attend
 from clearhead.parts.masks import Mask
+from clearhead.parts.scores import WIDTHS
 
 B, H, T, K = 2, 4, 6, 8
 
@@ -109,7 +112,26 @@ def test_shared_heads_save_parameters() -> None:
 
 
 @pytest.mark.parametrize("qk_norm", [False, True])
-@pytest.mark.parametrize("T", [5, 40])
+def test_on_a_cpu_attention_to_a_long_text_is_float32_where_the_rest_is_bfloat16(
+    qk_norm: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fused kernel's backward pass is several times slower in bfloat16 there."""
+    seen = list[tuple[torch.dtype, bool]]()
+
+    def watched(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+        seen.extend((part.dtype, torch.is_autocast_enabled("cpu")) for part in (query, key, value))
+        return fused(query, key, value, **options)
+
+    fused = F.scaled_dot_product_attention
+    monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
+    attention = Attention(16, 2, projections=Projections(qk_norm=RMSNorm if qk_norm else None))
+    with torch.autocast("cpu", torch.bfloat16):
+        attention(torch.randn(2, WIDTHS * attention.head_width + 1, 16), mask="causal")
+    assert seen == [(torch.float32, False)] * 3
+
+
+@pytest.mark.parametrize("qk_norm", [False, True])
+@pytest.mark.parametrize("T", [5, 40, 80])
 def test_beside_products_in_bfloat16_attention_stays_what_it_is(qk_norm: bool, T: int) -> None:
     attention = Attention(16, 2, projections=Projections(qk_norm=RMSNorm if qk_norm else None))
     x = torch.randn(2, T, 16, generator=torch.Generator().manual_seed(0))
