@@ -52,7 +52,7 @@ def test_a_short_text_never_asks_for_compiled_code(monkeypatch: pytest.MonkeyPat
 def test_a_long_text_is_worth_compiling_for(monkeypatch: pytest.MonkeyPatch, tokens: int, built: bool) -> None:
     asked: list[bool] = []
     monkeypatch.setattr(engine, "library", lambda dtype, build, notice: asked.append(build))
-    engine.Engine(small()).reader(tokens)
+    engine.Engine(small()).writer(tokens)
     assert asked == [built]
 
 
@@ -72,13 +72,13 @@ def test_compiling_is_announced_and_a_failure_leaves_the_plain_engine(
 
 
 def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(model: DecoderLM, weights: str, library: object) -> DecoderLM:
+    def wrong(model: DecoderLM, weights: str, library: object) -> engine.PlainWriter:
         twin = small()
         twin.load_state_dict({name: tensor * 1.1 for name, tensor in model.state_dict().items()})
-        return twin
+        return engine.PlainWriter(twin)
 
     monkeypatch.setattr(engine, "library", lambda dtype, build, notice: ())
-    monkeypatch.setattr(engine, "with_compiled_code", wrong)
+    monkeypatch.setattr(engine, "CompiledDecoder", wrong)
     columns, notices = written(small(), "compiled")
     assert columns == written(small(), "plain")[0]
     assert len(notices) == 1
@@ -87,25 +87,25 @@ def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_who_looks_into_a_model_is_told_by_a_kept_engine_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "library", lambda dtype, build, notice: ())
-    monkeypatch.setattr(engine, "with_compiled_code", lambda model, weights, library: copy.deepcopy(model))
+    monkeypatch.setattr(engine, "CompiledDecoder", lambda model, *given: engine.PlainWriter(copy.deepcopy(model)))
     model, seen = small(), list[torch.nn.Module]()
     kept = engine.Engine(model, EngineConfig(engine="compiled"))
     ids, cache = torch.tensor([1]), model.new_cache(1, 2)
-    kept.reader(1)(ids, cache)
+    kept.writer(1).read(ids, cache)
     model.stack.register_forward_hook(lambda module, *given: seen.append(module))
-    kept.reader(1)(ids, cache)
+    kept.writer(1).read(ids, cache)
     assert seen == [model.stack]
 
 
 def test_an_engine_that_is_kept_prepares_once(monkeypatch: pytest.MonkeyPatch) -> None:
     packed: list[DecoderLM] = []
 
-    def pack(model: DecoderLM, weights: str, library: object) -> DecoderLM:
+    def pack(model: DecoderLM, weights: str, library: object) -> engine.PlainWriter:
         packed.append(model)
-        return model
+        return engine.PlainWriter(model)
 
     monkeypatch.setattr(engine, "library", lambda dtype, build, notice: ())
-    monkeypatch.setattr(engine, "with_compiled_code", pack)
+    monkeypatch.setattr(engine, "CompiledDecoder", pack)
     model, config = small(), SamplingConfig(greedy=True, max_new_tokens=5)
     one = engine.Engine(model, EngineConfig(engine="compiled", weights="int8"))
     for _ in range(3):

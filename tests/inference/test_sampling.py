@@ -13,7 +13,6 @@ from clearhead.config import SamplingConfig
 from clearhead.errors import UsageError
 from clearhead.inference.sampling import (
     DRAWN_AHEAD,
-    Sampler,
     draw,
     keep_min_p,
     keep_top_k,
@@ -22,6 +21,7 @@ from clearhead.inference.sampling import (
     row_seeds,
     sample,
 )
+from clearhead.inference.texts import Text, begin, draw_ahead
 
 # few distinct values, so that ties are common, and extreme ones
 logit = st.sampled_from([-1e4, -30.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 30.0, 1e4])
@@ -148,9 +148,16 @@ def test_a_temperature_of_zero_or_less_is_refused(temperature: float) -> None:
 
 def numbers(prompts: list[list[int]], n: int, seed: int = 1) -> Tensor:
     """The tokens that rows draw from even odds over many tokens: their random numbers, in effect."""
-    config = SamplingConfig(seed=seed, temperature=1.0)
-    sampler = Sampler(config, prompts, 10_000, torch.device("cpu"))
-    return torch.stack([sampler(torch.zeros(len(prompts), 10_000)) for _ in range(n)], dim=1)
+    texts = begin(0, prompts, SamplingConfig(seed=seed, temperature=1.0))
+    return torch.tensor([drawn(texts, torch.zeros(len(prompts), 10_000)) for _ in range(n)]).T
+
+
+def drawn(texts: list[Text], logits: Tensor) -> list[int]:
+    """The next token of each text, from its logits (B, V)."""
+    tokens = draw_ahead(texts, logits[:, None], torch.empty(len(texts), 0, dtype=torch.int64))[:, 0].tolist()
+    for text, token in zip(texts, tokens, strict=True):
+        text.write([token])
+    return tokens
 
 
 def test_a_rows_random_numbers_are_its_own() -> None:
@@ -162,17 +169,6 @@ def test_a_rows_random_numbers_are_its_own() -> None:
     assert torch.equal(together[:, :7], numbers([[1, 2], [3], [1, 2]], 7))
 
 
-def test_rows_that_go_on_keep_their_random_numbers() -> None:
-    config, even = SamplingConfig(seed=1, temperature=1.0), torch.zeros(3, 10_000)
-    stays, leaves = (Sampler(config, [[1], [2], [3]], 10_000, torch.device("cpu")) for _ in range(2))
-    for step in range(DRAWN_AHEAD + 3):
-        if step == 3:
-            leaves.keep([2, 0])
-        expected = stays(even)
-        found = leaves(even[: 3 if step < 3 else 2])
-        assert torch.equal(found, expected if step < 3 else expected[[2, 0]])
-
-
 def test_seeds_of_rows_differ_and_fit_a_generator() -> None:
     seeds = row_seeds(0, [[1], [1], [2], [1, 2], []])
     assert len(set(seeds)) == 5
@@ -181,7 +177,7 @@ def test_seeds_of_rows_differ_and_fit_a_generator() -> None:
 
 def test_the_penalty_sees_prompt_and_text() -> None:
     config = SamplingConfig(greedy=True, repetition_penalty=math.exp(2))
-    sampler = Sampler(config, [[0], [1]], 3, torch.device("cpu"))
+    texts = begin(0, [[0], [1]], config)
     logits = torch.tensor([[3.0, 2.0, 0.5]]).expand(2, -1)
-    assert sampler(logits).tolist() == [1, 0]
-    assert sampler(logits).tolist() == [0, 0]  # 0 and 1 both lost 2, so 0 leads again
+    assert drawn(texts, logits) == [1, 0]
+    assert drawn(texts, logits) == [0, 0]  # 0 and 1 both lost 2, so 0 leads again

@@ -1,5 +1,6 @@
 """Compiled code equals the model's own call, over every choice and in float64; nobody's text depends on the others'."""
 
+import copy
 import ctypes
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +11,11 @@ from law_models import CHOICES, VOCAB_SIZE, Choice, assert_same, make_model, nam
 from torch import Tensor
 
 from clearhead.config import EngineConfig, SamplingConfig, Weights
-from clearhead.inference import context, engine, generate_ids
-from clearhead.inference.compiled import compiler, library, stack, with_compiled_code
+from clearhead.inference import context, generate_ids
+from clearhead.inference.compiled import CompiledDecoder, compiler, decoder, library
+from clearhead.inference.engine import PlainWriter
 from clearhead.inference.rounding import rounded
+from clearhead.inference.texts import begin
 from clearhead.models import CausalLM, DecoderLM
 from clearhead.parts import DecoderCache, padded_positions
 
@@ -31,10 +34,10 @@ def cache_of_compiled_code(tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield folder
 
 
-def compiled(model: DecoderLM, weights: Weights = "full") -> DecoderLM:
+def compiled(model: DecoderLM, weights: Weights = "full") -> CompiledDecoder:
     found = library(next(model.parameters()).dtype, build=True, notice=print)
     assert isinstance(found, ctypes.CDLL)
-    return with_compiled_code(model, weights, found)
+    return CompiledDecoder(model, weights, found)
 
 
 def written(model: CausalLM, prompts: list[list[int]], how: dict[str, str], **options: object) -> list[list[int]]:
@@ -71,7 +74,7 @@ def test_compiled_code_is_the_models_call(choice: Choice) -> None:
     twin, cache, other = compiled(model), half_read(model), half_read(model)
     for t in range(6):
         more = random_ids(3, seed=t)
-        assert_same(engine.call(twin, more, cache), engine.call(model, more, other))
+        assert_same(twin.read(more, cache), PlainWriter(model).read(more, other))
     assert_same_caches(cache, other)
 
 
@@ -99,15 +102,70 @@ def test_what_a_row_gets_does_not_depend_on_the_others_or_on_threads(
             one.keys, one.values, one.length = other.keys.clone(), other.values.clone(), other.length
         mine.tokens = cache.tokens
         mine.select(rows)
-        return twin.hidden(more[rows][:, None], cache=mine)[:, 0]
+        return twin.read(more[rows], mine)
 
     everything = torch.arange(19)
     together = found(everything)
     for row in (0, 7, 16, 18):
         assert torch.equal(found(everything[row : row + 1])[0], together[row])
-    monkeypatch.setattr(stack, "ENOUGH", 0)
+    monkeypatch.setattr(decoder, "ENOUGH", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    assert torch.equal(found(everything), together)
+    for small in (0, decoder.SMALL):  # threads share each step; each has rows of its own
+        monkeypatch.setattr(decoder, "SMALL", small)
+        assert torch.equal(found(everything), together)
+
+
+@pytest.mark.parametrize("choice", CHOICES[::5], ids=name)
+@torch.inference_mode()
+def test_many_tokens_at_once_are_what_single_ones_are(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
+    twin = compiled(make_model(**choice).float())
+    texts = begin(0, random_ids(19, 3).tolist(), SamplingConfig(seed=1, temperature=1.5, repetition_penalty=1.3))
+    monkeypatch.setattr(decoder, "ENOUGH", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+
+    def found(at_once: int) -> tuple[list[list[int]], list[Tensor]]:
+        own, cache = copy.deepcopy(texts), twin.model.new_cache(19, 12)
+        last, tokens = random_ids(19, seed=2), torch.empty(19, 0, dtype=torch.int64)
+        while tokens.shape[1] < 12:
+            new = twin.write(last, cache, own, at_once)
+            for text, more in zip(own, new, strict=True):
+                text.write(more)
+            tokens = torch.cat((tokens, torch.tensor(new)), dim=1)
+            last = tokens[:, -1]
+        return tokens.tolist(), cache.tensors
+
+    tokens, held = found(1)
+    for at_once, small in ((4, 0), (6, decoder.SMALL), (12, decoder.SMALL)):
+        monkeypatch.setattr(decoder, "SMALL", small)
+        more, other = found(at_once)
+        assert more == tokens
+        assert all(map(torch.equal, held, other))
+
+
+@pytest.mark.parametrize("options", [
+    {"greedy": True},
+    {"greedy": True, "repetition_penalty": 3.0},
+    {"temperature": 2.0},
+    {"temperature": 0.1, "repetition_penalty": 50.0},
+    {"top_k": 1},
+    {"top_k": 3, "temperature": 3.0},
+    {"top_k": 1000, "top_p": 1.0},
+    {"top_p": 0.6, "temperature": 3.0},
+    {"top_p": 1e-9},
+    {"min_p": 0.05, "temperature": 1.0},
+    {"min_p": 0.2, "temperature": 1.5},
+    {"min_p": 0.5, "temperature": 3.0},
+    {"min_p": 1.0},
+    {"top_k": 5, "top_p": 0.9, "min_p": 0.05, "temperature": 4.0, "repetition_penalty": 2.0},
+], ids=str)  # fmt: skip
+def test_tokens_are_drawn_as_elsewhere(options: dict[str, float]) -> None:
+    model = make_model(positions="rope", tied=False, block_size=64)
+    assert model.unembedding.weight is not None
+    with torch.no_grad():
+        model.unembedding.weight[5:] = 0  # tokens that are equally likely, to the last bit
+    settings = {"greedy": False, "seed": 5, "max_new_tokens": 40} | options
+    expected = written(model, PROMPTS, {"engine": "plain"}, **settings)
+    assert written(model, PROMPTS, {"engine": "compiled"}, **settings) == expected
 
 
 @pytest.mark.parametrize("width", [16, 40, 128, 144])
@@ -119,7 +177,7 @@ def test_float32_of_any_width_is_near(width: int, weights: Weights) -> None:
     cache, other, twin = half_read(model), half_read(model), compiled(model, weights)
     for t in range(6):
         more = random_ids(3, seed=t)
-        found, expected = engine.call(twin, more, cache), engine.call(model, more, other)
+        found, expected = twin.read(more, cache), PlainWriter(model).read(more, other)
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
 
 

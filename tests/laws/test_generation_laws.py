@@ -5,7 +5,8 @@ import torch
 from law_models import CHOICES, VOCAB_SIZE, Choice, make_model, name, random_ids
 
 from clearhead.config import ModelConfig, SamplingConfig
-from clearhead.inference import Sampler, context, generate_ids
+from clearhead.inference import context, generate_ids
+from clearhead.inference.texts import begin, draw_ahead
 from clearhead.models import BigramLM, CausalLM
 
 every_choice = pytest.mark.parametrize("choice", CHOICES, ids=name)
@@ -28,9 +29,10 @@ def written_without_cache(model: CausalLM, prompt: list[int], config: SamplingCo
     """The same by the definition: one forward over the context for every token."""
     endless, block_size = model.endless_window is not None, model.config.block_size
     seen, text = (prompt if endless else prompt[-block_size:]), list[int]()
-    sampler = Sampler(config, [prompt], VOCAB_SIZE, torch.device("cpu"))
+    drawn = begin(0, [prompt], config)
     for _ in range(config.max_new_tokens):
-        text.append(int(sampler(model(torch.tensor([seen]))[:, -1])))
+        text.append(int(draw_ahead(drawn, model(torch.tensor([seen]))[:, -1:], torch.empty(1, 0, dtype=torch.int64))))
+        drawn[0].write(text[-1:])
         if not endless and len(seen) == block_size:
             seen = seen[block_size - block_size // 2 :]
         seen = [*seen, text[-1]]
@@ -102,9 +104,9 @@ def test_a_bigram_model_writes_from_its_table() -> None:
 
 def test_the_cache_is_bounded_by_the_window() -> None:
     model = make_model(positions="rope", window=5, block_size=BLOCK_SIZE)
-    reading = context.Context(model, [[1] * 20, [2] * 3], new_tokens=10_000)
-    columns = []
+    reading, columns = context.Context(model), []
+    reading.join([[1] * 20, [2] * 3], 10_000)
     for _ in range(200):
-        reading.read(torch.tensor([1, 2]))
+        reading.read([[1], [2]])
         columns.append(reading._cache.length)
     assert max(columns) <= reading._cache.capacity <= context.PREFILL_TOKENS

@@ -1,28 +1,25 @@
 """Sampling, generation, translation and evaluation. Knows no training."""
 
 from clearhead.inference.beam import Hypothesis, beam_search
-from clearhead.inference.context import Context
 from clearhead.inference.continuous import Batch
 from clearhead.inference.engine import Engine
 from clearhead.inference.evaluation import Evaluation, evaluate, token_losses
 from clearhead.inference.filling import Candidate, Filled, fill
 from clearhead.inference.generation import Piece, Tokenizer, encode_prompt, generate, generate_ids, stream
 from clearhead.inference.mode import evaluating
-from clearhead.inference.sampling import Sampler, sample
+from clearhead.inference.sampling import sample
 from clearhead.inference.scoring import CorpusScores, can_score, corpus_scores, require_sacrebleu
 from clearhead.inference.translation import Translation, translate
 
 __all__ = [
     "Batch",
     "Candidate",
-    "Context",
     "CorpusScores",
     "Engine",
     "Evaluation",
     "Filled",
     "Hypothesis",
     "Piece",
-    "Sampler",
     "Tokenizer",
     "Translation",
     "beam_search",

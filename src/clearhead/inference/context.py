@@ -1,23 +1,24 @@
-"""What a model has read of every row of a batch, in a cache that never outgrows the model's window."""
+"""What a model has read of rows that come and go, each at a pace of its own, in a cache that never outgrows it."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from clearhead.inference.engine import ReadToken, call
+from clearhead.inference.engine import PlainWriter, Writer
 from clearhead.inference.mode import Notice, refuse_not_finite
+from clearhead.inference.texts import Text
 from clearhead.models import CausalLM
 from clearhead.parts import DecoderCache, padded_positions
 
 PREFILL_TOKENS = 1024  # read in one call, over all rows: the memory of a long prompt grows with the prompt alone
+SPARE = 64  # columns that a cache grows by, at least
 
 
-class Reader:
-    """How prompts are read, and what a row goes on with when it has outgrown the model.
+class Context:
+    """Rows 0, 1, ... in the order in which they joined; when some leave, the others move up.
 
-    Rows are aligned on the right, so prompts of unequal length are padded on the left. Each row's context depends on
+    They are aligned on the right, so prompts of unequal length are padded on the left. Each row's context depends on
     that row alone:
 
     - A model with a sliding window and positions without end reads on for ever; columns that have left the window go.
@@ -25,13 +26,94 @@ class Reader:
       block_size // 2 tokens, read again from position 0: about two tokens are read for each one written.
     """
 
-    def __init__(self, model: CausalLM, notice: Notice | None = None, read_token: ReadToken | None = None) -> None:
-        self.model, self._notice = model, notice
-        self.read_token = read_token or partial(call, model)
+    def __init__(self, model: CausalLM, notice: Notice | None = None, writer: Writer | None = None) -> None:
+        self.model, self.writer, self._notice = model, writer or PlainWriter(model), notice
         self._limit = model.config.block_size if model.endless_window is None else None
         self._slid = False
         self._ids = list[list[int]]()  # what each row has read since it slid
         self._cache: DecoderCache
+        self._surplus: Sequence[int] = ()  # columns at the end of each row that hold nothing, or nothing any more
+
+    @torch.inference_mode()
+    def join(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> Tensor:
+        """Read the prompts of new rows, and leave the others alone: the logits (B', V) after each.
+
+        Args:
+            prompts: at least one token each.
+            new_tokens: how many may follow one; more are possible, but move what the cache holds.
+        """
+        self._settle()
+        begun = self._begun(prompts)
+        fresh, logits = self._read_prompts(begun, new_tokens)
+        if self._ids:
+            self._cache.append(fresh, (len(self._ids), len(begun)))
+        else:
+            self._cache = fresh
+        self._ids += begun
+        self._surplus = [0] * len(self._ids)
+        return logits
+
+    @torch.inference_mode()
+    def read(self, tokens: Sequence[Sequence[int]]) -> Tensor:
+        """Read these tokens of each row: the logits (B, T, V) after each, T being the most of a row, at least one.
+
+        A row must have `room` for them, or it slides earlier than it would if it read them one by one.
+        """
+        lengths = [len(more) for more in tokens]
+        width = max(lengths)
+        self._prepare_for(lengths)
+        positions = None if min(lengths) == width else self._next_positions(lengths)
+        for row, more in zip(self._ids, tokens, strict=True):
+            row.extend(more)
+        self._surplus = [width - length for length in lengths]
+        ids = torch.tensor([[*more, *[0] * (width - len(more))] for more in tokens], device=self.model.device)  # (B, T)
+        if width == 1 and positions is None:
+            return self.writer.read(ids[:, 0], self._cache)[:, None]
+        return self.model.head(self.model.hidden(ids, positions=positions, cache=self._cache))
+
+    @torch.inference_mode()
+    def write(self, last: Sequence[int], texts: Sequence[Text], most: int) -> list[list[int]]:
+        """Read the last token of each row, and all but the last of those that follow: these, as many of each row.
+
+        Args:
+            last: of each row, not read yet.
+            texts: how each row's tokens are drawn.
+            most: how many may follow.
+        """
+        rooms = [room for room in map(self.room, range(len(last))) if room is not None]
+        steps = min(most, self.writer.at_once, *rooms)
+        self._prepare_for([steps] * len(last))
+        ids = torch.tensor(last, device=self.model.device)  # (B,)
+        drawn = self.writer.write(ids, self._cache, texts, steps)
+        for row, first, more in zip(self._ids, last, drawn, strict=True):
+            row += [first, *more[:-1]]
+        return drawn
+
+    def forget(self, counts: Sequence[int]) -> None:
+        """Each row has not read its last tokens, so many."""
+        for row, count in zip(self._ids, counts, strict=True):
+            del row[len(row) - count :]
+        self._surplus = [old + new for old, new in zip(self._surplus, counts, strict=True)]
+
+    @torch.inference_mode()
+    def keep(self, rows: Sequence[int]) -> None:
+        """Go on with these rows, in this order."""
+        self._settle()
+        self._ids = [self._ids[row] for row in rows]
+        self._surplus = [0] * len(rows)
+        self._cache.select(torch.tensor(rows, dtype=torch.int64, device=self.model.device))
+
+    def room(self, row: int) -> int | None:
+        """How many tokens a row can read in one call; None: any number."""
+        if self._limit is None:
+            return None
+        read = len(self._ids[row])
+        return self._limit - (read if read < self._limit else self._limit // 2)
+
+    @property
+    def memory(self) -> int:
+        """How many of the last tokens are there whatever happened, and can be forgotten."""
+        return self._kept_columns() if self._limit is None else self._limit // 2
 
     def _begun(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
         """What is read of the prompts."""
@@ -111,39 +193,45 @@ class Reader:
         if self._notice:
             self._notice(sentence)
 
+    def _settle(self) -> None:
+        """Give back the columns that hold nothing."""
+        if any(self._surplus):
+            surplus = torch.tensor(self._surplus, device=self.model.device)
+            self._cache.forget(surplus, self._last_tokens())
+            self._surplus = [0] * len(self._ids)
 
-class Context(Reader):
-    """Reads prompts, then one token per row at a time; `logits` (B, V) are always those of the next token."""
+    def _last_tokens(self) -> Tensor | None:
+        """What a cache's `tokens` (B, n - 1) hold of these rows."""
+        held = self._cache.tokens
+        if held is None:
+            return None
+        places = held.shape[1]
+        last = [[token + 1 for token in ids[-places:]] for ids in self._ids]
+        return torch.tensor([[0] * (places - len(row)) + row for row in last], device=held.device)
 
-    def __init__(
-        self,
-        model: CausalLM,
-        prompts: Sequence[Sequence[int]],
-        new_tokens: int,
-        notice: Notice | None = None,
-        read_token: ReadToken | None = None,
-    ) -> None:
-        super().__init__(model, notice, read_token)
-        self._ids = self._begun(prompts)
-        with torch.inference_mode():
-            self._cache, self.logits = self._read_prompts(self._ids, new_tokens)
-
-    @torch.inference_mode()
-    def read(self, ids: Tensor) -> None:
-        """Read one token (B,) per row."""
-        if self._limit is not None:
-            full = [row for row, read in enumerate(self._ids) if len(read) == self._limit]
+    def _prepare_for(self, lengths: Sequence[int]) -> None:
+        """Have room for so many more tokens of each row."""
+        self._settle()
+        limit = self._limit
+        if limit is not None:
+            full = [row for row, more in enumerate(lengths) if len(self._ids[row]) + more > limit]
             if full:
-                self._slide(full, self._limit // 2)
-            for row, token in zip(self._ids, ids.tolist(), strict=True):
-                row.append(token)
-        self._make_room(self._cache, 1)
-        self.logits = self.read_token(ids, self._cache)
+                self._slide(full, min(limit // 2, limit - max(lengths[row] for row in full)))
+        self._make_room_for(max(lengths))
 
-    @torch.inference_mode()
-    def keep(self, rows: list[int]) -> None:
-        """Go on with these rows of the batch, in this order."""
-        self._ids = [self._ids[row] for row in rows]
-        index = torch.tensor(rows, device=self.model.device)
-        self._cache.select(index)
-        self.logits = self.logits.index_select(0, index)
+    def _make_room_for(self, columns: int) -> None:
+        cache, held = self._cache, min(self._kept_columns(), max(map(len, self._ids)))
+        if cache.length + columns <= cache.capacity:
+            return
+        cache.drop(max(0, cache.length - held))
+        needed = held + columns
+        if 4 * needed > 3 * cache.capacity:  # or columns would be moved again soon
+            cache.resize(needed + max(SPARE, needed // 2))
+
+    def _next_positions(self, lengths: Sequence[int]) -> Tensor:
+        """Where the next tokens of each row stand, (B, T), -1 behind the last."""
+        held, device = self._cache.positions, self.model.device
+        start = torch.full((len(lengths),), held.stop, device=device) if isinstance(held, range) else held[:, -1] + 1
+        steps = torch.arange(max(lengths), device=device)
+        inside = steps < torch.tensor(lengths, device=device)[:, None]  # (B, T)
+        return (start[:, None] + steps).where(inside, -1)

@@ -8,10 +8,10 @@ from typing import Self
 from clearhead.config import EngineConfig, SamplingConfig
 from clearhead.errors import UsageError
 from clearhead.inference.checking import Guesses, check
+from clearhead.inference.context import Context
 from clearhead.inference.drafts import Draft, ModelDraft, NgramDraft
 from clearhead.inference.engine import DEFAULT, Engine, engine_of
 from clearhead.inference.mode import Notice, evaluating
-from clearhead.inference.pace import RowsContext
 from clearhead.inference.texts import Text, begin
 from clearhead.models import CausalLM
 
@@ -47,7 +47,7 @@ class Batch:
         """
         self._engine, self._notice, self._stack = engine_of(model, engine), notice, ExitStack()
         self._model = self._engine.model
-        self._context = RowsContext(self._model, notice)
+        self._context = Context(self._model, notice)
         self._draft = _draft_of(self._engine.config.draft, draft, model.config.vocab_size)
         self._guessing = [self._model] if draft is None else [self._model, draft]
         self._waiting = list[tuple[Text, Sequence[int]]]()
@@ -69,7 +69,7 @@ class Batch:
     @property
     def live(self) -> set[int]:
         """The texts that are waiting or being written."""
-        return {text.name for text in [*self._texts, *(text for text, _ in self._waiting)]}
+        return {text.name for text in [*self._texts, *(text for text, _ in self._waiting)] if text.remaining}
 
     def add(self, prompts: Sequence[Sequence[int]], config: SamplingConfig, end: int | None = None) -> list[int]:
         """Texts that begin with the next step, as `generate_ids` would write them: their names, 0, 1, ..."""
@@ -82,14 +82,19 @@ class Batch:
         """No more of these."""
         unwanted = set(names)
         self._waiting = [(text, prompt) for text, prompt in self._waiting if text.name not in unwanted]
-        self._keep([place for place, text in enumerate(self._texts) if text.name not in unwanted])
+        for text in self._texts:
+            if text.name in unwanted:
+                text.remaining = 0
 
     def step(self) -> dict[int, list[int]]:
-        """The next tokens of every live text: one, or more where guesses were right; none where it just ended."""
+        """The next tokens of every live text: as many as the engine writes at once, or as were guessed right, and one.
+
+        None where a text just ended.
+        """
+        self._clear(seldom=not self._waiting)
         written = self._go_on() if self._texts else {}
         if self._waiting:
             written |= self._begin()
-        self._keep([place for place, text in enumerate(self._texts) if text.remaining])
         return written
 
     def _begin(self) -> dict[int, list[int]]:
@@ -97,7 +102,7 @@ class Batch:
         texts, prompts = zip(*self._waiting, strict=True)
         self._waiting = []
         new_tokens = max(text.remaining for text in texts)
-        self._context.read_token = self._engine.reader(new_tokens, self._notice)
+        self._context.writer = self._engine.writer(new_tokens, self._notice)
         logits = self._context.join(prompts, new_tokens)[:, None]  # (B', V) -> (B', 1, V)
         drawn = check(texts, logits, Guesses([[] for _ in texts]))
         if self._draft is not None:
@@ -110,28 +115,34 @@ class Batch:
 
     def _go_on(self) -> dict[int, list[int]]:
         """Read the last token of each text and the guesses behind it; what follows is drawn where they are right."""
-        guesses = self._guesses()
+        if self._draft is None:
+            most = max(text.remaining for text in self._texts)
+            return self._written(self._context.write(self._pending, self._texts, most))
+        guesses = self._guesses(self._draft)
         read = [[last, *guess] for last, guess in zip(self._pending, guesses.tokens, strict=True)]
         tokens = check(self._texts, self._context.read(read), guesses)
         self._context.forget([len(old) - len(new) for old, new in zip(read, tokens, strict=True)])
-        self._pending = [new[-1] for new in tokens]
-        if self._draft is not None:
-            self._draft.learn(tokens)
-            triples = zip(self._reach, guesses.tokens, tokens, strict=True)
-            self._reach = [_next_reach(reach, len(guess), len(new) - 1) for reach, guess, new in triples]
-        return {text.name: text.write(new) for text, new in zip(self._texts, tokens, strict=True)}
+        self._draft.learn(tokens)
+        triples = zip(self._reach, guesses.tokens, tokens, strict=True)
+        self._reach = [_next_reach(reach, len(guess), len(new) - 1) for reach, guess, new in triples]
+        return self._written(tokens)
 
-    def _guesses(self) -> Guesses:
-        if self._draft is None:
-            return Guesses([[] for _ in self._texts])
+    def _written(self, tokens: Sequence[Sequence[int]]) -> dict[int, list[int]]:
+        self._pending = [new[-1] for new in tokens]
+        pairs = zip(self._texts, tokens, strict=True)
+        return {text.name: text.write(new) for text, new in pairs if text.remaining}
+
+    def _guesses(self, draft: Draft) -> Guesses:
         most = []
         for place, (text, reach) in enumerate(zip(self._texts, self._reach, strict=True)):
             room = self._context.room(place)
             most.append(max(0, min(reach, text.remaining - 1, reach if room is None else room - 1)))
-        return self._draft.guess(most, self._texts)
+        return draft.guess(most, self._texts)
 
-    def _keep(self, places: Sequence[int]) -> None:
-        if len(places) == len(self._texts):
+    def _clear(self, *, seldom: bool) -> None:
+        """Throw out texts that have ended; where `seldom`, only if they are the half, as it moves the others' cache."""
+        places = [place for place, text in enumerate(self._texts) if text.remaining]
+        if len(places) == len(self._texts) or (seldom and 2 * len(places) > len(self._texts)):
             return
         self._context.keep(places)
         if self._draft is not None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from clearhead.inference.checking import Guesses, agreed
-from clearhead.inference.pace import RowsContext
+from clearhead.inference.context import Context
 from clearhead.inference.texts import Text, draw_ahead, draw_from, odds_ahead
 from clearhead.models import CausalLM
 
@@ -139,7 +139,7 @@ class ModelDraft:
     """What a smaller model would write: the likeliest tokens where they are asked for, else drawn, with their odds."""
 
     def __init__(self, model: CausalLM) -> None:
-        self._context = RowsContext(model)
+        self._context = Context(model)
         self._unread = list[list[int]]()  # of each row
         self._guessed = list[list[int]]()  # of each row; all but the last have been read
 

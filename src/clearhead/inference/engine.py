@@ -1,19 +1,18 @@
 """How the next token is computed: by the model's own call, or with compiled code in its heaviest parts."""
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from clearhead.config import EngineConfig
-from clearhead.inference.compiled import CPP_TYPES, UnknownPartError, compiler, library, with_compiled_code
+from clearhead.inference.compiled import CPP_TYPES, CompiledDecoder, UnknownPartError, compiler, library
 from clearhead.inference.mode import Notice, evaluating
 from clearhead.inference.rounding import rounded
+from clearhead.inference.texts import Text, draw_ahead
 from clearhead.models import CausalLM, DecoderLM
 from clearhead.parts import DecoderCache
-
-ReadToken = Callable[[Tensor, DecoderCache], Tensor]  # one token (B,) per row, into the cache -> logits (B, V)
 
 DEFAULT = EngineConfig()
 BUILDING, LOADING = 2.0, 0.05  # seconds that compiled code costs before its first token, made anew or kept
@@ -23,9 +22,39 @@ READING = 1.2e10  # bytes of weights that are read in a second, call by call
 TOLERANCE = 1e-3  # of the largest logit
 
 
-def call(model: CausalLM, ids: Tensor, cache: DecoderCache) -> Tensor:
-    """The logits (B, V) after one more token (B,) of each row, by the model's own call."""
-    return model.head(model.hidden(ids[:, None], cache=cache)[:, -1])
+class Writer(Protocol):
+    """Reads one token of each row after another into a cache, and draws those that follow."""
+
+    @property
+    def at_once(self) -> int:
+        """How many tokens of each row one call of `write` should ask for."""
+
+    def read(self, ids: Tensor, cache: DecoderCache) -> Tensor:
+        """The logits (B, V) after one more token (B,) of each row."""
+
+    def write(self, ids: Tensor, cache: DecoderCache, texts: Sequence[Text], steps: int) -> list[list[int]]:
+        """Read a token (B,) of each row, and all but the last of those that follow: these, of each row.
+
+        Args:
+            texts: how each row's tokens are drawn.
+            steps: how many follow.
+        """
+
+
+class PlainWriter:
+    """Each token by a call of the model."""
+
+    at_once = 1
+
+    def __init__(self, model: CausalLM) -> None:
+        self.model = model
+
+    def read(self, ids: Tensor, cache: DecoderCache) -> Tensor:
+        return self.model.head(self.model.hidden(ids[:, None], cache=cache)[:, -1])
+
+    def write(self, ids: Tensor, cache: DecoderCache, texts: Sequence[Text], steps: int) -> list[list[int]]:
+        assert steps == self.at_once, "each token is drawn by the text, which is then told of it"
+        return draw_ahead(texts, self.read(ids, cache)[:, None], ids.new_empty(len(ids), 0)).tolist()
 
 
 class Engine:
@@ -43,14 +72,14 @@ class Engine:
         """
         self.source, self.config = model, config
         self.model = rounded(model, config.weights)
-        self._compiled: CausalLM | None = None
+        self._compiled: CompiledDecoder | None = None
         self._given_up = False
 
-    def reader(self, tokens: int, notice: Notice | None = None) -> ReadToken:
-        """What reads one more token of each row of a text.
+    def writer(self, tokens: int, notice: Notice | None = None) -> Writer:
+        """What writes texts.
 
         Args:
-            tokens: how many there may be.
+            tokens: how many a text may have.
             notice: told in a sentence what takes time, or cannot be done.
         """
         if self._compiled is None and not self._given_up and self.config.engine != "plain":
@@ -61,8 +90,8 @@ class Engine:
                 if notice and (self.config.engine == "compiled" or not isinstance(error, UnknownPartError)):
                     notice(f"the text is written without compiled code: {error}")
         if self._compiled is None or _hooked(self.model):
-            return partial(call, self.model)
-        return partial(call, self._compiled)
+            return PlainWriter(self.model)
+        return self._compiled
 
     def _prepare(self, tokens: int, say: Notice) -> None:
         """Load compiled code, and compile it before where there is none, if that is asked for or pays.
@@ -79,7 +108,7 @@ class Engine:
         model = compilable(self.model)
         found = library(next(model.parameters()).dtype, build=asked or saved > BUILDING, notice=say)
         if found is not None:
-            compiled = with_compiled_code(model, self.config.weights, found)
+            compiled = CompiledDecoder(model, self.config.weights, found)
             _refuse_wrong_code(model, compiled)
             self._compiled = compiled
 
@@ -120,7 +149,7 @@ def _hooked(model: CausalLM) -> str | None:
 
 
 @torch.inference_mode()
-def _refuse_wrong_code(model: DecoderLM, compiled: DecoderLM) -> None:
+def _refuse_wrong_code(model: DecoderLM, compiled: CompiledDecoder) -> None:
     """
     Raises:
         RuntimeError: the two do not compute the same.
@@ -132,6 +161,6 @@ def _refuse_wrong_code(model: DecoderLM, compiled: DecoderLM) -> None:
         for cache in caches if before else ():
             model.hidden(ids[:, :before], cache=cache)
         for column in ids[:, before:].T:
-            expected, found = call(model, column, caches[0]), call(compiled, column, caches[1])
+            expected, found = PlainWriter(model).read(column, caches[0]), compiled.read(column, caches[1])
             if expected.isfinite().all() and not (found - expected).abs().max() <= TOLERANCE * expected.abs().max():
                 raise RuntimeError("its logits are not the model's; please report this")

@@ -5,11 +5,9 @@ from typing import NamedTuple, Protocol, SupportsIndex
 
 from clearhead.config import EngineConfig, SamplingConfig
 from clearhead.errors import DataError, UsageError
-from clearhead.inference.context import Context
 from clearhead.inference.continuous import Batch
-from clearhead.inference.engine import DEFAULT, Engine, engine_of
-from clearhead.inference.mode import Notice, evaluating
-from clearhead.inference.sampling import Sampler
+from clearhead.inference.engine import DEFAULT, Engine
+from clearhead.inference.mode import Notice
 from clearhead.inference.text import TextStream
 from clearhead.models import CausalLM
 
@@ -125,7 +123,8 @@ def generate_ids(
 ) -> Iterator[dict[int, int]]:
     """One new token per row that is still being written, {row: id}, until every row has ended.
 
-    Where tokens are guessed ahead, rows go on at their own pace: of some there is no token at a time.
+    Tokens are computed some at a time. Where they are guessed ahead, rows go on at their own pace: of some there is no
+    token at a time.
 
     Args:
         model: as in `generate`.
@@ -138,35 +137,8 @@ def generate_ids(
     if not prompts:
         return
     finished = set() if finished is None else finished
-    engine = engine_of(model, engine)
-    if draft is not None or engine.config.draft is not None:
-        batch = Batch(model, engine, draft=draft, notice=on_notice)
-        batch.add(prompts, config, end)
-        yield from _at_their_pace(batch, finished)
-        return
-    rows = list(range(len(prompts)))  # of the batch: finished ones are thrown out now and then
-    model = engine.model
-    with evaluating(model):
-        read_token = engine.reader(config.max_new_tokens, on_notice)
-        context = Context(model, prompts, config.max_new_tokens, on_notice, read_token)
-        sampler = Sampler(config, prompts, model.config.vocab_size, model.device)
-        for remaining in range(config.max_new_tokens, 0, -1):
-            drawn = sampler(context.logits)
-            column = {row: token for row, token in zip(rows, drawn.tolist(), strict=True) if row not in finished}
-            finished.update(row for row, token in column.items() if token == end)
-            yield {row: token for row, token in column.items() if token != end}
-            live = [place for place, row in enumerate(rows) if row not in finished]
-            if not live or remaining == 1:
-                return
-            if 2 * len(live) <= len(rows):  # seldom, as it copies the cache
-                rows, drawn = [rows[place] for place in live], drawn[live]
-                context.keep(live)
-                sampler.keep(live)
-            context.read(drawn)
-
-
-def _at_their_pace(batch: Batch, finished: set[int]) -> Iterator[dict[int, int]]:
-    """What `generate_ids` hands out of rows that get several tokens at once."""
+    batch = Batch(model, engine, draft=draft, notice=on_notice)
+    batch.add(prompts, config, end)
     with batch:
         while rows := batch.live:
             written = batch.step()

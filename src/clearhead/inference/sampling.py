@@ -6,7 +6,6 @@ ever removes a row's likeliest token, so there is always something to draw.
 
 import hashlib
 import math
-import secrets
 from collections.abc import Sequence
 
 import torch
@@ -93,50 +92,6 @@ def _penalised(logits: Tensor, config: SamplingConfig, present: Tensor | None) -
     if present is None or config.repetition_penalty == 1:
         return logits
     return penalise_repetition(logits, present, config.repetition_penalty)
-
-
-class Sampler:
-    """Samples for the rows of a batch, each with random numbers of its own.
-
-    A row's numbers come from the seed, its prompt and how many equal prompts stand before it, so its text does not
-    depend on its neighbours in the batch.
-    """
-
-    def __init__(
-        self, config: SamplingConfig, prompts: Sequence[Sequence[int]], vocab_size: int, device: torch.device
-    ) -> None:
-        self.config, self.device = config, device
-        self.present: Tensor | None = None
-        if config.repetition_penalty != 1:
-            self.present = torch.zeros(len(prompts), vocab_size, dtype=torch.bool, device=device)
-            for row, prompt in enumerate(prompts):
-                self.present[row, torch.tensor(prompt, device=device)] = True
-        seed = secrets.randbits(63) if config.seed is None else config.seed
-        self.generators = [] if config.greedy else [torch.Generator().manual_seed(s) for s in row_seeds(seed, prompts)]
-        self.uniforms = torch.empty(len(prompts), 0, device=device)
-        self.column = 0  # of `uniforms`, for the next token
-
-    def __call__(self, logits: Tensor) -> Tensor:
-        """(B, V) -> (B,)."""
-        ids = sample(logits, self.config, None if self.config.greedy else self._next_uniforms(), self.present)
-        if self.present is not None:
-            self.present.scatter_(1, ids[:, None], True)
-        return ids
-
-    def keep(self, rows: list[int]) -> None:
-        """Go on with these rows of the batch, in this order."""
-        index = torch.tensor(rows, device=self.device)
-        self.present = None if self.present is None else self.present[index]
-        if self.generators:
-            self.uniforms = self.uniforms[index]
-            self.generators = [self.generators[row] for row in rows]
-
-    def _next_uniforms(self) -> Tensor:
-        if self.column == self.uniforms.shape[1]:
-            numbers = [torch.rand(DRAWN_AHEAD, generator=generator) for generator in self.generators]
-            self.uniforms, self.column = torch.stack(numbers).to(self.device), 0
-        self.column += 1
-        return self.uniforms[:, self.column - 1]
 
 
 def row_seeds(seed: int, prompts: Sequence[Sequence[int]]) -> list[int]:

@@ -67,6 +67,14 @@ def begin(first: int, prompts: Sequence[Sequence[int]], config: SamplingConfig, 
     return [Text(name, prompt, config, seed=own, end=end) for name, (prompt, own) in pairs]
 
 
+def present_in(texts: Sequence[Text], vocab_size: int) -> Tensor:
+    """Whether each token is in each text, as far as that matters to it: (B, V), 1 or 0."""
+    present = torch.zeros(len(texts), vocab_size, dtype=torch.uint8)
+    for row, text in enumerate(texts):
+        present[row, list(text.present)] = 1
+    return present
+
+
 def draw_ahead(texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor:
     """The tokens (B, T) that follow where the last T - 1 or more of the `guesses` are right.
 
@@ -124,7 +132,6 @@ def _present(texts: Sequence[Text], config: SamplingConfig, logits: Tensor, gues
         return None
     (B, T, V), G = logits.shape, guesses.shape[1]
     present = torch.zeros(B, G + 1, V, dtype=torch.int32, device=guesses.device)
-    for row, text in enumerate(texts):
-        present[row, 0, list(text.present)] = 1
+    present[:, 0] = present_in(texts, V).to(guesses.device)
     present[:, 1:].scatter_(2, guesses[:, :, None], 1)
     return (present.cumsum(1) > 0)[:, G + 1 - T :].flatten(0, 1)  # (B, T, V) -> (B * T, V)

@@ -31,7 +31,8 @@ class NgramTables(nn.Embedding):
         """
         self.sizes = [min((vocab_size + 1) ** n, rows) for n in range(2, longest + 1)]
         super().__init__(sum(self.sizes), d_model)
-        self.base = vocab_size + 1
+        base = vocab_size + 1  # a number of n digits, or a hash
+        self.factors = [base if size == base**n else MULTIPLIER for n, size in enumerate(self.sizes, start=2)]
 
     def reset_parameters(self) -> None:
         """At first nothing is added."""
@@ -40,8 +41,7 @@ class NgramTables(nn.Embedding):
     def rows_of(self, tokens: Tensor) -> Tensor:
         """Which rows the tokens of `last_tokens`, (B, T, N) with N >= longest, look up: (B, T, longest - 1)."""
         found, start = [], 0
-        for n, size in enumerate(self.sizes, start=2):
-            factor = self.base if size == self.base**n else MULTIPLIER  # a number of n digits, or a hash
+        for n, (size, factor) in enumerate(zip(self.sizes, self.factors, strict=True), start=2):
             row = tokens[..., n - 1]  # the oldest one
             for place in range(n - 2, -1, -1):
                 row = (row * factor + tokens[..., place]) % PRIME

@@ -1,4 +1,4 @@
-"""`stack.cpp` as a shared library: made once for a machine in a few seconds, found again by every later process."""
+"""`decoder.cpp` as a shared library: made once for a machine in a few seconds, found again by every later process."""
 
 import ctypes
 import hashlib
@@ -20,7 +20,7 @@ from clearhead.errors import DataError
 from clearhead.inference.mode import Notice
 
 HERE = Path(__file__).parent
-FILE = "stack.so"
+FILE = "decoder.so"
 CPP_TYPES = {torch.float32: "float", torch.float64: "double"}  # of the numbers that it can compute in
 MAC = sys.platform == "darwin"
 FLAGS: tuple[str, ...] = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-ffp-contract=fast", "-fno-math-errno")
@@ -90,8 +90,8 @@ def build_into(folder: Path, dtype: torch.dtype) -> None:
     """
 
     def make(new: Path) -> dict[str, Any]:
-        path, made = compiler(), new / "stack.o"
-        _run(path, *FLAGS, f"-DNUMBER={CPP_TYPES[dtype]}", "-c", HERE / "stack.cpp", "-o", made)
+        path, made = compiler(), new / "decoder.o"
+        _run(path, *FLAGS, f"-DNUMBER={CPP_TYPES[dtype]}", "-c", HERE / "decoder.cpp", "-o", made)
         _run(path, *LINKING, made, "-o", new / FILE)
         made.unlink()
         (new / FILE).chmod(0o600)
@@ -106,8 +106,7 @@ def build_into(folder: Path, dtype: torch.dtype) -> None:
 @cache
 def _opened(folder: Path) -> ctypes.CDLL:
     found = ctypes.CDLL(str(folder / FILE))
-    found.clearhead_step.restype = found.clearhead_linear.restype = None
-    found.clearhead_linear.argtypes = [*[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2]
+    found.clearhead_write.restype = None
     return found
 
 

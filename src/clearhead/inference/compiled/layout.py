@@ -1,4 +1,4 @@
-"""What `stack.cpp` reads: its structures, field by field, and matrices in the order in which it multiplies."""
+"""What compiled code reads: `structures.h`, field by field, and matrices in the order in which it multiplies."""
 
 import ctypes
 from typing import Any
@@ -9,22 +9,29 @@ from torch import Tensor, nn
 
 from clearhead.config import Weights
 from clearhead.inference.rounding import narrowed
-from clearhead.parts import LayerNorm, PlusOneRMSNorm, RMSNorm
+from clearhead.parts import LayerNorm, NgramTables, PlusOneRMSNorm, RMSNorm
 
 REGISTER = 64  # bytes
 
 Pointer, Integer, Double = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 
 
+def pointers(*names: str) -> list[tuple[str, type[ctypes.c_void_p]]]:
+    """Fields of a structure."""
+    return [(name, Pointer) for name in names]
+
+
+def integers(*names: str) -> list[tuple[str, type[ctypes.c_int64]]]:
+    """Fields of a structure."""
+    return [(name, Integer) for name in names]
+
+
 class Matrix(ctypes.Structure):
-    _fields_ = [
-        *((name, Pointer) for name in ("blocks", "scales", "bias")),
-        *((name, Integer) for name in ("outputs", "inputs", "bytes")),
-    ]
+    _fields_ = [*pointers("blocks", "scales", "bias"), *integers("outputs", "inputs", "bytes")]
 
 
 class Norm(ctypes.Structure):
-    _fields_ = [("weight", Pointer), ("bias", Pointer), ("epsilon", Double)]
+    _fields_ = [*pointers("weight", "bias"), ("epsilon", Double)]
 
 
 class Layer(ctypes.Structure):
@@ -36,23 +43,55 @@ class Layer(ctypes.Structure):
 
 class Stack(ctypes.Structure):
     _fields_ = [
-        ("layers", Pointer),
-        *((name, Integer) for name in ("n_layers", "d_model", "n_heads", "n_kv_heads", "head_width", "d_ff")),
+        *pointers("layers"),
+        *integers("n_layers", "d_model", "n_heads", "n_kv_heads", "head_width", "d_ff"),
         ("scale", Double),
-        *((name, Integer) for name in ("activation", "post", "parallel")),
+        *integers("activation", "post", "parallel"),
         ("norm", Norm),
+    ]
+
+
+class Tables(ctypes.Structure):
+    _fields_ = [*pointers("weight", "sizes", "factors"), *integers("longest")]
+
+
+class Decoder(ctypes.Structure):
+    _fields_ = [
+        *pointers("embedding"),
+        ("embedding_scale", Double),
+        *((name, Tables) for name in ("embedding_ngrams", "logit_ngrams")),
+        *integers("history"),
+        ("embedding_norm", Norm),
+        ("stack", Stack),
+        ("dense", Matrix),
+        *integers("dense_activation"),
+        ("dense_norm", Norm),
+        ("head_scale", Double),
+        ("head", Matrix),
+    ]
+
+
+class Drawing(ctypes.Structure):
+    _fields_ = [
+        *integers("greedy", "top_k"),
+        *((name, Double) for name in ("penalty", "temperature", "top_p", "min_p")),
     ]
 
 
 class Call(ctypes.Structure):
     _fields_ = [
-        *((name, Pointer) for name in ("x", "out")),
-        *((name, Integer) for name in ("rows", "threads")),
+        *integers("rows", "steps", "threads", "apart"),
+        *pointers("tokens", "history", "logits", "drawings", "uniforms", "present"),
         ("caches", ctypes.POINTER(Pointer)),
-        *((name, Integer) for name in ("length", "capacity")),
-        *(("mask", Pointer), ("mask_row", Integer)),
-        *(("bias", Pointer), ("bias_row", Integer)),
-        *(("cosines", Pointer), ("sines", Pointer), ("half", Integer), ("turn_row", Integer)),
+        *integers("length", "capacity"),
+        *pointers("added"),
+        *integers("added_row"),
+        *pointers("mask"),
+        *integers("mask_row"),
+        *pointers("bias"),
+        *integers("bias_row"),
+        *pointers("cosines", "sines"),
+        *integers("half", "turn_row"),
     ]
 
 
@@ -85,6 +124,13 @@ class Packer:
             blocks = blocks.transpose(2, 3)  # (N', K, lanes, 2): of each pair one goes into the first register
         padded = None if bias is None else F.pad(bias.detach(), (0, missing))
         return Matrix(self.pointer(blocks), self.pointer(scales), self.pointer(padded), N, K, numbers.itemsize)
+
+    def tables(self, tables: NgramTables | None) -> Tables:
+        """Tables of n-grams, if there are any."""
+        if tables is None:
+            return Tables()
+        sizes, factors = (torch.tensor(numbers) for numbers in (tables.sizes, tables.factors))
+        return Tables(*map(self.pointer, (tables.weight.detach(), sizes, factors)), len(tables.sizes) + 1)
 
     def linear(self, linear: nn.Linear | None) -> Matrix:
         """The matrix and bias of a linear map, if there is one."""

@@ -1,0 +1,93 @@
+// What one query finds at the keys and values of a cache.
+
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "structures.h"
+
+constexpr number NONE = -std::numeric_limits<number>::infinity();  // the score of what may not be attended to
+
+// What a query (K,) finds at LANES keys (K,), the last of which may come more than once; their values are sent for.
+static inline Lanes products(const number* query, const number* keys, const number* values, int64_t left,
+                             int64_t width) {
+    Lanes sums[LANES];
+    for (int64_t t = 0; t < LANES; t++) {
+        const int64_t place = std::min(t, left - 1) * width;
+        Lanes sum = {};
+        int64_t i = 0;
+        for (; i + LANES <= width; i += LANES) {
+            __builtin_prefetch(values + place + i);
+            sum += read(query + i) * read(keys + place + i);
+        }
+        for (; i < width; i++) sum[0] += query[i] * keys[place + i];
+        sums[t] = sum;
+    }
+    return totals(sums);
+}
+
+// Values (T, K) in these shares (T,), COUNT registers of each: -> (COUNT * LANES,); the `next` keys are sent for.
+template <int64_t COUNT>
+static inline void mix(const number* shares, const number* values, const number* next, int64_t length, int64_t width,
+                       number* out) {
+    constexpr int64_t TURNS = 8 / COUNT;  // sums that do not wait for each other
+    Lanes sums[TURNS][COUNT] = {};
+    for (int64_t t = 0; t < length; t += TURNS)
+        for (int64_t turn = 0; turn < std::min(TURNS, length - t); turn++)
+            for (int64_t i = 0; i < COUNT; i++) {
+                const int64_t place = (t + turn) * width + i * LANES;
+                __builtin_prefetch(next + place);
+                sums[turn][i] += shares[t + turn] * read(values + place);
+            }
+    for (int64_t i = 0; i < COUNT; i++) {
+        for (int64_t turn = 1; turn < TURNS; turn++) sums[0][i] += sums[turn][i];
+        write(out + i * LANES, sums[0][i]);
+    }
+}
+
+// Shares that sum to 1, of scores (T,); room behind them, up to the end of a register, is used.
+static void softmax(number* scores, int64_t length) {
+    std::fill(scores + length, scores + (length + LANES - 1) / LANES * LANES, NONE);
+    Lanes most = Lanes{} + NONE, sums = {};
+    for (int64_t t = 0; t < length; t += LANES) {
+        const Lanes score = read(scores + t);
+        most = score > most ? score : most;
+    }
+    number largest = NONE;
+    for (int64_t i = 0; i < LANES; i++) largest = std::max(largest, number(most[i]));
+    for (int64_t t = 0; t < length; t += LANES) {
+        const Lanes score = read(scores + t), share = score == NONE ? Lanes{} : exponential(score - largest);
+        write(scores + t, share);
+        sums += share;
+    }
+    const number all = total(sums), part = all > 0 ? 1 / all : 0;  // nothing to attend to yields zeros
+    for (int64_t t = 0; t < length; t += LANES) write(scores + t, read(scores + t) * part);
+}
+
+// What one head of one row finds at a step: (K,), of keys and values (T, K). `scores` has room for them in registers.
+static void attend(const Stack& stack, const Call& call, int64_t row, int64_t head, int64_t step,
+                   const number* query, const number* keys, const number* values, number* scores, number* out) {
+    const int64_t K = stack.head_width, length = call.length + step + 1, T = call.length + call.steps;
+    for (int64_t t = 0; t < length; t += LANES)
+        write(scores + t, products(query, keys + t * K, values + t * K, length - t, K) * number(stack.scale));
+    if (call.bias) {
+        const number* bias = call.bias + row * call.bias_row + (head * call.steps + step) * T;
+        for (int64_t t = 0; t < length; t++) scores[t] += bias[t];
+    }
+    if (call.mask) {
+        const uint8_t* mask = call.mask + row * call.mask_row + step * T;
+        for (int64_t t = 0; t < length; t++) scores[t] = mask[t] ? scores[t] : NONE;
+    }
+    softmax(scores, length);
+    const number* next = keys + call.capacity * K;  // of the head that comes after this one
+    int64_t i = 0;
+    for (; i + 4 * LANES <= K; i += 4 * LANES) mix<4>(scores, values + i, next + i, length, K, out + i);
+    for (; i + 2 * LANES <= K; i += 2 * LANES) mix<2>(scores, values + i, next + i, length, K, out + i);
+    for (; i + LANES <= K; i += LANES) mix<1>(scores, values + i, next + i, length, K, out + i);
+    for (; i < K; i++) {
+        out[i] = 0;
+        for (int64_t t = 0; t < length; t++) out[i] += scores[t] * values[t * K + i];
+    }
+}

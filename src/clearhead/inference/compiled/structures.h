@@ -1,0 +1,74 @@
+// What Python fills in, field by field; every field has 8 bytes (see layout.py).
+//
+// Shapes are as in the Python that this mirrors: B rows, S steps, D d_model, H heads, K head width, V vocabulary, T
+// columns of a cache.
+
+#pragma once
+
+#include "numbers.h"
+
+struct Matrix {
+    const char* blocks;    // (N', K, BLOCK), N' being N / BLOCK rounded up
+    const number* scales;  // (N', BLOCK), or none
+    const number* bias;    // (N', BLOCK), or none
+    int64_t outputs, inputs, bytes;  // N, K, and of a weight
+};
+struct Norm {  // none where it has no weight
+    const number* weight;
+    const number* bias;  // LayerNorm's, which subtracts the mean; an RMSNorm has none
+    double epsilon;
+};
+struct Layer {
+    Matrix query, key, value, output, up, gate, down;  // no gate where it has no blocks
+    Norm attention_norm, query_norm, key_norm, feedforward_norm;
+};
+struct Stack {
+    const Layer* layers;
+    int64_t n_layers, d_model, n_heads, n_kv_heads, head_width, d_ff;
+    double scale;
+    int64_t activation, post, parallel;
+    Norm norm;
+};
+struct Tables {  // of n-grams; none where they have no weight
+    const number* weight;
+    const int64_t* sizes;    // rows for the n-grams of 2, 3, ... tokens
+    const int64_t* factors;  // of their polynomials
+    int64_t longest;
+};
+struct Decoder {
+    const number* embedding;  // (V, D)
+    double embedding_scale;
+    Tables embedding_ngrams, logit_ngrams;
+    int64_t history;  // tokens before the last that tables look at
+    Norm embedding_norm;
+    Stack stack;
+    Matrix dense;  // what the head reads goes through it first, if there is one
+    int64_t dense_activation;
+    Norm dense_norm;
+    double head_scale;
+    Matrix head;
+};
+struct Drawing {  // how a row's tokens are drawn from logits
+    int64_t greedy, top_k;  // as many as there are tokens, where all are kept
+    double penalty, temperature, top_p, min_p;
+};
+struct Call {
+    int64_t rows, steps, threads, apart;  // apart: each thread computes rows of its own
+    int64_t* tokens;                      // (B, S + 1), of which the first are given
+    int64_t* history;                     // (B, history), ids + 1, the newest last
+    number* logits;                       // (B, V), of the token after the last that was read
+    const Drawing* drawings;              // (B,), or none: then no token is drawn, and there is one step
+    const number* uniforms;               // (B, S)
+    uint8_t* present;                     // (B, V), or none: whether a token is in the text
+    number* const* caches;                // keys and values of each layer in turn: (B, H_kv, capacity, K)
+    int64_t length, capacity;             // columns in use before these steps, and all
+    const number* added;                  // (B or 1, S, D), or none: what is added to embeddings
+    int64_t added_row;                    // from one row to the next
+    const uint8_t* mask;                  // (B or 1, S, length + S), or none
+    int64_t mask_row;
+    const number* bias;  // (B or 1, H, S, length + S), or none
+    int64_t bias_row;
+    const number* cosines;  // (B or 1, S, R), or none
+    const number* sines;
+    int64_t half, turn_row;  // R / 2, and from one row to the next
+};
