@@ -82,7 +82,9 @@ def test_a_bigram_model_has_visitors_too() -> None:
     assert texts == alone(model)
 
 
-def test_nothing_is_read_twice_and_nothing_of_who_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_read_twice_and_those_who_left_are_thrown_out_when_they_are_half(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model, shapes = make_model(positions="rope", block_size=64), list[tuple[int, ...]]()
     hidden = model.hidden
 
@@ -99,9 +101,11 @@ def test_nothing_is_read_twice_and_nothing_of_who_left(monkeypatch: pytest.Monke
         batch.step()
         batch.step()
         batch.drop([0])
-        batch.step()
-        assert batch.live == {1, 2}
-    assert shapes == [(2, 3), (2, 1), (2, 1), (1, 5), (3, 1), (2, 1)]
+        assert batch.step().keys() == {1, 2}
+        batch.drop([1])
+        assert batch.step().keys() == {2}
+        assert batch.live == {2}
+    assert shapes == [(2, 3), (2, 1), (2, 1), (1, 5), (3, 1), (3, 1), (1, 1)]
 
 
 def test_a_text_that_is_dropped_before_it_begins_is_never_written() -> None:

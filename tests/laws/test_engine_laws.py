@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 from law_models import CHOICES, VOCAB_SIZE, Choice, assert_same, make_model, name, random_ids
+from test_batch_laws import alone, together
 from torch import Tensor
 
 from clearhead.config import EngineConfig, SamplingConfig, Weights
-from clearhead.inference import context, generate_ids
+from clearhead.inference import Batch, context, generate_ids
 from clearhead.inference.compiled import CompiledDecoder, compiler, decoder, library
 from clearhead.inference.engine import PlainWriter
 from clearhead.inference.rounding import rounded
@@ -195,6 +196,14 @@ def test_rows_that_end_leave_the_others_as_they_were(choice: Choice) -> None:
     found = written(model, PROMPTS, {"engine": "compiled"}, **options)
     assert found == written(model, PROMPTS, {"engine": "plain"}, **options)
     assert len(set(map(len, found))) > 1, "rows that end at the same time would show little"
+
+
+@pytest.mark.parametrize("choice", CHOICES[::9], ids=name)
+def test_texts_join_and_leave_compiled_code_as_well(choice: Choice) -> None:
+    model, texts = make_model(**choice, block_size=BLOCK_SIZE), dict[int, list[int]]()
+    for text, tokens in together(Batch(model, EngineConfig(engine="compiled"))):
+        texts.setdefault(text, []).extend(tokens)
+    assert texts == alone(model)
 
 
 @pytest.mark.parametrize("weights", WIDTHS[1:])

@@ -86,8 +86,8 @@ def draw_ahead(texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor
         guesses: (B, G), the next tokens of each text; G >= T - 1.
     """
     drawn = guesses.new_empty(logits.shape[:2])
-    for config, places in _by_config(texts):
-        some = [texts[place] for place in places]
+    for some, places in _by_config(texts):
+        config = some[0].config
         present = _present(some, config, logits[places], guesses[places])
         uniforms = None if config.greedy else _uniforms(some, guesses.shape[1] + 1, logits)
         found = sample(logits[places].flatten(0, 1), config, uniforms, present)  # (B, T, V) -> (B * T, V) -> (B * T,)
@@ -98,10 +98,11 @@ def draw_ahead(texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor
 def odds_ahead(texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor:
     """The probabilities (B, T, V) that `draw_ahead` draws with."""
     odds = logits.new_empty(logits.shape, dtype=torch.promote_types(logits.dtype, torch.float32))
-    for config, places in _by_config(texts):
-        present = _present([texts[place] for place in places], config, logits[places], guesses[places])
+    for some, places in _by_config(texts):
+        config = some[0].config
+        present = _present(some, config, logits[places], guesses[places])
         found = narrow(logits[places].flatten(0, 1), config, present)  # (B, T, V) -> (B * T, V)
-        odds[places] = found.softmax(-1, dtype=odds.dtype).view(len(places), *logits.shape[1:])
+        odds[places] = found.softmax(-1, dtype=odds.dtype).view(len(some), *logits.shape[1:])
     return odds
 
 
@@ -111,12 +112,14 @@ def draw_from(texts: Sequence[Text], odds: Tensor, ahead: Sequence[int], purpose
     return draw(odds.log(), torch.tensor(numbers, device=odds.device).flatten())
 
 
-def _by_config(texts: Sequence[Text]) -> list[tuple[SamplingConfig, list[int]]]:
-    """Where the texts are that are drawn in the same way."""
+def _by_config(texts: Sequence[Text]) -> list[tuple[Sequence[Text], list[int] | slice]]:
+    """Texts that are drawn in the same way, and where they are; mostly it is all of them."""
     groups: dict[int, list[int]] = {}
     for place, text in enumerate(texts):
         groups.setdefault(id(text.config), []).append(place)
-    return [(texts[places[0]].config, places) for places in groups.values()]
+    if len(groups) == 1:
+        return [(texts, slice(None))]
+    return [([texts[place] for place in places], places) for places in groups.values()]
 
 
 def _uniforms(texts: Sequence[Text], end: int, logits: Tensor) -> Tensor:
