@@ -25,6 +25,22 @@ every_choice = pytest.mark.parametrize("choice", CHOICES, ids=name)
 BLOCK_SIZE, NEW_TOKENS = 10, 8  # rows that are full slide at once
 PROMPTS = [random_ids(length, seed=length).tolist() for length in (4, 1, 13, 10, 4)]  # two longer than a block
 WIDTHS: tuple[Weights, ...] = ("full", "bfloat16", "int8")
+DRAWINGS: list[dict[str, float]] = [
+    {"greedy": True},
+    {"greedy": True, "repetition_penalty": 3.0},
+    {"temperature": 2.0},
+    {"temperature": 0.1, "repetition_penalty": 50.0},
+    {"top_k": 1},
+    {"top_k": 3, "temperature": 3.0},
+    {"top_k": 1000, "top_p": 1.0},
+    {"top_p": 0.6, "temperature": 3.0},
+    {"top_p": 1e-9},
+    {"min_p": 0.05, "temperature": 1.0},
+    {"min_p": 0.2, "temperature": 1.5},
+    {"min_p": 0.5, "temperature": 3.0},
+    {"min_p": 1.0},
+    {"top_k": 5, "top_p": 0.9, "min_p": 0.05, "temperature": 4.0, "repetition_penalty": 2.0},
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -79,6 +95,12 @@ def test_compiled_code_is_the_models_call(choice: Choice) -> None:
     assert_same_caches(cache, other)
 
 
+@torch.inference_mode()
+def test_embeddings_are_scaled() -> None:
+    model, more = make_model(scale_embedding=True), random_ids(3, seed=1)
+    assert_same(compiled(model).read(more, half_read(model)), PlainWriter(model).read(more, half_read(model)))
+
+
 @pytest.mark.parametrize("block_size", [1, 2, 4])
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rope"])
 def test_the_shortest_blocks_are_compiled_too(block_size: int, positions: str) -> None:
@@ -93,8 +115,8 @@ def test_what_a_row_gets_does_not_depend_on_the_others_or_on_threads(
 ) -> None:
     model = make_model(**choice).float()
     twin, more = compiled(model), random_ids(19, seed=1)  # rows are multiplied eight, four, two at a time, and alone
-    cache = model.new_cache(19, 20)
-    model(random_ids(19, 12), cache=cache)
+    cache, lengths = model.new_cache(19, 20), torch.arange(19) % 12 + 1
+    model(random_ids(19, 12), positions=padded_positions(lengths, 12, side="left"), cache=cache)
 
     def found(rows: Tensor) -> Tensor:
         mine = model.new_cache(19, 20)
@@ -135,30 +157,17 @@ def test_many_tokens_at_once_are_what_single_ones_are(choice: Choice, monkeypatc
             last = tokens[:, -1]
         return tokens.tolist(), cache.tensors
 
+    small = decoder.SMALL
+    monkeypatch.setattr(decoder, "SMALL", 0)
     tokens, held = found(1)
-    for at_once, small in ((4, 0), (6, decoder.SMALL), (12, decoder.SMALL)):
-        monkeypatch.setattr(decoder, "SMALL", small)
+    for at_once, limit in ((4, 0), (6, small), (12, small)):
+        monkeypatch.setattr(decoder, "SMALL", limit)
         more, other = found(at_once)
         assert more == tokens
         assert all(map(torch.equal, held, other))
 
 
-@pytest.mark.parametrize("options", [
-    {"greedy": True},
-    {"greedy": True, "repetition_penalty": 3.0},
-    {"temperature": 2.0},
-    {"temperature": 0.1, "repetition_penalty": 50.0},
-    {"top_k": 1},
-    {"top_k": 3, "temperature": 3.0},
-    {"top_k": 1000, "top_p": 1.0},
-    {"top_p": 0.6, "temperature": 3.0},
-    {"top_p": 1e-9},
-    {"min_p": 0.05, "temperature": 1.0},
-    {"min_p": 0.2, "temperature": 1.5},
-    {"min_p": 0.5, "temperature": 3.0},
-    {"min_p": 1.0},
-    {"top_k": 5, "top_p": 0.9, "min_p": 0.05, "temperature": 4.0, "repetition_penalty": 2.0},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize("options", DRAWINGS, ids=str)
 def test_tokens_are_drawn_as_elsewhere(options: dict[str, float]) -> None:
     model = make_model(positions="rope", tied=False, block_size=64)
     assert model.unembedding.weight is not None
@@ -167,6 +176,12 @@ def test_tokens_are_drawn_as_elsewhere(options: dict[str, float]) -> None:
     settings = {"greedy": False, "seed": 5, "max_new_tokens": 40} | options
     expected = written(model, PROMPTS, {"engine": "plain"}, **settings)
     assert written(model, PROMPTS, {"engine": "compiled"}, **settings) == expected
+
+
+AMONG_OTHERS = [
+    test_what_a_row_gets_does_not_depend_on_the_others_or_on_threads,
+    test_many_tokens_at_once_are_what_single_ones_are,
+]
 
 
 @pytest.mark.parametrize("width", [16, 40, 128, 144])

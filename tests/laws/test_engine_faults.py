@@ -1,0 +1,76 @@
+"""Faults planted in compiled code: the laws that hold it equal to the model's call must find each of them."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import test_engine_laws as laws
+from law_models import CHOICES
+
+from clearhead.inference.compiled import building, compiler
+
+pytestmark = [pytest.mark.campaign, pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")]
+
+FAULTS = [
+    ("attention.h", "length = call.length + step + 1,", "length = call.length + step,"),
+    ("attention.h", "scores[t] = mask[t] ? scores[t] : NONE", "scores[t] = mask[t] ? scores[t] : -3"),
+    ("attention.h", "(head * call.steps + step) * T", "head * call.steps * T"),
+    ("attention.h", "sums[0][i] += sums[turn][i]", "sums[0][i] = sums[turn][i]"),
+    ("stack.h", "second * c[j] + first * s[j]", "second * c[j] + x[i] * s[j]"),
+    ("stack.h", "row * call.turn_row + step * 2 * call.half", "row * call.turn_row"),
+    ("stack.h", "head / (H / H_kv)", "head % H_kv"),
+    ("stack.h", "mean /= width;", ""),
+    ("stack.h", "(i * call.capacity + call.length + step) * K", "(i * call.capacity + call.length) * K"),
+    ("stack.h", "place_one(stack, call, layer.query_norm, row, step, query);", ""),
+    ("linear.h", "if (matrix.bias) lanes += read(matrix.bias + output);", ""),
+    ("decoder.cpp", "own[i] = embedding[i] * number(decoder.embedding_scale)", "own[i] = embedding[i]"),
+    ("decoder.cpp", "place ? history[held - place] : token + 1", "place ? history[held - place] : token"),
+    ("decoder.cpp", "history[held - 1] = token + 1;", ""),
+    ("decoder.cpp", "row * call.added_row + step * D", "row * call.added_row"),
+    ("decoder.cpp", "x[i] *= number(decoder.head_scale)", "x[i] *= 1"),
+    ("decoder.cpp", "if (mask) mask += first * mask_row;", ""),
+    ("decoder.cpp", "if (drawings) drawings += first, uniforms += first * steps;", "if (drawings) drawings += first;"),
+    ("decoder.cpp", "if (present) present[token] = 1;", ""),
+    ("drawing.h", "room-- <= 0", "room-- < 0"),
+    ("drawing.h", "if (place && before >= p - ROUNDING)", "if (before >= p - ROUNDING)"),
+    ("drawing.h", "number(std::log(how.penalty)) * present[v]", "number(how.penalty) * present[v]"),
+    ("drawing.h", "logits[v] /= number(how.temperature)", "logits[v] *= number(how.temperature)"),
+]  # fmt: skip
+
+
+def failing(law: Callable[..., None], *given: object) -> bool:
+    try:
+        law(*given)
+    except AssertionError:
+        return True
+    return False
+
+
+def found(monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether a law of compiled code fails for some choice."""
+    return (
+        any(failing(laws.test_compiled_code_is_the_models_call, choice) for choice in CHOICES)
+        or failing(laws.test_embeddings_are_scaled)
+        or any(failing(laws.test_both_engines_write_the_same_text, choice) for choice in CHOICES[::4])
+        or any(failing(laws.test_tokens_are_drawn_as_elsewhere, options) for options in laws.DRAWINGS)
+        or any(failing(law, choice, monkeypatch) for law in laws.AMONG_OTHERS for choice in CHOICES[::5])
+    )
+
+
+@pytest.mark.parametrize(("file", "right", "wrong"), FAULTS, ids=[f"{file}: {right}" for file, right, _ in FAULTS])
+def test_a_planted_fault_is_found(
+    file: str, right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = tmp_path / "sources"
+    shutil.copytree(building.HERE, sources)
+    text = (sources / file).read_text(encoding="utf-8")
+    assert text.count(right) == 1, "the fault has no place any more"
+    (sources / file).write_text(text.replace(right, wrong), encoding="utf-8")
+    monkeypatch.setattr(building, "HERE", sources)
+    monkeypatch.setenv("CLEARHEAD_CACHE", str(tmp_path / "cache"))
+    building._sources.cache_clear()
+    try:
+        assert found(monkeypatch)
+    finally:
+        building._sources.cache_clear()
