@@ -273,7 +273,7 @@ def test_a_processor_compiles_nothing_by_itself(monkeypatch: pytest.MonkeyPatch)
     train(tiny_config(compile="auto", steps=1))
 
 
-def out_of_device_memory(_: Tensor) -> Tensor:
+def out_of_device_memory(*_: Tensor) -> Tensor:
     raise torch.OutOfMemoryError("tried to allocate 3 GiB")
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from clearhead.config import TrainConfig
 from clearhead.data import IGNORED
-from clearhead.training.loss import NONE, SMOOTHINGS, Smoothing, backward
+from clearhead.training.loss import NONE, SMOOTHINGS, Smoothing, backward, losses_of
 from clearhead.training.loss import token_loss_sum as both_sums
 
 V = 11
@@ -113,7 +113,7 @@ def test_accumulation_gives_the_whole_batchs_gradient(parts: int) -> None:
     gradients = []
     for split in (1, parts):
         leaf = logits.clone().requires_grad_()
-        backward(lambda x: x, (leaf, targets), tokens=tokens, parts=split, smoothing=smoothing)
+        backward(losses_of(lambda x: x, smoothing), (leaf, targets), tokens=tokens, parts=split)
         assert leaf.grad is not None
         gradients.append(leaf.grad)
     torch.testing.assert_close(gradients[1], gradients[0])
@@ -125,7 +125,8 @@ def test_what_is_told_is_the_loss_without_smoothing(over: str) -> None:
     logits, targets = logits_and_targets()
     _, plain = both_sums(logits, targets, Smoothing(0.3, over))
     assert float(plain) == pytest.approx(float(token_loss_sum(logits, targets)), rel=1e-6)
-    told = backward(lambda x: x, (logits.requires_grad_(), targets), tokens=5, smoothing=Smoothing(0.3, over))
+    losses = losses_of(lambda x: x, Smoothing(0.3, over))
+    told = backward(losses, (logits.requires_grad_(), targets), tokens=5)
     assert float(told) == pytest.approx(float(plain) / 5, rel=1e-6)
 
 

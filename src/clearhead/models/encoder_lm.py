@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from clearhead.config import ModelConfig
 from clearhead.models.stack_lm import StackLM
 from clearhead.parts import attention_mask, positions_of
+from clearhead.parts.masks import Positions
 
 
 class EncoderLM(StackLM):
@@ -20,7 +21,7 @@ class EncoderLM(StackLM):
         self,
         ids: Tensor,
         *,
-        positions: Tensor | None = None,
+        positions: Positions | None = None,
         documents: Tensor | None = None,
         segments: Tensor | None = None,
     ) -> Tensor:
@@ -36,7 +37,7 @@ class EncoderLM(StackLM):
         self,
         ids: Tensor,
         *,
-        positions: Tensor | None = None,
+        positions: Positions | None = None,
         documents: Tensor | None = None,
         segments: Tensor | None = None,
     ) -> Tensor:
@@ -44,7 +45,8 @@ class EncoderLM(StackLM):
 
         Args:
             ids: token ids; rows may be filled up with the config's `pad_id` on either side.
-            positions: (B, T) where each token stands, -1 for padding, in place of what `pad_id` says.
+            positions: (B, T) where each token stands, -1 for padding, in place of what `pad_id` says; a range where
+                nothing is filled up.
             documents: (B, T) number of the document of each token: no attention from one to another.
             segments: (B, T) kind of the segment of each token, where the config has kinds; 0 without it.
         """

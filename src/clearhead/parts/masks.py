@@ -98,7 +98,8 @@ def positions_of(ids: Tensor, pad_id: int | None, *, causal: bool = False, start
     padding = ids == pad_id
     if start_id == pad_id:
         padding = padding & ~_starts(padding)
-    if not bool((padding[:, :1] if causal else padding).any()):
+    seen = padding[:, :1] if causal else padding
+    if not torch.compiler.is_compiling() and not bool(seen.any()):  # a graph is of no one batch
         return range(ids.shape[1])
     return (~padding).long().cumsum(dim=1).sub(1).masked_fill(padding, -1)
 
@@ -118,8 +119,8 @@ def refuse_exchanged(mask: Mask, memory_mask: Mask, T: int, T_src: int, *, cache
     Args:
         cached: keys of earlier calls stand before those of the T targets.
     """
-    if torch.compiler.is_exporting():
-        return  # a graph is being traced: its masks have no values yet
+    if torch.compiler.is_compiling():
+        return  # a graph is being traced, or exported: its masks have no values yet
     swapped = "; were `mask` (of the target's self-attention) and `memory_mask` (of the source's padding) exchanged?"
     assert not isinstance(memory_mask, str), f"a causal mask has no place in cross-attention{swapped}"
     if isinstance(memory_mask, Tensor):

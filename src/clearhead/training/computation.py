@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from clearhead.config import TrainConfig
 from clearhead.errors import ClearheadError
-from clearhead.training.loss import Forward, Smoothing, backward
+from clearhead.training.loss import Forward, Losses, Smoothing, backward, losses_of
 from clearhead.training.precision import autocast, resolve_precision
 from clearhead.training.randomness import randomness_of
 
@@ -22,9 +22,10 @@ class Computation:
         self.device = next(model.parameters()).device
         self.precision = resolve_precision(config, self.device)
         self.notice: str | None = None
-        self._eager: Forward = forward or model
+        smoothing = Smoothing(config.label_smoothing, config.smoothing_over)
+        self._eager: Losses = losses_of(self._in_precision(forward or model), smoothing)
         compiles = config.compile == "on" or (config.compile == "auto" and self.device.type == "cuda")
-        self._forward: Forward = torch.compile(self._eager) if compiles else self._eager
+        self._losses: Losses = torch.compile(self._eager) if compiles else self._eager
 
     def gradient(self, batch: Sequence[Tensor], *, tokens: int, seed: int, step: int) -> Tensor:
         """Add the gradient of the batch's loss, which is returned, to the parameters; a pure function of its arguments.
@@ -33,16 +34,16 @@ class Computation:
             ClearheadError: the device's memory is too small for the batch.
         """
         with explaining_memory(self.config):
-            on_device = [tensor.to(self.device, non_blocking=True) for tensor in batch]
+            on_device = [to_device(tensor, self.device) for tensor in batch]
             try:
                 return self._run(on_device, tokens=tokens, seed=seed, step=step)
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:
-                if self._forward is self._eager:
+                if self._losses is self._eager:
                     raise
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            self._forward = self._eager
+            self._losses = self._eager
             self.notice = (
                 f"torch.compile failed ({reason}), so the model runs uncompiled; --train.compile off is silent"
             )
@@ -50,13 +51,22 @@ class Computation:
             return self._run(on_device, tokens=tokens, seed=seed, step=step)
 
     def _run(self, batch: Sequence[Tensor], *, tokens: int, seed: int, step: int) -> Tensor:
-        def forward(*inputs: Tensor) -> Tensor:
-            with autocast(self.device, self.precision):
-                return self._forward(*inputs)
-
         with randomness_of(seed, step, self.device):
-            smoothing = Smoothing(self.config.label_smoothing, self.config.smoothing_over)
-            return backward(forward, batch, tokens=tokens, parts=self.config.accumulate, smoothing=smoothing)
+            return backward(self._losses, batch, tokens=tokens, parts=self.config.accumulate)
+
+    def _in_precision(self, forward: Forward) -> Forward:
+        def computed(*inputs: Tensor) -> Tensor:
+            with autocast(self.device, self.precision):
+                return forward(*inputs)
+
+        return computed
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """A copy there, or the tensor itself. Nobody waits for a GPU's: it fetches it from pinned memory by itself."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -16,6 +17,7 @@ from clearhead.data import IGNORED
 
 IN_CACHE, AT_ONCE = 2**20, 2**26  # numbers (rows times V) whose loss is computed together, on a CPU and elsewhere
 Forward = Callable[..., Tensor]  # the inputs of a batch -> logits (B, T, V)
+Losses = Callable[..., tuple[Tensor, Tensor]]  # a batch, its targets last -> what `token_loss_sum` gives
 
 
 def _over_all(share: float, V: int) -> float:
@@ -54,6 +56,11 @@ def token_loss_sum(logits: Tensor, targets: Tensor, smoothing: Smoothing = NONE)
     """
     flat, wanted = logits.flatten(0, -2), targets.flatten()  # (N, V), (N,)
     share = SMOOTHINGS[smoothing.over](smoothing.share, flat.shape[-1])
+    if torch.compiler.is_compiling():  # the compiler makes one pass of it by itself
+        precise = flat.to(torch.promote_types(flat.dtype, torch.float32))
+        smoothed = F.cross_entropy(precise, wanted, ignore_index=IGNORED, reduction="sum", label_smoothing=share)
+        plain = F.cross_entropy(precise.detach(), wanted, ignore_index=IGNORED, reduction="sum")
+        return smoothed, plain
     smoothed, plain = _CrossEntropySum.apply(flat, wanted, share)  # type: ignore[no-untyped-call]
     return smoothed, plain
 
@@ -101,29 +108,36 @@ def counted_tokens(targets: Tensor) -> int:
     return int((targets != IGNORED).sum())
 
 
-def backward(
-    forward: Forward,
-    batch: Sequence[Tensor],
-    *,
-    tokens: int,
-    parts: int = 1,
-    smoothing: Smoothing = NONE,
-) -> Tensor:
+def losses_of(forward: Forward, smoothing: Smoothing = NONE) -> Losses:
+    """From inputs to loss in one function, so that a compiler sees the whole of it.
+
+    Args:
+        forward: called with all of a batch's tensors but the last, gives logits (B, T, V).
+        smoothing: of the targets.
+    """
+
+    def losses(*batch: Tensor) -> tuple[Tensor, Tensor]:
+        *inputs, targets = batch
+        return token_loss_sum(forward(*inputs), targets, smoothing)
+
+    return losses
+
+
+def backward(losses: Losses, batch: Sequence[Tensor], *, tokens: int, parts: int = 1) -> Tensor:
     """Add the gradient of the batch's loss to the parameters, `parts` micro-batches one after the other.
 
     Args:
-        forward: called with all of the batch's tensors but the last, gives logits (B, T, V).
+        losses: see `losses_of`.
         batch: inputs and, last, targets (B, T); each split along its first axis.
         tokens: what to divide by: the counted targets of the whole batch.
-        smoothing: of the targets.
 
     Returns:
         The loss of the batch as it is without smoothing, (), without a graph: it compares with the held-out one.
     """
     loss = torch.zeros((), device=batch[-1].device)
-    for *inputs, targets in zip(*(tensor.tensor_split(parts) for tensor in batch), strict=True):
-        if len(targets):
-            smoothed, plain = token_loss_sum(forward(*inputs), targets, smoothing)
+    for part in zip(*(tensor.tensor_split(parts) for tensor in batch), strict=True):
+        if len(part[-1]):
+            smoothed, plain = losses(*part)
             (smoothed / max(1, tokens)).backward()  # type: ignore[no-untyped-call]
             loss += plain / max(1, tokens)
     return loss

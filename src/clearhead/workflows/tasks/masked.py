@@ -1,6 +1,6 @@
 """Fill in the tokens that were masked."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -41,6 +41,11 @@ class Masked(NextToken):
         return lambda step: texts.masked_training_batch(
             tokens, block_size=block, batch_size=rows, seed=seed, step=step, masking=masking
         )
+
+    def hidden(self, model: LanguageModel) -> Callable[..., Tensor]:
+        """Nobody looks for padding, of which a window has none: a GPU would have to be waited for."""
+        everywhere = super().hidden(model)
+        return lambda ids: everywhere(ids, positions=range(ids.shape[1]))
 
     @classmethod
     def windows(

@@ -129,7 +129,7 @@ def hidden_of(model: LanguageModel, config: DataConfig, tokenizer: Tokenizer) ->
     end = tokenizer.end_of_document
     if end is None or not config.isolate_documents:
         return model.hidden
-    return lambda ids: model.hidden(ids, documents=texts.document_numbers(ids, end))
+    return lambda ids, **options: model.hidden(ids, documents=texts.document_numbers(ids, end), **options)
 
 
 def window_shape(block_size: int, n_tokens: int, rows: int | None = None) -> tuple[int, int]:

@@ -1,0 +1,129 @@
+"""A compiled training step is one graph, made once; and it trains as the uncompiled one does."""
+
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from clearhead.config import RunConfig
+from clearhead.inference import Evaluation
+from clearhead.models import build
+from clearhead.options import Layer
+from clearhead.presets import DEFAULTS, PRESETS
+from clearhead.training import Notice, Stepped, fit
+from clearhead.training.loss import SMOOTHINGS, Smoothing, token_loss_sum
+
+VOCAB, PAD, STEPS = 65, 0, 5
+BY_DEFAULT = [name for presets in DEFAULTS.values() for _, name in presets]
+GPU = "nanogpt-baby"  # the shape for one GPU
+
+Graphs = list[torch.fx.GraphModule]
+
+
+def tiny(name: str, model: Layer | None = None, **train: Any) -> RunConfig:
+    """The preset with every kind of part that it has, once, and small."""
+    options = PRESETS[name].options
+    pad = None if options["objective"] == "next" else PAD
+    shape = {"n_layers": 1, "n_heads": 4, "d_model": 32, "d_ff": 32, "block_size": 64, "vocab_size": VOCAB}
+    few = {"steps": STEPS, "batch_size": 8, "accumulate": 2, "eval_every": 2, "device": "cpu"}
+    return RunConfig.read(options, {"model": {**shape, "pad_id": pad, **(model or {})}, "train": {**few, **train}})
+
+
+def batch_of(config: RunConfig, step: int) -> tuple[Tensor, ...]:
+    """Rows with some targets that do not count; of pairs, filled up. All but the next token's are of several sizes."""
+    draw = torch.Generator().manual_seed(step)
+    pairs, pieces = config.objective == "translation", 1 if config.objective == "next" else 1 + step % 3
+    rows, long = 8 * pieces, 48 // pieces
+    ids = torch.randint(1, VOCAB, (rows, long + 1), generator=draw)
+    targets = ids[:, 1:].masked_fill(torch.rand(rows, long, generator=draw) < 0.1, -100)
+    if not pairs:
+        return ids[:, :-1], targets
+    source = torch.randint(1, VOCAB, (rows, long + 5 + step), generator=draw)
+    source[0, 7:] = PAD
+    return source, ids[:, :-1], targets
+
+
+def train(config: RunConfig) -> list[float]:
+    """The losses of a training with evaluations in between, whose every step has another rate."""
+    model = build(config.model)
+
+    def evaluate() -> Evaluation:
+        *inputs, _ = batch_of(config, STEPS)
+        with torch.inference_mode():
+            return Evaluation(float(model(*inputs).logsumexp(-1).mean()), 1)
+
+    events = list(fit(model, config.train, partial(batch_of, config), seed=1, evaluate=evaluate))
+    steps = [event for event in events if isinstance(event, Stepped)]
+    assert len({step.learning_rate for step in steps}) == STEPS
+    assert not [event.text for event in events if isinstance(event, Notice)], "it fell back"
+    return [step.loss for step in steps]
+
+
+@pytest.fixture
+def graphs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Graphs]:
+    """What is compiled from now on: whole or not at all; computed as it was traced, which takes no compiler."""
+    with warnings.catch_warnings():  # of what torch's compiler imports
+        warnings.simplefilter("ignore")
+        from torch._dynamo.backends.debugging import aot_eager, eager
+    made: Graphs = []
+    backend = aot_eager if getattr(request, "param", None) else eager  # which traces the gradient too, or does not
+
+    def keep(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
+        made.append(graph)
+        return backend(graph, inputs)
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=keep, fullgraph=True))
+    yield made
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("name", [*BY_DEFAULT, GPU])
+def test_a_step_is_one_graph_and_is_made_once(name: str, graphs: Graphs) -> None:
+    """From inputs to loss. A second one is made where batches differ in size, for all sizes."""
+    config = tiny(name, compile="on", precision="bfloat16")
+    train(config)
+    assert len(graphs) == (1 if config.objective == "next" else 2)
+    train(config)
+    assert len(graphs) == (1 if config.objective == "next" else 2), "another model of this shape needs no other"
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("graphs", [True], indirect=True)
+@pytest.mark.parametrize("name", PRESETS)
+def test_so_is_every_presets_with_its_gradient(name: str, graphs: Graphs) -> None:
+    model = PRESETS[name].model
+    config = tiny(name, {"n_layers": min(2, model.get("n_layers", 1))}, compile="on", precision="bfloat16")
+    train(config)
+    assert len(graphs) == (1 if config.objective == "next" else 2)
+
+
+@pytest.mark.parametrize("graphs", [True], indirect=True)
+@pytest.mark.parametrize("name", ["tiny", GPU])
+def test_it_trains_as_without_a_compiler(name: str, graphs: Graphs) -> None:
+    exact = {"precision": "float32", "optimizer": "adamw", "learning_rate": 0.01}
+    still = {"dropout": 0.0, "attention_dropout": 0.0}
+    compiled, eager = (train(tiny(name, still, compile=choice, **exact)) for choice in ("on", "off"))
+    assert len(graphs) == 1
+    assert compiled == pytest.approx(eager, rel=1e-5)
+
+
+@pytest.mark.parametrize("over", SMOOTHINGS)
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_a_compiled_loss_is_the_loss(share: float, over: str, graphs: Graphs) -> None:
+    """In the graph it is torch's own cross entropy; elsewhere ours."""
+    draw = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(4, 6, VOCAB, generator=draw, dtype=torch.float64)
+    targets = torch.randint(VOCAB, (4, 6), generator=draw).masked_fill(torch.rand(4, 6, generator=draw) < 0.3, -100)
+    found = []
+    for function in (token_loss_sum, torch.compile(token_loss_sum)):
+        leaf = logits.clone().requires_grad_()
+        smoothed, plain = function(leaf, targets, Smoothing(share, over))
+        assert not plain.requires_grad
+        found.append((smoothed, plain, *torch.autograd.grad(smoothed, leaf)))
+    assert len(graphs) == 1
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-10)
