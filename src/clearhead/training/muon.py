@@ -73,9 +73,9 @@ class Muon:
         for members in _by_shape(matrices):
             wide = torch.stack([_wide(ahead[i]) for i in members]).to(self.precision)  # (N, R, C)
             updates = orthogonalise(wide).to(matrices[members[0]].dtype)
-            for i, update in zip(members, updates, strict=True):
-                turned = update.mT if _is_tall(matrices[i]) else update
-                matrices[i].add_(turned, alpha=-rate * rms_scale(tuple(update.shape)))
+            alike = [matrices[i] for i in members]
+            turned = [update.mT if _is_tall(m) else update for m, update in zip(alike, updates, strict=True)]
+            torch._foreach_add_(alike, turned, alpha=-rate * rms_scale(tuple(updates.shape[1:])))
 
 
 def _is_tall(matrix: Tensor) -> bool:

@@ -1,0 +1,106 @@
+"""What a GPU does, seen without one: on the "meta" device, as there, nothing is taken that is for a processor only.
+
+No number exists on it, so a step that asked for one, for which a GPU would have to be waited for, would fail.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from clearhead.config import RunConfig
+from clearhead.models import LanguageModel, build
+from clearhead.presets import DEFAULTS, PRESETS
+from clearhead.training import build_optimizer
+from clearhead.training.computation import to_device
+from clearhead.training.loop import clip_gradient
+from clearhead.training.loss import backward, losses_of
+
+ELSEWHERE = torch.device("meta")
+NEXT_TOKEN = [*(name for _, name in DEFAULTS["next"]), "ngram-tables", "nanogpt-baby", "llama"]
+
+
+def model_and_config(name: str) -> tuple[LanguageModel, RunConfig]:
+    options = {"model": {"n_layers": 2, "vocab_size": 65}}
+    config = RunConfig.read(PRESETS[name].options, options)
+    return build(config.model).to(ELSEWHERE).train(), config
+
+
+def ids_elsewhere() -> Tensor:
+    return torch.zeros(4, 16, dtype=torch.int64, device=ELSEWHERE)
+
+
+@pytest.mark.parametrize("name", NEXT_TOKEN)
+def test_a_step_is_queued_without_waiting(name: str) -> None:
+    """Forward, loss, backward, clipping and the optimizers ask for no number."""
+    model, config = model_and_config(name)
+    optimizer = build_optimizer(model, config.train)
+    ids = ids_elsewhere()
+    loss = backward(losses_of(model), (ids, ids), tokens=64, parts=2)
+    norm = clip_gradient(model, config.train.clip)
+    optimizer.step(0.01)
+    assert (loss.device, norm.device) == (ELSEWHERE, ELSEWHERE)
+    with pytest.raises(NotImplementedError, match="meta"):
+        torch.stack([loss, norm]).tolist()  # the one thing that the loop asks for, once a step
+
+
+@pytest.mark.parametrize("name", NEXT_TOKEN)
+def test_attention_is_what_the_flash_kernel_can_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No matrix of scores, no mask but "causal", and in bfloat16 all of query, key and value."""
+    fused, calls = F.scaled_dot_product_attention, list[tuple[set[torch.dtype], Any, bool]]()
+
+    def watched(
+        query: Tensor, key: Tensor, value: Tensor, *, attn_mask: Any, is_causal: bool, **options: Any
+    ) -> Tensor:
+        calls.append(({part.dtype for part in (query, key, value)}, attn_mask, is_causal))
+        return fused(query, key, value, attn_mask=attn_mask, is_causal=is_causal, **options)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
+    model, config = model_and_config(name)
+    model.bfloat16()(ids_elsewhere())
+    assert calls == [({torch.bfloat16}, None, True)] * config.model.n_layers
+
+
+def test_a_gpus_copies_are_made_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From pinned memory; what is on the device already stays."""
+    told: list[tuple[str, Any]] = []
+
+    class Watched:
+        device = torch.device("cpu")
+
+        def pin_memory(self) -> "Watched":
+            told.append(("pin", None))
+            return self
+
+        def to(self, device: torch.device, **options: Any) -> "Watched":
+            told.append(("to", (device.type, options)))
+            return self
+
+    to_device(Watched(), torch.device("cuda"))  # type: ignore[arg-type]
+    assert told == [("pin", None), ("to", ("cuda", {"non_blocking": True}))]
+    tensor = torch.ones(2)
+    assert to_device(tensor, torch.device("cpu")) is tensor
+
+
+def test_muon_moves_matrices_of_one_shape_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many blocks there are, as few products: a GPU is fed by one thread."""
+    products: list[int] = []
+    together = torch.baddbmm
+
+    def watched(*args: Any, **options: Any) -> Tensor:
+        products.append(1)
+        return together(*args, **options)
+
+    monkeypatch.setattr(torch, "baddbmm", watched)
+    counts = []
+    for n_layers in (1, 4):
+        config = RunConfig.read(PRESETS["small"].options, {"model": {"n_layers": n_layers, "vocab_size": 65}})
+        model = build(config.model)
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        products.clear()
+        build_optimizer(model, config.train).step(0.01)
+        counts.append(len(products))
+    assert counts[0] == counts[1] > 0
