@@ -1,4 +1,4 @@
-"""How the next token is computed: by the model's own call, or with compiled code in its heaviest parts."""
+"""Who computes the next tokens: the model's own call, one by one, or compiled code, some at a time."""
 
 from collections.abc import Sequence
 from typing import Protocol
