@@ -122,6 +122,9 @@ class Packer:
         blocks = numbers.view(-1, 2, self.lanes, K).permute(0, 3, 1, 2)  # (N' * 2 * lanes, K) -> (N', K, 2, lanes)
         if self.weights == "bfloat16":
             blocks = blocks.transpose(2, 3)  # (N', K, lanes, 2): of each pair one goes into the first register
+        if self.weights == "int8":  # four inputs of each output lie together
+            padded_inputs = F.pad(blocks, (0, 0, 0, 0, 0, -K % 4)).unflatten(1, (-1, 4))  # (N', K', 4, 2, lanes)
+            blocks = padded_inputs.permute(0, 1, 3, 4, 2)  # (N', K', 2, lanes, 4)
         padded = None if bias is None else F.pad(bias.detach(), (0, missing))
         return Matrix(self.pointer(blocks), self.pointer(scales), self.pointer(padded), N, K, numbers.itemsize)
 

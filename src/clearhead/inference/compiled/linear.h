@@ -3,9 +3,11 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 
-#include "structures.h"
+#include "bytes.h"
 
+constexpr int64_t MOST_WHOLE = 65536;  // inputs whose products with bytes have a sum that fits into 32 bits
 constexpr int64_t ROWS = 8;  // rows that meet a weight while it is in a register, and blocks that one row meets at once
 
 // The products of COUNT rows with BLOCKS blocks, (BLOCKS, COUNT, BLOCK); each sum runs over k in its order.
@@ -36,26 +38,37 @@ static int64_t multiply_some(const char* weights, const number* x, int64_t rows,
     return multiply<Weight, 1, 1>(weights, x, inputs, products), 1;
 }
 
-static int64_t multiply_some(const Matrix& matrix, int64_t block, const number* x, int64_t rows, int64_t blocks,
-                             number* products) {
-    const int64_t inputs = matrix.inputs;
-    const char* weights = matrix.blocks + block * inputs * BLOCK * matrix.bytes;
-    if (matrix.bytes == 1) return multiply_some<int8_t>(weights, x, rows, blocks, inputs, products);
-    if (matrix.bytes == 2) return multiply_some<uint16_t>(weights, x, rows, blocks, inputs, products);
-    return multiply_some<number>(weights, x, rows, blocks, inputs, products);
+// The same, with bytes.
+static int64_t multiply_some_bytes(const char* weights, const number* x, const Digits* digits, int64_t row,
+                                   int64_t rows, int64_t inputs, number* products) {
+    if (digits && rows >= 4) return multiply_whole<4>(weights, *digits, row, products), 4;
+    if (digits) return multiply_whole<1>(weights, *digits, row, products), 1;
+    if (rows >= 4) return multiply_bytes<4>(weights, x, inputs, products), 4;
+    return multiply_bytes<1>(weights, x, inputs, products), 1;
 }
 
 // x (B, K) -> (B, N); `finish` is told where each register of products belongs, and how many of them are outputs.
 template <class Finish>
 static void linear(const Matrix& matrix, const number* x, int64_t rows, number* y, Finish finish) {
-    const int64_t all = (matrix.outputs + BLOCK - 1) / BLOCK, group = rows == 1 ? 4 : 1;
+    const int64_t K = matrix.inputs, all = (matrix.outputs + BLOCK - 1) / BLOCK;
+    const int64_t group = rows == 1 && matrix.bytes > 1 ? 4 : 1;
+    const int64_t size = (matrix.bytes > 1 ? K : (K + GROUP - 1) / GROUP * GROUP) * BLOCK * matrix.bytes;
+    std::optional<Digits> digits;
+    if (WHOLE && matrix.bytes == 1 && K <= MOST_WHOLE) digits.emplace(x, rows, K);
 #pragma omp for schedule(static)
     for (int64_t start = 0; start < all; start += group) {
         alignas(64) number products[ROWS * BLOCK];
         const int64_t whole = start + group <= all ? group : 1, end = std::min(start + group, all);
         for (int64_t block = start; block < end; block += whole)
             for (int64_t row = 0, count; row < rows; row += count) {
-                count = multiply_some(matrix, block, x + row * matrix.inputs, rows - row, whole, products);
+                const char* weights = matrix.blocks + block * size;
+                const number* from = x + row * K;
+                if (matrix.bytes == 1)
+                    count = multiply_some_bytes(weights, from, digits ? &*digits : nullptr, row, rows - row, K, products);
+                else if (matrix.bytes == 2)
+                    count = multiply_some<uint16_t>(weights, from, rows - row, whole, K, products);
+                else
+                    count = multiply_some<number>(weights, from, rows - row, whole, K, products);
                 for (int64_t i = 0; i < 2 * count * whole; i++) {
                     const int64_t output = block * BLOCK + (i / 2 / count * 2 + i % 2) * LANES;
                     Lanes lanes = read(products + i * LANES);

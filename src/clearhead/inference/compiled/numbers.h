@@ -102,7 +102,7 @@ static inline Lanes activated(Lanes x, int64_t activation) {  // the numbers of 
     return x;  // gelu
 }
 
-// Two registers of weights as numbers, from full ones, from bfloat16 (even and odd lanes of one register), from int8.
+// Two registers of weights as numbers, from full ones and from bfloat16 (even and odd lanes of one register).
 static inline void widen(const char* from, Lanes& first, Lanes& second, const number*) {
     first = read(reinterpret_cast<const number*>(from));
     second = read(reinterpret_cast<const number*>(from) + LANES);
@@ -114,22 +114,4 @@ static inline void widen(const char* from, Lanes& first, Lanes& second, const ui
     typedef Vector<float>::type Floats;
     first = __builtin_convertvector(same_bits<Floats>(pairs << 16), Lanes);
     second = __builtin_convertvector(same_bits<Floats>(pairs & 0xffff0000u), Lanes);
-}
-
-static inline Lanes widened(const int8_t* from) {
-#ifdef __AVX512F__  // which compilers do not find by themselves
-    if constexpr (LANES == 16) {
-        __m128i bytes;
-        std::memcpy(&bytes, from, sizeof bytes);
-        return Lanes(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes)));
-    }
-#endif
-    Vector<int8_t>::type bytes;
-    std::memcpy(&bytes, from, sizeof bytes);
-    return __builtin_convertvector(bytes, Lanes);
-}
-
-static inline void widen(const char* from, Lanes& first, Lanes& second, const int8_t*) {
-    first = widened(reinterpret_cast<const int8_t*>(from));
-    second = widened(reinterpret_cast<const int8_t*>(from) + LANES);
 }

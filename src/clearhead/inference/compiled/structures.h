@@ -8,7 +8,7 @@
 #include "numbers.h"
 
 struct Matrix {
-    const char* blocks;    // (N', K, BLOCK), N' being N / BLOCK rounded up
+    const char* blocks;    // (N', K, BLOCK), N' being N / BLOCK rounded up; of int8 see bytes.h
     const number* scales;  // (N', BLOCK), or none
     const number* bias;    // (N', BLOCK), or none
     int64_t outputs, inputs, bytes;  // N, K, and of a weight
