@@ -4,6 +4,7 @@ import argparse
 
 from clearhead.cli.arguments import Parser, layer_of
 from clearhead.cli.console import Console
+from clearhead.cli.environment import load_torch
 from clearhead.config import RunConfig
 
 UNITS = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"))
@@ -27,6 +28,7 @@ def parser() -> Parser:
 
 def run(given: argparse.Namespace) -> None:
     """Print the account."""
+    load_torch()
     from clearhead import workflows
 
     costs = workflows.describe(

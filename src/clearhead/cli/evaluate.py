@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from clearhead.cli.arguments import Parser, layer_of, one_of
 from clearhead.cli.console import Console
+from clearhead.cli.environment import load_torch
 from clearhead.config import TranslationConfig
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ def parser() -> Parser:
 
 def run(given: argparse.Namespace) -> None:
     """Evaluate and print the figures."""
-    from clearhead import workflows  # loads torch
+    load_torch()
+    from clearhead import workflows
 
     given.run, given.text = workflows.run_and_text(getattr(given, "run", None), getattr(given, "text", None))
     if given.text is None:

@@ -4,6 +4,7 @@ import argparse
 
 from clearhead.cli.arguments import Parser, layer_of
 from clearhead.cli.console import Console
+from clearhead.cli.environment import load_torch
 from clearhead.config import RunConfig
 
 
@@ -24,7 +25,8 @@ def parser() -> Parser:
 
 def run(given: argparse.Namespace) -> None:
     """Resume, telling how it goes."""
-    from clearhead import workflows  # loads torch
+    load_torch()
+    from clearhead import workflows
 
     with Console(json=given.json) as console:
         options = layer_of(given, RunConfig)

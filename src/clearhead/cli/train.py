@@ -6,6 +6,7 @@ import tomllib
 
 from clearhead.cli.arguments import Parser, layer_of, one_of
 from clearhead.cli.console import Console
+from clearhead.cli.environment import load_torch
 from clearhead.config import RunConfig
 from clearhead.options import merge
 
@@ -57,7 +58,8 @@ def run(given: argparse.Namespace) -> None:
     if "target" in given:
         options = merge(options, {"data": {"target": given.target}})
     source = one_of(given, "source", "source_file")
-    from clearhead import workflows  # loads torch
+    load_torch()
+    from clearhead import workflows
 
     if "print_config" in given:
         minutes = getattr(given, "minutes", None)

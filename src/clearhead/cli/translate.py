@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from clearhead.cli.arguments import Parser, layer_of
 from clearhead.cli.console import Console
+from clearhead.cli.environment import load_torch
 from clearhead.cli.standard_input import standard_input
 from clearhead.config import TranslationConfig
 from clearhead.errors import ClearheadError, UsageError
@@ -42,7 +43,8 @@ def parser() -> Parser:
 
 def run(given: argparse.Namespace) -> None:
     """Translate, and print or write line by line."""
-    from clearhead import workflows  # loads torch
+    load_torch()
+    from clearhead import workflows
 
     which, sentence = workflows.run_and_text(getattr(given, "run", None), getattr(given, "sentence", None))
     sentences = _sentences(sentence, getattr(given, "input", None))

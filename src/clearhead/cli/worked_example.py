@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from clearhead.cli.arguments import Parser
 from clearhead.cli.console import Console
+from clearhead.cli.environment import load_torch
 
 if TYPE_CHECKING:
     from clearhead.reference import Array
@@ -35,7 +36,8 @@ def parser() -> Parser:
 
 def run(given: argparse.Namespace) -> None:
     """Print the layer, step by step."""
-    from clearhead import workflows  # loads torch
+    load_torch()
+    from clearhead import workflows
 
     example = workflows.worked_example(norm_place=getattr(given, "norm_place", "post"), torch=given.torch)
     console = Console(json=given.json)
