@@ -178,15 +178,15 @@ def _machine(config: RunConfig) -> str:
 def _fit_to_steps(config: RunConfig, given: Layer, steps: int, held_out: int) -> RunConfig:
     """Warm-up, evaluations and checkpoints in proportion to the run's length, unless the person said otherwise."""
     evaluations, eval_tokens = _evaluations(steps * config.train.batch_size * config.model.block_size, held_out)
+    theirs = given.get("train", {})
     every = max(1, -(-steps // evaluations))
     fitting = {
         "steps": steps,
         "warmup_steps": min(config.train.warmup_steps, steps // 10),
         "eval_every": every,
         "eval_tokens": eval_tokens,
-        "save_every": min(every, config.train.save_every),
+        "save_every": min(int(theirs.get("eval_every", every)), config.train.save_every),  # beside the evaluations
     }
-    theirs = given.get("train", {})
     return RunConfig.read(
         config.model_dump(), {"train": {key: value for key, value in fitting.items() if key not in theirs}}
     )
