@@ -1,9 +1,11 @@
 """What the command sets before torch loads, and how it loads it."""
 
 import gc
+import os
 import subprocess
 import sys
 
+import pytest
 import torch  # noqa: F401
 
 from clearhead.cli.environment import load_torch
@@ -28,3 +30,28 @@ def test_a_program_that_has_torch_keeps_its_collector_as_it_is() -> None:
     load_torch()
     assert gc.get_freeze_count() == frozen
     assert gc.isenabled()
+
+
+ENDS = {
+    "what was printed is sent": ("print('sent')", "sent"),
+    "what was registered runs": ("atexit.register(print, 'registered')", "registered"),
+    "a thread is waited for": ("threading.Timer(0.1, print, ['waited for']).start()", "waited for"),
+}
+
+
+def end_of(code: str) -> "subprocess.CompletedProcess[str]":
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    code = f"import atexit, os, threading; from clearhead.cli.environment import leave; {code}"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=buffered)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_nothing_is_lost_at_the_end(end: str) -> None:
+    does, told = ENDS[end]
+    done = end_of(f"{does}; leave(3)")
+    assert (done.returncode, done.stdout, done.stderr) == (3, told + "\n", "")
+
+
+def test_an_end_whose_output_nobody_takes_is_the_ordinary_one() -> None:
+    lost = "print('lost'); os.close(1)"
+    assert end_of(f"{lost}; leave(0)").returncode == end_of(lost).returncode == 120

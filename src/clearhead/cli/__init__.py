@@ -6,6 +6,7 @@ import sys
 from importlib import import_module
 from keyword import iskeyword
 
+from clearhead.cli.environment import collector_at_rest, leave, prepare_process
 from clearhead.errors import ClearheadError, UsageError, did_you_mean
 
 VERBS = {
@@ -39,7 +40,7 @@ Verbs:
 def main() -> None:
     """The entry point: runs the verb and exits with its code. SIGTERM asks to stop as Ctrl-C does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(run(sys.argv[1:]))
+    leave(run(sys.argv[1:]))
 
 
 def run(words: list[str]) -> int:
@@ -68,10 +69,9 @@ def _dispatch(words: list[str]) -> int:
         return 0
     if words[0] not in VERBS:
         raise UsageError(f"there is no verb '{words[0]}'{did_you_mean(words[0], VERBS)}; see 'clearhead --help'")
-    verb = import_module(module_of(words[0]))
-    given = verb.parser().parse(words[1:])
-    from clearhead.cli.environment import prepare_process
-
+    with collector_at_rest():
+        verb = import_module(module_of(words[0]))
+        given = verb.parser().parse(words[1:])
     prepare_process()
     code: int | None = verb.run(given)
     return code or 0
