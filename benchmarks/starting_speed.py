@@ -27,7 +27,7 @@ import numpy as np
 import tokenizers
 import torch
 from numpy.typing import NDArray
-from side_by_side import CLOCKS, Row, Work, compare, spread
+from side_by_side import CLOCKS, Row, Work, compare, compile_package, spread
 from tokenizers import models, pre_tokenizers, trainers
 
 from clearhead.cli.environment import prepare_process
@@ -35,7 +35,7 @@ from clearhead.config import DataConfig, RunConfig
 from clearhead.data import prepare, stories
 from clearhead.inference import evaluate
 from clearhead.models import build
-from clearhead.presets import preset
+from clearhead.presets import default_preset, preset
 from clearhead.workflows.tasks import open_task
 
 RESULTS = Path(__file__).parent / "results" / "starting_speed.md"
@@ -133,7 +133,7 @@ class Reading:
 def evaluating(text: Path) -> list[Row]:
     """The sides of the third table: the default preset's model, untrained, on what is held out of the text."""
     layer = {"data": {"source": str(text), "tokenizer": "char"}, "train": {"eval_tokens": EVALUATED}}
-    config = RunConfig.read(preset("small").options, layer)
+    config = RunConfig.read(preset(default_preset()).options, layer)
     task = open_task(config)
     config = RunConfig.read(config.model_dump(), {"model": task.model_layer()})
     model = build(config.model, seed=1).eval()
@@ -156,6 +156,7 @@ def main() -> None:
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="whose seconds count")
     parser.add_argument("--keep", action="store_true", help=f"write the tables into {RESULTS.name}")
     given = parser.parse_args()
+    compile_package()
     prepare_process()  # the allocator, for all sides
     head = "| {} | | {} | ratio |\n|---|---|---|---|"
     with tempfile.TemporaryDirectory() as name:

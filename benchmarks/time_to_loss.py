@@ -29,7 +29,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from side_by_side import spread
+from side_by_side import compile_package, spread
 from torch import Tensor
 
 from clearhead.config import DataConfig
@@ -64,7 +64,7 @@ GOALS: dict[str, Goal] = {
         beside_nanogpt=True,
         recipes={
             "plain Transformer": "--preset tiny --train.steps 170 --train.eval_every 170",
-            "with n-gram tables": "--preset ngram-tables --train.steps 65 --train.eval_every 65",
+            "with n-gram tables": "--preset ngram-tables --train.steps 26 --train.eval_every 26",
         },
     ),
     "1.50": Goal(window=256, beside_nanogpt=False, recipes={"plain Transformer": "--minutes 3"}),
@@ -175,6 +175,7 @@ def main() -> None:
         parser.error("--install needs --nanogpt, the folder to put it into")
     if given.install and not given.nanogpt.exists():
         subprocess.run(["git", "clone", "--quiet", NANOGPT, str(given.nanogpt)], check=True)
+    compile_package()
     data = prepare(DataConfig(source=given.text, tokenizer="char"))
     machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
     lines = [f"{machine}, {given.rounds} rounds, interleaved, each with a seed of its own; whole processes."]

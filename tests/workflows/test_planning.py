@@ -119,6 +119,14 @@ def test_what_was_given_always_wins(layer: dict[str, dict[str, Any]], name: str)
             assert config[room][option] == value, option
 
 
+def test_checkpoints_go_with_the_evaluations() -> None:
+    """Also where a person says how often to evaluate; the option's own number is the most steps without one."""
+    apart = preset("small").options["train"].get("save_every", RunConfig.read({}).train.save_every)
+    for every in (7, 30, 10 * apart):
+        assert planned(300, given={"train": {"eval_every": every}}).train.save_every == min(every, apart)
+    assert planned(300).train.save_every == planned(300).train.eval_every < 30
+
+
 def test_a_given_window_as_long_as_the_text_is_refused() -> None:
     longest = len(prepared(300).prepared.train) - 1
     assert planned(300, given={"model": {"block_size": longest}}).model.block_size == longest
