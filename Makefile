@@ -8,7 +8,7 @@ ifneq ($(wildcard ../shared/data),)
 export CLEARHEAD_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test setup lint types campaign benchmark benchmark-loss benchmark-training benchmark-translation benchmark-generation benchmark-starting benchmark-doctor experiments clean
+.PHONY: demo test setup lint types campaign benchmark benchmark-loss benchmark-training benchmark-gpu benchmark-translation benchmark-generation benchmark-starting benchmark-doctor experiments clean
 
 demo: setup            ## train the default model on the built-in stories for two minutes, and let it write
 	$(BIN)/clearhead train stories --minutes 2
@@ -28,6 +28,9 @@ benchmark-loss: setup  ## how soon a loss is reached, beside nanoGPT, which is c
 
 benchmark-training: setup  ## steps beside the tutorials' own code, and as a share of what the machine multiplies; into benchmarks/results
 	$(BIN)/python benchmarks/training_speed.py --keep
+
+benchmark-gpu: setup   ## one GPU: how soon a loss is reached beside nanoGPT, compiled; a step; generation; into benchmarks/results
+	$(BIN)/python benchmarks/gpu_speed.py --nanogpt build/nanoGPT --install --keep
 
 benchmark-translation: setup  ## training and beam search beside a plain program on torch.nn.Transformer
 	$(BIN)/python benchmarks/translation_speed.py

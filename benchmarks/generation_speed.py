@@ -1,6 +1,6 @@
 """The next token: Hugging Face's `generate` beside the engines, with the same weights, interleaved in one process.
 
-    python benchmarks/generation_speed.py [--rounds 5] [--shapes 0.8M 124M] [--streams 1 16 64] [--keep]
+    python benchmarks/generation_speed.py [--rounds 5] [--shapes 0.8M 124M] [--streams 1 16 64] [--device cuda] [--keep]
 
 Both sides read the same prompts of 16 tokens and write greedily. A table for each shape and number of streams: tokens
 per second of all streams together (median, lowest and highest of the rounds), the ratio to Hugging Face's, and, for a
@@ -13,8 +13,6 @@ import os
 
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for both sides: a busy neighbour then costs little
 
-import argparse
-import platform
 import statistics
 import tempfile
 from collections.abc import Iterator
@@ -22,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from side_by_side import CLOCKS, Row, Work, measure, spread
+from side_by_side import Row, Work, arguments, machine, measure, spread
 
 from clearhead import exchange
 from clearhead.cli.environment import prepare_process
@@ -45,15 +43,16 @@ RESULTS = Path(__file__).parent / "results" / "generation_speed.md"
 class Writing:
     """One shape and number of streams: the programs that write, and what they wrote."""
 
-    def __init__(self, shape: str, streams: int) -> None:
+    def __init__(self, shape: str, streams: int, device: str = "cpu") -> None:
         self.shape, self.streams, self.new_tokens = shape, streams, NEW_TOKENS[shape]
-        model = build(ModelConfig.read(SHAPES[shape], GPT2)).eval()
+        self.device = torch.device(device)
+        model = build(ModelConfig.read(SHAPES[shape], GPT2)).eval().to(self.device)
         assert isinstance(model, CausalLM)
         self.model = model
         self.size = sum(parameter.numel() for parameter in model.parameters())
-        self.theirs = as_hugging_face(model)
+        self.theirs = as_hugging_face(model).to(self.device)
         draw = torch.Generator().manual_seed(1)
-        self.prompts = torch.randint(model.config.vocab_size, (streams, PROMPT), generator=draw)
+        self.prompts = torch.randint(model.config.vocab_size, (streams, PROMPT), generator=draw).to(self.device)
         self.threads = 1 if streams == 1 and shape == "0.8M" else torch.get_num_threads()
         self.written: dict[str, list[list[int]]] = {}
         self.engines = {
@@ -70,7 +69,10 @@ class Writing:
                 yield Row("reading the weights", weights, self._on_threads(self._reading(WIDTHS[weights])))
 
     def _engines(self) -> Iterator[tuple[str, str]]:
-        yield from (("plain", "full"), ("compiled", "full"))
+        yield ("plain", "full")
+        if self.device.type != "cpu":  # whose machine code is all that there is
+            return
+        yield ("compiled", "full")
         if self.streams == 1 and self.shape != "0.8M":
             yield from (("compiled", "bfloat16"), ("compiled", "int8"))
 
@@ -103,11 +105,12 @@ class Writing:
         return self.streams * self.new_tokens
 
     def _reading(self, width: int) -> Work:
-        numbers = torch.ones(self.size * width // 4)
+        numbers = torch.ones(self.size * width // 4, device=self.device)
 
         def read() -> float:
             for _ in range(self.new_tokens):
-                numbers.sum()
+                found = numbers.sum()
+            found.item()  # a GPU is waited for
             return self.new_tokens
 
         return read
@@ -128,7 +131,8 @@ class Writing:
         return [*lines, "", self._compared()]
 
     def _compared(self) -> str:
-        assert self.written["plain, full"] == self.written["compiled, full"], "the engines write different texts"
+        plain = self.written["plain, full"]
+        assert self.written.get("compiled, full", plain) == plain, "the engines write different texts"
         first, *others = (torch.tensor(texts) for texts in self.written.values())
         shares = [(other == first).float().mean().item() for other in others]
         told = [f"{name} {share:.1%}" for name, share in zip(list(self.written)[1:], shares, strict=True)]
@@ -146,20 +150,17 @@ def as_hugging_face(model: CausalLM) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = arguments(__doc__, 5, RESULTS)
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--streams", nargs="+", type=int, default=[1, 16, 64])
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="whose seconds count")
-    parser.add_argument("--keep", action="store_true", help=f"write the tables into {RESULTS.name}")
+    parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
     prepare_process()  # the allocator, for both sides
-    machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
     written = " and ".join(f"{tokens} new tokens ({shape})" for shape, tokens in NEW_TOKENS.items())
-    lines = [f"{machine}, {given.clock} clock, {given.rounds} rounds, interleaved; {written}."]
+    lines = [f"{machine()}, {given.clock} clock, {given.rounds} rounds, interleaved; {written}."]
     for shape in given.shapes:
         for streams in given.streams if shape == "0.8M" else [1]:
-            table = Writing(shape, streams).table(given.rounds, given.clock)
+            table = Writing(shape, streams, given.device).table(given.rounds, given.clock)
             print("\n".join(table), flush=True)
             lines += ["", *table]
     if given.keep:

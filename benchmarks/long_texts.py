@@ -18,7 +18,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import argparse
 import itertools
 import json
-import platform
 import resource
 import statistics
 import subprocess
@@ -28,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from side_by_side import CLOCKS
+from side_by_side import CLOCKS, arguments, machine
 
 from clearhead.cli.environment import prepare_process
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
@@ -117,20 +116,16 @@ def table(window: int | None, given: argparse.Namespace) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = arguments(__doc__, 5, RESULTS)
     parser.add_argument("--prompts", nargs="+", type=int, default=[1024, 2048, 4096, 8192, 16384])
     parser.add_argument("--engine", choices=["plain", "compiled"], default="plain")
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="whose seconds count")
-    parser.add_argument("--keep", action="store_true", help=f"write the tables into {RESULTS.name}")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)  # what the processes are told
     parser.add_argument("--window", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
         print(json.dumps(measure(given.one, given.window or None, given.engine, given.clock)))
         return
-    machine = f"{platform.machine()}, one thread, torch {torch.__version__}"
-    lines = [f"{machine}, {given.clock} clock, {given.rounds} rounds; engine {given.engine}; 4 layers, d_model 128."]
+    lines = [f"{machine()}, {given.clock} clock, {given.rounds} rounds; engine {given.engine}; 4 layers, d_model 128."]
     for window in (None, WINDOW):
         made = table(window, given)
         print("\n".join(made), flush=True)

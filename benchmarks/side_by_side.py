@@ -1,12 +1,19 @@
-"""Rows of a table that are measured in turn, so that what the machine does beside hits all of them."""
+"""What benchmarks share: their options, what they tell of the machine, and rows of a table that are measured in turn.
 
+In turn, so that what the machine does beside hits all of them.
+"""
+
+import argparse
 import compileall
+import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+import torch
 
 import clearhead
 
@@ -26,6 +33,22 @@ class Row(NamedTuple):
 def compile_package() -> None:
     """To byte code, as pip does with what it installs: no process of a person compiles it anew at every start."""
     compileall.compile_dir(Path(clearhead.__file__).parent, quiet=1)
+
+
+def arguments(about: str | None, rounds: int, results: Path | None = None) -> argparse.ArgumentParser:
+    """The options of every benchmark: how often, whose seconds count, and whether the tables are kept in a file."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="whose seconds count")
+    if results is not None:
+        parser.add_argument("--keep", action="store_true", help=f"write the tables into {results.name}")
+    return parser
+
+
+def machine() -> str:
+    """What the figures below were measured on."""
+    threads = torch.get_num_threads()
+    return f"{platform.machine()}, {threads} thread{'s' if threads > 1 else ''}, torch {torch.__version__}"
 
 
 def rate(work: Work, clock: str) -> float:

@@ -13,8 +13,6 @@ import os
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for all sides: a busy neighbour then costs little
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
-import argparse
-import platform
 import subprocess
 import sys
 import tempfile
@@ -27,7 +25,7 @@ import numpy as np
 import tokenizers
 import torch
 from numpy.typing import NDArray
-from side_by_side import CLOCKS, Row, Work, compare, compile_package, spread
+from side_by_side import Row, Work, arguments, compare, compile_package, machine, spread
 from tokenizers import models, pre_tokenizers, trainers
 
 from clearhead.cli.environment import prepare_process
@@ -150,11 +148,8 @@ def evaluating(text: Path) -> list[Row]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = arguments(__doc__, 3, RESULTS)
     parser.add_argument("--megabytes", type=int, default=100, help="of text")
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="whose seconds count")
-    parser.add_argument("--keep", action="store_true", help=f"write the tables into {RESULTS.name}")
     given = parser.parse_args()
     compile_package()
     prepare_process()  # the allocator, for all sides
@@ -166,7 +161,7 @@ def main() -> None:
         text.write_text(stories.text(1_000_000, 1) * given.megabytes, encoding="utf-8")
         reading = Reading(text, folder)
         page = [
-            f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, tokenizers "
+            f"{machine()}, tokenizers "
             f"{tokenizers.__version__}, {given.rounds} rounds, interleaved, {given.clock} clock; "
             "medians (lowest to highest).\n",
             *starting(given.rounds, given.clock, folder),

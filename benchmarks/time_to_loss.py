@@ -16,20 +16,19 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for both sides: a busy neighb
 
 import argparse
 import json
-import platform
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from side_by_side import compile_package, spread
+from side_by_side import compile_package, machine, spread
 from torch import Tensor
 
 from clearhead.config import DataConfig
@@ -81,21 +80,22 @@ class Outcome:
     loss: float
 
 
-def held_out_loss(logits: Logits, data: TextData, window: int) -> float:
-    """Nats per token over the whole held-out split, in windows side by side."""
+def held_out_loss(logits: Logits, data: TextData, window: int, device: str = "cpu") -> float:
+    """Nats per token over the whole held-out split, in windows side by side, by a model that is on this device."""
     total, count = 0.0, 0
     with torch.inference_mode():
         for ids, targets in evaluation_batches(data.val, block_size=window, batch_size=TOKENS_AT_ONCE // window):
             counted = targets >= 0
-            total += F.cross_entropy(logits(ids)[counted].float(), targets[counted], reduction="sum").item()
+            found = logits(ids.to(device)).cpu()[counted].float()
+            total += F.cross_entropy(found, targets[counted], reduction="sum").item()
             count += int(counted.sum())
     return total / count
 
 
-def timed(words: Sequence[str], folder: Path) -> tuple[float, str]:
+def timed(words: Sequence[str], folder: Path, environment: Mapping[str, str] = os.environ) -> tuple[float, str]:
     """Seconds of a process, and its standard output."""
     began = time.perf_counter()
-    done = subprocess.run(words, cwd=folder, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(words, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True)
     return time.perf_counter() - began, done.stdout
 
 
@@ -110,23 +110,35 @@ def ours(recipe: str, seed: int, data: TextData, window: int) -> Outcome:
 
 def nanogpt(repository: Path, data: TextData, window: int) -> Outcome:
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name) / "nanoGPT"
-        shutil.copytree(repository, folder, ignore=shutil.ignore_patterns(".git"))
-        text = folder / "data" / "shakespeare_char"
-        (text / "input.txt").write_text(data.tokenizer.decode([*data.train, *data.val]), encoding="utf-8")
-        subprocess.run([sys.executable, "prepare.py"], cwd=text, check=True, stdout=subprocess.DEVNULL)
+        folder = nanogpt_copy(repository, Path(name), data)
         seconds, _ = timed([sys.executable, *RECIPE.split()], folder)
         return Outcome(seconds, None, held_out_loss(nanogpt_logits(folder), data, window))
 
 
-def nanogpt_logits(folder: Path) -> Logits:
+def install(repository: Path) -> None:
+    """Clone nanoGPT, where it is not there yet."""
+    if not repository.exists():
+        subprocess.run(["git", "clone", "--quiet", NANOGPT, str(repository)], check=True)
+
+
+def nanogpt_copy(repository: Path, place: Path, data: TextData) -> Path:
+    """A copy that has the text."""
+    folder = place / "nanoGPT"
+    shutil.copytree(repository, folder, ignore=shutil.ignore_patterns(".git"))
+    text = folder / "data" / "shakespeare_char"
+    (text / "input.txt").write_text(data.tokenizer.decode([*data.train, *data.val]), encoding="utf-8")
+    subprocess.run([sys.executable, "prepare.py"], cwd=text, check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+def nanogpt_logits(folder: Path, device: str = "cpu") -> Logits:
     """Its last checkpoint, in its own code."""
     sys.path.insert(0, str(folder))
     from model import GPT, GPTConfig  # type: ignore[import-not-found]
 
     sys.path.remove(str(folder))
-    saved = torch.load(folder / "out-shakespeare-char" / "ckpt.pt", weights_only=True)
-    model = GPT(GPTConfig(**saved["model_args"])).eval()
+    saved = torch.load(folder / "out-shakespeare-char" / "ckpt.pt", weights_only=True, map_location=device)
+    model = GPT(GPTConfig(**saved["model_args"])).eval().to(device)
     model.load_state_dict(saved["model"])
     return lambda ids: model(ids, ids)[0]  # all logits, where targets are given
 
@@ -173,12 +185,11 @@ def main() -> None:
     given = parser.parse_args()
     if given.install and given.nanogpt is None:
         parser.error("--install needs --nanogpt, the folder to put it into")
-    if given.install and not given.nanogpt.exists():
-        subprocess.run(["git", "clone", "--quiet", NANOGPT, str(given.nanogpt)], check=True)
+    if given.install:
+        install(given.nanogpt)
     compile_package()
     data = prepare(DataConfig(source=given.text, tokenizer="char"))
-    machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
-    lines = [f"{machine}, {given.rounds} rounds, interleaved, each with a seed of its own; whole processes."]
+    lines = [f"{machine()}, {given.rounds} rounds, interleaved, each with a seed of its own; whole processes."]
     for target in given.goals:
         told = list(table(GOALS[target], target, given.rounds, given.nanogpt, data))
         print("\n".join(told), flush=True)

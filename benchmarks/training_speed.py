@@ -13,9 +13,7 @@ import os
 
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for both sides: a busy neighbour then costs little
 
-import argparse
 import itertools
-import platform
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from side_by_side import CLOCKS, Row, Work, compare
+from side_by_side import Row, Work, arguments, compare, machine
 from torch import Tensor
 from tutorial_code import TutorialModel, training_steps
 
@@ -131,17 +129,13 @@ HEADS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser = arguments(__doc__, 7, RESULTS)
     parser.add_argument("--tables", nargs="+", choices=HEADS, default=list(HEADS))
     parser.add_argument("--text", default="shakespeare" if os.environ.get("CLEARHEAD_DATA") else "stories")
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="whose seconds count")
-    parser.add_argument("--keep", action="store_true", help=f"write the tables into {RESULTS.name}")
     given = parser.parse_args()
     prepare_process()  # the allocator, for both sides
     tables = Tables(given.text)
-    machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
-    lines = [f"{machine}, {given.clock} clock; medians (lowest to highest) of {given.rounds} rounds, interleaved."]
+    lines = [f"{machine()}, {given.clock} clock; medians (lowest to highest) of {given.rounds} rounds, interleaved."]
     for name in given.tables:
         rows = compare(getattr(tables, name)(), given.rounds, given.clock)
         table = [f"| {HEADS[name]} |", "|---|---|---|---|", *rows]

@@ -14,9 +14,7 @@ import os
 
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for both sides: a busy neighbour then costs little
 
-import argparse
 import itertools
-import platform
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
@@ -27,7 +25,7 @@ import ctranslate2_copy
 import torch
 from plain_transformer import Batch, Pair, beam_search, shuffled_batches, training_steps
 from plain_weights import obstacle, plain_copy
-from side_by_side import CLOCKS, Row, Work, compare
+from side_by_side import Row, Work, arguments, compare, machine
 from torch import Tensor
 
 from clearhead import inference
@@ -263,14 +261,12 @@ def opened(run: str) -> tuple[EncoderDecoder, Translation]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = arguments(__doc__, 5)
     parser.add_argument("--source", default="multi30k")
     parser.add_argument("--bpe", type=int, default=8000, help="size of the vocabulary")
     parser.add_argument("--steps", type=int, default=300, help="of the training before the second table")
     parser.add_argument("--sentences", type=int, default=128, help="to translate")
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES)
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="whose seconds count")
     parser.add_argument("--tools", type=Path, default=ctranslate2_copy.FOLDER, help="the folder that holds CTranslate2")
     parser.add_argument("--install", action="store_true", help="make that folder")
     parser.add_argument("--run", help="translate with this run's model instead")
@@ -284,10 +280,7 @@ def main() -> None:
     task = open_task(config)
     assert isinstance(task, Translation)
     config = RunConfig.read(config.model_dump(), {"model": task.model_layer()})
-    threads = torch.get_num_threads()
-    print(
-        f"{platform.machine()}, {threads} threads, torch {torch.__version__}, {given.clock} clock; {task.describe()}\n"
-    )
+    print(f"{machine()}, {given.clock} clock; {task.describe()}\n")
 
     if "training" in given.tables:
         lines = compare(Training(config, task).rows(), given.rounds, given.clock)

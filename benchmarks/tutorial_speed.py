@@ -10,12 +10,10 @@ import os
 
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for both sides: a busy neighbour then costs little
 
-import argparse
-import platform
 from pathlib import Path
 
 import torch
-from side_by_side import CLOCKS, Row, compare
+from side_by_side import Row, arguments, compare, machine
 from tutorial_code import TutorialModel
 
 from clearhead.config import RunConfig, SamplingConfig
@@ -28,10 +26,8 @@ NEW_TOKENS, STREAMS = 256, 16
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser = arguments(__doc__, 7)
     parser.add_argument("--text", default="shakespeare" if os.environ.get("CLEARHEAD_DATA") else "stories")
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="whose seconds count")
     given = parser.parse_args()
     data = prepare(RunConfig.read({"data": {"source": given.text}}).data)
     layer = {**PRESETS["tutorial"].options}
@@ -49,8 +45,7 @@ def main() -> None:
         plain.generate(torch.tensor([prompt] * streams), NEW_TOKENS)
         return streams * NEW_TOKENS
 
-    cores = torch.get_num_threads()
-    print(f"{platform.machine()}, {cores} threads, torch {torch.__version__}, text {Path(given.text).name}")
+    print(f"{machine()}, text {Path(given.text).name}")
     for streams in (1, STREAMS):
         print(f"\n| generation, {NEW_TOKENS} tokens | streams | tokens per second | ratio |\n|---|---|---|---|")
         rows = [
