@@ -59,6 +59,30 @@ def test_weights_are_dropped() -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("greatest", [1, 20, 80, 1000])
+def test_what_rounding_the_scores_does(greatest: float, causal: bool) -> None:
+    """However large they are: a score s is off by U |s| at most, and so a weight w by the factor exp(U |s|).
+
+    So sum w v / sum w = o is off by sum w (exp(U |s|) - 1) |v - o| / sum w exp(-U |s|), and by U for each of the two
+    roundings of weights and of what they give.
+    """
+    U = 2.0**-8  # half a unit in the last of bfloat16's eight binary places
+    query, key, value = (draw(2, 4, 32, K, seed=seed).bfloat16() for seed in range(3))
+    scores = query.double() @ key.double().mT
+    scale = greatest / float(scores.abs().max())
+    scores *= scale
+    future = torch.ones(32, 32, dtype=torch.bool).triu(1) & causal
+    weights, v = scores.masked_fill(future, -torch.inf).softmax(-1), value.double()
+    exact = weights @ v
+    apart = (v[:, :, None] - exact[:, :, :, None]).abs()  # (B, H, T_q, T_k, K)
+    moved = (weights * torch.expm1(U * scores.abs()))[..., None] * apart
+    bound = moved.sum(-2) / (weights * torch.exp(-U * scores.abs())).sum(-1, keepdim=True)
+    bound += 2 * U * (weights @ v.abs() + bound)
+    found = attend_by_scores(query, key, value, mask="causal" if causal else None, dropout=0.0, scale=scale)
+    assert ((found.double() - exact).abs() <= bound).all()
+
+
 @pytest.mark.parametrize("longer", [0, 1])
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

@@ -92,6 +92,14 @@ def test_a_step_is_one_graph_and_is_made_once(name: str, graphs: Graphs) -> None
     assert len(graphs) == (1 if config.objective == "next" else 2), "another model of this shape needs no other"
 
 
+def test_a_graph_has_torchs_own_operations(graphs: Graphs) -> None:
+    """So compiling is also what turns our ways of dropout, norm and loss off."""
+    train(tiny("medium", compile="on", precision="bfloat16"))
+    called = {getattr(node.target, "__name__", "") for node in graphs[0].graph.nodes if node.op == "call_function"}
+    assert called >= {"dropout", "rms_norm", "cross_entropy"}
+    assert not [node for node in graphs[0].graph.nodes if "autograd" in str(node.target)]
+
+
 @pytest.mark.campaign
 @pytest.mark.parametrize("graphs", [True], indirect=True)
 @pytest.mark.parametrize("name", PRESETS)

@@ -309,6 +309,19 @@ def test_forward_replaces_the_models_own() -> None:
     assert losses([next(zero)]) == [pytest.approx(math.log(11))]
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_products_in_bfloat16_train_as_in_float32(optimizer: str) -> None:
+    """But for rounding, whatever way its attention and norms take there."""
+    shape = {"norm": "rmsnorm", "qk_norm": True, "positions": "rope", "feedforward": "swiglu"}
+    exact, near = (
+        losses(train(tiny_config(steps=25, optimizer=optimizer, precision=precision), **shape)[1])
+        for precision in ("float32", "bfloat16")
+    )
+    assert exact[-1] < 0.9 * exact[0]
+    assert near != exact
+    assert near == pytest.approx(exact, abs=0.01)
+
+
 def test_bfloat16_is_for_the_products_and_the_weights_stay_float32() -> None:
     model = tiny_model()
     seen: set[torch.dtype] = set()

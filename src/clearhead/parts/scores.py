@@ -1,7 +1,8 @@
 """Attention by whole matrices of scores: in bfloat16 on a CPU, 1.5 to 2 times as fast as the fused kernel in float32.
 
 That kernel has narrow blocks and a slow backward there; these are six large products. Their memory grows with the
-square of the text, so they are only for short ones.
+square of the text, so they are only for short ones. A score is rounded to eight binary places: one of 10 is off by
+0.03 at most, one of 80 by 0.25.
 """
 
 import torch
