@@ -9,6 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from clearhead.config import RunConfig
 from clearhead.models import LanguageModel, build
@@ -17,9 +19,25 @@ from clearhead.training import build_optimizer
 from clearhead.training.computation import to_device
 from clearhead.training.loop import clip_gradient
 from clearhead.training.loss import backward, losses_of
+from clearhead.training.muon import Muon
 
 ELSEWHERE = torch.device("meta")
 NEXT_TOKEN = [*(name for _, name in DEFAULTS["next"]), "ngram-tables", "nanogpt-baby", "llama"]
+
+
+class OnTheProcessor(TorchDispatchMode):
+    """Notes every operation that takes or makes a tensor there."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operations: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        touched = tree_leaves((args, kwargs, found))
+        if any(isinstance(one, Tensor) and one.device.type == "cpu" for one in touched):
+            self.operations.append(str(function))
+        return found
 
 
 def model_and_config(name: str) -> tuple[LanguageModel, RunConfig]:
@@ -38,8 +56,10 @@ def test_a_step_is_queued_without_waiting(name: str) -> None:
     model, config = model_and_config(name)
     optimizer = build_optimizer(model, config.train)
     ids = ids_elsewhere()
-    loss = backward(losses_of(model), (ids, ids), tokens=64, parts=2)
-    norm = clip_gradient(model, config.train.clip)
+    with OnTheProcessor() as seen:
+        loss = backward(losses_of(model), (ids, ids), tokens=64, parts=2)
+        norm = clip_gradient(model, config.train.clip)
+    assert not seen.operations, "a CUDA graph cannot hold what is on the processor"
     optimizer.step(0.01)
     assert (loss.device, norm.device) == (ELSEWHERE, ELSEWHERE)
     with pytest.raises(NotImplementedError, match="meta"):
@@ -104,3 +124,12 @@ def test_muon_moves_matrices_of_one_shape_together(monkeypatch: pytest.MonkeyPat
         build_optimizer(model, config.train).step(0.01)
         counts.append(len(products))
     assert counts[0] == counts[1] > 0
+
+
+@pytest.mark.parametrize("able", [False, True])
+def test_muon_multiplies_in_bfloat16_where_the_hardware_does(able: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clearhead.training.optimizers.has_bfloat16", lambda _: able)
+    config = RunConfig.read(PRESETS["small"].options, {"model": {"n_layers": 1, "vocab_size": 65}})
+    built = build_optimizer(build(config.model), config.train)
+    (muon,) = (member for member in getattr(built, "members", ()) if isinstance(member, Muon))
+    assert muon.precision == (torch.bfloat16 if able else torch.float32)
