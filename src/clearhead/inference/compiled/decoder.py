@@ -74,8 +74,7 @@ class CompiledDecoder:
         call = Call(rows=B, steps=steps, tokens=tokens.data_ptr(), logits=logits.data_ptr())
         call.length, call.capacity = length, capacity
         call.caches = (ctypes.c_void_p * len(room))(*(part.data_ptr() for part in room))
-        call.apart = self._products <= SMALL
-        call.threads = torch.get_num_threads() if B * steps * self._products >= ENOUGH else 1
+        call.apart, call.threads = self._shared_out(B, length, steps)
         held = [*self._places(call, cache, dtype), *_draws(call, texts, logits)]  # as long as compiled code reads it
         if cache.tokens is not None:
             cache.tokens = cache.tokens.contiguous()
@@ -85,6 +84,15 @@ class CompiledDecoder:
         for layer in cache.layers:
             layer.length += steps
         return tokens, logits
+
+    def _shared_out(self, rows: int, length: int, steps: int) -> tuple[bool, int]:
+        """Whether each thread computes rows of its own, and how many threads there are."""
+        apart, threads = rows > 1 and self._products <= SMALL, torch.get_num_threads()
+        stack = self._decoder.stack
+        work = rows * (self._products + 2 * stack.n_layers * stack.d_model * length)  # of a step, with attention's
+        if work * (steps if apart else 1) < ENOUGH:
+            return apart, 1
+        return apart, min(threads, rows) if apart else threads
 
     def _places(self, call: Call, cache: DecoderCache, dtype: torch.dtype) -> list[Tensor]:
         """Tell the call where the tokens stand and what they may see; what it then points to."""

@@ -113,18 +113,18 @@ class Packer:
         self._held: list[Any] = []
 
     def matrix(self, matrix: Tensor | None, bias: Tensor | None = None) -> Matrix:
-        """A matrix (N, K) in blocks of two registers' outputs, (N', K, 2 * lanes)."""
+        """A matrix (N, K) in blocks of two registers' outputs, (N', K, 2 * lanes); of int8 four inputs lie together."""
         if matrix is None:
             return Matrix()
-        N, K = matrix.shape
-        missing = -N % (2 * self.lanes)
-        numbers, scales = narrowed(F.pad(matrix.detach(), (0, 0, 0, missing)), self.weights)
-        blocks = numbers.view(-1, 2, self.lanes, K).permute(0, 3, 1, 2)  # (N' * 2 * lanes, K) -> (N', K, 2, lanes)
+        (N, K), lanes, group = matrix.shape, self.lanes, 4 if self.weights == "int8" else 1
+        missing = -N % (2 * lanes)
+        numbers, scales = narrowed(F.pad(matrix.detach(), (0, -K % group, 0, missing)), self.weights)
+        blocks = numbers.view(
+            -1, 2, lanes, (K + group - 1) // group, group
+        )  # (N' * 2 * lanes, K' * group), taken apart
+        blocks = blocks.permute(0, 3, 1, 2, 4)  # (N', K', 2, lanes, group)
         if self.weights == "bfloat16":
-            blocks = blocks.transpose(2, 3)  # (N', K, lanes, 2): of each pair one goes into the first register
-        if self.weights == "int8":  # four inputs of each output lie together
-            padded_inputs = F.pad(blocks, (0, 0, 0, 0, 0, -K % 4)).unflatten(1, (-1, 4))  # (N', K', 4, 2, lanes)
-            blocks = padded_inputs.permute(0, 1, 3, 4, 2)  # (N', K', 2, lanes, 4)
+            blocks = blocks.transpose(2, 3)  # (N', K, lanes, 2, 1): of each pair one goes into the first register
         padded = None if bias is None else F.pad(bias.detach(), (0, missing))
         return Matrix(self.pointer(blocks), self.pointer(scales), self.pointer(padded), N, K, numbers.itemsize)
 
