@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, fields
+from typing import NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -13,9 +14,9 @@ from clearhead.inference.mode import evaluating, refuse_not_finite
 from clearhead.models import EncoderDecoder
 from clearhead.parts import padded_positions
 
-PER_SENTENCE = ("sentences", "limits", "penalties", "enough", "is_open", "scores", "written", "lines")
 CHUNK = 32  # numbers whose greatest is found at once
 STAYING = 7 / 8  # of the sentences in a batch that are not done, above which the others stay in it
+ROOM = 64  # columns of the cache at first, as most sentences are done long before their greatest length
 
 
 class Hypothesis(NamedTuple):
@@ -57,7 +58,7 @@ def beam_search(
         return []
     with evaluating(model):
         search = _Search(model, sources, config, end)
-        while search.is_open.any():
+        while search.sentences.is_open.any():
             continuations = search.look_ahead()
             search.finish(continuations)
             search.live_on(continuations)
@@ -96,6 +97,24 @@ def greatest_length(model: EncoderDecoder, config: TranslationConfig, source_len
     return min(asked, model.config.block_size) if model.positions.bounded else asked
 
 
+@dataclass
+class _Sentences:
+    """What is known of the S sentences in the batch, and of the b hypotheses of each, the best first."""
+
+    places: Tensor  # (S,) which of the sources they are
+    limits: Tensor  # (S,) the greatest length of each
+    penalties: Tensor  # (S,) at the greatest lengths
+    enough: Tensor  # (S,) the score of the last of n_best finished ones
+    is_open: Tensor  # (S,) whether it is not done
+    scores: Tensor  # (S, b) log-probabilities
+    written: Tensor  # (S, b, T)
+    lines: Tensor  # (S, b, columns) which columns of the cache each descends from
+
+    def select(self, rows: Tensor) -> Self:
+        """These sentences, in this order."""
+        return type(self)(*(getattr(self, field.name).index_select(0, rows) for field in fields(self)))
+
+
 class _Search:
     """A batch of S sentences and the b hypotheses of each: one at first, then k. Done sentences leave it in time.
 
@@ -117,17 +136,20 @@ class _Search:
         self.memory = model.encode(  # read once
             ids, positions=padded_positions(torch.tensor(lengths, device=device), width) if ragged else range(width)
         )
-        self.cache = model.new_cache(len(sources), 1 + config.beam * (max(limits) - 1))
-        self.lines = torch.ones(len(sources), 1, 0, dtype=torch.bool, device=device)  # (S, b, columns)
-        self.sentences = torch.arange(len(sources), device=device)  # (S,) which of `sources` they are
-        self.limits = torch.tensor(limits, device=device)  # (S,) the greatest length of each
-        self.is_open = torch.ones_like(self.limits, dtype=torch.bool)  # (S,) whether it is not done
+        self.cache = model.new_cache(len(sources), ROOM)
         greatest = [length_penalty(limit, config.length_penalty) for limit in limits]
-        self.penalties = torch.tensor(greatest, dtype=torch.float64, device=device)  # (S,) at the greatest lengths
-        self.enough = torch.full_like(self.penalties, -torch.inf)  # (S,) the score of the last of n_best finished ones
-        self.scores = torch.zeros(len(sources), 1, device=device)  # (S, b) log-probabilities, the best first
+        penalties = torch.tensor(greatest, dtype=torch.float64, device=device)  # (S,)
         start = model.config.first_token(end)
-        self.written = torch.full((len(sources), 1, 1), start, device=device)  # (S, b, T)
+        self.sentences = _Sentences(
+            places=torch.arange(len(sources), device=device),
+            limits=torch.tensor(limits, device=device),
+            penalties=penalties,
+            enough=torch.full_like(penalties, -torch.inf),
+            is_open=torch.ones_like(penalties, dtype=torch.bool),
+            scores=torch.zeros(len(sources), 1, device=device),
+            written=torch.full((len(sources), 1, 1), start, device=device),
+            lines=torch.ones(len(sources), 1, 0, dtype=torch.bool, device=device),
+        )
 
     def look_ahead(self) -> Continuations:
         """The 2k likeliest continuations of each sentence."""
@@ -136,47 +158,52 @@ class _Search:
         refuse_not_finite(chances.sum(-1))  # the sums, because they are few
         if self.model.config.pad_id is not None:
             chances[..., self.model.config.pad_id] = -torch.inf  # padding is no word
-        chances += self.scores[:, :, None]
+        chances += self.sentences.scores[:, :, None]
         V = chances.shape[-1]
         scores, places = greatest(chances.flatten(1), min(2 * self.config.beam, chances[0].numel()))
         return Continuations(scores, places // V, places % V)
 
     def _read_on(self) -> Tensor:
         """The decoder's last layer (S, b, D) at the newest token of each hypothesis."""
-        S, b, length = self.written.shape
-        itself = torch.eye(b, dtype=torch.bool, device=self.lines.device).expand(S, -1, -1)
-        self.lines = torch.cat((self.lines, itself), dim=2)
-        newest = self.written[:, :, -1]
+        now, columns = self.sentences, self.cache.length
+        S, b, length = now.written.shape
+        itself = torch.eye(b, dtype=torch.bool, device=now.lines.device).expand(S, -1, -1)
+        now.lines = torch.cat((now.lines, itself), dim=2)
+        if columns + b > self.cache.capacity:
+            self.cache.resize(2 * (columns + b))
+        newest = now.written[:, :, -1]
         if b == 1:  # and never more: all columns are its own
             return self.model.decode(newest, self.memory, cache=self.cache)
         place = torch.full_like(newest, length - 1)
-        return self.model.decode(newest, self.memory, positions=place, cache=self.cache, among=self.lines)
+        return self.model.decode(newest, self.memory, positions=place, cache=self.cache, among=now.lines)
 
     def finish(self, continuations: Continuations) -> None:
         """Harvest those that end, unless k others rank before them."""
+        now = self.sentences
         scores, parents, tokens = (part[:, : self.config.beam] for part in continuations)
-        ends = (tokens == self.end) & scores.isfinite() & self.is_open[:, None]
-        penalty = length_penalty(self.written.shape[2], self.config.length_penalty)
+        ends = (tokens == self.end) & scores.isfinite() & now.is_open[:, None]
+        penalty = length_penalty(now.written.shape[2], self.config.length_penalty)
         for row, place in ends.nonzero().tolist():
-            finished = self.finished[self.sentences[row]]
+            finished = self.finished[now.places[row]]
             if len(finished) < self.config.beam:
-                ids = self.written[row, parents[row, place], 1:].tolist()
+                ids = now.written[row, parents[row, place], 1:].tolist()
                 finished.append(Hypothesis(ids, scores[row, place].item() / penalty))
-            self.is_open[row] = len(finished) < self.config.beam
+            now.is_open[row] = len(finished) < self.config.beam
             if len(finished) >= self.config.n_best:
-                self.enough[row] = sorted(hypothesis.score for hypothesis in finished)[-self.config.n_best]
+                now.enough[row] = sorted(hypothesis.score for hypothesis in finished)[-self.config.n_best]
 
     def live_on(self, continuations: Continuations) -> None:
         """Go on with the first k of those that do not end."""
-        b, length = self.scores.shape[1], self.written.shape[2]
+        now = self.sentences
+        _, b, length = now.written.shape
         ended = continuations.tokens == self.end  # (S, n), at most one for each of the b hypotheses
         width = min(self.config.beam, ended.shape[1] - b)
         living = ended.byte().argsort(dim=1, stable=True)[:, :width]  # the others come first, in their order
-        self.scores, parents, tokens = (part.gather(1, living) for part in continuations)  # (S, width) each
-        before, self.lines = (  # (S, width, T), (S, width, columns)
-            held.gather(1, parents[:, :, None].expand(-1, -1, held.shape[2])) for held in (self.written, self.lines)
+        now.scores, parents, tokens = (part.gather(1, living) for part in continuations)  # (S, width) each
+        before, now.lines = (  # (S, width, T), (S, width, columns)
+            held.gather(1, parents[:, :, None].expand(-1, -1, held.shape[2])) for held in (now.written, now.lines)
         )
-        self.written = torch.cat((before, tokens[:, :, None]), dim=2)
+        now.written = torch.cat((before, tokens[:, :, None]), dim=2)
         self._close(length)
         self._leave()
 
@@ -186,23 +213,22 @@ class _Search:
         So are those where nothing that lives can get among the n best: a hypothesis only becomes less likely, and the
         greatest penalty is that of the greatest length.
         """
-        penalty = length_penalty(length, self.config.length_penalty)
-        for row in (self.is_open & (self.limits == length)).nonzero().flatten().tolist():
-            living = zip(self.written[row, :, 1:].tolist(), self.scores[row].tolist(), strict=True)
-            self.cut_off[self.sentences[row]] = [
+        now, penalty = self.sentences, length_penalty(length, self.config.length_penalty)
+        for row in (now.is_open & (now.limits == length)).nonzero().flatten().tolist():
+            living = zip(now.written[row, :, 1:].tolist(), now.scores[row].tolist(), strict=True)
+            self.cut_off[now.places[row]] = [
                 Hypothesis(ids, score / penalty) for ids, score in living if score > -math.inf
             ]
-        self.is_open &= (self.limits > length) & (self.scores[:, 0] / self.penalties > self.enough)
+        now.is_open &= (now.limits > length) & (now.scores[:, 0] / now.penalties > now.enough)
 
     def _leave(self) -> None:
         """Go on without the sentences that are done, once they are some: what the others have read must move."""
-        rows = self.is_open.nonzero().flatten()
-        if not 0 < len(rows) <= STAYING * len(self.is_open):
+        rows = self.sentences.is_open.nonzero().flatten()
+        if not 0 < len(rows) <= STAYING * len(self.sentences.is_open):
             return
         self.cache.select(rows)
         self.memory = self.memory.select(rows)
-        for name in PER_SENTENCE:
-            setattr(self, name, getattr(self, name).index_select(0, rows))
+        self.sentences = self.sentences.select(rows)
 
     def results(self) -> list[list[Hypothesis]]:
         """The best of each sentence, cut-off ones last."""
