@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clearhead.config import EngineConfig
 from clearhead.inference.compiled import CPP_TYPES, CompiledDecoder, UnknownPartError, compiler, library
-from clearhead.inference.mode import Notice, evaluating
+from clearhead.inference.mode import Notice, evaluating, hooked
 from clearhead.inference.rounding import rounded
 from clearhead.inference.texts import Text, draw_ahead
 from clearhead.models import CausalLM, DecoderLM
@@ -89,7 +89,7 @@ class Engine:
                 self._given_up = True
                 if notice and (self.config.engine == "compiled" or not isinstance(error, UnknownPartError)):
                     notice(f"the text is written without compiled code: {error}")
-        if self._compiled is None or _hooked(self.model):
+        if self._compiled is None or hooked(self.model):
             return PlainWriter(self.model)
         return self._compiled
 
@@ -132,20 +132,14 @@ def compilable(model: CausalLM) -> DecoderLM:
         raise UnknownPartError(f"it is for a CPU, and the model is on {model.device.type}")
     if any(parameter.dtype not in CPP_TYPES for parameter in model.parameters()):
         raise UnknownPartError("the model's weights are not float32")
-    if hooked := _hooked(model):
-        raise UnknownPartError(f"something is hooked onto {hooked}, a part of the model")
+    if kind := hooked(model):
+        raise UnknownPartError(f"something is hooked onto {kind}, a part of the model")
     for module in model.modules():
         if type(module).__module__.partition(".")[0] not in ("clearhead", "torch"):
             raise UnknownPartError(f"{type(module).__name__} is not a part of this library")
     if compiler() is None:
         raise UnknownPartError("there is no C++ compiler")
     return model
-
-
-def _hooked(model: CausalLM) -> str | None:
-    """The kind of a part that tells others what it computes, which compiled code would not."""
-    hooked = (module for module in model.modules() if module._forward_hooks or module._forward_pre_hooks)
-    return next((type(module).__name__ for module in hooked), None)
 
 
 @torch.inference_mode()

@@ -22,6 +22,12 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
+def hooked(model: nn.Module) -> str | None:
+    """The kind of a part that tells others what it computes, which code outside of torch would not."""
+    parts = (module for module in model.modules() if module._forward_hooks or module._forward_pre_hooks)
+    return next((type(part).__name__ for part in parts), None)
+
+
 def refuse_not_finite(numbers: Tensor) -> None:
     """Of logits, or of what was made of them.
 

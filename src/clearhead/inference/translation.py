@@ -6,9 +6,9 @@ from typing import NamedTuple
 from clearhead.config import TranslationConfig
 from clearhead.data import UnseenCharacterError
 from clearhead.errors import DataError
-from clearhead.inference.beam import beam_search
 from clearhead.inference.generation import Tokenizer
 from clearhead.inference.mode import Notice
+from clearhead.inference.searching import searcher
 from clearhead.models import EncoderDecoder
 
 Progress = Callable[[int, int], None]  # sentences done, of how many
@@ -47,9 +47,10 @@ def translate(
         model: in whatever mode; it translates without dropout and is left as it was.
         source_tokenizer, target_tokenizer: those that the model was trained with, often the same one.
         sentences: one to a line; spaces around them mean nothing; messages count lines from 1.
-        config: how to search, and how many sentences at once.
+        config: how to search, by which engine, and how many sentences at once.
         on_progress: told after each batch how many sentences are done, and of how many.
-        on_notice: told, once, in a sentence, which sentences were too long to be read whole.
+        on_notice: told, once each, in a sentence, which sentences were too long to be read whole, and what is to be
+            said of the engine.
 
     Raises:
         DataError: a tokenizer has no token that ends a text, or cannot encode a sentence.
@@ -64,9 +65,10 @@ def translate(
     }
     _cut_long_ones(rows, model.config.block_size, on_notice)
     places = sorted(rows, key=lambda place: len(rows[place]), reverse=True)  # alike in length, little is padded
+    search = searcher(model, config, end=end, sentences=len(places), notice=on_notice)
     for start in range(0, len(places), config.batch_size):
         batch = places[start : start + config.batch_size]
-        results = beam_search(model, [rows[place] for place in batch], config, end=end)
+        results = search([rows[place] for place in batch])
         for place, hypotheses in zip(batch, results, strict=True):
             found[place] = [
                 Translation(target_tokenizer.decode(h.ids), h.score, rows[place], h.ids) for h in hypotheses

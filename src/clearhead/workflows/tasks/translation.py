@@ -96,9 +96,8 @@ class Translation(Task):
         every = max(1, len(self.prepared.val_texts) // EXAMINED)
         pairs = self.prepared.val_texts[::every][:EXAMINED]
         sources, references = [source for source, _ in pairs], [target for _, target in pairs]
-        found = inference.translate(
-            model, self.source_tokenizer, self.tokenizer, sources, TranslationConfig(beam=1, length_penalty=0)
-        )
+        config = TranslationConfig(beam=1, length_penalty=0, engine="plain")
+        found = inference.translate(model, self.source_tokenizer, self.tokenizer, sources, config)
         written = [best[0].text for best in found]
         shown = zip(sources[:SHOWN], written, references, strict=False)
         lines = (f"{source}\n  -> {text}\n  (reference: {reference})" for source, text, reference in shown)

@@ -1,0 +1,133 @@
+"""Who searches: when it is CTranslate2, what is said of that, and what becomes of what it found."""
+
+from importlib.util import find_spec
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from small_translators import END, PAD, random_translator, sources
+
+from clearhead.config import TranslationConfig
+from clearhead.errors import UsageError
+from clearhead.exchange import extras
+from clearhead.exchange.ctranslate2 import save_ctranslate2
+from clearhead.inference import searching
+from clearhead.inference.beam import Hypothesis, beam_search, length_penalty
+from clearhead.inference.searching import MANY, CTranslate2Search, searcher
+from clearhead.models import EncoderDecoder
+
+KNOWN: dict[str, Any] = {"positions": "learned", "norm": "layernorm", "feedforward": "relu"}
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """As if CTranslate2 were there, and found what `results` says."""
+    told: dict[str, Any] = {"results": []}
+
+    class Translator:
+        def __init__(self, folder: str, **options: Any) -> None:
+            told["made"] = options
+
+        def translate_batch(self, texts: list[list[str]], **options: Any) -> list[Any]:
+            told["asked"] = texts, options
+            return [SimpleNamespace(hypotheses=[ids.split() for ids, _ in found], scores=[score for _, score in found])
+                    for found in told["results"]]  # fmt: skip
+
+    monkeypatch.setattr(searching, "find_spec", lambda name: name == "ctranslate2")
+    monkeypatch.setattr(searching, "import_module", lambda name: SimpleNamespace(Translator=Translator))
+    monkeypatch.setattr(searching, "save_ctranslate2", lambda folder, model, end: told.update(saved=(model, end)))
+    return told
+
+
+def chosen(model: EncoderDecoder, sentences: int = MANY, **options: Any) -> tuple[bool, str]:
+    """Whether CTranslate2 searches, and what is said."""
+    said: list[str] = []
+    config = TranslationConfig.read(options)
+    search = searcher(model, config, end=END, sentences=sentences, notice=said.append)
+    return isinstance(search, CTranslate2Search), " ".join(said)
+
+
+def test_it_is_chosen_where_it_is_installed_and_pays(installed: dict[str, Any]) -> None:
+    model = random_translator(9, **KNOWN).float()
+    found, said = chosen(model)
+    assert found
+    assert "CTranslate2" in said
+    assert "--engine plain" in said
+    assert installed["saved"] == (model, END)
+    assert installed["made"]["compute_type"] == "float32"
+    assert chosen(model, sentences=MANY - 1) == (False, "")
+    assert chosen(model, engine="plain") == (False, "")
+    assert chosen(model, sentences=1, engine="ctranslate2") == (True, "")
+    assert chosen(model, sentences=1, engine="ctranslate2-int8") == (True, "")
+    assert installed["made"]["compute_type"] == "int8"
+
+
+def test_one_that_is_not_installed_is_asked_for() -> None:
+    if find_spec("ctranslate2"):
+        pytest.skip("CTranslate2 is installed")
+    model, texts = random_translator(9, **KNOWN).float(), sources(3, 6, vocab_size=9)
+    found, said = chosen(model, engine="ctranslate2")
+    assert not found
+    assert "pip install 'clearhead[ctranslate2]'" in said
+    assert chosen(model) == (False, "")
+    config = TranslationConfig(engine="ctranslate2")
+    search = searcher(model, config, end=END, sentences=2)
+    assert search(texts) == beam_search(model, texts, config, end=END)
+
+
+@pytest.mark.parametrize(
+    ("options", "asked", "reason"),
+    [
+        ({"positions": "rope"}, {}, "positions rope"),
+        ({"norm": "rmsnorm"}, {}, "norm rmsnorm"),
+        ({"feedforward": "swiglu"}, {}, "feedforward swiglu"),
+        ({"n_kv_heads": 1}, {}, "heads"),
+        ({"scale_head": True, "qk_norm": True}, {}, "qk_norm True and scale_head True"),
+        ({}, {"n_best": 2}, "more than one translation"),
+    ],
+)
+def test_what_it_cannot_find_our_own_search_finds(
+    installed: dict[str, Any], options: dict[str, Any], asked: dict[str, Any], reason: str
+) -> None:
+    model = random_translator(9, **{**KNOWN, **options}).float()
+    found, said = chosen(model, engine="ctranslate2", **asked)
+    assert not found
+    assert reason in said
+    assert chosen(model, **asked) == (False, "")
+
+
+def test_models_that_are_watched_or_wide_stay_here(installed: dict[str, Any]) -> None:
+    wide, watched = random_translator(9, **KNOWN), random_translator(9, **KNOWN).float()
+    assert "float32" in chosen(wide, engine="ctranslate2")[1]
+    hook = watched.decoder.register_forward_pre_hook(lambda module, args: None)
+    assert "hooked onto Stack" in chosen(watched, engine="ctranslate2")[1]
+    hook.remove()
+    assert chosen(watched, engine="ctranslate2") == (True, "")
+
+
+def test_the_best_of_what_counts_is_taken(installed: dict[str, Any]) -> None:
+    model, texts = random_translator(9, **KNOWN).float(), sources(3, 2, 4, 5, vocab_size=9)
+    config = TranslationConfig(engine="ctranslate2", beam=3, length_penalty=1.0, max_new_tokens=4)
+    installed["results"] = [
+        [("4 1", -3.0), ("4 5 6 1", -3.5), ("4 5 6 7", -1.0)],  # the last one has no end
+        [("4 5 6 7 1", -1.0), ("4 1", -3.0)],  # the first is too long
+        [("4 5 6 7", -1.0)],
+        [("4 1", -3.0), ("5 1", -3.1), ("4 5 6 1", -3.6)],  # a fourth could be as good, not better
+    ]
+    found = searcher(model, config, end=END, sentences=4)(texts)
+    rows, options = installed["asked"]
+    assert rows == [[str(token) for token in text] for text in texts]
+    assert options["suppress_sequences"] == [[str(PAD)]]
+    assert found[0] == [Hypothesis([4, 5, 6], -3.5 / length_penalty(4, 1.0))]
+    assert found[1] == [Hypothesis([4], -3.0 / length_penalty(2, 1.0))]
+    assert found[2:3] == beam_search(model, texts[2:3], config, end=END)
+    assert found[3] == [Hypothesis([4, 5, 6], -3.6 / length_penalty(4, 1.0))]
+    installed["results"] = [[("4 1", -3.0), ("5 1", -3.1), ("4 5 6 2", -3.6)]]
+    assert searcher(model, config, end=END, sentences=1)(texts[:1]) == beam_search(model, texts[:1], config, end=END)
+
+
+def test_without_it_nothing_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"clearhead\[ctranslate2\]"):
+        save_ctranslate2(tmp_path / "made", random_translator(9, **KNOWN), end=END)
+    assert not (tmp_path / "made").exists()

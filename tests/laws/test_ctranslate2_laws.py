@@ -1,0 +1,101 @@
+"""CTranslate2, where it is installed, finds what our own search finds, over every pair of options that it knows."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from law_models import pairwise
+from pair_models import END, PAD, SOURCE_VOCAB_SIZE, make_translator, sentence
+
+from clearhead.config import TranslationConfig
+from clearhead.exchange.ctranslate2 import ctranslate2_obstacle
+from clearhead.inference.beam import Hypothesis, beam_search
+from clearhead.inference.searching import CTranslate2Search, Ids, searcher
+from clearhead.models import EncoderDecoder
+
+pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed: pip install 'clearhead[ctranslate2]'")
+
+CHOICES = list(
+    pairwise(
+        {
+            "norm_place": ("pre", "post"),
+            "positions": ("learned", "sinusoidal"),
+            "feedforward": ("relu", "gelu", "gelu_tanh", "silu"),
+            "bias": (False, True),
+            "qkv_bias": (False, True),
+            "tied": (False, True),
+            "embedding_norm": (False, True),
+            "scale_embedding": (False, True),
+            "head_bias": (False, True),
+            "source_vocab_size": (None, SOURCE_VOCAB_SIZE),
+            "n_encoder_layers": (1, 2),
+            "start_id": (None, 3),
+            "norm_epsilon": (1e-5, 1e-2),
+        }
+    )
+)
+SOURCES = [sentence(1 + 5 * n % 13, seed=n) for n in range(12)]
+UNSURE = Hypothesis([-1], 0.0)
+
+
+def model_of(scale: float = 1, **choice: Any) -> EncoderDecoder:
+    """In float32, without padding; with a larger scale its odds are less even, and texts end sooner or never."""
+    model = make_translator(**{"pad_id": None, **choice}).float()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(scale if parameter.dim() > 1 else 1)
+    return model
+
+
+def compared(model: EncoderDecoder, **options: Any) -> int:
+    """How many translations CTranslate2 finds by itself; each is what our own search finds."""
+    config = TranslationConfig.read({"engine": "ctranslate2", **options})
+
+    def unsure(sources: Sequence[Ids]) -> list[list[Hypothesis]]:
+        return [[UNSURE] for _ in sources]
+
+    found = CTranslate2Search(model, config, END, unsure)(SOURCES)
+    pairs = [(a, b) for [a], [b] in zip(found, beam_search(model, SOURCES, config, end=END), strict=True)]
+    for theirs, ours in pairs:
+        if theirs != UNSURE:
+            assert theirs.ids == ours.ids
+            assert theirs.score == pytest.approx(ours.score, abs=1e-3)
+    return sum(theirs != UNSURE for theirs, _ in pairs)
+
+
+def test_translations_are_equal() -> None:
+    several = 0
+    for choice in CHOICES:
+        for scale in (1, 3):
+            model = model_of(scale, **choice)
+            assert ctranslate2_obstacle(model.config) is None
+            several += compared(model, beam=3)
+    assert several > 8 * len(CHOICES), "of 24 sentences each"
+
+
+@pytest.mark.parametrize("beam", [1, 2, 8])
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.5])
+@pytest.mark.parametrize("longest", [None, 4])
+def test_beams_penalties_and_limits(beam: int, alpha: float, longest: int | None) -> None:
+    model = model_of(3, **CHOICES[2])  # whose texts end
+    several = compared(model, beam=beam, length_penalty=alpha, max_new_tokens=longest)
+    assert several >= 3
+
+
+@pytest.mark.parametrize("engine", ["ctranslate2", "ctranslate2-int8"])
+def test_padding_is_never_written(engine: str) -> None:
+    model = model_of(2, positions="sinusoidal", pad_id=PAD, head_bias=True)
+    with torch.no_grad():
+        assert model.unembedding.bias is not None
+        model.unembedding.bias[PAD] += 20
+    config = TranslationConfig.read({"engine": engine, "beam": 3})
+    found = searcher(model, config, end=END, sentences=len(SOURCES))(SOURCES)
+    assert len(found) == len(SOURCES)
+    assert all(PAD not in best.ids and math.isfinite(best.score) for [best] in found)
+
+
+def test_no_sentences() -> None:
+    config = TranslationConfig(engine="ctranslate2")
+    assert searcher(model_of(positions="learned"), config, end=END, sentences=0)([]) == []
