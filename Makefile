@@ -32,8 +32,8 @@ benchmark-training: setup  ## steps beside the tutorials' own code, and as a sha
 benchmark-gpu: setup   ## one GPU: how soon a loss is reached beside nanoGPT, compiled; a step; generation; into benchmarks/results
 	$(BIN)/python benchmarks/gpu_speed.py --nanogpt build/nanoGPT --install --keep
 
-benchmark-translation: setup  ## training and beam search beside a plain program on torch.nn.Transformer
-	$(BIN)/python benchmarks/translation_speed.py
+benchmark-translation: setup  ## training and beam search beside a plain program and CTranslate2; into benchmarks/results
+	$(BIN)/python benchmarks/translation_speed.py --install --keep
 
 benchmark-generation: setup  ## the next token, beside Hugging Face's generate; into benchmarks/results
 	$(BIN)/python benchmarks/generation_speed.py --keep
