@@ -62,7 +62,7 @@ GOALS: dict[str, Goal] = {
         window=64,
         beside_nanogpt=True,
         recipes={
-            "plain Transformer": "--preset tiny --train.steps 170 --train.eval_every 170",
+            "plain Transformer": "--preset tiny --train.steps 160 --train.eval_every 160",
             "with n-gram tables": "--preset ngram-tables --train.steps 26 --train.eval_every 26",
         },
     ),
