@@ -144,8 +144,13 @@ class Translating:
         shares = ", ".join(f"{name} {share:.1%}" for name, share in equal.items() if name != "clearhead")
         return (
             f"Translations equal to ours to the letter: {shares} ({words:.1f} words on average). "
-            f"Log-probabilities of the plain program differ by at most {apart:.1g}."
+            f"Log-probabilities of the plain program differ by at most {apart:.1g}. {self._shape()}"
         )
+
+    def _shape(self) -> str:
+        config, size = self.model.config, sum(parameter.numel() for parameter in self.model.parameters())
+        layers = f"{config.n_encoder_layers} + {config.n_layers} layers"
+        return f"The translator has {layers}, {config.d_model} wide, and {size:,} parameters."
 
     def task_config(self) -> RunConfig:
         return RunConfig(objective="translation", model=self.model.config, data=self.task.config)
