@@ -104,6 +104,37 @@ def test_embeddings_are_scaled() -> None:
     assert_same(compiled(model).read(more, half_read(model)), PlainWriter(model).read(more, half_read(model)))
 
 
+@pytest.mark.parametrize("options", DRAWINGS, ids=str)
+def test_tokens_are_drawn_from_many_as_elsewhere(options: dict[str, float]) -> None:
+    model = make_model(positions="rope", vocab_size=5003, n_layers=1, block_size=64)
+    with torch.no_grad():
+        model.embedding.weight.mul_(0.3)  # so that many are likely
+    settings = {"greedy": False, "seed": 5, "max_new_tokens": 20} | options
+    expected = written(model, PROMPTS[:2], {"engine": "plain"}, **settings)
+    assert written(model, PROMPTS[:2], {"engine": "compiled"}, **settings) == expected
+
+
+@torch.inference_mode()
+def test_a_broken_model_is_broken_in_compiled_code_too() -> None:
+    for weights in WIDTHS:
+        model = make_model(n_heads=2, d_model=32).float()
+        twin, more = compiled(model, weights), random_ids(ROWS, seed=1)
+        cache = half_read(model)
+        cache.layers[0].values[1] = torch.nan
+        broken = twin.read(more, cache).isnan()
+        assert broken[1].all()
+        assert not broken[[0, 2, 3, 4]].any()
+
+
+@torch.inference_mode()
+def test_a_default_device_is_not_compiled_codes() -> None:
+    model, more = make_model(positions="rope").float(), random_ids(ROWS, seed=1)
+    cache, other, twin = half_read(model), half_read(model), compiled(model)
+    with torch.device("meta"):
+        found = twin.read(more, cache)
+    assert torch.equal(found, twin.read(more, other))
+
+
 @pytest.mark.parametrize("block_size", [1, 2, 4])
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rope"])
 def test_the_shortest_blocks_are_compiled_too(block_size: int, positions: str) -> None:

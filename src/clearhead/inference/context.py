@@ -223,7 +223,8 @@ class Context:
         cache, held = self._cache, min(self._kept_columns(), max(map(len, self._ids)))
         if cache.length + columns <= cache.capacity:
             return
-        cache.drop(max(0, cache.length - held))
+        if cache.length > held:
+            cache.drop(cache.length - held)
         needed = held + columns
         if 4 * needed > 3 * cache.capacity:  # or columns would be moved again soon
             cache.resize(needed + max(SPARE, needed // 2))

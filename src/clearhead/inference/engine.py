@@ -6,15 +6,15 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from clearhead.config import EngineConfig
+from clearhead.config import EngineConfig, SamplingConfig
 from clearhead.inference.compiled import CPP_TYPES, CompiledDecoder, UnknownPartError, compiler, library
 from clearhead.inference.mode import Notice, evaluating, hooked
 from clearhead.inference.rounding import rounded
-from clearhead.inference.texts import Text, draw_ahead
+from clearhead.inference.texts import Text, begin, draw_ahead
 from clearhead.models import CausalLM, DecoderLM
 from clearhead.parts import DecoderCache
 
-DEFAULT = EngineConfig()
+DEFAULT, GREEDY = EngineConfig(), SamplingConfig(greedy=True)
 BUILDING, LOADING = 2.0, 0.05  # seconds that compiled code costs before its first token, made anew or kept
 PACKING = 5e8  # bytes of weights that are brought into its order in a second
 CALL = 1.5e-4  # seconds that a block takes at least, call by call
@@ -144,17 +144,27 @@ def compilable(model: CausalLM) -> DecoderLM:
 
 @torch.inference_mode()
 def _refuse_wrong_code(model: DecoderLM, compiled: CompiledDecoder) -> None:
-    """
+    """Let both read on after a prompt, one row and two, which are computed in ways of their own.
+
     Raises:
         RuntimeError: the two do not compute the same.
     """
-    before = min(2, model.config.block_size - 1)  # tokens of each row, and then one more by either
-    ids = torch.arange(2 * (before + 1)).view(2, -1) % model.config.vocab_size
-    caches = [model.new_cache(2, before + 1) for _ in range(2)]
-    with evaluating(model):
-        for cache in caches if before else ():
-            model.hidden(ids[:, :before], cache=cache)
-        for column in ids[:, before:].T:
-            expected, found = PlainWriter(model).read(column, caches[0]), compiled.read(column, caches[1])
-            if expected.isfinite().all() and not (found - expected).abs().max() <= TOLERANCE * expected.abs().max():
-                raise RuntimeError("its logits are not the model's; please report this")
+    plain, length = PlainWriter(model), min(5, model.config.block_size)
+    before = max(0, length - 3)
+    steps = min(2, length - before - 1, compiled.at_once)
+    ids = torch.arange(2 * (before + 1), device=model.device).view(2, -1) % model.config.vocab_size
+    for rows in (1, 2):
+        mine, theirs = (model.new_cache(rows, length) for _ in range(2))
+        with evaluating(model):
+            for cache in (mine, theirs) if before else ():
+                model.hidden(ids[:rows, :before], cache=cache)
+            last = ids[:rows, before]
+            if steps:
+                written = compiled.write(last, mine, begin(0, [[0]] * rows, GREEDY), steps)
+                columns = torch.cat((last[:, None], torch.tensor(written, device=model.device)), dim=1)
+                for column in columns[:, :-1].T:
+                    plain.read(column, theirs)
+                last = columns[:, -1]
+            expected, found = plain.read(last, theirs), compiled.read(last, mine)
+        if expected.isfinite().all() and not (found - expected).abs().max() <= TOLERANCE * expected.abs().max():
+            raise RuntimeError("its logits are not the model's; please report this")

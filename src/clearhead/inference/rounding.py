@@ -1,7 +1,6 @@
 """Matrices in fewer bits: what is read for each token of a single text is a half or a quarter of float32's bytes."""
 
 import copy
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -61,12 +60,12 @@ def matrices(model: CausalLM) -> list[str]:
     return [names[found] for found in dict.fromkeys(watched.found) if found in names]
 
 
-class LinearMaps(TorchFunctionMode, ABC):
-    """Inside the `with`, linear maps are computed by `linear`."""
+class _Watched(TorchFunctionMode):
+    """Inside the `with`, notes the matrices of linear maps."""
 
-    @abstractmethod
-    def linear(self, x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
-        """The products (..., N) of x (..., K) with a matrix (N, K), and the bias (N,)."""
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[int] = []
 
     def __torch_function__(
         self,
@@ -75,16 +74,6 @@ class LinearMaps(TorchFunctionMode, ABC):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        return (self.linear if function is F.linear else function)(*args, **(kwargs or {}))
-
-
-class _Watched(LinearMaps):
-    """Notes the matrices of linear maps."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[int] = []
-
-    def linear(self, x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
-        self.found.append(id(matrix))
-        return F.linear(x, matrix, bias)
+        if function is F.linear:
+            self.found.append(id(args[1]))
+        return function(*args, **(kwargs or {}))

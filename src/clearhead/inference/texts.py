@@ -69,7 +69,7 @@ def begin(first: int, prompts: Sequence[Sequence[int]], config: SamplingConfig, 
 
 def present_in(texts: Sequence[Text], vocab_size: int) -> Tensor:
     """Whether each token is in each text, as far as that matters to it: (B, V), 1 or 0."""
-    present = torch.zeros(len(texts), vocab_size, dtype=torch.uint8)
+    present = torch.zeros(len(texts), vocab_size, dtype=torch.uint8, device="cpu")
     for row, text in enumerate(texts):
         present[row, list(text.present)] = 1
     return present

@@ -30,17 +30,21 @@ struct Digits {
     }
 
     void split(const number* x, int64_t inputs, int64_t row) {
-        number largest = 0;
-#pragma omp simd reduction(max : largest)
-        for (int64_t k = 0; k < inputs; k++) largest = std::max(largest, std::abs(x[k]));
+        number largest = 0, broken = 0;
+#pragma omp simd reduction(max : largest) reduction(+ : broken)
+        for (int64_t k = 0; k < inputs; k++) {
+            largest = std::max(largest, std::abs(x[k]));
+            broken += 0 * x[k];  // no number, if one of them is none, or infinite
+        }
+        scales[row] = largest / MOST + broken;
+        if (broken != 0) return;
         const number factor = largest > 0 ? MOST / largest : 0;
-        scales[row] = largest / MOST;
         int8_t* found = &digits[row * COUNT * width];
         int32_t sums[COUNT] = {};
 #pragma omp simd
         for (int64_t k = 0; k < inputs; k++) {
             const int32_t whole = int32_t(x[k] * factor + (x[k] < 0 ? number(-0.5) : number(0.5)));
-            const int32_t a = int8_t(whole), b = int8_t((whole - a) >> 8), c = (whole - a - (b << 8)) >> 16;
+            const int32_t a = int8_t(whole), b = int8_t((whole - a) >> 8), c = (whole - a - b * 256) >> 16;
             found[k] = a;
             found[width + k] = b;
             found[2 * width + k] = c;

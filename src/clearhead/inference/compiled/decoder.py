@@ -25,6 +25,7 @@ from clearhead.parts.feedforward import Activation
 from clearhead.parts.positions import Turn
 
 ACTIVATION_NUMBERS = [ACTIVATIONS[name] for name in ("relu", "relu2", "silu", "gelu_tanh", "gelu")]  # as in numbers.h
+CPU = torch.device("cpu")  # whatever device a person made the default one
 ENOUGH = 4_000_000  # products of a call, from which on threads share them
 SMALL = 2_000_000  # products of a token, up to which each thread computes rows of its own: weights stay in its cache
 AT_ONCE, AHEAD = 16, 40_000_000  # tokens, and products of a row, in one call: some milliseconds
@@ -69,7 +70,10 @@ class CompiledDecoder:
         capacity = room[0].shape[2]
         assert length + steps <= capacity, f"the cache holds {capacity} columns, not {length + steps}"
         assert all(tensor.is_contiguous() for tensor in room), "of a cache's room no part is left out"
-        tokens, logits = ids.new_empty(B, 1 + steps), torch.empty(B, self.model.config.vocab_size, dtype=dtype)
+        tokens, logits = (
+            ids.new_empty(B, 1 + steps),
+            torch.empty(B, self.model.config.vocab_size, dtype=dtype, device=CPU),
+        )
         tokens[:, 0] = ids
         call = Call(rows=B, steps=steps, tokens=tokens.data_ptr(), logits=logits.data_ptr())
         call.length, call.capacity = length, capacity
@@ -96,11 +100,11 @@ class CompiledDecoder:
 
     def _places(self, call: Call, cache: DecoderCache, dtype: torch.dtype) -> list[Tensor]:
         """Tell the call where the tokens stand and what they may see; what it then points to."""
-        model, steps, device = self.model, call.steps, torch.device("cpu")
+        model, steps = self.model, call.steps
         query, key = cache.extend(None, steps)
-        window, nothing = model.config.window, torch.zeros(1, steps, model.config.d_model, dtype=dtype)
+        window, nothing = model.config.window, torch.zeros(1, steps, model.config.d_model, dtype=dtype, device=CPU)
         mask = attention_mask(query, key, causal=window is not None, window=window)  # no column is there too early
-        turn, bias = model.positions.rotate(query, device), model.positions.bias(query, key, device)
+        turn, bias = model.positions.rotate(query, CPU), model.positions.bias(query, key, CPU)
         held = [model.positions.add(nothing, query)]  # (1 or B, steps, D)
         if held[0] is not nothing:
             call.added, call.added_row = held[0].data_ptr(), _row(held[0])
@@ -199,7 +203,7 @@ def _draws(call: Call, texts: Sequence[Text], logits: Tensor) -> list[object]:
     drawings = (Drawing * len(texts))(*(_drawing(text.config, logits.shape[1]) for text in texts))
     nothing = [0.0] * call.steps
     numbers = [nothing if text.config.greedy else text.uniforms(0, call.steps) for text in texts]
-    uniforms = torch.tensor(numbers, dtype=logits.dtype)  # (B, steps)
+    uniforms = torch.tensor(numbers, dtype=logits.dtype, device=CPU)  # (B, steps)
     call.drawings, call.uniforms = ctypes.addressof(drawings), uniforms.data_ptr()
     if all(text.config.repetition_penalty == 1 for text in texts):
         return [drawings, uniforms]

@@ -8,6 +8,7 @@
 #include "attention.h"
 
 constexpr double ROUNDING = 1e-6;  // as in sampling.py
+constexpr int64_t FEW = 256;       // tokens that mostly hold the probability that is asked for
 
 // Exactly the k likeliest; of equally likely ones, those with the lowest ids.
 static void keep_top_k(number* logits, int64_t V, int64_t k, std::vector<number>& sorted) {
@@ -21,15 +22,20 @@ static void keep_top_k(number* logits, int64_t V, int64_t k, std::vector<number>
 
 // The fewest likeliest that hold probability p together.
 static void keep_top_p(number* logits, int64_t V, double p, number* odds) {
-    std::vector<int64_t> order(V);
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return logits[a] > logits[b]; });
     std::copy(logits, logits + V, odds);
     softmax(odds, V);
-    double before = 0;  // what the likelier tokens hold
-    for (int64_t place = 0; place < V; place++) {
-        if (place && before >= p - ROUNDING) logits[order[place]] = NONE;
-        before += odds[order[place]];
+    const auto likelier = [&](int64_t a, int64_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; };
+    std::vector<int64_t> order(V);
+    std::iota(order.begin(), order.end(), 0);
+    for (int64_t kept = std::min(FEW, V);; kept = std::min(8 * kept, V)) {  // mostly few hold p, and these are sorted
+        if (kept < V) std::nth_element(order.begin(), order.begin() + kept, order.end(), likelier);
+        std::sort(order.begin(), order.begin() + kept, likelier);
+        double before = 0;  // what the likelier tokens hold
+        int64_t place = 0;
+        for (; place < kept && (!place || before < p - ROUNDING); place++) before += odds[order[place]];
+        if (place == kept && kept < V) continue;
+        for (; place < V; place++) logits[order[place]] = NONE;
+        return;
     }
 }
 
@@ -50,8 +56,9 @@ static int64_t draw(const number* logits, int64_t V, number uniform, number* odd
 static int64_t next_token(const Drawing& how, number* logits, int64_t V, const uint8_t* present, number uniform,
                           std::vector<number>& odds) {
     if (std::any_of(logits, logits + V, [](number logit) { return std::isnan(logit); })) return 0;
+    const number lost = std::log(how.penalty);
     if (present)
-        for (int64_t v = 0; v < V; v++) logits[v] -= number(std::log(how.penalty)) * present[v];
+        for (int64_t v = 0; v < V; v++) logits[v] -= lost * present[v];
     if (how.greedy) return std::max_element(logits, logits + V) - logits;  // the first of equals
     for (int64_t v = 0; v < V; v++) logits[v] /= number(how.temperature);
     if (how.top_k < V) keep_top_k(logits, V, how.top_k, odds);

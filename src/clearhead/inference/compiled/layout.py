@@ -132,7 +132,7 @@ class Packer:
         """Tables of n-grams, if there are any."""
         if tables is None:
             return Tables()
-        sizes, factors = (torch.tensor(numbers) for numbers in (tables.sizes, tables.factors))
+        sizes, factors = (torch.tensor(numbers, device="cpu") for numbers in (tables.sizes, tables.factors))
         return Tables(*map(self.pointer, (tables.weight.detach(), sizes, factors)), len(tables.sizes) + 1)
 
     def linear(self, linear: nn.Linear | None) -> Matrix:
