@@ -38,7 +38,7 @@ FAULTS = [
     ("drawing.h", "room-- <= 0", "room-- < 0"),
     ("drawing.h", "(!place || before < p - ROUNDING)", "before < p - ROUNDING"),
     ("drawing.h", "lost = std::log(how.penalty)", "lost = how.penalty"),
-    ("drawing.h", "logits[v] < least ? NONE", "logits[v] <= least ? NONE"),
+    ("drawing.h", "std::log(how.min_p) - ROUNDING", "std::log(how.min_p) / 2"),
     ("drawing.h", "number(reached) > uniform", "number(reached) >= 1 - uniform"),
     ("drawing.h", "if (place == kept && kept < V) continue;", ""),
     ("decoder.cpp", "first * stack.n_kv_heads * capacity", "first * stack.n_heads * capacity"),
