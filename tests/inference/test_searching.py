@@ -1,6 +1,5 @@
 """Who searches: when it is CTranslate2, what is said of that, and what becomes of what it found."""
 
-from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,9 +61,8 @@ def test_it_is_chosen_where_it_is_installed_and_pays(installed: dict[str, Any]) 
     assert installed["made"]["compute_type"] == "int8"
 
 
-def test_one_that_is_not_installed_is_asked_for() -> None:
-    if find_spec("ctranslate2"):
-        pytest.skip("CTranslate2 is installed")
+def test_one_that_is_not_installed_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "find_spec", lambda name: None)
     model, texts = random_translator(9, **KNOWN).float(), sources(3, 6, vocab_size=9)
     found, said = chosen(model, engine="ctranslate2")
     assert not found
@@ -73,6 +71,28 @@ def test_one_that_is_not_installed_is_asked_for() -> None:
     config = TranslationConfig(engine="ctranslate2")
     search = searcher(model, config, end=END, sentences=2)
     assert search(texts) == beam_search(model, texts, config, end=END)
+
+
+@pytest.mark.parametrize("engine", ["auto", "ctranslate2"])
+@pytest.mark.parametrize("error", [ImportError, OSError, RuntimeError, ValueError])
+@pytest.mark.parametrize("place", ["import_module", "TemporaryDirectory", "save_ctranslate2", "Translator"])
+def test_one_that_fails_stops_nobody(
+    installed: dict[str, Any], monkeypatch: pytest.MonkeyPatch, place: str, error: type[Exception], engine: str
+) -> None:
+    def fail(*args: Any, **options: Any) -> Any:
+        raise error("no such thing here")
+
+    if place == "Translator":
+        monkeypatch.setattr(searching, "import_module", lambda name: SimpleNamespace(Translator=fail))
+    else:
+        monkeypatch.setattr(searching, place, fail)
+    model, texts, said = random_translator(9, **KNOWN).float(), sources(3, 6, vocab_size=9), list[str]()
+    config = TranslationConfig.read({"engine": engine})
+    search = searcher(model, config, end=END, sentences=MANY, notice=said.append)
+    assert search(texts) == beam_search(model, texts, config, end=END)
+    [notice] = said
+    assert "without CTranslate2" in notice
+    assert "no such thing here" in notice
 
 
 @pytest.mark.parametrize(

@@ -35,19 +35,25 @@ def searcher(
         config: how to search, and by which engine.
         end: the token that ends a translation.
         sentences: how many there are.
-        notice: told in a sentence that CTranslate2 is chosen, or why it cannot be, where it was asked for.
+        notice: told in a sentence that CTranslate2 is chosen, or why it cannot be where it was asked for, or that it is
+            installed and fails.
     """
     plain = partial(beam_search, model, config=config, end=end)
     if config.engine == "plain" or (config.engine == "auto" and sentences < MANY):
         return plain
     reason, say = _obstacle(model, config), notice or (lambda sentence: None)
-    if reason is None:
-        if config.engine == "auto":
-            say("CTranslate2, which is installed, searches for these translations; --engine plain does without")
-        return CTranslate2Search(model, config, end, plain)
-    if config.engine != "auto":
-        say(f"translations are searched for without CTranslate2: {reason}")
-    return plain
+    if reason is not None:
+        if config.engine != "auto":
+            say(f"translations are searched for without CTranslate2: {reason}")
+        return plain
+    try:
+        search = CTranslate2Search(model, config, end, plain)
+    except (ImportError, OSError, RuntimeError, ValueError) as error:  # no room on the disk, another CPU
+        say(f"translations are searched for without CTranslate2, which fails here: {error}")
+        return plain
+    if config.engine == "auto":
+        say("CTranslate2, which is installed, searches for these translations; --engine plain does without")
+    return search
 
 
 def _obstacle(model: EncoderDecoder, config: TranslationConfig) -> str | None:
