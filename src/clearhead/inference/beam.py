@@ -137,8 +137,8 @@ class _Search:
             ids, positions=padded_positions(torch.tensor(lengths, device=device), width) if ragged else range(width)
         )
         self.cache = model.new_cache(len(sources), ROOM)
-        greatest = [length_penalty(limit, config.length_penalty) for limit in limits]
-        penalties = torch.tensor(greatest, dtype=torch.float64, device=device)  # (S,)
+        at_limits = [length_penalty(limit, config.length_penalty) for limit in limits]
+        penalties = torch.tensor(at_limits, dtype=torch.float64, device=device)  # (S,)
         start = model.config.first_token(end)
         self.sentences = _Sentences(
             places=torch.arange(len(sources), device=device),
@@ -172,7 +172,7 @@ class _Search:
         if columns + b > self.cache.capacity:
             self.cache.resize(2 * (columns + b))
         newest = now.written[:, :, -1]
-        if b == 1:  # and never more: all columns are its own
+        if b == 1:  # at the first step, or with a beam of 1: all columns are its own
             return self.model.decode(newest, self.memory, cache=self.cache)
         place = torch.full_like(newest, length - 1)
         return self.model.decode(newest, self.memory, positions=place, cache=self.cache, among=now.lines)
