@@ -54,7 +54,8 @@ def load_torch() -> None:
 def leave(code: int) -> NoReturn:
     """End the process with this code, as `sys.exit` does, but without taking it to pieces, which takes a tenth second.
 
-    What is to happen at the end happens before: what was registered for it runs, and what was printed is sent.
+    What is to happen at the end happens before: what was registered for it runs, and what was printed is sent. No
+    destructor runs, so files must be closed before: what one still buffers is lost.
     """
     if all(thread.daemon or thread is threading.main_thread() for thread in threading.enumerate()):
         atexit._run_exitfuncs()
