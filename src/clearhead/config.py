@@ -273,7 +273,7 @@ class TranslationConfig(Options):
     batch_size: int = Field(64, ge=1, description="sentences at once; does not change a translation")
     engine: Literal["auto", "plain", "ctranslate2", "ctranslate2-int8"] = Field(
         "auto",
-        description="who searches; auto: CTranslate2 where it is installed and saves time",
+        description="who searches; auto: CTranslate2 where it is installed and saves time, but never in evaluate",
     )
 
     @model_validator(mode="after")

@@ -12,8 +12,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 from workflow_helpers import assert_same, outcome, write_text
 
-from clearhead.config import DataConfig, RunConfig
+from clearhead.config import DataConfig, RunConfig, TranslationConfig
 from clearhead.errors import DataError, InterruptedRunError, UsageError
+from clearhead.inference import searching, translation
 from clearhead.models import EncoderDecoder
 from clearhead.options import merge
 from clearhead.training import Stepped
@@ -78,6 +79,21 @@ def test_the_score_is_that_of_the_translations(learnt: Run) -> None:
     wrong = evaluate(learnt, "b.txt", "a.txt")
     assert isinstance(wrong, TranslationScore)
     assert (wrong.bleu < 30, wrong.loss > score.loss + 1, wrong.exact) == (True, True, 0)
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(None, "plain"), ("auto", "plain"), ("ctranslate2", "ctranslate2")])
+def test_a_score_does_not_depend_on_what_is_installed(
+    learnt: Run, monkeypatch: pytest.MonkeyPatch, asked: str | None, expected: str
+) -> None:
+    engines, own = list[str](), searching.searcher
+
+    def look(model: EncoderDecoder, config: TranslationConfig, **options: Any) -> Any:
+        engines.append(config.engine)
+        return own(model, config.model_copy(update={"engine": "plain"}), **options)
+
+    monkeypatch.setattr(translation, "searcher", look)
+    evaluate(learnt, str(write_pairs(3)), options={"beam": 1, **({"engine": asked} if asked else {})})
+    assert engines == [expected]
 
 
 def test_what_was_held_out_is_the_default(learnt: Run) -> None:

@@ -78,7 +78,8 @@ def evaluate(
         run: a folder, a name, or None for the newest.
         source: as in `train`, also one split of a corpus, such as 'multi30k:test_2016_flickr'; None: what was held out.
         target: the file of references, where `source` is the file of sentences to translate.
-        options: as in `TranslationConfig`, for a translator; of a text, `batch_size` windows are read at once.
+        options: as in `TranslationConfig`, for a translator, but the engine `auto` is `plain`, so that a score does not
+            depend on what is installed; of a text, `batch_size` windows are read at once.
         device: where to compute.
         on_notice: told what a person should know, in a sentence.
 
@@ -86,6 +87,8 @@ def evaluate(
         ClearheadError: one sentence on what is wrong.
     """
     config = TranslationConfig.read(options or {})
+    if config.engine == "auto":
+        config = config.model_copy(update={"engine": "plain"})
     batch_size = config.batch_size if "batch_size" in (options or {}) else None
     opened = open_run(run)
     objective = opened.config.objective
