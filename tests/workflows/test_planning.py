@@ -1,5 +1,6 @@
 """What is chosen for the person fits the text, is said, and never overrules what the person gave."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -120,11 +121,19 @@ def test_what_was_given_always_wins(layer: dict[str, dict[str, Any]], name: str)
 
 
 def test_checkpoints_go_with_the_evaluations() -> None:
-    """Also where a person says how often to evaluate; the option's own number is the most steps without one."""
+    """Also where a person says how often to evaluate, but not with each of many, and with none that never comes.
+
+    The option's own number is the most steps without one.
+    """
     apart = preset("small").options["train"].get("save_every", RunConfig.read({}).train.save_every)
-    for every in (7, 30, 10 * apart):
-        assert planned(300, given={"train": {"eval_every": every}}).train.save_every == min(every, apart)
-    assert planned(300).train.save_every == planned(300).train.eval_every < 30
+    assert planned(300).train.save_every == planned(300).train.eval_every == 4, "of 30 steps"
+    for every, saved in {1: 4, 3: 6, 4: 4, 7: 7, 30: 30, 31: 4, 10**6: 4}.items():
+        assert planned(300, given={"train": {"eval_every": every}}).train.save_every == saved
+    assert planned(300, given={"train": {"steps": 26, "eval_every": 26}}).train.save_every == 26, "once, at the end"
+    long = {"train": {"steps": 20 * apart, "eval_every": 10 * apart}}
+    assert planned(300, given=long).train.save_every == apart
+    for steps, every in product(range(1, 7), repeat=2):
+        assert planned(300, given={"train": {"steps": steps, "eval_every": every}}).train.save_every <= steps
 
 
 def test_a_given_window_as_long_as_the_text_is_refused() -> None:

@@ -185,11 +185,16 @@ def _fit_to_steps(config: RunConfig, given: Layer, steps: int, held_out: int) ->
         "warmup_steps": min(config.train.warmup_steps, steps // 10),
         "eval_every": every,
         "eval_tokens": eval_tokens,
-        "save_every": min(int(theirs.get("eval_every", every)), config.train.save_every),  # beside the evaluations
+        "save_every": min(_beside(int(theirs.get("eval_every", every)), every, steps), config.train.save_every),
     }
     return RunConfig.read(
         config.model_dump(), {"train": {key: value for key, value in fitting.items() if key not in theirs}}
     )
+
+
+def _beside(eval_every: int, planned: int, steps: int) -> int:
+    """Steps between checkpoints: with evaluations, but no more often than planned, and not where none comes."""
+    return -(-planned // eval_every) * eval_every if eval_every <= steps else planned
 
 
 def _evaluations(tokens: int, held_out: int) -> tuple[int, int | None]:
