@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from pair_models import END, PAD, SOURCE_VOCAB_SIZE, make_translator, sentence
 
 from clearhead.config import TranslationConfig
 from clearhead.exchange.ctranslate2 import ctranslate2_obstacle
-from clearhead.inference.beam import Hypothesis, beam_search
+from clearhead.inference.beam import Hypothesis, beam_search, length_penalty
 from clearhead.inference.searching import CTranslate2Search, Ids, searcher
 from clearhead.models import EncoderDecoder
 
@@ -38,6 +39,8 @@ CHOICES = list(
 )
 SOURCES = [sentence(1 + 5 * n % 13, seed=n) for n in range(12)]
 UNSURE = Hypothesis([-1], 0.0)
+IMPOSSIBLE = -1e4  # as a logit
+ROUNDING = 1e-4  # of scores, in nats
 
 
 def model_of(scale: float = 1, **choice: Any) -> EncoderDecoder:
@@ -49,19 +52,20 @@ def model_of(scale: float = 1, **choice: Any) -> EncoderDecoder:
     return model
 
 
-def compared(model: EncoderDecoder, **options: Any) -> int:
-    """How many translations CTranslate2 finds by itself; each is what our own search finds."""
+def compared(model: EncoderDecoder, reference: EncoderDecoder | None = None, **options: Any) -> int:
+    """How many translations CTranslate2 finds by itself; each is what our own search finds, with `reference` if any."""
     config = TranslationConfig.read({"engine": "ctranslate2", **options})
 
     def unsure(sources: Sequence[Ids]) -> list[list[Hypothesis]]:
         return [[UNSURE] for _ in sources]
 
     found = CTranslate2Search(model, config, END, unsure)(SOURCES)
-    pairs = [(a, b) for [a], [b] in zip(found, beam_search(model, SOURCES, config, end=END), strict=True)]
+    expected = beam_search(reference or model, SOURCES, config, end=END)
+    pairs = [(a, b) for [a], [b] in zip(found, expected, strict=True)]
     for theirs, ours in pairs:
         if theirs != UNSURE:
             assert theirs.ids == ours.ids
-            assert theirs.score == pytest.approx(ours.score, abs=1e-3)
+            assert theirs.score == pytest.approx(ours.score, abs=ROUNDING)
     return sum(theirs != UNSURE for theirs, _ in pairs)
 
 
@@ -94,6 +98,44 @@ def test_padding_is_never_written(engine: str) -> None:
     found = searcher(model, config, end=END, sentences=len(SOURCES))(SOURCES)
     assert len(found) == len(SOURCES)
     assert all(PAD not in best.ids and math.isfinite(best.score) for [best] in found)
+
+
+def padding_model(bias: float) -> EncoderDecoder:
+    """One that knows padding, and holds it as likely as this bias says."""
+    model = model_of(3, **{**CHOICES[2], "pad_id": PAD, "head_bias": True})
+    with torch.no_grad():
+        assert model.unembedding.bias is not None
+        model.unembedding.bias[PAD] = bias
+    return model
+
+
+@torch.inference_mode()
+def padding_odds(model: EncoderDecoder, source: Ids, ids: Ids) -> torch.Tensor:
+    """How likely the model holds padding in the place of each token of a translation, and of its end: (T,)."""
+    inputs = torch.tensor([[model.config.first_token(END), *ids]])
+    chances: torch.Tensor = model(torch.tensor([source]), inputs)[0].double().softmax(-1)  # (T, V)
+    return chances[:, PAD]
+
+
+@pytest.mark.parametrize("bias", [-2.0, 0.0])
+def test_padding_is_out_before_the_odds_are_added_up(bias: float) -> None:
+    """So it finds what our own search finds with a model that holds padding for impossible.
+
+    Beside our own search with the model itself, which smoothed labels may have taught a little padding, a score is
+    higher by what padding took of each token.
+    """
+    model, without = padding_model(bias), padding_model(IMPOSSIBLE)
+    assert compared(model, without, beam=3) >= 3
+    config, shifts = TranslationConfig(engine="ctranslate2", beam=3), list[float]()
+    search = CTranslate2Search(model, config, END, partial(beam_search, without, config=config, end=END))
+    expected = beam_search(model, SOURCES, config, end=END)
+    for source, [theirs], [ours] in zip(SOURCES, search(SOURCES), expected, strict=True):
+        if theirs.ids == ours.ids:
+            odds = padding_odds(model, source, ours.ids)
+            shifts.append(-torch.log1p(-odds).sum().item() / length_penalty(len(odds), config.length_penalty))
+            assert theirs.score - ours.score == pytest.approx(shifts[-1], abs=ROUNDING)
+    assert len(shifts) > len(SOURCES) / 2
+    assert 20 * ROUNDING < max(shifts) < 0.1
 
 
 def test_no_sentences() -> None:
