@@ -30,7 +30,7 @@ def translator(model: EncoderDecoder, tokenizer: Tokenizer, how: TranslationConf
     Raises:
         ImportError: it is not installed.
     """
-    import ctranslate2  # type: ignore[import-not-found, unused-ignore]
+    import ctranslate2
 
     end = tokenizer.end_of_document
     assert end is not None
