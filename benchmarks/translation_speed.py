@@ -142,10 +142,10 @@ class Translating:
         assert equal.get("plain", 1) > 0.9, f"only {equal['plain']:.0%} of the translations are equal"
         words = statistics.mean(len(text.split()) for text in ours)
         shares = ", ".join(f"{name} {share:.1%}" for name, share in equal.items() if name != "clearhead")
-        return (
-            f"Translations equal to ours to the letter: {shares} ({words:.1f} words on average). "
-            f"Log-probabilities of the plain program differ by at most {apart:.1g}. {self._shape()}"
-        )
+        said = [f"Translations equal to ours to the letter: {shares} ({words:.1f} words on average)."]
+        if "plain" in self.written:
+            said.append(f"Log-probabilities of the plain program differ by at most {apart:.1g}.")
+        return " ".join((*said, self._shape()))
 
     def _shape(self) -> str:
         config, size = self.model.config, sum(parameter.numel() for parameter in self.model.parameters())
