@@ -48,7 +48,7 @@ def test_a_short_text_never_asks_for_compiled_code(monkeypatch: pytest.MonkeyPat
     assert not written(small(), "auto")[1]
 
 
-@pytest.mark.parametrize(("tokens", "built"), [(9_999, False), (99_999, True)])
+@pytest.mark.parametrize(("tokens", "built"), [(5_000, False), (50_000, True)])
 def test_a_long_text_is_worth_compiling_for(monkeypatch: pytest.MonkeyPatch, tokens: int, built: bool) -> None:
     asked: list[bool] = []
     monkeypatch.setattr(engine, "library", lambda dtype, build, notice: asked.append(build))

@@ -15,9 +15,9 @@ from clearhead.models import CausalLM, DecoderLM
 from clearhead.parts import DecoderCache
 
 DEFAULT, GREEDY = EngineConfig(), SamplingConfig(greedy=True)
-BUILDING, LOADING = 2.0, 0.05  # seconds that compiled code costs before its first token, made anew or kept
+BUILDING, LOADING = 3.0, 0.02  # seconds that compiled code costs before its first token, made anew or kept
 PACKING = 5e8  # bytes of weights that are brought into its order in a second
-CALL = 1.5e-4  # seconds that a block takes at least, call by call
+CALL = 1.5e-4  # seconds that a block takes at least, call by call; what is around the blocks takes as much as two
 READING = 1.2e10  # bytes of weights that are read in a second, call by call
 TOLERANCE = 1e-3  # of the largest logit
 
@@ -101,7 +101,9 @@ class Engine:
             OSError, RuntimeError: it cannot be made or loaded, or came out wrong.
         """
         weights = sum(parameter.nbytes for parameter in self.model.parameters())
-        saved = tokens * max(CALL * self.model.config.n_layers, weights / READING) / 2  # half of the time, call by call
+        saved = (
+            tokens * max(CALL * (2 + self.model.config.n_layers), weights / READING) / 2
+        )  # half of the time, call by call
         asked = self.config.engine == "compiled"
         if not asked and saved < LOADING + weights / PACKING:
             return
