@@ -7,7 +7,8 @@ tokens, each measurement in a process of its own, on one thread; prompts take tu
 table has medians over the rounds, and the lowest and highest time of a token; beside busy neighbours, `--clock
 processor` counts what this process had of the processor. "Attention" is measured beside it: one
 query that attends to as many keys and values as the cache holds then, in every layer, and nothing else; what is left
-of a token's time is told in the last column but two, and should not grow. Memory is the most that the process had
+of a token's time is told in the last column but two, and should not grow; below zero, the engine's attention is faster
+than torch's, which was measured. Memory is the most that the process had
 in use at any time (the resident set) less what it had before the prompt was read.
 """
 
