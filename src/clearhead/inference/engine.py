@@ -101,9 +101,8 @@ class Engine:
             OSError, RuntimeError: it cannot be made or loaded, or came out wrong.
         """
         weights = sum(parameter.nbytes for parameter in self.model.parameters())
-        saved = (
-            tokens * max(CALL * (2 + self.model.config.n_layers), weights / READING) / 2
-        )  # half of the time, call by call
+        token = max(CALL * (2 + self.model.config.n_layers), weights / READING)  # seconds, call by call
+        saved = tokens * token / 2  # half of them
         asked = self.config.engine == "compiled"
         if not asked and saved < LOADING + weights / PACKING:
             return

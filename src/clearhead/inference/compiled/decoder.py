@@ -42,12 +42,9 @@ class CompiledDecoder:
         self.model, self._library = model, library
         self._packer = Packer(weights, model.embedding.weight.dtype)
         self._decoder = described(model, self._packer)
-        self._products = sum(parameter.numel() for parameter in model.stack.parameters()) + self._head_products
+        blocks = sum(parameter.numel() for parameter in model.stack.parameters())
+        self._products = blocks + model.config.vocab_size * model.config.d_model  # with the head's
         self.at_once = max(1, min(AT_ONCE, AHEAD // self._products))
-
-    @property
-    def _head_products(self) -> int:
-        return self.model.config.vocab_size * self.model.config.d_model
 
     def read(self, ids: Tensor, cache: DecoderCache) -> Tensor:
         """The logits (B, V) after one more token (B,) of each row."""
@@ -70,10 +67,8 @@ class CompiledDecoder:
         capacity = room[0].shape[2]
         assert length + steps <= capacity, f"the cache holds {capacity} columns, not {length + steps}"
         assert all(tensor.is_contiguous() for tensor in room), "of a cache's room no part is left out"
-        tokens, logits = (
-            ids.new_empty(B, 1 + steps),
-            torch.empty(B, self.model.config.vocab_size, dtype=dtype, device=CPU),
-        )
+        logits = torch.empty(B, self.model.config.vocab_size, dtype=dtype, device=CPU)
+        tokens = ids.new_empty(B, 1 + steps)
         tokens[:, 0] = ids
         call = Call(rows=B, steps=steps, tokens=tokens.data_ptr(), logits=logits.data_ptr())
         call.length, call.capacity = length, capacity

@@ -64,7 +64,8 @@ static void linear(const Matrix& matrix, const number* x, int64_t rows, number* 
                 const char* weights = matrix.blocks + block * size;
                 const number* from = x + row * K;
                 if (matrix.bytes == 1)
-                    count = multiply_some_bytes(weights, from, digits ? &*digits : nullptr, row, rows - row, K, products);
+                    count = multiply_some_bytes(weights, from, digits ? &*digits : nullptr, row, rows - row, K,
+                                                products);
                 else if (matrix.bytes == 2)
                     count = multiply_some<uint16_t>(weights, from, rows - row, whole, K, products);
                 else
