@@ -8,26 +8,26 @@ import sys
 import pytest
 import torch  # noqa: F401
 
-from clearhead.cli.environment import load_torch
+from clearhead.cli.environment import load_workflow
 
 CHILD = """
 import gc
-from clearhead.cli.environment import load_torch
+from clearhead.cli.environment import load_workflow
 before = gc.get_stats()
-load_torch()
+load_workflow("train")
 assert gc.isenabled(), "the collector did not come back"
-assert gc.get_stats() == before, "it looked for garbage while torch was loading"
+assert gc.get_stats() == before, "it looked for garbage while modules were loading"
 assert gc.get_freeze_count() > 100_000, "it would look through torch again and again"
 """
 
 
-def test_torch_loads_without_a_look_for_garbage_and_is_never_looked_through() -> None:
+def test_a_workflow_loads_without_a_look_for_garbage_and_is_never_looked_through() -> None:
     subprocess.run([sys.executable, "-c", CHILD], check=True)
 
 
 def test_a_program_that_has_torch_keeps_its_collector_as_it_is() -> None:
     frozen = gc.get_freeze_count()
-    load_torch()
+    load_workflow("train")
     assert gc.get_freeze_count() == frozen
     assert gc.isenabled()
 

@@ -93,14 +93,15 @@ def test_help_loads_no_torch() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_no_verb_loads_torchs_compiler() -> None:
-    """It takes seconds, which every start of the command would cost."""
+def test_no_verb_loads_what_it_does_not_need() -> None:
+    """Torch's compiler takes seconds, which every start would cost; a pipe has no use for what draws on a terminal."""
     program = (
         "import sys\n"
         "from clearhead import cli\n"
         f"assert cli.run({['train', str(write_text()), *TINY]!r}) == 0\n"
         "assert cli.run(['generate', 'the', '--max-new-tokens', '2']) == cli.run(['evaluate']) == 0\n"
-        "assert not {'torch._dynamo', 'sympy'} & set(sys.modules)\n"
+        "needless = {'torch._dynamo', 'sympy', 'rich', 'clearhead.data.pairs'} & set(sys.modules)\n"
+        "assert not needless, needless\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -4,7 +4,7 @@ import argparse
 
 from clearhead.cli.arguments import Parser, layer_of
 from clearhead.cli.console import Console
-from clearhead.cli.environment import load_torch
+from clearhead.cli.environment import load_workflow
 from clearhead.config import RunConfig
 
 UNITS = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"))
@@ -28,7 +28,7 @@ def parser() -> Parser:
 
 def run(given: argparse.Namespace) -> None:
     """Print the account."""
-    load_torch()
+    load_workflow("describe")
     from clearhead import workflows
 
     costs = workflows.describe(

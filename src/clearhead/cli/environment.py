@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import NoReturn
 
 SPINS = "1000"  # a waiting thread then yields soon; with the default a busy neighbour makes a step 12 times slower
@@ -38,16 +39,15 @@ def collector_at_rest() -> Iterator[None]:
             gc.enable()
 
 
-def load_torch() -> None:
-    """Import torch, and keep the garbage collector from ever looking through what came.
+def load_workflow(name: str) -> None:
+    """Import one of `clearhead.workflows` and torch with it, and keep the garbage collector from looking through them.
 
-    Those are 170,000 objects that stay until the end. Looked through again and again they make the import a quarter
+    Those are 200,000 objects that stay until the end. Looked through again and again they make the import a quarter
     longer, and a last time they delay the end of the process by half a second.
     """
     if "torch" not in sys.modules:
         with collector_at_rest():
-            import torch  # noqa: F401
-
+            getattr(import_module("clearhead.workflows"), name)
             gc.freeze()
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from clearhead.cli.arguments import Parser, layer_of, one_of
 from clearhead.cli.console import Console
-from clearhead.cli.environment import load_torch
+from clearhead.cli.environment import load_workflow
 from clearhead.config import TranslationConfig
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def parser() -> Parser:
 
 def run(given: argparse.Namespace) -> None:
     """Evaluate and print the figures."""
-    load_torch()
+    load_workflow("evaluate")
     from clearhead import workflows
 
     given.run, given.text = workflows.run_and_text(getattr(given, "run", None), getattr(given, "text", None))

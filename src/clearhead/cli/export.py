@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from clearhead.cli.arguments import Parser
 from clearhead.cli.console import Console
-from clearhead.cli.environment import load_torch
+from clearhead.cli.environment import load_workflow
 from clearhead.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def run(given: argparse.Namespace) -> None:
     places = [getattr(given, name) for name in ("run", "out") if name in given]
     if not places or "to" not in given:
         raise UsageError("export needs a place and a format: clearhead export RUN --to hf|onnx|gguf|safetensors OUT")
-    load_torch()
+    load_workflow("export")
     from clearhead import workflows
 
     which, out = workflows.run_and_text(*places, *[None] * (2 - len(places)))

@@ -6,7 +6,7 @@ import sys
 
 from clearhead.cli.arguments import Parser, layer_of
 from clearhead.cli.console import Console
-from clearhead.cli.environment import load_torch
+from clearhead.cli.environment import load_workflow
 from clearhead.cli.standard_input import standard_input
 from clearhead.config import FillConfig
 
@@ -30,7 +30,7 @@ def parser() -> Parser:
 
 def run(given: argparse.Namespace) -> None:
     """Fill in, and print the text and what else was likely."""
-    load_torch()
+    load_workflow("fill")
     from clearhead import workflows
 
     which, text = workflows.run_and_text(getattr(given, "run", None), getattr(given, "text", None))

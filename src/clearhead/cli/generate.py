@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from clearhead.cli.arguments import Parser, layer_of
 from clearhead.cli.console import Console
-from clearhead.cli.environment import load_torch
+from clearhead.cli.environment import load_workflow
 from clearhead.cli.standard_input import standard_input
 from clearhead.config import EngineConfig, SamplingConfig
 
@@ -34,7 +34,7 @@ def parser() -> Parser:
 
 def run(given: argparse.Namespace) -> None:
     """Generate, streaming when there is one text to show."""
-    load_torch()
+    load_workflow("generate")
     from clearhead import workflows
 
     which, prompt = workflows.run_and_text(getattr(given, "run", None), getattr(given, "prompt", None))

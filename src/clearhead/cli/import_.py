@@ -5,7 +5,7 @@ from pathlib import Path
 
 from clearhead.cli.arguments import Parser
 from clearhead.cli.console import Console
-from clearhead.cli.environment import load_torch
+from clearhead.cli.environment import load_workflow
 
 
 def parser() -> Parser:
@@ -31,7 +31,7 @@ def run(given: argparse.Namespace) -> None:
     if Path(given.model).exists():
         exchange.examine(Path(given.model))  # what is wrong with most bad folders is said before torch is loaded,
         exchange.check(Path(given.model))  # the rest before anything else is
-    load_torch()
+    load_workflow("import_model")
     from clearhead import workflows
 
     console = Console(json=given.json)

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 from clearhead.cli.arguments import Parser
 from clearhead.cli.console import Console
-from clearhead.cli.environment import load_torch
+from clearhead.cli.environment import load_workflow
 
 
 def parser() -> Parser:
@@ -19,7 +19,7 @@ def parser() -> Parser:
 
 def run(given: argparse.Namespace) -> None:
     """Print what there is."""
-    load_torch()
+    load_workflow("list_all")
     from clearhead import workflows
 
     console, listing = Console(json=given.json), asdict(workflows.list_all())

@@ -4,7 +4,7 @@ import argparse
 
 from clearhead.cli.arguments import Parser, layer_of
 from clearhead.cli.console import Console
-from clearhead.cli.environment import load_torch
+from clearhead.cli.environment import load_workflow
 from clearhead.config import RunConfig
 
 
@@ -25,7 +25,7 @@ def parser() -> Parser:
 
 def run(given: argparse.Namespace) -> None:
     """Resume, telling how it goes."""
-    load_torch()
+    load_workflow("resume")
     from clearhead import workflows
 
     with Console(json=given.json) as console:

@@ -6,7 +6,7 @@ import tomllib
 
 from clearhead.cli.arguments import Parser, layer_of, one_of
 from clearhead.cli.console import Console
-from clearhead.cli.environment import load_torch
+from clearhead.cli.environment import load_workflow
 from clearhead.config import RunConfig
 from clearhead.options import merge
 
@@ -58,7 +58,7 @@ def run(given: argparse.Namespace) -> None:
     if "target" in given:
         options = merge(options, {"data": {"target": given.target}})
     source = one_of(given, "source", "source_file")
-    load_torch()
+    load_workflow("train")
     from clearhead import workflows
 
     if "print_config" in given:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from clearhead.cli.arguments import Parser, layer_of
 from clearhead.cli.console import Console
-from clearhead.cli.environment import load_torch
+from clearhead.cli.environment import load_workflow
 from clearhead.cli.standard_input import standard_input
 from clearhead.config import TranslationConfig
 from clearhead.errors import ClearheadError, UsageError
@@ -43,7 +43,7 @@ def parser() -> Parser:
 
 def run(given: argparse.Namespace) -> None:
     """Translate, and print or write line by line."""
-    load_torch()
+    load_workflow("translate")
     from clearhead import workflows
 
     which, sentence = workflows.run_and_text(getattr(given, "run", None), getattr(given, "sentence", None))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from clearhead.cli.arguments import Parser
 from clearhead.cli.console import Console
-from clearhead.cli.environment import load_torch
+from clearhead.cli.environment import load_workflow
 
 if TYPE_CHECKING:
     from clearhead.reference import Array
@@ -36,7 +36,7 @@ def parser() -> Parser:
 
 def run(given: argparse.Namespace) -> None:
     """Print the layer, step by step."""
-    load_torch()
+    load_workflow("worked_example")
     from clearhead import workflows
 
     example = workflows.worked_example(norm_place=getattr(given, "norm_place", "post"), torch=given.torch)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from clearhead.data import pairs
 from clearhead.data.cache import new_folder, writing
 from clearhead.data.download import published
 from clearhead.data.parallel.reading import Pair, PairSource, side_by_side, two_columns
@@ -46,6 +45,8 @@ class PairCorpus:
 
 
 def _pairs(split: str, cache: Path) -> PairSource:
+    from clearhead.data import pairs  # two languages: nobody else's process has to load them
+
     name = f"pairs-{pairs.VERSION}-{_PAIRS_SEED}-{split}-{_PAIRS[split]}"
 
     def sentences() -> Iterator[Pair]:
