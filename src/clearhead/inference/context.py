@@ -28,6 +28,7 @@ class Context:
 
     def __init__(self, model: CausalLM, notice: Notice | None = None, writer: Writer | None = None) -> None:
         self.model, self.writer, self._notice = model, writer or PlainWriter(model), notice
+        self._device = model.device  # to find it takes as long as a small computation
         self._limit = model.config.block_size if model.endless_window is None else None
         self._slid = False
         self._ids = list[list[int]]()  # what each row has read since it slid
@@ -66,25 +67,19 @@ class Context:
         for row, more in zip(self._ids, tokens, strict=True):
             row.extend(more)
         self._surplus = [width - length for length in lengths]
-        ids = torch.tensor([[*more, *[0] * (width - len(more))] for more in tokens], device=self.model.device)  # (B, T)
+        ids = torch.tensor([[*more, *[0] * (width - len(more))] for more in tokens], device=self._device)  # (B, T)
         if width == 1 and positions is None:
             return self.writer.read(ids[:, 0], self._cache)[:, None]
         return self.model.head(self.model.hidden(ids, positions=positions, cache=self._cache))
 
     @torch.inference_mode()
-    def write(self, last: Sequence[int], texts: Sequence[Text], most: int) -> list[list[int]]:
-        """Read the last token of each row, and all but the last of those that follow: these, as many of each row.
-
-        Args:
-            last: of each row, not read yet.
-            texts: how each row's tokens are drawn.
-            most: how many may follow.
-        """
-        rooms = [room for room in map(self.room, range(len(last))) if room is not None]
-        steps = min(most, self.writer.at_once, *rooms)
-        self._prepare_for([steps] * len(last))
-        ids = torch.tensor(last, device=self.model.device)  # (B,)
-        drawn = self.writer.write(ids, self._cache, texts, steps)
+    def write(self, texts: Sequence[Text]) -> list[list[int]]:
+        """Read the last token of each row's text, and all but the last of those that follow: these, as many of each."""
+        rooms = [room for room in map(self.room, range(len(texts))) if room is not None]
+        steps = min(max(text.remaining for text in texts), self.writer.at_once, *rooms)
+        self._prepare_for([steps] * len(texts))
+        last = [text.last for text in texts]
+        drawn = self.writer.write(torch.tensor(last, device=self._device), self._cache, texts, steps)
         for row, first, more in zip(self._ids, last, drawn, strict=True):
             row += [first, *more[:-1]]
         return drawn
@@ -101,7 +96,7 @@ class Context:
         self._settle()
         self._ids = [self._ids[row] for row in rows]
         self._surplus = [0] * len(rows)
-        self._cache.select(torch.tensor(rows, dtype=torch.int64, device=self.model.device))
+        self._cache.select(torch.tensor(rows, dtype=torch.int64, device=self._device))
 
     def room(self, row: int) -> int | None:
         """How many tokens a row can read in one call; None: any number."""
@@ -132,7 +127,7 @@ class Context:
         logits = self._read_rows(cache, unique)
         refuse_not_finite(logits)
         if len(unique) < len(rows):
-            index = torch.tensor([unique.index(tuple(row)) for row in rows], device=self.model.device)
+            index = torch.tensor([unique.index(tuple(row)) for row in rows], device=self._device)
             cache.select(index)
             logits = logits.index_select(0, index)
         return cache, logits
@@ -159,7 +154,7 @@ class Context:
 
     def _read_rows(self, cache: DecoderCache, rows: Sequence[Sequence[int]]) -> Tensor:
         """Read the rows, chunk by chunk, into an empty cache; the logits (B, V) after them."""
-        width, device = max(map(len, rows)), self.model.device
+        width, device = max(map(len, rows)), self._device
         ids = torch.tensor([[0] * (width - len(row)) + list(row) for row in rows], device=device)  # (B, T)
         positions = None
         if any(len(row) < width for row in rows):
@@ -187,7 +182,7 @@ class Context:
         if kept:
             self._read_rows(fresh, [self._ids[row] for row in full])
         if fresh is not self._cache:
-            self._cache.replace(torch.tensor(full, device=self.model.device), fresh)
+            self._cache.replace(torch.tensor(full, device=self._device), fresh)
 
     def _say(self, sentence: str) -> None:
         if self._notice:
@@ -196,7 +191,7 @@ class Context:
     def _settle(self) -> None:
         """Give back the columns that hold nothing."""
         if any(self._surplus):
-            surplus = torch.tensor(self._surplus, device=self.model.device)
+            surplus = torch.tensor(self._surplus, device=self._device)
             self._cache.forget(surplus, self._last_tokens())
             self._surplus = [0] * len(self._ids)
 
@@ -231,7 +226,7 @@ class Context:
 
     def _next_positions(self, lengths: Sequence[int]) -> Tensor:
         """Where the next tokens of each row stand, (B, T), -1 behind the last."""
-        held, device = self._cache.positions, self.model.device
+        held, device = self._cache.positions, self._device
         start = torch.full((len(lengths),), held.stop, device=device) if isinstance(held, range) else held[:, -1] + 1
         steps = torch.arange(max(lengths), device=device)
         inside = steps < torch.tensor(lengths, device=device)[:, None]  # (B, T)

@@ -15,8 +15,6 @@ from clearhead.inference.mode import Notice, evaluating
 from clearhead.inference.texts import Text, begin
 from clearhead.models import CausalLM
 
-FIRST_REACH, LONGEST_REACH = 4, 16  # tokens guessed at once
-
 
 class Batch:
     """What a server needs: add prompts at any time, ask for the next tokens of all texts, again and again.
@@ -50,10 +48,8 @@ class Batch:
         self._context = Context(self._model, notice)
         self._draft = _draft_of(self._engine.config.draft, draft, model.config.vocab_size)
         self._guessing = [self._model] if draft is None else [self._model, draft]
-        self._waiting = list[tuple[Text, Sequence[int]]]()
-        self._texts = list[Text]()
-        self._pending = list[int]()  # the last token of each text, not read yet
-        self._reach = list[int]()  # how many tokens of each are guessed at once
+        self._waiting = list[Text]()
+        self._texts = list[Text]()  # of each, all but the last token has been read
         self._added = 0
 
     def __enter__(self) -> Self:
@@ -69,19 +65,19 @@ class Batch:
     @property
     def live(self) -> set[int]:
         """The texts that are waiting or being written."""
-        return {text.name for text in [*self._texts, *(text for text, _ in self._waiting)] if text.remaining}
+        return {text.name for text in [*self._texts, *self._waiting] if text.remaining}
 
     def add(self, prompts: Sequence[Sequence[int]], config: SamplingConfig, end: int | None = None) -> list[int]:
         """Texts that begin with the next step, as `generate_ids` would write them: their names, 0, 1, ..."""
         texts = begin(self._added, prompts, config, end)
-        self._waiting += zip(texts, prompts, strict=True)
+        self._waiting += texts
         self._added += len(texts)
         return [text.name for text in texts]
 
     def drop(self, names: Iterable[int]) -> None:
         """No more of these."""
         unwanted = set(names)
-        self._waiting = [(text, prompt) for text, prompt in self._waiting if text.name not in unwanted]
+        self._waiting = [text for text in self._waiting if text.name not in unwanted]
         for text in self._texts:
             if text.name in unwanted:
                 text.remaining = 0
@@ -99,9 +95,8 @@ class Batch:
 
     def _begin(self) -> dict[int, list[int]]:
         """Read the prompts that wait, and draw a first token for each."""
-        texts, prompts = zip(*self._waiting, strict=True)
-        self._waiting = []
-        new_tokens = max(text.remaining for text in texts)
+        texts, self._waiting = self._waiting, []
+        prompts, new_tokens = [text.prompt for text in texts], max(text.remaining for text in texts)
         self._context.writer = self._engine.writer(new_tokens, self._notice)
         logits = self._context.join(prompts, new_tokens)[:, None]  # (B', V) -> (B', 1, V)
         drawn = check(texts, logits, Guesses([[] for _ in texts]))
@@ -109,35 +104,29 @@ class Batch:
             self._draft.join(prompts, new_tokens)
             self._draft.learn([*([] for _ in self._texts), *drawn])
         self._texts += texts
-        self._pending += [token for (token,) in drawn]
-        self._reach += [FIRST_REACH for _ in texts]
         return {text.name: text.write(tokens) for text, tokens in zip(texts, drawn, strict=True)}
 
     def _go_on(self) -> dict[int, list[int]]:
-        """Read the last token of each text and the guesses behind it; what follows is drawn where they are right."""
-        if self._draft is None:
-            most = max(text.remaining for text in self._texts)
-            return self._written(self._context.write(self._pending, self._texts, most))
-        guesses = self._guesses(self._draft)
-        read = [[last, *guess] for last, guess in zip(self._pending, guesses.tokens, strict=True)]
-        tokens = check(self._texts, self._context.read(read), guesses)
-        self._context.forget([len(old) - len(new) for old, new in zip(read, tokens, strict=True)])
-        self._draft.learn(tokens)
-        triples = zip(self._reach, guesses.tokens, tokens, strict=True)
-        self._reach = [_next_reach(reach, len(guess), len(new) - 1) for reach, guess, new in triples]
-        return self._written(tokens)
-
-    def _written(self, tokens: Sequence[Sequence[int]]) -> dict[int, list[int]]:
-        self._pending = [new[-1] for new in tokens]
+        """Read the last token of each text; what follows is drawn."""
+        tokens = self._context.write(self._texts) if self._draft is None else self._guessed_ahead(self._draft)
         pairs = zip(self._texts, tokens, strict=True)
         return {text.name: text.write(new) for text, new in pairs if text.remaining}
 
-    def _guesses(self, draft: Draft) -> Guesses:
-        most = []
-        for place, (text, reach) in enumerate(zip(self._texts, self._reach, strict=True)):
-            room = self._context.room(place)
-            most.append(max(0, min(reach, text.remaining - 1, reach if room is None else room - 1)))
-        return draft.guess(most, self._texts)
+    def _guessed_ahead(self, draft: Draft) -> list[list[int]]:
+        """Read guesses behind the last tokens as well: those that are right, and what follows them."""
+        guesses = draft.guess([self._most(*each) for each in enumerate(self._texts)], self._texts)
+        read = [[text.last, *guess] for text, guess in zip(self._texts, guesses.tokens, strict=True)]
+        tokens = check(self._texts, self._context.read(read), guesses)
+        self._context.forget([len(old) - len(new) for old, new in zip(read, tokens, strict=True)])
+        draft.learn(tokens)
+        for text, guess, new in zip(self._texts, guesses.tokens, tokens, strict=True):
+            text.learn(len(guess), len(new) - 1)
+        return tokens
+
+    def _most(self, place: int, text: Text) -> int:
+        """How many tokens of a text are worth a guess."""
+        room = self._context.room(place)
+        return max(0, min(text.reach, text.remaining - 1, text.reach if room is None else room - 1))
 
     def _clear(self, *, seldom: bool) -> None:
         """Throw out texts that have ended; where `seldom`, only if they are the half, as it moves the others' cache."""
@@ -148,8 +137,6 @@ class Batch:
         if self._draft is not None:
             self._draft.keep(places)
         self._texts = [self._texts[place] for place in places]
-        self._pending = [self._pending[place] for place in places]
-        self._reach = [self._reach[place] for place in places]
 
 
 def _draft_of(name: str | None, model: CausalLM | None, vocab_size: int) -> Draft | None:
@@ -164,10 +151,3 @@ def _draft_of(name: str | None, model: CausalLM | None, vocab_size: int) -> Draf
             f"draft: it knows {model.config.vocab_size} tokens and the model {vocab_size}; give one like it"
         )
     return ModelDraft(model)
-
-
-def _next_reach(reach: int, guessed: int, right: int) -> int:
-    """Further where all guesses were right; where not, as far as they were."""
-    if right < guessed:
-        return max(1, right + 1)
-    return min(2 * reach, LONGEST_REACH) if guessed == reach else reach

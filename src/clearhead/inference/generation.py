@@ -140,13 +140,12 @@ def generate_ids(
     batch = Batch(model, engine, draft=draft, notice=on_notice)
     batch.add(prompts, config, end)
     with batch:
-        while rows := batch.live:
+        while batch.live:
             written = batch.step()
             for place in range(max(map(len, written.values()))):
                 column = {row: new[place] for row, new in written.items() if place < len(new) and row not in finished}
                 if column:
                     yield column
-            finished |= rows - batch.live
             batch.drop(finished)
 
 

@@ -1,7 +1,8 @@
-"""What is known of each text that is being written: how its tokens are drawn, and when it ends."""
+"""What is known of each text that is being written: how its tokens are guessed and drawn, and when it ends."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Literal, get_args
 
 import torch
@@ -13,6 +14,7 @@ from clearhead.inference.sampling import DRAWN_AHEAD, draw, narrow, row_seeds, s
 # What a random number is for: a token, whether a guess at it is believed, and the token where it is not.
 Purpose = Literal["token", "belief", "instead"]
 PURPOSES = get_args(Purpose)
+FIRST_REACH, LONGEST_REACH = 4, 16  # tokens guessed at once
 
 
 class Text:
@@ -29,9 +31,11 @@ class Text:
             seed: of its random numbers.
             end: the token that ends it and is no part of it.
         """
-        self.name, self.config, self.end = name, config, end
+        self.name, self.prompt, self.config, self.end = name, prompt, config, end
+        self.last = prompt[-1]  # of its tokens
         self.present = set(prompt) if config.repetition_penalty != 1 else set[int]()
         self.remaining = config.max_new_tokens
+        self.reach = FIRST_REACH  # how many tokens are guessed at once
         self._seed, self._drawn = seed, 0
         self._generators = dict[Purpose, torch.Generator]()
         self._uniforms = dict[Purpose, list[float]]()
@@ -50,6 +54,7 @@ class Text:
     def write(self, tokens: Sequence[int]) -> list[int]:
         """The tokens that come next; what belongs to the text is returned, and where it ends nothing remains."""
         self._drawn += len(tokens)
+        self.last = tokens[-1]
         if self.config.repetition_penalty != 1:
             self.present.update(tokens)
         written = list(tokens[: self.remaining])
@@ -57,6 +62,13 @@ class Text:
         if self.end in written:
             written, self.remaining = written[: written.index(self.end)], 0
         return written
+
+    def learn(self, guessed: int, right: int) -> None:
+        """Reach further where all guesses were right; where not, as far as they were."""
+        if right < guessed:
+            self.reach = max(1, right + 1)
+        elif guessed == self.reach:
+            self.reach = min(2 * self.reach, LONGEST_REACH)
 
 
 def begin(first: int, prompts: Sequence[Sequence[int]], config: SamplingConfig, end: int | None = None) -> list[Text]:
@@ -75,6 +87,9 @@ def present_in(texts: Sequence[Text], vocab_size: int) -> Tensor:
     return present
 
 
+Compute = Callable[[Sequence[Text], Tensor, Tensor], Tensor]  # texts that are drawn alike, their logits and guesses
+
+
 def draw_ahead(texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor:
     """The tokens (B, T) that follow where the last T - 1 or more of the `guesses` are right.
 
@@ -85,25 +100,12 @@ def draw_ahead(texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor
         logits: (B, T, V), the last of them those of the token after all guesses.
         guesses: (B, G), the next tokens of each text; G >= T - 1.
     """
-    drawn = guesses.new_empty(logits.shape[:2])
-    for some, places in _by_config(texts):
-        config = some[0].config
-        present = _present(some, config, logits[places], guesses[places])
-        uniforms = None if config.greedy else _uniforms(some, guesses.shape[1] + 1, logits)
-        found = sample(logits[places].flatten(0, 1), config, uniforms, present)  # (B, T, V) -> (B * T, V) -> (B * T,)
-        drawn[places] = found.view(len(some), -1)
-    return drawn
+    return _by_config(_drawn, texts, logits, guesses)
 
 
 def odds_ahead(texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor:
     """The probabilities (B, T, V) that `draw_ahead` draws with."""
-    odds = logits.new_empty(logits.shape, dtype=torch.promote_types(logits.dtype, torch.float32))
-    for some, places in _by_config(texts):
-        config = some[0].config
-        present = _present(some, config, logits[places], guesses[places])
-        found = narrow(logits[places].flatten(0, 1), config, present)  # (B, T, V) -> (B * T, V)
-        odds[places] = found.softmax(-1, dtype=odds.dtype).view(len(some), *logits.shape[1:])
-    return odds
+    return _by_config(_odds, texts, logits, guesses)
 
 
 def draw_from(texts: Sequence[Text], odds: Tensor, ahead: Sequence[int], purposes: Sequence[Purpose]) -> Tensor:
@@ -112,14 +114,28 @@ def draw_from(texts: Sequence[Text], odds: Tensor, ahead: Sequence[int], purpose
     return draw(odds.log(), torch.tensor(numbers, device=odds.device).flatten())
 
 
-def _by_config(texts: Sequence[Text]) -> list[tuple[Sequence[Text], list[int] | slice]]:
-    """Texts that are drawn in the same way, and where they are; mostly it is all of them."""
+def _by_config(compute: Compute, texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor:
+    """What is computed of all texts, of which some may be drawn in another way than others; mostly none is."""
     groups: dict[int, list[int]] = {}
     for place, text in enumerate(texts):
         groups.setdefault(id(text.config), []).append(place)
     if len(groups) == 1:
-        return [(texts, slice(None))]
-    return [([texts[place] for place in places], places) for places in groups.values()]
+        return compute(texts, logits, guesses)
+    parts = [compute([texts[place] for place in some], logits[some], guesses[some]) for some in groups.values()]
+    places = torch.tensor(list(chain(*groups.values())), device=logits.device)
+    return torch.cat(parts)[places.argsort()]
+
+
+def _drawn(texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor:
+    config, present = texts[0].config, _present(texts, logits, guesses)
+    uniforms = None if config.greedy else _uniforms(texts, guesses.shape[1] + 1, logits)
+    drawn = sample(logits.flatten(0, 1), config, uniforms, present)  # (B, T, V) -> (B * T, V) -> (B * T,)
+    return drawn.view(logits.shape[:2])
+
+
+def _odds(texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor:
+    found = narrow(logits.flatten(0, 1), texts[0].config, _present(texts, logits, guesses))  # (B, T, V) -> (B * T, V)
+    return found.softmax(-1).view(logits.shape)  # at least float32
 
 
 def _uniforms(texts: Sequence[Text], end: int, logits: Tensor) -> Tensor:
@@ -129,9 +145,9 @@ def _uniforms(texts: Sequence[Text], end: int, logits: Tensor) -> Tensor:
     return torch.tensor(numbers, device=logits.device).flatten()  # (B, T) -> (B * T,)
 
 
-def _present(texts: Sequence[Text], config: SamplingConfig, logits: Tensor, guesses: Tensor) -> Tensor | None:
+def _present(texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor | None:
     """Whether each token is in the text before each place, (B * T, V), the guesses being right; if it matters."""
-    if config.repetition_penalty == 1:
+    if texts[0].config.repetition_penalty == 1:
         return None
     (B, T, V), G = logits.shape, guesses.shape[1]
     present = torch.zeros(B, G + 1, V, dtype=torch.int32, device=guesses.device)
