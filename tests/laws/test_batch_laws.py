@@ -82,17 +82,23 @@ def test_a_bigram_model_has_visitors_too() -> None:
     assert texts == alone(model)
 
 
-def test_nothing_is_read_twice_and_those_who_left_are_thrown_out_when_they_are_half(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model, shapes = make_model(positions="rope", block_size=64), list[tuple[int, ...]]()
-    hidden = model.hidden
+def shapes_read(model: CausalLM, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """The rows and columns of each call of the model from now on."""
+    shapes, hidden = list[tuple[int, ...]](), model.hidden
 
     def counted(ids: torch.Tensor, **options: object) -> torch.Tensor:
         shapes.append(tuple(ids.shape))
         return hidden(ids, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(model, "hidden", counted)
+    return shapes
+
+
+def test_nothing_is_read_twice_and_those_who_left_are_thrown_out_when_they_are_half(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = make_model(positions="rope", block_size=64)
+    shapes = shapes_read(model, monkeypatch)
     with Batch(model) as batch:
         batch.add([[1, 2, 3], [4, 5]], GREEDY)
         batch.step()
@@ -106,6 +112,19 @@ def test_nothing_is_read_twice_and_those_who_left_are_thrown_out_when_they_are_h
         assert batch.step().keys() == {2}
         assert batch.live == {2}
     assert shapes == [(2, 3), (2, 1), (2, 1), (1, 5), (3, 1), (3, 1), (1, 1)]
+
+
+def test_one_that_left_and_is_full_is_thrown_out_and_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, notices = make_model(positions="rope", block_size=8), list[str]()
+    shapes = shapes_read(model, monkeypatch)
+    with Batch(model, PLAIN, notice=notices.append) as batch:
+        full, *_ = batch.add([[1] * 7, [2], [3]], GREEDY)
+        batch.step()
+        batch.drop([full])
+        for _ in range(3):
+            assert batch.step().keys() == {1, 2}
+    assert shapes == [(3, 7), (3, 1), (2, 1), (2, 1)]
+    assert not notices, "none of these texts has outgrown the model"
 
 
 def test_a_text_that_is_dropped_before_it_begins_is_never_written() -> None:

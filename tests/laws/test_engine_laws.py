@@ -263,6 +263,14 @@ def test_texts_join_and_leave_compiled_code_as_well(choice: Choice) -> None:
     assert texts == alone(model)
 
 
+def test_a_text_that_has_ended_shortens_no_call_of_the_others() -> None:
+    with Batch(make_model(positions="rope", block_size=64), EngineConfig(engine="compiled")) as batch:
+        batch.add([[1] * 40], SamplingConfig(greedy=True, max_new_tokens=2))
+        batch.add([[2], [3]], SamplingConfig(greedy=True, max_new_tokens=50))
+        assert [len(batch.step()[1]) for _ in range(5)] == [1, 16, 16, 16, 1]
+        assert not batch.live
+
+
 @pytest.mark.parametrize("weights", WIDTHS[1:])
 @pytest.mark.parametrize("choice", CHOICES[::12], ids=name)
 def test_rounded_matrices_are_the_same_in_both_engines(choice: Choice, weights: str) -> None:

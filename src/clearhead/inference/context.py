@@ -105,6 +105,10 @@ class Context:
         read = len(self._ids[row])
         return self._limit - (read if read < self._limit else self._limit // 2)
 
+    def has_room(self, row: int) -> bool:
+        """Whether a row can read as much as one call may be asked for, and keep what it has read."""
+        return self._limit is None or len(self._ids[row]) + self.writer.at_once <= self._limit
+
     @property
     def memory(self) -> int:
         """How many of the last tokens are there whatever happened, and can be forgotten."""

@@ -129,10 +129,15 @@ class Batch:
         return max(0, min(text.reach, text.remaining - 1, text.reach if room is None else room - 1))
 
     def _clear(self, *, seldom: bool) -> None:
-        """Throw out texts that have ended; where `seldom`, only if they are the half, as it moves the others' cache."""
-        places = [place for place, text in enumerate(self._texts) if text.remaining]
-        if len(places) == len(self._texts) or (seldom and 2 * len(places) > len(self._texts)):
+        """Throw out texts that have ended.
+
+        As this moves the others' cache, it is done `seldom`: where they are the half, or one would hold the others up.
+        """
+        ended = [place for place, text in enumerate(self._texts) if not text.remaining]
+        few = 2 * len(ended) < len(self._texts) and all(map(self._context.has_room, ended))
+        if not ended or (seldom and few):
             return
+        places = [place for place, text in enumerate(self._texts) if text.remaining]
         self._context.keep(places)
         if self._draft is not None:
             self._draft.keep(places)
