@@ -8,6 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,6 @@ def compiler() -> str | None:
     return shutil.which(os.environ.get("CXX", "clang++" if MAC else "g++"))
 
 
-_failed: dict[Path, str] = {}  # why; what a compiler cannot do, this process does not try again
-
-
 def library(dtype: torch.dtype, *, build: bool, notice: Notice) -> ctypes.CDLL | None:
     """The library that computes in numbers of this type, for as long as this process lives; None if there is none.
 
@@ -55,17 +53,11 @@ def library(dtype: torch.dtype, *, build: bool, notice: Notice) -> ctypes.CDLL |
         RuntimeError: it cannot be compiled.
     """
     folder = folder_of(dtype)
-    if folder in _failed:
-        raise RuntimeError(_failed[folder])
     if not is_built(folder):
         if not build:
             return None
-        notice("compiling code for this machine: a few seconds, once; the engine 'plain' does without")
-        try:
-            build_into(folder, dtype)
-        except (DataError, OSError) as error:
-            _failed[folder] = str(error)
-            raise RuntimeError(_failed[folder]) from error
+        if reason := _failure(Building(folder, dtype, notice)):
+            raise RuntimeError(reason)
     try:
         return _opened(folder)
     except OSError:
@@ -101,6 +93,26 @@ def build_into(folder: Path, dtype: torch.dtype) -> None:
     if not (_is_owned(folder.parents[1]) and _is_ours(folder.parent)):
         raise DataError(f"others can write in {folder.parent}; set CLEARHEAD_CACHE to a folder of your own")
     keep(folder, make)
+
+
+@dataclass(frozen=True)
+class Building:
+    """What is compiled; who is told of it makes no difference."""
+
+    folder: Path
+    dtype: torch.dtype
+    notice: Notice = field(compare=False)
+
+
+@cache
+def _failure(building: Building) -> str | None:
+    """Compile; why that cannot be done, if so. This process does not try it again."""
+    building.notice("compiling code for this machine: a few seconds, once; the engine 'plain' does without")
+    try:
+        build_into(building.folder, building.dtype)
+    except (DataError, OSError) as error:
+        return str(error)
+    return None
 
 
 @cache
