@@ -7,7 +7,7 @@ import pytest
 from small_translators import END, PAD, random_translator, sources
 
 from clearhead.config import TranslationConfig
-from clearhead.errors import UsageError
+from clearhead.errors import ClearheadError, UsageError
 from clearhead.exchange import extras
 from clearhead.exchange.ctranslate2 import save_ctranslate2
 from clearhead.inference import searching
@@ -20,7 +20,7 @@ KNOWN: dict[str, Any] = {"positions": "learned", "norm": "layernorm", "feedforwa
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """As if CTranslate2 were there, and found what `results` says."""
+    """As if CTranslate2 were there, and found what `results` says, or failed as `failure` says."""
     told: dict[str, Any] = {"results": []}
 
     class Translator:
@@ -29,6 +29,8 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
         def translate_batch(self, texts: list[list[str]], **options: Any) -> list[Any]:
             told["asked"] = texts, options
+            if "failure" in told:
+                raise told["failure"]
             return [SimpleNamespace(hypotheses=[ids.split() for ids, _ in found], scores=[score for _, score in found])
                     for found in told["results"]]  # fmt: skip
 
@@ -93,6 +95,35 @@ def test_one_that_fails_stops_nobody(
     [notice] = said
     assert "without CTranslate2" in notice
     assert "no such thing here" in notice
+
+
+@pytest.mark.parametrize("error", [MemoryError, RuntimeError, ValueError])
+def test_one_that_fails_on_the_way_has_the_rest_searched_for_here(
+    installed: dict[str, Any], error: type[Exception]
+) -> None:
+    model, texts, said = random_translator(9, **KNOWN).float(), sources(3, 6, vocab_size=9), list[str]()
+    config = TranslationConfig()
+    expected = beam_search(model, texts, config, end=END)
+    search = searcher(model, config, end=END, sentences=MANY, notice=said.append)
+    installed["results"] = [[("4 1", -0.1)], [("5 1", -0.1)]]
+    assert [[best.ids for best in found] for found in search(texts)] == [[[4]], [[5]]]
+    installed["failure"] = error("no such thing here")
+    del said[:]
+    assert search(texts) == expected
+    del installed["failure"], installed["asked"]
+    assert search(texts) == expected
+    assert "asked" not in installed
+    [notice] = said
+    assert "no such thing here" in notice
+
+
+@pytest.mark.parametrize("engine", ["ctranslate2", "ctranslate2-int8"])
+def test_one_that_was_asked_for_and_fails_on_the_way_is_an_error(installed: dict[str, Any], engine: str) -> None:
+    config, model = TranslationConfig.read({"engine": engine}), random_translator(9, **KNOWN).float()
+    search = searcher(model, config, end=END, sentences=1)
+    installed["failure"] = RuntimeError("no such thing here")
+    with pytest.raises(ClearheadError, match="no such thing here; --engine plain"):
+        search(sources(3, vocab_size=9))
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def compared(model: EncoderDecoder, reference: EncoderDecoder | None = None, **o
     def unsure(sources: Sequence[Ids]) -> list[list[Hypothesis]]:
         return [[UNSURE] for _ in sources]
 
-    found = CTranslate2Search(model, config, END, unsure)(SOURCES)
+    found = CTranslate2Search(model, config, END, unsure, print)(SOURCES)
     expected = beam_search(reference or model, SOURCES, config, end=END)
     pairs = [(a, b) for [a], [b] in zip(found, expected, strict=True)]
     for theirs, ours in pairs:
@@ -127,7 +127,8 @@ def test_padding_is_out_before_the_odds_are_added_up(bias: float) -> None:
     model, without = padding_model(bias), padding_model(IMPOSSIBLE)
     assert compared(model, without, beam=3) >= 3
     config, shifts = TranslationConfig(engine="ctranslate2", beam=3), list[float]()
-    search = CTranslate2Search(model, config, END, partial(beam_search, without, config=config, end=END))
+    plain = partial(beam_search, without, config=config, end=END)
+    search = CTranslate2Search(model, config, END, plain, print)
     expected = beam_search(model, SOURCES, config, end=END)
     for source, [theirs], [ours] in zip(SOURCES, search(SOURCES), expected, strict=True):
         if theirs.ids == ours.ids:

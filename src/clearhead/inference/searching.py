@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from clearhead.config import TranslationConfig
+from clearhead.errors import ClearheadError
 from clearhead.exchange.ctranslate2 import ctranslate2_obstacle, save_ctranslate2, words
 from clearhead.inference.beam import Hypothesis, beam_search, greatest_length, length_penalty
 from clearhead.inference.mode import Notice, hooked
@@ -22,6 +23,7 @@ Search = Callable[[Sequence[Ids]], list[list[Hypothesis]]]  # sources, one batch
 
 PRECISIONS = {"auto": "float32", "ctranslate2": "float32", "ctranslate2-int8": "int8"}  # of CTranslate2's matrices
 MANY = 64  # sentences from which on it saves more than the tenth of a second that it takes to be made
+FAILURES = (ImportError, MemoryError, OSError, RuntimeError, ValueError)  # no room on the disk, another CPU
 NONE = 1e-9  # as an exponent: no penalty of CTranslate2's own, which with 0 would stop by another rule
 
 
@@ -47,8 +49,8 @@ def searcher(
             say(f"translations are searched for without CTranslate2: {reason}")
         return plain
     try:
-        search = CTranslate2Search(model, config, end, plain)
-    except (ImportError, OSError, RuntimeError, ValueError) as error:  # no room on the disk, another CPU
+        search = CTranslate2Search(model, config, end, plain, say)
+    except FAILURES as error:
         say(f"translations are searched for without CTranslate2, which fails here: {error}")
         return plain
     if config.engine == "auto":
@@ -79,11 +81,12 @@ class CTranslate2Search:
     Where more than k hypotheses end, it keeps the k likeliest of them, and those that end together all count; there is
     one greatest length for all sentences; and padding is taken out before the odds are added up, not after. So what is
     longer than a sentence's own greatest length is left out here, and where something that it did not keep could be
-    better, or nothing is left, our own search has the sentence.
+    better, or nothing is left, our own search has the sentence; and all that are left, where the engine fails.
     """
 
-    def __init__(self, model: EncoderDecoder, config: TranslationConfig, end: int, plain: Search) -> None:
-        self.model, self.config, self.end, self.plain = model, config, end, plain
+    def __init__(self, model: EncoderDecoder, config: TranslationConfig, end: int, plain: Search, say: Notice) -> None:
+        self.model, self.config, self.end, self.plain, self._say = model, config, end, plain, say
+        self._failed = False
         pad = model.config.pad_id
         self._never = [] if pad is None else [words([pad])]
         engine: Any = import_module("ctranslate2")
@@ -98,11 +101,31 @@ class CTranslate2Search:
             )
 
     def __call__(self, sources: Sequence[Ids]) -> list[list[Hypothesis]]:
-        """As `beam_search`."""
-        if not sources:
-            return []
+        """As `beam_search`.
+
+        Raises:
+            ClearheadError: the engine fails, and was asked for by name.
+        """
+        if not sources or self._failed:
+            return self.plain(sources)
         limits = [greatest_length(self.model, self.config, len(source)) for source in sources]
-        results = self._engine.translate_batch(
+        try:
+            results = self._results(sources, max(limits))
+        except FAILURES as error:
+            if self.config.engine != "auto":
+                raise ClearheadError(f"CTranslate2 failed: {error}; --engine plain does without") from error
+            self._failed = True
+            self._say(f"CTranslate2 failed, and translations are searched for without it from here on: {error}")
+            return self.plain(sources)
+        found = [self._best(*each) for each in zip(results, limits, strict=True)]
+        unsure = [place for place, best in enumerate(found) if best is None]
+        for place, [best] in zip(unsure, self.plain([sources[place] for place in unsure]), strict=True):
+            found[place] = best
+        return [[best] for best in found if best is not None]
+
+    def _results(self, sources: Sequence[Ids], limit: int) -> list[Any]:
+        """The hypotheses of each sentence, and their scores, as the engine tells them."""
+        results: list[Any] = self._engine.translate_batch(
             [words(source) for source in sources],
             beam_size=self.config.beam,
             num_hypotheses=self.config.beam,
@@ -110,15 +133,11 @@ class CTranslate2Search:
             suppress_sequences=self._never,
             max_input_length=0,  # none
             min_decoding_length=0,  # a translation may be empty
-            max_decoding_length=max(limits),
+            max_decoding_length=limit,
             return_scores=True,
             return_end_token=True,
         )
-        found = [self._best(*each) for each in zip(results, limits, strict=True)]
-        unsure = [place for place, best in enumerate(found) if best is None]
-        for place, [best] in zip(unsure, self.plain([sources[place] for place in unsure]), strict=True):
-            found[place] = best
-        return [[best] for best in found if best is not None]
+        return results
 
     def _best(self, result: Any, limit: int) -> Hypothesis | None:
         """Of one sentence; None where something else could be better."""
