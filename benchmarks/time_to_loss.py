@@ -63,7 +63,7 @@ GOALS: dict[str, Goal] = {
         beside_nanogpt=True,
         recipes={
             "plain Transformer": "--preset tiny --train.steps 160 --train.eval_every 160",
-            "with n-gram tables": "--preset ngram-tables --train.steps 24 --train.eval_every 24",
+            "with n-gram tables": "--preset ngram-tables --train.steps 23 --train.eval_every 23",
         },
     ),
     "1.50": Goal(window=256, beside_nanogpt=False, recipes={"plain Transformer": "--minutes 3"}),

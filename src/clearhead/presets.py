@@ -65,6 +65,8 @@ PRESETS: dict[str, Preset] = {
             "n_layers": 1,
             "n_heads": 1,
             "d_model": 32,
+            "feedforward": "relu2",
+            "d_ff": 64,
             "embedding_ngrams": 4,
         },
         train={
@@ -74,7 +76,9 @@ PRESETS: dict[str, Preset] = {
             "learning_rate": 0.06,
             "warmup_steps": 2,
             "final_rate": 0.1,
-            "beta1": 0.6,
+            "beta1": 0.5,
+            "beta2": 0.9,
+            "threads": 1,  # two wait for each other longer than so small a step takes
         },
     ),
     "bigram": Preset(
