@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead.inference.text import CONTEXT, RENEW, TextStream
+from clearhead.inference.text_stream import CONTEXT, RENEW, TextStream
 
 
 def decode_bytes(ids: list[int]) -> str:

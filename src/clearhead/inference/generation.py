@@ -8,7 +8,7 @@ from clearhead.errors import DataError, UsageError
 from clearhead.inference.continuous import Batch
 from clearhead.inference.engine import DEFAULT, Engine
 from clearhead.inference.mode import Notice
-from clearhead.inference.text import TextStream
+from clearhead.inference.text_stream import TextStream
 from clearhead.models import CausalLM
 
 

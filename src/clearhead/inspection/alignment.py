@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from clearhead.inference import evaluating
-from clearhead.inference.text import INCOMPLETE
+from clearhead.inference.text_stream import INCOMPLETE
 from clearhead.models import EncoderDecoder
 from clearhead.parts import Attention, Block, additive_from_allowed
 from clearhead.parts.masks import Mask

@@ -13,6 +13,8 @@ from torch.optim.adamw import adamw
 class AdamW:
     """Adam with decoupled weight decay, on matrices only: norms and biases do not decay."""
 
+    kind = "AdamW"
+
     def __init__(
         self,
         parameters: Mapping[str, nn.Parameter],
@@ -29,11 +31,6 @@ class AdamW:
             self.moments[f"{name}.mean"] = torch.zeros_like(p, requires_grad=False)
             self.moments[f"{name}.square"] = torch.zeros_like(p, requires_grad=False)
             self.moments[f"{name}.step"] = torch.zeros((), device=p.device if self.fused else "cpu")
-
-    @property
-    def kind(self) -> str:
-        """What a checkpoint calls it."""
-        return "AdamW"
 
     @torch.no_grad()
     def step(self, rate: float) -> None:

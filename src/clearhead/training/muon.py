@@ -11,20 +11,15 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-COEFFICIENTS = (
-    3.4445,
-    -4.7750,
-    2.0315,
-)  # a quintic chosen for its slope at zero: singular values end in about 0.7..1.2
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of a quintic steep at zero: singular values end in about 0.7..1.2
 EPSILON = 1e-7
 
 
 def orthogonalise(matrices: Tensor, *, iterations: int = 5) -> Tensor:
     """Newton-Schulz iterations: X <- aX + (bA + cA^2)X with A = X X^T, in the type of `matrices`; (N, R, C), R <= C."""
     a, b, c = COEFFICIENTS
-    x: Tensor = matrices / torch.linalg.matrix_norm(matrices, keepdim=True).clamp(
-        min=EPSILON
-    )  # spectral norm at most 1
+    norms: Tensor = torch.linalg.matrix_norm(matrices, keepdim=True)  # (N, 1, 1)
+    x = matrices / norms.clamp(min=EPSILON)  # spectral norm at most 1
     for _ in range(iterations):
         gram = x @ x.mT  # (N, R, R)
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
@@ -39,6 +34,8 @@ def rms_scale(shape: tuple[int, ...]) -> float:
 class Muon:
     """Momentum, Nesterov's look-ahead, orthogonalisation, decoupled decay. For 2-D parameters only."""
 
+    kind = "Muon"
+
     def __init__(
         self,
         parameters: Mapping[str, nn.Parameter],
@@ -52,11 +49,6 @@ class Muon:
         self.parameters = dict(parameters)
         self.momentum, self.weight_decay, self.precision = momentum, weight_decay, precision
         self.moments = {f"{name}.momentum": torch.zeros_like(p, requires_grad=False) for name, p in parameters.items()}
-
-    @property
-    def kind(self) -> str:
-        """What a checkpoint calls it."""
-        return "Muon"
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
