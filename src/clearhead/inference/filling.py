@@ -11,10 +11,10 @@ from clearhead.config import FillConfig
 from clearhead.data import Tokenizer, UnseenCharacterError
 from clearhead.errors import DataError, UsageError
 from clearhead.inference.mode import Notice, evaluating, refuse_not_finite
+from clearhead.inference.text_stream import CONTEXT
 from clearhead.models import EncoderLM
 
 MASKED = "[MASK]"  # what a person writes for a masked token, whatever the tokenizer calls it
-CONTEXT = 8  # tokens before a masked one that are decoded with it, because its space or its bytes may depend on them
 
 
 class Candidate(NamedTuple):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 INCOMPLETE = "\ufffd"  # what a decoder writes for the first bytes of a character whose last are still to come
-CONTEXT = 8  # ids decoded along with the new ones: more than a character has bytes, and spacing may depend on them
+CONTEXT = 8  # ids decoded along with those behind them: more than a character has bytes, and spacing may depend on them
 RENEW = 24  # ids decoded at once before the older ones are let go, so the cost of a token does not grow
 
 
