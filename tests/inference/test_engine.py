@@ -90,7 +90,7 @@ def test_who_looks_into_a_model_is_told_by_a_kept_engine_too(monkeypatch: pytest
     monkeypatch.setattr(engine, "CompiledDecoder", lambda model, *given: engine.PlainWriter(copy.deepcopy(model)))
     model, seen = small(), list[torch.nn.Module]()
     kept = engine.Engine(model, EngineConfig(engine="compiled"))
-    ids, cache = torch.tensor([1]), model.new_cache(1, 2)
+    ids, cache = torch.tensor([[1]]), model.new_cache(1, 2)
     kept.writer(1).read(ids, cache)
     model.stack.register_forward_hook(lambda module, *given: seen.append(module))
     kept.writer(1).read(ids, cache)

@@ -68,9 +68,7 @@ class Context:
             row.extend(more)
         self._surplus = [width - length for length in lengths]
         ids = torch.tensor([[*more, *[0] * (width - len(more))] for more in tokens], device=self._device)  # (B, T)
-        if width == 1 and positions is None:
-            return self.writer.read(ids[:, 0], self._cache)[:, None]
-        return self.model.head(self.model.hidden(ids, positions=positions, cache=self._cache))
+        return self.writer.read(ids, self._cache, positions, wanted=width)
 
     @torch.inference_mode()
     def write(self, texts: Sequence[Text]) -> list[list[int]]:
@@ -168,8 +166,8 @@ class Context:
             now = slice(start, min(start + chunk, width))
             self._make_room(cache, now.stop - start)
             here = None if positions is None else positions[:, now]
-            hidden = self.model.hidden(ids[:, now], positions=here, cache=cache)
-        return self.model.head(hidden[:, -1])
+            logits = self.writer.read(ids[:, now], cache, here, wanted=int(now.stop == width))  # (B, 0 or 1, V)
+        return logits[:, -1]
 
     def _slide(self, full: Sequence[int], kept: int) -> None:
         """Rows that are full forget all but their last tokens, which are read again where a text begins."""

@@ -23,14 +23,19 @@ TOLERANCE = 1e-3  # of the largest logit
 
 
 class Writer(Protocol):
-    """Reads one token of each row after another into a cache, and draws those that follow."""
+    """Reads tokens of each row into a cache, and draws those that follow."""
 
     @property
     def at_once(self) -> int:
         """How many tokens of each row one call of `write` should ask for."""
 
-    def read(self, ids: Tensor, cache: DecoderCache) -> Tensor:
-        """The logits (B, V) after one more token (B,) of each row."""
+    def read(self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, wanted: int = 1) -> Tensor:
+        """The logits (B, wanted, V) after the last of these tokens (B, T) of each row.
+
+        Args:
+            positions: (B, T) where the tokens stand, -1 for padding; without it, they go on where the cache ends.
+            wanted: after how many of them; there may be none.
+        """
 
     def write(self, ids: Tensor, cache: DecoderCache, texts: Sequence[Text], steps: int) -> list[list[int]]:
         """Read a token (B,) of each row, and all but the last of those that follow: these, of each row.
@@ -49,12 +54,13 @@ class PlainWriter:
     def __init__(self, model: CausalLM) -> None:
         self.model = model
 
-    def read(self, ids: Tensor, cache: DecoderCache) -> Tensor:
-        return self.model.head(self.model.hidden(ids[:, None], cache=cache)[:, -1])
+    def read(self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, wanted: int = 1) -> Tensor:
+        hidden = self.model.hidden(ids, positions=positions, cache=cache)  # (B, T, D)
+        return self.model.head(hidden[:, ids.shape[1] - wanted :])
 
     def write(self, ids: Tensor, cache: DecoderCache, texts: Sequence[Text], steps: int) -> list[list[int]]:
         assert steps == self.at_once, "each token is drawn by the text, which is then told of it"
-        return draw_ahead(texts, self.read(ids, cache)[:, None], ids.new_empty(len(ids), 0)).tolist()
+        return draw_ahead(texts, self.read(ids[:, None], cache), ids.new_empty(len(ids), 0)).tolist()
 
 
 class Engine:
@@ -157,15 +163,16 @@ def _refuse_wrong_code(model: DecoderLM, compiled: CompiledDecoder) -> None:
     for rows in (1, 2):
         mine, theirs = (model.new_cache(rows, length) for _ in range(2))
         with evaluating(model):
-            for cache in (mine, theirs) if before else ():
-                model.hidden(ids[:rows, :before], cache=cache)
+            for writer, cache in ((compiled, mine), (plain, theirs)) if before else ():
+                writer.read(ids[:rows, :before], cache, wanted=0)
             last = ids[:rows, before]
             if steps:
                 written = compiled.write(last, mine, begin(0, [[0]] * rows, GREEDY), steps)
                 columns = torch.cat((last[:, None], torch.tensor(written, device=model.device)), dim=1)
-                for column in columns[:, :-1].T:
-                    plain.read(column, theirs)
+                plain.read(columns[:, :-1], theirs, wanted=0)
                 last = columns[:, -1]
-            expected, found = plain.read(last, theirs), compiled.read(last, mine)
+            expected, found = (
+                writer.read(last[:, None], cache) for writer, cache in ((plain, theirs), (compiled, mine))
+            )
         if expected.isfinite().all() and not (found - expected).abs().max() <= TOLERANCE * expected.abs().max():
             raise RuntimeError("its logits are not the model's; please report this")

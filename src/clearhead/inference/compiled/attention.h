@@ -34,13 +34,17 @@ static inline void mix(const number* shares, const number* values, const number*
                        number* out) {
     constexpr int64_t TURNS = 8 / COUNT;  // sums that do not wait for each other
     Lanes sums[TURNS][COUNT] = {};
-    for (int64_t t = 0; t < length; t += TURNS)
-        for (int64_t turn = 0; turn < std::min(TURNS, length - t); turn++)
-            for (int64_t i = 0; i < COUNT; i++) {
-                const int64_t place = (t + turn) * width + i * LANES;
-                __builtin_prefetch(next + place);
-                sums[turn][i] += shares[t + turn] * read(values + place);
-            }
+    const auto add = [&](int64_t t, int64_t turn) {
+        for (int64_t i = 0; i < COUNT; i++) {
+            const int64_t place = t * width + i * LANES;
+            __builtin_prefetch(next + place);
+            sums[turn][i] += shares[t] * read(values + place);
+        }
+    };
+    int64_t t = 0;
+    for (; t + TURNS <= length; t += TURNS)
+        for (int64_t turn = 0; turn < TURNS; turn++) add(t + turn, turn);
+    for (int64_t turn = 0; t + turn < length; turn++) add(t + turn, turn);
     for (int64_t i = 0; i < COUNT; i++) {
         for (int64_t turn = 1; turn < TURNS; turn++) sums[0][i] += sums[turn][i];
         write(out + i * LANES, sums[0][i]);
@@ -66,18 +70,18 @@ static void softmax(number* scores, int64_t length) {
     for (int64_t t = 0; t < length; t += LANES) write(scores + t, read(scores + t) * part);
 }
 
-// What one head of one row finds at a step: (K,), of keys and values (T, K). `scores` has room for them in registers.
-static void attend(const Stack& stack, const Call& call, int64_t row, int64_t head, int64_t step,
-                   const number* query, const number* keys, const number* values, number* scores, number* out) {
-    const int64_t K = stack.head_width, length = call.length + step + 1, T = call.length + call.steps;
+// What one head finds for the token at a place: (K,), of keys and values (T, K). `scores` has room for them in registers.
+static void attend(const Stack& stack, const Call& call, Place at, int64_t head, const number* query,
+                   const number* keys, const number* values, number* scores, number* out) {
+    const int64_t K = stack.head_width, P = call.places(), T = call.length + P, length = call.length + at.column + 1;
     for (int64_t t = 0; t < length; t += LANES)
         write(scores + t, products(query, keys + t * K, values + t * K, length - t, K) * number(stack.scale));
     if (call.bias) {
-        const number* bias = call.bias + row * call.bias_row + (head * call.steps + step) * T;
+        const number* bias = call.bias + at.text * call.bias_row + (head * P + at.column) * T;
         for (int64_t t = 0; t < length; t++) scores[t] += bias[t];
     }
     if (call.mask) {
-        const uint8_t* mask = call.mask + row * call.mask_row + step * T;
+        const uint8_t* mask = call.mask + at.text * call.mask_row + at.column * T;
         for (int64_t t = 0; t < length; t++) scores[t] = mask[t] ? scores[t] : NONE;
     }
     softmax(scores, length);

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.config import SamplingConfig, Weights
-from clearhead.inference.compiled.layout import Call, Decoder, Drawing, Layer, Packer, Stack, UnknownPartError
+from clearhead.inference.compiled.layout import Call, Decoder, Drawing, Layer, Matrix, Packer, Stack, UnknownPartError
 from clearhead.inference.texts import Text, present_in
 from clearhead.models import DecoderLM
 from clearhead.parts import (
@@ -16,9 +16,11 @@ from clearhead.parts import (
     Block,
     DecoderCache,
     FeedForward,
+    GatedFeedForward,
     ParallelBlock,
     Transform,
     attention_mask,
+    last_tokens,
 )
 from clearhead.parts import Stack as ModelStack
 from clearhead.parts.feedforward import Activation
@@ -46,75 +48,97 @@ class CompiledDecoder:
         self._products = blocks + model.config.vocab_size * model.config.d_model  # with the head's
         self.at_once = max(1, min(AT_ONCE, AHEAD // self._products))
 
-    def read(self, ids: Tensor, cache: DecoderCache) -> Tensor:
-        """The logits (B, V) after one more token (B,) of each row."""
-        return self._run(ids, cache, 1)[1]
+    def read(self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, wanted: int = 1) -> Tensor:
+        """The logits (B, wanted, V) after the last tokens (B, T) of each text."""
+        return self._run(ids, cache, positions, wanted=wanted)[1]
 
     def write(self, ids: Tensor, cache: DecoderCache, texts: Sequence[Text], steps: int) -> list[list[int]]:
-        """Read a token (B,) of each row, and all but the last of those that follow: these, of each row.
+        """Read a token (B,) of each text, and all but the last of those that follow: these, of each text.
 
         Args:
-            texts: how each row's tokens are drawn.
+            texts: how their tokens are drawn.
             steps: how many follow.
         """
-        return self._run(ids, cache, steps, texts)[0][:, 1:].tolist()
+        return self._run(ids[:, None], cache, texts=texts, steps=steps)[0].tolist()
 
     @torch.no_grad()
-    def _run(self, ids: Tensor, cache: DecoderCache, steps: int, texts: Sequence[Text] = ()) -> tuple[Tensor, Tensor]:
-        """The tokens (B, 1 + steps) that were given and drawn; the logits (B, V) after the last that was read."""
-        B, length, dtype = len(ids), cache.length, self._packer.dtype
+    def _run(
+        self,
+        ids: Tensor,
+        cache: DecoderCache,
+        positions: Tensor | None = None,
+        *,
+        texts: Sequence[Text] = (),
+        steps: int = 1,
+        wanted: int = 1,
+    ) -> tuple[Tensor, Tensor]:
+        """The tokens (B, steps) that were drawn; the logits (B, wanted, V) after the last that were read."""
+        B, G, length, dtype = *ids.shape, cache.length, self._packer.dtype
+        places = G + steps - 1
         room = [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
         capacity = room[0].shape[2]
-        assert length + steps <= capacity, f"the cache holds {capacity} columns, not {length + steps}"
+        assert length + places <= capacity, f"the cache holds {capacity} columns, not {length + places}"
         assert all(tensor.is_contiguous() for tensor in room), "of a cache's room no part is left out"
-        logits = torch.empty(B, self.model.config.vocab_size, dtype=dtype, device=CPU)
-        tokens = ids.new_empty(B, 1 + steps)
-        tokens[:, 0] = ids
-        call = Call(rows=B, steps=steps, tokens=tokens.data_ptr(), logits=logits.data_ptr())
+        logits = torch.empty(B, wanted, self.model.config.vocab_size, dtype=dtype, device=CPU)
+        line = _line(ids, cache, positions, steps)  # (B, history + places + 1)
+        history = line.shape[1] - places - 1
+        call = Call(texts=B, given=G, steps=steps, wanted=wanted, line=line[:, history:].data_ptr())
+        call.line_row, call.logits = line.shape[1], logits.data_ptr()
         call.length, call.capacity = length, capacity
         call.caches = (ctypes.c_void_p * len(room))(*(part.data_ptr() for part in room))
-        call.apart, call.threads = self._shared_out(B, length, steps)
-        held = [*self._places(call, cache, dtype), *_draws(call, texts, logits)]  # as long as compiled code reads it
-        if cache.tokens is not None:
-            cache.tokens = cache.tokens.contiguous()
-            call.history = cache.tokens.data_ptr()
+        call.apart, call.threads = self._shared_out(B, G, places, length)
+        held = [
+            *self._places(call, cache, positions),
+            *_draws(call, texts, logits),
+        ]  # as long as compiled code reads it
         self._library.clearhead_write(ctypes.byref(self._decoder), ctypes.byref(call))
         del held
         for layer in cache.layers:
-            layer.length += steps
-        return tokens, logits
+            layer.length += places
+        if positions is not None and history:
+            last_tokens(ids, history + 1, positions, None, cache)  # which passes over padding
+        elif history:
+            cache.tokens = line[:, places:-1]
+        return line[:, history + G :] - 1, logits
 
-    def _shared_out(self, rows: int, length: int, steps: int) -> tuple[bool, int]:
-        """Whether each thread computes rows of its own, and how many threads there are."""
-        apart, threads = rows > 1 and self._products <= SMALL, torch.get_num_threads()
+    def _shared_out(self, texts: int, given: int, places: int, length: int) -> tuple[bool, int]:
+        """Whether each thread computes texts of its own, and how many threads there are."""
+        apart, threads = texts > 1 and self._products <= SMALL, torch.get_num_threads()
         stack = self._decoder.stack
-        work = rows * (self._products + 2 * stack.n_layers * stack.d_model * length)  # of a step, with attention's
-        if work * (steps if apart else 1) < ENOUGH:
+        token = self._products + 2 * stack.n_layers * stack.d_model * length  # with attention's
+        if token * texts * (places if apart else given) < ENOUGH:
             return apart, 1
-        return apart, min(threads, rows) if apart else threads
+        return apart, min(threads, texts) if apart else threads
 
-    def _places(self, call: Call, cache: DecoderCache, dtype: torch.dtype) -> list[Tensor]:
+    def _places(self, call: Call, cache: DecoderCache, positions: Tensor | None) -> list[Tensor]:
         """Tell the call where the tokens stand and what they may see; what it then points to."""
-        model, steps = self.model, call.steps
-        query, key = cache.extend(None, steps)
-        window, nothing = model.config.window, torch.zeros(1, steps, model.config.d_model, dtype=dtype, device=CPU)
+        model, dtype, places = self.model, self._packer.dtype, call.given + call.steps - 1
+        query, key = cache.extend(positions, places)
+        window, nothing = model.config.window, torch.zeros(1, places, model.config.d_model, dtype=dtype, device=CPU)
         mask = attention_mask(query, key, causal=window is not None, window=window)  # no column is there too early
         turn, bias = model.positions.rotate(query, CPU), model.positions.bias(query, key, CPU)
-        held = [model.positions.add(nothing, query)]  # (1 or B, steps, D)
+        held = [model.positions.add(nothing, query)]  # (1 or B, places, D)
         if held[0] is not nothing:
             call.added, call.added_row = held[0].data_ptr(), _row(held[0])
         if isinstance(mask, Tensor):
-            held.append(mask.reshape(-1, *mask.shape[-2:]).contiguous())  # (steps, T) or (B, 1, steps, T)
+            held.append(mask.reshape(-1, *mask.shape[-2:]).contiguous())  # (places, T) or (B, 1, places, T)
             call.mask, call.mask_row = held[-1].data_ptr(), _row(held[-1])
         if bias is not None:
-            held.append(bias.to(dtype).reshape(-1, *bias.shape[-3:]).contiguous())  # (1 or B, H, steps, T)
+            held.append(bias.to(dtype).reshape(-1, *bias.shape[-3:]).contiguous())  # (1 or B, H, places, T)
             call.bias, call.bias_row = held[-1].data_ptr(), _row(held[-1])
         if turn is not None:
             assert isinstance(turn, Turn), "compiled code turns pairs"
             held += [angles.to(dtype).reshape(-1, *angles.shape[-2:]) for angles in (turn.cos, turn.sin)]
-            call.cosines, call.sines = held[-2].data_ptr(), held[-1].data_ptr()  # (1 or B, steps, R)
+            call.cosines, call.sines = held[-2].data_ptr(), held[-1].data_ptr()  # (1 or B, places, R)
             call.half, call.turn_row = turn.cos.shape[-1] // 2, _row(held[-1])
         return held
+
+
+def _line(ids: Tensor, cache: DecoderCache, positions: Tensor | None, drawn: int) -> Tensor:
+    """What tables saw of each text, the given tokens, and room for drawn ones: (B, N), as `last_tokens` writes them."""
+    tokens = ids + 1 if positions is None else (ids + 1).where(positions >= 0, 0)
+    before = [] if cache.tokens is None else [cache.tokens]
+    return torch.cat((*before, tokens, ids.new_zeros(len(ids), drawn)), dim=1)
 
 
 def described(model: DecoderLM, packer: Packer) -> Decoder:
@@ -129,7 +153,6 @@ def described(model: DecoderLM, packer: Packer) -> Decoder:
         embedding_scale=embedding.scale,
         embedding_ngrams=packer.tables(model.embedding_ngrams),
         logit_ngrams=packer.tables(model.logit_ngrams),
-        history=model.config.longest_ngram - 1,
         embedding_norm=packer.norm(model.embedding_norm),
         stack=_stack(model.stack, packer),
         head_scale=head.scale,
@@ -168,8 +191,11 @@ def _layer(block: nn.Module, packer: Packer) -> Layer:
     attention, feedforward = _parts(block)
     assert isinstance(block, Block)
     return Layer(
-        **{name: packer.linear(getattr(attention, name)) for name in ("query", "key", "value", "output")},
-        **{name: packer.linear(getattr(feedforward, name, None)) for name in ("up", "gate", "down")},
+        heads=packer.linear(attention.query, attention.key, attention.value),
+        output=packer.linear(attention.output),
+        up=packer.linear(feedforward.up),
+        gate=packer.linear(feedforward.gate) if isinstance(feedforward, GatedFeedForward) else Matrix(),
+        down=packer.linear(feedforward.down),
         attention_norm=packer.norm(block.self_attention.norm),
         query_norm=packer.norm(attention.query_norm),
         key_norm=packer.norm(attention.key_norm),
@@ -195,14 +221,15 @@ def _draws(call: Call, texts: Sequence[Text], logits: Tensor) -> list[object]:
     """Tell the call how tokens are drawn; what it then points to."""
     if not texts:
         return []
-    drawings = (Drawing * len(texts))(*(_drawing(text.config, logits.shape[1]) for text in texts))
+    V = logits.shape[2]
+    drawings = (Drawing * len(texts))(*(_drawing(text.config, V) for text in texts))
     nothing = [0.0] * call.steps
     numbers = [nothing if text.config.greedy else text.uniforms(0, call.steps) for text in texts]
     uniforms = torch.tensor(numbers, dtype=logits.dtype, device=CPU)  # (B, steps)
     call.drawings, call.uniforms = ctypes.addressof(drawings), uniforms.data_ptr()
     if all(text.config.repetition_penalty == 1 for text in texts):
         return [drawings, uniforms]
-    present = present_in(texts, logits.shape[1])  # (B, V)
+    present = present_in(texts, V)  # (B, V)
     call.present = present.data_ptr()
     return [drawings, uniforms, present]
 

@@ -27,7 +27,7 @@ def integers(*names: str) -> list[tuple[str, type[ctypes.c_int64]]]:
 
 
 class Matrix(ctypes.Structure):
-    _fields_ = [*pointers("blocks", "scales", "bias"), *integers("outputs", "inputs", "bytes")]
+    _fields_ = [*pointers("blocks", "scales", "offsets", "bias"), *integers("outputs", "inputs", "bytes")]
 
 
 class Norm(ctypes.Structure):
@@ -36,7 +36,7 @@ class Norm(ctypes.Structure):
 
 class Layer(ctypes.Structure):
     _fields_ = [
-        *((name, Matrix) for name in ("query", "key", "value", "output", "up", "gate", "down")),
+        *((name, Matrix) for name in ("heads", "output", "up", "gate", "down")),
         *((name, Norm) for name in ("attention_norm", "query_norm", "key_norm", "feedforward_norm")),
     ]
 
@@ -60,7 +60,6 @@ class Decoder(ctypes.Structure):
         *pointers("embedding"),
         ("embedding_scale", Double),
         *((name, Tables) for name in ("embedding_ngrams", "logit_ngrams")),
-        *integers("history"),
         ("embedding_norm", Norm),
         ("stack", Stack),
         ("dense", Matrix),
@@ -80,8 +79,10 @@ class Drawing(ctypes.Structure):
 
 class Call(ctypes.Structure):
     _fields_ = [
-        *integers("rows", "steps", "threads", "apart"),
-        *pointers("tokens", "history", "logits", "drawings", "uniforms", "present"),
+        *integers("texts", "given", "steps", "wanted", "threads", "apart"),
+        *pointers("line"),
+        *integers("line_row"),
+        *pointers("logits", "drawings", "uniforms", "present"),
         ("caches", ctypes.POINTER(Pointer)),
         *integers("length", "capacity"),
         *pointers("added"),
@@ -125,8 +126,9 @@ class Packer:
         blocks = blocks.permute(0, 3, 1, 2, 4)  # (N', K', 2, lanes, group)
         if self.weights == "bfloat16":
             blocks = blocks.transpose(2, 3)  # (N', K, lanes, 2, 1): of each pair one goes into the first register
+        offsets = -128 * numbers.sum(1, dtype=torch.int32) if self.weights == "int8" else None
         padded = None if bias is None else F.pad(bias.detach(), (0, missing))
-        return Matrix(self.pointer(blocks), self.pointer(scales), self.pointer(padded), N, K, numbers.itemsize)
+        return Matrix(*map(self.pointer, (blocks, scales, offsets, padded)), N, K, numbers.itemsize)
 
     def tables(self, tables: NgramTables | None) -> Tables:
         """Tables of n-grams, if there are any."""
@@ -135,9 +137,12 @@ class Packer:
         sizes, factors = (torch.tensor(numbers, device="cpu") for numbers in (tables.sizes, tables.factors))
         return Tables(*map(self.pointer, (tables.weight.detach(), sizes, factors)), len(tables.sizes) + 1)
 
-    def linear(self, linear: nn.Linear | None) -> Matrix:
-        """The matrix and bias of a linear map, if there is one."""
-        return Matrix() if linear is None else self.matrix(linear.weight, linear.bias)
+    def linear(self, *linears: nn.Linear) -> Matrix:
+        """The matrix and bias of linear maps of one input, whose outputs follow each other."""
+        weights: list[Tensor] = [linear.weight for linear in linears]
+        biases: list[Tensor] = [linear.bias for linear in linears if linear.bias is not None]
+        assert len(biases) in (0, len(linears)), "all of them have a bias, or none has"
+        return self.matrix(torch.cat(weights), torch.cat(biases) if biases else None)
 
     def norm(self, norm: nn.Module) -> Norm:
         """

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <optional>
 
 #include "bytes.h"
 
@@ -38,23 +37,23 @@ static int64_t multiply_some(const char* weights, const number* x, int64_t rows,
     return multiply<Weight, 1, 1>(weights, x, inputs, products), 1;
 }
 
-// The same, with bytes.
-static int64_t multiply_some_bytes(const char* weights, const number* x, const Digits* digits, int64_t row,
-                                   int64_t rows, int64_t inputs, number* products) {
-    if (digits && rows >= 4) return multiply_whole<4>(weights, *digits, row, products), 4;
-    if (digits) return multiply_whole<1>(weights, *digits, row, products), 1;
+// The same, with bytes: of digits, where there are some.
+static int64_t multiply_some_bytes(const char* weights, const int32_t* offsets, const Digits* digits, const number* x,
+                                   int64_t row, int64_t rows, int64_t inputs, number* products) {
+    if (digits && rows >= 2) return multiply_whole<2>(weights, offsets, *digits, row, inputs, products), 2;
+    if (digits) return multiply_whole<1>(weights, offsets, *digits, row, inputs, products), 1;
     if (rows >= 4) return multiply_bytes<4>(weights, x, inputs, products), 4;
     return multiply_bytes<1>(weights, x, inputs, products), 1;
 }
 
 // x (B, K) -> (B, N); `finish` is told where each register of products belongs, and how many of them are outputs.
 template <class Finish>
-static void linear(const Matrix& matrix, const number* x, int64_t rows, number* y, Finish finish) {
+static void linear(const Matrix& matrix, const number* x, int64_t rows, number* y, Digits& digits, Finish finish) {
     const int64_t K = matrix.inputs, all = (matrix.outputs + BLOCK - 1) / BLOCK;
     const int64_t group = rows == 1 && matrix.bytes > 1 ? 4 : 1;
     const int64_t size = (matrix.bytes > 1 ? K : (K + GROUP - 1) / GROUP * GROUP) * BLOCK * matrix.bytes;
-    std::optional<Digits> digits;
-    if (WHOLE && matrix.bytes == 1 && K <= MOST_WHOLE) digits.emplace(x, rows, K);
+    const bool whole_numbers = WHOLE && matrix.bytes == 1 && K <= MOST_WHOLE;
+    if (whole_numbers) digits.split(x, rows, K);
 #pragma omp for schedule(static)
     for (int64_t start = 0; start < all; start += group) {
         alignas(64) number products[ROWS * BLOCK];
@@ -64,8 +63,8 @@ static void linear(const Matrix& matrix, const number* x, int64_t rows, number* 
                 const char* weights = matrix.blocks + block * size;
                 const number* from = x + row * K;
                 if (matrix.bytes == 1)
-                    count = multiply_some_bytes(weights, from, digits ? &*digits : nullptr, row, rows - row, K,
-                                                products);
+                    count = multiply_some_bytes(weights, matrix.offsets + block * BLOCK,
+                                                whole_numbers ? &digits : nullptr, from, row, rows - row, K, products);
                 else if (matrix.bytes == 2)
                     count = multiply_some<uint16_t>(weights, from, rows - row, whole, K, products);
                 else

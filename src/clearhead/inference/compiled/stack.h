@@ -1,6 +1,6 @@
-// A decoder's stack: a vector for each row of a batch goes in and comes out, and each layer's cache takes up the row's
-// key and value. What a row gets does not depend, in any bit, on the other rows or on the number of threads: every sum
-// runs over its terms in one order.
+// A decoder's stack: a row of numbers for each token goes in and comes out, and each layer's cache takes up its key and
+// value. What a row gets does not depend, in any bit, on the other rows or on the number of threads: every sum runs over
+// its terms in one order.
 
 #pragma once
 
@@ -29,10 +29,10 @@ static void normalise(const Norm& norm, const number* x, number* y, int64_t rows
 }
 
 // A head's query or key, normalised and turned where it stands.
-static void place_one(const Stack& stack, const Call& call, const Norm& norm, int64_t row, int64_t step, number* x) {
+static void place_one(const Stack& stack, const Call& call, const Norm& norm, Place at, number* x) {
     if (norm.weight) normalise_one(norm, x, x, stack.head_width);
     if (!call.cosines) return;
-    const int64_t angles = row * call.turn_row + step * 2 * call.half;
+    const int64_t angles = at.text * call.turn_row + at.column * 2 * call.half;
     const number *c = call.cosines + angles, *s = call.sines + angles;
     for (int64_t i = 0, j = call.half; i < call.half; i++, j++) {
         const number first = x[i], second = x[j];
@@ -42,59 +42,66 @@ static void place_one(const Stack& stack, const Call& call, const Norm& norm, in
 }
 
 struct Room {  // what a step writes down on its way
-    std::vector<number> x, normed, other, query, key, value, mixed, hidden;
-    explicit Room(const Stack& s, int64_t B)
-        : x(B * s.d_model), normed(x.size()), other(s.parallel ? x.size() : 0),
-          query(B * s.n_heads * s.head_width), key(B * s.n_kv_heads * s.head_width), value(key.size()),
-          mixed(query.size()), hidden(B * s.d_ff) {}
+    std::vector<number> x, normed, other, heads, mixed, hidden;
+    Digits digits;
+    Room(const Stack& s, int64_t rows)
+        : x(rows * s.d_model), normed(x.size()), other(s.parallel ? x.size() : 0),
+          heads(rows * (s.n_heads + 2 * s.n_kv_heads) * s.head_width), mixed(rows * s.n_heads * s.head_width),
+          hidden(rows * s.d_ff),
+          digits(s.layers->heads.bytes == 1 ? rows : 0, std::max({s.d_model, s.n_heads * s.head_width, s.d_ff})) {}
 };
 
 // x += attention(in)
-static void attention(const Stack& stack, const Layer& layer, const Call& call, int64_t step, Room& room,
+static void attention(const Stack& stack, const Layer& layer, const Call& call, const Step& step, Room& room,
                       const number* in, number* const* cache, number* scores) {
-    const int64_t K = stack.head_width, H = stack.n_heads, H_kv = stack.n_kv_heads;
-    linear(layer.query, in, call.rows, room.query.data(), STORE);
-    linear(layer.key, in, call.rows, room.key.data(), STORE);
-    linear(layer.value, in, call.rows, room.value.data(), STORE);
+    const int64_t K = stack.head_width, H = stack.n_heads, H_kv = stack.n_kv_heads, rows = step.rows();
+    const int64_t width = (H + 2 * H_kv) * K;
+    linear(layer.heads, in, rows, room.heads.data(), room.digits, STORE);
 #pragma omp for schedule(static)
-    for (int64_t i = 0; i < call.rows * H_kv; i++) {
-        const int64_t last = (i * call.capacity + call.length + step) * K;
-        place_one(stack, call, layer.key_norm, i / H_kv, step, &room.key[i * K]);
-        std::memcpy(cache[0] + last, &room.key[i * K], K * sizeof(number));
-        std::memcpy(cache[1] + last, &room.value[i * K], K * sizeof(number));
+    for (int64_t i = 0; i < rows * H_kv; i++) {
+        const int64_t row = i / H_kv, head = i % H_kv;
+        const Place at = step.of(row);
+        number *key = &room.heads[row * width + (H + head) * K], *value = key + H_kv * K;
+        const int64_t last = ((at.text * H_kv + head) * call.capacity + call.length + at.column) * K;
+        place_one(stack, call, layer.key_norm, at, key);
+        std::memcpy(cache[0] + last, key, K * sizeof(number));
+        std::memcpy(cache[1] + last, value, K * sizeof(number));
     }
 #pragma omp for schedule(static)
-    for (int64_t i = 0; i < call.rows * H; i++) {
-        const int64_t row = i / H, head = i % H, first = (row * H_kv + head / (H / H_kv)) * call.capacity * K;
-        number* query = &room.query[i * K];
-        place_one(stack, call, layer.query_norm, row, step, query);
-        attend(stack, call, row, head, step, query, cache[0] + first, cache[1] + first, scores, &room.mixed[i * K]);
+    for (int64_t i = 0; i < rows * H; i++) {  // those that meet the same keys one after the other
+        const int64_t head = i / step.count % H, row = i / step.count / H * step.count + i % step.count;
+        const Place at = step.of(row);
+        const int64_t first = (at.text * H_kv + head / (H / H_kv)) * call.capacity * K;
+        number* query = &room.heads[row * width + head * K];
+        place_one(stack, call, layer.query_norm, at, query);
+        attend(stack, call, at, head, query, cache[0] + first, cache[1] + first, scores,
+               &room.mixed[(row * H + head) * K]);
     }
-    linear(layer.output, room.mixed.data(), call.rows, room.x.data(), ADD);
+    linear(layer.output, room.mixed.data(), rows, room.x.data(), room.digits, ADD);
 }
 
 // x += feedforward(in)
-static void feedforward(const Stack& stack, const Layer& layer, const Call& call, Room& room, const number* in) {
+static void feedforward(const Stack& stack, const Layer& layer, int64_t rows, Room& room, const number* in) {
     const auto bend = [&](Lanes products, Lanes) { return activated(products, stack.activation); };
     const auto gate = [](Lanes products, Lanes old) { return old * products; };
-    linear(layer.gate.blocks ? layer.gate : layer.up, in, call.rows, room.hidden.data(), bend);
-    if (layer.gate.blocks) linear(layer.up, in, call.rows, room.hidden.data(), gate);
-    linear(layer.down, room.hidden.data(), call.rows, room.x.data(), ADD);
+    linear(layer.gate.blocks ? layer.gate : layer.up, in, rows, room.hidden.data(), room.digits, bend);
+    if (layer.gate.blocks) linear(layer.up, in, rows, room.hidden.data(), room.digits, gate);
+    linear(layer.down, room.hidden.data(), rows, room.x.data(), room.digits, ADD);
 }
 
 // x, through all layers; `scores` has room for as many columns as there are, in registers.
-static void through_the_stack(const Stack& stack, const Call& call, int64_t step, Room& room, number* scores) {
-    const int64_t B = call.rows, D = stack.d_model;
+static void through_the_stack(const Stack& stack, const Call& call, const Step& step, Room& room, number* scores) {
+    const int64_t rows = step.rows(), D = stack.d_model;
     number *x = room.x.data(), *normed = room.normed.data(), *other = room.other.data();
     for (int64_t l = 0; l < stack.n_layers; l++) {
         const Layer& layer = stack.layers[l];
-        if (!stack.post) normalise(layer.attention_norm, x, normed, B, D);
-        if (stack.parallel) normalise(layer.feedforward_norm, x, other, B, D);
+        if (!stack.post) normalise(layer.attention_norm, x, normed, rows, D);
+        if (stack.parallel) normalise(layer.feedforward_norm, x, other, rows, D);
         attention(stack, layer, call, step, room, stack.post ? x : normed, call.caches + 2 * l, scores);
-        if (stack.post) normalise(layer.attention_norm, x, x, B, D);
-        if (!stack.post && !stack.parallel) normalise(layer.feedforward_norm, x, normed, B, D);
-        feedforward(stack, layer, call, room, stack.post ? x : stack.parallel ? other : normed);
-        if (stack.post) normalise(layer.feedforward_norm, x, x, B, D);
+        if (stack.post) normalise(layer.attention_norm, x, x, rows, D);
+        if (!stack.post && !stack.parallel) normalise(layer.feedforward_norm, x, normed, rows, D);
+        feedforward(stack, layer, rows, room, stack.post ? x : stack.parallel ? other : normed);
+        if (stack.post) normalise(layer.feedforward_norm, x, x, rows, D);
     }
-    if (stack.norm.weight) normalise(stack.norm, x, x, B, D);
+    if (stack.norm.weight) normalise(stack.norm, x, x, rows, D);
 }

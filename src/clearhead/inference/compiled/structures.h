@@ -1,16 +1,17 @@
 // What Python fills in, field by field; every field has 8 bytes (see layout.py).
 //
-// Shapes are as in the Python that this mirrors: B rows, S steps, D d_model, H heads, K head width, V vocabulary, T
-// columns of a cache.
+// Shapes are as in the Python that this mirrors: B texts, P places of tokens that a call reads, D d_model, H heads, K head
+// width, V vocabulary, T columns of a cache.
 
 #pragma once
 
 #include "numbers.h"
 
 struct Matrix {
-    const char* blocks;    // (N', K, BLOCK), N' being N / BLOCK rounded up; of int8 see bytes.h
-    const number* scales;  // (N', BLOCK), or none
-    const number* bias;    // (N', BLOCK), or none
+    const char* blocks;      // (N', K, BLOCK), N' being N / BLOCK rounded up; of int8 see bytes.h
+    const number* scales;    // (N', BLOCK), or none
+    const int32_t* offsets;  // (N', BLOCK), -128 times the sums of bytes, or none
+    const number* bias;      // (N', BLOCK), or none
     int64_t outputs, inputs, bytes;  // N, K, and of a weight
 };
 struct Norm {  // none where it has no weight
@@ -19,7 +20,8 @@ struct Norm {  // none where it has no weight
     double epsilon;
 };
 struct Layer {
-    Matrix query, key, value, output, up, gate, down;  // no gate where it has no blocks
+    Matrix heads;                   // to the queries, keys and values of all heads
+    Matrix output, up, gate, down;  // no gate where it has no blocks
     Norm attention_norm, query_norm, key_norm, feedforward_norm;
 };
 struct Stack {
@@ -39,7 +41,6 @@ struct Decoder {
     const number* embedding;  // (V, D)
     double embedding_scale;
     Tables embedding_ngrams, logit_ngrams;
-    int64_t history;  // tokens before the last that tables look at
     Norm embedding_norm;
     Stack stack;
     Matrix dense;  // what the head reads goes through it first, if there is one
@@ -48,27 +49,45 @@ struct Decoder {
     double head_scale;
     Matrix head;
 };
-struct Drawing {  // how a row's tokens are drawn from logits
+struct Drawing {  // how a text's tokens are drawn from logits
     int64_t greedy, top_k;  // as many as there are tokens, where all are kept
     double penalty, temperature, top_p, min_p;
 };
 struct Call {
-    int64_t rows, steps, threads, apart;  // apart: each thread computes rows of its own
-    int64_t* tokens;                      // (B, S + 1), of which the first are given
-    int64_t* history;                     // (B, history), ids + 1, the newest last
-    number* logits;                       // (B, V), of the token after the last that was read
+    int64_t texts, given, steps, wanted;  // the first step reads the given tokens, each later one the one that was drawn
+    int64_t threads, apart;               // apart: each thread computes texts of its own
+    int64_t* line;                        // (B, P + 1), ids + 1: what is read and drawn; what tables see stands before
+    int64_t line_row;                     // from one text to the next
+    number* logits;                       // (B, wanted, V), after the last tokens that were read
     const Drawing* drawings;              // (B,), or none: then no token is drawn, and there is one step
     const number* uniforms;               // (B, S)
     uint8_t* present;                     // (B, V), or none: whether a token is in the text
     number* const* caches;                // keys and values of each layer in turn: (B, H_kv, capacity, K)
-    int64_t length, capacity;             // columns in use before these steps, and all
-    const number* added;                  // (B or 1, S, D), or none: what is added to embeddings
-    int64_t added_row;                    // from one row to the next
-    const uint8_t* mask;                  // (B or 1, S, length + S), or none
+    int64_t length, capacity;             // columns in use before the first place, and all
+    const number* added;                  // (B or 1, P, D), or none: what is added to embeddings
+    int64_t added_row;                    // from one text to the next
+    const uint8_t* mask;                  // (B or 1, P, length + P), or none
     int64_t mask_row;
-    const number* bias;  // (B or 1, H, S, length + S), or none
+    const number* bias;  // (B or 1, H, P, length + P), or none
     int64_t bias_row;
-    const number* cosines;  // (B or 1, S, R), or none
+    const number* cosines;  // (B or 1, P, R), or none
     const number* sines;
-    int64_t half, turn_row;  // R / 2, and from one row to the next
+    int64_t half, turn_row;  // R / 2, and from one text to the next
+
+    int64_t places() const { return given + steps - 1; }
+};
+
+// Where a token stands: in which text, and where in what the call reads of it.
+struct Place {
+    int64_t text, column;
+};
+
+// Some tokens of each text, read at once: a row of numbers for each, those of a text one below the other.
+struct Step {
+    int64_t before, texts, count, first;  // steps before it; how many tokens of each text, and where the first is
+
+    Step(const Call& call, int64_t step)
+        : before(step), texts(call.texts), count(step ? 1 : call.given), first(step ? call.given + step - 1 : 0) {}
+    int64_t rows() const { return texts * count; }
+    Place of(int64_t row) const { return {row / count, first + row % count}; }
 };
