@@ -8,7 +8,8 @@ second, with rows between the two programs that tell batches, dropout, precision
 a beam search of width 5, many at once and one at a time, by a model that is trained first, or by that of --run. Beside
 busy neighbours, one thread (OMP_NUM_THREADS=1) and --clock processor tell more than the wall's clock. Where CTranslate2
 is installed, or in the folder of --tools (--install puts it there), it translates with the same weights too: alone, in
-float32 and in int8, and as our own engine, where the time in which the model is written for it counts.
+float32 and in int8, and as our own engine, where the time in which the model is written for it counts, as that in which
+it is brought into compiled code's order does.
 """
 
 import os
@@ -80,7 +81,7 @@ class Translating:
         if self.config.batch_size > 1:
             yield Row("plain", "as they come", self._kept("plain", lambda: self._plain(list(range(n)))))
             yield Row("plain, sorted", alike, self._kept("plain, sorted", lambda: self._plain(by_length)))
-        for name, engine in (("clearhead", "plain"), *self._engines()):
+        for name, engine in (("clearhead", "plain"), ("clearhead, compiled", "compiled"), *self._engines()):
             yield Row(name, alike, self._kept(name, self._ours(engine)))
         for precision in ("float32", "int8") if self._engines() else ():
             name = f"CTranslate2 alone, {precision}"

@@ -1,5 +1,6 @@
 """Who searches: when it is CTranslate2, what is said of that, and what becomes of what it found."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,11 @@ from clearhead.inference.searching import MANY, CTranslate2Search, searcher
 from clearhead.models import EncoderDecoder
 
 KNOWN: dict[str, Any] = {"positions": "learned", "norm": "layernorm", "feedforward": "relu"}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEARHEAD_CACHE", str(tmp_path))
 
 
 @pytest.fixture

@@ -60,9 +60,9 @@ def test_the_size_of_a_batch_changes_no_translation(batch_size: int) -> None:
 def test_like_lengths_share_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     widths: list[list[int]] = []
 
-    def look(model: EncoderDecoder, sources: list[list[int]], config: TranslationConfig, *, end: int) -> object:
+    def look(model: EncoderDecoder, sources: list[list[int]], config: TranslationConfig, **options: Any) -> object:
         widths.append([len(source) for source in sources])
-        return beam_search(model, sources, config, end=end)
+        return beam_search(model, sources, config, **options)
 
     monkeypatch.setattr(searching, "beam_search", look)
     translated(make_model(), SENTENCES, CONFIG.model_copy(update={"batch_size": 2}))

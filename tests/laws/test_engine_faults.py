@@ -1,28 +1,30 @@
 """Faults planted in compiled code: the laws that hold it equal to the model's call must find each of them."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import test_engine_laws as laws
+import test_reading_laws as searches
 from law_models import CHOICES
+from pair_models import PAIR_CHOICES
 
 from clearhead.inference.compiled import building, compiler
 
 pytestmark = [pytest.mark.campaign, pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")]
 
 FAULTS = [
-    ("attention.h", "length = call.length + at.column + 1", "length = call.length + at.column"),
-    ("attention.h", "scores[t] = mask[t] ? scores[t] : NONE", "scores[t] = mask[t] ? scores[t] : -3"),
-    ("attention.h", "length = call.length + at.column + 1", "length = T"),
-    ("attention.h", "(head * P + at.column) * T", "head * P * T"),
-    ("attention.h", "at.text * call.mask_row + at.column * T", "at.text * call.mask_row"),
+    ("stack.h", "call.length + at.column + 1", "call.length + at.column"),
+    ("attention.h", "scores[t] = seen.mask[t] ? scores[t] : NONE", "scores[t] = seen.mask[t] ? scores[t] : -3"),
+    ("stack.h", "call.length + at.column + 1", "T"),
+    ("stack.h", "(head * P + at.column) * T", "head * P * T"),
+    ("stack.h", "at.text * call.mask_row + at.column * T", "at.text * call.mask_row"),
     ("attention.h", "sums[0][i] += sums[turn][i]", "sums[0][i] = sums[turn][i]"),
     ("attention.h", "t + turn < length; turn++) add(t + turn, turn)", "turn < 0; turn++) add(t + turn, turn)"),
     ("stack.h", "second * c[j] + first * s[j]", "second * c[j] + x[i] * s[j]"),
     ("stack.h", "at.text * call.turn_row + at.column * 2 * call.half", "at.text * call.turn_row"),
-    ("stack.h", "head / (H / H_kv)", "head % H_kv"),
+    ("stack.h", "head / group", "head % stack.n_kv_heads"),
     ("stack.h", "mean /= width;", ""),
     ("stack.h", "call.length + at.column) * K", "call.length) * K"),
     ("stack.h", "place_one(stack, call, layer.query_norm, at, query);", ""),
@@ -54,12 +56,31 @@ FAULTS = [
     ("bytes.h", "Lanes(all) * x.scales[row + i]", "Lanes(all) * x.scales[row]"),
     ("drawing.h", "logits[v] /= number(how.temperature)", "logits[v] *= number(how.temperature)"),
 ]  # fmt: skip
+IN_A_SEARCH = [
+    ("stack.h", "if (stack.post) normalise(layer.cross_norm, x, x, rows, D);", ""),
+    ("stack.h", "if (!stack.post) normalise(layer.cross_norm, x, normed, rows, D);", ""),
+    ("stack.h", "if (layer.cross_query_norm.weight) normalise_one(layer.cross_query_norm, query, query, K);", ""),
+    ("stack.h", "call.memory_mask ? call.memory_mask + text * T : nullptr", "nullptr"),
+    ("stack.h", "call.memory_mask + text * T", "call.memory_mask"),
+    ("stack.h", "first = (text * H_kv + kv_head) * T * K", "first = text * H_kv * T * K"),
+    ("stack.h", "linear(layer.cross_output, room.mixed", "linear(layer.cross_output, room.heads"),
+    ("stack.h", "call.memories + 2 * l", "call.memories"),
+    ("continuations.h", "broken += 0 * logits[v];", ""),
+    ("continuations.h", "sums[i] += rest[i]", "sums[i] += 2 * rest[i]"),
+    ("continuations.h", "|| v == call.padding", ""),
+    ("continuations.h", "most + std::log(total(sums))", "std::log(total(sums))"),
+    ("continuations.h", "exponential(read(logits + v) - most)", "exponential(read(logits + v))"),
+    ("continuations.h", "- all + before > scores[n - 1]", "- all > scores[n - 1]"),
+    ("continuations.h", "score = logits[v] - all + before", "score = logits[v] - all"),
+    ("continuations.h", "places[place] = places[place - 1];", ""),
+    ("continuations.h", "std::max<int64_t>(call.padding, 0)", "1"),
+]  # fmt: skip
 
 
 def failing(law: Callable[..., None], *given: object) -> bool:
     try:
         law(*given)
-    except AssertionError:
+    except (AssertionError, pytest.fail.Exception):
         return True
     return False
 
@@ -80,10 +101,24 @@ def found(monkeypatch: pytest.MonkeyPatch) -> bool:
     )
 
 
-@pytest.mark.parametrize(("file", "right", "wrong"), FAULTS, ids=[f"{file}: {right}" for file, right, _ in FAULTS])
-def test_a_planted_fault_is_found(
-    file: str, right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def found_in_a_search() -> bool:
+    """Whether a law of compiled code that reads for a beam search fails."""
+    what_follows = searches.test_what_follows_each_hypothesis_is_what_the_model_says
+    return (
+        any(failing(what_follows, choice) for choice in PAIR_CHOICES)
+        or any(failing(searches.test_the_likeliest_continuations_are_those_of_all, *of) for of in searches.VOCABULARIES)
+        or any(failing(searches.test_logits_that_are_not_finite_are_refused, *bad) for bad in searches.BAD)
+    )
+
+
+def named(faults: list[tuple[str, str, str]]) -> pytest.MarkDecorator:
+    ids = [f"{file}: {right}" for file, right, _ in faults]
+    return pytest.mark.parametrize(("file", "right", "wrong"), faults, ids=ids)
+
+
+@pytest.fixture
+def planted(file: str, right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What is compiled has this fault."""
     sources = tmp_path / "sources"
     shutil.copytree(building.HERE, sources)
     text = (sources / file).read_text(encoding="utf-8")
@@ -92,10 +127,20 @@ def test_a_planted_fault_is_found(
     monkeypatch.setattr(building, "HERE", sources)
     monkeypatch.setenv("CLEARHEAD_CACHE", str(tmp_path / "cache"))
     building._sources.cache_clear()
-    try:
-        assert found(monkeypatch)
-    finally:
-        building._sources.cache_clear()
+    yield
+    building._sources.cache_clear()
+
+
+@named(FAULTS)
+@pytest.mark.usefixtures("planted")
+def test_a_planted_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert found(monkeypatch)
+
+
+@named(IN_A_SEARCH)
+@pytest.mark.usefixtures("planted")
+def test_a_planted_fault_of_a_search_is_found() -> None:
+    assert found_in_a_search()
 
 
 @pytest.mark.parametrize("flag", ["-mno-avx512f", "-mno-avx512vnni", "-fno-openmp"])
@@ -108,3 +153,7 @@ def test_other_processors_and_compilers_compute_the_same(flag: str, monkeypatch:
         laws.test_float32_of_any_width_is_as_near_as_the_models_own(40, how)
     for options in laws.DRAWINGS:
         laws.test_tokens_are_drawn_as_elsewhere(options)
+    for choice in PAIR_CHOICES[::4]:
+        searches.test_what_follows_each_hypothesis_is_what_the_model_says(choice)
+    for vocabulary in searches.VOCABULARIES:
+        searches.test_the_likeliest_continuations_are_those_of_all(*vocabulary)

@@ -2,8 +2,6 @@
 
 import copy
 import ctypes
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,7 +18,10 @@ from clearhead.inference.texts import begin
 from clearhead.models import CausalLM, DecoderLM
 from clearhead.parts import DecoderCache, padded_positions
 
-pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+pytestmark = [
+    pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler"),
+    pytest.mark.usefixtures("compiled_code"),
+]
 every_choice = pytest.mark.parametrize("choice", CHOICES, ids=name)
 BLOCK_SIZE, NEW_TOKENS = 10, 8  # rows that are full slide at once
 PROMPTS = [random_ids(length, seed=length).tolist() for length in (4, 1, 13, 10, 4)]  # two longer than a block
@@ -41,14 +42,6 @@ DRAWINGS: list[dict[str, float]] = [
     {"min_p": 1.0},
     {"top_k": 5, "top_p": 0.9, "min_p": 0.05, "temperature": 4.0, "repetition_penalty": 2.0},
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache_of_compiled_code(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("cache")
-        patch.setenv("CLEARHEAD_CACHE", str(folder))
-        yield folder
 
 
 def compiled(model: DecoderLM, weights: Weights = "full") -> CompiledDecoder:

@@ -6,15 +6,14 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple, Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.config import TranslationConfig
-from clearhead.inference.mode import evaluating, refuse_not_finite
+from clearhead.inference.continuing import Continuations, PlainReader, Reader
+from clearhead.inference.mode import evaluating
 from clearhead.models import EncoderDecoder
 from clearhead.parts import padded_positions
 
-CHUNK = 32  # numbers whose greatest is found at once
 STAYING = 7 / 8  # of the sentences in a batch that are not done, above which the others stay in it
 ROOM = 64  # columns of the cache at first, as most sentences are done long before their greatest length
 
@@ -26,17 +25,14 @@ class Hypothesis(NamedTuple):
     score: float
 
 
-class Continuations(NamedTuple):
-    """The likeliest ways to go on with each sentence, the best first: (S, n) each."""
-
-    scores: Tensor  # log-probability of the whole hypothesis
-    parents: Tensor  # which of the sentence's hypotheses goes on
-    tokens: Tensor  # with what
-
-
 @torch.inference_mode()
 def beam_search(
-    model: EncoderDecoder, sources: Sequence[Sequence[int]], config: TranslationConfig, *, end: int
+    model: EncoderDecoder,
+    sources: Sequence[Sequence[int]],
+    config: TranslationConfig,
+    *,
+    end: int,
+    reader: Reader | None = None,
 ) -> list[list[Hypothesis]]:
     """The `n_best` translations of each source, the best first; fewer where no more are possible.
 
@@ -50,6 +46,7 @@ def beam_search(
         sources: ids of each sentence, its end token included; all are one batch, whatever `batch_size` says.
         config: how to search.
         end: the token that ends a translation, and begins it unless the model's config has another one for that.
+        reader: who computes the logits and their likeliest continuations; the model's own call without it.
 
     Raises:
         ClearheadError: the model's output is not finite.
@@ -57,7 +54,7 @@ def beam_search(
     if not sources:
         return []
     with evaluating(model):
-        search = _Search(model, sources, config, end)
+        search = _Search(model, sources, config, end, reader or PlainReader(model))
         while search.sentences.is_open.any():
             continuations = search.look_ahead()
             search.finish(continuations)
@@ -68,24 +65,6 @@ def beam_search(
 def length_penalty(length: int, alpha: float) -> float:
     """((5 + length) / 6)^alpha, the end token counted (Wu et al. 2016, arXiv 1609.08144, equation 14)."""
     return float(((5 + length) / 6) ** alpha)
-
-
-def greatest(numbers: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """The n greatest of each row (S, N), in order, and their places: as `topk`, which is slow where N is large.
-
-    They lie in the n chunks with the greatest heads, so only those are sorted.
-    """
-    S, N = numbers.shape
-    if n * CHUNK > N:
-        values, places = numbers.topk(n)
-        return values, places
-    if rest := -N % CHUNK:
-        numbers = F.pad(numbers, (0, rest), value=-torch.inf)
-    chunks = numbers.view(S, -1, CHUNK)  # (S, N) -> (S, N / C, C)
-    best = chunks.amax(-1).topk(n).indices  # (S, n)
-    kept = chunks.gather(1, best[:, :, None].expand(-1, -1, CHUNK)).flatten(1)  # (S, n, C) -> (S, n * C)
-    values, places = kept.topk(n)
-    return values, best.gather(1, places // CHUNK) * CHUNK + places % CHUNK
 
 
 def greatest_length(model: EncoderDecoder, config: TranslationConfig, source_length: int) -> int:
@@ -124,9 +103,14 @@ class _Search:
     """
 
     def __init__(
-        self, model: EncoderDecoder, sources: Sequence[Sequence[int]], config: TranslationConfig, end: int
+        self,
+        model: EncoderDecoder,
+        sources: Sequence[Sequence[int]],
+        config: TranslationConfig,
+        end: int,
+        reader: Reader,
     ) -> None:
-        self.model, self.config, self.end = model, config, end
+        self.config, self.end, self.reader = config, end, reader
         self.finished, self.cut_off = ([list[Hypothesis]() for _ in sources] for _ in range(2))
         lengths = [len(source) for source in sources]
         limits = [greatest_length(model, config, length) for length in lengths]
@@ -153,29 +137,14 @@ class _Search:
 
     def look_ahead(self) -> Continuations:
         """The 2k likeliest continuations of each sentence."""
-        logits = self.model.head(self._read_on())  # (S, b, V)
-        chances = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
-        refuse_not_finite(chances.sum(-1))  # the sums, because they are few
-        if self.model.config.pad_id is not None:
-            chances[..., self.model.config.pad_id] = -torch.inf  # padding is no word
-        chances += self.sentences.scores[:, :, None]
-        V = chances.shape[-1]
-        scores, places = greatest(chances.flatten(1), min(2 * self.config.beam, chances[0].numel()))
-        return Continuations(scores, places // V, places % V)
-
-    def _read_on(self) -> Tensor:
-        """The decoder's last layer (S, b, D) at the newest token of each hypothesis."""
         now, columns = self.sentences, self.cache.length
         S, b, length = now.written.shape
         itself = torch.eye(b, dtype=torch.bool, device=now.lines.device).expand(S, -1, -1)
         now.lines = torch.cat((now.lines, itself), dim=2)
         if columns + b > self.cache.capacity:
             self.cache.resize(2 * (columns + b))
-        newest = now.written[:, :, -1]
-        if b == 1:  # at the first step, or with a beam of 1: all columns are its own
-            return self.model.decode(newest, self.memory, cache=self.cache)
-        place = torch.full_like(newest, length - 1)
-        return self.model.decode(newest, self.memory, positions=place, cache=self.cache, among=now.lines)
+        logits = self.reader.read(now.written[:, :, -1], length - 1, self.memory, self.cache, now.lines)  # (S, b, V)
+        return self.reader.likeliest(logits, now.scores, min(2 * self.config.beam, logits[0].numel()))
 
     def finish(self, continuations: Continuations) -> None:
         """Harvest those that end, unless k others rank before them."""

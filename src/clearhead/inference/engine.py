@@ -11,7 +11,7 @@ from clearhead.inference.compiled import CPP_TYPES, CompiledDecoder, UnknownPart
 from clearhead.inference.mode import Notice, evaluating, hooked
 from clearhead.inference.rounding import rounded
 from clearhead.inference.texts import Text, begin, draw_ahead
-from clearhead.models import CausalLM, DecoderLM
+from clearhead.models import CausalLM, DecoderLM, EncoderDecoder
 from clearhead.parts import DecoderCache
 
 DEFAULT, GREEDY = EngineConfig(), SamplingConfig(greedy=True)
@@ -135,6 +135,15 @@ def compilable(model: CausalLM) -> DecoderLM:
     """
     if not isinstance(model, DecoderLM):
         raise UnknownPartError("only a decoder has any")
+    refuse_unknown(model)
+    return model
+
+
+def refuse_unknown(model: DecoderLM | EncoderDecoder) -> None:
+    """
+    Raises:
+        UnknownPartError: something of the model is not for compiled code.
+    """
     if model.device.type != "cpu":
         raise UnknownPartError(f"it is for a CPU, and the model is on {model.device.type}")
     if any(parameter.dtype not in CPP_TYPES for parameter in model.parameters()):
@@ -146,7 +155,6 @@ def compilable(model: CausalLM) -> DecoderLM:
             raise UnknownPartError(f"{type(module).__name__} is not a part of this library")
     if compiler() is None:
         raise UnknownPartError("there is no C++ compiler")
-    return model
 
 
 @torch.inference_mode()

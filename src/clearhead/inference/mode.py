@@ -14,7 +14,8 @@ Notice = Callable[[str], None]  # told in a sentence what a person should know
 def evaluating(model: nn.Module) -> Iterator[None]:
     """No dropout inside the `with`; afterwards every module is in the mode it was in."""
     training = [module for module in model.modules() if module.training]
-    model.eval()
+    if training:
+        model.eval()
     try:
         yield
     finally:

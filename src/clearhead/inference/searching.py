@@ -16,6 +16,7 @@ from clearhead.errors import ClearheadError
 from clearhead.exchange.ctranslate2 import ctranslate2_obstacle, save_ctranslate2, words
 from clearhead.inference.beam import Hypothesis, beam_search, greatest_length, length_penalty
 from clearhead.inference.mode import Notice, hooked
+from clearhead.inference.reading import reader_for
 from clearhead.models import EncoderDecoder
 
 Ids = Sequence[int]
@@ -37,22 +38,31 @@ def searcher(
         config: how to search, and by which engine.
         end: the token that ends a translation.
         sentences: how many there are.
-        notice: told in a sentence that CTranslate2 is chosen, or why it cannot be where it was asked for, or that it is
-            installed and fails.
+        notice: told in a sentence that CTranslate2 is chosen, what takes time, and what cannot be had where it was
+            asked for, or is there and fails.
     """
+    say = notice or (lambda sentence: None)
     plain = partial(beam_search, model, config=config, end=end)
-    if config.engine == "plain" or (config.engine == "auto" and sentences < MANY):
-        return plain
-    reason, say = _obstacle(model, config), notice or (lambda sentence: None)
-    if reason is not None:
+    if config.engine in PRECISIONS and (config.engine != "auto" or sentences >= MANY):
+        found = _by_ctranslate2(model, config, end, plain, say)
+        if found is not None:
+            return found
+    return partial(plain, reader=reader_for(model, config, sentences, say))
+
+
+def _by_ctranslate2(
+    model: EncoderDecoder, config: TranslationConfig, end: int, plain: Search, say: Notice
+) -> "CTranslate2Search | None":
+    """None where it cannot find them."""
+    if reason := _obstacle(model, config):
         if config.engine != "auto":
             say(f"translations are searched for without CTranslate2: {reason}")
-        return plain
+        return None
     try:
         search = CTranslate2Search(model, config, end, plain, say)
     except FAILURES as error:
         say(f"translations are searched for without CTranslate2, which fails here: {error}")
-        return plain
+        return None
     if config.engine == "auto":
         say("CTranslate2, which is installed, searches for these translations; --engine plain does without")
     return search

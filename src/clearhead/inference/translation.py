@@ -42,7 +42,7 @@ def translate(
     """The `n_best` translations of each sentence, the best first; a blank sentence has an empty one.
 
     A translation depends on the model, its sentence and the config alone. Of the other sentences only their number
-    counts, and only with the engine `auto`: it decides who searches, where CTranslate2 is installed.
+    counts, and only with the engine `auto`: it decides who searches.
 
     Args:
         model: in whatever mode; it translates without dropout and is left as it was.

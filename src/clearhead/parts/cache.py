@@ -93,7 +93,8 @@ class MemoryCache:
     def update(self, project: Project) -> KeysValues:
         """The memory's keys and values, projected at the first call."""
         if self.held is None:
-            self.held = project()
+            keys, values = project()
+            self.held = keys.contiguous(), values.contiguous()  # as they are read again and again
         return self.held
 
     def select(self, rows: Tensor) -> None:

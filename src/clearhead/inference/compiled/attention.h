@@ -70,28 +70,29 @@ static void softmax(number* scores, int64_t length) {
     for (int64_t t = 0; t < length; t += LANES) write(scores + t, read(scores + t) * part);
 }
 
-// What one head finds for the token at a place: (K,), of keys and values (T, K). `scores` has room for them in registers.
-static void attend(const Stack& stack, const Call& call, Place at, int64_t head, const number* query,
-                   const number* keys, const number* values, number* scores, number* out) {
-    const int64_t K = stack.head_width, P = call.places(), T = call.length + P, length = call.length + at.column + 1;
-    for (int64_t t = 0; t < length; t += LANES)
-        write(scores + t, products(query, keys + t * K, values + t * K, length - t, K) * number(stack.scale));
-    if (call.bias) {
-        const number* bias = call.bias + at.text * call.bias_row + (head * P + at.column) * T;
-        for (int64_t t = 0; t < length; t++) scores[t] += bias[t];
-    }
-    if (call.mask) {
-        const uint8_t* mask = call.mask + at.text * call.mask_row + at.column * T;
-        for (int64_t t = 0; t < length; t++) scores[t] = mask[t] ? scores[t] : NONE;
-    }
-    softmax(scores, length);
-    const number* next = keys + call.capacity * K;  // of the head that comes after this one
+struct Seen {  // by one head of one token
+    const number *keys, *values;  // (T, K)
+    int64_t length, capacity;     // T, and columns up to the keys of the next head
+    const number* bias = nullptr;   // (T,), or none
+    const uint8_t* mask = nullptr;  // (T,), or none
+};
+
+// What a query (K,) finds: (K,). `scores` has room for T of them in registers.
+static void attend(const Seen& seen, const number* query, int64_t K, number scale, number* scores, number* out) {
+    for (int64_t t = 0; t < seen.length; t += LANES)
+        write(scores + t, products(query, seen.keys + t * K, seen.values + t * K, seen.length - t, K) * scale);
+    if (seen.bias)
+        for (int64_t t = 0; t < seen.length; t++) scores[t] += seen.bias[t];
+    if (seen.mask)
+        for (int64_t t = 0; t < seen.length; t++) scores[t] = seen.mask[t] ? scores[t] : NONE;
+    softmax(scores, seen.length);
+    const number *values = seen.values, *next = seen.keys + seen.capacity * K;  // of the head that comes after this one
     int64_t i = 0;
-    for (; i + 4 * LANES <= K; i += 4 * LANES) mix<4>(scores, values + i, next + i, length, K, out + i);
-    for (; i + 2 * LANES <= K; i += 2 * LANES) mix<2>(scores, values + i, next + i, length, K, out + i);
-    for (; i + LANES <= K; i += LANES) mix<1>(scores, values + i, next + i, length, K, out + i);
+    for (; i + 4 * LANES <= K; i += 4 * LANES) mix<4>(scores, values + i, next + i, seen.length, K, out + i);
+    for (; i + 2 * LANES <= K; i += 2 * LANES) mix<2>(scores, values + i, next + i, seen.length, K, out + i);
+    for (; i + LANES <= K; i += LANES) mix<1>(scores, values + i, next + i, seen.length, K, out + i);
     for (; i < K; i++) {
         out[i] = 0;
-        for (int64_t t = 0; t < length; t++) out[i] += scores[t] * values[t * K + i];
+        for (int64_t t = 0; t < seen.length; t++) out[i] += scores[t] * values[t * K + i];
     }
 }

@@ -118,7 +118,7 @@ def _failure(building: Building) -> str | None:
 @cache
 def _opened(folder: Path) -> ctypes.CDLL:
     found = ctypes.CDLL(str(folder / FILE))
-    found.clearhead_write.restype = None
+    found.clearhead_write.restype = found.clearhead_continue.restype = None
     return found
 
 

@@ -1,5 +1,6 @@
 // A decoder writes: tokens of some texts are read, and those that follow are drawn from the logits.
 
+#include "continuations.h"
 #include "drawing.h"
 #include "stack.h"
 
@@ -76,7 +77,8 @@ static void draw_tokens(const Decoder& decoder, const Call& call, const Step& st
 
 // All texts, by all threads of a team together.
 static void write_texts(const Decoder& decoder, const Call& call, Room& room) {
-    std::vector<number> scores(call.length + call.places() + LANES), logits, odds;
+    const int64_t columns = std::max(call.length + call.places(), call.memory_length);
+    std::vector<number> scores(columns + LANES), logits, odds;
     for (int64_t before = 0; before < call.steps; before++) {
         const Step step(call, before);
         embed(decoder, call, step, room.x.data());

@@ -38,6 +38,8 @@ class Layer(ctypes.Structure):
     _fields_ = [
         *((name, Matrix) for name in ("heads", "output", "up", "gate", "down")),
         *((name, Norm) for name in ("attention_norm", "query_norm", "key_norm", "feedforward_norm")),
+        *((name, Matrix) for name in ("cross_query", "cross_output")),
+        *((name, Norm) for name in ("cross_norm", "cross_query_norm")),
     ]
 
 
@@ -85,6 +87,9 @@ class Call(ctypes.Structure):
         *pointers("logits", "drawings", "uniforms", "present"),
         ("caches", ctypes.POINTER(Pointer)),
         *integers("length", "capacity"),
+        ("memories", ctypes.POINTER(Pointer)),
+        *integers("memory_length"),
+        *pointers("memory_mask"),
         *pointers("added"),
         *integers("added_row"),
         *pointers("mask"),
@@ -93,6 +98,13 @@ class Call(ctypes.Structure):
         *integers("bias_row"),
         *pointers("cosines", "sines"),
         *integers("half", "turn_row"),
+    ]
+
+
+class Continuing(ctypes.Structure):
+    _fields_ = [
+        *integers("sentences", "hypotheses", "vocab_size", "wanted", "threads", "padding"),
+        *pointers("logits", "before", "totals", "scores", "places"),
     ]
 
 

@@ -51,6 +51,17 @@ struct Room {  // what a step writes down on its way
           digits(s.layers->heads.bytes == 1 ? rows : 0, std::max({s.d_model, s.n_heads * s.head_width, s.d_ff})) {}
 };
 
+// All heads of all rows, and whose keys they meet; those that meet the same ones come one after the other.
+template <class Meet>
+static void each_head(const Stack& stack, const Step& step, Meet meet) {
+    const int64_t H = stack.n_heads, group = H / stack.n_kv_heads;
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < step.rows() * H; i++) {
+        const int64_t head = i / step.count % H, row = i / step.count / H * step.count + i % step.count;
+        meet(row, head, head / group);
+    }
+}
+
 // x += attention(in)
 static void attention(const Stack& stack, const Layer& layer, const Call& call, const Step& step, Room& room,
                       const number* in, number* const* cache, number* scores) {
@@ -67,17 +78,34 @@ static void attention(const Stack& stack, const Layer& layer, const Call& call, 
         std::memcpy(cache[0] + last, key, K * sizeof(number));
         std::memcpy(cache[1] + last, value, K * sizeof(number));
     }
-#pragma omp for schedule(static)
-    for (int64_t i = 0; i < rows * H; i++) {  // those that meet the same keys one after the other
-        const int64_t head = i / step.count % H, row = i / step.count / H * step.count + i % step.count;
+    each_head(stack, step, [&](int64_t row, int64_t head, int64_t kv_head) {
         const Place at = step.of(row);
-        const int64_t first = (at.text * H_kv + head / (H / H_kv)) * call.capacity * K;
+        const int64_t P = call.places(), T = call.length + P, first = (at.text * H_kv + kv_head) * call.capacity * K;
+        Seen seen{cache[0] + first, cache[1] + first, call.length + at.column + 1, call.capacity};
+        if (call.bias) seen.bias = call.bias + at.text * call.bias_row + (head * P + at.column) * T;
+        if (call.mask) seen.mask = call.mask + at.text * call.mask_row + at.column * T;
         number* query = &room.heads[row * width + head * K];
         place_one(stack, call, layer.query_norm, at, query);
-        attend(stack, call, at, head, query, cache[0] + first, cache[1] + first, scores,
-               &room.mixed[(row * H + head) * K]);
-    }
+        attend(seen, query, K, number(stack.scale), scores, &room.mixed[(row * H + head) * K]);
+    });
     linear(layer.output, room.mixed.data(), rows, room.x.data(), room.digits, ADD);
+}
+
+// x += attention(in, memory)
+static void cross_attention(const Stack& stack, const Layer& layer, const Call& call, const Step& step, Room& room,
+                            const number* in, number* const* memory, number* scores) {
+    const int64_t K = stack.head_width, H_kv = stack.n_kv_heads, rows = step.rows(), T = call.memory_length;
+    linear(layer.cross_query, in, rows, room.heads.data(), room.digits, STORE);
+    each_head(stack, step, [&](int64_t row, int64_t head, int64_t kv_head) {
+        const int64_t text = step.of(row).text, first = (text * H_kv + kv_head) * T * K;
+        const uint8_t* mask = call.memory_mask ? call.memory_mask + text * T : nullptr;
+        const int64_t place = (row * stack.n_heads + head) * K;
+        number* query = &room.heads[place];
+        if (layer.cross_query_norm.weight) normalise_one(layer.cross_query_norm, query, query, K);
+        attend({memory[0] + first, memory[1] + first, T, T, nullptr, mask}, query, K, number(stack.scale), scores,
+               &room.mixed[place]);
+    });
+    linear(layer.cross_output, room.mixed.data(), rows, room.x.data(), room.digits, ADD);
 }
 
 // x += feedforward(in)
@@ -99,6 +127,11 @@ static void through_the_stack(const Stack& stack, const Call& call, const Step& 
         if (stack.parallel) normalise(layer.feedforward_norm, x, other, rows, D);
         attention(stack, layer, call, step, room, stack.post ? x : normed, call.caches + 2 * l, scores);
         if (stack.post) normalise(layer.attention_norm, x, x, rows, D);
+        if (layer.cross_query.blocks) {
+            if (!stack.post) normalise(layer.cross_norm, x, normed, rows, D);
+            cross_attention(stack, layer, call, step, room, stack.post ? x : normed, call.memories + 2 * l, scores);
+            if (stack.post) normalise(layer.cross_norm, x, x, rows, D);
+        }
         if (!stack.post && !stack.parallel) normalise(layer.feedforward_norm, x, normed, rows, D);
         feedforward(stack, layer, rows, room, stack.post ? x : stack.parallel ? other : normed);
         if (stack.post) normalise(layer.feedforward_norm, x, x, rows, D);

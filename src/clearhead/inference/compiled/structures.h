@@ -23,6 +23,8 @@ struct Layer {
     Matrix heads;                   // to the queries, keys and values of all heads
     Matrix output, up, gate, down;  // no gate where it has no blocks
     Norm attention_norm, query_norm, key_norm, feedforward_norm;
+    Matrix cross_query, cross_output;  // of cross-attention, if there is any; keys and values are projected already
+    Norm cross_norm, cross_query_norm;
 };
 struct Stack {
     const Layer* layers;
@@ -64,6 +66,9 @@ struct Call {
     uint8_t* present;                     // (B, V), or none: whether a token is in the text
     number* const* caches;                // keys and values of each layer in turn: (B, H_kv, capacity, K)
     int64_t length, capacity;             // columns in use before the first place, and all
+    number* const* memories;              // the memory's keys and values of each layer in turn: (B, H_kv, T_src, K)
+    int64_t memory_length;                // T_src
+    const uint8_t* memory_mask;           // (B, T_src), or none
     const number* added;                  // (B or 1, P, D), or none: what is added to embeddings
     int64_t added_row;                    // from one text to the next
     const uint8_t* mask;                  // (B or 1, P, length + P), or none

@@ -1,0 +1,76 @@
+// The likeliest ways to go on with the sentences of a beam search, of the logits that follow its hypotheses.
+
+#pragma once
+
+#include "attention.h"
+
+struct Continuations {
+    int64_t sentences, hypotheses, vocab_size, wanted, threads;  // S, b, V, n
+    int64_t padding;                                             // a token that is no word, or -1
+    const number* logits;                                        // (S, b, V)
+    const number* before;                                        // (S, b), log-probabilities
+    number* totals;                                              // (S, b), of each hypothesis: see log_total
+    number* scores;                                              // (S, n), the greatest first
+    int64_t* places;                                             // (S, n), hypothesis * V + token
+};
+
+constexpr int64_t CHUNK = 8 * LANES;  // logits whose greatest is found at once
+
+// log(sum(e^x)) of (V,); no number where one of them is infinite or none. `tops` are the greatest of each chunk.
+static number log_total(const number* logits, int64_t V, number* tops) {
+    number most = NONE, broken = 0;
+    for (int64_t start = 0; start < V; start += CHUNK) {
+        number top = NONE;
+#pragma omp simd reduction(max : top) reduction(+ : broken)
+        for (int64_t v = start; v < std::min(start + CHUNK, V); v++) {
+            top = std::max(top, logits[v]);
+            broken += 0 * logits[v];
+        }
+        tops[start / CHUNK] = top;
+        most = std::max(most, top);
+    }
+    Lanes sums = {}, rest = Lanes{} + NONE;
+    for (int64_t v = 0; v + LANES <= V; v += LANES) sums += exponential(read(logits + v) - most);
+    const int64_t left = V % LANES;
+    std::memcpy(&rest, logits + V - left, left * sizeof(number));
+    rest = exponential(rest - most);
+    for (int64_t i = 0; i < left; i++) sums[i] += rest[i];
+    return most + std::log(total(sums)) + broken;
+}
+
+// Of one sentence. Only in chunks whose greatest is among the best so far is anything looked for.
+static void continue_one(const Continuations& call, int64_t sentence, std::vector<number>& tops) {
+    const int64_t V = call.vocab_size, n = call.wanted;
+    number* scores = call.scores + sentence * n;
+    int64_t* places = call.places + sentence * n;
+    std::fill(scores, scores + n, NONE);
+    std::fill(places, places + n, std::max<int64_t>(call.padding, 0));
+    for (int64_t hypothesis = 0; hypothesis < call.hypotheses; hypothesis++) {
+        const int64_t row = sentence * call.hypotheses + hypothesis;
+        const number *logits = call.logits + row * V;
+        const number before = call.before[row], all = call.totals[row] = log_total(logits, V, tops.data());
+        for (int64_t start = 0; start < V; start += CHUNK) {
+            if (!(tops[start / CHUNK] - all + before > scores[n - 1])) continue;
+            for (int64_t v = start; v < std::min(start + CHUNK, V); v++) {
+                const number score = logits[v] - all + before;
+                if (!(score > scores[n - 1]) || v == call.padding) continue;
+                int64_t place = n - 1;
+                for (; place > 0 && scores[place - 1] < score; place--) {
+                    scores[place] = scores[place - 1];
+                    places[place] = places[place - 1];
+                }
+                scores[place] = score;
+                places[place] = hypothesis * V + v;
+            }
+        }
+    }
+}
+
+extern "C" void clearhead_continue(const Continuations* call) {
+#pragma omp parallel num_threads(call->threads)
+    {
+        std::vector<number> tops((call->vocab_size + CHUNK - 1) / CHUNK);
+#pragma omp for schedule(static)
+        for (int64_t sentence = 0; sentence < call->sentences; sentence++) continue_one(*call, sentence, tops);
+    }
+}

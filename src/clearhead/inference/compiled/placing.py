@@ -1,0 +1,63 @@
+"""What a call of compiled code is told of its tokens: where they stand, what they see, and where that is kept."""
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from clearhead.inference.compiled.layout import Call
+from clearhead.parts import DecoderCache
+from clearhead.parts.masks import Mask, Positions
+from clearhead.parts.positions import PositionKind, Turn
+
+CPU = torch.device("cpu")  # whatever device a person made the default one
+
+
+def tell_cache(call: Call, cache: DecoderCache) -> None:
+    """Where the keys and values of each layer are kept."""
+    room = [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
+    call.length, call.capacity = cache.length, room[0].shape[2]
+    needed = call.length + call.given + call.steps - 1
+    assert needed <= call.capacity, f"the cache holds {call.capacity} columns, not {needed}"
+    assert all(tensor.is_contiguous() for tensor in room), "of a cache's room no part is left out"
+    call.caches = pointers_to(room)
+
+
+def pointers_to(tensors: list[Tensor]) -> "ctypes.Array[ctypes.c_void_p]":
+    """Where the numbers of each begin."""
+    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+
+
+def tell_places(
+    call: Call, kind: PositionKind, query: Positions, key: Positions, mask: Mask, nothing: Tensor
+) -> list[Tensor]:
+    """Where the tokens stand, and what they may see: what the call then points to.
+
+    Args:
+        call: of P tokens of each of B texts.
+        kind: how tokens know where they stand.
+        query, key: positions of the tokens, and of all columns after them.
+        mask: None, or (P, T) or (B, 1, P, T).
+        nothing: zeros (1, P, D), of the type of the call's numbers.
+    """
+    turn, bias = kind.rotate(query, CPU), kind.bias(query, key, CPU)
+    held = [kind.add(nothing, query)]  # (1 or B, P, D)
+    if held[0] is not nothing:
+        call.added, call.added_row = held[0].data_ptr(), _row(held[0])
+    if isinstance(mask, Tensor):
+        held.append(mask.reshape(-1, *mask.shape[-2:]).contiguous())  # (1 or B, P, T)
+        call.mask, call.mask_row = held[-1].data_ptr(), _row(held[-1])
+    if bias is not None:
+        held.append(bias.to(nothing.dtype).reshape(-1, *bias.shape[-3:]).contiguous())  # (1 or B, H, P, T)
+        call.bias, call.bias_row = held[-1].data_ptr(), _row(held[-1])
+    if turn is not None:
+        assert isinstance(turn, Turn), "compiled code turns pairs"
+        held += [angles.to(nothing.dtype).reshape(-1, *angles.shape[-2:]) for angles in (turn.cos, turn.sin)]
+        call.cosines, call.sines = held[-2].data_ptr(), held[-1].data_ptr()  # (1 or B, P, R)
+        call.half, call.turn_row = turn.cos.shape[-1] // 2, _row(held[-1])
+    return held
+
+
+def _row(tensor: Tensor) -> int:
+    """From one row of the batch to the next; 0 where there is one for all."""
+    return tensor.stride(0) if len(tensor) > 1 else 0

@@ -1,0 +1,82 @@
+"""Who reads for a beam search: the model's own call, or compiled code, where that is asked for or pays."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from clearhead.config import TranslationConfig
+from clearhead.inference.compiled import CompiledReader, UnknownPartError, library
+from clearhead.inference.continuing import PlainReader, Reader
+from clearhead.inference.engine import BUILDING, CALL, LOADING, PACKING, TOLERANCE, refuse_unknown
+from clearhead.inference.mode import Notice, evaluating
+from clearhead.models import EncoderDecoder
+
+STEPS = 20  # of a batch, at least
+
+
+def reader_for(model: EncoderDecoder, config: TranslationConfig, sentences: int, say: Notice) -> Reader:
+    """What reads for the translations of so many sentences, while the model's weights stay as they are.
+
+    Compiled code is held against the model's own call before it is used.
+
+    Args:
+        say: told in a sentence what takes time, or cannot be done.
+    """
+    plain = PlainReader(model)
+    if config.engine == "plain":
+        return plain
+    try:
+        return _compiled(model, config, sentences, say) or plain
+    except (UnknownPartError, OSError, RuntimeError) as error:
+        if config.engine == "compiled" or not isinstance(error, UnknownPartError):
+            say(f"translations are searched for without compiled code: {error}")
+        return plain
+
+
+def _compiled(model: EncoderDecoder, config: TranslationConfig, sentences: int, say: Notice) -> CompiledReader | None:
+    """None where it does not pay.
+
+    Raises:
+        UnknownPartError: the model has parts that compiled code does not know.
+        OSError, RuntimeError: it cannot be made or loaded, or came out wrong.
+    """
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    steps = STEPS * math.ceil(sentences / config.batch_size)
+    saved = steps * 2 * CALL * (2 + model.config.n_layers)  # seconds; a block with cross-attention takes twice as long
+    asked = config.engine == "compiled"
+    if not asked and saved < LOADING + weights / PACKING:
+        return None
+    refuse_unknown(model)
+    found = library(next(model.parameters()).dtype, build=asked or saved > BUILDING, notice=say)
+    if found is None:
+        return None
+    reader = CompiledReader(model, found)
+    _refuse_wrong_code(model, reader)
+    return reader
+
+
+@torch.inference_mode()
+def _refuse_wrong_code(model: EncoderDecoder, reader: Reader) -> None:
+    """Let both read a token of two sentences, and then two more of each, side by side.
+
+    Raises:
+        RuntimeError: the two do not compute the same.
+    """
+    config, device = model.config, model.device
+    if config.block_size == 1:
+        return  # a translation's only token, at most
+    tokens = torch.arange(6, device=device).view(2, 3) % config.vocab_size
+    source = tokens[:, :2] % (config.source_vocab_size or config.vocab_size)
+    among = torch.tensor([[True, True, False], [True, False, True]], device=device).expand(2, -1, -1)
+    read = list[tuple[Tensor, Tensor]]()
+    with evaluating(model):
+        memory = model.encode(source, positions=range(2))
+        for each in (PlainReader(model), reader):
+            cache, before = model.new_cache(2, 3), torch.zeros(2, 2, device=device)
+            each.read(tokens[:, :1], 0, memory, cache, among[:, :1, :1])
+            logits = each.read(tokens[:, 1:], 1, memory, cache, among)
+            read.append((logits, each.likeliest(logits, before, 2).scores))
+    for expected, found in zip(*read, strict=True):
+        if not (found - expected).abs().max() <= TOLERANCE * expected.abs().max():
+            raise RuntimeError("what it computes is not the model's; please report this")

@@ -1,0 +1,128 @@
+"""A beam search by compiled code equals the one by the model's own call, over every choice of a translator."""
+
+import ctypes
+import math
+
+import pytest
+import torch
+from law_models import Choice, assert_same, name
+from pair_models import END, PAD, PAIR_CHOICES, make_translator, padded, sentence, words
+from torch import Tensor
+
+from clearhead.config import TranslationConfig
+from clearhead.errors import ClearheadError
+from clearhead.inference.beam import Hypothesis, beam_search
+from clearhead.inference.compiled import CompiledReader, compiler, library, translator
+from clearhead.inference.continuing import PlainReader
+from clearhead.models import EncoderDecoder
+from clearhead.parts import DecoderCache
+
+pytestmark = [
+    pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler"),
+    pytest.mark.usefixtures("compiled_code"),
+]
+every_choice = pytest.mark.parametrize("choice", PAIR_CHOICES, ids=name)
+VOCABULARIES = [(size, pad_id) for size in (3, 7, 63, 64, 65, 1001) for pad_id in (None, PAD)]
+BAD = [(bad, place) for bad in (math.nan, math.inf, -math.inf) for place in (0, 63, 99)]
+SOURCES = [sentence(1 + 5 * n % 13, seed=n) for n in range(7)]
+
+
+def compiled(model: EncoderDecoder) -> CompiledReader:
+    found = library(next(model.parameters()).dtype, build=True, notice=print)
+    assert isinstance(found, ctypes.CDLL)
+    return CompiledReader(model, found)
+
+
+def read(model: EncoderDecoder, reader: PlainReader | CompiledReader, beam: int) -> tuple[list[Tensor], DecoderCache]:
+    """The logits of five steps with hypotheses that take each other's places at random, and the cache after them."""
+    source = padded([words(9), words(6, seed=2), words(1, seed=3)], 9, "right")
+    memory, cache, draw = model.encode(source), model.new_cache(3, 1 + 5 * beam), torch.Generator().manual_seed(1)
+    lines, found = torch.ones(3, 1, 1, dtype=torch.bool), list[Tensor]()
+    reader.read(words(3, 1), 0, memory, cache, lines)
+    for step in range(1, 6):
+        parents = torch.randint(lines.shape[1], (3, beam, 1), generator=draw)
+        lines = lines.gather(1, parents.expand(-1, -1, lines.shape[2]))
+        lines = torch.cat((lines, torch.eye(beam, dtype=torch.bool).expand(3, -1, -1)), dim=2)
+        found.append(reader.read(words(3, beam, seed=step), step, memory, cache, lines))
+    return found, cache
+
+
+@every_choice
+@torch.inference_mode()
+def test_what_follows_each_hypothesis_is_what_the_model_says(choice: Choice) -> None:
+    model = make_translator(**choice)
+    (found, cache), (expected, other) = (read(model, each, 3) for each in (compiled(model), PlainReader(model)))
+    for one, right in zip(found, expected, strict=True):
+        assert_same(one, right)
+    assert cache.length == other.length
+    for mine, theirs in zip(cache.layers, other.layers, strict=True):
+        assert mine.length == theirs.length
+        assert_same(mine.keys, theirs.keys)
+        assert_same(mine.values, theirs.values)
+
+
+def assert_same_texts(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    for mine, theirs in zip(found, expected, strict=True):
+        assert [hypothesis.ids for hypothesis in mine] == [hypothesis.ids for hypothesis in theirs]
+        assert [h.score for h in mine] == pytest.approx([h.score for h in theirs], rel=1e-9)
+
+
+@pytest.mark.parametrize(("beam", "choice"), [(1 + n % 6, choice) for n, choice in enumerate(PAIR_CHOICES)], ids=str)
+def test_translations_are_the_plain_searchs(beam: int, choice: Choice) -> None:
+    model, options = make_translator(**choice), TranslationConfig(beam=beam, n_best=beam)
+    expected = beam_search(model, SOURCES, options, end=END)
+    assert_same_texts(beam_search(model, SOURCES, options, end=END, reader=compiled(model)), expected)
+
+
+@pytest.mark.parametrize("choice", PAIR_CHOICES[::4], ids=name)
+def test_a_translation_depends_on_no_neighbour_and_on_no_threads(
+    choice: Choice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_translator(**choice)
+    reader, options = compiled(model), TranslationConfig(beam=4, n_best=4)
+    alone = [beam_search(model, [source], options, end=END, reader=reader)[0] for source in SOURCES]
+    monkeypatch.setattr(translator, "ENOUGH", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert_same_texts(beam_search(model, SOURCES, options, end=END, reader=reader), alone)
+
+
+@pytest.mark.parametrize(("vocab_size", "pad_id"), VOCABULARIES)
+@torch.inference_mode()
+def test_the_likeliest_continuations_are_those_of_all(vocab_size: int, pad_id: int | None) -> None:
+    model = make_translator(vocab_size=vocab_size, pad_id=pad_id)
+    draw = torch.Generator().manual_seed(vocab_size)
+    for scale in (0.01, 1, 300):
+        logits = torch.randn(5, 4, vocab_size, generator=draw, dtype=torch.float64) * scale + scale
+        before = torch.randn(5, 4, generator=draw, dtype=torch.float64)
+        before[3, 2:] = -math.inf  # no hypotheses
+        for n in (1, 8):
+            found, expected = (each.likeliest(logits, before, n) for each in (compiled(model), PlainReader(model)))
+            real = expected.scores.isfinite()
+            assert_same(found.scores[real], expected.scores[real])
+            assert (found.scores[~real] == -math.inf).all()
+            assert (found.tokens[~real] == (pad_id or 0)).all(), "an end would count"
+            for one, right in zip(found[1:], expected[1:], strict=True):
+                assert torch.equal(one[real], right[real])
+
+
+@pytest.mark.parametrize(("bad", "place"), BAD)
+@torch.inference_mode()
+def test_logits_that_are_not_finite_are_refused(bad: float, place: int) -> None:
+    logits = torch.randn(3, 2, 100, dtype=torch.float64)
+    reader, before = compiled(make_translator(vocab_size=100)), torch.zeros(3, 2, dtype=torch.float64)
+    reader.likeliest(logits, before, 4)
+    logits[1, 1, place] = bad
+    with pytest.raises(ClearheadError, match="not finite"):
+        reader.likeliest(logits, before, 4)
+
+
+@pytest.mark.parametrize("width", [16, 40, 144])
+def test_float32_of_any_width_finds_the_same(width: int) -> None:
+    model = make_translator(n_heads=2, d_model=2 * width, head_width=width, d_ff=width + 3, vocab_size=203).float()
+    options = TranslationConfig(beam=5, n_best=5)
+    expected = beam_search(model, SOURCES, options, end=END)
+    for mine, theirs in zip(
+        beam_search(model, SOURCES, options, end=END, reader=compiled(model)), expected, strict=True
+    ):
+        assert [hypothesis.ids for hypothesis in mine] == [hypothesis.ids for hypothesis in theirs]
+        assert [h.score for h in mine] == pytest.approx([h.score for h in theirs], abs=1e-4)
