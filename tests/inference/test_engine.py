@@ -10,6 +10,7 @@ import torch
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.inference import engine, generate_ids
 from clearhead.inference.compiled import building
+from clearhead.inference.writers import PlainWriter
 from clearhead.models import BigramLM, CausalLM, DecoderLM
 
 PROMPT = [1, 2, 3]
@@ -72,10 +73,10 @@ def test_compiling_is_announced_and_a_failure_leaves_the_plain_engine(
 
 
 def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(model: DecoderLM, weights: str, library: object) -> engine.PlainWriter:
+    def wrong(model: DecoderLM, weights: str, library: object) -> PlainWriter:
         twin = small()
         twin.load_state_dict({name: tensor * 1.1 for name, tensor in model.state_dict().items()})
-        return engine.PlainWriter(twin)
+        return PlainWriter(twin)
 
     monkeypatch.setattr(engine, "library", lambda dtype, build, notice: ())
     monkeypatch.setattr(engine, "CompiledDecoder", wrong)
@@ -87,7 +88,7 @@ def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_who_looks_into_a_model_is_told_by_a_kept_engine_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "library", lambda dtype, build, notice: ())
-    monkeypatch.setattr(engine, "CompiledDecoder", lambda model, *given: engine.PlainWriter(copy.deepcopy(model)))
+    monkeypatch.setattr(engine, "CompiledDecoder", lambda model, *given: PlainWriter(copy.deepcopy(model)))
     model, seen = small(), list[torch.nn.Module]()
     kept = engine.Engine(model, EngineConfig(engine="compiled"))
     ids, cache = torch.tensor([[1]]), model.new_cache(1, 2)
@@ -100,9 +101,9 @@ def test_who_looks_into_a_model_is_told_by_a_kept_engine_too(monkeypatch: pytest
 def test_an_engine_that_is_kept_prepares_once(monkeypatch: pytest.MonkeyPatch) -> None:
     packed: list[DecoderLM] = []
 
-    def pack(model: DecoderLM, weights: str, library: object) -> engine.PlainWriter:
+    def pack(model: DecoderLM, weights: str, library: object) -> PlainWriter:
         packed.append(model)
-        return engine.PlainWriter(model)
+        return PlainWriter(model)
 
     monkeypatch.setattr(engine, "library", lambda dtype, build, notice: ())
     monkeypatch.setattr(engine, "CompiledDecoder", pack)

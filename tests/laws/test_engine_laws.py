@@ -2,6 +2,7 @@
 
 import copy
 import ctypes
+from typing import Any
 
 import pytest
 import torch
@@ -12,9 +13,9 @@ from torch import Tensor
 from clearhead.config import EngineConfig, SamplingConfig, Weights
 from clearhead.inference import Batch, context, generate_ids
 from clearhead.inference.compiled import CompiledDecoder, compiler, decoder, library
-from clearhead.inference.engine import PlainWriter, Writer
 from clearhead.inference.rounding import rounded
 from clearhead.inference.texts import begin
+from clearhead.inference.writers import PlainWriter, Writer
 from clearhead.models import CausalLM, DecoderLM
 from clearhead.parts import DecoderCache, padded_positions
 
@@ -313,3 +314,24 @@ def test_columns_that_left_the_window_make_room(monkeypatch: pytest.MonkeyPatch,
     model = make_model(positions=positions, window=5, block_size=BLOCK_SIZE)
     found = written(model, PROMPTS[rows], {"engine": "compiled"}, max_new_tokens=40)
     assert found == written(model, PROMPTS[rows], {"engine": "plain"}, max_new_tokens=40)
+
+
+@pytest.mark.parametrize("choice", CHOICES[::9], ids=name)
+@torch.inference_mode()
+def test_many_tokens_are_read_by_the_models_own_call(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoder, "FEW", 4 * 16)
+    model, more, called = make_model(**choice), random_ids(ROWS, 5, seed=1), list[int]()
+    hidden = model.hidden
+
+    def counted(ids: Tensor, **options: Any) -> Tensor:
+        called.append(ids.shape[1])
+        return hidden(ids, **options)
+
+    expected = PlainWriter(model).read(more, half_read(model), wanted=5)
+    twin, cache, other = compiled(model), half_read(model), half_read(model)
+    monkeypatch.setattr(model, "hidden", counted)
+    four, last = twin.read(more[:, :4], cache, wanted=4), twin.read(more[:, 4:], cache)
+    assert not called
+    assert_same(torch.cat((four, last), dim=1), expected)
+    assert_same(twin.read(more, other, wanted=5), expected)
+    assert called == [5]

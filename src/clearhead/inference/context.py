@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from clearhead.inference.engine import PlainWriter, Writer
 from clearhead.inference.mode import Notice, refuse_not_finite
 from clearhead.inference.texts import Text
+from clearhead.inference.writers import PlainWriter, Writer
 from clearhead.models import CausalLM
 from clearhead.parts import DecoderCache, padded_positions
 

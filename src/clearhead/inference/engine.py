@@ -1,18 +1,14 @@
 """Who computes the next tokens: the model's own call, one by one, or compiled code, some at a time."""
 
-from collections.abc import Sequence
-from typing import Protocol
-
 import torch
-from torch import Tensor
 
 from clearhead.config import EngineConfig, SamplingConfig
 from clearhead.inference.compiled import CPP_TYPES, CompiledDecoder, UnknownPartError, compiler, library
 from clearhead.inference.mode import Notice, evaluating, hooked
 from clearhead.inference.rounding import rounded
-from clearhead.inference.texts import Text, begin, draw_ahead
+from clearhead.inference.texts import begin
+from clearhead.inference.writers import PlainWriter, Writer
 from clearhead.models import CausalLM, DecoderLM, EncoderDecoder
-from clearhead.parts import DecoderCache
 
 DEFAULT, GREEDY = EngineConfig(), SamplingConfig(greedy=True)
 BUILDING, LOADING = 3.0, 0.02  # seconds that compiled code costs before its first token, made anew or kept
@@ -20,47 +16,6 @@ PACKING = 5e8  # bytes of weights that are brought into its order in a second
 CALL = 1.5e-4  # seconds that a block takes at least, call by call; what is around the blocks takes as much as two
 READING = 1.2e10  # bytes of weights that are read in a second, call by call
 TOLERANCE = 1e-3  # of the largest logit
-
-
-class Writer(Protocol):
-    """Reads tokens of each row into a cache, and draws those that follow."""
-
-    @property
-    def at_once(self) -> int:
-        """How many tokens of each row one call of `write` should ask for."""
-
-    def read(self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, wanted: int = 1) -> Tensor:
-        """The logits (B, wanted, V) after the last of these tokens (B, T) of each row.
-
-        Args:
-            positions: (B, T) where the tokens stand, -1 for padding; without it, they go on where the cache ends.
-            wanted: after how many of them; there may be none.
-        """
-
-    def write(self, ids: Tensor, cache: DecoderCache, texts: Sequence[Text], steps: int) -> list[list[int]]:
-        """Read a token (B,) of each row, and all but the last of those that follow: these, of each row.
-
-        Args:
-            texts: how each row's tokens are drawn.
-            steps: how many follow.
-        """
-
-
-class PlainWriter:
-    """Each token by a call of the model."""
-
-    at_once = 1
-
-    def __init__(self, model: CausalLM) -> None:
-        self.model = model
-
-    def read(self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, wanted: int = 1) -> Tensor:
-        hidden = self.model.hidden(ids, positions=positions, cache=cache)  # (B, T, D)
-        return self.model.head(hidden[:, ids.shape[1] - wanted :])
-
-    def write(self, ids: Tensor, cache: DecoderCache, texts: Sequence[Text], steps: int) -> list[list[int]]:
-        assert steps == self.at_once, "each token is drawn by the text, which is then told of it"
-        return draw_ahead(texts, self.read(ids[:, None], cache), ids.new_empty(len(ids), 0)).tolist()
 
 
 class Engine:

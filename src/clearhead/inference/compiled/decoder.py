@@ -11,10 +11,12 @@ from clearhead.inference.compiled.describing import described
 from clearhead.inference.compiled.layout import Call, Drawing, Packer
 from clearhead.inference.compiled.placing import CPU, tell_cache, tell_places
 from clearhead.inference.texts import Text, present_in
+from clearhead.inference.writers import PlainWriter
 from clearhead.models import DecoderLM
 from clearhead.parts import DecoderCache, attention_mask, last_tokens
 
 ENOUGH = 4_000_000  # products of a call, from which on threads share them
+FEW = 100_000  # tokens of a text times what they may see, up to which compiled code reads them sooner than torch does
 SMALL = 2_000_000  # products of a token, up to which each thread computes rows of its own: weights stay in its cache
 AT_ONCE, AHEAD = 16, 40_000_000  # tokens, and products of a row, in one call: some milliseconds
 
@@ -28,6 +30,7 @@ class CompiledDecoder:
             UnknownPartError: it has a part that compiled code does not know.
         """
         self.model, self._library = model, library
+        self._plain = PlainWriter(model)
         self._packer = Packer(weights, model.embedding.weight.dtype)
         self._decoder = described(model, self._packer)
         blocks = sum(parameter.numel() for parameter in model.stack.parameters())
@@ -35,7 +38,13 @@ class CompiledDecoder:
         self.at_once = max(1, min(AT_ONCE, AHEAD // self._products))
 
     def read(self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, wanted: int = 1) -> Tensor:
-        """The logits (B, wanted, V) after the last tokens (B, T) of each text."""
+        """The logits (B, wanted, V) after the last of these tokens (B, T) of each text, as in `Writer`.
+
+        Those of a long prompt are the model's own call: torch has attention of many to many in fewer passes.
+        """
+        T = ids.shape[1]
+        if T * (cache.length + T) > FEW:
+            return self._plain.read(ids, cache, positions, wanted=wanted)
         return self._run(ids, cache, positions, wanted=wanted)[1]
 
     def write(self, ids: Tensor, cache: DecoderCache, texts: Sequence[Text], steps: int) -> list[list[int]]:
