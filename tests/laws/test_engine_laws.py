@@ -8,10 +8,11 @@ import pytest
 import torch
 from law_models import CHOICES, VOCAB_SIZE, Choice, assert_same, make_model, name, random_ids
 from test_batch_laws import alone, together
+from test_draft_laws import Oracle
 from torch import Tensor
 
 from clearhead.config import EngineConfig, SamplingConfig, Weights
-from clearhead.inference import Batch, context, generate_ids
+from clearhead.inference import Batch, context, continuous, generate_ids
 from clearhead.inference.compiled import CompiledDecoder, compiler, decoder, library
 from clearhead.inference.rounding import rounded
 from clearhead.inference.texts import begin
@@ -296,6 +297,27 @@ def test_a_text_that_has_ended_shortens_no_call_of_the_others() -> None:
         batch.add([[2], [3]], SamplingConfig(greedy=True, max_new_tokens=50))
         assert [len(batch.step()[1]) for _ in range(5)] == [1, 16, 16, 16, 1]
         assert not batch.live
+
+
+@pytest.mark.parametrize("choice", CHOICES[::6], ids=name)
+def test_guesses_that_compiled_code_reads_change_nothing(monkeypatch: pytest.MonkeyPatch, choice: Choice) -> None:
+    model = make_model(**choice, block_size=BLOCK_SIZE)
+    expected = written(model, PROMPTS, {"engine": "plain"}, max_new_tokens=16)
+    oracle = Oracle(expected)
+    monkeypatch.setattr(continuous, "_draft_of", lambda *given: oracle)
+    assert written(model, PROMPTS, {"engine": "compiled", "draft": "ngrams"}, max_new_tokens=16) == expected
+    assert oracle.right >= 5
+
+
+@pytest.mark.parametrize("draft", [{"block_size": 7, "logit_ngrams": 2}, {"window": 3, "positions": "alibi"}], ids=str)
+def test_a_draft_model_is_compiled_too(draft: Choice) -> None:
+    model, small = make_model(positions="rope", block_size=BLOCK_SIZE), make_model(**draft)
+    texts: list[dict[int, list[int]]] = [{}, {}]
+    engines = EngineConfig(engine="plain", draft="a run"), EngineConfig(engine="compiled", draft="a run")
+    for engine, found in zip(engines, texts, strict=True):
+        for text, tokens in together(Batch(model, engine, draft=small)):
+            found.setdefault(text, []).extend(tokens)
+    assert texts[0] == texts[1]
 
 
 @pytest.mark.parametrize("weights", WIDTHS[1:])

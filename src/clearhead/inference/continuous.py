@@ -46,7 +46,7 @@ class Batch:
         self._engine, self._notice, self._stack = engine_of(model, engine), notice, ExitStack()
         self._model = self._engine.model
         self._context = Context(self._model, notice)
-        self._draft = _draft_of(self._engine.config.draft, draft, model.config.vocab_size)
+        self._draft = _draft_of(self._engine.config, draft, model.config.vocab_size)
         self._guessing = [self._model] if draft is None else [self._model, draft]
         self._waiting = list[Text]()
         self._texts = list[Text]()  # of each, all but the last token has been read
@@ -144,7 +144,8 @@ class Batch:
         self._texts = [self._texts[place] for place in places]
 
 
-def _draft_of(name: str | None, model: CausalLM | None, vocab_size: int) -> Draft | None:
+def _draft_of(config: EngineConfig, model: CausalLM | None, vocab_size: int) -> Draft | None:
+    name = config.draft
     if model is None:
         if name in (None, "ngrams"):
             return None if name is None else NgramDraft()
@@ -155,4 +156,4 @@ def _draft_of(name: str | None, model: CausalLM | None, vocab_size: int) -> Draf
         raise UsageError(
             f"draft: it knows {model.config.vocab_size} tokens and the model {vocab_size}; give one like it"
         )
-    return ModelDraft(model)
+    return ModelDraft(model, config)

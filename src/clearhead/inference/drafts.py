@@ -6,8 +6,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from clearhead.config import EngineConfig
 from clearhead.inference.checking import Guesses, agreed
 from clearhead.inference.context import Context
+from clearhead.inference.engine import Engine
 from clearhead.inference.texts import Text, draw_ahead, draw_from, odds_ahead
 from clearhead.models import CausalLM
 
@@ -138,12 +140,18 @@ class Repeats:
 class ModelDraft:
     """What a smaller model would write: the likeliest tokens where they are asked for, else drawn, with their odds."""
 
-    def __init__(self, model: CausalLM) -> None:
+    def __init__(self, model: CausalLM, engine: EngineConfig) -> None:
+        """
+        Args:
+            engine: who computes its tokens.
+        """
+        self._engine = Engine(model, EngineConfig(engine=engine.engine))
         self._context = Context(model)
         self._unread = list[list[int]]()  # of each row
         self._guessed = list[list[int]]()  # of each row; all but the last have been read
 
     def join(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
+        self._context.writer = self._engine.writer(new_tokens)
         self._context.join(prompts, new_tokens)
         self._unread += [[] for _ in prompts]
         self._guessed += [[] for _ in prompts]
