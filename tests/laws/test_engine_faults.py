@@ -29,7 +29,7 @@ FAULTS = [
     ("stack.h", "call.length + at.column) * K", "call.length) * K"),
     ("stack.h", "place_one(stack, call, layer.query_norm, at, query);", ""),
     ("linear.h", "if (matrix.bias) lanes += read(matrix.bias + output);", ""),
-    ("stack.h", "step.count % H, row", "step.count / H, row"),
+    ("stack.h", "i / step.count % H, row", "i % H, row"),
     ("stack.h", "step.count / H * step.count + i % step.count", "step.count / H * step.count"),
     ("structures.h", "first + row % count", "first"),
     ("structures.h", "step ? call.given + step - 1 : 0", "step"),
