@@ -130,10 +130,14 @@ class DecoderCache:
         return len(self.positions) if isinstance(self.positions, range) else self.positions.shape[1]
 
     @property
+    def keys_and_values(self) -> list[Tensor]:
+        """Those of each layer in turn, (B, H_kv, capacity, K) each."""
+        return [tensor for layer in self.layers for tensor in (layer.keys, layer.values)]
+
+    @property
     def tensors(self) -> list[Tensor]:
         """What it holds for the next call: keys and values of each layer in turn, then the tokens where it has them."""
-        held = [tensor for layer in self.layers for tensor in (layer.keys, layer.values)]
-        return held if self.tokens is None else [*held, self.tokens]
+        return self.keys_and_values if self.tokens is None else [*self.keys_and_values, self.tokens]
 
     def _positions_of_rows(self, batch_size: int, device: torch.device | None) -> Tensor:
         """Positions (B, T) of what it holds."""

@@ -15,7 +15,7 @@ CPU = torch.device("cpu")  # whatever device a person made the default one
 
 def tell_cache(call: Call, cache: DecoderCache) -> None:
     """Where the keys and values of each layer are kept."""
-    room = [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
+    room = cache.keys_and_values
     call.length, call.capacity = cache.length, room[0].shape[2]
     needed = call.length + call.given + call.steps - 1
     assert needed <= call.capacity, f"the cache holds {call.capacity} columns, not {needed}"
