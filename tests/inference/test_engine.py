@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
-from clearhead.inference import engine, generate_ids
+from clearhead.inference import compiling, engine, generate_ids
 from clearhead.inference.compiled import building
 from clearhead.inference.writers import PlainWriter
 from clearhead.models import BigramLM, CausalLM, DecoderLM
@@ -44,7 +44,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_short_text_never_asks_for_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "library", None)  # not to be called
+    monkeypatch.setattr(compiling, "library", None)  # not to be called
     assert written(small(), "auto") == written(small(), "plain")
     assert not written(small(), "auto")[1]
 
@@ -52,7 +52,7 @@ def test_a_short_text_never_asks_for_compiled_code(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(("tokens", "built"), [(5_000, False), (50_000, True)])
 def test_a_long_text_is_worth_compiling_for(monkeypatch: pytest.MonkeyPatch, tokens: int, built: bool) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr(engine, "library", lambda dtype, build, notice: asked.append(build))
+    monkeypatch.setattr(compiling, "library", lambda dtype, build, notice: asked.append(build))
     engine.Engine(small()).writer(tokens)
     assert asked == [built]
 
@@ -78,7 +78,7 @@ def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
         twin.load_state_dict({name: tensor * 1.1 for name, tensor in model.state_dict().items()})
         return PlainWriter(twin)
 
-    monkeypatch.setattr(engine, "library", lambda dtype, build, notice: ())
+    monkeypatch.setattr(compiling, "library", lambda dtype, build, notice: ())
     monkeypatch.setattr(engine, "CompiledDecoder", wrong)
     columns, notices = written(small(), "compiled")
     assert columns == written(small(), "plain")[0]
@@ -87,7 +87,7 @@ def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_who_looks_into_a_model_is_told_by_a_kept_engine_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "library", lambda dtype, build, notice: ())
+    monkeypatch.setattr(compiling, "library", lambda dtype, build, notice: ())
     monkeypatch.setattr(engine, "CompiledDecoder", lambda model, *given: PlainWriter(copy.deepcopy(model)))
     model, seen = small(), list[torch.nn.Module]()
     kept = engine.Engine(model, EngineConfig(engine="compiled"))
@@ -105,7 +105,7 @@ def test_an_engine_that_is_kept_prepares_once(monkeypatch: pytest.MonkeyPatch) -
         packed.append(model)
         return PlainWriter(model)
 
-    monkeypatch.setattr(engine, "library", lambda dtype, build, notice: ())
+    monkeypatch.setattr(compiling, "library", lambda dtype, build, notice: ())
     monkeypatch.setattr(engine, "CompiledDecoder", pack)
     model, config = small(), SamplingConfig(greedy=True, max_new_tokens=5)
     one = engine.Engine(model, EngineConfig(engine="compiled", weights="int8"))

@@ -8,7 +8,7 @@ from small_translators import END, random_translator, sources
 from torch import Tensor
 
 from clearhead.config import TranslationConfig
-from clearhead.inference import beam_search, reading
+from clearhead.inference import beam_search, compiling, reading
 from clearhead.inference.compiled import UnknownPartError
 from clearhead.inference.continuing import Continuations, PlainReader, Reader
 from clearhead.inference.searching import searcher
@@ -36,7 +36,7 @@ def test_it_is_compiled_where_that_saves_time_or_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, sentences: int, engine: str, asked: list[bool]
 ) -> None:
     built: list[bool] = []
-    monkeypatch.setattr(reading, "library", lambda dtype, build, notice: built.append(build))
+    monkeypatch.setattr(compiling, "library", lambda dtype, build, notice: built.append(build))
     found, said = reader(random_translator(9, n_layers=1), sentences, engine=engine, batch_size=1)
     assert isinstance(found, PlainReader)
     assert (built, said) == (asked, [])
@@ -50,7 +50,7 @@ def test_a_failure_leaves_the_models_own_call(
     def fail(*args: object, **options: object) -> None:
         raise error("no such thing here")
 
-    monkeypatch.setattr(reading, "library", fail)
+    monkeypatch.setattr(compiling, "library", fail)
     found, said = reader(random_translator(9), 5000, engine=engine)
     assert isinstance(found, PlainReader)
     quiet = engine == "auto" and error is UnknownPartError
@@ -58,7 +58,7 @@ def test_a_failure_leaves_the_models_own_call(
 
 
 def test_a_model_that_is_watched_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "library", None)  # not to be called
+    monkeypatch.setattr(compiling, "library", None)  # not to be called
     model = random_translator(9)
     model.decoder.register_forward_hook(lambda module, *given: None)
     found, [notice] = reader(model, engine="compiled")
@@ -82,7 +82,7 @@ class Wrong(PlainReader):
 
 @pytest.mark.parametrize("weights", [True, False])
 def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch, weights: bool) -> None:
-    monkeypatch.setattr(reading, "library", lambda dtype, build, notice: ())
+    monkeypatch.setattr(compiling, "library", lambda dtype, build, notice: ())
     monkeypatch.setattr(reading, "CompiledReader", lambda model, library: Wrong(model, weights))
     found, [notice] = reader(random_translator(9), engine="compiled")
     assert type(found) is PlainReader
@@ -98,7 +98,7 @@ def test_the_search_asks_who_reads(monkeypatch: pytest.MonkeyPatch) -> None:
             read.append(tokens.shape[1])
             return super().read(tokens, *others)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(reading, "library", lambda dtype, build, notice: ())
+    monkeypatch.setattr(compiling, "library", lambda dtype, build, notice: ())
     monkeypatch.setattr(reading, "CompiledReader", lambda model, library: Counting(model))
     search = searcher(model, config, end=END, sentences=2)
     read.clear()
@@ -107,7 +107,7 @@ def test_the_search_asks_who_reads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_wide_model_and_the_shortest_block_are_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "library", lambda dtype, build, notice: ())
+    monkeypatch.setattr(compiling, "library", lambda dtype, build, notice: ())
     monkeypatch.setattr(reading, "CompiledReader", lambda model, library: PlainReader(model))
     for options in ({"block_size": 1, "positions": "learned"}, {"start_id": 0}, {"source_vocab_size": 3}):
         model = random_translator(5, **options)

@@ -3,19 +3,16 @@
 import torch
 
 from clearhead.config import EngineConfig, SamplingConfig
-from clearhead.inference.compiled import CPP_TYPES, CompiledDecoder, UnknownPartError, compiler, library
+from clearhead.inference.compiled import CompiledDecoder, UnknownPartError
+from clearhead.inference.compiling import CALL, bytes_of_weights, code_for, refuse_difference
 from clearhead.inference.mode import Notice, evaluating, hooked
 from clearhead.inference.rounding import rounded
 from clearhead.inference.texts import begin
 from clearhead.inference.writers import PlainWriter, Writer
-from clearhead.models import CausalLM, DecoderLM, EncoderDecoder
+from clearhead.models import CausalLM, DecoderLM
 
 DEFAULT, GREEDY = EngineConfig(), SamplingConfig(greedy=True)
-BUILDING, LOADING = 3.0, 0.02  # seconds that compiled code costs before its first token, made anew or kept
-PACKING = 5e8  # bytes of weights that are brought into its order in a second
-CALL = 1.5e-4  # seconds that a block takes at least, call by call; what is around the blocks takes as much as two
 READING = 1.2e10  # bytes of weights that are read in a second, call by call
-TOLERANCE = 1e-3  # of the largest logit
 
 
 class Engine:
@@ -61,14 +58,12 @@ class Engine:
             UnknownPartError: the model has parts that compiled code does not know.
             OSError, RuntimeError: it cannot be made or loaded, or came out wrong.
         """
-        weights = sum(parameter.nbytes for parameter in self.model.parameters())
-        token = max(CALL * (2 + self.model.config.n_layers), weights / READING)  # seconds, call by call
+        model = self.model
+        if not isinstance(model, DecoderLM):
+            raise UnknownPartError("only a decoder has any")
+        token = max(CALL * (2 + model.config.n_layers), bytes_of_weights(model) / READING)  # seconds, call by call
         saved = tokens * token / 2  # half of them
-        asked = self.config.engine == "compiled"
-        if not asked and saved < LOADING + weights / PACKING:
-            return
-        model = compilable(self.model)
-        found = library(next(model.parameters()).dtype, build=asked or saved > BUILDING, notice=say)
+        found = code_for(model, saved, asked=self.config.engine == "compiled", say=say)
         if found is not None:
             compiled = CompiledDecoder(model, self.config.weights, found)
             _refuse_wrong_code(model, compiled)
@@ -80,36 +75,6 @@ def engine_of(model: CausalLM, engine: EngineConfig | Engine) -> Engine:
     engine = engine if isinstance(engine, Engine) else Engine(model, engine)
     assert engine.source is model, "this engine was made for another model"
     return engine
-
-
-def compilable(model: CausalLM) -> DecoderLM:
-    """The model.
-
-    Raises:
-        UnknownPartError: its next token cannot be computed by compiled code.
-    """
-    if not isinstance(model, DecoderLM):
-        raise UnknownPartError("only a decoder has any")
-    refuse_unknown(model)
-    return model
-
-
-def refuse_unknown(model: DecoderLM | EncoderDecoder) -> None:
-    """
-    Raises:
-        UnknownPartError: something of the model is not for compiled code.
-    """
-    if model.device.type != "cpu":
-        raise UnknownPartError(f"it is for a CPU, and the model is on {model.device.type}")
-    if any(parameter.dtype not in CPP_TYPES for parameter in model.parameters()):
-        raise UnknownPartError("the model's weights are not float32")
-    if kind := hooked(model):
-        raise UnknownPartError(f"something is hooked onto {kind}, a part of the model")
-    for module in model.modules():
-        if type(module).__module__.partition(".")[0] not in ("clearhead", "torch"):
-            raise UnknownPartError(f"{type(module).__name__} is not a part of this library")
-    if compiler() is None:
-        raise UnknownPartError("there is no C++ compiler")
 
 
 @torch.inference_mode()
@@ -137,5 +102,4 @@ def _refuse_wrong_code(model: DecoderLM, compiled: CompiledDecoder) -> None:
             expected, found = (
                 writer.read(last[:, None], cache) for writer, cache in ((plain, theirs), (compiled, mine))
             )
-        if expected.isfinite().all() and not (found - expected).abs().max() <= TOLERANCE * expected.abs().max():
-            raise RuntimeError("its logits are not the model's; please report this")
+        refuse_difference(found, expected)

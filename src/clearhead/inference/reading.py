@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from clearhead.config import TranslationConfig
-from clearhead.inference.compiled import CompiledReader, UnknownPartError, library
+from clearhead.inference.compiled import CompiledReader, UnknownPartError
+from clearhead.inference.compiling import CALL, code_for, refuse_difference
 from clearhead.inference.continuing import PlainReader, Reader
-from clearhead.inference.engine import BUILDING, CALL, LOADING, PACKING, TOLERANCE, refuse_unknown
 from clearhead.inference.mode import Notice, evaluating
 from clearhead.models import EncoderDecoder
 
@@ -41,14 +41,9 @@ def _compiled(model: EncoderDecoder, config: TranslationConfig, sentences: int, 
         UnknownPartError: the model has parts that compiled code does not know.
         OSError, RuntimeError: it cannot be made or loaded, or came out wrong.
     """
-    weights = sum(parameter.nbytes for parameter in model.parameters())
     steps = STEPS * math.ceil(sentences / config.batch_size)
     saved = steps * 2 * CALL * (2 + model.config.n_layers)  # seconds; a block with cross-attention takes twice as long
-    asked = config.engine == "compiled"
-    if not asked and saved < LOADING + weights / PACKING:
-        return None
-    refuse_unknown(model)
-    found = library(next(model.parameters()).dtype, build=asked or saved > BUILDING, notice=say)
+    found = code_for(model, saved, asked=config.engine == "compiled", say=say)
     if found is None:
         return None
     reader = CompiledReader(model, found)
@@ -78,5 +73,4 @@ def _refuse_wrong_code(model: EncoderDecoder, reader: Reader) -> None:
             logits = each.read(tokens[:, 1:], 1, memory, cache, among)
             read.append((logits, each.likeliest(logits, before, 2).scores))
     for expected, found in zip(*read, strict=True):
-        if not (found - expected).abs().max() <= TOLERANCE * expected.abs().max():
-            raise RuntimeError("what it computes is not the model's; please report this")
+        refuse_difference(found, expected)
