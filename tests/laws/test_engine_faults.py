@@ -32,7 +32,7 @@ FAULTS = [
     ("stack.h", "i / step.count % H, row", "i % H, row"),
     ("stack.h", "step.count / H * step.count + i % step.count", "step.count / H * step.count"),
     ("structures.h", "first + row % count", "first"),
-    ("structures.h", "step ? call.given + step - 1 : 0", "step"),
+    ("structures.h", "first(step)", "first(0)"),
     ("bytes.h", "128 * (65536 + 256 + 1)", "128 * (65536 + 256)"),
     ("bytes.h", "0x0d090501, 0x0c080400", "0x0c080400, 0x0d090501"),
     ("bytes.h", "std::min(k + i, inputs - 1)", "std::min(k + i, inputs - 2)"),
@@ -52,7 +52,7 @@ FAULTS = [
     ("drawing.h", "std::log(how.min_p) - ROUNDING", "std::log(how.min_p) / 2"),
     ("drawing.h", "number(reached) > uniform", "number(reached) >= 1 - uniform"),
     ("drawing.h", "if (place == kept && kept < V) continue;", ""),
-    ("decoder.cpp", "first * stack.n_kv_heads * capacity", "first * stack.n_heads * capacity"),
+    ("decoder.cpp", "first * stack.n_kv_heads * capacity", "first * capacity"),
     ("bytes.h", "Lanes(all) * x.scales[row + i]", "Lanes(all) * x.scales[row]"),
     ("drawing.h", "logits[v] /= number(how.temperature)", "logits[v] *= number(how.temperature)"),
 ]  # fmt: skip

@@ -68,9 +68,9 @@ static void draw_tokens(const Decoder& decoder, const Call& call, const Step& st
     for (int64_t text = 0; text < call.texts; text++) {
         uint8_t* present = call.present ? call.present + text * V : nullptr;
         logits.assign(call.logits + text * V, call.logits + (text + 1) * V);
-        const number uniform = call.uniforms[text * call.steps + step.before];
+        const number uniform = call.uniforms[text * call.steps + step.first];
         const int64_t token = next_token(call.drawings[text], logits.data(), V, present, uniform, odds);
-        token_at(call, {text, step.first + step.count})[0] = token + 1;
+        token_at(call, {text, step.first + 1})[0] = token + 1;
         if (present) present[token] = 1;
     }
 }
@@ -79,8 +79,8 @@ static void draw_tokens(const Decoder& decoder, const Call& call, const Step& st
 static void write_texts(const Decoder& decoder, const Call& call, Room& room) {
     const int64_t columns = std::max(call.length + call.places(), call.memory_length);
     std::vector<number> scores(columns + LANES), logits, odds;
-    for (int64_t before = 0; before < call.steps; before++) {
-        const Step step(call, before);
+    for (int64_t i = 0; i < call.steps; i++) {
+        const Step step(call, i);
         embed(decoder, call, step, room.x.data());
         through_the_stack(decoder.stack, call, step, room, scores.data());
         predict(decoder, call, step, room);

@@ -69,6 +69,7 @@ class CompiledDecoder:
     ) -> tuple[Tensor, Tensor]:
         """The tokens (B, steps) that were drawn; the logits (B, wanted, V) after the last that were read."""
         B, G, config, places = *ids.shape, self.model.config, ids.shape[1] + steps - 1
+        assert steps == 1 or G == 1, "what is drawn is read one by one"
         logits = torch.empty(B, wanted, config.vocab_size, dtype=self._packer.dtype, device=CPU)
         line = _line(ids, cache, positions, steps)  # (B, history + places + 1)
         history = line.shape[1] - places - 1

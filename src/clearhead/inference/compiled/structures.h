@@ -56,7 +56,7 @@ struct Drawing {  // how a text's tokens are drawn from logits
     double penalty, temperature, top_p, min_p;
 };
 struct Call {
-    int64_t texts, given, steps, wanted;  // the first step reads the given tokens, each later one the one that was drawn
+    int64_t texts, given, steps, wanted;  // a step reads so many tokens of each text: one, where there are several steps
     int64_t threads, apart;               // apart: each thread computes texts of its own
     int64_t* line;                        // (B, P + 1), ids + 1: what is read and drawn; what tables see stands before
     int64_t line_row;                     // from one text to the next
@@ -89,10 +89,9 @@ struct Place {
 
 // Some tokens of each text, read at once: a row of numbers for each, those of a text one below the other.
 struct Step {
-    int64_t before, texts, count, first;  // steps before it; how many tokens of each text, and where the first is
+    int64_t texts, count, first;  // how many of each text, and where the first of them is
 
-    Step(const Call& call, int64_t step)
-        : before(step), texts(call.texts), count(step ? 1 : call.given), first(step ? call.given + step - 1 : 0) {}
+    Step(const Call& call, int64_t step) : texts(call.texts), count(call.given), first(step) {}
     int64_t rows() const { return texts * count; }
     Place of(int64_t row) const { return {row / count, first + row % count}; }
 };
