@@ -1,6 +1,8 @@
 """What compiled code reads: `structures.h`, field by field, and matrices in the order in which it multiplies."""
 
 import ctypes
+import mmap
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from clearhead.inference.rounding import narrowed
 from clearhead.parts import LayerNorm, NgramTables, PlusOneRMSNorm, RMSNorm
 
 REGISTER = 64  # bytes
+PAGES = 2**26  # bytes of matrices that are taken from the system at once
 
 Pointer, Integer, Double = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 
@@ -112,6 +115,14 @@ class UnknownPartError(Exception):
     """A part that compiled code does not know."""
 
 
+def large_pages(size: int) -> mmap.mmap:
+    """Memory in pages of 2 MB, where the system has them: what is read from one end to the other then comes sooner."""
+    pages = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(AttributeError, OSError):
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return pages
+
+
 class Packer:
     """Makes the structures of a model's parts; lives as long as they do, because it holds what they point to."""
 
@@ -124,6 +135,7 @@ class Packer:
         self.weights, self.dtype = weights, dtype
         self.lanes = REGISTER // dtype.itemsize
         self._held: list[Any] = []
+        self._pages, self._used = large_pages(PAGES), 0
 
     def matrix(self, matrix: Tensor | None, bias: Tensor | None = None) -> Matrix:
         """A matrix (N, K) in blocks of two registers' outputs, (N', K, 2 * lanes); of int8 four inputs lie together."""
@@ -140,7 +152,15 @@ class Packer:
             blocks = blocks.transpose(2, 3)  # (N', K, lanes, 2, 1): of each pair one goes into the first register
         offsets = -128 * numbers.sum(1, dtype=torch.int32) if self.weights == "int8" else None
         padded = None if bias is None else F.pad(bias.detach(), (0, missing))
-        return Matrix(*map(self.pointer, (blocks, scales, offsets, padded)), N, K, numbers.itemsize)
+        return Matrix(*map(self.pointer, (self._moved(blocks), scales, offsets, padded)), N, K, numbers.itemsize)
+
+    def _moved(self, blocks: Tensor) -> Tensor:
+        """The same in large pages, one matrix behind the other."""
+        if self._used + blocks.nbytes > len(self._pages):
+            self._pages, self._used = large_pages(max(blocks.nbytes, PAGES)), 0
+        room = torch.frombuffer(self._pages, dtype=blocks.dtype, count=blocks.numel(), offset=self._used)
+        self._used += blocks.nbytes  # whole registers
+        return room.view(blocks.shape).copy_(blocks)
 
     def tables(self, tables: NgramTables | None) -> Tables:
         """Tables of n-grams, if there are any."""
