@@ -16,17 +16,30 @@ struct Continuations {
 
 constexpr int64_t CHUNK = 8 * LANES;  // logits whose greatest is found at once
 
+// The greatest of (N,); one that is infinite or none leaves no number in `broken`.
+static number greatest(const number* numbers, int64_t N, Lanes& broken) {
+    Lanes most = Lanes{} + NONE;
+    int64_t i = 0;
+    for (; i + LANES <= N; i += LANES) {
+        const Lanes some = read(numbers + i);
+        most = some > most ? some : most;
+        broken += some * 0;
+    }
+    for (; i < N; i++) {
+        most[0] = std::max(number(most[0]), numbers[i]);
+        broken[0] += numbers[i] * 0;
+    }
+    number top = most[0];
+    for (int64_t lane = 1; lane < LANES; lane++) top = std::max(top, number(most[lane]));
+    return top;
+}
+
 // log(sum(e^x)) of (V,); no number where one of them is infinite or none. `tops` are the greatest of each chunk.
 static number log_total(const number* logits, int64_t V, number* tops) {
-    number most = NONE, broken = 0;
+    number most = NONE;
+    Lanes broken = {};
     for (int64_t start = 0; start < V; start += CHUNK) {
-        number top = NONE;
-#pragma omp simd reduction(max : top) reduction(+ : broken)
-        for (int64_t v = start; v < std::min(start + CHUNK, V); v++) {
-            top = std::max(top, logits[v]);
-            broken += 0 * logits[v];
-        }
-        tops[start / CHUNK] = top;
+        const number top = tops[start / CHUNK] = greatest(logits + start, std::min(CHUNK, V - start), broken);
         most = std::max(most, top);
     }
     Lanes sums = {}, rest = Lanes{} + NONE;
@@ -35,7 +48,7 @@ static number log_total(const number* logits, int64_t V, number* tops) {
     std::memcpy(&rest, logits + V - left, left * sizeof(number));
     rest = exponential(rest - most);
     for (int64_t i = 0; i < left; i++) sums[i] += rest[i];
-    return most + std::log(total(sums)) + broken;
+    return most + std::log(total(sums)) + total(broken);
 }
 
 // Of one sentence. Only in chunks whose greatest is among the best so far is anything looked for.
