@@ -10,7 +10,7 @@ from torch import Tensor
 from clearhead.config import TranslationConfig
 from clearhead.inference import beam_search, compiling, reading
 from clearhead.inference.compiled import UnknownPartError
-from clearhead.inference.continuing import Continuations, PlainReader, Reader
+from clearhead.inference.readers import Continuations, PlainReader, Reader
 from clearhead.inference.searching import searcher
 from clearhead.models import EncoderDecoder
 

@@ -13,7 +13,7 @@ from clearhead.config import TranslationConfig
 from clearhead.errors import ClearheadError
 from clearhead.inference.beam import Hypothesis, beam_search
 from clearhead.inference.compiled import CompiledReader, compiler, library, translator
-from clearhead.inference.continuing import PlainReader
+from clearhead.inference.readers import PlainReader
 from clearhead.models import EncoderDecoder
 from clearhead.parts import DecoderCache
 

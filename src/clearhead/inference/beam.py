@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from clearhead.config import TranslationConfig
-from clearhead.inference.continuing import Continuations, PlainReader, Reader
 from clearhead.inference.mode import evaluating
+from clearhead.inference.readers import Continuations, PlainReader, Reader
 from clearhead.models import EncoderDecoder
 from clearhead.parts import padded_positions
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from clearhead.config import TranslationConfig
 from clearhead.inference.compiled import CompiledReader, UnknownPartError
 from clearhead.inference.compiling import CALL, code_for, refuse_difference
-from clearhead.inference.continuing import PlainReader, Reader
 from clearhead.inference.mode import Notice, evaluating
+from clearhead.inference.readers import PlainReader, Reader
 from clearhead.models import EncoderDecoder
 
 STEPS = 20  # of a batch, at least

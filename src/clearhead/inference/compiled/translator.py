@@ -9,8 +9,8 @@ from clearhead.inference.compiled.decoder import ENOUGH
 from clearhead.inference.compiled.describing import described
 from clearhead.inference.compiled.layout import Call, Continuing, Packer
 from clearhead.inference.compiled.placing import CPU, pointers_to, tell_cache, tell_places
-from clearhead.inference.continuing import Continuations, PlainReader
 from clearhead.inference.mode import refuse_not_finite
+from clearhead.inference.readers import Continuations, PlainReader
 from clearhead.models import EncoderDecoder, Memory
 from clearhead.parts import DecoderCache, attention_mask
 
