@@ -115,6 +115,10 @@ class Batch:
     def _guessed_ahead(self, draft: Draft) -> list[list[int]]:
         """Read guesses behind the last tokens as well: those that are right, and what follows them."""
         guesses = draft.guess([self._most(*each) for each in enumerate(self._texts)], self._texts)
+        if not any(guesses.tokens):
+            tokens = self._context.write(self._texts)
+            draft.learn(tokens)
+            return tokens
         read = [[text.last, *guess] for text, guess in zip(self._texts, guesses.tokens, strict=True)]
         tokens = check(self._texts, self._context.read(read), guesses)
         self._context.forget([len(old) - len(new) for old, new in zip(read, tokens, strict=True)])
