@@ -37,6 +37,7 @@ benchmark-translation: setup  ## training and beam search beside a plain program
 
 benchmark-generation: setup  ## the next token, beside Hugging Face's generate; into benchmarks/results
 	$(BIN)/python benchmarks/generation_speed.py --keep
+	$(BIN)/python benchmarks/draft_speed.py --clock processor --keep
 	$(BIN)/python benchmarks/long_texts.py --keep
 
 benchmark-starting: setup  ## starting, reading a text, evaluating; into benchmarks/results
