@@ -273,7 +273,7 @@ class TranslationConfig(Options):
     batch_size: int = Field(64, ge=1, description="sentences at once; does not change a translation")
     engine: Literal["auto", "plain", "compiled", "ctranslate2", "ctranslate2-int8"] = Field(
         "auto",
-        description="who searches; auto: CTranslate2 where it is installed, or machine code, where that saves time",
+        description="who searches; auto: CTranslate2 if installed, or machine code, where that pays; in evaluate plain",
     )
 
     @model_validator(mode="after")

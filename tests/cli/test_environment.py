@@ -12,10 +12,12 @@ from clearhead.cli.environment import load_workflow
 
 CHILD = """
 import gc
+import sys
 from clearhead.cli.environment import load_workflow
 before = gc.get_stats()
 load_workflow("train")
 assert gc.isenabled(), "the collector did not come back"
+assert "clearhead.workflows.training" in sys.modules, "it is loaded later, while the collector looks on"
 assert gc.get_stats() == before, "it looked for garbage while modules were loading"
 assert gc.get_freeze_count() > 100_000, "it would look through torch again and again"
 """

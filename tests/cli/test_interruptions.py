@@ -84,7 +84,12 @@ def test_sigterm_while_the_text_is_prepared_leaves_nothing(start: Callable[..., 
     assert not list(Path("runs").iterdir())
 
 
-def test_when_the_pipe_is_closed_it_stops_and_saves(start: Callable[..., subprocess.Popen[str]]) -> None:
+@pytest.mark.parametrize("forced", [False, True], ids=["lines", "bar"])
+def test_when_the_pipe_is_closed_it_stops_and_saves(
+    forced: bool, start: Callable[..., subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if forced:
+        monkeypatch.setenv("FORCE_COLOR", "1")
     write_text()
     training = start("train", "my.txt", "--out", "run", "--train.eval_every", "5", *ENDLESS)
     wait_for("step      1/", training)

@@ -57,6 +57,13 @@ def test_a_failure_leaves_the_models_own_call(
     assert said == ([] if quiet else ["translations are searched for without compiled code: no such thing here"])
 
 
+def test_autocast_is_the_models_own_calls() -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        found, said = reader(random_translator(9).float(), engine="compiled")
+    assert isinstance(found, PlainReader)
+    assert "autocast is on" in said[0]
+
+
 def test_a_model_that_is_watched_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "library", None)  # not to be called
     model = random_translator(9)

@@ -156,11 +156,11 @@ def test_a_broken_model_is_broken_in_compiled_code_too() -> None:
 
 @torch.inference_mode()
 def test_a_default_device_is_not_compiled_codes() -> None:
-    model, more = make_model(positions="rope").float(), random_ids(ROWS, seed=1)
+    model, more = make_model(positions="rope", window=3).float(), random_ids(ROWS, 6, seed=1)
     cache, other, twin = half_read(model), half_read(model), compiled(model)
     with torch.device("meta"):
-        found = twin.read(more[:, None], cache)
-    assert torch.equal(found, twin.read(more[:, None], other))
+        found = twin.read(more, cache, wanted=6)
+    assert torch.equal(found, twin.read(more, other, wanted=6))
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 4])
@@ -177,10 +177,8 @@ def test_what_a_row_gets_does_not_depend_on_the_others_or_on_threads(
 ) -> None:
     weights = WIDTHS[CHOICES.index(choice) % 3]
     model = rounded(make_model(**choice).float(), weights)
-    twin, more = (
-        compiled(model, weights),
-        random_ids(19, 3, seed=1),
-    )  # rows are multiplied eight, four, two at a time, and alone
+    # 19 rows are multiplied eight, four, two at a time, and alone
+    twin, more = compiled(model, weights), random_ids(19, 3, seed=1)
     cache, lengths = model.new_cache(19, 20), torch.arange(19) % 12 + 1
     model(random_ids(19, 12), positions=padded_positions(lengths, 12, side="left"), cache=cache)
 

@@ -116,6 +116,21 @@ def test_logits_that_are_not_finite_are_refused(bad: float, place: int) -> None:
         reader.likeliest(logits, before, 4)
 
 
+@torch.inference_mode()
+def test_a_default_device_is_not_compiled_codes() -> None:
+    model, tokens, among = make_translator(), words(3, 2), torch.eye(3, dtype=torch.bool)[None, :2].expand(3, -1, -1)
+    among = among | (torch.arange(3) == 0)  # all descend from the first column
+    memory, reader = model.encode(padded([words(9), words(6, seed=2), words(1, seed=3)], 9, "right")), compiled(model)
+    found = list[Tensor]()
+    for device in ("cpu", "meta"):
+        cache, before = model.new_cache(3, 3), torch.zeros(3, 2, dtype=torch.float64)
+        reader.read(words(3, 1), 0, memory, cache, torch.ones(3, 1, 1, dtype=torch.bool))
+        with torch.device(device):
+            logits = reader.read(tokens, 1, memory, cache, among)
+            found += [logits, *reader.likeliest(logits, before, 4)]
+    assert all(map(torch.equal, found[:4], found[4:]))
+
+
 @pytest.mark.parametrize("width", [16, 40, 144])
 def test_float32_of_any_width_finds_the_same(width: int) -> None:
     model = make_translator(n_heads=2, d_model=2 * width, head_width=width, d_ff=width + 3, vocab_size=203).float()

@@ -1,12 +1,12 @@
 """The command `clearhead`: parse, call the workflow, print. Verbs load when they are called, and torch with them."""
 
-import os
 import signal
 import sys
 from importlib import import_module
 from keyword import iskeyword
 
 from clearhead.cli.environment import collector_at_rest, leave, prepare_process
+from clearhead.cli.lines import nobody_reads
 from clearhead.errors import ClearheadError, UsageError, did_you_mean
 
 VERBS = {
@@ -53,7 +53,7 @@ def run(words: list[str]) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted before there was anything to save", 130, as_json="--json" in words)
     except BrokenPipeError:  # whoever read the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        nobody_reads(sys.stdout)
         return 0
 
 

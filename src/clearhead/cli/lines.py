@@ -38,5 +38,5 @@ def nobody_reads(file: IO[str]) -> None:
 
 
 def is_styled(file: TextIO) -> bool:
-    """Whether it is a terminal, or is to be treated as one (FORCE_COLOR, as rich understands it)."""
-    return file.isatty() or bool(os.environ.get("FORCE_COLOR"))
+    """Whether it is a terminal, or is to be treated as one, as rich understands these two variables."""
+    return file.isatty() or bool(os.environ.get("FORCE_COLOR")) or os.environ.get("TTY_COMPATIBLE") == "1"

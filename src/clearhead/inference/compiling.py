@@ -2,6 +2,7 @@
 
 import ctypes
 
+import torch
 from torch import Tensor
 
 from clearhead.inference.compiled import CPP_TYPES, UnknownPartError, compiler, library
@@ -51,6 +52,8 @@ def refuse_difference(found: Tensor, expected: Tensor) -> None:
 def _refuse_unknown(model: DecoderLM | EncoderDecoder) -> None:
     if model.device.type != "cpu":
         raise UnknownPartError(f"it is for a CPU, and the model is on {model.device.type}")
+    if torch.is_autocast_enabled("cpu"):
+        raise UnknownPartError("torch.autocast is on, in which other numbers are computed")
     if any(parameter.dtype not in CPP_TYPES for parameter in model.parameters()):
         raise UnknownPartError("the model's weights are not float32")
     if kind := hooked(model):

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from clearhead.config import TranslationConfig
+from clearhead.errors import ClearheadError
 from clearhead.inference.compiled import CompiledReader, UnknownPartError
 from clearhead.inference.compiling import CALL, code_for, refuse_difference
 from clearhead.inference.mode import Notice, evaluating
@@ -24,11 +25,11 @@ def reader_for(model: EncoderDecoder, config: TranslationConfig, sentences: int,
         say: told in a sentence what takes time, or cannot be done.
     """
     plain = PlainReader(model)
-    if config.engine == "plain":
+    if config.engine == "plain" or not sentences:
         return plain
     try:
         return _compiled(model, config, sentences, say) or plain
-    except (UnknownPartError, OSError, RuntimeError) as error:
+    except (UnknownPartError, ClearheadError, OSError, RuntimeError) as error:
         if config.engine == "compiled" or not isinstance(error, UnknownPartError):
             say(f"translations are searched for without compiled code: {error}")
         return plain
@@ -39,7 +40,7 @@ def _compiled(model: EncoderDecoder, config: TranslationConfig, sentences: int, 
 
     Raises:
         UnknownPartError: the model has parts that compiled code does not know.
-        OSError, RuntimeError: it cannot be made or loaded, or came out wrong.
+        OSError, RuntimeError, ClearheadError: it cannot be made or loaded, or came out wrong.
     """
     steps = STEPS * math.ceil(sentences / config.batch_size)
     saved = steps * 2 * CALL * (2 + model.config.n_layers)  # seconds; a block with cross-attention takes twice as long

@@ -66,7 +66,7 @@ class Text:
     def learn(self, guessed: int, right: int) -> None:
         """Reach further where all guesses were right; where not, as far as they were."""
         if right < guessed:
-            self.reach = max(1, right + 1)
+            self.reach = right + 1
         elif guessed == self.reach:
             self.reach = min(2 * self.reach, LONGEST_REACH)
 

@@ -88,7 +88,7 @@ static void write_texts(const Decoder& decoder, const Call& call, Room& room) {
     }
 }
 
-// Some of the texts of a call.
+// Some of the texts of a call; none of a beam search, whose sentences all threads compute together.
 struct Part : Call {
     std::vector<number*> moved;
     Part(const Decoder& decoder, const Call& call, int64_t first, int64_t count) : Call(call) {

@@ -78,7 +78,8 @@ class CompiledDecoder:
         tell_cache(call, cache)
         call.apart, call.threads = self._shared_out(B, G, places, cache.length)
         query, key = cache.extend(positions, places)
-        mask = attention_mask(query, key, causal=config.window is not None, window=config.window)  # none is too early
+        windowed = config.window is not None  # otherwise none is too early
+        mask = attention_mask(query, key, causal=windowed, window=config.window, device=CPU)
         placed = tell_places(call, self.model.positions, query, key, mask, logits.new_zeros(1, places, config.d_model))
         held = [*placed, *_draws(call, texts, logits)]  # as long as compiled code reads it
         self._library.clearhead_write(ctypes.byref(self._decoder), ctypes.byref(call))

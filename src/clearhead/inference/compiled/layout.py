@@ -144,9 +144,7 @@ class Packer:
         (N, K), lanes, group = matrix.shape, self.lanes, 4 if self.weights == "int8" else 1
         missing = -N % (2 * lanes)
         numbers, scales = narrowed(F.pad(matrix.detach(), (0, -K % group, 0, missing)), self.weights)
-        blocks = numbers.view(
-            -1, 2, lanes, (K + group - 1) // group, group
-        )  # (N' * 2 * lanes, K' * group), taken apart
+        blocks = numbers.view(-1, 2, lanes, (K + group - 1) // group, group)  # (N' * 2 * lanes, K' * group)
         blocks = blocks.permute(0, 3, 1, 2, 4)  # (N', K', 2, lanes, group)
         if self.weights == "bfloat16":
             blocks = blocks.transpose(2, 3)  # (N', K, lanes, 2, 1): of each pair one goes into the first register

@@ -72,7 +72,8 @@ class CompiledReader:
 
 def _tell_memory(call: Call, memory: Memory, cache: DecoderCache) -> list[Tensor]:
     """Tell the call what is known of the source; what it then points to."""
-    known = [part.contiguous() for layer in cache.memory_layers for part in layer.held or ()]
+    known = [part for layer in cache.memory_layers for part in layer.held or ()]
+    assert all(part.dtype == cache.layers[0].keys.dtype for part in known), "torch.autocast was turned on meanwhile"
     call.memories, call.memory_length = pointers_to(known), known[0].shape[2]  # (S, H_kv, T_src, K)
     mask = attention_mask(range(1), memory.positions, causal=False, device=CPU)
     if isinstance(mask, Tensor):
