@@ -157,7 +157,7 @@ def test_a_broken_model_is_broken_in_compiled_code_too() -> None:
 @torch.inference_mode()
 def test_a_default_device_is_not_compiled_codes() -> None:
     model, more = make_model(positions="rope", window=3).float(), random_ids(ROWS, 6, seed=1)
-    cache, other, twin = half_read(model), half_read(model), compiled(model)
+    cache, other, twin = model.new_cache(ROWS, 6), model.new_cache(ROWS, 6), compiled(model)
     with torch.device("meta"):
         found = twin.read(more, cache, wanted=6)
     assert torch.equal(found, twin.read(more, other, wanted=6))
