@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import count, islice
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from parallel_helpers import made_pairs
@@ -159,7 +158,8 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         splits.append(split)
         return ((f"{split} {i} of {seed}", f"{seed}, {split}, {i}") for i in count())
 
-    monkeypatch.setattr(corpora, "pairs", SimpleNamespace(sentence_pairs=sentence_pairs, VERSION=7))
+    monkeypatch.setattr(pairs, "sentence_pairs", sentence_pairs)
+    monkeypatch.setattr(pairs, "VERSION", 7)
     monkeypatch.setattr(corpora, "_PAIRS", {"train": 500, "seen": 20, "unseen": 10})
     return splits
 
@@ -173,7 +173,7 @@ def test_the_pairs_of_the_grammar_are_cut_by_its_splits(drawn: list[str], monkey
     prepare_pairs(DataConfig(source="pairs", tokenizer="char", reverse=True))
     assert drawn == ["train", "seen"]  # once each, however often they are read
     assert len(read_pairs("pairs:unseen")) == 10
-    monkeypatch.setattr("clearhead.data.parallel.corpora.pairs.VERSION", 8)
+    monkeypatch.setattr(pairs, "VERSION", 8)
     assert prepare_pairs(DataConfig(source="pairs", tokenizer="char")).fingerprint != data.fingerprint
 
 
