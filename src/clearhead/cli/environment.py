@@ -42,7 +42,7 @@ def collector_at_rest() -> Iterator[None]:
 def load_workflow(name: str) -> None:
     """Import one of `clearhead.workflows` and torch with it, and keep the garbage collector from looking through them.
 
-    Those are 200,000 objects that stay until the end. Looked through again and again they make the import a quarter
+    Those are 300,000 objects that stay until the end. Looked through again and again they make the import a quarter
     longer, and a last time they delay the end of the process by half a second.
     """
     if "torch" not in sys.modules:

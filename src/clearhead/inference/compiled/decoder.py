@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from clearhead.config import SamplingConfig, Weights
-from clearhead.inference.compiled.describing import described
+from clearhead.inference.compiled.describing import described, products_of
 from clearhead.inference.compiled.layout import Call, Drawing, Packer
 from clearhead.inference.compiled.placing import CPU, tell_cache, tell_places
 from clearhead.inference.texts import Text, present_in
@@ -33,8 +33,7 @@ class CompiledDecoder:
         self._plain = PlainWriter(model)
         self._packer = Packer(weights, model.embedding.weight.dtype)
         self._decoder = described(model, self._packer)
-        blocks = sum(parameter.numel() for parameter in model.stack.parameters())
-        self._products = blocks + model.config.vocab_size * model.config.d_model  # with the head's
+        self._products = products_of(model)
         self.at_once = max(1, min(AT_ONCE, AHEAD // self._products))
 
     def read(self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, wanted: int = 1) -> Tensor:

@@ -31,7 +31,7 @@ def described(model: DecoderLM | EncoderDecoder, packer: Packer) -> Decoder:
         embedding=packer.pointer(embedding.weight.detach()),
         embedding_scale=embedding.scale,
         embedding_norm=packer.norm(model.embedding_norm),
-        stack=_stack(model.stack if isinstance(model, DecoderLM) else model.decoder, packer),
+        stack=_stack(_stack_of(model), packer),
         head_scale=head.scale,
         head=packer.matrix(embedding.weight if head.weight is None else head.weight, head.bias),
     )
@@ -42,6 +42,16 @@ def described(model: DecoderLM | EncoderDecoder, packer: Packer) -> Decoder:
         found.dense_activation = _number(head.transform.activation)
         found.dense_norm = packer.norm(head.transform.norm)
     return found
+
+
+def _stack_of(model: DecoderLM | EncoderDecoder) -> ModelStack:
+    """The stack that writes."""
+    return model.stack if isinstance(model, DecoderLM) else model.decoder
+
+
+def products_of(model: DecoderLM | EncoderDecoder) -> int:
+    """How many a token takes, in the blocks and in the head."""
+    return sum(p.numel() for p in _stack_of(model).parameters()) + model.config.vocab_size * model.config.d_model
 
 
 def _stack(stack: ModelStack, packer: Packer) -> Stack:

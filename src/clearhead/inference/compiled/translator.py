@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from clearhead.inference.compiled.decoder import ENOUGH
-from clearhead.inference.compiled.describing import described
+from clearhead.inference.compiled.describing import described, products_of
 from clearhead.inference.compiled.layout import Call, Continuing, Packer
 from clearhead.inference.compiled.placing import CPU, pointers_to, tell_cache, tell_places
 from clearhead.inference.mode import refuse_not_finite
@@ -26,8 +26,7 @@ class CompiledReader:
         self.model, self._library, self._first = model, library, PlainReader(model)
         self._packer = Packer("full", model.embedding.weight.dtype)
         self._decoder = described(model, self._packer)
-        blocks = sum(parameter.numel() for parameter in model.decoder.parameters())
-        self._products = blocks + model.config.vocab_size * model.config.d_model  # with the head's
+        self._products = products_of(model)
 
     @torch.no_grad()
     def read(self, tokens: Tensor, place: int, memory: Memory, cache: DecoderCache, among: Tensor) -> Tensor:
