@@ -53,7 +53,7 @@ def newest(folder: Path) -> str:
 
 def was_saving(folder: Path) -> bool:
     """Whether what was killed there was in the middle of writing something."""
-    return any(path.name.startswith(".unfinished-") or path.suffix == ".new" for path in folder.rglob("*"))
+    return any(path.name.startswith(".unfinished-") for path in folder.rglob("*"))
 
 
 def wait_for_a_save(folder: Path, before: str, child: int) -> int | None:

@@ -11,7 +11,7 @@ import clearhead
 SOURCE = Path(clearhead.__file__).parent
 FLOORS = [
     {"errors"},
-    {"options", "pages"},
+    {"options", "pages", "files"},
     {"config", "presets", "reference"},
     {"parts", "doctor"},
     {"models"},

@@ -15,10 +15,10 @@ from torch import nn
 from training_helpers import assert_same_weights, start, tiny_batch, tiny_config, tiny_model
 
 from clearhead.errors import ClearheadError, DataError
+from clearhead.files import damage
 from clearhead.models import LanguageModel
 from clearhead.training import Optimizer, TrainingState, checkpoints, fit
 from clearhead.training.adamw import AdamW
-from clearhead.training.durable import damage
 
 FILES = {"model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"}
 

@@ -160,11 +160,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "left",
     [
         [".lock"],
-        [".lock", "text.json.new"],
+        [".lock", ".unfinished-text.json"],
         [".lock", "text.json"],
         [".lock", "text.json", ".unfinished-tokenizer/tokenizer.json"],
         [".lock", "text.json", "tokenizer.json", ".unfinished-tokenizer/tokenizer_config.json"],
-        [".lock", "text.json", "tokenizer.json", "tokenizer_config.json", "clearhead.toml.new"],
+        [".lock", "text.json", "tokenizer.json", "tokenizer_config.json", ".unfinished-clearhead.toml"],
     ],
 )
 def test_a_run_that_a_crash_ended_before_it_began_begins_again(

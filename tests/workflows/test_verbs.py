@@ -164,7 +164,7 @@ def test_what_is_told_comes_in_order() -> None:
     names = {"config.json", "model.safetensors", "tokenizer.json", "generation_config.json", "clearhead.toml"}
     names |= {"metrics.jsonl", "samples.md", "report.html", "checkpoints", "manifest.json", "tokenizer_config.json"}
     assert names <= {path.name for path in done.folder.iterdir()}
-    assert not [path for path in done.folder.rglob("*") if "unfinished" in path.name or path.suffix == ".new"]
+    assert not [path for path in done.folder.rglob("*") if "unfinished" in path.name]
 
 
 def test_the_options_of_a_run_train_the_same_run_again() -> None:

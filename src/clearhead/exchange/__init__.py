@@ -33,7 +33,6 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same
     from clearhead.exchange.torch_layers import to_torch as to_torch
     from clearhead.exchange.weights import to_foreign as to_foreign
     from clearhead.exchange.weights import to_own as to_own
-    from clearhead.exchange.writing import write_json as write_json
 
 _FILE_OF = {
     "FAMILIES": "families",
@@ -62,7 +61,6 @@ _FILE_OF = {
     "to_foreign": "weights",
     "to_own": "weights",
     "to_torch": "torch_layers",
-    "write_json": "writing",
 }
 
 __all__ = sorted(_FILE_OF)

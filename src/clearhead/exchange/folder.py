@@ -16,7 +16,7 @@ from clearhead.exchange.filling import filled_model
 from clearhead.exchange.headers import CONFIG, WEIGHTS, Json, inside, read_json, stored_tensors
 from clearhead.exchange.tables import links
 from clearhead.exchange.weights import to_foreign
-from clearhead.exchange.writing import write_json, write_whole
+from clearhead.files import write_json, write_whole
 from clearhead.models import LanguageModel
 
 GENERATION = "generation_config.json"

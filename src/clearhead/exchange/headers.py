@@ -6,11 +6,11 @@ does not bear out. Imports no torch, so that most refusals come within a fractio
 
 import json
 import math
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from clearhead import files
 from clearhead.errors import DataError
 
 CONFIG, WEIGHTS, INDEX, TOKENIZER = "config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json"
@@ -134,15 +134,10 @@ def read_json(path: Path, most: int = MOST_CONFIG_BYTES) -> Json:
         DataError: there is none.
     """
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            raise DataError(f"{path} is no file")
-        if found.st_size > most:
-            raise DataError(f"{path} has {found.st_size} bytes, too many for a config")
-        value = json.loads(path.read_bytes())
+        value = files.read_json(path, most)
     except FileNotFoundError:
         raise DataError(f"there is no {path.name} in {path.parent}") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read as JSON: {error}") from None
     if not isinstance(value, dict):
         raise DataError(f"{path} holds no JSON object")

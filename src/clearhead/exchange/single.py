@@ -11,7 +11,7 @@ from clearhead.exchange.filling import filled_model
 from clearhead.exchange.headers import read_header, read_metadata
 from clearhead.exchange.tables import links
 from clearhead.exchange.weights import to_foreign
-from clearhead.exchange.writing import write_whole
+from clearhead.files import write_whole
 from clearhead.models import LanguageModel
 
 OPTIONS = "clearhead"  # the key of the metadata that holds ModelConfig as JSON

@@ -1,7 +1,6 @@
 """Checkpoints: folders `step-00002000/` with weights, the optimizer's moments, the state, and a manifest. No pickle."""
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from clearhead.errors import ClearheadError, DataError
-from clearhead.training.durable import damage, finish_folder, remove_folder, remove_litter, start_folder, write_json
+from clearhead.files import damage, finish_folder, read_json, remove_folder, remove_litter, start_folder, write_json
 from clearhead.training.events import TrainingState
 from clearhead.training.optimizers import Optimizer
 
@@ -135,7 +134,7 @@ def read_state(path: Path) -> TrainingState:
         DataError: its file is missing or is not one.
     """
     try:
-        return TrainingState(**json.loads((path / STATE).read_text(encoding="utf-8")))
+        return TrainingState(**read_json(path / STATE))
     except (OSError, ValueError, TypeError) as error:
         raise DataError(f"{path / STATE} cannot be read ({_reason(error)}); use another checkpoint") from error
 

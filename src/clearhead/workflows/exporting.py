@@ -9,6 +9,7 @@ from typing import NamedTuple
 from clearhead import exchange
 from clearhead.errors import ClearheadError, UsageError, did_you_mean
 from clearhead.exchange import Peer, SpecialTokens
+from clearhead.files import write_json
 from clearhead.models import LanguageModel
 from clearhead.workflows.certificate import Certificate, Comparison
 from clearhead.workflows.machine import enough_memory
@@ -145,7 +146,7 @@ def export(run: str | Path | Run | None, to: str, out: str | Path) -> Exported:
         ours, config = exchange.OwnPeer(content.model, start=content.start), content.model.config
         found = Comparison(ours, theirs, config, opened.tokenizers[0], content.start).certificate(to)
     try:
-        exchange.write_json(where, {key: _finite(value) for key, value in asdict(found).items()})
+        write_json(where, {key: _finite(value) for key, value in asdict(found).items()})
     except OSError as error:
         raise ClearheadError(f"the certificate cannot be written to {where}: {error}") from None
     if not found.passed:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self
 
+from clearhead.files import write_text
 from clearhead.inspection import Curve, Report, Sample, account, render, verdict
 from clearhead.models import LanguageModel
 from clearhead.options import to_toml
@@ -92,9 +93,7 @@ def _finite(value: Any) -> Any:
 def forget_after(run: Run, step: int) -> None:
     """Cut metrics.jsonl back to the first `step` steps: what came after will come again, and so will a mean."""
     kept = [record for record in run.records() if record["step"] <= step and record["kind"] != "mean"]
-    new = run.metrics.with_suffix(".new")
-    new.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept), encoding="utf-8")
-    os.replace(new, run.metrics)
+    write_text(run.metrics, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept))
 
 
 def curve_of(run: Run, floor: float | None) -> Curve:

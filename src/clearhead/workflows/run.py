@@ -1,7 +1,6 @@
 """The run folder: what is in it, and who may write to it."""
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,9 +12,9 @@ from clearhead import exchange
 from clearhead.config import RunConfig
 from clearhead.data import Tokenizer
 from clearhead.errors import ClearheadError, DataError, UsageError
+from clearhead.files import FORMAT, MANIFEST, read_json, sha256, write_json, write_text
 from clearhead.models import LanguageModel
 from clearhead.options import read_toml, to_toml
-from clearhead.training import durable
 from clearhead.workflows.events import command
 from clearhead.workflows.tasks import SOURCE_TOKENIZER, Task, Tokenizers, load_tokenizers, open_task
 
@@ -80,7 +79,7 @@ class Run:
 
     def write_config(self, config: RunConfig) -> None:
         """Write clearhead.toml, whole or not at all."""
-        _replace(self.folder / "clearhead.toml", to_toml(config))
+        write_text(self.folder / "clearhead.toml", to_toml(config))
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -130,7 +129,7 @@ class Run:
 
     def begin(self, config: RunConfig, task: Task) -> None:
         """Write down what the training goes by. clearhead.toml comes last: with it the folder is a run."""
-        _replace(self.folder / TEXT, _fingerprint(task))  # first: it says that what else is here is ours
+        write_text(self.folder / TEXT, _fingerprint(task))  # first: it says that what else is here is ours
         made = self.folder / UNFINISHED
         made.mkdir(exist_ok=True)
         task.write_tokenizers(made, task.tokenizers)
@@ -157,11 +156,8 @@ class Run:
     def save_model(self, model: LanguageModel, tokens: exchange.SpecialTokens, *, step: int) -> None:
         """Make `model`, of that step, the run's model: what is generated with, evaluated and exported."""
         exchange.save(self.folder, model, tokens)
-        sums = {name: durable.sha256(self.folder / name) for name in SEALED if (self.folder / name).is_file()}
-        _replace(
-            self.folder / durable.MANIFEST,
-            json.dumps({"format": durable.FORMAT, "step": step, "sha256": sums}, indent=2),
-        )
+        sums = {name: sha256(self.folder / name) for name in SEALED if (self.folder / name).is_file()}
+        write_json(self.folder / MANIFEST, {"format": FORMAT, "step": step, "sha256": sums})
 
     @property
     def model_step(self) -> int:
@@ -172,7 +168,7 @@ class Run:
             return -1
 
     def _manifest(self) -> Any:
-        return json.loads((self.folder / durable.MANIFEST).read_text(encoding="utf-8"))
+        return read_json(self.folder / MANIFEST)
 
     def damage(self) -> str | None:
         """What is wrong with the run's model files, or None."""
@@ -182,12 +178,12 @@ class Run:
                 path = self.folder / str(name)
                 if not path.is_file():
                     return f"{name} is missing"
-                if durable.sha256(path) != expected:
+                if sha256(path) != expected:
                     return f"{name} was altered or cut off"
         except FileNotFoundError:
             return "no model was saved in it yet"
         except (OSError, ValueError, KeyError, TypeError):
-            return f"{durable.MANIFEST} cannot be read"
+            return f"{MANIFEST} cannot be read"
         return None
 
     def records(self) -> Iterator[dict[str, Any]]:
@@ -253,9 +249,3 @@ class Run:
 
 def _fingerprint(task: Task) -> str:
     return json.dumps({"fingerprint": task.fingerprint}) + "\n"
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".new")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)

@@ -4,11 +4,13 @@ import os
 from itertools import count
 from pathlib import Path
 
+from clearhead import files
 from clearhead.errors import ClearheadError, DataError, UsageError, did_you_mean
 from clearhead.workflows.folders import CONFIG, RUNS, find_folder, run_folders
 from clearhead.workflows.run import LOCK, TEXT, TOKENIZER, UNFINISHED, Run
 
-BEFORE_IT_BEGINS = {LOCK, TEXT + ".new", "tensorboard"}  # may stand in a folder without any sign that it is ours
+# What may stand in a folder without any sign that it is ours.
+BEFORE_IT_BEGINS = {LOCK, files.UNFINISHED + TEXT, "tensorboard"}
 
 
 def create(folder: Path | None, stem: str) -> tuple[Run, bool]:
@@ -33,7 +35,7 @@ def create(folder: Path | None, stem: str) -> tuple[Run, bool]:
         TEXT,
         UNFINISHED,
         *TOKENIZER,
-        "clearhead.toml.new",
+        files.UNFINISHED + CONFIG,
     }  # a crash came early
     if found and not ours:
         raise UsageError(f"{chosen} is not empty, and a run would write over what is there; choose another --out")

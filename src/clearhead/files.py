@@ -1,16 +1,76 @@
-"""Folders that are there whole or not at all, whatever is pulled: the process or the plug."""
+"""Files and folders that are there whole or not at all, whatever is pulled: the process or the plug. JSON, judged."""
 
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+import stat
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 MANIFEST = "manifest.json"
 FORMAT = 1  # raised when what a folder holds changes its meaning
-UNFINISHED = ".unfinished-"  # a folder being written or removed; what bears this name after a crash is litter
+UNFINISHED = ".unfinished-"  # a file or folder being written or removed; after a crash, what bears this name is litter
+MAX_OWN_JSON = 1 << 20  # bytes of a JSON file that only we write
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file through a temporary one beside it that is flushed and renamed.
+
+    Args:
+        path: the file; what it held before stays until the new content is whole.
+        write: is called with the temporary path. A library that makes a file of its own there (safetensors makes one
+            that only its owner can read) does not change who may read it.
+    """
+    temporary = path.with_name(UNFINISHED + path.name)
+    try:
+        temporary.touch()
+        mode = temporary.stat().st_mode
+        write(temporary)
+        temporary.chmod(mode)
+        _flush_file(temporary)
+        temporary.replace(path)
+        _flush_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a UTF-8 file, whole or not at all; newlines are written as they are."""
+    write_whole(path, lambda temporary: temporary.write_bytes(text.encode("utf-8")))
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write readable JSON, whole or not at all; a NaN in it is a programming error."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        ValueError: it is not JSON, or nested too deeply, or holds a number of too many digits.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def read_json(path: Path, limit: int = MAX_OWN_JSON) -> Any:
+    """The value in a JSON file of at most `limit` bytes.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no regular file, is larger, or is not JSON.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError("it is no regular file")
+    if status.st_size > limit:
+        raise ValueError(f"it has {status.st_size:,} bytes, and at most {limit:,} are read")
+    return parse_json(path.read_bytes())
 
 
 def start_folder(final: Path) -> Path:
@@ -25,10 +85,9 @@ def start_folder(final: Path) -> Path:
 def finish_folder(temporary: Path, final: Path) -> None:
     """Write the manifest, flush every file to the disk, and rename: from one instant to the next `final` is whole."""
     files = {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in sorted(temporary.iterdir())}
-    write_json(temporary / MANIFEST, {"format": FORMAT, "files": files})
     for path in temporary.iterdir():
         _flush_file(path)
-    _flush_folder(temporary)
+    write_json(temporary / MANIFEST, {"format": FORMAT, "files": files})
     if final.exists() and _same(temporary, final):
         shutil.rmtree(temporary)
         return
@@ -49,13 +108,16 @@ def remove_folder(path: Path) -> None:
 def remove_litter(parent: Path) -> None:
     """Remove what a crash left unfinished. Only for the one process that writes here."""
     for path in parent.glob(UNFINISHED + "*"):
-        shutil.rmtree(path, ignore_errors=True)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def damage(folder: Path) -> str | None:
     """What is wrong with a finished folder, as the end of a sentence, or None when every byte is as it was written."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = read_json(folder / MANIFEST)
         format_, files = manifest["format"], dict(manifest["files"])
         for name, written in files.items():
             path = folder / name
@@ -74,11 +136,6 @@ def sha256(path: Path) -> str:
     """The file's SHA-256, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Readable JSON; a NaN in it is a programming error."""
-    path.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def _same(one: Path, other: Path) -> bool:
