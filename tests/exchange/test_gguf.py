@@ -1,4 +1,4 @@
-"""GGUF files: transformers' reader of them computes what the model computes, and cuts texts as its tokenizer does."""
+"""GGUF files: transformers' reader of them, as it is, computes what the model computes and cuts texts as it does."""
 
 import json
 from pathlib import Path
@@ -11,8 +11,8 @@ from family_models import END, random_config, random_ids, random_model
 from clearhead.config import ModelConfig
 from clearhead.data import Tokenizer
 from clearhead.errors import ClearheadError, DataError, UsageError
-from clearhead.exchange import FAMILIES, SpecialTokens, extras
-from clearhead.exchange.gguf import open_gguf, save_gguf, saving
+from clearhead.exchange import FAMILIES, CannotOpenError, SpecialTokens, extras
+from clearhead.exchange.gguf import open_gguf, reader_advice, save_gguf, saving
 from clearhead.exchange.gguf.layouts import LAYOUTS, layout_of
 from clearhead.exchange.peer import Peer
 from clearhead.models import LanguageModel, build
@@ -28,8 +28,10 @@ HELD = [name for name in LAYOUTS if name in FAMILIES]
 
 
 def config_of(family: str, seed: int) -> ModelConfig:
-    """A random model that GGUF holds, with room for a tokenizer of bytes."""
-    return ModelConfig.read(random_config(family, seed).model_dump(), LAYOUTS[family].needs, {"vocab_size": 300})
+    """A random model that GGUF holds and transformers reads, with room for a tokenizer of bytes."""
+    layout = LAYOUTS[family]
+    config = ModelConfig.read(random_config(family, seed).model_dump(), layout.needs, {"vocab_size": 300})
+    return config.model_copy(update={option: value(config) for option, value in layout.assumed.items()})
 
 
 def character_tokenizer(folder: Path, alphabet: str = TEXT) -> Path:
@@ -62,6 +64,7 @@ def difference(peer: Peer, model: LanguageModel) -> float:
 def test_logits_and_greedy_text_are_the_models(family: str, seed: int, tmp_path: Path) -> None:
     model = random_model(config_of(family, seed), seed)
     assert layout_of(model.config) == (FAMILIES[family], LAYOUTS[family])
+    assert reader_advice(model.config) == ""
     peer = written(tmp_path, model)
     assert difference(peer, model) < 1e-4
     text = random_ids(model.config, 1, 5)
@@ -70,6 +73,22 @@ def test_logits_and_greedy_text_are_the_models(family: str, seed: int, tmp_path:
         for _ in range(25):
             expected = torch.cat((expected, model(expected)[:, -1:].argmax(-1)), dim=1)
     assert torch.equal(peer.greedy(text, 25), expected)
+
+
+UNREAD = [(family, option) for family in HELD for option in LAYOUTS[family].assumed]
+
+
+@pytest.mark.parametrize(("family", "option"), UNREAD)
+def test_what_the_reader_does_not_read_is_named_and_is_really_not_read(
+    family: str, option: str, tmp_path: Path
+) -> None:
+    config = config_of(family, 0)
+    config = config.model_copy(update={option: getattr(config, option) // 2})
+    advice = reader_advice(config)
+    assert f"assumes {option} = {2 * getattr(config, option)}" in advice
+    assert "or with the preset llama" in advice
+    with pytest.raises(CannotOpenError, match=r"^transformers .* cannot open .*model\.gguf: [^\n]+$"):
+        written(tmp_path, random_model(config, 0))
 
 
 def test_pairs_that_are_not_made_neighbours_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same
     from clearhead.exchange.folder import save as save
     from clearhead.exchange.headers import examine as examine
     from clearhead.exchange.hub import find_folder as find_folder
+    from clearhead.exchange.peer import CannotOpenError as CannotOpenError
     from clearhead.exchange.peer import Peer as Peer
     from clearhead.exchange.peers import OwnPeer as OwnPeer
     from clearhead.exchange.peers import open_own as open_own
@@ -36,6 +37,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same
 
 _FILE_OF = {
     "FAMILIES": "families",
+    "CannotOpenError": "peer",
     "Entry": "family",
     "Family": "family",
     "Link": "tables",

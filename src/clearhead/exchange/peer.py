@@ -1,8 +1,19 @@
 """What a model looks like when another program computes it, so that both can be compared."""
 
+from pathlib import Path
 from typing import Protocol
 
 from torch import Tensor
+
+from clearhead.errors import ClearheadError
+
+
+class CannotOpenError(ClearheadError):
+    """The program `peer` cannot open what was written for it, or leaves some of it out; `reason` is what it says."""
+
+    def __init__(self, peer: str, path: Path, reason: str) -> None:
+        self.peer, self.reason = peer, reason
+        super().__init__(f"{peer} cannot open {path}: {reason}")
 
 
 class Peer(Protocol):

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from clearhead import __version__
-from clearhead.errors import ClearheadError
 from clearhead.exchange.extras import require
 from clearhead.exchange.headers import CONFIG, TOKENIZER, read_json
-from clearhead.exchange.peer import Peer
+from clearhead.exchange.peer import CannotOpenError, Peer
 from clearhead.exchange.single import load_file
 from clearhead.models import CausalLM, EncoderDecoder, LanguageModel
 from clearhead.parts import padded_positions
@@ -45,7 +44,7 @@ def open_transformers(folder: Path) -> Peer:
 
     Raises:
         UsageError: transformers is not installed.
-        ClearheadError: it cannot be opened, or a weight is missing or left over.
+        CannotOpenError: it cannot be opened, or a weight is missing or left over.
     """
     require_transformers()
     with quiet_transformers() as transformers:
@@ -57,7 +56,7 @@ def open_transformers(folder: Path) -> Peer:
                 folder, output_loading_info=True, local_files_only=True, dtype=torch.float32
             )
         except (OSError, ValueError, RuntimeError) as error:
-            raise ClearheadError(f"{name} cannot open {folder}: {error}") from None
+            raise CannotOpenError(name, folder, first_line(error)) from None
         tokenizer: Any = None
         if (folder / TOKENIZER).is_file():
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -119,11 +118,16 @@ def refuse_faults(name: str, path: Path, told: Mapping[str, Collection[Any]]) ->
     """What `from_pretrained` tells of a model that it opened must be nothing: no weight missing or left over.
 
     Raises:
-        ClearheadError: it is something.
+        CannotOpenError: it is something.
     """
     faults = [f"{fault} {sorted(names)}" for fault, names in told.items() if names]
     if faults:
-        raise ClearheadError(f"{name} opens {path} with {', '.join(faults)}")
+        raise CannotOpenError(name, path, ", ".join(faults))
+
+
+def first_line(error: Exception) -> str:
+    """What an exception says first; some go on with a table of every weight."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 class TransformersPeer:

@@ -38,6 +38,7 @@ class Certificate:
         tokenizer_characters: how much text was cut into tokens: a corpus, and words of the tokenizer's own.
         tokenizer_equal: whether the ids are equal; None where the format holds no tokenizer.
         passed: whether all of this is well.
+        reason: why the peer could not open the export, so that nothing was compared; None where it could.
     """
 
     format: str
@@ -50,6 +51,24 @@ class Certificate:
     tokenizer_characters: int
     tokenizer_equal: bool | None
     passed: bool
+    reason: str | None = None
+
+
+def not_opened(format: str, peer: str, reason: str) -> Certificate:
+    """The certificate of an export that the peer cannot open: nothing was compared."""
+    return Certificate(
+        format=format,
+        clearhead=__version__,
+        peer=peer,
+        differences={},
+        tolerance=0.0,
+        greedy_tokens=0,
+        greedy_equal=None,
+        tokenizer_characters=0,
+        tokenizer_equal=None,
+        passed=False,
+        reason=reason,
+    )
 
 
 class Inputs(NamedTuple):

@@ -11,7 +11,7 @@ from clearhead.errors import ClearheadError, UsageError, did_you_mean
 from clearhead.exchange import Peer, SpecialTokens
 from clearhead.files import write_json
 from clearhead.models import LanguageModel
-from clearhead.workflows.certificate import Certificate, Comparison
+from clearhead.workflows.certificate import Certificate, Comparison, not_opened
 from clearhead.workflows.machine import enough_memory
 from clearhead.workflows.run import Run
 from clearhead.workflows.runs import open_run
@@ -47,12 +47,16 @@ class _Content:
 
 
 class _Format(NamedTuple):
-    """How a format is written and opened; `suffix` is that of its file where it is one file."""
+    """How a format is written, and opened by another program.
+
+    `suffix` is that of its file where it is one file; `advice` says what the program is known to get wrong.
+    """
 
     check: Callable[[_Content], None]
     write: Callable[[Path, _Content], object]
     open: Callable[[Path, _Content], Peer]
     suffix: str | None = None
+    advice: Callable[[_Content], str] = lambda content: ""
 
 
 def _check_hf(content: _Content) -> None:
@@ -92,6 +96,12 @@ def _open_gguf(path: Path, content: _Content) -> Peer:
     return open_gguf(path)
 
 
+def _advise_gguf(content: _Content) -> str:
+    from clearhead.exchange.gguf import reader_advice
+
+    return reader_advice(content.model.config)
+
+
 def _check_nothing(content: _Content) -> None:
     """What cannot be written is refused by what writes it."""
 
@@ -99,7 +109,7 @@ def _check_nothing(content: _Content) -> None:
 FORMATS = {
     "hf": _Format(_check_hf, _write_hf, lambda path, content: exchange.open_transformers(path)),
     "onnx": _Format(_check_nothing, _write_onnx, _open_onnx),
-    "gguf": _Format(_check_nothing, _write_gguf, _open_gguf, ".gguf"),
+    "gguf": _Format(_check_nothing, _write_gguf, _open_gguf, ".gguf", _advise_gguf),
     "safetensors": _Format(
         _check_nothing,
         lambda path, content: exchange.save_file(path, content.model),
@@ -118,11 +128,12 @@ def export(run: str | Path | Run | None, to: str, out: str | Path) -> Exported:
         out: a folder; gguf and safetensors are one file, model.gguf in it, or the file of that name itself.
 
     Returns:
-        Where it is, and its certificate, which is saved beside it.
+        Where it is, and its certificate, which is saved beside it, also where it failed.
 
     Raises:
         UsageError: there is no such format, or the model or the tokenizer has no equal in it; or a package is missing.
-        ClearheadError: it cannot be written, or the certificate failed.
+        ClearheadError: it cannot be written; or it is written, and the other program cannot open it or computes
+            something else.
     """
     if to not in FORMATS:
         raise UsageError(f"there is no format '{to}'{did_you_mean(to, FORMATS)} (formats: {', '.join(FORMATS)})")
@@ -136,22 +147,33 @@ def export(run: str | Path | Run | None, to: str, out: str | Path) -> Exported:
     with enough_memory("the model needs a machine with more"):
         try:
             format.write(path, content)
-            theirs = format.open(path, content)
+            certificate = _certificate(to, path, content)
         except BaseException as error:
             if is_new:
                 _remove(out)
             if isinstance(error, OSError):
                 raise ClearheadError(f"the export cannot be written to {out}: {error}") from None
             raise
-        ours, config = exchange.OwnPeer(content.model, start=content.start), content.model.config
-        found = Comparison(ours, theirs, config, opened.tokenizers[0], content.start).certificate(to)
     try:
-        write_json(where, {key: _finite(value) for key, value in asdict(found).items()})
+        write_json(where, {key: _finite(value) for key, value in asdict(certificate).items()})
     except OSError as error:
         raise ClearheadError(f"the certificate cannot be written to {where}: {error}") from None
-    if not found.passed:
-        raise ClearheadError(f"{found.peer} does not compute what {opened.folder} computes from {path}; see {where}")
-    return Exported(path, found, where)
+    if not certificate.passed:
+        fault = f"does not compute what {opened.folder} computes"
+        if certificate.reason:
+            fault = f"cannot open it: {certificate.reason}"
+        raise ClearheadError(f"{path} is written, but {certificate.peer} {fault}; see {where}")
+    return Exported(path, certificate, where)
+
+
+def _certificate(to: str, path: Path, content: _Content) -> Certificate:
+    """What the other program, as its makers ship it, makes of the export."""
+    try:
+        theirs = FORMATS[to].open(path, content)
+    except exchange.CannotOpenError as error:
+        return not_opened(to, error.peer, FORMATS[to].advice(content) or error.reason)
+    ours, config = exchange.OwnPeer(content.model, start=content.start), content.model.config
+    return Comparison(ours, theirs, config, content.run.tokenizers[0], content.start).certificate(to)
 
 
 def _places(out: Path, suffix: str | None) -> tuple[Path, Path]:
