@@ -38,7 +38,7 @@ def save(
     Raises:
         ClearheadError: it could not be written (no space on disk, no right to); the one before it is as it was.
     """
-    final = folder / f"step-{state.step:08d}"
+    final = path_of(folder, state.step)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         remove_litter(folder)
@@ -57,6 +57,11 @@ def save(
     return final
 
 
+def path_of(folder: Path, step: int) -> Path:
+    """Where the checkpoint of a step is, or would be."""
+    return folder / f"step-{step:08d}"
+
+
 def newest(folder: Path) -> Found | None:
     """The newest whole checkpoint in `folder`; None when there is none at all. Reads every byte, writes none.
 
@@ -66,13 +71,13 @@ def newest(folder: Path) -> Found | None:
     notices: list[str] = []
     paths = _checkpoints(folder)
     for path in reversed(paths):
-        fault = damage(path)
+        fault = _fault(path)
         if fault is None:
             return Found(path, tuple(notices))
         notices.append(f"the checkpoint {path} is damaged ({fault}); the one before it is used")
     if not paths:
         return None
-    raise DataError(f"every checkpoint in {folder} is damaged; the newest: {damage(paths[-1])}; train again")
+    raise DataError(f"every checkpoint in {folder} is damaged; the newest: {_fault(paths[-1])}; train again")
 
 
 def best(folder: Path) -> Found | None:
@@ -81,8 +86,8 @@ def best(folder: Path) -> Found | None:
     step = read_state(found.path).best_step if found else None
     if found is None or step is None:
         return found
-    path = folder / f"step-{step:08d}"
-    fault = damage(path)
+    path = path_of(folder, step)
+    fault = _fault(path)
     if fault is None:
         return Found(path, found.notices)
     return Found(found.path, (*found.notices, f"the best checkpoint, {path}, is damaged ({fault}); the last is used"))
@@ -104,6 +109,12 @@ def load(path: Path, model: nn.Module, optimizer: Optimizer | None = None) -> Tr
     return state
 
 
+def faults(folder: Path) -> tuple[str, ...]:
+    """A sentence for each damaged checkpoint. Reads every byte of them all."""
+    known = ((path, _fault(path)) for path in _checkpoints(folder))
+    return tuple(f"the checkpoint {path} is damaged ({fault}) and left out" for path, fault in known if fault)
+
+
 def load_mean(folder: Path, model: nn.Module, count: int, *, every: int = 1) -> int:
     """Fill the model with the mean of the weights of the last `count` whole checkpoints; returns how many there were.
 
@@ -112,7 +123,7 @@ def load_mean(folder: Path, model: nn.Module, count: int, *, every: int = 1) -> 
     Raises:
         DataError: there is none, or they are of another architecture.
     """
-    whole = _regular([path for path in _checkpoints(folder) if damage(path) is None], every)[-count:]
+    whole = _regular([path for path in _checkpoints(folder) if _fault(path) is None], every)[-count:]
     if not whole:
         raise DataError(f"there is no whole checkpoint in {folder} to take a mean of; train again")
     weights = named_tensors(model)
@@ -145,6 +156,14 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
     for name, tensor in model.state_dict(keep_vars=True).items():
         tensors.setdefault(id(tensor), (name, tensor.detach()))
     return dict(tensors.values())
+
+
+def not_finite(model: nn.Module, optimizer: Optimizer) -> str | None:
+    """The first tensor of weights and moments with a number that is not finite; waits for the device once."""
+    tensors = {**named_tensors(model), **optimizer.moments}
+    device = next(iter(named_tensors(model).values())).device
+    finite = torch.stack([tensor.isfinite().all().to(device, non_blocking=True) for tensor in tensors.values()])
+    return next((name for name, good in zip(tensors, finite.tolist(), strict=True) if not good), None)
 
 
 def load_tensors(path: Path, wanted: Mapping[str, Tensor]) -> None:
@@ -183,6 +202,14 @@ def _prune(folder: Path, state: TrainingState, keep: int, every: int) -> None:
 def _regular(paths: list[Path], every: int) -> list[Path]:
     """Those of every so many steps, and the newest."""
     return [path for path in paths if _step(path) % every == 0 or path == paths[-1]]
+
+
+def _fault(path: Path) -> str | None:
+    """What is wrong with a checkpoint, as the end of a sentence, or None."""
+    fault = damage(path)
+    if fault is None and read_state(path).step != _step(path):
+        return f"it is that of step {read_state(path).step}"
+    return fault
 
 
 def _step(path: Path) -> int:

@@ -10,9 +10,9 @@ class TrainingState:
     step: int = 0  # steps completed
     tokens: int = 0  # tokens counted in the loss so far
     skipped: int = 0  # steps whose loss or gradient was not finite
-    skipped_in_a_row: int = 0
     best_loss: float | None = None  # on the held-out text, nats per token
     best_step: int | None = None
+    first_loss: float | None = None  # of the first step whose loss and gradient were finite
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class SaveDue:
-    """Now is the time to save: the weights, the optimizer and `state` belong together. `best`: no loss was lower."""
+    """Save now: weights, optimizer and `state` belong together, and are good. `best`: no held-out loss was lower."""
 
     state: TrainingState
     best: bool
