@@ -230,14 +230,14 @@ def test_other_content_options_or_tokenizers_are_prepared_anew(tmp_path: Path, c
     assert prepare_pairs(config_of(json_lines(tmp_path, TEXTS))).val_texts == prepare_pairs(others[0]).val_texts
 
 
-@pytest.mark.parametrize("name", ["train.source.bin", "val.target.offsets", "val.json", "facts.json", "source"])
+@pytest.mark.parametrize("name", ["train.source.bin", "val.target.offsets", "val.json", "facts.json", "source.json"])
 @pytest.mark.parametrize("damage", ["cut", "replaced", "gone"])
 def test_a_damaged_entry_is_made_anew(tmp_path: Path, cache: Path, name: str, damage: str) -> None:
     config = config_of(table(tmp_path, TEXTS))
     first = prepare_pairs(config)
     before = texts_of(first, first.train)
     (entry,) = (cache / "pairs").iterdir()
-    harmed = entry / name / "tokenizer.json" if name == "source" else entry / name
+    harmed = entry / name
     content = harmed.read_bytes()
     harmed.unlink()
     if damage != "gone":
@@ -330,3 +330,20 @@ def test_a_missing_file_is_a_sentence_before_anything_is_made(tmp_path: Path, ca
     with pytest.raises(DataError, match="there is no file or corpus of sentence pairs"):
         prepare_pairs(config_of(file(tmp_path, "a\n", "a.de"), str(tmp_path / "a.en")))
     assert not (cache / "pairs").exists()
+
+
+def test_every_flipped_bit_of_an_entry_is_made_good(tmp_path: Path, cache: Path) -> None:
+    config = config_of(table(tmp_path, TEXTS))
+    first = prepare_pairs(config)
+    sides = [np.array(side.ids) for cut in (first.train, first.val) for side in (cut.source, cut.target)]
+    (entry,) = (cache / "pairs").iterdir()
+    draw = random.Random(0)
+    for path in sorted(entry.iterdir()) * 3:
+        content = bytearray(path.read_bytes())
+        content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+        path.write_bytes(content)
+        again = prepare_pairs(config)
+        ids = [np.array(side.ids) for cut in (again.train, again.val) for side in (cut.source, cut.target)]
+        assert all(map(np.array_equal, ids, sides)), path.name
+        assert again.val_texts == first.val_texts
+        assert (again.fingerprint, again.notes) == (first.fingerprint, first.notes)

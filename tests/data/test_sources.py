@@ -139,7 +139,7 @@ BAD_LINES = {
     "lone surrogate U+D800 at offset 2": rb'{"text": "ab\ud800"}',
     "a NUL character at offset 2": rb'{"text": "ab\u0000"}',
     "not UTF-8 at byte 10": b'{"text": "\xe9"}',
-    "not JSON (maximum recursion": b"[" * 100_000,
+    "not JSON (it is nested too deeply": b"[" * 100_000,
 }
 
 

@@ -1,7 +1,6 @@
 """Where prepared texts and downloads are kept, and how a folder appears there whole or not at all."""
 
 import errno
-import json
 import os
 import shutil
 import sys
@@ -12,9 +11,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from clearhead import files
 from clearhead.errors import DataError
 
-_TEMPORARY = ".unfinished-"
+FACTS = "facts.json"
 _DAY = 86_400  # seconds
 
 
@@ -56,12 +56,16 @@ def _probe(folder: Path) -> None:
         pass
 
 
-def _sweep(folder: Path) -> None:
+def sweep(folder: Path) -> None:
     """Remove what processes left there that were killed a day ago or more."""
-    for left in folder.glob(_TEMPORARY + "*"):
+    for left in folder.glob(files.UNFINISHED + "*"):
         with suppress(OSError):
-            if time.time() - left.stat().st_mtime > _DAY:
+            if time.time() - left.stat().st_mtime <= _DAY:
+                continue
+            if left.is_dir():
                 shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink()
 
 
 @contextmanager
@@ -85,30 +89,24 @@ def writing(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder that takes the name `path` when the block ends well, and is gone when it does not.
+    """A temporary folder that takes the name `path`, flushed and with a manifest, when the block ends well.
 
-    When another process was faster, its folder stays: both hold the same.
+    It is gone when the block does not. When another process was faster, its folder stays: both hold the same.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(path.parent)
-    temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=path.parent))
+    sweep(path.parent)
+    temporary = Path(tempfile.mkdtemp(prefix=files.UNFINISHED, dir=path.parent))
     try:
         yield temporary
-        try:
-            temporary.rename(path)
-        except OSError:
-            if not path.is_dir():
-                raise
+        files.finish_folder(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def keep(entry: Path, make: Callable[[Path], dict[str, Any]]) -> None:
     """Make the folder `entry` anew: what `make` puts into it, and what it returns as facts.json; or nothing at all."""
-    shutil.rmtree(entry, ignore_errors=True)
     with new_folder(entry) as new:
-        facts = make(new)
-        (new / "facts.json").write_text(json.dumps(facts, indent=2), encoding="utf-8")
+        files.write_json(new / FACTS, make(new))
 
 
 def facts_of(entry: Path) -> Any:
@@ -117,4 +115,4 @@ def facts_of(entry: Path) -> Any:
     Raises:
         OSError, ValueError: there is nothing, or it was cut off.
     """
-    return json.loads((entry / "facts.json").read_text(encoding="utf-8"))
+    return files.read_json(entry / FACTS)

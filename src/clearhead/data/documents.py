@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from clearhead.errors import DataError
+from clearhead.files import parse_json
 
 READ_SIZE = 1 << 20  # bytes read at once
+LONGEST_LINE = 1 << 24  # bytes of a .jsonl, characters elsewhere: a line is held in memory several times over
 _TEXT_CONTROLS = b"\t\n\r\f\v\b\x1b"  # control bytes that a text may hold
 _BINARY_SHARE = 0.1  # a first block with more control bytes than this is no text
 
@@ -58,10 +60,8 @@ def read_text(path: Path) -> Iterator[str]:
     try:
         with path.open("rb") as file:
             while block := file.read(READ_SIZE):
-                if offset == 0:
-                    _refuse_binary(block, path)
+                refuse_no_text(block, offset, path)
                 pending = len(decoder.getstate()[0])  # bytes of a character that the last block cut in two
-                _refuse_nul(block, offset, path)
                 text = _decode(decoder, block, offset - pending, path)
                 yield text.removeprefix("\ufeff") if offset == 0 else text
                 offset += len(block)
@@ -76,15 +76,17 @@ def read_lines(path: Path) -> Iterator[str]:
     U+2028 and its like end no line: they are characters as any other.
 
     Raises:
-        DataError: as `read_text`.
+        DataError: as `read_text`, or a line is too long.
     """
-    held = ""
+    held, number = "", 1
     for piece in read_text(path):
         *whole, rest = piece.split("\n")
         for line in whole:
             yield (held + line).removesuffix("\r")
-            held = ""
+            held, number = "", number + 1
         held += rest
+        if len(held) > LONGEST_LINE:
+            raise _too_long(f"{path}, line {number:,}")
     if held:
         yield held.removesuffix("\r")
 
@@ -93,11 +95,14 @@ def json_strings(path: Path, keys: tuple[str, ...]) -> Iterator[tuple[int, list[
     """For each object of a .jsonl file the number of its line and what is under those keys; blank lines are none.
 
     Raises:
-        DataError: the file cannot be read, or a line is no object with a string of whole characters under every key.
+        DataError: the file cannot be read, or a line is too long or no object with a string of whole characters under
+            every key.
     """
     try:
         with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
+            for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), start=1):
+                if len(line) > LONGEST_LINE:
+                    raise _too_long(f"{path}, line {number:,}")
                 whole = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
                 if whole.strip():
                     name = f"{path}, line {number}"
@@ -105,6 +110,21 @@ def json_strings(path: Path, keys: tuple[str, ...]) -> Iterator[tuple[int, list[
                     yield number, [without_surrogates(_json_string(record, key, name, keys), name) for key in keys]
     except OSError as error:
         raise unreadable(path, error) from None
+
+
+def _too_long(name: str) -> DataError:
+    return DataError(f"{name} is longer than {LONGEST_LINE:,} characters; cut it into several lines")
+
+
+def refuse_no_text(block: bytes, offset: int, path: Path) -> None:
+    """Judge a block of what is to be a text by its bytes.
+
+    Raises:
+        DataError: it is binary, or holds a NUL.
+    """
+    if offset == 0:
+        _refuse_binary(block, path)
+    _refuse_nul(block, offset, path)
 
 
 def unreadable(path: Path, error: OSError) -> DataError:
@@ -160,10 +180,10 @@ def _json_lines(path: Path) -> Iterator[Document]:
 
 def _json_record(line: bytes, name: str, keys: tuple[str, ...]) -> Any:
     try:
-        return json.loads(line.decode("utf-8"))
+        return parse_json(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise DataError(f"{name}: not UTF-8 at byte {error.start:,} of the line; save the file as UTF-8") from None
-    except (json.JSONDecodeError, RecursionError) as error:
+    except ValueError as error:
         wanted = " and ".join(f"a '{key}'" for key in keys)
         raise DataError(f"{name}: not JSON ({error}); every line is an object with {wanted}") from None
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -75,11 +74,6 @@ def encode_source(source: Source, tokenizer: Tokenizer, *, cut: int, separate: b
             yield from _encode(batch, tokenizer, end)
             batch, held = [], 0
     yield from _encode(batch, tokenizer, end)
-
-
-def open_tokens(path: Path, dtype: str) -> NDArray[Any]:
-    """The memory map of a file of ids."""
-    return np.memmap(path, dtype=dtype, mode="r")
 
 
 def _cut_pieces(source: Source, cut: int) -> Iterator[_Piece]:

@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,13 @@ from clearhead.data.cache import cache_folder, facts_of, keep, writing
 from clearhead.data.choices import choose_tokenizer, notes_on_documents, notes_on_loss
 from clearhead.data.corpora import CORPORA
 from clearhead.data.documents import Source
-from clearhead.data.encoded import Side, encode_source, open_tokens, token_type
+from clearhead.data.encoded import Side, encode_source, token_type
 from clearhead.data.sources import open_source
 from clearhead.data.survey import place_of_cut, survey
+from clearhead.data.token_file import TokenFile, write_digests
 from clearhead.data.tokenizers import MASK, Tokenizer
 from clearhead.errors import DataError
+from clearhead.files import damage
 
 MIN_CHARACTERS = 200
 _FORMAT = "1"  # raised when the same text would be encoded or cut in another way
@@ -44,7 +46,7 @@ class TextData:
         floor: exact entropy in nats per token, where the corpus knows it, tokens are characters and none are masked.
         source: opens the same text again from any folder (standard input was kept as a file).
         notes: sentences about what was chosen, and why.
-        fingerprint: equal where content, cut and tokenizer are.
+        fingerprint: equal where content, cut, tokenizer and ids are.
     """
 
     tokenizer: Tokenizer
@@ -98,20 +100,26 @@ def prepare(
         return folder / "texts" / _digest(content, wanted, config.val_fraction)[:32]
 
     entry = place(f"{config.tokenizer} {config.bpe_vocab_size}" + (" masks" if masks else ""))
-    if tokenizer is not None and _made_with(entry) != tokenizer.fingerprint:  # a run's own text is found, not repeated
+    prepared = _found(entry)
+    known = None if prepared is None else prepared.tokenizer.fingerprint
+    if tokenizer is not None and known != tokenizer.fingerprint:  # a run's own text is found, not repeated
         entry = place(tokenizer.fingerprint)
+        prepared = _found(entry)
     progress = on_progress or (lambda share: None)
-    if _made_with(entry) is None:
+    if prepared is None:
 
         def make(new: Path) -> dict[str, Any]:
             facts = _make(new, source, config, tokenizer, masks, progress)
-            return facts | {"fingerprint": _digest(content, facts["tokenizer"], facts["characters"][0])}
+            return facts | {"fingerprint": _digest(content, facts["tokenizer"], facts["characters"][0], facts["ids"])}
 
         with writing(folder):
             keep(entry, make)
+        prepared = _found(entry)
+        assert prepared is not None, "what was just made can be opened"
     progress(1.0)
-    known = None if masks else CORPORA.get(config.source)
-    return _open(entry, source.name, known.floor if known else None)
+    corpus = None if masks else CORPORA.get(config.source)
+    floor = corpus.floor() if corpus and corpus.floor and prepared.tokenizer.is_character_level else None
+    return replace(prepared, source=source.name, floor=floor)
 
 
 def encode_for_evaluation(source: str, tokenizer: Tokenizer, *, cache: Path | None = None) -> tuple[NDArray[Any], int]:
@@ -161,6 +169,7 @@ def _make(
             )
     tokenizer.save(folder)
     return {
+        "ids": [write_digests(folder / f"{name}.bin") for name in _SIDES],
         "tokenizer": tokenizer.fingerprint,
         "dtype": token_type(tokenizer).str,
         "tokens": [side.tokens for side in sides],
@@ -172,38 +181,31 @@ def _make(
     }
 
 
-def _made_with(entry: Path) -> str | None:
-    """The fingerprint of the tokenizer of an entry of the cache; None if anything of it is missing or cut off."""
+def _found(entry: Path) -> TextData | None:
+    """What the cache holds there; None if anything of it is missing, cut off or altered, as far as opening it tells."""
+    if damage(entry, only_sized=[f"{name}.bin" for name in _SIDES]) is not None:
+        return None
     try:
         facts = facts_of(entry)
-        width = np.dtype(facts["dtype"]).itemsize
-        sizes = [(entry / f"{name}.bin").stat().st_size for name in _SIDES]
-        fingerprint = Tokenizer.load(entry).fingerprint
+        tokenizer = Tokenizer.load(entry)
+        train, val = (TokenFile(entry / f"{name}.bin", facts["dtype"]) for name in _SIDES)
+        return TextData(
+            tokenizer=tokenizer,
+            train=train,
+            val=val,
+            train_bytes=facts["bytes"][0],
+            val_bytes=facts["bytes"][1],
+            train_characters=facts["characters"][0],
+            val_characters=facts["characters"][1],
+            n_documents=facts["n_documents"],
+            distinct_characters=facts["distinct_characters"],
+            floor=None,
+            source="",
+            notes=tuple(facts["notes"]),
+            fingerprint=facts["fingerprint"],
+        )
     except (OSError, ValueError, KeyError, TypeError, DataError):
         return None
-    whole = sizes == [n * width for n in facts["tokens"]] and fingerprint == facts["tokenizer"]
-    return fingerprint if whole else None
-
-
-def _open(entry: Path, source: str, floor: Callable[[], float] | None) -> TextData:
-    facts = facts_of(entry)
-    tokenizer = Tokenizer.load(entry)
-    train, val = (open_tokens(entry / f"{name}.bin", facts["dtype"]) for name in _SIDES)
-    return TextData(
-        tokenizer=tokenizer,
-        train=train,
-        val=val,
-        train_bytes=facts["bytes"][0],
-        val_bytes=facts["bytes"][1],
-        train_characters=facts["characters"][0],
-        val_characters=facts["characters"][1],
-        n_documents=facts["n_documents"],
-        distinct_characters=facts["distinct_characters"],
-        floor=floor() if floor and tokenizer.is_character_level else None,
-        source=source,
-        notes=tuple(facts["notes"]),
-        fingerprint=facts["fingerprint"],
-    )
 
 
 def _refuse_short(characters: int, source: str) -> None:

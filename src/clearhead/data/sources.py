@@ -3,19 +3,24 @@
 import difflib
 import hashlib
 import os
+import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from clearhead.data.cache import writing
+from clearhead.data.cache import sweep, writing
 from clearhead.data.corpora import CORPORA
-from clearhead.data.documents import READ_SIZE, Source, file_source, files_source, unreadable
+from clearhead.data.documents import READ_SIZE, Source, file_source, files_source, refuse_no_text, unreadable
 from clearhead.data.parallel.corpora import PAIR_CORPORA
 from clearhead.errors import DataError
+from clearhead.files import UNFINISHED
 
 _TEXT_SUFFIXES = (".txt", ".md")
+_LONGEST_STREAM = 1 << 35  # bytes
+_SHARE_OF_DISK = 0.5  # of what is free, that a copy of a stream may take
 _RUN = "clearhead.toml"  # a folder that holds it is a run, whose texts are what a model wrote
 
 
@@ -26,7 +31,7 @@ def open_source(source: str, cache: Path) -> Source:
         DataError: there is nothing of that name, or nothing in it.
     """
     if source == "-":
-        return file_source(_keep(sys.stdin.buffer, cache / "streams"))
+        return file_source(_keep(sys.stdin.buffer, Path("standard input"), cache / "streams"))
     if source in CORPORA:
         return CORPORA[source].source(cache)
     path = Path(os.path.expanduser(source)).absolute()
@@ -35,9 +40,12 @@ def open_source(source: str, cache: Path) -> Source:
             return files_source(str(path), _texts_in(path))
         if path.is_file():
             return file_source(path)
-        if path.exists():  # a pipe or a device
+        if path.is_fifo() or _is_terminal(path):
             with path.open("rb") as stream:
-                return file_source(_keep(stream, cache / "streams"))
+                return file_source(_keep(stream, path, cache / "streams"))
+        if path.exists():
+            kind = "a socket" if path.is_socket() else "a device"
+            raise DataError(f"{path} is {kind}, which holds no text; give a file, a folder or a pipe")
     except OSError as error:
         raise unreadable(path, error) from None
     if source.partition(":")[0] in PAIR_CORPORA:
@@ -79,17 +87,40 @@ def _names(corpora: Iterable[str]) -> str:
     return ", ".join(corpora)
 
 
-def _keep(stream: BinaryIO, folder: Path) -> Path:
-    """A copy of what can be read only once, named by its content, because a text is read more than once."""
-    digest = hashlib.sha256()
+def _is_terminal(path: Path) -> bool:
+    """Whether it is what a person types into."""
+    if not stat.S_ISCHR(path.stat().st_mode if path.exists() else 0):
+        return False
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_NONBLOCK", 0))
+    try:
+        return os.isatty(handle)
+    finally:
+        os.close(handle)
+
+
+def _keep(stream: BinaryIO, name: Path, folder: Path) -> Path:
+    """A copy of what can be read only once, named by its content, because a text is read more than once.
+
+    Raises:
+        DataError: it is no text, or has no end.
+    """
+    digest, size = hashlib.sha256(), 0
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as copy:
+        sweep(folder)
+        most = min(_LONGEST_STREAM, int(_SHARE_OF_DISK * shutil.disk_usage(folder).free))
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=UNFINISHED, delete=False) as copy:
             temporary = Path(copy.name)
             try:
                 while block := stream.read(READ_SIZE):
+                    refuse_no_text(block, size, name)
+                    size += len(block)
+                    if size > most:
+                        raise DataError(f"{name} has no end within {most:,} bytes; write what you want of it to a file")
                     digest.update(block)
                     copy.write(block)
+                copy.flush()
+                os.fsync(copy.fileno())
                 copy.close()
                 return temporary.replace(folder / f"{digest.hexdigest()[:16]}.txt")
             finally:

@@ -13,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from clearhead.data.token_file import read_rows
+
 IGNORED = -100  # a target that is not counted, the convention of torch's cross entropy
 _LARGE_MAP = 1 << 26  # bytes; the pages of larger memory maps are handed back after every read
 
@@ -86,7 +88,7 @@ def document_numbers(inputs: Tensor, end_of_document: int) -> Tensor:
 def _windows(tokens: NDArray[Any], starts: NDArray[np.int64], block_size: int) -> Batch:
     at = starts[:, None] + np.arange(block_size + 1)  # (B, T + 1)
     last = len(tokens) - 1
-    window = torch.from_numpy(np.asarray(tokens)[np.minimum(at, last)].astype(np.int64))
+    window = torch.from_numpy(read_rows(tokens, np.minimum(at, last)).astype(np.int64))
     inputs, targets = window[:, :-1].clone(), window[:, 1:].clone()  # never views of one another: targets are altered
     if starts[-1] + block_size > last:
         targets[torch.from_numpy(at[:, 1:] > last)] = IGNORED

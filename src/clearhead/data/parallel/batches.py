@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from clearhead.data.parallel.encoded import EncodedPairs, Rows
+from clearhead.data.token_file import read_rows
 from clearhead.data.windows import IGNORED, Words, mix, release
 from clearhead.errors import DataError
 
@@ -179,6 +180,6 @@ def _filled(side: Rows, rows: Numbers) -> tuple[Tensor, Tensor]:
     starts, lengths = side.offsets[rows], side.offsets[rows + 1] - side.offsets[rows]
     steps = np.arange(lengths.max())
     at = np.minimum(starts[:, None] + steps, len(side.ids) - 1)  # (B, T)
-    ids = torch.from_numpy(np.asarray(side.ids)[at].astype(np.int64))
+    ids = torch.from_numpy(read_rows(side.ids, at).astype(np.int64))
     release(side.ids)
     return ids, torch.from_numpy(steps < lengths[:, None])

@@ -9,6 +9,7 @@ from pathlib import Path
 from clearhead.data.cache import new_folder, writing
 from clearhead.data.download import published
 from clearhead.data.parallel.reading import Pair, PairSource, side_by_side, two_columns
+from clearhead.files import damage
 
 _PAIRS_SEED = 1
 _PAIRS = {"train": 100_000, "seen": 1_000, "unseen": 1_000}
@@ -52,10 +53,11 @@ def _pairs(split: str, cache: Path) -> PairSource:
     def sentences() -> Iterator[Pair]:
         """Drawn once and kept, for they are read several times and drawing them takes much longer than reading."""
         kept = cache / "corpora" / name
-        if not kept.exists():
+        if damage(kept) is not None:
             drawn = islice(pairs.sentence_pairs(split, _PAIRS_SEED), _PAIRS[split])
-            with writing(cache), new_folder(kept) as new, (new / "pairs.tsv").open("w", encoding="utf-8") as file:
-                file.writelines(f"{english}\t{german}\n" for english, german in drawn)
+            with writing(cache), new_folder(kept) as new:
+                lines = (f"{english}\t{german}\n" for english, german in drawn)
+                (new / "pairs.tsv").write_text("".join(lines), encoding="utf-8")
         return two_columns(kept / "pairs.tsv").pairs()
 
     return PairSource("pairs", None, lambda: hashlib.sha256(name.encode()).hexdigest(), sentences)

@@ -9,9 +9,10 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.data.encoded import open_tokens, token_type
+from clearhead.data.encoded import token_type
 from clearhead.data.parallel.reading import Pair
 from clearhead.data.parallel.vocabularies import Tokenizers
+from clearhead.data.token_file import TokenFile
 from clearhead.data.tokenizers import Ids, Tokenizer, UnseenCharacterError
 
 _BATCH = 1 << 20  # characters encoded together
@@ -109,16 +110,22 @@ def write_pairs(folder: Path, pairs: Iterable[Placed], tokenizers: Tokenizers, c
             yield len(batch)
 
 
+def ids_files(cuts: Sequence[str]) -> list[str]:
+    """The names of the files of ids, which whoever reads them compares with their digests."""
+    return [f"{cut}.{side}.bin" for cut in cuts for side in _SIDES]
+
+
 def open_encoded(folder: Path, cut: str, dtypes: Sequence[str]) -> EncodedPairs:
     """The memory maps of what `write_pairs` left for one side of the cut.
 
     Raises:
         OSError, ValueError: a file is missing, or shorter or longer than the others say.
+        AlteredTokensError: ids are not those that were written.
     """
     rows = []
     for side, dtype in zip(_SIDES, dtypes, strict=True):
         ids_file, offsets_file = _files(folder / f"{cut}.{side}")
-        found = Rows(open_tokens(ids_file, dtype), open_tokens(offsets_file, _OFFSETS.str))
+        found = Rows(TokenFile(ids_file, dtype), np.memmap(offsets_file, _OFFSETS, mode="r"))
         if found.offsets[-1] != len(found.ids):
             raise ValueError(f"{ids_file} is not whole")
         rows.append(found)

@@ -14,7 +14,7 @@ from clearhead.config import DataConfig
 from clearhead.data.cache import cache_folder, facts_of, keep, writing
 from clearhead.data.choices import notes_on_round_trip
 from clearhead.data.encoded import token_type
-from clearhead.data.parallel.encoded import EncodedPairs, Placed, open_encoded, write_pairs
+from clearhead.data.parallel.encoded import EncodedPairs, Placed, ids_files, open_encoded, write_pairs
 from clearhead.data.parallel.reading import Pair
 from clearhead.data.parallel.sources import Opened, open_pairs
 from clearhead.data.parallel.survey import (
@@ -28,11 +28,14 @@ from clearhead.data.parallel.survey import (
     survey_pairs,
 )
 from clearhead.data.parallel.vocabularies import Tokenizers, load_tokenizers, make_tokenizers, special_tokens
+from clearhead.data.token_file import write_digests
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import DataError
+from clearhead.files import damage, write_text
 
 _FORMAT = "pairs 1"  # raised when the same pairs would be encoded or cut in another way
 _CUTS = ("train", "val")
+_TOKENIZERS = ("source", "target")
 _REPEATED = 0.1  # a larger share of repetitions is worth a note
 
 Progress = Callable[[float], None]
@@ -51,7 +54,7 @@ class PairData:
         n_skipped: pairs that were left out because nobody could learn from them.
         source, target: open the same pairs again, from any folder.
         notes: clauses about what was chosen, and why.
-        fingerprint: equal where content, cut and tokenizers are.
+        fingerprint: equal where content, cut, tokenizers and ids are.
     """
 
     source_tokenizer: Tokenizer
@@ -169,9 +172,10 @@ def _make(
         told(0.3 + 0.7 * min(1.0, done / n_pairs))
     if done != n_pairs:
         raise DataError(f"{config.source} changed while it was read; run the command again")
-    (folder / "val.json").write_text(json.dumps(val_texts, ensure_ascii=False), encoding="utf-8")
-    for name, tokenizer in zip(("source", "target"), tokenizers, strict=True):
-        tokenizer.save(folder / name)
+    write_text(folder / "val.json", json.dumps(val_texts, ensure_ascii=False))
+    for name, tokenizer in zip(_TOKENIZERS, tokenizers, strict=True):
+        tokenizer.save(folder, name=name)
+    ids = [write_digests(folder / name) for name in ids_files(_CUTS)]
     return {
         "joint": tokenizers[0] is tokenizers[1],
         "tokenizers": _names(tokenizers),
@@ -179,7 +183,7 @@ def _make(
         "n_pairs": n_pairs,
         "n_skipped": n_skipped,
         "notes": notes,
-        "fingerprint": _digest(content, _names(tokenizers), held_out.tolist()),
+        "fingerprint": _digest(content, _names(tokenizers), held_out.tolist(), ids),
     }
 
 
@@ -244,11 +248,14 @@ class _Entry(NamedTuple):
 
 
 def _found(entry: Path) -> _Entry | None:
-    """What the cache holds there; None if anything of it is missing or cut off."""
+    """What the cache holds there; None if anything of it is missing, cut off or altered, as far as opening it tells."""
+    if damage(entry, only_sized=ids_files(_CUTS)) is not None:
+        return None
     try:
         facts = facts_of(entry)
-        source = Tokenizer.load(entry / "source")
-        tokenizers = (source, source if facts["joint"] else Tokenizer.load(entry / "target"))
+        source, target = (entry / f"{name}.json" for name in _TOKENIZERS)
+        own = Tokenizer.load(source)
+        tokenizers = (own, own if facts["joint"] else Tokenizer.load(target))
         train, val = (open_encoded(entry, cut, facts["dtypes"]) for cut in _CUTS)
         texts = [(source, target) for source, target in json.loads((entry / "val.json").read_text(encoding="utf-8"))]
         whole = len(train) + len(val) == facts["n_pairs"] and len(texts) == len(val)
