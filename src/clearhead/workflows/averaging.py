@@ -4,21 +4,25 @@ Weights late in a training move around a valley's floor; their mean lies deeper 
 the last 5; Izmailov et al. 2018, arXiv 1803.05407).
 """
 
+import math
+
 from clearhead.config import RunConfig
 from clearhead.models import LanguageModel
 from clearhead.training import checkpoints
-from clearhead.workflows.events import Averaged
+from clearhead.workflows.events import Averaged, Observer, Said
 from clearhead.workflows.run import Run
 from clearhead.workflows.tasks import Task
 
 
-def use_mean(run: Run, model: LanguageModel, task: Task, config: RunConfig) -> Averaged:
+def use_mean(run: Run, model: LanguageModel, task: Task, config: RunConfig, observe: Observer) -> Averaged:
     """Make the mean of the last `train.average` checkpoints the run's model, unless the best one's loss is lower."""
     best = checkpoints.best(run.checkpoints)
     lowest = checkpoints.read_state(best.path).best_loss if best else None
+    for notice in checkpoints.faults(run.checkpoints):
+        observe(Said(notice))
     count = checkpoints.load_mean(run.checkpoints, model, config.train.average, every=config.train.save_every)
     loss = task.evaluate(model, config).loss
-    used = lowest is None or loss < lowest
+    used = math.isfinite(loss) and (lowest is None or loss < lowest)
     if used:
         run.save_model(model, task.special_tokens, step=config.train.steps)
     return Averaged(config.train.steps, loss, count, used)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,12 @@ from clearhead import exchange
 from clearhead.config import RunConfig
 from clearhead.data import Tokenizer
 from clearhead.errors import ClearheadError, DataError, UsageError
-from clearhead.files import FORMAT, MANIFEST, read_json, sha256, write_json, write_text
+from clearhead.files import move_into, start_folder, write_text
 from clearhead.models import LanguageModel
 from clearhead.options import read_toml, to_toml
 from clearhead.workflows.events import command
+from clearhead.workflows.records import record_of
+from clearhead.workflows.sealed import altered, is_whole, judge_model, replace_model, seal
 from clearhead.workflows.tasks import SOURCE_TOKENIZER, Task, Tokenizers, load_tokenizers, open_task
 
 if TYPE_CHECKING:
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
 LOCK, TEXT, UNFINISHED = ".lock", "text.json", ".unfinished-tokenizer"
 TOKENIZER = tuple(f"{name}{end}" for name in ("tokenizer", SOURCE_TOKENIZER) for end in (".json", "_config.json"))
 IMPORTED = "import:"  # what the source of a run begins with whose model was trained elsewhere
-SEALED = ("config.json", "generation_config.json", "model.safetensors", *TOKENIZER)
 
 
 class Run:
@@ -67,9 +69,13 @@ class Run:
         if not path.is_file():
             raise DataError(f"{self.folder} is not a run: it has no clearhead.toml")
         try:
-            return RunConfig.read(read_toml(path))
-        except UsageError as error:
-            raise DataError(f"{path} is damaged ({error}); restore it, or train again") from None
+            return _read_config(path, path.read_bytes())
+        except (UsageError, OSError) as error:
+            raise DataError(
+                f"{path} is damaged ({error}); restore it, or start a new run with what it says: "
+                f"clearhead train --config {path} (options of a training change by {command('resume', self.folder)} "
+                "and the option)"
+            ) from None
 
     @property
     def imported_from(self) -> str | None:
@@ -79,7 +85,7 @@ class Run:
 
     def write_config(self, config: RunConfig) -> None:
         """Write clearhead.toml, whole or not at all."""
-        write_text(self.folder / "clearhead.toml", to_toml(config))
+        write_text(self.folder / "clearhead.toml", seal(to_toml(config)))
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -98,6 +104,8 @@ class Run:
             DataError: a file is missing or damaged.
         """
         try:
+            if name := altered(self.folder, TOKENIZER):  # before anybody parses it
+                raise DataError(f"{name} was altered or cut off")
             return load_tokenizers(self.folder)
         except DataError as error:
             raise DataError(f"{self.folder} is damaged ({error}); put tokenizer.json back, or train again") from None
@@ -118,24 +126,21 @@ class Run:
         task = open_task(config, tokenizers=self.tokenizers)
         try:
             known = (self.folder / TEXT).read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return task  # nothing speaks against it
+        except OSError:
+            known = ""
         if known != _fingerprint(task):
             raise DataError(
-                f"{self.config.data.source} or the run's tokenizer.json is not what the training in {self.folder} "
-                "began with; put it back, or train again"
+                f"{self.config.data.source} or the run's tokenizer.json or {TEXT} is not what the training in "
+                f"{self.folder} began with; put it back, or train again"
             )
         return task
 
     def begin(self, config: RunConfig, task: Task) -> None:
         """Write down what the training goes by. clearhead.toml comes last: with it the folder is a run."""
         write_text(self.folder / TEXT, _fingerprint(task))  # first: it says that what else is here is ours
-        made = self.folder / UNFINISHED
-        made.mkdir(exist_ok=True)
-        task.write_tokenizers(made, task.tokenizers)
-        for path in list(made.iterdir()):
-            path.replace(self.folder / path.name)
-        made.rmdir()
+        temporary = start_folder(self.folder / "tokenizer")
+        task.write_tokenizers(temporary, task.tokenizers)
+        move_into(self.folder, temporary)
         self.write_config(config)
 
     def model(self) -> LanguageModel:
@@ -155,49 +160,25 @@ class Run:
 
     def save_model(self, model: LanguageModel, tokens: exchange.SpecialTokens, *, step: int) -> None:
         """Make `model`, of that step, the run's model: what is generated with, evaluated and exported."""
-        exchange.save(self.folder, model, tokens)
-        sums = {name: sha256(self.folder / name) for name in SEALED if (self.folder / name).is_file()}
-        write_json(self.folder / MANIFEST, {"format": FORMAT, "step": step, "sha256": sums})
+        temporary = start_folder(self.folder / "model")
+        exchange.save(temporary, model, tokens)
+        replace_model(self.folder, temporary, TOKENIZER, step=step)
 
     @property
     def model_step(self) -> int:
         """After how many steps the run's model was saved; -1 where nothing says so."""
-        try:
-            return int(self._manifest().get("step", -1))
-        except (OSError, ValueError, TypeError, AttributeError):
-            return -1
-
-    def _manifest(self) -> Any:
-        return read_json(self.folder / MANIFEST)
+        return judge_model(self.folder)[1]
 
     def damage(self) -> str | None:
-        """What is wrong with the run's model files, or None."""
-        try:
-            sums = self._manifest()["sha256"]
-            for name, expected in dict(sums).items():
-                path = self.folder / str(name)
-                if not path.is_file():
-                    return f"{name} is missing"
-                if sha256(path) != expected:
-                    return f"{name} was altered or cut off"
-        except FileNotFoundError:
-            return "no model was saved in it yet"
-        except (OSError, ValueError, KeyError, TypeError):
-            return f"{MANIFEST} cannot be read"
-        return None
+        """What is wrong with the run's model files, or None; none of it where a training replaces them meanwhile."""
+        return judge_model(self.folder)[0]
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """What metrics.jsonl holds, a line that a crash cut off left out."""
+        """What metrics.jsonl holds, without lines that are damaged or that a crash cut off."""
         if not self.metrics.is_file():
             return
         with self.metrics.open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                try:
-                    record = json.loads(line)
-                except ValueError:
-                    continue
-                if isinstance(record, dict) and {"kind", "step"} <= record.keys():
-                    yield record
+            yield from filter(None, map(record_of, lines))
 
     def generate(self, prompt: str = "", **options: Any) -> str:
         """One text that begins with `prompt`; options as in `SamplingConfig`."""
@@ -245,6 +226,18 @@ class Run:
                 f"cannot write in {self.folder} ({error.strerror or error}); mend that, and what was saved "
                 f"goes on with: {command('resume', self.folder)}"
             ) from error
+
+
+@lru_cache(maxsize=64)  # read again and again, and parsed once
+def _read_config(path: Path, content: bytes) -> RunConfig:
+    """The options in a run's clearhead.toml, which holds that content.
+
+    Raises:
+        UsageError: it is not what was written, or not what this version understands.
+    """
+    if not is_whole(content):
+        raise UsageError("it was changed after it was written, or cut off")
+    return RunConfig.read(read_toml(path))
 
 
 def _fingerprint(task: Task) -> str:

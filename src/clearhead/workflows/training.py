@@ -5,7 +5,6 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,14 +147,15 @@ def _go_on(
                 for consume in consumers:
                     consume(event)
         except KeyboardInterrupt:
-            recorder.save(replace(state), best=False)
+            saved = checkpoints.path_of(run.checkpoints, state.step).is_dir()  # not where the loss was not finite
+            what = "everything is saved" if saved else "what was saved while the loss was finite is kept"
             raise InterruptedRunError(
-                f"stopped after step {state.step:,} of {config.train.steps:,}, everything is saved; "
+                f"stopped after step {state.step:,} of {config.train.steps:,}, {what}; "
                 f"go on with: {command('resume', run.folder)}"
             ) from None
         else:
             if config.train.average > 1:
-                recorder.averaged(use_mean(run, model, task, config))
+                recorder.averaged(use_mean(run, model, task, config, observe))
         finally:
             finished = write_report(run, task)  # also of a training that was stopped or that failed
         observe(finished)
@@ -175,8 +175,11 @@ def _take_up(run: Run, model: LanguageModel, optimizer: Optimizer, task: Task, o
         return TrainingState()
     for notice in found.notices:
         observe(Said(notice))
-    best = checkpoints.best(run.checkpoints)
-    if best and (run.damage() or run.model_step < checkpoints.read_state(best.path).step):
+    best_step = checkpoints.read_state(found.path).best_step
+    if run.damage() or (best_step is not None and run.model_step < best_step):
+        best = checkpoints.best(run.checkpoints) or found
+        for notice in best.notices[len(found.notices) :]:
+            observe(Said(notice))
         behind = checkpoints.load(best.path, model)  # a crash came between the checkpoint and the model
         run.save_model(model, task.special_tokens, step=behind.step)
     state = checkpoints.load(found.path, model, optimizer)

@@ -1,0 +1,54 @@
+"""The lines of metrics.jsonl: which of them are records."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from clearhead.files import parse_json
+
+_ABSENT = object()
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300  # nor is it NaN
+
+
+def _is_loss(value: Any) -> bool:
+    return value is None or _is_number(value)  # JSON has no NaN
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _are_scores(value: Any) -> bool:
+    return value is _ABSENT or (isinstance(value, dict) and all(map(_is_number, value.values())))
+
+
+# The kind of a record -> what its readers rely on, beside `kind` and `step`.
+FIELDS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
+    "step": {"loss": _is_loss, "tokens": _is_count, "seconds": _is_number},
+    "evaluation": {"loss": _is_loss},
+    "sample": {"text": _is_text, "scores": _are_scores},
+    "mean": {"loss": _is_loss, "used": _is_flag},
+    "origin": {"from": _is_text},
+}
+
+
+def record_of(line: str) -> dict[str, Any] | None:
+    """The record in a line; None where a crash cut it off, or a bit of what its readers rely on has flipped."""
+    try:
+        record = parse_json(line)
+    except ValueError:
+        return None
+    if not isinstance(record, dict) or not _is_text(record.get("kind")) or not _is_count(record.get("step")):
+        return None
+    fields = FIELDS.get(record["kind"], {})
+    return record if all(is_valid(record.get(name, _ABSENT)) for name, is_valid in fields.items()) else None
