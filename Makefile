@@ -40,8 +40,9 @@ benchmark-generation: setup  ## the next token, beside Hugging Face's generate; 
 	$(BIN)/python benchmarks/draft_speed.py --clock processor --keep
 	$(BIN)/python benchmarks/long_texts.py --keep
 
-benchmark-starting: setup  ## starting, reading a text, evaluating; into benchmarks/results
+benchmark-starting: setup  ## starting, reading a text, evaluating, long logs; into benchmarks/results
 	$(BIN)/python benchmarks/starting_speed.py --keep
+	$(BIN)/python benchmarks/long_runs.py --keep
 
 benchmark-doctor: setup  ## planted faults, published bugs and released models, what the doctor says of each, other tools; into benchmarks/results
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/faults_check.py --train all --keep

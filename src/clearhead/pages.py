@@ -1,9 +1,19 @@
-"""A page for people to read: one HTML document, complete in itself, that loads nothing and shows any text as it is."""
+"""What people read: any text made safe for a terminal, and pages that are complete in themselves and load nothing."""
 
 from html import escape
 
 # The page may not load anything from anywhere; browsers hold it to that.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+# What a terminal obeys, or what changes where the characters beside it stand.
+CONTROLS = (*range(0x20), 0x7F, *range(0x80, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+PICTURES = (
+    dict.fromkeys(CONTROLS, 0xFFFD)
+    | {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"}
+    | {ord(sign): sign for sign in "\t\n"}
+    | {0x7F: 0x2421}
+)
+ESCAPES = {code: ascii(chr(code))[1:-1] for code in CONTROLS}
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d2129; --soft: #5a6372; --paper: #ffffff; --card: #f5f6f8; --line: #e0e3e8;
@@ -78,10 +88,14 @@ def text(value: str) -> str:
 
 
 def printable(value: str) -> str:
-    """The text with what no page and no terminal is to be sent replaced.
+    """A text as it may stand on a terminal or a page: its own lines and tabs, and nothing that acts instead of showing.
 
-    Control characters become their pictures, lone surrogates `?`.
+    Control characters become their pictures (C0, DEL) or U+FFFD (C1, overrides and isolates of direction, line and
+    paragraph separators), lone surrogates `?`. The result encodes as UTF-8, and applying this twice changes nothing.
     """
-    pictures = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
-    pictures |= {127: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
-    return value.replace("\r\n", "\n").translate(pictures).encode("utf-8", "replace").decode("utf-8")
+    return value.replace("\r\n", "\n").translate(PICTURES).encode("utf-8", "replace").decode("utf-8")
+
+
+def one_line(value: str) -> str:
+    """A name or a sentence as it may stand on a terminal: one line, with each hidden character as its escape."""
+    return value.translate(ESCAPES).encode("utf-8", "backslashreplace").decode("utf-8")

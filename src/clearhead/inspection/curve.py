@@ -4,7 +4,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import TypeVar
 
+T = TypeVar("T")
 Point = tuple[float, float]  # (step, loss in nats per token)
 # Round numbers within a power of ten for a logarithmic axis, from many to few.
 MANTISSAS = ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9), (1, 1.5, 2, 3, 4, 5, 7), (1, 2, 3, 5, 7), (1, 2, 5))
@@ -58,11 +60,11 @@ def smooth(points: tuple[Point, ...], share: float = 0.02) -> tuple[Point, ...]:
     return tuple(smoothed)
 
 
-def thin(points: tuple[Point, ...], most: int) -> tuple[Point, ...]:
-    """At most `most` of the points, evenly taken, the first and the last among them."""
-    if len(points) <= most:
-        return points
-    return tuple(points[round(i * (len(points) - 1) / (most - 1))] for i in range(most))
+def thin(items: tuple[T, ...], most: int) -> tuple[T, ...]:
+    """At most `most` of the items, evenly taken, the first and the last among them."""
+    if len(items) <= most:
+        return items
+    return tuple(items[round(i * (len(items) - 1) / (most - 1))] for i in range(most))
 
 
 def ticks(low: float, high: float, about: int, *, whole: bool = False) -> list[float]:

@@ -1,12 +1,14 @@
 """report.html: what a run was, how it went and what it writes, on one page that asks nobody for anything."""
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from clearhead.inspection.curve import Curve, thin
 from clearhead.inspection.svg import picture, words
-from clearhead.pages import document, printable, text
+from clearhead.pages import document, one_line, text
 
 MOST_ROWS = 40  # in the table of figures
+MOST_SAMPLES = 24
 
 STYLE = """
 svg.curve { display: block; width: 100%; height: auto; overflow: visible; }
@@ -50,7 +52,7 @@ def render(report: Report) -> str:
     main = f"""<dl>{facts}</dl>
 <h2>Training curve</h2>
 <figure>
-{picture(report.curve, title=f"Training curve of {printable(report.title)}")}
+{picture(report.curve, title=f"Training curve of {one_line(report.title)}")}
 <figcaption>{text(words(report.curve))}</figcaption>
 </figure>
 {_figures(report.curve)}
@@ -78,12 +80,15 @@ def _figures(curve: Curve) -> str:
 def _rows(curve: Curve) -> list[tuple[float, float | None, float | None]]:
     """(step, mean training loss since the row before, validation loss)."""
     validation = dict(curve.validation)
-    marks = [step for step, _ in thin(curve.validation or curve.train, MOST_ROWS)]
-    rows: list[tuple[float, float | None, float | None]] = []
-    for before, step in zip([-1.0, *marks], marks, strict=False):
-        since = [loss for at, loss in curve.train if before < at <= step]
-        rows.append((step, sum(since) / len(since) if since else None, validation.get(step)))
-    return rows
+    marks = sorted({step for step, _ in thin(curve.validation or curve.train, MOST_ROWS)})
+    sums, counts = [0.0] * len(marks), [0] * len(marks)
+    for step, loss in curve.train:
+        row = bisect_left(marks, step)
+        if row < len(marks):
+            sums[row] += loss
+            counts[row] += 1
+    means = [total / count if count else None for total, count in zip(sums, counts, strict=True)]
+    return [(step, mean, validation.get(step)) for step, mean in zip(marks, means, strict=True)]
 
 
 def _number(loss: float | None) -> str:
@@ -94,8 +99,8 @@ def _samples(samples: tuple[Sample, ...]) -> str:
     """The newest text open to the eye, how it came to that behind a fold."""
     if not samples:
         return ""
-    newest, *earlier = sorted(samples, key=lambda sample: sample.step, reverse=True)
-    folded = "".join(_sample(sample) for sample in reversed(earlier))
+    *earlier, newest = thin(tuple(sorted(samples, key=lambda sample: sample.step)), MOST_SAMPLES)
+    folded = "".join(map(_sample, earlier))
     fold = f"<details><summary>What it wrote on the way</summary>{folded}</details>" if earlier else ""
     return f"<h2>What it writes</h2>{_sample(newest)}{fold}"
 

@@ -7,6 +7,7 @@ from clearhead.inspection.curve import Curve, LossAxis, Point, smooth, thin, tic
 WIDTH, HEIGHT = 760, 380
 LEFT, RIGHT, TOP, BOTTOM = 56, 26, 40, 48
 MOST_POINTS = 600  # per line: more than the picture has columns for
+MOST_MARKS = 200  # of validation losses: they overlap beyond
 
 # Okabe and Ito's colours, told apart by everyone; the dark ones are lighter for contrast.
 STYLE = """
@@ -53,7 +54,8 @@ def picture(curve: Curve, *, title: str = "Training curve") -> str:
     drawing = [*_grid(frame), *_floor(frame, curve.floor)]
     drawing.append(frame.path(thin(curve.train, MOST_POINTS), "raw"))
     drawing.append(frame.path(thin(smooth(curve.train), MOST_POINTS), "train"))
-    drawing += [f'<circle cx="{frame.x(s):.1f}" cy="{frame.y(v):.1f}" r="3.6"/>' for s, v in curve.validation]
+    marks = thin(curve.validation, MOST_MARKS)
+    drawing += [f'<circle cx="{frame.x(s):.1f}" cy="{frame.y(v):.1f}" r="3.6"/>' for s, v in marks]
     drawing += _legend(curve)
     return (
         f'<svg class="curve" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '

@@ -12,7 +12,7 @@ from clearhead.inspection import Account, account
 from clearhead.options import Layer
 from clearhead.presets import PRESETS, default_preset
 from clearhead.presets import preset as find_preset
-from clearhead.workflows.recording import validation_losses
+from clearhead.workflows.history import History
 from clearhead.workflows.run import Run
 from clearhead.workflows.runs import all_runs, open_run
 
@@ -77,7 +77,6 @@ def _about(run: Run) -> str:
         return str(error)
     if origin is not None:
         return f"imported from {origin}"
-    losses = validation_losses(run)
-    steps = max((r["step"] for r in run.records() if r["kind"] == "step"), default=0)
-    best = f", validation loss {min(losses):.4f}" if losses else ""
-    return f"{steps:,} of {planned:,} steps{best}"
+    history = History.of(run.records())
+    best = "" if history.best_val_loss is None else f", validation loss {history.best_val_loss:.4f}"
+    return f"{history.last_step:,} of {planned:,} steps{best}"

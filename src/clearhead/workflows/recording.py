@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self
@@ -11,8 +12,10 @@ from clearhead.files import write_text
 from clearhead.inspection import Curve, Report, Sample, account, render, verdict
 from clearhead.models import LanguageModel
 from clearhead.options import to_toml
+from clearhead.pages import one_line, printable
 from clearhead.training import Evaluated, Event, Notice, Optimizer, SaveDue, Stepped, TrainingState, checkpoints
 from clearhead.workflows.events import Averaged, Finished, Observer, Said, Sampled, command
+from clearhead.workflows.history import History
 from clearhead.workflows.run import Run
 from clearhead.workflows.tasks import Task
 
@@ -29,7 +32,7 @@ class Recorder:
         self.every = train.save_every
 
     def __enter__(self) -> Self:
-        self.log = self.run.metrics.open("a", encoding="utf-8", buffering=1)
+        self.log = self.run.metrics.open("a", encoding="utf-8", errors="replace", buffering=1)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -96,78 +99,65 @@ def forget_after(run: Run, step: int) -> None:
     write_text(run.metrics, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept))
 
 
-def curve_of(run: Run, floor: float | None) -> Curve:
-    """The run's losses so far."""
-    train: list[tuple[float, float]] = []
-    validation: list[tuple[float, float]] = []
-    for record in run.records():
-        points = {"step": train, "evaluation": validation}.get(record["kind"])
-        if points is not None and record["loss"] is not None:
-            points.append((record["step"], record["loss"]))
-    return Curve(tuple(train), tuple(validation), floor)
-
-
-def validation_losses(run: Run) -> list[float]:
-    """Those that were finite, in order; that of the mean of checkpoints last, where it is the run's model."""
-    measured = (r for r in run.records() if r["kind"] == "evaluation" or (r["kind"] == "mean" and r["used"]))
-    return [r["loss"] for r in measured if r["loss"] is not None]
-
-
 def summary(run: Run) -> dict[str, Any]:
     """What `train` and `resume` give as JSON; losses are in nats per token."""
+    return _figures(run, History.of(run.records()))
+
+
+def _figures(run: Run, history: History) -> dict[str, Any]:
     model = run.config.model
-    steps = [record for record in run.records() if record["kind"] == "step"]
-    held_out = validation_losses(run)
-    seconds = sum(record["seconds"] for record in steps)
-    scores = [record.get("scores", {}) for record in run.records() if record["kind"] == "sample"]
-    recent = [record["loss"] for record in steps[-50:] if record["loss"] is not None]
     return {
         "run": str(run.folder),
         "parameters": account(model).parameters,
         "vocab_size": model.vocab_size,
-        "steps": len(steps),
-        "seconds": round(seconds, 3),
-        "train_loss": sum(recent) / len(recent) if recent else None,
-        "val_loss": held_out[-1] if held_out else None,
-        "best_val_loss": min(held_out, default=None),
-        "first_loss": steps[0]["loss"] if steps else None,
-        "tokens_per_second": round(sum(record["tokens"] for record in steps) / seconds, 1) if seconds else None,
-        **{f"val_{name}": round(value, 2) for name, value in (scores[-1] if scores else {}).items()},
+        "steps": history.steps,
+        "seconds": round(history.seconds, 3),
+        "train_loss": history.train_loss,
+        "val_loss": history.val_loss,
+        "best_val_loss": history.best_val_loss,
+        "first_loss": history.first_loss,
+        "tokens_per_second": round(history.tokens / history.seconds, 1) if history.seconds else None,
+        **{f"val_{name}": round(value, 2) for name, value in history.scores.items()},
     }
 
 
 def write_report(run: Run, task: Task) -> Finished:
-    """Write samples.md and report.html from what metrics.jsonl holds."""
-    samples = tuple(Sample(r["step"], r["text"]) for r in run.records() if r["kind"] == "sample")
-    curve = curve_of(run, task.floor)
-    said = _said(run, curve)
-    page = Report(run.name, said, _facts(summary(run)), curve, samples, to_toml(run.config))
-    (run.folder / "report.html").write_text(render(page), encoding="utf-8")
-    sections = [f"## {_when(run, sample.step)}\n\n```text\n{sample.text}\n```\n" for sample in samples]
-    (run.folder / "samples.md").write_text(f"# Samples of {run.name}\n\n" + "\n".join(sections), encoding="utf-8")
+    """Write samples.md and report.html from what metrics.jsonl holds, which is read once."""
+    history = History.of(run.records())
+    curve = history.curve(task.floor)
+    result = _result(run, history, curve)
+    page = Report(run.name, result, _facts(_figures(run, history)), curve, tuple(history.samples), to_toml(run.config))
+    write_text(run.folder / "report.html", render(page))
+    write_text(run.folder / "samples.md", _samples_page(run.name, history))
     longer = ("resume", f"--train.steps {2 * run.config.train.steps}")
     return Finished(
-        run.folder, curve, said, tuple(command(verb, run.folder, rest) for verb, rest in (*task.next_verbs, longer))
+        run.folder, curve, result, tuple(command(verb, run.folder, rest) for verb, rest in (*task.next_verbs, longer))
     )
 
 
-def _origin(run: Run) -> str | None:
-    """Where the trained model came from that this training began with, if it did."""
-    return next((str(record["from"]) for record in run.records() if record["kind"] == "origin"), None)
+def _samples_page(name: str, history: History) -> str:
+    """The samples as Markdown that can be looked at in a terminal; of very many, some from all along the way."""
+    samples = list(history.samples)
+    total = history.samples.count
+    some = f"{len(samples)} of {total:,} samples; metrics.jsonl holds them all.\n\n" if len(samples) < total else ""
+    return f"# Samples of {one_line(name)}\n\n{some}" + "\n".join(
+        _section(sample, history.origin) for sample in samples
+    )
 
 
-def _when(run: Run, step: int) -> str:
-    origin = _origin(run)
-    before = "Before the first step" + (f", as it came from {origin}" if origin else "")
-    return f"After {step:,} steps" if step else before
+def _section(sample: Sample, origin: str | None) -> str:
+    text = printable(sample.text)
+    longest = max(map(len, re.findall("`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)  # no text ends it
+    before = "Before the first step" + (f", as it came from {one_line(origin)}" if origin else "")
+    return f"## {f'After {sample.step:,} steps' if sample.step else before}\n\n{fence}text\n{text}\n{fence}\n"
 
 
-def _said(run: Run, curve: Curve) -> str:
+def _result(run: Run, history: History, curve: Curve) -> str:
     """Where the training ended; a fresh model's loss is no part of one that began with a trained model."""
-    origin, losses = _origin(run), validation_losses(run)
-    if origin is None or not losses or curve.floor is not None:
+    if history.origin is None or history.best_val_loss is None or curve.floor is not None:
         return verdict(curve, run.config.model.vocab_size)
-    return f"Trained further from {origin}: the best validation loss is {min(losses):.3f}."
+    return f"Trained further from {history.origin}: the best validation loss is {history.best_val_loss:.3f}."
 
 
 def _facts(figures: dict[str, Any]) -> tuple[tuple[str, str], ...]:

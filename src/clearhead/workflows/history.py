@@ -1,0 +1,163 @@
+"""What metrics.jsonl tells of a training: read once, in memory that does not grow with the training's length."""
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Self, TypeVar
+
+from clearhead.inspection import Curve, Point, Sample
+
+T = TypeVar("T")
+
+MOST_POINTS = 4096  # of each line of the curve
+MOST_SAMPLES = 64
+MOST_CHARACTERS = 20_000  # of one sample
+RECENT = 50  # steps that the training loss at the end is the mean of
+
+
+class Thinned(Generic[T]):
+    """Evenly spread items of a row: all of a short one, at most `most` (an even number) and the last of any."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.every, self.count = most, 1, 0
+        self.kept: list[T] = []
+        self.rest: list[T] = []  # the last item, where it is not kept
+
+    def append(self, item: T) -> None:
+        """The next item of the row."""
+        self.rest = [item]
+        if self.count % self.every == 0:
+            if len(self.kept) == self.most:
+                self.kept, self.every = self.kept[::2], 2 * self.every
+            self.kept.append(item)
+            self.rest = []
+        self.count += 1
+
+    def __iter__(self) -> Iterator[T]:
+        return iter([*self.kept, *self.rest])
+
+
+class Means:
+    """A line of points: each one of a short line; of a longer one, means of equally many points in a row."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.every = most, 1
+        self.points: list[Point] = []
+        self.sum, self.count, self.step = 0.0, 0, 0.0  # of the mean that is not complete yet
+
+    def append(self, step: float, loss: float) -> None:
+        """The next point."""
+        self.sum, self.count, self.step = self.sum + loss, self.count + 1, step
+        if self.count < self.every:
+            return
+        self.points += self._rest()
+        self.sum, self.count = 0.0, 0
+        if len(self.points) == 2 * self.most:
+            pairs = zip(self.points[::2], self.points[1::2], strict=True)
+            self.points = [(step, (loss + next_loss) / 2) for (_, loss), (step, next_loss) in pairs]
+            self.every *= 2
+
+    def __iter__(self) -> Iterator[Point]:
+        return iter([*self.points, *self._rest()])
+
+    def _rest(self) -> list[Point]:
+        return [(self.step, self.sum / self.count)] if self.count else []
+
+
+@dataclass
+class History:
+    """The figures, losses and samples of one training. `History.of(run.records())` reads them.
+
+    Args:
+        steps: how many steps are recorded.
+        last_step: the highest number of a step.
+        seconds: time in steps.
+        tokens: tokens counted in the loss.
+        first_loss: of the first recorded step; None where it was not finite.
+        recent: the finite losses of the last steps.
+        best: the step and the loss of the best evaluation.
+        val_loss: the last finite validation loss; that of a mean of checkpoints where it is the run's model.
+        best_val_loss: the lowest of them.
+        origin: where the trained model came from that this training began with, if it did.
+        scores: figures of the last sample, by name.
+    """
+
+    steps: int = 0
+    last_step: int = 0
+    seconds: float = 0.0
+    tokens: float = 0.0
+    first_loss: float | None = None
+    recent: deque[float | None] = field(default_factory=lambda: deque(maxlen=RECENT))
+    best: Point | None = None
+    val_loss: float | None = None
+    best_val_loss: float | None = None
+    origin: str | None = None
+    scores: dict[str, float] = field(default_factory=dict)
+    train: Means = field(default_factory=lambda: Means(MOST_POINTS))
+    validation: Thinned[Point] = field(default_factory=lambda: Thinned(MOST_POINTS))
+    samples: Thinned[Sample] = field(default_factory=lambda: Thinned(MOST_SAMPLES))
+
+    @classmethod
+    def of(cls, records: Iterable[Mapping[str, Any]]) -> Self:
+        """What the records tell; a damaged one tells nothing."""
+        history = cls()
+        for record in records:
+            step = _number(record, "step")
+            if step is not None and step >= 0:
+                history._take(record, int(step))
+        return history
+
+    @property
+    def train_loss(self) -> float | None:
+        """The mean over the last steps."""
+        finite = [loss for loss in self.recent if loss is not None]
+        return sum(finite) / len(finite) if finite else None
+
+    def curve(self, floor: float | None) -> Curve:
+        """The losses to draw, the best evaluation among them; `floor` is the lowest that is possible, if known."""
+        best = set() if self.best is None else {self.best}
+        return Curve(tuple(self.train), tuple(sorted({*self.validation} | best)), floor)
+
+    def _take(self, record: Mapping[str, Any], step: int) -> None:
+        loss = _number(record, "loss")
+        match record.get("kind"):
+            case "step":
+                self._stepped(record, step, loss)
+            case "evaluation" if loss is not None:
+                self.validation.append((step, loss))
+                if self.best is None or loss < self.best[1]:
+                    self.best = (step, loss)
+                self._measured(loss)
+            case "mean" if loss is not None and record.get("used") is True:
+                self._measured(loss)
+            case "sample" if isinstance(record.get("text"), str):
+                self.samples.append(Sample(step, record["text"][:MOST_CHARACTERS]))
+                scores = record.get("scores")
+                known = {name: _number(scores, name) for name in scores} if isinstance(scores, dict) else {}
+                self.scores = {name: value for name, value in known.items() if value is not None}
+            case "origin" if self.origin is None and "from" in record:
+                self.origin = str(record["from"])
+
+    def _stepped(self, record: Mapping[str, Any], step: int, loss: float | None) -> None:
+        if self.steps == 0:
+            self.first_loss = loss
+        self.steps += 1
+        self.last_step = max(self.last_step, step)
+        self.seconds += _number(record, "seconds") or 0.0
+        self.tokens += _number(record, "tokens") or 0.0
+        self.recent.append(loss)
+        if loss is not None:
+            self.train.append(step, loss)
+
+    def _measured(self, loss: float) -> None:
+        self.val_loss = loss
+        self.best_val_loss = loss if self.best_val_loss is None else min(loss, self.best_val_loss)
+
+
+def _number(record: Mapping[str, Any], key: str) -> float | None:
+    """A finite number of that key; None where there is none, also where it was damaged."""
+    value = record.get(key)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e300:
+        return None
+    return value if math.isfinite(value) else None

@@ -1,0 +1,175 @@
+"""A training's log is read once, whatever is asked of it; long ones take little memory and a small page."""
+
+import json
+import math
+import random
+import tracemalloc
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workflow_helpers import tiny, trained, write_text
+
+from clearhead.errors import InterruptedRunError
+from clearhead.inspection import Report, render
+from clearhead.training import Stepped
+from clearhead.workflows import Run, WorkflowEvent, list_all, resume, summary, train
+from clearhead.workflows.history import MOST_POINTS, MOST_SAMPLES, RECENT, History, Means, Thinned
+
+Record = dict[str, Any]
+
+
+def some_records(steps: int, every: int = 10) -> Iterator[Record]:
+    """What a training of so many steps writes down, with an evaluation and a sample in each `every` steps."""
+    for step in range(1, steps + 1):
+        loss = 1 + 3 / step**0.5
+        yield {"kind": "step", "step": step, "loss": loss, "tokens": 64, "seconds": 0.5}
+        if step % every == 0:
+            yield {"kind": "evaluation", "step": step, "loss": loss + 0.1, "tokens": 1024, "best": True}
+            yield {"kind": "sample", "step": step, "text": f"text {step} " * 20, "scores": {"bleu": step / steps}}
+
+
+class Reads:
+    """Counts the records that are read of any run."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        records = Run.records
+
+        def counted(run: Run) -> Iterator[Record]:
+            for record in records(run):
+                self.count += 1
+                yield record
+
+        monkeypatch.setattr(Run, "records", counted)
+
+
+@pytest.mark.parametrize("steps", [6, 24])
+def test_a_log_is_read_a_fixed_number_of_times(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many evaluations there were: once for the report, once more by whoever asks again."""
+    reads, options = Reads(monkeypatch), tiny(steps=steps, eval_every=1, save_every=steps)
+    run = train(write_text(), out="runs/a", options=options)
+    records = 3 * steps
+    assert (reads.count, len(run.metrics.read_text(encoding="utf-8").splitlines())) == (records, records)
+    summary(run)
+    assert reads.count == 2 * records
+    list_all()
+    assert reads.count == 3 * records
+    reads.count = 0
+    resume(run)
+    assert reads.count <= 3 * records, "to forget what came after the checkpoint, and for the report"
+
+
+def test_stopping_reads_the_log_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(event: WorkflowEvent) -> None:
+        if isinstance(event, Stepped) and event.step == 8:
+            raise BrokenPipeError
+
+    reads = Reads(monkeypatch)
+    with pytest.raises(InterruptedRunError):
+        trained(options={"train": {"eval_every": 1}}, observe=gone)
+    assert reads.count == 3 * 8
+
+
+def test_a_history_tells_what_all_the_records_tell() -> None:
+    records = list(some_records(3_000))
+    history = History.of(records)
+    losses = [record["loss"] for record in records if record["kind"] == "step"]
+    assert (history.steps, history.last_step, history.tokens) == (3_000, 3_000, 3_000 * 64)
+    assert history.seconds == pytest.approx(1_500)
+    assert history.first_loss == losses[0]
+    assert history.train_loss == pytest.approx(sum(losses[-RECENT:]) / RECENT)
+    assert history.val_loss == history.best_val_loss == pytest.approx(losses[-1] + 0.1)
+    assert [loss for _, loss in history.curve(None).train] == losses, "a short line is kept to the point"
+    assert history.scores == {"bleu": 1.0}
+
+
+def test_a_long_history_keeps_little_and_its_page_is_small() -> None:
+    def page(steps: int) -> tuple[History, int]:
+        history = History.of(some_records(steps))
+        curve = history.curve(0.5)
+        return history, len(render(Report("run", "well", (), curve, tuple(history.samples))))
+
+    (_, small), (history, large) = page(10_000), page(80_000)
+    assert large < 1.2 * small
+    assert len(list(history.samples)) <= MOST_SAMPLES + 1
+    assert len(history.curve(0.5).train) <= 2 * MOST_POINTS
+    assert history.samples.count == 8_000
+    assert list(history.samples)[-1].step == 80_000
+    tracemalloc.start()
+    History.of(some_records(40_000))
+    assert tracemalloc.get_traced_memory()[1] < 5 << 20, "as much as a history keeps, not as was read"
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 8, 9, 64, 1_000])
+def test_thinned_rows_keep_both_ends_and_spread_evenly(count: int) -> None:
+    row: Thinned[int] = Thinned(8)
+    for item in range(count):
+        row.append(item)
+    kept = list(row)
+    assert kept == list(range(count)) if count <= 8 else len(kept) <= 9
+    if count:
+        assert (kept[0], kept[-1]) == (0, count - 1)
+    assert len({later - one for one, later in pairwise(kept[:-1])}) <= 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 1_000])
+def test_means_keep_the_mean(count: int) -> None:
+    line, draw = Means(8), random.Random(0)
+    losses = [draw.random() for _ in range(count)]
+    for step, loss in enumerate(losses):
+        line.append(step, loss)
+    points = list(line)
+    assert len(points) <= 16
+    assert count >= 16 or [loss for _, loss in points] == losses
+    assert not count or points[-1][0] == count - 1
+    whole = len(losses) // line.every
+    means = [loss for _, loss in points[:whole]]
+    assert sum(means) * line.every == pytest.approx(sum(losses[: whole * line.every]))
+
+
+def test_a_damaged_record_tells_nothing_and_harms_nothing() -> None:
+    """Each character of a log's lines, flipped in each bit."""
+    lines = [json.dumps(record) for record in some_records(2, every=2)]
+    lines += [json.dumps({"kind": "mean", "step": 2, "loss": 1.0, "used": True, "checkpoints": 2})]
+    lines += [json.dumps({"kind": "origin", "step": 0, "from": "runs/a"})]
+    for line in lines:
+        for place in range(len(line)):
+            for bit in range(7):
+                damaged = line[:place] + chr(ord(line[place]) ^ 1 << bit) + line[place + 1 :]
+                try:
+                    record = json.loads(damaged)
+                except ValueError:
+                    continue
+                if isinstance(record, dict):
+                    curve = History.of([record]).curve(None)
+                    assert all(map(math.isfinite, (*curve.losses, curve.last_step)))
+
+
+@pytest.mark.parametrize("value", [10**400, math.nan, math.inf, True, "1", None, [1], {"a": 1}])
+def test_a_value_of_another_type_tells_nothing(value: Any) -> None:
+    for record in some_records(1, every=1):
+        for key in record:
+            history = History.of([record | {key: value}])
+            history.curve(None)
+            assert history.train_loss is None or math.isfinite(history.train_loss)
+
+
+def test_samples_can_be_looked_at_in_a_terminal() -> None:
+    """A text, and a name, with what a terminal would obey, and with what would end the block of code."""
+    hostile = "\x1b]0;title\x07 \x9b31m \u202e ```` end\n```\nafter"
+    finished = trained()
+    with finished.metrics.open("a", encoding="utf-8") as log:
+        for record in ({"kind": "origin", "from": "a\n\x1b[31m"}, {"kind": "sample", "text": hostile}):
+            log.write(json.dumps({"step": 0, **record}) + "\n")
+    resume(finished)
+    for name in ("samples.md", "report.html"):
+        text = (finished.folder / name).read_text(encoding="utf-8")
+        assert not set(text) & {chr(code) for code in (*range(9), 11, 12, *range(14, 32), *range(127, 160), 0x202E)}
+    samples = (finished.folder / "samples.md").read_text(encoding="utf-8")
+    assert "\n`````text\n␛]0;title␇ �31m � ```` end\n```\nafter\n`````\n" in samples
+    assert "as it came from a\\n\\x1b[31m\n" in samples
+    assert Path(finished.folder / "report.html").stat().st_size < 100_000
