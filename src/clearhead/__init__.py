@@ -3,10 +3,10 @@
 Importing this loads no torch; a name that needs it loads it when it is first touched.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # typing takes a while to load, and until then the command hears no Ctrl-C
 if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is touched
+    from typing import Any
+
     from clearhead.config import DataConfig as DataConfig
     from clearhead.config import ModelConfig as ModelConfig
     from clearhead.config import RunConfig as RunConfig
@@ -76,7 +76,9 @@ _ROOMS = {
 __all__ = sorted(_ROOM_OF)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
+    from importlib import import_module
+
     if name in _ROOMS:
         return import_module(f"clearhead.{name}")
     if name in _ROOM_OF:

@@ -37,6 +37,14 @@ class InterruptedRunError(ClearheadError):
     exit_code = 130
 
 
+class OutputError(ClearheadError):
+    """What is shown can no longer be written: nobody reads it (`nobody_reads`), or there is no room for it."""
+
+    def __init__(self, sentence: str, *, nobody_reads: bool = False) -> None:
+        super().__init__(sentence)
+        self.nobody_reads = nobody_reads
+
+
 def did_you_mean(word: str, known: Iterable[object]) -> str:
     """'; did you mean 'x'?' when a known word is close, else ''."""
     close = difflib.get_close_matches(word, [str(k) for k in known], n=1, cutoff=0.5)

@@ -180,7 +180,7 @@ def test_data(line: str, said: str, call: Caller, run: str) -> None:
 
 
 def test_bytes_that_are_no_text_in_a_prompt(call: Caller, run: str) -> None:
-    assert "U+DCFF" in refused(call, 3, "generate", run, os.fsdecode(b"the \xff"))
+    assert "the argument 'the \\udcff' is not UTF-8" in refused(call, 2, "generate", run, os.fsdecode(b"the \xff"))
 
 
 def spoil(path: Path, how: str) -> None:

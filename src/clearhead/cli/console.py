@@ -1,13 +1,12 @@
 """What a person sees: a progress bar, curves and samples on a terminal; plain lines elsewhere; JSON when asked."""
 
-import json
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self
 
-from clearhead.cli.lines import Lines, is_styled
+from clearhead.cli.lines import Lines
+from clearhead.cli.output import Output, json_line, notice, standard_error, standard_output
 
 if TYPE_CHECKING:
     from clearhead.cli.terminal import Terminal
@@ -24,41 +23,58 @@ class Console:
 
     def __init__(self, *, json: bool = False) -> None:
         self.json = json
-        self.shown = _shown_on(sys.stderr if json else sys.stdout)
+        self.out = standard_error() if json else standard_output()
+        self.shown = _shown_on(self.out)
         self.steps = 0
         self.tokens, self.seconds, self.first = 0, 0.0, True
 
     def __enter__(self) -> Self:
+        if not self.out.is_open and not self.json:
+            notice("standard output is closed, so nothing of the training is shown")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.shown.end()
 
     def observe(self, event: "WorkflowEvent") -> None:
-        """Show one event."""
-        name = type(event).__name__.lower()
-        getattr(self, f"_{name}")(event)
+        """Show one event.
+
+        Raises:
+            OutputError: nobody sees it any more, whichever thread found that out. Of a stream that was closed from
+                the start nothing is expected, and nothing said.
+        """
+        if self.out.is_open:
+            name = type(event).__name__.lower()
+            getattr(self, f"_{name}")(event)
+            self.out.check()
 
     def say(self, text: str, style: str = "") -> None:
         """One line, never wrapped or interpreted."""
-        self.shown.show((text, style))
+        self.shown.line((text, style))
+
+    def text(self, text: str) -> None:
+        """A result that is a text: exactly as it is where no terminal shows it and no object holds it."""
+        if self.json:
+            self.shown.block(text)
+        else:
+            self.out.text(text + "\n")
 
     def progress(self, doing: str) -> AbstractContextManager[Callable[[int, int], None]]:
         """A bar on standard error, where that is a terminal, for work that says how much of it is done, and of what."""
-        if not is_styled(sys.stderr):
+        if not standard_error().is_styled:
             return nullcontext(lambda done, total: None)
         from clearhead.cli.terminal import progress
 
-        return progress(doing, sys.stderr)
+        return progress(doing, standard_error())
 
     def result(self, payload: Mapping[str, Any]) -> None:
         """The one JSON object of the command, when JSON was asked for."""
         if self.json:
-            print(json.dumps(payload, ensure_ascii=False))
+            standard_output().text(json_line(payload))
 
     def _said(self, event: Any) -> None:
         head, colon, rest = event.text.partition(": ")
-        self.shown.show(*([(head + colon, "bold"), (rest, "")] if colon and " " not in head else [(event.text, "")]))
+        self.shown.line(*([(head + colon, "bold"), (rest, "")] if colon and " " not in head else [(event.text, "")]))
 
     def _passed(self, event: Any) -> None:
         self.say(event.text, "green")
@@ -91,22 +107,24 @@ class Console:
         for name, value in event.scores.items():
             self.say(f"step {event.step:>6,}/{self.steps:,}  validation {NAMES.get(name, name)} {value:.1f}", "bold")
         if self.shown.has_bar or event.step in (0, self.steps):
-            self.say("\n" + event.text[:SAMPLE_CHARACTERS].strip() + "\n", "dim" if event.step < self.steps else "")
+            sample = event.text[:SAMPLE_CHARACTERS].strip()
+            self.shown.block(f"\n{sample}\n", "dim" if event.step < self.steps else "")
 
     def _finished(self, event: "Finished") -> None:
         from clearhead.inspection import draw
 
         self.shown.end()
-        self.say(draw(event.curve, width=min(self.shown.width, 100), encoding=self.shown.encoding))
+        self.shown.block(draw(event.curve, width=min(self.shown.width, 100), encoding=self.shown.encoding))
         self.say(event.verdict, "bold")
-        self.say(f"\nThe run is in {event.folder}; report.html there shows it all. What you may want next:")
+        self.say("")
+        self.say(f"The run is in {event.folder}; report.html there shows it all. What you may want next:")
         for command in event.commands:
             self.say("  " + command)
 
 
-def _shown_on(file: TextIO) -> "Lines | Terminal":
-    if not is_styled(file):
-        return Lines(file)
+def _shown_on(out: Output) -> "Lines | Terminal":
+    if not out.is_styled:
+        return Lines(out)
     from clearhead.cli.terminal import Terminal  # rich takes longer to load than lines to print
 
-    return Terminal(file)
+    return Terminal(out)

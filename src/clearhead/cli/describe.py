@@ -39,7 +39,8 @@ def run(given: argparse.Namespace) -> None:
     for part, count in costs.parts.items():
         console.say(f"{part:<{width}} {count:>14,}  {count / max(costs.parameters, 1):6.1%}")
     console.say(f"{'parameters':<{width}} {costs.parameters:>14,}", "bold")
-    console.say(f"\nFLOPs per token      {costs.flops_per_token:,} forward, {3 * costs.flops_per_token:,} to train")
+    console.say("")
+    console.say(f"FLOPs per token      {costs.flops_per_token:,} forward, {3 * costs.flops_per_token:,} to train")
     for use in ("training", "generation"):
         console.say(f"memory, {use:<12} {_size(costs.bytes[use])}")
     console.result(costs.as_dict())

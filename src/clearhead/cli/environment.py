@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import NoReturn
 
+from clearhead.cli import interrupts
+
 SPINS = "1000"  # a waiting thread then yields soon; with the default a busy neighbour makes a step 12 times slower
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # mallopt's names for them
 KEEP = 1 << 30  # bytes
@@ -25,6 +27,18 @@ def prepare_process() -> None:
         if mallopt:
             mallopt(TRIM_THRESHOLD, KEEP)
             mallopt(MMAP_THRESHOLD, KEEP)
+
+
+def keep_standard_handles() -> None:
+    """Where a process is started with one of them closed, the next file that it opens would take its place.
+
+    That may be a checkpoint, and what a library written in C prints would go into it.
+    """
+    for handle in (0, 1, 2):
+        try:
+            os.fstat(handle)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest that is free, which is this one
 
 
 @contextmanager
@@ -46,7 +60,7 @@ def load_workflow(name: str) -> None:
     longer, and a last time they delay the end of the process by half a second.
     """
     if "torch" not in sys.modules:
-        with collector_at_rest():
+        with interrupts.NothingToLose(), collector_at_rest():
             getattr(import_module("clearhead.workflows"), name)
             gc.freeze()
 

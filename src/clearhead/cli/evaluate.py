@@ -1,13 +1,13 @@
 """clearhead evaluate"""
 
 import argparse
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from clearhead.cli.arguments import Parser, layer_of, one_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
+from clearhead.cli.output import notice
 from clearhead.config import TranslationConfig
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ def run(given: argparse.Namespace) -> None:
         device=getattr(given, "device", "auto"),
         on_notice=notices.append,
     )
-    for notice in notices:
-        print(f"clearhead: {notice}", file=sys.stderr)
+    for sentence in notices:
+        notice(sentence)
     console = Console(json=given.json)
     if isinstance(score, workflows.TranslationScore):
         _show_translation(console, score)
@@ -79,7 +79,8 @@ def _show_translation(console: Console, score: "TranslationScore") -> None:
     console.say(f"exact      {score.exact:.1%} of the sentences are the reference to the letter")
     console.say(f"loss       {score.loss:.4f} nats per token")
     console.say(f"sentences  {score.sentences:,}")
-    console.say(f"signature  {score.signature}\n")
+    console.say(f"signature  {score.signature}")
+    console.say("")
     console.say(f"{'source words':<14}{'sentences':>10}{'BLEU':>8}{'exact':>9}")
     for group in score.by_length:
         console.say(f"{group.words:<14}{group.sentences:>10,}{group.bleu:>8.2f}{group.exact:>9.1%}")

@@ -2,11 +2,11 @@
 
 import argparse
 import json
-import sys
 
 from clearhead.cli.arguments import Parser, layer_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
+from clearhead.cli.output import notice
 from clearhead.cli.standard_input import standard_input
 from clearhead.config import FillConfig
 
@@ -45,12 +45,12 @@ def run(given: argparse.Namespace) -> None:
         on_notice=notices.append,
     )
     console = Console(json=given.json)
-    console.say(filled.text)
+    console.text(filled.text)
     for number, candidates in enumerate(filled.masks, start=1):
         console.say(f"--- {number} ---", "bold")
         for candidate in candidates:
             console.say(f"{candidate.probability:6.1%}  {json.dumps(candidate.token, ensure_ascii=False)}")
     for sentence in notices:
-        print(f"clearhead: {sentence}", file=sys.stderr)
+        notice(sentence)
     masks = [[candidate._asdict() for candidate in candidates] for candidates in filled.masks]
     console.result({"text": text, "filled": filled.text, "masks": masks})

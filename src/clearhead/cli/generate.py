@@ -1,12 +1,12 @@
 """clearhead generate"""
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
 from clearhead.cli.arguments import Parser, layer_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
+from clearhead.cli.output import notice, standard_output
 from clearhead.cli.standard_input import standard_input
 from clearhead.config import EngineConfig, SamplingConfig
 
@@ -47,12 +47,8 @@ def run(given: argparse.Namespace) -> None:
     notices: list[str] = []  # said before the text or after it, not in the middle
     unsaid = [prompt]  # it is shown with the first piece: before that, something may be wrong
 
-    def say(sentence: str) -> None:
-        print(f"clearhead: {sentence}", file=sys.stderr, flush=True)
-
     def show(piece: "Piece") -> None:
-        sys.stdout.write("".join(unsaid) + piece.text)
-        sys.stdout.flush()
+        standard_output().text("".join(unsaid) + piece.text)
         unsaid.clear()
 
     texts = workflows.generate(
@@ -62,17 +58,16 @@ def run(given: argparse.Namespace) -> None:
         engine=layer_of(given, EngineConfig),
         device=getattr(given, "device", "auto"),
         on_text=show if single else None,
-        on_notice=lambda sentence: say(sentence) if unsaid else notices.append(sentence),
+        on_notice=lambda sentence: notice(sentence) if unsaid else notices.append(sentence),
     )[0]
     if single:
-        print("".join(unsaid))
+        standard_output().text("".join(unsaid) + "\n")
     elif not given.json:
         for number, text in enumerate(texts, start=1):
             console.say(f"--- {number} ---", "bold")
-            console.say(text)
-    sys.stdout.flush()
+            console.text(text)
     for sentence in notices:
-        say(sentence)
+        notice(sentence)
     console.result({"prompt": prompt, "texts": texts})
 
 

@@ -38,7 +38,8 @@ def run(given: argparse.Namespace) -> None:
     done = workflows.import_model(given.model, out=getattr(given, "out", None), observe=console.observe)
     found = workflows.describe(done)
     console.say(f"model: {found.parameters:,} parameters, a {done.config.model.architecture}")
-    console.say(f"\nThe run is in {done.folder}. What you may want next:")
+    console.say("")
+    console.say(f"The run is in {done.folder}. What you may want next:")
     for command in workflows.after_import(done):
         console.say("  " + command)
     console.result(

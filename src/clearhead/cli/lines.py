@@ -1,8 +1,9 @@
 """What a pipe, a file or another program is shown: plain lines."""
 
-import os
 import shutil
-from typing import IO, TextIO
+
+from clearhead.cli.output import Output
+from clearhead.pages import printable
 
 
 class Lines:
@@ -10,17 +11,18 @@ class Lines:
 
     has_bar = False
 
-    def __init__(self, file: TextIO) -> None:
-        self.file = file
-        self.width, self.encoding = shutil.get_terminal_size().columns, file.encoding or "utf-8"
+    def __init__(self, out: Output) -> None:
+        self.out = out
+        self.width, self.encoding = shutil.get_terminal_size().columns, out.encoding
 
-    def show(self, *pieces: tuple[str, str]) -> None:
+    def line(self, *pieces: tuple[str, str]) -> None:
         """One line of texts, each of which has a style for where there is a terminal."""
-        try:
-            print(*(text for text, _ in pieces), sep="", file=self.file, flush=True)
-        except BrokenPipeError:
-            nobody_reads(self.file)
-            raise
+        self.out.line("".join(text for text, _ in pieces))
+
+    def block(self, text: str, style: str = "") -> None:
+        """A text of several lines."""
+        self.out.write(printable(text) + "\n")
+        self.out.flush()
 
     def begin(self, step: int, steps: int) -> None:
         """A training begins."""
@@ -30,13 +32,3 @@ class Lines:
 
     def end(self) -> None:
         """It is over."""
-
-
-def nobody_reads(file: IO[str]) -> None:
-    """What is still printed goes nowhere, instead of failing again at the end of the process."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
-
-
-def is_styled(file: TextIO) -> bool:
-    """Whether it is a terminal, or is to be treated as one, as rich understands these two variables."""
-    return file.isatty() or bool(os.environ.get("FORCE_COLOR")) or os.environ.get("TTY_COMPATIBLE") == "1"

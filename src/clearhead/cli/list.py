@@ -6,6 +6,7 @@ from dataclasses import asdict
 from clearhead.cli.arguments import Parser
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
+from clearhead.pages import one_line
 
 
 def parser() -> Parser:
@@ -25,9 +26,9 @@ def run(given: argparse.Namespace) -> None:
     console, listing = Console(json=given.json), asdict(workflows.list_all())
     for title, entries in listing.items():
         console.say(title, "bold")
-        width = max(map(len, entries), default=0)
+        width = max((len(one_line(name)) for name in entries), default=0)
         for name, about in entries.items():
-            console.say(f"  {name:<{width}}  {about}")
+            console.say(f"  {one_line(name):<{width}}  {about}")
         if not entries:
             console.say("  none yet; 'clearhead train' makes one")
     console.result(listing)

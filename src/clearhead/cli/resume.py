@@ -31,4 +31,5 @@ def run(given: argparse.Namespace) -> None:
     with Console(json=given.json) as console:
         options = layer_of(given, RunConfig)
         done = workflows.resume(getattr(given, "run", None), options=options, observe=console.observe)
-    console.result(workflows.summary(done))
+    if given.json:  # a long log is not read again for nothing
+        console.result(workflows.summary(done))

@@ -2,27 +2,21 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import IO, cast
 
 from rich.console import Console as Rich
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from clearhead.cli.lines import nobody_reads
-
-
-class _Rich(Rich):
-    def on_broken_pipe(self) -> None:
-        """Rich would end the process at once; a training has something to save first."""
-        nobody_reads(self.file)
-        raise BrokenPipeError
+from clearhead.cli.output import Output
+from clearhead.pages import one_line, printable
 
 
 class Terminal:
     """Shows lines with their styles, and below them a bar that a training moves."""
 
-    def __init__(self, file: TextIO) -> None:
-        self.rich = _Rich(file=file, highlight=False, soft_wrap=True)
+    def __init__(self, out: Output) -> None:
+        self.rich = _rich(out)
         self.width, self.encoding = self.rich.width, self.rich.encoding
         self.bar: Progress | None = None
         self.task = TaskID(0)
@@ -32,9 +26,13 @@ class Terminal:
         """Whether a bar tells how far the training is."""
         return self.bar is not None
 
-    def show(self, *pieces: tuple[str, str]) -> None:
+    def line(self, *pieces: tuple[str, str]) -> None:
         """One line of texts, each with its style; never wrapped or interpreted."""
-        self.rich.print(Text.assemble(*pieces))
+        self.rich.print(Text.assemble(*((one_line(text), style) for text, style in pieces)))
+
+    def block(self, text: str, style: str = "") -> None:
+        """A text of several lines, in one style."""
+        self.rich.print(Text(printable(text), style))
 
     def begin(self, step: int, steps: int) -> None:
         """A bar for a training, where what is printed can be drawn over."""
@@ -47,6 +45,8 @@ class Terminal:
                 TextColumn("left"),
                 console=self.rich,
                 transient=True,
+                redirect_stdout=False,  # rich would pass on whatever others print there
+                redirect_stderr=False,
             )
             self.bar.start()
             self.task = self.bar.add_task("", total=steps, completed=step, news="")
@@ -64,10 +64,22 @@ class Terminal:
 
 
 @contextmanager
-def progress(doing: str, file: TextIO) -> Iterator[Callable[[int, int], None]]:
+def progress(doing: str, out: Output) -> Iterator[Callable[[int, int], None]]:
     """A bar for work that says how much of it is done, and of what."""
     columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    terminal = Rich(file=file)
-    with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as bar:
+    rich = _rich(out)
+    with Progress(
+        *columns,
+        console=rich,
+        disable=not rich.is_terminal,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    ) as bar:
         task = bar.add_task(doing, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _rich(out: Output) -> Rich:
+    """Rich draws from a thread of its own; what that thread meets of a broken stream, `out` remembers."""
+    return Rich(file=cast(IO[str], out), highlight=False, soft_wrap=True)

@@ -1,12 +1,12 @@
 """clearhead train"""
 
 import argparse
-import json
 import tomllib
 
 from clearhead.cli.arguments import Parser, layer_of, one_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
+from clearhead.cli.output import json_line, standard_output
 from clearhead.config import RunConfig
 from clearhead.options import merge
 
@@ -66,7 +66,7 @@ def run(given: argparse.Namespace) -> None:
         gathered = workflows.gather(source, getattr(given, "config", None), options, timed=minutes is not None)
         origin = workflows.open_origin(given.start_from) if "start_from" in given else None
         toml = workflows.as_toml(gathered, getattr(given, "preset", None), minutes, origin)
-        print(json.dumps(tomllib.loads(toml), ensure_ascii=False) if given.json else toml.rstrip("\n"))
+        standard_output().text(json_line(tomllib.loads(toml)) if given.json else toml)
         return
     with Console(json=given.json) as console:
         done = workflows.train(
@@ -80,4 +80,5 @@ def run(given: argparse.Namespace) -> None:
             check="no_preflight" not in given,
             observe=console.observe,
         )
-    console.result(workflows.summary(done))
+    if given.json:  # a long log is not read again for nothing
+        console.result(workflows.summary(done))

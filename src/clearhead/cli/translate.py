@@ -1,7 +1,6 @@
 """clearhead translate"""
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING
 from clearhead.cli.arguments import Parser, layer_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
-from clearhead.cli.standard_input import standard_input
+from clearhead.cli.output import notice, standard_output
+from clearhead.cli.standard_input import is_typed, standard_input
 from clearhead.config import TranslationConfig
 from clearhead.errors import ClearheadError, UsageError
 
@@ -67,10 +67,9 @@ def run(given: argparse.Namespace) -> None:
     if output:
         _writing(output, lambda: output.write_text("".join(line + "\n" for line in lines), encoding="utf-8"))
     elif not given.json:
-        sys.stdout.write("".join(line + "\n" for line in lines))
-        sys.stdout.flush()
-    for notice in notices:
-        print(f"clearhead: {notice}", file=sys.stderr)
+        standard_output().text("".join(line + "\n" for line in lines))
+    for warning in notices:
+        notice(warning)
     texts = zip(sentences, found, strict=True)
     console.result({"translations": [{"source": s, "translations": [asdict(t) for t in best]} for s, best in texts]})
 
@@ -92,8 +91,8 @@ def _sentences(sentence: str | None, file: str | None) -> Sequence[str]:
         from clearhead.data import read_lines
 
         return list(read_lines(Path(file)))
-    if sys.stdin.isatty():
-        print("clearhead: type a sentence to a line, then Ctrl-D", file=sys.stderr)
+    if is_typed():
+        notice("type a sentence to a line, then Ctrl-D")
     lines = standard_input("text").removeprefix("\ufeff").split("\n")
     return [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
 

@@ -45,7 +45,8 @@ def run(given: argparse.Namespace) -> None:
     console.say(f"One decoder layer, {config.norm_place}-norm, with the numbers of numpy.random.seed(0):", "bold")
     console.say(f"d_model {config.d_model}, {config.n_heads} heads, d_ff {config.d_ff}, ReLU, no biases.")
     for step in example.steps:
-        console.say(f"\n{step.name}  {tuple(step.values.shape)} {step.axes}", "bold")
+        console.say("")
+        console.say(f"{step.name}  {tuple(step.values.shape)} {step.axes}", "bold")
         console.say(f"  = {step.equation}")
         for line in _lines(step):
             console.say(line)
@@ -53,7 +54,8 @@ def run(given: argparse.Namespace) -> None:
             console.say(f"  largest difference {step.difference:.1e}", "green")
     differences = [step.difference for step in example.steps if step.difference is not None]
     if differences:
-        console.say(f"\nThe twin and torch differ by at most {max(differences):.1e} in any number.", "bold")
+        console.say("")
+        console.say(f"The twin and torch differ by at most {max(differences):.1e} in any number.", "bold")
         console.say("What was drawn is the same for both; torch's kernel keeps its scores to itself.")
     console.result(example.as_dict())
 

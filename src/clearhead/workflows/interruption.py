@@ -8,8 +8,17 @@ from typing import Any
 
 from torch import Tensor
 
+from clearhead.errors import InterruptedRunError, OutputError
 from clearhead.workflows.events import Observer, WorkflowEvent
 from clearhead.workflows.tasks import Batches
+
+PATIENCE = 2  # signals that wait for the training to be saved; one more ends it at once
+
+
+class Interruption(threading.Event):
+    """Set when the training is to stop; `reason` says why, where it was not a person."""
+
+    reason = ""
 
 
 def until(interrupted: threading.Event, batch: Batches) -> Batches:
@@ -24,16 +33,23 @@ def until(interrupted: threading.Event, batch: Batches) -> Batches:
 
 
 @contextmanager
-def interruptible() -> Iterator[threading.Event]:
-    """Ctrl-C, SIGTERM and a closed terminal set the event, so that the step in progress can end; twice ends it now."""
-    interrupted = threading.Event()
+def interruptible() -> Iterator[Interruption]:
+    """Ctrl-C, SIGTERM and a closed terminal set the event, so that the step in progress can end and all is saved.
+
+    A second signal often follows by itself, and saves as well; a third ends the process now.
+    """
+    interrupted = Interruption()
     if threading.current_thread() is not threading.main_thread():
         yield interrupted
         return
 
+    signals = 0
+
     def ask(number: int, frame: Any) -> None:
-        if interrupted.is_set():
-            raise SystemExit(128 + number)
+        nonlocal signals
+        signals += 1
+        if signals > PATIENCE:
+            raise SystemExit(InterruptedRunError.exit_code)
         interrupted.set()
 
     wanted = {"SIGINT", "SIGTERM", "SIGHUP"} & {number.name for number in signal.Signals}  # Windows has no SIGHUP
@@ -46,13 +62,15 @@ def interruptible() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def while_watched(observe: Observer, interrupted: threading.Event) -> Observer:
-    """Whoever watched may go away (a pipe is closed): then nothing more is told, and the training stops and saves."""
+def while_watched(observe: Observer, interrupted: Interruption) -> Observer:
+    """Whoever watched may go away (a pipe is closed, a disk is full): then the training stops and saves."""
 
     def tell(event: WorkflowEvent) -> None:
         try:
             observe(event)
-        except BrokenPipeError:
+        except (BrokenPipeError, OutputError) as error:
+            if isinstance(error, OutputError) and not error.nobody_reads:
+                interrupted.reason = f"{error}; "
             interrupted.set()
 
     return tell

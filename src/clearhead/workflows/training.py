@@ -150,7 +150,7 @@ def _go_on(
             saved = checkpoints.path_of(run.checkpoints, state.step).is_dir()  # not where the loss was not finite
             what = "everything is saved" if saved else "what was saved while the loss was finite is kept"
             raise InterruptedRunError(
-                f"stopped after step {state.step:,} of {config.train.steps:,}, {what}; "
+                f"{interrupted.reason}stopped after step {state.step:,} of {config.train.steps:,}, {what}; "
                 f"go on with: {command('resume', run.folder)}"
             ) from None
         else:

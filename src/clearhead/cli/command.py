@@ -1,0 +1,128 @@
+"""One command, from its words to its exit code; and the process that runs one and ends."""
+
+import sys
+from importlib import import_module
+from keyword import iskeyword
+
+from clearhead.cli import interrupts
+from clearhead.cli.environment import collector_at_rest, keep_standard_handles, leave, prepare_process
+from clearhead.cli.output import Output, json_line, notice, printable_streams, standard_output
+from clearhead.errors import ClearheadError, DataError, InterruptedRunError, OutputError, UsageError, did_you_mean
+
+VERBS = {
+    "train": "train a model on your text or sentence pairs",
+    "resume": "go on with a training that was interrupted, or make it longer",
+    "generate": "let a model write",
+    "fill": "let an encoder fill in what is masked",
+    "translate": "translate sentences, lines or files",
+    "evaluate": "measure how well a model predicts a text, or translates",
+    "import": "make a run of a Hugging Face folder, or of a model of the hub",
+    "export": "write a run for other programs, checked against them",
+    "doctor": "prove or refute that any Transformer is right, and name the guilty module",
+    "describe": "what a model costs: parameters, FLOPs, memory",
+    "list": "runs, presets and corpora",
+    "worked-example": "a decoder layer with every number that it computes",
+}
+
+HELP = """Clearhead: Transformers you can see through.
+
+Examples:
+  clearhead train my.txt --minutes 3     # a model of your text, everything chosen for you
+  clearhead generate "Once upon a time"  # let the newest model write
+
+Verbs:
+{verbs}
+
+'clearhead VERB --help' shows what a verb can do. Every verb takes --json.
+"""
+
+
+def run_process() -> None:
+    """Run the command that the process was started with, and end the process with its code."""
+    keep_standard_handles()
+    with printable_streams():  # also for what is printed of a programming error
+        code = run(sys.argv[1:])
+        interrupts.ignore()
+        leave(code)
+
+
+def run(words: list[str]) -> int:
+    """Run one command; a person's mistake becomes one sentence and its exit code."""
+    with printable_streams() as out:
+        try:
+            code = _dispatch(words)
+        except OutputError as error:
+            code = 0 if error.nobody_reads or out.error else _fail(error, as_json=False)
+        except ClearheadError as error:
+            code = _fail(error, as_json="--json" in words)
+        except KeyboardInterrupt as interrupt:
+            code = _fail(_cause(interrupt), as_json="--json" in words)
+        except Exception as error:
+            if not interrupts.were_heard():  # else it is what a library made of the interruption
+                raise
+            code = _fail(_cause(error), as_json="--json" in words)
+        except SystemExit as request:  # of argparse after its help, or of a third Ctrl-C
+            code = request.code if isinstance(request.code, int) else 0
+        return _settle(out, code)
+
+
+def _cause(error: BaseException) -> InterruptedRunError:
+    """What an interruption is told as: a training that was saved says so, also where a second signal came behind."""
+    context = error.__context__
+    while context is not None and not isinstance(context, InterruptedRunError):
+        context = context.__context__
+    return context or InterruptedRunError(interrupts.SENTENCE)
+
+
+def _settle(out: Output, code: int) -> int:
+    """The exit code, given what became of the output: whoever closes a pipe has seen enough; otherwise it is said."""
+    out.flush()
+    if code or out.error is None or isinstance(out.error, BrokenPipeError):
+        return code
+    notice(out.sentence)
+    return OutputError.exit_code
+
+
+def _dispatch(words: list[str]) -> int:
+    _refuse_what_is_no_text(words)
+    if not words or words[0] in ("-h", "--help", "help"):
+        width = max(map(len, VERBS))
+        verbs = "\n".join(f"  {verb:<{width}}  {about}" for verb, about in VERBS.items())
+        standard_output().text(HELP.format(verbs=verbs))
+        return 0
+    if words[0] in ("--version", "-V"):
+        from clearhead import __version__
+
+        standard_output().text(f"clearhead {__version__}\n")
+        return 0
+    if words[0] not in VERBS:
+        raise UsageError(f"there is no verb '{words[0]}'{did_you_mean(words[0], VERBS)}; see 'clearhead --help'")
+    with collector_at_rest():
+        verb = import_module(module_of(words[0]))
+        given = verb.parser().parse(words[1:])
+    prepare_process()
+    interrupts.something_to_lose()
+    code: int | None = verb.run(given)
+    return code or 0
+
+
+def module_of(verb: str) -> str:
+    """A module cannot have a keyword's name, nor a hyphen."""
+    return "clearhead.cli." + verb.replace("-", "_") + "_" * iskeyword(verb)
+
+
+def _refuse_what_is_no_text(words: list[str]) -> None:
+    for word in words:
+        if any("\ud800" <= sign <= "\udfff" for sign in word):
+            raise UsageError(f"the argument '{word}' is not UTF-8; rename the file, or write the text in UTF-8")
+    if "-" in words and sys.stdin is None:
+        raise DataError("standard input is closed; pipe something into it, or name a file instead of -")
+
+
+def _fail(error: ClearheadError, *, as_json: bool) -> int:
+    """Say it, in one line."""
+    interrupts.ignore()
+    notice(str(error))
+    if as_json:
+        standard_output().write(json_line({"error": str(error), "exit_code": error.exit_code}))
+    return error.exit_code
