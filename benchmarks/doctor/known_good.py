@@ -144,11 +144,11 @@ def sweep(chosen: dict[str, str], level: Level, timeout: float) -> Iterator[Exam
                         break
                     yield Examined(**ours.recv())
                 except EOFError:
-                    process.join()
+                    process.join(timeout=60)
                     yield Examined(architecture, backend, meant, "not finished", f"ended with {process.exitcode}")
                     break
             process.kill()
-            process.join()
+            process.join(timeout=60)
 
 
 def percent(part: int, whole: int) -> str:

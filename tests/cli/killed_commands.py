@@ -13,10 +13,12 @@ import time
 from pathlib import Path
 
 import torch
+from child_processes import exit_code
 
 from clearhead import cli, workflows
 from clearhead.workflows.tasks import next_token
 
+PATIENCE = 600.0  # seconds, for a whole training on a busy machine
 SAVE_EVERY = 1
 KILLED_WITHIN = 0.3  # seconds from a process's first save, or of its life; a whole training takes several times as long
 MODEL = "--model.n_layers 1 --model.n_heads 2 --model.d_model 16 --model.block_size 16 --model.dropout 0.1"
@@ -42,8 +44,7 @@ def train_or_resume(folder: Path, steps: int) -> list[str]:
 
 def finish(folder: Path, steps: int) -> None:
     """Nobody disturbs it."""
-    _, status = os.waitpid(command(train_or_resume(folder, steps)), 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+    assert exit_code(command(train_or_resume(folder, steps)), PATIENCE) == 0
 
 
 def newest(folder: Path) -> str:
@@ -58,10 +59,12 @@ def was_saving(folder: Path) -> bool:
 
 def wait_for_a_save(folder: Path, before: str, child: int) -> int | None:
     """On a busy machine it takes long to begin. If the process ends without one, with what."""
+    deadline = time.monotonic() + PATIENCE
     while newest(folder) == before:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
-            return status
+            return os.waitstatus_to_exitcode(status)
+        assert time.monotonic() < deadline, "no save in all that time"
         time.sleep(0.002)
     return None
 
@@ -72,12 +75,11 @@ def train_killed(folder: Path, steps: int, draw: random.Random, most: int) -> li
     while len(killed) < most:
         before, child = newest(folder), command(train_or_resume(folder, steps))
         # one in four may be killed before it has saved anything
-        status = wait_for_a_save(folder, before, child) if len(killed) % 4 else None
-        if status is None:
+        code = wait_for_a_save(folder, before, child) if len(killed) % 4 else None
+        if code is None:
             time.sleep(draw.uniform(0, KILLED_WITHIN))
             os.kill(child, signal.SIGKILL)
-            _, status = os.waitpid(child, 0)
-        code = os.waitstatus_to_exitcode(status)
+            code = exit_code(child)
         assert code in (0, -signal.SIGKILL), f"ended by itself with {code}"
         if code == 0:
             return killed

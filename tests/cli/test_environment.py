@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch  # noqa: F401
+from child_processes import finish
 
 from clearhead.cli.environment import load_workflow
 
@@ -24,7 +25,7 @@ assert gc.get_freeze_count() > 100_000, "it would look through torch again and a
 
 
 def test_a_workflow_loads_without_a_look_for_garbage_and_is_never_looked_through() -> None:
-    subprocess.run([sys.executable, "-c", CHILD], check=True)
+    subprocess.run([sys.executable, "-c", CHILD], check=True, timeout=100)
 
 
 def test_a_program_that_has_torch_keeps_its_collector_as_it_is() -> None:
@@ -44,7 +45,7 @@ ENDS = {
 def end_of(code: str) -> "subprocess.CompletedProcess[str]":
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     code = f"import atexit, os, threading; from clearhead.cli.environment import leave; {code}"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=buffered)
+    return finish([sys.executable, "-c", code], env=buffered)
 
 
 @pytest.mark.parametrize("end", ENDS)

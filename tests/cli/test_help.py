@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from child_processes import finish
 from command_helpers import TINY, Caller, write_text
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,7 +75,7 @@ def test_the_first_help_names_every_verb(call: Caller) -> None:
 
 
 def test_the_module_is_the_command() -> None:
-    shown = subprocess.run([sys.executable, "-m", "clearhead", "--version"], check=True, capture_output=True, text=True)
+    shown = finish([sys.executable, "-m", "clearhead", "--version"], check=True)
     assert shown.stdout.startswith("clearhead ")
 
 
@@ -89,7 +90,7 @@ def test_help_loads_no_torch() -> None:
         "heavy = {'torch', 'numpy', 'transformers', 'tokenizers', 'safetensors'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
 
 
@@ -103,7 +104,7 @@ def test_no_verb_loads_what_it_does_not_need() -> None:
         "needless = {'torch._dynamo', 'sympy', 'rich', 'clearhead.data.pairs'} & set(sys.modules)\n"
         "assert not needless, needless\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
 
 

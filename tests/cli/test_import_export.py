@@ -200,7 +200,7 @@ def test_a_folder_that_means_harm(spoil: Callable[[Path], None], said: str, call
     assert not Path("runs").exists()
     assert call("train", "my.txt", "--from", str(folder)).code == 3
     if spoil is pickled:  # one in a process of its own, whose exit code is what a shell sees
-        done = subprocess.run([*COMMAND, "import", str(folder)], capture_output=True, text=True)
+        done = subprocess.run([*COMMAND, "import", str(folder)], capture_output=True, text=True, timeout=100)
         assert (done.returncode, done.stderr) == (3, refused.err)
 
 
@@ -218,7 +218,7 @@ def test_all_harm_is_refused_before_torch_is_loaded(call: Caller, run: str) -> N
         f"assert [cli.run(['import', name]) for name in {names}] == {[3] * len(names)}\n"
         "assert 'torch' not in sys.modules\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
 
 

@@ -3,132 +3,159 @@
 import io
 import os
 import signal
-import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from child_processes import PATIENCE, TERMINAL, Child, on_a_terminal, read_before
 from command_helpers import SMALL, TINY, write_text
 
 from clearhead import cli
+from clearhead.cli.console import Console
+from clearhead.errors import OutputError
+from clearhead.training import Stepped
+from clearhead.workflows import Started
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and terminals of POSIX")
 
-PATIENCE = 120.0  # seconds; a busy machine is not a fault
 ENDLESS = [*SMALL, "--train.batch_size", "4", "--train.threads", "1", "--train.steps", "1000000"]
-TERMINAL = {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"}
 COMMAND = [sys.executable, "-c", "from clearhead.cli import main; main()"]
+FORCED = {"FORCE_COLOR": "1"}  # a pipe is treated as a terminal
 
 
-@pytest.fixture
-def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts the command; what is still running in the end is ended."""
-    started: list[subprocess.Popen[str]] = []
-
-    def begin(*words: str) -> subprocess.Popen[str]:
-        pipe = subprocess.PIPE
-        started.append(subprocess.Popen([*COMMAND, *words], stdout=pipe, stderr=pipe, text=True))
-        return started[-1]
-
-    yield begin
-    for process in started:
-        process.kill()
-        process.communicate()
+def start(*words: str, **options: Any) -> Child:
+    return Child([*COMMAND, *words], **options)
 
 
-def wait_for(line: str, process: subprocess.Popen[str]) -> None:
-    assert process.stdout is not None
-    while line not in (read := process.stdout.readline()):
-        assert read, f"it ended before it said {line!r}"
-
-
-def test_ctrl_c_saves_and_so_does_sigterm_and_a_second_training_waits(
-    start: Callable[..., subprocess.Popen[str]],
-) -> None:
+def test_ctrl_c_saves_and_so_does_sigterm_and_a_second_training_waits() -> None:
     write_text()
-    training = start("train", "my.txt", "--out", "run", *ENDLESS)
-    wait_for("step      1/", training)
-    training.send_signal(signal.SIGSTOP)  # it is there, and takes no time from the second
-    second = start("resume", "run")
-    _, said = second.communicate(timeout=PATIENCE)
-    assert (second.returncode, said.count("\n")) == (1, 1)
-    assert "another process is training in run" in said
-    training.send_signal(signal.SIGCONT)
-    training.send_signal(signal.SIGINT)
-    _, said = training.communicate(timeout=PATIENCE)
-    assert (training.returncode, said.count("\n")) == (130, 1), said
-    assert "everything is saved; go on with: clearhead resume run" in said
+    with start("train", "my.txt", "--out", "run", *ENDLESS) as training:
+        training.wait_for("step      1/")
+        training.send(signal.SIGSTOP)  # it is there, and takes no time from the second
+        code, _, err = start("resume", "run").end()
+        assert (code, err.count("\n")) == (1, 1)
+        assert "another process is training in run" in err
+        training.send(signal.SIGCONT)
+        training.send(signal.SIGINT)
+        code, _, err = training.end()
+    assert (code, err.count("\n")) == (130, 1), err
+    assert "everything is saved; go on with: clearhead resume run" in err
     saved = {path.name for path in Path("run/checkpoints").iterdir()}
     assert len(saved) >= 1
 
-    resumed = start("resume", "run")
-    wait_for("going on after step ", resumed)
-    wait_for("step ", resumed)
-    resumed.send_signal(signal.SIGTERM)
-    _, said = resumed.communicate(timeout=PATIENCE)
-    assert (resumed.returncode, said.count("\n")) == (130, 1), said
+    with start("resume", "run") as resumed:
+        resumed.wait_for("going on after step ")
+        resumed.wait_for("\nstep ")
+        resumed.send(signal.SIGTERM)
+        code, _, err = resumed.end()
+    assert (code, err.count("\n")) == (130, 1), err
     assert {path.name for path in Path("run/checkpoints").iterdir()} != saved
 
 
-def test_sigterm_while_the_text_is_prepared_leaves_nothing(start: Callable[..., subprocess.Popen[str]]) -> None:
+def test_sigterm_while_the_text_is_prepared_leaves_nothing() -> None:
     os.mkfifo("slow.txt")  # a text that never ends, because nobody writes it
-    preparing = start("train", "slow.txt", *TINY)
-    deadline = time.monotonic() + PATIENCE
-    while not list(Path().glob("runs/*/.lock")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    preparing.send_signal(signal.SIGTERM)
-    _, said = preparing.communicate(timeout=PATIENCE)
-    assert (preparing.returncode, said.count("\n")) == (130, 1), said
+    with start("train", "slow.txt", *TINY) as preparing:
+        deadline = time.monotonic() + PATIENCE
+        while not list(Path().glob("runs/*/.lock")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        preparing.send(signal.SIGTERM)
+        code, _, err = preparing.end()
+    assert (code, err.count("\n")) == (130, 1), err
     assert not list(Path("runs").iterdir())
 
 
-@pytest.mark.parametrize("forced", [False, True], ids=["lines", "bar"])
-def test_when_the_pipe_is_closed_it_stops_and_saves(
-    forced: bool, start: Callable[..., subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if forced:
-        monkeypatch.setenv("FORCE_COLOR", "1")
+@pytest.mark.parametrize("environment", [{}, FORCED], ids=["lines", "bar"])
+def test_when_the_pipe_is_closed_it_stops_and_saves(environment: dict[str, str]) -> None:
     write_text()
-    training = start("train", "my.txt", "--out", "run", "--train.eval_every", "5", *ENDLESS)
-    wait_for("step      1/", training)
-    assert training.stdout is not None
-    assert training.stderr is not None
-    training.stdout.close()
-    said = training.stderr.read()
-    assert training.wait(timeout=PATIENCE) == 130
-    assert "everything is saved" in said
-    assert "Traceback" not in said
-    listing = start("list")
-    assert listing.stdout is not None
-    listing.stdout.close()
-    assert listing.wait(timeout=PATIENCE) == 0
+    words = ["train", "my.txt", "--out", "run", "--train.eval_every", "5", *ENDLESS]
+    with start(*words, env=os.environ | environment) as training:
+        training.wait_for("step      1/")
+        training.hang_up()
+        code, _, err = training.end()
+    assert code == 130
+    assert "everything is saved" in err
+    assert "Traceback" not in err
+    with start("list") as listing:
+        listing.hang_up()
+        assert listing.end()[0] == 0
 
 
-def on_a_terminal(words: list[str]) -> str:
-    """What a terminal of 80 columns is sent."""
+def test_a_pipe_whose_end_another_thread_met_stops_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bar is drawn in a thread of its own, and nobody listens to what that thread raises."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w", encoding="utf-8") as pipe, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", pipe)
+        console = Console()
+        console.observe(Started(Path("run"), 0, 10, None))
+        bar = getattr(console.shown, "bar")  # noqa: B009
+        os.close(reader)
+        meeting = threading.Thread(target=bar.refresh)
+        meeting.start()
+        meeting.join(timeout=PATIENCE)
+        with pytest.raises(OutputError) as refused:
+            console.observe(Stepped(1, 2.0, 1e-3, 1.0, 64, 0.1, skipped=False))
+        assert refused.value.nobody_reads
+        with pytest.raises(OutputError):
+            console.observe(Stepped(2, 2.0, 1e-3, 1.0, 64, 0.1, skipped=False))
+        console.shown.end()
+
+
+def test_stopped_with_nobody_to_tell_it_saves() -> None:
+    """Both pipes are closed, and it is told twice to stop."""
+    write_text()
+    with start("train", "my.txt", "--out", "run", *ENDLESS) as training:
+        training.wait_for("step      1/")
+        training.send(signal.SIGSTOP)
+        training.hang_up()
+        training.hang_up("stderr")
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
+            training.send(number)
+        assert training.end()[0] == 130
+    assert list(Path("run/checkpoints").glob("step-*"))
+    assert Path("run/report.html").exists()
+
+
+def test_a_second_signal_does_not_cut_the_saving_off() -> None:
+    write_text()
+    with start("train", "my.txt", "--out", "run", *ENDLESS) as training:
+        training.wait_for("step      1/")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            training.send(number)
+            time.sleep(0.02)
+        code, _, err = training.end()
+    assert (code, err.count("\n")) == (130, 1), err
+    assert "everything is saved" in err
+
+
+def test_a_terminal_that_goes_away_is_noticed_where_hanging_up_is_ignored() -> None:
+    """As under nohup: what is written to it is an error of input and output, not a broken pipe."""
     import pty
 
-    child, terminal = pty.fork()
-    if child == 0:
-        os.environ.update(TERMINAL)
-        os.execv(sys.executable, [*COMMAND, *words])
-    sent = b""
-    try:
-        while block := os.read(terminal, 1 << 16):
-            sent += block
-    except OSError:  # Linux says so when the other end is closed
-        pass
-    os.close(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, sent.decode()
-    return sent.decode()
+    write_text()
+    terminal, other_end = pty.openpty()
+    words = [*COMMAND, "train", "my.txt", "--out", "run", "--train.eval_every", "5", *ENDLESS]
+    command = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *words]
+    environment = os.environ | TERMINAL
+    with Child(command, stdin=other_end, stdout=other_end, env=environment, start_new_session=True) as training:
+        os.close(other_end)
+        sent, deadline = b"", time.monotonic() + PATIENCE
+        while b"step      1/" not in sent:
+            sent += read_before(terminal, deadline)
+        os.close(terminal)
+        code, _, err = training.end()
+    assert (code, err.count("\n")) == (130, 1), err
+    assert "standard output cannot be written (Input/output error)" in err
+    assert "everything is saved; go on with: clearhead resume run" in err
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_terminal_gets_a_bar_and_colours() -> None:
     write_text()
-    shown = on_a_terminal(["train", "my.txt", *TINY])
+    code, shown = on_a_terminal([*COMMAND, "train", "my.txt", *TINY])
+    assert code == 0, shown
     assert_a_bar(shown)
     assert is_coloured(shown)
     assert shown.rstrip().endswith("--train.steps 8") or "\x1b[?25h" in shown[-40:], "the cursor is back"

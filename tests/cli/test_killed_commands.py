@@ -2,12 +2,12 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from child_processes import finish
 from command_helpers import write_text
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kill -9 needs POSIX")
@@ -21,7 +21,7 @@ def test_killed_at_random_moments_a_run_ends_like_the_undisturbed_one(kills: int
     write_text()
     script = Path(__file__).with_name("killed_commands.py")
     arguments = [sys.executable, str(script), str(kills), str(seed), str(steps)]
-    result = subprocess.run(arguments, capture_output=True, text=True, timeout=1800)
+    result = finish(arguments, timeout=1800)
     assert result.returncode == 0, result.stderr
     done = json.loads(result.stdout)
     while_doing = Counter(done["killed"])

@@ -51,7 +51,7 @@ def test_a_large_file_needs_little_memory(tmp_path: Path, tokenizer: str) -> Non
         "print(rss() - before)"
     )
     command = [sys.executable, "-c", script, str(path), tokenizer]
-    megabytes = int(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    megabytes = int(subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=100).stdout)
     assert megabytes < 200, f"{megabytes} MB for a file of {path.stat().st_size >> 20} MB"
 
 
@@ -194,7 +194,7 @@ def test_a_killed_preparation_leaves_nothing_wrong(tmp_path: Path, cache: Path) 
         "import os, sys; from clearhead.config import DataConfig; from clearhead.data import prepare;"
         "prepare(DataConfig(source=sys.argv[1]), on_progress=lambda share: share > 0.5 and os._exit(9))"
     )
-    assert subprocess.run([sys.executable, "-c", script, source], check=False).returncode == 9
+    assert subprocess.run([sys.executable, "-c", script, source], check=False, timeout=100).returncode == 9
     (left,) = entries(cache)
     data = prepare(DataConfig(source=source))
     whole = prepare(DataConfig(source=source), cache=tmp_path / "other")

@@ -60,7 +60,7 @@ def test_the_same_in_another_process_and_another_with_another_seed() -> None:
     code += "encoding='utf-8'); [print(*pair, sep='\\t') for pair in itertools.islice(s('train', 1), 50)]"
     environment = {**os.environ, "PYTHONHASHSEED": "77"}
     command = [sys.executable, "-c", code]
-    made = subprocess.run(command, capture_output=True, check=True, encoding="utf-8", env=environment)
+    made = subprocess.run(command, capture_output=True, check=True, encoding="utf-8", env=environment, timeout=100)
     assert [tuple(line.split("\t")) for line in made.stdout.splitlines()] == TRAIN[:50]
     assert some("train", 2, 50) != TRAIN[:50]
 

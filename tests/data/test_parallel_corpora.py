@@ -50,7 +50,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         thread.start()
         yield f"http://127.0.0.1:{running.server_port}"
         running.shutdown()
-        thread.join()
+        thread.join(timeout=100)
 
 
 def sha256(content: bytes) -> str:

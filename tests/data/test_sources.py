@@ -82,7 +82,7 @@ def test_a_pipe_can_be_read_again(tmp_path: Path, cache: Path) -> None:
     writer = threading.Thread(target=pipe.write_bytes, args=[TEXT.encode()])
     writer.start()
     source = open_source(str(pipe), cache)
-    writer.join()
+    writer.join(timeout=100)
     for _ in range(2):
         assert ["".join(document.pieces) for document in source.documents()] == [TEXT]
 

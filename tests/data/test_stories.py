@@ -137,7 +137,7 @@ def test_a_version_is_its_bytes() -> None:
 
 def test_nothing_is_read_at_import() -> None:
     check = "from clearhead.data import stories; assert stories.english.cache_info().currsize == 0"
-    subprocess.run([sys.executable, "-c", check], check=True)
+    subprocess.run([sys.executable, "-c", check], check=True, timeout=100)
 
 
 # ---------------------------------------------------------------- English

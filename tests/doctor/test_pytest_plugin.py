@@ -174,5 +174,5 @@ def test_without_the_option_nothing_is_loaded(tmp_path: Path) -> None:
     )
     alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-c", program, str(tmp_path)]
-    done = subprocess.run(command, env=alone, capture_output=True, text=True)
+    done = subprocess.run(command, env=alone, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -259,7 +259,7 @@ def test_headers_are_judged_without_torch(folder: Path) -> None:
         "import sys\nfrom clearhead.exchange import examine\nfrom pathlib import Path\n"
         f"examine(Path({str(folder)!r}))\nassert not {{'torch', 'numpy', 'safetensors'}} & set(sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
 
 

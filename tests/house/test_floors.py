@@ -96,7 +96,7 @@ def test_torch_is_not_loaded_by_the_import_the_config_or_the_help() -> None:
         "assert not heavy, heavy\n"
         "assert clearhead.cli.run(['--help']) == 0\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=100)
 
 
 def test_the_export_list_is_exactly_the_public_names() -> None:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import torch
+from child_processes import PATIENCE, exit_code, read_before
 from training_helpers import evaluator, start, tiny_batch, tiny_config
 
 from clearhead.training import SaveDue, Stepped, checkpoints, fit
@@ -40,7 +41,7 @@ def child_that_trains(folder: Path, optimizer: str) -> int:
     if child == 0:
         train_to(ENDLESS, folder, optimizer, writer)
     os.close(writer)
-    assert os.read(reader, 1), "the training failed"
+    assert read_before(reader, time.monotonic() + PATIENCE), "the training failed"
     os.close(reader)
     return child
 
@@ -52,7 +53,7 @@ def kill_repeatedly(folder: Path, optimizer: str, kills: int, seed: int) -> int:
         child = child_that_trains(folder, optimizer)
         time.sleep(draw.uniform(0, KILLED_WITHIN))
         os.kill(child, signal.SIGKILL)
-        assert os.waitpid(child, 0)[1] == signal.SIGKILL, "the training ended by itself"
+        assert exit_code(child) == -signal.SIGKILL, "the training ended by itself"
         found = checkpoints.newest(folder)
         assert found is None or not found.notices, found
         now = checkpoints.read_state(found.path).step if found else 0

@@ -1,10 +1,10 @@
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from child_processes import finish
 from kill_campaign import train_to
 
 from clearhead.training import checkpoints
@@ -26,7 +26,7 @@ def test_killed_at_random_moments_a_training_ends_where_the_undisturbed_one_ends
     killed_folder, whole_folder = tmp_path / "killed", tmp_path / "whole"
     script = Path(__file__).with_name("kill_campaign.py")
     arguments = [str(killed_folder), optimizer, str(kills), str(seed)]
-    result = subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, timeout=600)
+    result = finish([sys.executable, str(script), *arguments], timeout=600)
     assert result.returncode == 0, result.stderr
     steps = int(result.stdout)
 

@@ -152,4 +152,4 @@ def test_training_does_not_wait_for_the_compiler_to_load() -> None:
         "import sys; from training_helpers import *; train(tiny_config(steps=2, optimizer='muon'));"
         "sys.exit('torch._dynamo' in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, check=True)
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, check=True, timeout=100)

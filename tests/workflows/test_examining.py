@@ -74,5 +74,5 @@ def test_it_loads_no_torch() -> None:
         "assert not {'torch', 'numpy'} & set(sys.modules)\n"
         "assert set(workflows.__all__) <= set(dir(workflows))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=100)
     assert "'nothing' names no model" in done.stdout

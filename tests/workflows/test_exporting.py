@@ -326,6 +326,6 @@ def test_plain_programs_write_the_same_text_without_this_library(run: Run) -> No
     assert found.greedy_tokens == 24
     ours = generate(run, ["the king"], {"max_new_tokens": 20, "greedy": True})[0][0]
     words = [sys.executable, "-I", "-c", ALONE, str(run.folder), "out", "the king", "20"]
-    done = subprocess.run(words, capture_output=True, text=True)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [ours, ours]

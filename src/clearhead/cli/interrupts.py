@@ -23,14 +23,15 @@ CODE = 130
 SOON = 0.05  # seconds
 
 _listening = False
+_main_thread = 0
 _heard = False
 _nothing_to_lose = True
 
 
 def listen() -> None:
     """Hear the signals in this process; what nohup or a background shell ignores stays ignored."""
-    global _listening
-    _listening = True
+    global _listening, _main_thread
+    _listening, _main_thread = True, _thread.get_ident()
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _hear)
@@ -98,7 +99,10 @@ def _is_importing(frame: "FrameType | None") -> bool:
 def _hear_again_soon() -> None:
     def later() -> None:
         time.sleep(SOON)
-        _thread.interrupt_main()
+        if sys.platform == "win32":
+            _thread.interrupt_main()
+        else:  # a real one, which also ends a wait
+            signal.pthread_kill(_main_thread, signal.SIGINT)
 
     _thread.start_new_thread(later, ())
 
