@@ -15,13 +15,26 @@ from clearhead.workflows.tasks import Batches
 PATIENCE = 2  # signals that wait for the training to be saved; one more ends it at once
 
 
-class Interruption(threading.Event):
-    """Set when the training is to stop; `reason` says why, where it was not a person."""
+class Interruption:
+    """Set when the training is to stop; `reason` says why, where it was not a person.
 
-    reason = ""
+    A flag and no `threading.Event`: that takes a lock, and a signal that comes while it is taken would wait for itself.
+    """
+
+    def __init__(self) -> None:
+        self.stop = False
+        self.reason = ""
+
+    def is_set(self) -> bool:
+        """Whether to stop."""
+        return self.stop
+
+    def set(self) -> None:
+        """Ask to stop."""
+        self.stop = True
 
 
-def until(interrupted: threading.Event, batch: Batches) -> Batches:
+def until(interrupted: Interruption, batch: Batches) -> Batches:
     """Batches until the event is set: between two steps, when all of the last one was told, is the place to stop."""
 
     def next_batch(step: int) -> Sequence[Tensor]:
