@@ -211,7 +211,7 @@ def test_the_last_position_can_be_written_from() -> None:
 
 def test_done_sentences_leave_the_batch() -> None:
     model = random_translator(11, positions="rope")
-    texts, rows = sources(*range(1, 33), vocab_size=11), list[int]()
+    texts, rows = sources(*[n * 3 // 4 + 1 for n in range(32)], vocab_size=11), list[int]()
     model.decoder.register_forward_pre_hook(lambda _, args: rows.append(args[0].shape[0] * args[0].shape[1]))
     found = beam_search(model, texts, config(beam=2, n_best=2), end=END)
     assert rows[:2] == [32, 64], "one hypothesis at first, then as many as the beam holds"

@@ -1,12 +1,12 @@
 """The model that every tutorial starts from: the next token's odds depend on the last token alone."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from clearhead.config import ModelConfig
 from clearhead.models.initialisation import initialise
 from clearhead.models.language_model import CausalLM
-from clearhead.parts import DecoderCache
+from clearhead.parts import DecoderCache, Embedding
 
 
 class BigramLM(CausalLM):
@@ -16,7 +16,7 @@ class BigramLM(CausalLM):
         super().__init__()
         self.config = config
         with torch.random.fork_rng(devices=[]):  # torch draws at construction; what counts is drawn below
-            self.embedding = nn.Embedding(config.vocab_size, config.vocab_size)
+            self.embedding = Embedding(config.vocab_size, config.vocab_size)
         initialise(self, config, seed)
 
     def hidden(
@@ -27,9 +27,10 @@ class BigramLM(CausalLM):
         documents: Tensor | None = None,
         cache: DecoderCache | None = None,
     ) -> Tensor:
+        logits: Tensor = self.embedding(ids)  # first: an unknown id leaves the cache as it was
         if cache is not None:
             cache.extend(positions, ids.shape[1])
-        return self.embedding(ids)  # type: ignore[no-any-return]
+        return logits
 
     def head(self, hidden: Tensor) -> Tensor:
         return hidden

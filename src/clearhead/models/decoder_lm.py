@@ -31,12 +31,13 @@ class DecoderLM(StackLM, CausalLM):
         documents: Tensor | None = None,
         cache: DecoderCache | None = None,
     ) -> Tensor:
+        x = self.embedding(ids)  # (B, T, D), first: an unknown id leaves the cache as it was
         start = range(ids.shape[1]) if positions is None else positions
         query, key = (start, start) if cache is None else cache.extend(positions, ids.shape[1])
         mask = attention_mask(
             query, key, causal=True, window=self.config.window, documents=documents, device=ids.device
         )
-        x, longest = self.embedding(ids), self.config.longest_ngram  # (B, T, D)
+        longest = self.config.longest_ngram
         tokens = last_tokens(ids, longest, query, documents, cache) if longest > 1 else ids  # (B, T, longest)
         if self.embedding_ngrams is not None:
             x = x + self.embedding_ngrams(tokens)
@@ -48,6 +49,10 @@ class DecoderLM(StackLM, CausalLM):
         layers = make_caches(self.config, batch_size, capacity, weight)
         tokens = torch.zeros(batch_size, n - 1, dtype=torch.int64, device=weight.device) if n > 1 else None
         return DecoderCache(layers, capacity, tokens=tokens)
+
+    @property
+    def ends_at_block_size(self) -> bool:
+        return self.endless_window is None
 
     @property
     def endless_window(self) -> int | None:

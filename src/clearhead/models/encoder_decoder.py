@@ -22,6 +22,7 @@ from clearhead.parts import (
     attention_mask,
     make_dropout,
     positions_of,
+    refuse_beyond,
 )
 from clearhead.parts.masks import Positions
 
@@ -65,8 +66,13 @@ class EncoderDecoder(LanguageModel):
         initialise(self, config, seed)
 
     def encode(self, source: Tensor, *, positions: Positions | None = None) -> Memory:
-        """What the decoder reads, from source ids (B, T_src); `positions` as in `forward`."""
+        """What the decoder reads, from source ids (B, T_src), of which a row has at most block_size.
+
+        Args:
+            positions: as in `forward`.
+        """
         place = positions_of(source, self.config.pad_id) if positions is None else positions
+        refuse_beyond(place, self.config.block_size)
         embedding = self.source_embedding or self.embedding
         x = self.source_embedding_norm(self.source_positions.add(embedding(source), place))  # (B, T_src, D)
         states = self.encoder(
@@ -91,7 +97,8 @@ class EncoderDecoder(LanguageModel):
         Args:
             target: with a cache, only the tokens that follow those it holds.
             memory: of the same rows.
-            positions: as in `forward`; with a cache all rows go on where it ends by themselves.
+            positions: as in `forward`; with a cache all rows go on where it ends by themselves, also beyond block_size
+                where positions have no end: a translation may be longer than any that was trained on.
             cache: from `new_cache`, for this memory.
             among: (B, T, T_k) which tokens, of those that the cache holds and of `target`, each of `target` may see at
                 all: a row can hold several texts that begin alike.
@@ -102,6 +109,8 @@ class EncoderDecoder(LanguageModel):
         else:
             pad, start = self.config.pad_id, self.config.start_id
             query = key = positions_of(target, pad, causal=True, start_id=start) if positions is None else positions
+        if self.positions.bounded or cache is None:
+            refuse_beyond(query, self.config.block_size)
         x = self.embedding_norm(self.positions.add(self.embedding(target), query))  # (B, T, D)
         return self.decoder(  # type: ignore[no-any-return]
             self.dropout(x),

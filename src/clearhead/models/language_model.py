@@ -62,7 +62,7 @@ class CausalLM(LanguageModel):
         """Logits for the token after each token, (B, T) -> (B, T, V).
 
         Args:
-            ids: token ids.
+            ids: token ids, of each text at most block_size, those in the cache included, unless its window is endless.
             positions: (B, T) where each token stands in its own sequence, -1 for padding (see `padded_positions`);
                 without it, every row starts at 0, or goes on where the cache ends.
             documents: (B, T) number of the document of each token: no attention from one to another.

@@ -16,7 +16,7 @@ from clearhead.models.assembly import (
 )
 from clearhead.models.initialisation import initialise
 from clearhead.models.language_model import LanguageModel
-from clearhead.parts import SelfAttentionCache, make_dropout
+from clearhead.parts import SelfAttentionCache, make_dropout, refuse_beyond
 from clearhead.parts.masks import Mask, Positions
 
 
@@ -56,7 +56,12 @@ class StackLM(LanguageModel):
             key: positions of all that they may see: their own, after those in the caches.
             mask: who sees whom of them.
             caches: one per block.
+
+        Raises:
+            UsageError: a token stands beyond block_size, where texts end.
         """
+        if self.ends_at_block_size:
+            refuse_beyond(query, self.config.block_size)
         x = self.dropout(self.embedding_norm(self.positions.add(x, query)))  # (B, T, D)
         return self.stack(  # type: ignore[no-any-return]
             x,
@@ -65,6 +70,11 @@ class StackLM(LanguageModel):
             bias=self.positions.bias(query, key, x.device),
             caches=caches,
         )
+
+    @property
+    def ends_at_block_size(self) -> bool:
+        """Whether a text may have block_size tokens and no more."""
+        return True
 
     def head(self, hidden: Tensor) -> Tensor:
         return self.unembedding(hidden, self.embedding.weight)  # type: ignore[no-any-return]

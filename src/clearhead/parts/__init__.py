@@ -4,7 +4,7 @@ from clearhead.parts.attention import Attention, Projections, attend
 from clearhead.parts.block import BLOCKS, Block, ParallelBlock, Stack
 from clearhead.parts.cache import DecoderCache, MemoryCache, SelfAttentionCache
 from clearhead.parts.dropout import make_dropout
-from clearhead.parts.embedding import Embedding
+from clearhead.parts.embedding import Embedding, refuse_unknown_ids, unknown_id
 from clearhead.parts.feedforward import ACTIVATIONS, FEEDFORWARDS, FeedForward, GatedFeedForward
 from clearhead.parts.masks import (
     additive_from_allowed,
@@ -17,7 +17,7 @@ from clearhead.parts.masks import (
 )
 from clearhead.parts.ngram_tables import NgramTables, last_tokens
 from clearhead.parts.norms import NORMS, LayerNorm, PlusOneRMSNorm, RMSNorm
-from clearhead.parts.positions import POSITIONS, PositionOptions
+from clearhead.parts.positions import POSITIONS, PositionOptions, refuse_beyond
 from clearhead.parts.sublayer import Sublayer
 from clearhead.parts.unembedding import Transform, Unembedding
 
@@ -56,4 +56,7 @@ __all__ = [
     "make_dropout",
     "padded_positions",
     "positions_of",
+    "refuse_beyond",
+    "refuse_unknown_ids",
+    "unknown_id",
 ]

@@ -2,7 +2,10 @@
 
 import math
 
+import torch
 from torch import Tensor, nn
+
+from clearhead.errors import UsageError
 
 
 class Embedding(nn.Embedding):
@@ -16,6 +19,37 @@ class Embedding(nn.Embedding):
         self.scale = math.sqrt(d_model) if scaled else 1.0
 
     def forward(self, ids: Tensor) -> Tensor:
-        """(B, T) -> (B, T, D)."""
-        x = super().forward(ids)
+        """(B, T) -> (B, T, D).
+
+        Raises:
+            UsageError: an id is not in the vocabulary. A GPU and a compiled graph say so in their own words.
+        """
+        x = super().forward(ids) if torch.compiler.is_compiling() else self._looked_up(ids)
         return x if self.scale == 1 else x * self.scale
+
+    def _looked_up(self, ids: Tensor) -> Tensor:
+        try:
+            return super().forward(ids)
+        except (IndexError, RuntimeError):  # torch has looked at every id, so only the sentence is ours
+            refuse_unknown_ids(ids, self.num_embeddings)
+            raise
+
+
+def refuse_unknown_ids(ids: Tensor, vocab_size: int) -> None:
+    """
+    Raises:
+        UsageError: they are not whole numbers, or one is not in the vocabulary: which, and how large that is.
+    """
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise UsageError(f"token ids are whole numbers, not {ids.dtype}; encode the text with the model's tokenizer")
+    unknown = ids[(ids < 0) | (ids >= vocab_size)]
+    if unknown.numel():
+        raise UsageError(unknown_id(int(unknown.flatten()[0]), vocab_size))
+
+
+def unknown_id(token: int, vocab_size: int) -> str:
+    """The sentence for an id that is not in the vocabulary."""
+    return (
+        f"token id {token} is not in the model's vocabulary of {vocab_size} tokens, 0 to {vocab_size - 1}; "
+        "encode the text with the model's own tokenizer"
+    )

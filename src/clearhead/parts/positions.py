@@ -8,6 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from clearhead.errors import UsageError
 from clearhead.parts.masks import Positions, as_tensor
 
 Rotate = Callable[[Tensor], Tensor]  # (B, H, T, K) -> (B, H, T, K)
@@ -188,6 +189,28 @@ POSITIONS: dict[str, type[PositionKind]] = {
     "relative": RelativePositions,
     "none": NoPositions,
 }
+
+
+def refuse_beyond(positions: Positions, block_size: int) -> None:
+    """A token at `block_size` or behind it stands where the model never learned anything to stand.
+
+    A range costs nothing to judge, also in a compiled graph. A tensor is judged only where it lies on the CPU, as a GPU
+    would have to be waited for, and by no graph.
+
+    Raises:
+        UsageError: there is one.
+    """
+    if isinstance(positions, range):
+        length = 0 if torch.compiler.is_exporting() else positions.stop  # any length may be exported
+    elif positions.device.type != "cpu" or torch.compiler.is_compiling() or not positions.numel():
+        return
+    else:
+        length = int(positions.max()) + 1
+    if length > block_size:
+        raise UsageError(
+            f"{length} tokens are more than the model's block_size of {block_size}; "
+            f"give it at most {block_size} tokens of a text"
+        )
 
 
 def _look_up(table: Tensor, positions: Positions) -> Tensor:
