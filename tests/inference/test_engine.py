@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from clearhead import files
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.inference import compiling, engine, generate_ids
 from clearhead.inference.compiled import building
@@ -116,14 +117,19 @@ def test_an_engine_that_is_kept_prepares_once(monkeypatch: pytest.MonkeyPatch) -
         list(generate_ids(small(), [PROMPT], config, engine=one))
 
 
-def test_a_damaged_file_is_no_step(kept: Path) -> None:
+def put(folder: Path, content: bytes) -> None:
+    """A library of these bytes, whole."""
+    folder.parent.mkdir(mode=0o700)
+    unfinished = files.start_folder(folder)
+    unfinished.chmod(0o700)
+    (unfinished / building.FILE).write_bytes(content)
+    (unfinished / building.FILE).chmod(0o600)
+    files.finish_folder(unfinished, folder)
+
+
+def test_a_file_that_is_no_library_is_thrown_away(kept: Path) -> None:
     folder = building.folder_of(torch.float32)
-    for path in (kept, folder):
-        path.mkdir(mode=0o700)
-    (folder / building.FILE).write_bytes(b"cut off")
-    assert not building.is_built(folder)
-    (folder / "facts.json").write_text("{}", encoding="utf-8")
-    (folder / building.FILE).chmod(0o600)
+    put(folder, b"no library")
     columns, notices = written(small(), "compiled")
     assert columns == written(small(), "plain")[0]
     assert len(notices) == 1
@@ -132,11 +138,7 @@ def test_a_damaged_file_is_no_step(kept: Path) -> None:
 
 def test_a_file_that_others_can_change_is_not_run(kept: Path) -> None:
     folder = kept / "x"
-    for path in (kept, folder):
-        path.mkdir(mode=0o700)
-    for name in ("facts.json", building.FILE):
-        (folder / name).write_text("{}", encoding="utf-8")
-        (folder / name).chmod(0o600)
+    put(folder, b"")
     assert building.is_built(folder)
     for path in (folder / building.FILE, folder, kept):
         path.chmod(0o777)

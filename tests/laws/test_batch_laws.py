@@ -141,7 +141,7 @@ def test_rows_of_two_caches_go_on_as_they_would_have(choice: Choice) -> None:
         caches, T = [model.new_cache(2, 12), model.new_cache(2, 10)], second.shape[1]
         model(first, cache=caches[0])
         model(second, positions=padded_positions(torch.tensor(lengths), T, side="left"), cache=caches[1])
-        caches[0].append(caches[1], (2, 2))
+        caches[0].append([caches[1]], (2, 2))
         caches[0].resize(14)
         more = random_ids(4, 3, seed=2)
         found = model(more, cache=caches[0])

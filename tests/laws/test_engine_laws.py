@@ -338,8 +338,8 @@ def test_columns_that_left_the_window_make_room(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize("choice", CHOICES[::9], ids=name)
 @torch.inference_mode()
-def test_many_tokens_are_read_by_the_models_own_call(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoder, "FEW", 4 * 16)
+def test_a_long_prompt_is_read_by_the_models_own_call(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoder, "FEW", 8 * 8)
     model, more, called = make_model(**choice), random_ids(ROWS, 5, seed=1), list[int]()
     hidden = model.hidden
 
@@ -347,11 +347,12 @@ def test_many_tokens_are_read_by_the_models_own_call(choice: Choice, monkeypatch
         called.append(ids.shape[1])
         return hidden(ids, **options)
 
-    expected = PlainWriter(model).read(more, half_read(model), wanted=5)
-    twin, cache, other = compiled(model), half_read(model), half_read(model)
+    twin, rows = compiled(model), [*more[:2].tolist(), *random_ids(3, 9, seed=2).tolist()]
+    expected = [context.Context(model).join([row], 4)[0] for row in rows]
     monkeypatch.setattr(model, "hidden", counted)
-    four, last = twin.read(more[:, :4], cache, wanted=4), twin.read(more[:, 4:], cache)
-    assert not called
-    assert_same(torch.cat((four, last), dim=1), expected)
-    assert_same(twin.read(more, other, wanted=5), expected)
-    assert called == [5]
+    beside = context.Context(model, writer=twin)
+    for one, right in zip(beside.join(rows, 4), expected, strict=True):
+        assert_same(one, right)
+    assert called == [9, 9, 9], "each by itself"
+    beside.read([[1]] * 5)
+    assert called == [9, 9, 9]

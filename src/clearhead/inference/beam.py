@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from clearhead.config import TranslationConfig
+from clearhead.inference.ids import known_ids
 from clearhead.inference.mode import evaluating
 from clearhead.inference.readers import Continuations, PlainReader, Reader
 from clearhead.models import EncoderDecoder
@@ -49,10 +50,12 @@ def beam_search(
         reader: who computes the logits and their likeliest continuations; the model's own call without it.
 
     Raises:
+        UsageError: a source is empty, or has an id that is not in the model's vocabulary, or the end is not.
         ClearheadError: the model's output is not finite.
     """
     if not sources:
         return []
+    sources = known_sources(model, sources, end)
     with evaluating(model):
         search = _Search(model, sources, config, end, reader or PlainReader(model))
         while search.sentences.is_open.any():
@@ -60,6 +63,17 @@ def beam_search(
             search.finish(continuations)
             search.live_on(continuations)
     return search.results()
+
+
+def known_sources(model: EncoderDecoder, sources: Sequence[Sequence[int]], end: int) -> list[list[int]]:
+    """The sources, all of whose ids the model knows.
+
+    Raises:
+        UsageError: one is empty, or has an id that it does not know, or the end is one.
+    """
+    config = model.config
+    known_ids([[end, config.first_token(end)]], config.vocab_size)
+    return known_ids(sources, config.source_vocab_size or config.vocab_size)
 
 
 def length_penalty(length: int, alpha: float) -> float:

@@ -1,6 +1,7 @@
 """What a model has read of rows that come and go, each at a pace of its own, in a cache that never outgrows it."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from clearhead.inference.writers import PlainWriter, Writer
 from clearhead.models import CausalLM
 from clearhead.parts import DecoderCache, padded_positions
 
+Row = tuple[int, ...]
 PREFILL_TOKENS = 1024  # read in one call, over all rows: the memory of a long prompt grows with the prompt alone
 SPARE = 64  # columns that a cache grows by, at least
 
@@ -47,7 +49,7 @@ class Context:
         begun = self._begun(prompts)
         fresh, logits = self._read_prompts(begun, new_tokens)
         if self._ids:
-            self._cache.append(fresh, (len(self._ids), len(begun)))
+            self._cache.append([fresh], (len(self._ids), len(begun)))
         else:
             self._cache = fresh
         self._ids += begun
@@ -124,15 +126,29 @@ class Context:
 
     def _read_prompts(self, rows: Sequence[Sequence[int]], new_tokens: int) -> tuple[DecoderCache, Tensor]:
         """A cache with room for more, and the logits (B, V) after the rows; equal ones are read once."""
-        unique = list(dict.fromkeys(map(tuple, rows)))
-        cache = self.model.new_cache(len(unique), self._capacity(new_tokens, unique))
-        logits = self._read_rows(cache, unique)
-        refuse_not_finite(logits)
-        if len(unique) < len(rows):
-            index = torch.tensor([unique.index(tuple(row)) for row in rows], device=self._device)
+        groups = self._groups(list(dict.fromkeys(map(tuple, rows))))
+        capacity, caches, logits = self._capacity(new_tokens, rows), list[DecoderCache](), list[Tensor]()
+        for group in groups:
+            room = capacity if len(groups) == 1 else self._capacity(0, group)
+            caches.append(self.model.new_cache(len(group), room))
+            logits.append(self._read_rows(caches[-1], group))
+        cache, found = caches[0], torch.cat(logits)  # (B', V)
+        refuse_not_finite(found)
+        if len(groups) > 1:
+            cache.append(caches[1:], [len(group) for group in groups], capacity)
+        read = {row: place for place, row in enumerate(chain(*groups))}
+        places = [read[tuple(row)] for row in rows]
+        if places != list(range(len(read))):
+            index = torch.tensor(places, device=self._device)
             cache.select(index)
-            logits = logits.index_select(0, index)
-        return cache, logits
+            found = found.index_select(0, index)
+        return cache, found
+
+    def _groups(self, rows: Sequence[Row]) -> list[list[Row]]:
+        """Which rows are read beside each other: all that this writer reads; of others, each by itself."""
+        together = [row for row in rows if self.writer.of_prompt(len(row)) is self.writer]
+        alone = [[row] for row in rows if self.writer.of_prompt(len(row)) is not self.writer]
+        return [together, *alone] if together else alone
 
     def _capacity(self, new_tokens: int, prompts: Sequence[Sequence[int]]) -> int:
         """Columns of the cache: no more than the text needs, and enough that old ones are moved seldom."""
@@ -155,8 +171,9 @@ class Context:
         return max(1, PREFILL_TOKENS // rows)
 
     def _read_rows(self, cache: DecoderCache, rows: Sequence[Sequence[int]]) -> Tensor:
-        """Read the rows, chunk by chunk, into an empty cache; the logits (B, V) after them."""
+        """Read a group of rows, chunk by chunk, into an empty cache; the logits (B, V) after them."""
         width, device = max(map(len, rows)), self._device
+        reader = self.writer.of_prompt(width)
         ids = torch.tensor([[0] * (width - len(row)) + list(row) for row in rows], device=device)  # (B, T)
         positions = None
         if any(len(row) < width for row in rows):
@@ -166,7 +183,7 @@ class Context:
             now = slice(start, min(start + chunk, width))
             self._make_room(cache, now.stop - start)
             here = None if positions is None else positions[:, now]
-            logits = self.writer.read(ids[:, now], cache, here, wanted=int(now.stop == width))  # (B, 0 or 1, V)
+            logits = reader.read(ids[:, now], cache, here, wanted=int(now.stop == width))  # (B, 0 or 1, V)
         return logits[:, -1]
 
     def _slide(self, full: Sequence[int], kept: int) -> None:
@@ -179,12 +196,14 @@ class Context:
         self._slid = True
         for row in full:
             self._ids[row] = self._ids[row][-kept:] if kept else []
-        fresh = self._cache if len(full) == len(self._ids) else self.model.new_cache(len(full), kept)
-        fresh.reset()
-        if kept:
-            self._read_rows(fresh, [self._ids[row] for row in full])
-        if fresh is not self._cache:
-            self._cache.replace(torch.tensor(full, device=self._device), fresh)
+        rows = [tuple(self._ids[row]) for row in full]
+        if len(full) == len(self._ids) and len(self._groups(rows)) == 1:
+            self._cache.reset()
+            if kept:
+                self._read_rows(self._cache, rows)
+            return
+        fresh = self._read_prompts(rows, 0)[0] if kept else self.model.new_cache(len(full), 0)
+        self._cache.replace(torch.tensor(full, device=self._device), fresh)
 
     def _say(self, sentence: str) -> None:
         if self._notice:

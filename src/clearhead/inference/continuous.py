@@ -11,6 +11,7 @@ from clearhead.inference.checking import Guesses, check
 from clearhead.inference.context import Context
 from clearhead.inference.drafts import Draft, ModelDraft, NgramDraft
 from clearhead.inference.engine import DEFAULT, Engine, engine_of
+from clearhead.inference.ids import known_ids
 from clearhead.inference.mode import Notice, evaluating
 from clearhead.inference.texts import Text, begin
 from clearhead.models import CausalLM
@@ -68,8 +69,12 @@ class Batch:
         return {text.name for text in [*self._texts, *self._waiting] if text.remaining}
 
     def add(self, prompts: Sequence[Sequence[int]], config: SamplingConfig, end: int | None = None) -> list[int]:
-        """Texts that begin with the next step, as `generate_ids` would write them: their names, 0, 1, ..."""
-        texts = begin(self._added, prompts, config, end)
+        """Texts that begin with the next step, as `generate_ids` would write them: their names, 0, 1, ...
+
+        Raises:
+            UsageError: a prompt is empty, or has an id that is not in the model's vocabulary; none of them joins.
+        """
+        texts = begin(self._added, known_ids(prompts, self._model.config.vocab_size), config, end)
         self._waiting += texts
         self._added += len(texts)
         return [text.name for text in texts]

@@ -61,7 +61,7 @@ def generate(
             engine has to say.
 
     Raises:
-        UsageError: a stop string is empty.
+        UsageError: a stop string is empty, or the tokenizer has ids that the model does not know.
         DataError: the tokenizer cannot encode a prompt.
         ClearheadError: the model's output is not finite.
     """
@@ -133,6 +133,9 @@ def generate_ids(
         end: a row that draws this id has ended; the id itself is not handed out.
         finished: rows that the caller wants no more of; may grow at any time.
         engine, draft, on_notice: as in `generate`.
+
+    Raises:
+        UsageError: a prompt is empty, or has an id that is not in the model's vocabulary.
     """
     if not prompts:
         return

@@ -14,7 +14,7 @@ import torch
 from clearhead.config import TranslationConfig
 from clearhead.errors import ClearheadError
 from clearhead.exchange.ctranslate2 import ctranslate2_obstacle, save_ctranslate2, words
-from clearhead.inference.beam import Hypothesis, beam_search, greatest_length, length_penalty
+from clearhead.inference.beam import Hypothesis, beam_search, greatest_length, known_sources, length_penalty
 from clearhead.inference.mode import Notice, hooked
 from clearhead.inference.reading import reader_for
 from clearhead.models import EncoderDecoder
@@ -118,6 +118,7 @@ class CTranslate2Search:
         """
         if not sources or self._failed:
             return self.plain(sources)
+        sources = known_sources(self.model, sources, self.end)
         limits = [greatest_length(self.model, self.config, len(source)) for source in sources]
         try:
             results = self._results(sources, max(limits))

@@ -25,6 +25,12 @@ class Writer(Protocol):
             wanted: after how many of them; there may be none.
         """
 
+    def of_prompt(self, length: int) -> "Writer":
+        """Who reads a prompt of so many tokens: this writer, beside others, or another one, each by itself.
+
+        The length of the others has no say, or what is computed for a prompt would depend on them.
+        """
+
     def write(self, ids: Tensor, cache: DecoderCache, texts: Sequence[Text], steps: int) -> list[list[int]]:
         """Read a token (B,) of each row, and all but the last of those that follow: these, of each row.
 
@@ -45,6 +51,9 @@ class PlainWriter:
     def read(self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, wanted: int = 1) -> Tensor:
         hidden = self.model.hidden(ids, positions=positions, cache=cache)  # (B, T, D)
         return self.model.head(hidden[:, ids.shape[1] - wanted :])
+
+    def of_prompt(self, length: int) -> Writer:
+        return self
 
     def write(self, ids: Tensor, cache: DecoderCache, texts: Sequence[Text], steps: int) -> list[list[int]]:
         assert steps == self.at_once, "each token is drawn by the text, which is then told of it"

@@ -53,11 +53,12 @@ class SelfAttentionCache:
         """Have room for so many columns."""
         self.keys, self.values = (_moved([held], [self.length], self.length, capacity) for held in self._held)
 
-    def append(self, other: "SelfAttentionCache", length: int, capacity: int) -> None:
-        """The rows of `other` come below these; both end in the same column."""
-        lengths = [self.length, other.length]
-        pairs = zip(self._held, other._held, strict=True)
-        self.keys, self.values = (_moved(pair, lengths, length, capacity) for pair in pairs)
+    def append(self, others: Sequence["SelfAttentionCache"], length: int, capacity: int) -> None:
+        """The rows of the others come below these; all end in the same column."""
+        parts = [self, *others]
+        lengths = [part.length for part in parts]
+        both = zip(*(part._held for part in parts), strict=True)  # the keys of all, and the values of all
+        self.keys, self.values = (_moved(held, lengths, length, capacity) for held in both)
         self.length = length
 
     @property
@@ -217,21 +218,24 @@ class DecoderCache:
         for layer in self.layers:
             layer.resize(capacity)
 
-    def append(self, other: "DecoderCache", rows: tuple[int, int]) -> None:
-        """The rows of `other` come below these, aligned on the right, with padding before those that hold less.
+    def append(self, others: Sequence["DecoderCache"], rows: Sequence[int], capacity: int = 0) -> None:
+        """The rows of the others come below these, aligned on the right, with padding before those that hold less.
 
         Args:
-            rows: how many each of the two has.
+            others: of the same model.
+            rows: how many each of them all has, this one first.
+            capacity: columns that there is room for then, at least.
         """
-        length, self.capacity = max(self.length, other.length), max(self.capacity, other.capacity)
-        if not (isinstance(self.positions, range) and self.positions == other.positions):
+        caches = [self, *others]
+        length, self.capacity = max(cache.length for cache in caches), max(capacity, *(c.capacity for c in caches))
+        if not (isinstance(self.positions, range) and all(cache.positions == self.positions for cache in others)):
             device = self.layers[0].keys.device if self.layers else None
-            held = [cache._positions_of_rows(n, device) for cache, n in zip((self, other), rows, strict=True)]
-            self.positions = torch.cat([F.pad(each, (length - each.shape[1], 0), value=-1) for each in held])
-        if self.tokens is not None and other.tokens is not None:
-            self.tokens = torch.cat((self.tokens, other.tokens))
-        for mine, theirs in zip(self.layers, other.layers, strict=True):
-            mine.append(theirs, length, self.capacity)
+            held = [cache._positions_of_rows(n, device) for cache, n in zip(caches, rows, strict=True)]
+            self.positions = torch.cat([F.pad(part, (length - part.shape[1], 0), value=-1) for part in held])
+        tokens = [cache.tokens for cache in caches if cache.tokens is not None]
+        self.tokens = torch.cat(tokens) if tokens else None
+        for layers in zip(*(cache.layers for cache in caches), strict=True):
+            layers[0].append(layers[1:], length, self.capacity)
 
     def replace(self, rows: Tensor, other: "DecoderCache") -> None:
         """These rows now hold what the rows of `other` hold, aligned on the right, with padding before it."""

@@ -4,24 +4,33 @@ import ctypes
 import hashlib
 import os
 import platform
+import shlex
 import shutil
+import signal
 import stat
 import subprocess
 import sys
+import tempfile
+import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 
 import clearhead
-from clearhead.data.cache import cache_folder, facts_of, keep
+from clearhead.data.cache import cache_folder
 from clearhead.errors import DataError
+from clearhead.files import UNFINISHED, damage, finish_folder, write_json
+from clearhead.inference.compiled.layout import refuse_other_structures
 from clearhead.inference.mode import Notice
 
 HERE = Path(__file__).parent
 FILE = "decoder.so"
+FACTS = "facts.json"
+MOST_SECONDS = 120.0  # of one compilation: some ten times what it takes
+DAY = 86_400  # seconds
 CPP_TYPES = {torch.float32: "float", torch.float64: "double"}  # of the numbers that it can compute in
 MAC = sys.platform == "darwin"
 FLAGS: tuple[str, ...] = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-ffp-contract=fast", "-fno-math-errno")
@@ -35,11 +44,22 @@ def folder_of(dtype: torch.dtype) -> Path:
     return cache_folder() / "steps" / hashlib.blake2b(repr(told).encode(), digest_size=16).hexdigest()
 
 
-def compiler() -> str | None:
-    """The path of the C++ compiler, if there is one; that of Windows is not asked, as its registers lie elsewhere."""
+def compiler() -> tuple[str, ...] | None:
+    """The command that compiles C++, if there is one: $CXX, which may have arguments, as in `ccache g++`.
+
+    That of Windows is not used, as its registers lie elsewhere.
+    """
     if sys.platform == "win32":
         return None
-    return shutil.which(os.environ.get("CXX", "clang++" if MAC else "g++"))
+    command = os.environ.get("CXX") or ("clang++" if MAC else "g++")
+    if path := shutil.which(command):  # spaces in a path are part of it
+        return (path,)
+    try:
+        program, *arguments = shlex.split(command)
+    except ValueError:
+        return None
+    path = shutil.which(program)
+    return None if path is None else (path, *arguments)
 
 
 def library(dtype: torch.dtype, *, build: bool, notice: Notice) -> ctypes.CDLL | None:
@@ -50,7 +70,7 @@ def library(dtype: torch.dtype, *, build: bool, notice: Notice) -> ctypes.CDLL |
 
     Raises:
         OSError: it cannot be loaded; it is then thrown away, so that the next process makes another.
-        RuntimeError: it cannot be compiled.
+        RuntimeError: it cannot be compiled, or reads other structures than this version of Clearhead fills in.
     """
     folder = folder_of(dtype)
     if not is_built(folder):
@@ -66,33 +86,58 @@ def library(dtype: torch.dtype, *, build: bool, notice: Notice) -> ctypes.CDLL |
 
 
 def is_built(folder: Path) -> bool:
-    """Whether a whole library is there that nobody else could have put there: it is run as part of this process."""
+    """Whether a library is there, byte for byte as it was made, that nobody else could have put there.
+
+    It is run as part of this process, and one that was cut off would end it.
+    """
     try:
-        facts_of(folder)
-        return _is_owned(folder.parents[1]) and all(_is_ours(path) for path in (folder.parent, folder, folder / FILE))
-    except (OSError, ValueError):
+        owned = _is_owned(folder.parents[1])
+        return owned and all(map(_is_ours, (folder.parent, folder, folder / FILE))) and damage(folder) is None
+    except OSError:
         return False
 
 
 def build_into(folder: Path, dtype: torch.dtype) -> None:
-    """Compile.
+    """Compile. Where another process was as fast, its library stays.
 
     Raises:
         DataError: others could change what is in the folder, or the compiler failed.
+        OSError: it cannot be written.
     """
-
-    def make(new: Path) -> dict[str, Any]:
-        path, made = compiler(), new / "decoder.o"
-        _run(path, *FLAGS, f"-DNUMBER={CPP_TYPES[dtype]}", "-c", HERE / "decoder.cpp", "-o", made)
-        _run(path, *LINKING, made, "-o", new / FILE)
-        made.unlink()
-        (new / FILE).chmod(0o600)
-        return {"clearhead": clearhead.__version__, "compiler": path, "flags": FLAGS}
-
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not (_is_owned(folder.parents[1]) and _is_ours(folder.parent)):
         raise DataError(f"others can write in {folder.parent}; set CLEARHEAD_CACHE to a folder of your own")
-    keep(folder, make)
+    _sweep(folder.parent)
+    temporary = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder.parent))  # of this process alone
+    try:
+        _compile(temporary, dtype)
+        try:
+            finish_folder(temporary, folder)
+        except OSError:
+            if not is_built(folder):
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _compile(folder: Path, dtype: torch.dtype) -> None:
+    command, compiled, end = compiler(), folder / "decoder.o", time.monotonic() + MOST_SECONDS
+    if command is None:
+        raise DataError("there is no C++ compiler")
+    source = ("-c", str(HERE / "decoder.cpp"), "-o", str(compiled))
+    _run((*command, *FLAGS, f"-DNUMBER={CPP_TYPES[dtype]}", *source), end)
+    _run((*command, *LINKING, str(compiled), "-o", str(folder / FILE)), end)
+    compiled.unlink()
+    (folder / FILE).chmod(0o600)
+    write_json(folder / FACTS, {"clearhead": clearhead.__version__, "compiler": command, "flags": FLAGS})
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what was left there by processes that were killed a day ago or more."""
+    for left in folder.glob(UNFINISHED + "*"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > DAY:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -117,15 +162,36 @@ def _failure(building: Building) -> str | None:
 
 @cache
 def _opened(folder: Path) -> ctypes.CDLL:
-    found = ctypes.CDLL(str(folder / FILE))
-    found.clearhead_write.restype = found.clearhead_continue.restype = None
-    return found
+    library = ctypes.CDLL(str(folder / FILE))
+    refuse_other_structures(library)
+    library.clearhead_write.restype = library.clearhead_continue.restype = ctypes.c_int64
+    return library
 
 
-def _run(*command: object) -> None:
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise DataError(next(iter(done.stderr.splitlines()), f"the compiler ended with {done.returncode}"))
+def _run(command: tuple[str, ...], end: float) -> None:
+    """Run to the end, or to this time of the monotonic clock; then nothing of what it started runs on.
+
+    Raises:
+        DataError: it failed, or did not end.
+    """
+    with tempfile.TemporaryFile() as output:  # what it leaves running could hold a pipe open
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            code = process.wait(max(0.0, end - time.monotonic()))
+        except BaseException as error:  # Ctrl-C does not reach it by itself
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                message = f"the compiler {command[0]} did not end within {MOST_SECONDS:g} seconds; set CXX to another"
+                raise DataError(message) from None
+            raise
+        output.seek(0)
+        lines = output.read(1 << 16).decode("utf-8", "replace").splitlines()
+    if code:
+        raise DataError(next((line for line in lines if line.strip()), f"the compiler ended with {code}"))
 
 
 def _is_owned(path: Path) -> bool:

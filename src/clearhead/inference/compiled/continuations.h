@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "attention.h"
+#include "checks.h"
 
 struct Continuations {
     int64_t sentences, hypotheses, vocab_size, wanted, threads;  // S, b, V, n
@@ -79,11 +79,14 @@ static void continue_one(const Continuations& call, int64_t sentence, std::vecto
     }
 }
 
-extern "C" void clearhead_continue(const Continuations* call) {
+extern "C" int64_t clearhead_continue(const Continuations* call) {
+    if (call->sentences < 0 || call->hypotheses < 1 || call->vocab_size < 1 || call->wanted < 1) return SHAPE;
+    if (call->threads < 1 || call->threads > MOST_THREADS) return SHAPE;
 #pragma omp parallel num_threads(call->threads)
     {
         std::vector<number> tops((call->vocab_size + CHUNK - 1) / CHUNK);
 #pragma omp for schedule(static)
         for (int64_t sentence = 0; sentence < call->sentences; sentence++) continue_one(*call, sentence, tops);
     }
+    return FINE;
 }

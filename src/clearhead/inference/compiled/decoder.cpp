@@ -1,5 +1,6 @@
 // A decoder writes: tokens of some texts are read, and those that follow are drawn from the logits.
 
+#include "checks.h"
 #include "continuations.h"
 #include "drawing.h"
 #include "stack.h"
@@ -102,25 +103,36 @@ struct Part : Call {
             moved.push_back(call.caches[i] + first * stack.n_kv_heads * capacity * stack.head_width);
         caches = moved.data();
         if (added) added += first * added_row;
-        if (mask) mask += first * mask_row;
+        if (starts) starts += first;
         if (bias) bias += first * bias_row;
         if (cosines) cosines += first * turn_row, sines += first * turn_row;
     }
 };
 
-extern "C" void clearhead_write(const Decoder* decoder, const Call* call) {
-    if (!call->apart) {
-        Room room(decoder->stack, call->texts * call->given);
-#pragma omp parallel num_threads(call->threads)
-        write_texts(*decoder, *call, room);
-        return;
+// FINE, or what is wrong with the call; then nothing has been read of it or written.
+extern "C" int64_t clearhead_write(const Decoder* decoder, const Call* told) {
+    Call call = *told;
+    std::vector<int64_t> starts;
+    if (const int64_t refusal = checked(*decoder, call, starts)) return refusal;
+    if (!call.apart) {
+        Room room(decoder->stack, call.texts * call.given);
+#pragma omp parallel num_threads(call.threads)
+        write_texts(*decoder, call, room);
+        return FINE;
     }
-    const int64_t share = (call->texts + call->threads - 1) / call->threads, group = std::min(ROWS, share);
-#pragma omp parallel for schedule(dynamic) num_threads(call->threads)
-    for (int64_t first = 0; first < call->texts; first += group) {
-        const Part part(*decoder, *call, first, std::min(group, call->texts - first));
+    const int64_t share = (call.texts + call.threads - 1) / call.threads, group = std::min(ROWS, share);
+#pragma omp parallel for schedule(dynamic) num_threads(call.threads)
+    for (int64_t first = 0; first < call.texts; first += group) {
+        const Part part(*decoder, call, first, std::min(group, call.texts - first));
         Room room(decoder->stack, part.texts * part.given);
 #pragma omp parallel num_threads(1)  // what is shared out below is shared out among one
         write_texts(*decoder, part, room);
     }
+    return FINE;
 }
+
+// What layout.py holds against its own.
+extern "C" const int64_t clearhead_layout[] = {
+    LAYOUT,        9,
+    sizeof(Matrix), sizeof(Norm),    sizeof(Layer), sizeof(Stack),        sizeof(Tables),
+    sizeof(Decoder), sizeof(Drawing), sizeof(Call),  sizeof(Continuations)};

@@ -7,13 +7,15 @@ import torch
 from torch import Tensor
 
 from clearhead.config import SamplingConfig, Weights
+from clearhead.errors import UsageError
+from clearhead.inference.compiled.boundary import refuse_refused, require_cache, require_ids
 from clearhead.inference.compiled.describing import described, products_of
 from clearhead.inference.compiled.layout import Call, Drawing, Packer
 from clearhead.inference.compiled.placing import CPU, tell_cache, tell_places
 from clearhead.inference.texts import Text, present_in
-from clearhead.inference.writers import PlainWriter
+from clearhead.inference.writers import PlainWriter, Writer
 from clearhead.models import DecoderLM
-from clearhead.parts import DecoderCache, attention_mask, last_tokens
+from clearhead.parts import DecoderCache, last_tokens, refuse_beyond
 
 ENOUGH = 4_000_000  # products of a call, from which on threads share them
 FEW = 100_000  # tokens of a text times what they may see, up to which compiled code reads them sooner than torch does
@@ -37,14 +39,12 @@ class CompiledDecoder:
         self.at_once = max(1, min(AT_ONCE, AHEAD // self._products))
 
     def read(self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, wanted: int = 1) -> Tensor:
-        """The logits (B, wanted, V) after the last of these tokens (B, T) of each text, as in `Writer`.
-
-        Those of a long prompt are the model's own call: torch has attention of many to many in fewer passes.
-        """
-        T = ids.shape[1]
-        if T * (cache.length + T) > FEW:
-            return self._plain.read(ids, cache, positions, wanted=wanted)
+        """The logits (B, wanted, V) after the last of these tokens (B, T) of each text, as in `Writer`."""
         return self._run(ids, cache, positions, wanted=wanted)[1]
+
+    def of_prompt(self, length: int) -> Writer:
+        """The model's own call for a long prompt: torch has attention of many to many in fewer passes."""
+        return self._plain if length * length > FEW else self
 
     def write(self, ids: Tensor, cache: DecoderCache, texts: Sequence[Text], steps: int) -> list[list[int]]:
         """Read a token (B,) of each text, and all but the last of those that follow: these, of each text.
@@ -53,6 +53,8 @@ class CompiledDecoder:
             texts: how their tokens are drawn.
             steps: how many follow.
         """
+        if len(texts) != len(ids):
+            raise UsageError(f"{len(ids)} tokens to go on from, and {len(texts)} texts")
         return self._run(ids[:, None], cache, texts=texts, steps=steps)[0].tolist()
 
     @torch.no_grad()
@@ -66,22 +68,38 @@ class CompiledDecoder:
         steps: int = 1,
         wanted: int = 1,
     ) -> tuple[Tensor, Tensor]:
-        """The tokens (B, steps) that were drawn; the logits (B, wanted, V) after the last that were read."""
+        """The tokens (B, steps) that were drawn; the logits (B, wanted, V) after the last that were read.
+
+        Raises:
+            UsageError: something of it cannot be read; the cache is then as it was.
+        """
+        require_ids(ids, positions)
         B, G, config, places = *ids.shape, self.model.config, ids.shape[1] + steps - 1
-        assert steps == 1 or G == 1, "what is drawn is read one by one"
+        if not 0 <= wanted <= G or steps < 1 or (steps > 1 < G):
+            raise UsageError(f"of {G} tokens that are read, {wanted} cannot be answered and {steps} cannot follow")
+        require_cache(cache, self._decoder, self._packer.dtype, B, places)
+        ids = ids.contiguous()
         logits = torch.empty(B, wanted, config.vocab_size, dtype=self._packer.dtype, device=CPU)
         line = _line(ids, cache, positions, steps)  # (B, history + places + 1)
         history = line.shape[1] - places - 1
         call = Call(texts=B, given=G, steps=steps, wanted=wanted, line=line[:, history:].data_ptr())
-        call.line_row, call.logits = line.shape[1], logits.data_ptr()
+        call.line_row, call.history, call.logits = line.shape[1], history, logits.data_ptr()
+        call.ids, call.window = ids.data_ptr(), config.window or 0
         tell_cache(call, cache)
         call.apart, call.threads = self._shared_out(B, G, places, cache.length)
+        before = cache.positions
         query, key = cache.extend(positions, places)
-        windowed = config.window is not None  # otherwise none is too early
-        mask = attention_mask(query, key, causal=windowed, window=config.window, device=CPU)
-        placed = tell_places(call, self.model.positions, query, key, mask, logits.new_zeros(1, places, config.d_model))
-        held = [*placed, *_draws(call, texts, logits)]  # as long as compiled code reads it
-        self._library.clearhead_write(ctypes.byref(self._decoder), ctypes.byref(call))
+        try:
+            if self.model.ends_at_block_size:
+                refuse_beyond(query, config.block_size)
+            nothing = logits.new_zeros(1, places, config.d_model)
+            placed = tell_places(call, self.model.positions, query, key, None, nothing)
+            held = [*placed, *_draws(call, texts, logits)]  # as long as compiled code reads it
+            refusal = self._library.clearhead_write(ctypes.byref(self._decoder), ctypes.byref(call))
+            refuse_refused(refusal, self._decoder, ids, positions)
+        except BaseException:
+            cache.positions = before
+            raise
         del held
         for layer in cache.layers:
             layer.length += places

@@ -14,6 +14,7 @@ from clearhead.inference.rounding import narrowed
 from clearhead.parts import LayerNorm, NgramTables, PlusOneRMSNorm, RMSNorm
 
 REGISTER = 64  # bytes
+LAYOUT = 1  # raised with that of structures.h when a field changes its meaning and not its size
 PAGES = 2**26  # bytes of matrices that are taken from the system at once
 
 Pointer, Integer, Double = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
@@ -86,8 +87,8 @@ class Call(ctypes.Structure):
     _fields_ = [
         *integers("texts", "given", "steps", "wanted", "threads", "apart"),
         *pointers("line"),
-        *integers("line_row"),
-        *pointers("logits", "drawings", "uniforms", "present"),
+        *integers("line_row", "history"),
+        *pointers("ids", "logits", "drawings", "uniforms", "present"),
         ("caches", ctypes.POINTER(Pointer)),
         *integers("length", "capacity"),
         ("memories", ctypes.POINTER(Pointer)),
@@ -95,6 +96,8 @@ class Call(ctypes.Structure):
         *pointers("memory_mask"),
         *pointers("added"),
         *integers("added_row"),
+        *pointers("positions", "starts"),
+        *integers("window"),
         *pointers("mask"),
         *integers("mask_row"),
         *pointers("bias"),
@@ -109,6 +112,24 @@ class Continuing(ctypes.Structure):
         *integers("sentences", "hypotheses", "vocab_size", "wanted", "threads", "padding"),
         *pointers("logits", "before", "totals", "scores", "places"),
     ]
+
+
+STRUCTURES = (Matrix, Norm, Layer, Stack, Tables, Decoder, Drawing, Call, Continuing)
+
+
+def refuse_other_structures(library: ctypes.CDLL) -> None:
+    """Compiled code tells the version and the sizes of the structures that it reads: `clearhead_layout` in decoder.cpp.
+
+    Raises:
+        RuntimeError: they are not those that are filled in here, so that it would read and write foreign memory.
+    """
+    expected = [LAYOUT, len(STRUCTURES), *map(ctypes.sizeof, STRUCTURES)]
+    try:
+        told = list((Integer * len(expected)).in_dll(library, "clearhead_layout"))
+    except ValueError:
+        told = []
+    if told != expected:
+        raise RuntimeError(f"it reads other structures {told} than are filled in {expected}; please report this")
 
 
 class UnknownPartError(Exception):

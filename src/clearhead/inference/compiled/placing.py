@@ -1,10 +1,9 @@
 """What a call of compiled code is told of its tokens: where they stand, what they see, and where that is kept."""
 
-import ctypes
-
 import torch
 from torch import Tensor
 
+from clearhead.inference.compiled.boundary import pointers_to
 from clearhead.inference.compiled.layout import Call
 from clearhead.parts import DecoderCache
 from clearhead.parts.masks import Mask, Positions
@@ -14,18 +13,9 @@ CPU = torch.device("cpu")  # whatever device a person made the default one
 
 
 def tell_cache(call: Call, cache: DecoderCache) -> None:
-    """Where the keys and values of each layer are kept."""
+    """Where the keys and values of each layer are kept; `require_cache` comes before."""
     room = cache.keys_and_values
-    call.length, call.capacity = cache.length, room[0].shape[2]
-    needed = call.length + call.given + call.steps - 1
-    assert needed <= call.capacity, f"the cache holds {call.capacity} columns, not {needed}"
-    assert all(tensor.is_contiguous() for tensor in room), "of a cache's room no part is left out"
-    call.caches = pointers_to(room)
-
-
-def pointers_to(tensors: list[Tensor]) -> "ctypes.Array[ctypes.c_void_p]":
-    """Where the numbers of each begin."""
-    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+    call.length, call.capacity, call.caches = cache.length, room[0].shape[2], pointers_to(room)
 
 
 def tell_places(
@@ -37,13 +27,16 @@ def tell_places(
         call: of P tokens of each of B texts.
         kind: how tokens know where they stand.
         query, key: positions of the tokens, and of all columns after them.
-        mask: None, or (P, T) or (B, 1, P, T).
+        mask: None where a token sees all columns of its own text, or (P, T) or (B, 1, P, T).
         nothing: zeros (1, P, D), of the type of the call's numbers.
     """
     turn, bias = kind.rotate(query, CPU), kind.bias(query, key, CPU)
     held = [kind.add(nothing, query)]  # (1 or B, P, D)
     if held[0] is not nothing:
         call.added, call.added_row = held[0].data_ptr(), _row(held[0])
+    if isinstance(key, Tensor) and mask is None:
+        held.append(key.contiguous())  # (B, T)
+        call.positions = held[-1].data_ptr()
     if isinstance(mask, Tensor):
         held.append(mask.reshape(-1, *mask.shape[-2:]).contiguous())  # (1 or B, P, T)
         call.mask, call.mask_row = held[-1].data_ptr(), _row(held[-1])

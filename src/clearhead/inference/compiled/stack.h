@@ -62,6 +62,13 @@ static void each_head(const Stack& stack, const Step& step, Meet meet) {
     }
 }
 
+// The first column that a token sees which stands in the last one before `end`: its sums begin there, wherever the text
+// lies in the cache and whatever lies before it. Padding sees none.
+static int64_t first_column(const Call& call, int64_t text, int64_t end) {
+    const int64_t first = call.starts ? std::min(call.starts[text], end) : 0;
+    return call.window ? std::max(first, end - call.window) : first;
+}
+
 // x += attention(in)
 static void attention(const Stack& stack, const Layer& layer, const Call& call, const Step& step, Room& room,
                       const number* in, number* const* cache, number* scores) {
@@ -81,9 +88,10 @@ static void attention(const Stack& stack, const Layer& layer, const Call& call, 
     each_head(stack, step, [&](int64_t row, int64_t head, int64_t kv_head) {
         const Place at = step.of(row);
         const int64_t P = call.places(), T = call.length + P, first = (at.text * H_kv + kv_head) * call.capacity * K;
-        Seen seen{cache[0] + first, cache[1] + first, call.length + at.column + 1, call.capacity};
-        if (call.bias) seen.bias = call.bias + at.text * call.bias_row + (head * P + at.column) * T;
-        if (call.mask) seen.mask = call.mask + at.text * call.mask_row + at.column * T;
+        const int64_t end = call.length + at.column + 1, start = first_column(call, at.text, end);
+        Seen seen{cache[0] + first + start * K, cache[1] + first + start * K, end - start, call.capacity};
+        if (call.bias) seen.bias = call.bias + at.text * call.bias_row + (head * P + at.column) * T + start;
+        if (call.mask) seen.mask = call.mask + at.text * call.mask_row + at.column * T + start;
         number* query = &room.heads[row * width + head * K];
         place_one(stack, call, layer.query_norm, at, query);
         attend(seen, query, K, number(stack.scale), scores, &room.mixed[(row * H + head) * K]);

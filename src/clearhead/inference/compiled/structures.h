@@ -7,6 +7,8 @@
 
 #include "numbers.h"
 
+constexpr int64_t LAYOUT = 1;  // of these structures, as in layout.py
+
 struct Matrix {
     const char* blocks;      // (N', K, BLOCK), N' being N / BLOCK rounded up; of int8 see bytes.h
     const number* scales;    // (N', BLOCK), or none
@@ -59,7 +61,8 @@ struct Call {
     int64_t texts, given, steps, wanted;  // a step reads so many tokens of each text: one, where there are several steps
     int64_t threads, apart;               // apart: each thread computes texts of its own
     int64_t* line;                        // (B, P + 1), ids + 1: what is read and drawn; what tables see stands before
-    int64_t line_row;                     // from one text to the next
+    int64_t line_row, history;            // from one text to the next; tokens that stand before each line
+    const int64_t* ids;                   // (B, given), what is read, as it was handed in
     number* logits;                       // (B, wanted, V), after the last tokens that were read
     const Drawing* drawings;              // (B,), or none: then no token is drawn, and there is one step
     const number* uniforms;               // (B, S)
@@ -71,7 +74,10 @@ struct Call {
     const uint8_t* memory_mask;           // (B, T_src), or none
     const number* added;                  // (B or 1, P, D), or none: what is added to embeddings
     int64_t added_row;                    // from one text to the next
-    const uint8_t* mask;                  // (B or 1, P, length + P), or none
+    const int64_t* positions;  // (B, length + P), or none: where columns stand, -1 for padding on either side
+    const int64_t* starts;     // (B,), or none: the column where each text begins; of the positions, see checks.h
+    int64_t window;            // columns that a token sees, the last one its own; 0: all
+    const uint8_t* mask;       // (B or 1, P, length + P), or none: what it sees of these
     int64_t mask_row;
     const number* bias;  // (B or 1, H, P, length + P), or none
     int64_t bias_row;

@@ -1,0 +1,71 @@
+// Whatever a caller can choose is looked at before any of it is an index.
+
+#pragma once
+
+#include <vector>
+
+#include "attention.h"
+
+enum Refusal : int64_t { FINE, SHAPE, TOKEN, POSITION };  // as in boundary.py
+
+constexpr int64_t MOST_THREADS = 4096;
+
+// Whether the numbers of a call fit together; they are so bounded that none of their sums overflows.
+static bool fits(const Decoder& decoder, const Call& call) {
+    constexpr int64_t MOST = int64_t(1) << 40;
+    for (int64_t number : {call.texts, call.given - 1, call.steps - 1, call.wanted, call.threads - 1, call.history,
+                           call.line_row, call.length, call.capacity, call.memory_length, call.half, call.window})
+        if (number < 0 || number > MOST) return false;
+    const int64_t longest = std::max(decoder.embedding_ngrams.longest, decoder.logit_ngrams.longest);
+    return (call.given == 1 || call.steps == 1) && call.wanted <= call.given && call.threads <= MOST_THREADS &&
+           call.history >= longest - 1 && call.line_row >= call.history + call.places() + 1 &&
+           call.length + call.places() <= call.capacity && 2 * call.half <= decoder.stack.head_width &&
+           (!call.drawings || call.wanted == 1) && (call.drawings || call.steps == 1) &&
+           (!decoder.stack.layers->cross_query.blocks || call.memories);
+}
+
+// Where each text begins, which goes on by one from there: padding comes before it, or behind.
+static bool find_starts(const Call& call, std::vector<int64_t>& starts) {
+    const int64_t T = call.length + call.places();
+    starts.resize(call.texts);
+    for (int64_t text = 0; text < call.texts; text++) {
+        const int64_t* positions = call.positions + text * T;
+        int64_t column = 0;
+        while (column < T && positions[column] < 0) column++;
+        starts[text] = column;
+        for (column++; column < T && uint64_t(positions[column]) == uint64_t(positions[column - 1]) + 1;) column++;
+        for (; column < T; column++)
+            if (positions[column] >= 0 || column < call.length) return false;
+    }
+    return true;
+}
+
+// Whether what is read is in the vocabulary, but for padding, and so is what tables see before it.
+static bool known(const Decoder& decoder, const Call& call) {
+    const int64_t V = decoder.head.outputs, T = call.length + call.places();
+    for (int64_t text = 0; text < call.texts; text++) {
+        const int64_t* positions = call.positions ? call.positions + text * T + call.length : nullptr;
+        for (int64_t i = 0; i < call.given; i++) {
+            const int64_t id = call.ids[text * call.given + i];
+            if ((id < 0 || id >= V) && !(positions && positions[i] < 0)) return false;
+        }
+        for (int64_t i = -call.history; i < call.given; i++) {
+            const int64_t token = call.line[text * call.line_row + i];
+            if (token < 0 || token > V) return false;
+        }
+    }
+    return true;
+}
+
+// What is wrong with a call; its `starts` are found on the way.
+static int64_t checked(const Decoder& decoder, Call& call, std::vector<int64_t>& starts) {
+    if (!fits(decoder, call)) return SHAPE;
+    for (int64_t text = 0; call.drawings && text < call.texts; text++)
+        if (call.drawings[text].top_k < 1 || call.drawings[text].top_k > decoder.head.outputs) return SHAPE;
+    call.starts = nullptr;
+    if (call.positions) {
+        if (!find_starts(call, starts)) return POSITION;
+        call.starts = starts.data();
+    }
+    return known(decoder, call) ? FINE : TOKEN;
+}

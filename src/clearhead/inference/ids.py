@@ -1,0 +1,30 @@
+"""Token ids from elsewhere: whole numbers of the model's vocabulary, or a sentence."""
+
+from collections.abc import Iterable, Sequence
+from operator import index
+from typing import SupportsIndex
+
+from clearhead.errors import UsageError
+from clearhead.parts import unknown_id
+
+
+def known_ids(rows: Iterable[Sequence[SupportsIndex]], vocab_size: int) -> list[list[int]]:
+    """The ids of each prompt or source.
+
+    Raises:
+        UsageError: one has no ids, or one that is no whole number or not in the vocabulary.
+    """
+    return [_known(number, row, vocab_size) for number, row in enumerate(rows)]
+
+
+def _known(number: int, row: Sequence[SupportsIndex], vocab_size: int) -> list[int]:
+    try:
+        ids = [index(token) for token in row]
+    except TypeError:
+        raise UsageError(f"token ids are whole numbers, and number {number} has others: {str(row)[:60]}") from None
+    if not ids:
+        raise UsageError(f"number {number} has no token ids; give at least one to go on from")
+    unknown = next((token for token in ids if not 0 <= token < vocab_size), None)
+    if unknown is not None:
+        raise UsageError(unknown_id(unknown, vocab_size))
+    return ids

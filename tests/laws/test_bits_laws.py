@@ -1,0 +1,96 @@
+"""What compiled code computes for a text does not depend, in any bit, on the texts beside it."""
+
+import random
+
+import pytest
+import torch
+from law_models import CHOICES, VOCAB_SIZE, Choice, make_model, name
+from test_engine_laws import WIDTHS, compiled
+from torch import Tensor
+
+from clearhead.config import Weights
+from clearhead.inference.compiled import CompiledDecoder, compiler, decoder
+from clearhead.inference.context import Context
+from clearhead.inference.rounding import rounded
+from clearhead.models import DecoderLM
+
+pytestmark = [
+    pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler"),
+    pytest.mark.usefixtures("compiled_code"),
+]
+LONGEST, STEPS = 40, 5
+WINDOWED = [{"positions": positions, "window": window} for positions in ("rope", "alibi", "none") for window in (5, 17)]
+
+
+def tokens(draw: random.Random, count: int) -> list[int]:
+    return [draw.randrange(VOCAB_SIZE) for _ in range(count)]
+
+
+def told(contexts: list[Context], prompts: list[list[int]], seed: int) -> list[list[Tensor]]:
+    """All logits of each row after its prompt and some calls, by one context for all rows or by one for each row.
+
+    A call reads some tokens of each row, more of one than of another; some of them are then forgotten, as wrong guesses
+    are.
+    """
+    together = len(contexts) == 1
+    shared = [list(range(len(prompts)))] if together else [[row] for row in range(len(prompts))]
+    found: list[list[Tensor]] = [[] for _ in prompts]
+    for context, rows in zip(contexts, shared, strict=True):
+        draws = [random.Random(f"{seed} {row}") for row in rows]  # a row's own
+        logits = context.join([prompts[row] for row in rows], STEPS)
+        for row, first in zip(rows, logits, strict=True):
+            found[row].append(first)
+        for _ in range(STEPS):
+            rooms = [context.room(place) for place in range(len(rows))]
+            counts = [
+                draw.randint(1, 4 if room is None else min(4, room)) for draw, room in zip(draws, rooms, strict=True)
+            ]
+            logits = context.read([tokens(draw, count) for draw, count in zip(draws, counts, strict=True)])
+            for row, count, some in zip(rows, counts, logits, strict=True):
+                found[row].append(some[:count])
+            context.forget([draw.randrange(count) for draw, count in zip(draws, counts, strict=True)])
+    return found
+
+
+def assert_same_bits(model: DecoderLM, writer: CompiledDecoder, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    draw = random.Random(seed)
+    lengths = [draw.randint(1, LONGEST) for _ in range(draw.randint(2, 6))]
+    prompts = [tokens(draw, length) for length in lengths]
+    alone = told([Context(model, writer=writer) for _ in prompts], prompts, seed)
+    with monkeypatch.context() as patch:
+        patch.setattr(decoder, "ENOUGH", 0)
+        patch.setattr(torch, "get_num_threads", lambda: 3)
+        beside = told([Context(model, writer=writer)], prompts, seed)
+    for mine, others in zip(alone, beside, strict=True):
+        assert all(map(torch.equal, mine, others)), f"prompts of {lengths} tokens"
+
+
+@pytest.mark.parametrize("choice", [*CHOICES[::3], *WINDOWED], ids=name)
+@torch.inference_mode()
+def test_a_row_has_the_same_bits_alone_and_beside_others(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
+    for block_size in (64, 16):  # of which some outgrow the shorter
+        model = make_model(**choice, block_size=block_size).float()
+        for seed in range(3):
+            assert_same_bits(model, compiled(model), monkeypatch, seed)
+
+
+@pytest.mark.parametrize("weights", WIDTHS)
+@pytest.mark.parametrize("choice", [CHOICES[0], CHOICES[7], WINDOWED[0]], ids=name)
+@torch.inference_mode()
+def test_rounded_matrices_have_the_same_bits(choice: Choice, weights: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = rounded(
+        make_model(**choice | {"n_heads": 2, "d_model": 48, "head_width": 24, "n_kv_heads": 1}, block_size=64).float(),
+        weights,
+    )
+    for seed in range(4):
+        assert_same_bits(model, compiled(model, weights), monkeypatch, seed)
+
+
+@pytest.mark.parametrize("choice", [*CHOICES[::8], WINDOWED[1]], ids=name)
+@torch.inference_mode()
+def test_who_reads_a_prompt_is_chosen_by_its_own_length(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoder, "FEW", 20 * 20)  # and torch reads longer ones
+    for block_size in (64, 44):  # of which a half is longer, and read again
+        model = make_model(**choice, block_size=block_size).float()
+        for seed in range(3):
+            assert_same_bits(model, compiled(model), monkeypatch, seed)
