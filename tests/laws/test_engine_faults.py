@@ -17,10 +17,12 @@ pytestmark = [pytest.mark.campaign, pytest.mark.skipif(compiler() is None, reaso
 
 FAULTS = [
     ("stack.h", "call.length + at.column + 1", "call.length + at.column"),
-    ("attention.h", "scores[t] = seen.mask[t] ? scores[t] : NONE", "scores[t] = seen.mask[t] ? scores[t] : -3"),
     ("stack.h", "call.length + at.column + 1", "T"),
     ("stack.h", "(head * P + at.column) * T", "head * P * T"),
-    ("stack.h", "at.text * call.mask_row + at.column * T", "at.text * call.mask_row"),
+    ("stack.h", "* T + start;\n        if (call.mask)", "* T;\n        if (call.mask)"),
+    ("stack.h", "std::max(first, end - call.window)", "std::max(first, end - call.window - 1)"),
+    ("stack.h", "call.starts ? std::min(call.starts[text], end) : 0", "0"),
+    ("checks.h", "starts[text] = column;", "starts[text] = 0;"),
     ("attention.h", "sums[0][i] += sums[turn][i]", "sums[0][i] = sums[turn][i]"),
     ("attention.h", "t + turn < length; turn++) add(t + turn, turn)", "turn < 0; turn++) add(t + turn, turn)"),
     ("stack.h", "second * c[j] + first * s[j]", "second * c[j] + x[i] * s[j]"),
@@ -44,7 +46,7 @@ FAULTS = [
     ("decoder.cpp", "read[i] *= number(decoder.head_scale)", "read[i] *= 1"),
     ("decoder.cpp", "logits += first * wanted *", "logits += first *"),
     ("decoder.cpp", "token_at(call, step.of(row)), D, own", "token_at(call, step.of(i)), D, own"),
-    ("decoder.cpp", "if (mask) mask += first * mask_row;", ""),
+    ("decoder.cpp", "if (starts) starts += first;", ""),
     ("decoder.cpp", "if (drawings) drawings += first, uniforms += first * steps;", "if (drawings) drawings += first;"),
     ("decoder.cpp", "if (present) present[token] = 1;", ""),
     ("drawing.h", "room-- <= 0", "room-- < 0"),
@@ -58,6 +60,8 @@ FAULTS = [
     ("drawing.h", "logits[v] /= number(how.temperature)", "logits[v] *= number(how.temperature)"),
 ]  # fmt: skip
 IN_A_SEARCH = [
+    ("attention.h", "scores[t] = seen.mask[t] ? scores[t] : NONE", "scores[t] = seen.mask[t] ? scores[t] : -3"),
+    ("stack.h", "at.text * call.mask_row + at.column * T", "at.text * call.mask_row"),
     ("stack.h", "if (stack.post) normalise(layer.cross_norm, x, x, rows, D);", ""),
     ("stack.h", "if (!stack.post) normalise(layer.cross_norm, x, normed, rows, D);", ""),
     ("stack.h", "if (layer.cross_query_norm.weight) normalise_one(layer.cross_query_norm, query, query, K);", ""),

@@ -16,19 +16,18 @@ from clearhead.parts import DecoderCache, refuse_unknown_ids
 Shape = tuple[int, ...]
 
 
-def refuse_refused(refusal: int, decoder: Decoder, ids: Tensor, positions: Tensor | None = None) -> None:
+def refuse_refused(refusal: int, decoder: Decoder, ids: Tensor) -> None:
     """Say what compiled code refused, if it did: a `Refusal` of checks.h.
 
     Args:
         ids: what was to be read.
-        positions: where that stands, -1 for padding.
 
     Raises:
         UsageError: a token is not in the vocabulary, or padding stands between tokens, or something does not fit.
     """
     if not refusal:
         return
-    refuse_unknown_ids(ids if positions is None else ids[positions >= 0], decoder.head.outputs)
+    refuse_unknown_ids(ids, decoder.head.outputs)
     reasons = {2: "a token that the cache holds is not in the vocabulary", 3: "padding or a gap stands between tokens"}
     raise UsageError(f"compiled code cannot read this: {reasons.get(refusal, 'its parts do not fit together')}")
 

@@ -40,20 +40,16 @@ static bool find_starts(const Call& call, std::vector<int64_t>& starts) {
     return true;
 }
 
-// Whether what is read is in the vocabulary, but for padding, and so is what tables see before it.
+// Whether what is read is in the vocabulary, padding as well, and so is what tables see before it.
 static bool known(const Decoder& decoder, const Call& call) {
-    const int64_t V = decoder.head.outputs, T = call.length + call.places();
-    for (int64_t text = 0; text < call.texts; text++) {
-        const int64_t* positions = call.positions ? call.positions + text * T + call.length : nullptr;
-        for (int64_t i = 0; i < call.given; i++) {
-            const int64_t id = call.ids[text * call.given + i];
-            if ((id < 0 || id >= V) && !(positions && positions[i] < 0)) return false;
-        }
+    const int64_t V = decoder.head.outputs;
+    for (int64_t i = 0; i < call.texts * call.given; i++)
+        if (call.ids[i] < 0 || call.ids[i] >= V) return false;
+    for (int64_t text = 0; text < call.texts; text++)
         for (int64_t i = -call.history; i < call.given; i++) {
             const int64_t token = call.line[text * call.line_row + i];
             if (token < 0 || token > V) return false;
         }
-    }
     return true;
 }
 

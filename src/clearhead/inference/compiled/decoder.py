@@ -96,7 +96,7 @@ class CompiledDecoder:
             placed = tell_places(call, self.model.positions, query, key, None, nothing)
             held = [*placed, *_draws(call, texts, logits)]  # as long as compiled code reads it
             refusal = self._library.clearhead_write(ctypes.byref(self._decoder), ctypes.byref(call))
-            refuse_refused(refusal, self._decoder, ids, positions)
+            refuse_refused(refusal, self._decoder, ids)
         except BaseException:
             cache.positions = before
             raise

@@ -1,6 +1,6 @@
 // A decoder's stack: a row of numbers for each token goes in and comes out, and each layer's cache takes up its key and
 // value. What a row gets does not depend, in any bit, on the other rows or on the number of threads: every sum runs over
-// its terms in one order.
+// its terms in one order, and those of attention begin at the row's own first column.
 
 #pragma once
 

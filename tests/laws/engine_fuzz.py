@@ -1,0 +1,363 @@
+"""Calls of compiled code with random shapes and values, right and wrong: each is what eager code computes, or refused.
+
+python tests/laws/engine_fuzz.py --calls 10000 [--first 0] [--flag=-fsanitize=address,undefined]
+"""
+
+import argparse
+import copy
+import ctypes
+import random
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from law_models import CHOICES, VOCAB_SIZE, make_model
+from pair_models import END, PAIR_CHOICES, make_translator
+from torch import Tensor
+
+from clearhead.config import EngineConfig, SamplingConfig, TranslationConfig, Weights
+from clearhead.errors import UsageError
+from clearhead.inference import Batch, Engine, beam_search
+from clearhead.inference.compiled import CompiledDecoder, CompiledReader, building, decoder, library, translator
+from clearhead.inference.readers import PlainReader
+from clearhead.inference.rounding import rounded
+from clearhead.inference.texts import begin
+from clearhead.inference.writers import PlainWriter
+from clearhead.models import DecoderLM, EncoderDecoder
+from clearhead.parts import DecoderCache, padded_positions
+
+WRONG: tuple[Any, ...] = (-1, -2, 1.5, None, 10**6, -(10**6), 2**31, 2**40, -(2**40), 2**63 - 1, -(2**63), 2**64)
+INT64 = [wrong for wrong in WRONG if isinstance(wrong, int) and -(2**63) <= wrong < 2**63]
+BLOCK_SIZES, WIDTHS = (3, 10, 24), ("full", "full", "bfloat16", "int8")
+
+
+class Refused(str):
+    """Our own sentence."""
+
+
+def outcome(compute: Callable[[], Any]) -> Any:
+    """What is computed, or the sentence."""
+    try:
+        return compute()
+    except UsageError as error:
+        return Refused(error)
+
+
+def loaded(dtype: torch.dtype) -> ctypes.CDLL:
+    found = library(dtype, build=True, notice=lambda sentence: None)
+    assert found is not None
+    return found
+
+
+@cache
+def writer_of(choice: int, block_size: int, dtype: torch.dtype, weights: Weights) -> CompiledDecoder:
+    model = rounded(make_model(**CHOICES[choice], block_size=block_size).to(dtype), weights)
+    return CompiledDecoder(model, weights, loaded(dtype))
+
+
+@cache
+def reader_of(choice: int, block_size: int) -> CompiledReader:
+    model = make_translator(**PAIR_CHOICES[choice], block_size=block_size)
+    return CompiledReader(model, loaded(torch.float64))
+
+
+def some_writer(draw: random.Random, dtype: torch.dtype | None = None) -> CompiledDecoder:
+    choice, block_size = draw.randrange(0, len(CHOICES), 4), draw.choice(BLOCK_SIZES)
+    weights: Any = draw.choice(WIDTHS)
+    return writer_of(choice, block_size, dtype or draw.choice((torch.float64, torch.float32)), weights)
+
+
+def some_ids(draw: random.Random, count: int, vocab_size: int = VOCAB_SIZE) -> list[Any]:
+    return [draw.randrange(vocab_size) for _ in range(count)]
+
+
+def spoiled(draw: random.Random, rows: list[list[Any]], vocab_size: int) -> bool:
+    """Put something wrong into one of the rows, seldom."""
+    if draw.random() < 0.7:
+        return False
+    row = draw.choice(rows)
+    if draw.random() < 0.1:
+        row.clear()
+    else:
+        row[draw.randrange(len(row))] = draw.choice((*WRONG, vocab_size, vocab_size + 1))
+    return True
+
+
+def sampling(draw: random.Random) -> SamplingConfig:
+    options: dict[str, Any] = {"max_new_tokens": draw.randint(1, 14), "greedy": draw.random() < 0.5, "seed": 1}
+    options |= {"repetition_penalty": draw.choice((1.0, 1.0, 3.0)), "temperature": draw.choice((1.0, 2.0))}
+    options |= {
+        "top_k": draw.choice((None, 1, 3, 1000)),
+        "top_p": draw.choice((None, 0.6)),
+        "min_p": draw.choice((None, 0.2)),
+    }
+    return SamplingConfig.read(options)
+
+
+def texts_of_batch(draw: random.Random) -> None:
+    """Texts join and leave a batch, with and without guesses; the engine is the one that was kept."""
+    twin = some_writer(draw, torch.float64)
+    visits = []
+    for _ in range(draw.randint(1, 3)):
+        prompts = [some_ids(draw, draw.randint(1, 16)) for _ in range(draw.randint(1, 4))]
+        visits.append((prompts, sampling(draw), spoiled(draw, prompts, VOCAB_SIZE)))
+    guesses = draw.choice((None, "ngrams"))
+
+    def write(how: str) -> list[tuple[int, list[int]]]:
+        engine = Engine(twin.model, EngineConfig.read({"engine": how} | ({"draft": guesses} if guesses else {})))
+        if how == "compiled":
+            engine._compiled = twin
+        found: dict[int, list[int]] = {}
+        with Batch(twin.model, engine) as batch:
+            for prompts, config, wrong in visits:
+                names = outcome(lambda p=prompts, c=config: batch.add(p, c, VOCAB_SIZE - 1))  # type: ignore[misc]
+                assert isinstance(names, Refused) == wrong, (names, prompts)
+                for name, tokens in batch.step().items() if batch.live else ():
+                    found.setdefault(name, []).extend(tokens)
+            while batch.live:
+                for name, tokens in batch.step().items():
+                    found.setdefault(name, []).extend(tokens)
+        return sorted(found.items())
+
+    written, expected = write("compiled"), write("plain")
+    assert written == expected, (written, expected)
+
+
+def tensor_wrong(draw: random.Random, tensor: Tensor, vocab_size: int) -> None:
+    """In place."""
+    flat = tensor.view(-1)
+    if len(flat):
+        flat[draw.randrange(len(flat))] = draw.choice((*INT64, vocab_size))
+
+
+def half_read(draw: random.Random, model: DecoderLM, rows: int, columns: int) -> DecoderCache:
+    """A cache that holds something of each row."""
+    room = model.config.block_size
+    lengths = [draw.randint(1, max(1, room - columns)) for _ in range(rows)]
+    width = max(lengths)
+    held = model.new_cache(rows, width + columns + draw.randint(0, 3))
+    ids = torch.tensor([some_ids(draw, width) for _ in lengths])
+    positions = padded_positions(torch.tensor(lengths), width, "left") if min(lengths) < width else None
+    model(ids, cache=held, positions=positions)
+    return held
+
+
+def spoil_cache(draw: random.Random, held: DecoderCache, model: DecoderLM | EncoderDecoder) -> None:
+    """Something about it is not what the model's own call leaves behind."""
+    layer = draw.choice(held.layers)
+    kind = draw.randrange(8)
+    if kind == 0:
+        held.layers = held.layers[:-1]
+    elif kind == 1:
+        layer.keys = layer.keys[:, :, : draw.randint(0, layer.keys.shape[2] - 1)].contiguous()
+    elif kind == 2:
+        layer.values = layer.values[: draw.randint(0, len(layer.values) - 1)]
+    elif kind == 3:
+        layer.keys = layer.keys.to(torch.float32 if layer.keys.dtype == torch.float64 else torch.float64)
+    elif kind == 4:
+        layer.values = layer.values.transpose(2, 3).contiguous().transpose(2, 3)
+    elif kind == 5:
+        layer.length += draw.choice((-1, 1, 10**6))
+    elif kind == 6 and held.tokens is not None:
+        tensor_wrong(draw, held.tokens, VOCAB_SIZE + 1)
+    else:
+        held.positions = range(held.length + draw.choice((1, 7, 2**40)))
+
+
+def logits_of_read(draw: random.Random) -> None:
+    """Tokens that are read into a cache, ragged or not; what is wrong may be ids, positions, the cache or numbers."""
+    twin = some_writer(draw)
+    model, rows = twin.model, draw.randint(1, 9)
+    columns = draw.randint(1, min(3, model.config.block_size - 1))
+    held = half_read(draw, model, rows, columns)
+    ids = torch.tensor([some_ids(draw, columns) for _ in range(rows)])
+    positions, wanted = None, draw.randint(0, columns)
+    real = torch.ones(rows, columns, dtype=torch.bool)
+    if draw.random() < 0.5:
+        counts = torch.tensor([draw.randint(0, columns) for _ in range(rows)])
+        real = torch.arange(columns) < counts[:, None]
+        last = torch.full((rows, 1), held.length - 1) if isinstance(held.positions, range) else held.positions[:, -1:]
+        positions = (last + 1 + torch.arange(columns)).where(real, -1)
+    wrong = draw.randrange(12)
+    if wrong == 0:
+        tensor_wrong(draw, ids, VOCAB_SIZE)
+    elif wrong == 1:
+        spoil_cache(draw, held, model)
+    elif wrong == 2 and positions is not None:
+        tensor_wrong(draw, positions, columns)
+        real = real & (positions >= 0)
+    elif wrong == 3:
+        ids = draw.choice((ids.int(), ids.float(), ids[:, :0], ids[0], ids[: rows - 1], torch.cat((ids, ids))))
+    elif wrong == 4:
+        wanted = draw.choice((-1, columns + 1, 10**6))
+    elif wrong == 5:
+        positions = torch.zeros(rows + 1, columns, dtype=torch.int64)
+    other = copy.deepcopy(held)
+    found = outcome(lambda: twin.read(ids, held, positions, wanted=wanted))
+    if isinstance(found, Refused):
+        assert wrong < 6, found
+        return
+    expected = PlainWriter(model).read(ids, other, positions, wanted=wanted)
+    close(found, expected, real[:, columns - wanted :])
+
+
+def close(found: Tensor, expected: Tensor, real: Tensor) -> None:
+    tolerance = 1e-9 if found.dtype == torch.float64 else 1e-3
+    apart = (found - expected)[real].abs()
+    largest = float(expected[real].abs().max()) if apart.numel() else 0.0
+    assert not apart.numel() or float(apart.max()) <= tolerance * max(1.0, largest), float(apart.max())
+
+
+def tokens_written(draw: random.Random) -> None:
+    """Tokens that compiled code draws; one may be wrong to begin with, or the texts are not as many."""
+    twin = some_writer(draw, torch.float64)
+    rows, steps = draw.randint(1, 5), draw.randint(1, 2)
+    held = half_read(draw, twin.model, rows, steps)
+    ids, config = torch.tensor(some_ids(draw, rows)), sampling(draw)
+    texts = begin(0, [some_ids(draw, 3) for _ in range(rows)], config)
+    wrong = draw.randrange(8)
+    if wrong == 0:
+        tensor_wrong(draw, ids, VOCAB_SIZE)
+    elif wrong == 1:
+        texts = texts[1:]
+    elif wrong == 2:
+        steps = draw.choice((0, -1, 10**6))
+    elif wrong == 3:
+        spoil_cache(draw, held, twin.model)
+    other, again = copy.deepcopy(held), copy.deepcopy(texts)
+    found = outcome(lambda: twin.write(ids, held, texts, steps))
+    if isinstance(found, Refused):
+        assert wrong < 4, found
+        return
+    plain, last = PlainWriter(twin.model), ids
+    for step in range(steps):
+        drawn = plain.write(last, other, again, 1)
+        assert [row[step] for row in found] == [token for [token] in drawn]
+        for text, tokens in zip(again, drawn, strict=True):
+            text.remaining += 1
+            text.write(tokens)
+        last = torch.tensor(drawn)[:, 0]
+
+
+def translations(draw: random.Random) -> None:
+    """A whole search; a source may have what is no token, or the end may be none."""
+    reader = reader_of(draw.randrange(0, len(PAIR_CHOICES), 3), draw.choice(BLOCK_SIZES[1:]))
+    vocab_size = reader.model.config.source_vocab_size or VOCAB_SIZE
+    longest = min(9, reader.model.config.block_size)
+    sources = [some_ids(draw, draw.randint(1, longest), vocab_size) for _ in range(draw.randint(1, 4))]
+    sources = [[token or 1 for token in source] for source in sources]  # no padding
+    wrong, end = spoiled(draw, sources, vocab_size), END
+    if draw.random() < 0.05:
+        wrong, end = True, draw.choice(INT64)
+    beam = draw.randint(1, 5)
+    options = TranslationConfig(beam=beam, n_best=draw.randint(1, beam), max_new_tokens=draw.randint(1, 8))
+    ways = [
+        outcome(lambda r=r: beam_search(reader.model, sources, options, end=end, reader=r))  # type: ignore[misc]
+        for r in (reader, PlainReader(reader.model))
+    ]
+    assert [isinstance(way, Refused) for way in ways] == [wrong, wrong], (ways, sources, end)
+    if not wrong:
+        mine, theirs = ([[h.ids for h in best] for best in way] for way in ways)
+        assert mine == theirs
+
+
+def beams(draw: random.Random) -> None:
+    """A step of a search: tokens, the memory, the cache or the columns that are seen may be wrong."""
+    reader = reader_of(draw.randrange(0, len(PAIR_CHOICES), 3), BLOCK_SIZES[-1])
+    model, S, b = reader.model, draw.randint(1, 4), draw.randint(1, 4)
+    size = model.config.source_vocab_size or VOCAB_SIZE
+    source = torch.tensor([[1 + draw.randrange(size - 1) for _ in range(draw.randint(1, 9))]] * S)
+    memory, held, first = model.encode(source), model.new_cache(S, 1 + b), torch.full((S, 1), END)
+    among = torch.cat((torch.ones(S, b, 1, dtype=torch.bool), torch.eye(b, dtype=torch.bool).expand(S, -1, -1)), 2)
+    reader.read(first, 0, memory, held, among[:, :1, :1])
+    tokens, place, wrong = torch.tensor([some_ids(draw, b) for _ in range(S)]), 1, draw.randrange(10)
+    if wrong == 0:
+        tensor_wrong(draw, tokens, VOCAB_SIZE)
+    elif wrong == 1:
+        spoil_cache(draw, held, model)
+    elif wrong == 2:
+        among = draw.choice((among[:, :, 1:], among[:-1], among.float(), among[:, :-1]))
+    elif wrong == 3:
+        memory = model.encode(source[:, :-1] if source.shape[1] > 1 else source.repeat(1, 2))
+    elif wrong == 4:
+        held.memory_layers = held.memory_layers[1:]
+    elif wrong == 5:
+        place = draw.choice((24, 10**6, 2**40))
+    other = copy.deepcopy(held)
+    found = outcome(lambda: reader.read(tokens, place, memory, held, among))
+    if isinstance(found, Refused):
+        assert wrong < 6, found
+    else:
+        close(found, PlainReader(model).read(tokens, place, memory, other, among), torch.ones(S, b, dtype=torch.bool))
+
+
+def continuations(draw: random.Random) -> None:
+    """The likeliest ways to go on, of logits of right and wrong shapes and types."""
+    reader = reader_of(draw.randrange(0, len(PAIR_CHOICES), 3), BLOCK_SIZES[-1])
+    S, b, n = draw.randint(1, 4), draw.randint(1, 5), draw.choice((1, 2, 8, 8, 0, -1))
+    logits = torch.randn(
+        S, b, VOCAB_SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(draw.randrange(99))
+    )
+    before, wrong = torch.zeros(S, b, dtype=torch.float64), draw.randrange(8)
+    if wrong == 0:
+        logits = draw.choice((logits.float(), logits[:, :, 1:], logits[1:], logits[:, 1:]))
+    found = outcome(lambda: reader.likeliest(logits, before, n))
+    if isinstance(found, Refused):
+        assert wrong == 0 or n < 1, found
+        return
+    n = min(n, b * VOCAB_SIZE)
+    expected = PlainReader(reader.model).likeliest(logits.clone(), before, n)
+    real = expected.scores.isfinite()
+    close(found.scores[:, :n][:, None], expected.scores[:, None], real[:, None])
+    assert torch.equal(found.tokens[:, :n][real], expected.tokens[real])
+
+
+KINDS: Sequence[Callable[[random.Random], None]] = (
+    *(logits_of_read, logits_of_read, logits_of_read, tokens_written),
+    *(texts_of_batch, translations, beams, beams, continuations),
+)
+
+
+@torch.inference_mode()
+def call(number: int) -> None:
+    """One call, of any kind.
+
+    Raises:
+        AssertionError: it is neither right nor refused.
+    """
+    draw = random.Random(number)
+    kind = draw.choice(KINDS)
+    enough, threads = (0, 3) if draw.random() < 0.3 else (4_000_000, 1)
+    decoder.ENOUGH = translator.ENOUGH = enough  # type: ignore[attr-defined]
+    known, torch.get_num_threads = torch.get_num_threads, lambda: threads
+    try:
+        kind(draw)
+    except Exception as error:
+        error.add_note(f"call {number}, {kind.__name__}")
+        raise
+    finally:
+        decoder.ENOUGH = translator.ENOUGH = 4_000_000  # type: ignore[attr-defined]
+        torch.get_num_threads = known
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calls", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--flag", action="append", default=[])
+    parser.add_argument("--sources", type=Path, default=building.HERE)
+    options = parser.parse_args()
+    building.HERE = options.sources
+    building.FLAGS = (*building.FLAGS, *options.flag)
+    building.LINKING = (*building.LINKING, *options.flag)
+    for number in range(options.first, options.first + options.calls):
+        call(number)
+        if number % 500 == 499:
+            print(f"calls up to {number}", flush=True)
+    print(f"{options.calls} calls, each right or refused")
+
+
+if __name__ == "__main__":
+    main()
