@@ -5,7 +5,6 @@ python tests/laws/engine_fuzz.py --calls 10000 [--first 0] [--flag=-fsanitize=ad
 
 import argparse
 import copy
-import ctypes
 import random
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -13,42 +12,31 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fuzz_values import (
+    BLOCK_SIZES,
+    INT64,
+    WIDTHS,
+    Refused,
+    close,
+    loaded,
+    outcome,
+    some_ids,
+    spoil_cache,
+    spoiled,
+    tensor_wrong,
+)
 from law_models import CHOICES, VOCAB_SIZE, make_model
 from pair_models import END, PAIR_CHOICES, make_translator
-from torch import Tensor
 
 from clearhead.config import EngineConfig, SamplingConfig, TranslationConfig, Weights
-from clearhead.errors import UsageError
 from clearhead.inference import Batch, Engine, beam_search
-from clearhead.inference.compiled import CompiledDecoder, CompiledReader, building, decoder, library, translator
+from clearhead.inference.compiled import CompiledDecoder, CompiledReader, building, decoder, translator
 from clearhead.inference.readers import PlainReader
 from clearhead.inference.rounding import rounded
 from clearhead.inference.texts import begin
 from clearhead.inference.writers import PlainWriter
-from clearhead.models import DecoderLM, EncoderDecoder
+from clearhead.models import DecoderLM
 from clearhead.parts import DecoderCache, padded_positions
-
-WRONG: tuple[Any, ...] = (-1, -2, 1.5, None, 10**6, -(10**6), 2**31, 2**40, -(2**40), 2**63 - 1, -(2**63), 2**64)
-INT64 = [wrong for wrong in WRONG if isinstance(wrong, int) and -(2**63) <= wrong < 2**63]
-BLOCK_SIZES, WIDTHS = (3, 10, 24), ("full", "full", "bfloat16", "int8")
-
-
-class Refused(str):
-    """Our own sentence."""
-
-
-def outcome(compute: Callable[[], Any]) -> Any:
-    """What is computed, or the sentence."""
-    try:
-        return compute()
-    except UsageError as error:
-        return Refused(error)
-
-
-def loaded(dtype: torch.dtype) -> ctypes.CDLL:
-    found = library(dtype, build=True, notice=lambda sentence: None)
-    assert found is not None
-    return found
 
 
 @cache
@@ -67,22 +55,6 @@ def some_writer(draw: random.Random, dtype: torch.dtype | None = None) -> Compil
     choice, block_size = draw.randrange(0, len(CHOICES), 4), draw.choice(BLOCK_SIZES)
     weights: Any = draw.choice(WIDTHS)
     return writer_of(choice, block_size, dtype or draw.choice((torch.float64, torch.float32)), weights)
-
-
-def some_ids(draw: random.Random, count: int, vocab_size: int = VOCAB_SIZE) -> list[Any]:
-    return [draw.randrange(vocab_size) for _ in range(count)]
-
-
-def spoiled(draw: random.Random, rows: list[list[Any]], vocab_size: int) -> bool:
-    """Put something wrong into one of the rows, seldom."""
-    if draw.random() < 0.7:
-        return False
-    row = draw.choice(rows)
-    if draw.random() < 0.1:
-        row.clear()
-    else:
-        row[draw.randrange(len(row))] = draw.choice((*WRONG, vocab_size, vocab_size + 1))
-    return True
 
 
 def sampling(draw: random.Random) -> SamplingConfig:
@@ -125,13 +97,6 @@ def texts_of_batch(draw: random.Random) -> None:
     assert written == expected, (written, expected)
 
 
-def tensor_wrong(draw: random.Random, tensor: Tensor, vocab_size: int) -> None:
-    """In place."""
-    flat = tensor.view(-1)
-    if len(flat):
-        flat[draw.randrange(len(flat))] = draw.choice((*INT64, vocab_size))
-
-
 def half_read(draw: random.Random, model: DecoderLM, rows: int, columns: int) -> DecoderCache:
     """A cache that holds something of each row."""
     room = model.config.block_size
@@ -142,28 +107,6 @@ def half_read(draw: random.Random, model: DecoderLM, rows: int, columns: int) ->
     positions = padded_positions(torch.tensor(lengths), width, "left") if min(lengths) < width else None
     model(ids, cache=held, positions=positions)
     return held
-
-
-def spoil_cache(draw: random.Random, held: DecoderCache, model: DecoderLM | EncoderDecoder) -> None:
-    """Something about it is not what the model's own call leaves behind."""
-    layer = draw.choice(held.layers)
-    kind = draw.randrange(8)
-    if kind == 0:
-        held.layers = held.layers[:-1]
-    elif kind == 1:
-        layer.keys = layer.keys[:, :, : draw.randint(0, layer.keys.shape[2] - 1)].contiguous()
-    elif kind == 2:
-        layer.values = layer.values[: draw.randint(0, len(layer.values) - 1)]
-    elif kind == 3:
-        layer.keys = layer.keys.to(torch.float32 if layer.keys.dtype == torch.float64 else torch.float64)
-    elif kind == 4:
-        layer.values = layer.values.transpose(2, 3).contiguous().transpose(2, 3)
-    elif kind == 5:
-        layer.length += draw.choice((-1, 1, 10**6))
-    elif kind == 6 and held.tokens is not None:
-        tensor_wrong(draw, held.tokens, VOCAB_SIZE + 1)
-    else:
-        held.positions = range(held.length + draw.choice((1, 7, 2**40)))
 
 
 def logits_of_read(draw: random.Random) -> None:
@@ -201,13 +144,6 @@ def logits_of_read(draw: random.Random) -> None:
         return
     expected = PlainWriter(model).read(ids, other, positions, wanted=wanted)
     close(found, expected, real[:, columns - wanted :])
-
-
-def close(found: Tensor, expected: Tensor, real: Tensor) -> None:
-    tolerance = 1e-9 if found.dtype == torch.float64 else 1e-3
-    apart = (found - expected)[real].abs()
-    largest = float(expected[real].abs().max()) if apart.numel() else 0.0
-    assert not apart.numel() or float(apart.max()) <= tolerance * max(1.0, largest), float(apart.max())
 
 
 def tokens_written(draw: random.Random) -> None:
