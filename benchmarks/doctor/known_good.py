@@ -107,7 +107,7 @@ def examine(architecture: str, backend: str, meant: str, level: Level, allow: di
             told.outcome = "not supported"
         return told
     try:
-        report = check(model, Spec(allow=allow), level=level)
+        report = check(model, Spec(allow=allow, fresh=True), level=level)
         told.outcome, told.report = "examined", report.as_json()
     except Exception as error:
         told.outcome, told.sentence = "not called", " ".join(str(error).split()).partition("; put this")[0]

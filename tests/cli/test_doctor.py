@@ -7,19 +7,14 @@ made in this process, which has loaded torch already.
 import json
 import os
 import shutil
-import sys
 from collections.abc import Iterator
-from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 import torch
 from command_helpers import TINY, Caller, write_text
-
-from clearhead.doctor.__main__ import answer_to
-from clearhead.doctor.apart import Request, answered
-from clearhead.doctor.reports.findings import Json
+from doctor_caller import examined_here
 
 HOSTS = Path(__file__).parents[1] / "doctor" / "hosts"
 MASKING = '        att = att.masked_fill(self.mask[:, :, :T, :T] == 0, float("-inf"))\n'
@@ -31,19 +26,10 @@ def call(capsys: pytest.CaptureFixture[str]) -> Caller:
 
 
 @pytest.fixture
-def call_here(call: Caller, monkeypatch: pytest.MonkeyPatch) -> Iterator[Caller]:
+def call_here(call: Caller) -> Iterator[Caller]:
     """The same, without a process of the examination's own."""
-
-    def examine_here(request: Request, *, timeout: float) -> Json:
-        asked = json.loads(json.dumps(asdict(request) | {"timeout": timeout}))
-        return answered(json.loads(json.dumps(answer_to(asked))))
-
-    monkeypatch.setattr("clearhead.workflows.examining.examine_apart", examine_here)
-    monkeypatch.setattr(sys, "path", [*sys.path])  # targets add their folder
-    yield call
-    for name, module in [*sys.modules.items()]:
-        if Path(getattr(module, "__file__", None) or "").parent == Path.cwd():
-            del sys.modules[name]
+    with examined_here():
+        yield call
 
 
 def host(name: str, old: str = "", new: str = "") -> str:
@@ -176,6 +162,117 @@ def test_a_symptom_is_answered_first(call_here: Caller) -> None:
     assert done.err.splitlines()[1].startswith("  M01: yes, changing token")
     assert done.json["findings"][0]["id"] == "M01"
     assert "repeats " in call_here("doctor", "symptoms").out
+
+
+TRIANGLE = ("torch.tril(torch.ones(BLOCK, BLOCK))", "torch.triu(torch.ones(BLOCK, BLOCK))")
+NAN = ("        x = self.tok(idx) +", "        x = float('nan') * self.tok(idx) +")
+NARROWED = [
+    (["--symptom", "repeats"], TRIANGLE, "M04"),
+    (["--symptom", "good-loss-bad-text"], TRIANGLE, "M04"),
+    (["--only", "M01"], TRIANGLE, "M04"),
+    (["--only", "M01,K01"], TRIANGLE, "M04"),
+    (["--symptom", "nan"], NAN, "M14"),
+    (["--only", "M01"], NAN, "M14"),
+]
+
+
+@pytest.mark.parametrize(("words", "change", "id"), NARROWED, ids=str)
+def test_a_narrowed_examination_does_not_deny_what_the_whole_one_finds(
+    words: list[str], change: tuple[str, str], id: str, call_here: Caller
+) -> None:
+    done = call_here("doctor", *words, host("gpt", *change), "--json")
+    assert done.code == 4, done.err
+    assert done.json["verdict"] == "faulty"
+    assert id in [cause["id"] for finding in done.json["findings"] for cause in finding["causes"]]
+    for denial in ("not M", "healthy", "each logit depends on the tokens that it should", "every logit is a number"):
+        assert denial not in done.err
+    assert not [one for one in done.json.get("symptom", {"causes": []})["causes"] if one["answer"] == "no"]
+
+
+def test_one_fault_alone_is_looked_for(call_here: Caller) -> None:
+    done = call_here("doctor", host("gpt"), "--only", "M01")
+    assert done.code == 0
+    assert "was examined in part, and no fault was found there; only M01 was looked for" in done.out
+    assert "healthy" not in done.out
+    assert call_here("doctor", "mine.py", "--only", "K01").code == 3
+
+
+ENCODER = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.places = nn.Embedding(31, 16), nn.Embedding(64, 16)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, norm_first=True)
+        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.last, self.head = nn.LayerNorm(16), nn.Linear(16, 31)
+        for layer in self.body.layers:
+            nn.init.normal_(layer.linear1.weight, std=0.1)
+        nn.init.normal_(self.head.weight, std=0.02)
+
+    def forward(self, ids):
+        return self.head(self.last(self.body(self.table(ids) + self.places(torch.arange(ids.shape[1])))))
+"""
+
+
+def test_the_first_line_says_what_the_model_was_taken_for(call_here: Caller) -> None:
+    Path("mine.py").write_text(ENCODER, encoding="utf-8")
+    done = call_here("doctor", "mine.py:Model", "--json")
+    said = "assumed to be bidirectional: as causal (--kind causal) its dependencies would be a fault"
+    assert said in done.err.splitlines()[0], done.err
+    assert said in done.json["summary"]
+    assert done.err.splitlines()[0] == done.json["summary"]
+    assert "(bidirectional)" in call_here("doctor", "mine.py:Model", "--kind", "bidirectional").out.splitlines()[0]
+    causal = call_here("doctor", "mine.py:Model", "--kind", "causal")
+    assert causal.code == 4
+    assert "assumed" not in causal.out.splitlines()[0]
+
+
+def test_the_verdict_comes_first_and_details_when_they_are_asked_for(call_here: Caller) -> None:
+    short = call_here("doctor", host("gpt")).out.splitlines()
+    assert len(short) == 1
+    assert short[0].startswith("mine.py:build is healthy")
+    for flag in ("-v", "--verbose"):
+        long = call_here("doctor", "mine.py:build", flag).out
+        assert long.startswith("mine.py:build is healthy")
+        for label in ("assumed", "paths", "passed", "skipped"):
+            assert f"\n  {label:<10}" in long
+    faulty = call_here("doctor", host("gpt", MASKING, "")).out.splitlines()
+    assert faulty[0].startswith("mine.py:build is faulty: 1 fault")
+    assert faulty[1].startswith("FAIL M01")
+
+
+TRAINED = """
+optimizer = torch.optim.AdamW((model := GPT()).parameters(), lr=3e-2)
+for step in range(12):
+    ids = torch.arange(9).repeat(4, 1)
+    optimizer.zero_grad()
+    F.cross_entropy(model(ids)[0].flatten(0, 1), ids.flatten()).backward()
+    optimizer.step()
+"""
+
+
+def test_of_a_model_that_trains_when_it_is_imported_no_fresh_loss_is_expected(call_here: Caller) -> None:
+    host("gpt")
+    with Path("mine.py").open("a", encoding="utf-8") as file:
+        file.write(TRAINED)
+    done = call_here("doctor", "mine.py:model", "--json")
+    assert done.code == 0, done.err
+    assert not done.json["findings"]
+    (fresh,) = [check for check in done.json["checks"] if check["name"] == "fresh loss"]
+    assert fresh["status"] == "skip"
+    assert fresh["note"].endswith("is not constant any more")
+
+
+def test_one_layer_for_all_is_not_equal_to_layers_of_their_own(call_here: Caller) -> None:
+    shutil.copy(HOSTS / "gpt.py", "theirs.py")
+    done = call_here(
+        "doctor", "compare", host("gpt", "[Block() for _ in range(LAYERS)]", "[Block()] * LAYERS"), "theirs.py"
+    )
+    assert done.code == 4, done.out
+    assert done.out.splitlines()[0].startswith("mine.py:build and theirs.py differ: A holds blocks.0.")
 
 
 def test_of_a_run_the_losses_speak_too(call_here: Caller) -> None:

@@ -45,8 +45,9 @@ def test_a_model_equals_itself_whatever_its_weights(host: str, tmp_path: Path) -
     assert found.equal, str(found)
     assert found.weights.first_different is not None
     assert found.weights.notes == ()
+    assert str(found) == found.summary
     for path in ("the weights as they are", "noise on every weight", "train()", "rows of", "gradients"):
-        assert path in str(found)
+        assert path in found.text(verbose=True)
 
 
 PLANTED = [
@@ -188,13 +189,50 @@ def test_weights_that_are_stored_the_other_way_round_are_turned() -> None:
     assert found.equal, str(found)
 
 
-def test_a_tie_in_one_of_them_is_followed_and_told(tmp_path: Path) -> None:
-    loose = ("self.head.weight = self.tok.weight", "self.head.weight = nn.Parameter(torch.randn(V, D))")
-    tied = made(write(tmp_path, "gpt"))
-    found = compare(made(write(tmp_path, "gpt", loose)), tied)
-    assert found.equal, str(found)
-    assert "B ties what A holds twice" in found.weights.sentence
-    assert compare(tied, made(write(tmp_path, "gpt", loose))).equal
+LOOSE = ("self.head.weight = self.tok.weight", "self.head.weight = nn.Parameter(torch.randn(V, D))")
+BLOCKS = "nn.ModuleList([Block() for _ in range(LAYERS)])"
+TIES = {
+    "the head": ((LOOSE,), "head.weight"),
+    "one layer for all": (((BLOCKS, "nn.ModuleList([Block()] * LAYERS)"),), "blocks.1."),
+    "one norm for two": ((("self.ln2 = nn.LayerNorm(D)", "self.ln2 = self.ln1"),), "blocks.0.ln2.weight"),
+}
+
+
+@pytest.mark.parametrize("what", TIES)
+def test_a_tie_in_one_of_them_is_a_difference(what: str, tmp_path: Path) -> None:
+    changes, name = TIES[what]
+    good, other = made(write(tmp_path, "gpt")), made(write(tmp_path, "gpt", *changes))
+    for a, b in ((good, other), (other, good)):
+        found = compare(a, b)
+        assert found.first is not None, str(found)
+        assert found.first.what == "sharing"
+        tied = "A" if (a is good) == (what == "the head") else "B"
+        assert str(found).startswith(f"A and B differ: {tied} holds "), str(found)
+        assert name in found.summary
+        assert "in one tensor" in found.summary
+    again = made(write(tmp_path, "gpt", *changes))
+    assert compare(other, again).equal
+
+
+def test_ties_of_other_weights_are_a_difference_though_there_are_as_many() -> None:
+    class Three(nn.Module):
+        def __init__(self, first: int, second: int) -> None:
+            super().__init__()
+            self.table = nn.Embedding(20, 8)
+            self.maps = nn.ModuleList([nn.Linear(8, 8) for _ in range(3)])
+            self.maps[second].weight = self.maps[first].weight
+            self.head = nn.Linear(8, 20)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            x = self.table(ids)
+            for part in self.maps:
+                x = x + part(x)
+            made: Tensor = self.head(x)
+            return made
+
+    found = compare(Three(0, 1), Three(1, 2), kind="causal")
+    assert found.first is not None
+    assert found.first.what == "sharing", str(found)
 
 
 def test_weights_without_a_counterpart_are_a_sentence(tmp_path: Path) -> None:
@@ -234,15 +272,16 @@ def test_neither_model_is_changed(tmp_path: Path) -> None:
 def test_a_comparison_goes_through_json_unchanged(tmp_path: Path) -> None:
     for found in (compare(*pair(tmp_path, "gpt")), compare(*pair(tmp_path, "gpt", (MASKING, "")))):
         told = json.loads(json.dumps(found.as_json()))
-        assert set(told) == {"a", "b", "verdict", "first", "weights", "paths", "seconds"}
+        assert set(told) == {"a", "b", "verdict", "summary", "first", "weights", "paths", "seconds"}
         assert json.loads(json.dumps(Comparison.from_json(told).as_json())) == told
-        assert str(Comparison.from_json(told)).splitlines()[:-1] == str(found).splitlines()[:-1]
+        assert str(Comparison.from_json(told)).splitlines()[1:] == str(found).splitlines()[1:]
 
 
 def test_as_a_person_reads_it(tmp_path: Path) -> None:
     text = str(compare(*pair(tmp_path, "gpt", (MASKING, "")), names=("mine", "theirs")))
-    assert text.splitlines()[0].startswith("DIFFERENT  blocks.0.attn  eval()")
+    first, second, *_ = text.splitlines()
+    assert first.startswith("mine and theirs differ: blocks.0.attn makes something else of the same input (")
+    assert second.startswith("DIFFERENT  blocks.0.attn  eval()")
     assert re.search(r"in A +blocks\.0\.attn \(CausalSelfAttention\) .*gpt_\d+\.py:\d+", text)
     assert "blocks.0.attn.qkv; then what blocks.0.attn.proj is given differs" in text
     assert "blocks.1" in text
-    assert text.splitlines()[-1].startswith("mine and theirs differ")

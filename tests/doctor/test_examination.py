@@ -158,7 +158,7 @@ def test_a_report_goes_through_json_unchanged(tmp_path: Path) -> None:
     report = check(unmasked(tmp_path))
     told = json.loads(json.dumps(report.as_json()))
     assert json.loads(json.dumps(Report.from_json(told).as_json())) == told
-    assert set(told) >= {"target", "kind", "verdict", "findings", "checks", "paths", "seconds"}
+    assert set(told) >= {"target", "kind", "verdict", "summary", "only", "findings", "checks", "paths", "seconds"}
     finding = told["findings"][0]
     assert set(finding) >= {"id", "title", "status", "evidence", "where", "causes", "why", "fix", "repro"}
     assert set(finding["evidence"]) == {"value", "threshold", "noise_floor", "witness"}
@@ -169,11 +169,15 @@ def test_a_report_goes_through_json_unchanged(tmp_path: Path) -> None:
 
 def test_the_report_as_a_person_reads_it(tmp_path: Path) -> None:
     text = str(check(unmasked(tmp_path)))
-    first = text.splitlines()[0]
-    assert first == "FAIL M01  future tokens reach past positions  blocks.0.attn"
+    first, second, *_ = text.splitlines()
+    assert first.startswith(
+        "GPT is faulty: 1 fault; assumed to be causal: as bidirectional (--kind bidirectional) its "
+    )
+    assert second == "FAIL M01  future tokens reach past positions  blocks.0.attn"
     assert "#!!!" in text
     assert "changing token" in text
-    assert text.splitlines()[-1].startswith("GPT is faulty: 1 fault")
+    assert "  passed " not in text
+    assert "  passed    finite, storage, deterministic" in check(unmasked(tmp_path)).text(verbose=True)
 
 
 def test_it_raises_for_tests_of_your_own(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def batch(rows: int = 6, length: int = T, seed: int = 0) -> tuple[Tensor, Tensor
     return ids[:, :-1], ids[:, 1:]
 
 
-FRESH, TRAINED = Spec(kind="causal"), Spec(kind="causal", fresh=False)
+FRESH, TRAINED = Spec(kind="causal", fresh=True), Spec(kind="causal", fresh=False)
 
 
 def examine(
@@ -116,7 +116,7 @@ def test_healthy_models_of_every_kind_pass(positions: str, norm: str, norm_place
 @pytest.mark.parametrize("place", ["pre", "post"])
 def test_healthy_models_with_every_option_pass(options: dict[str, Any], place: str) -> None:
     model = healthy(**{"norm_place": place} | options)
-    report = examine(model, spec=Spec(kind="causal", window=options.get("window")))
+    report = examine(model, spec=Spec(kind="causal", window=options.get("window"), fresh=True))
     assert report.passed, report.line()
     assert report.line() == (
         "preflight passed: no future leak, rows keep apart, every parameter receives gradient, "

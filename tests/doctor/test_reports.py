@@ -96,9 +96,11 @@ def test_the_page_loads_nothing_and_runs_nothing(faulty: Report) -> None:
 
 
 def test_a_healthy_model_has_a_page(tmp_path: Path) -> None:
-    html = page.render(check(made(write(tmp_path, "gpt")), only=["M01"]))
-    assert 'class="verdict healthy"' in html
-    assert "<article" not in html
+    model = made(write(tmp_path, "gpt"))
+    for only, verdict in (([], "healthy"), (["M01"], "partial")):
+        html = page.render(check(model, only=only))
+        assert f'class="verdict {verdict}"' in html
+        assert "<article" not in html
 
 
 def test_the_terminal_is_sent_no_control_characters() -> None:

@@ -95,7 +95,8 @@ def _check(request: dict[str, Any]) -> dict[str, Any]:
     batch = load_batch(request["batch"]) if request["batch"] else None
     model = _model(request["target"], request["factory"], request["settings"])
     _choose_threads(model)
-    fresh = not request["factory"] and read(request["target"]).kind != "checkpoint"
+    origin = "run" if request["factory"] else read(request["target"]).kind
+    fresh = {"run": False, "checkpoint": False, "architecture": True}.get(origin)  # code of a person's may do either
     spec = Spec(kind=request["kind"], fresh=fresh, allow=request["allow"])
     report = check(
         model,

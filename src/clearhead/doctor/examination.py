@@ -11,17 +11,16 @@ from torch import nn
 from clearhead.doctor.borrow import borrowed, plain_layers, undisturbed
 from clearhead.doctor.catalogue.faults import CATALOGUE, refuse_unknown
 from clearhead.doctor.checks import CHECKS
-from clearhead.doctor.checks.base import Check, answer
+from clearhead.doctor.checks.base import Check, answer, joined
 from clearhead.doctor.conventions.batches import Batch, Given
 from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Checked, Finding, Outcome, Report
+from clearhead.doctor.reports.findings import OUT_OF_TIME, Checked, Finding, Outcome, Report
 from clearhead.doctor.spec import LEVELS, Level, Spec
 from clearhead.doctor.targets.admission import admitted
 from clearhead.doctor.targets.devices import find_device
 from clearhead.errors import UsageError
 
 NAMES = frozenset(check.name for check in CHECKS)
-OUT_OF_TIME = "no time was left"
 
 
 def check(
@@ -43,7 +42,7 @@ def check(
         level: quick; standard looks at longer rows of large models as well; deep takes more draws, bfloat16, and trains
             a copy on small tasks.
         only: ids of the catalogue, or names of checks; the checks that can find them, and those that these rest on, are
-            made.
+            made. Every fault that they find is told, whichever it is.
         seed: of the inputs and of the noise on the copy's weights.
         batch: of yours: ids (B, T), (source, target), or a dict by the names that `forward` has. Its tokens are what
             the model is given, and it is run as it is besides.
@@ -72,14 +71,14 @@ def check(
         warnings.simplefilter("ignore")  # the model's own; they were seen when it was built
         torch.manual_seed(seed)
         patient = Patient(model, spec, level, seed, given, place)
-        findings, checks = _examine(patient, chosen(only), only, None if seconds is None else begun + seconds)
+        findings, checks = _examine(patient, chosen(only), None if seconds is None else begun + seconds)
         kind = patient.kind
     paths = (patient.convention.sentence, f"eval(), float32, {device.upper()}", *patient.paths)
     if whole is not model:
         paths = (*paths, f"without the {type(whole).__name__} around it")
     findings = tuple(replace(finding, repro=_again(finding.id, level, seed)) for finding in findings)
     took = time.perf_counter() - begun
-    return Report(type(model).__name__, kind, findings, checks, tuple(patient.assumptions), paths, took)
+    return Report(type(model).__name__, kind, findings, checks, tuple(patient.assumptions), paths, took, tuple(only))
 
 
 def _again(id: str, level: Level, seed: int) -> str:
@@ -108,7 +107,7 @@ def chosen(only: Sequence[str]) -> list[Check]:
 
 
 def _examine(
-    patient: Patient, checks: Sequence[Check], only: Sequence[str], deadline: float | None
+    patient: Patient, checks: Sequence[Check], deadline: float | None
 ) -> tuple[tuple[Finding, ...], tuple[Checked, ...]]:
     findings: list[Finding] = []
     told: list[Checked] = []
@@ -118,9 +117,7 @@ def _examine(
         status, note, found = ("skip", OUT_OF_TIME, []) if is_late else _make(patient, one)
         if status in ("fail", "waived", "blocked") and not (one.name == "deterministic" and patient.random):
             patient.failed.add(one.name)
-        kept = [f for f in found if not only or one.name in only or {id for id, _ in f.causes} & {*only}]
-        seen = {finding.id for finding in findings} | {*patient.spec.allow}
-        findings += [replace(finding, check=one.name) for finding in kept if finding.id not in seen]
+        findings = joined(findings, found, one.name, patient.spec.allow)
         told.append(Checked(one.id, one.name, one.covers, status, note, 1000 * (time.perf_counter() - begun)))
     ranked = sorted(findings, key=lambda finding: finding.status != "fail")
     return tuple(ranked), tuple(told)

@@ -141,8 +141,6 @@ def intention(patient: "Patient") -> Assumption:
     reasons = tuple(reason for voted, _, reason in votes if voted == kind)
     against = tuple(reason for voted, _, reason in votes if voted != kind)
     fits = {"causal": not bool(future.any()), "bidirectional": bool(future.any())}[other]
-    otherwise = (
-        f"read as {other}, which --kind {other} says, its dependencies would be {'in order' if fits else 'a fault'}"
-    )
+    otherwise = f"as {other} (--kind {other}) its dependencies would be {'in order' if fits else 'a fault'}"
     told = Assumption("kind", kind, reasons, otherwise)
     return told if not against else Assumption("kind", kind, (*reasons, f"although {against[0]}"), otherwise)

@@ -128,6 +128,8 @@ class CheckItem(pytest.Item):
         told = "\n\n".join("\n".join(of_finding(finding)) for finding in report.of_check(self.name)) or check.note
         if check.status == "fail":
             raise DoctorFailure(told)
+        if check in report.unjudged:
+            raise DoctorFailure(f"it could not be judged: {check.note}")
         if check.status == "warn":
             self.warn(DoctorWarning(f"{self.model.name}, {self.name}\n{told}"))
         elif check.status != "pass":

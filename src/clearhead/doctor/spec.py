@@ -20,7 +20,8 @@ class Spec:
         tied: whether embedding and head share their weights.
         pad_id: the token that fills up short rows.
         time_first: whether tensors are (T, B) and (T, B, V).
-        fresh: whether the weights are newly drawn, so that the loss must be near ln V; trained ones have any loss.
+        fresh: whether the weights are newly drawn, so that the loss must be near ln V; trained ones have any loss. What
+            the weights do not show by themselves is not asked of them.
         allow: id of a check -> why its finding is no fault here. It is reported as waived, with the reason.
     """
 
@@ -29,7 +30,7 @@ class Spec:
     tied: bool | None = None
     pad_id: int | None = None
     time_first: bool | None = None
-    fresh: bool = True
+    fresh: bool | None = None
     allow: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -52,16 +52,18 @@ def _factory(target: Target) -> tuple[str, str] | None:
 def diagnose(name: str, request: Request, *, timeout: float = TIMEOUT) -> Diagnosis:
     """What is behind a symptom, and which of its causes are refuted; of a run, with what its losses say.
 
+    The whole model is examined: no answer about a cause may contradict what another check would find.
+
     Args:
         name: of the symptom.
-        request: as for `examine`; only what can tell the symptom's causes apart is made.
+        request: as for `examine`.
 
     Raises:
         ClearheadError: the symptom is unknown, or as `examine`.
     """
     seen = symptom(name)
     target = resolve(request.target)
-    report = examine(replace(request, only=seen.causes), timeout=timeout)
+    report = examine(request, timeout=timeout)
     return diagnosed(seen, report, _signs(Path(target.place)) if target.kind == "run" else ())
 
 

@@ -30,8 +30,10 @@ def parser() -> Parser:
     """What `clearhead doctor` understands."""
     parser = Parser(
         "doctor",
-        "Prove or refute that a Transformer is right: any PyTorch model, the guilty module named. Imports and calls "
-        "the target's code, in a process of its own, and itself uses no network.",
+        "Prove or refute that a Transformer is right: any PyTorch model, the guilty module named. The target's code is "
+        "imported and called (a script of 'train' is run), in a process of its own but with your rights: your files, "
+        "your environment, the network. That is no sandbox: examine only code that you would run yourself. Of "
+        "hf:FOLDER, a run and --batch only data are read, and no code in them runs.",
         [
             ("clearhead doctor mymodel.py:build", "a function without arguments, or a module, in a file of yours"),
             ("clearhead doctor hf:llama --set num_hidden_layers=2", "an architecture of transformers; no download"),
@@ -50,16 +52,24 @@ def parser() -> Parser:
     parser.add_argument(
         "words", nargs="*", help="after 'compare' the other model, after 'train' and '--' the script's own words"
     )
-    parser.add_argument("--symptom", metavar="NAME", help="what one sees; only what may be behind it is examined")
+    parser.add_argument("--symptom", metavar="NAME", help="what one sees: what is behind it, and what is not")
     parser.add_argument("--kind", help="causal, bidirectional or seq2seq (default: auto, read from the model)")
     parser.add_argument(
         "--level", help="quick (default), standard (longer rows of large models), deep (more draws, bfloat16, tasks)"
     )
-    parser.add_argument("--only", action="append", metavar="ID", help="only what can find this; may be given again")
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="ID",
+        help="only what can find this, and what that rests on; may be given again",
+    )
     parser.add_argument("--allow", action="append", metavar="ID=REASON", help="no fault here, and why")
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="a value of the config of hf:NAME")
     parser.add_argument(
         "--batch", metavar="FILE.pt", help="a batch of yours, by torch.save: ids, (source, target) or a dict"
+    )
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="also what was assumed, what was run, and what holds"
     )
     parser.add_argument("--device", help="where to examine: cpu (default), cuda, cuda:N or mps")
     parser.add_argument("--seed", help="of inputs and noise (default: 0)")

@@ -7,12 +7,11 @@ from clearhead.cli.doctor.symptoms import tell
 from clearhead.cli.doctor.words import TIMEOUT, number, pairs
 from clearhead.doctor.reports.files import FORMS, refuse_unwritable, write
 from clearhead.doctor.reports.text import lines
-from clearhead.errors import DataError, FaultError
 from clearhead.workflows import Request, diagnose, examine
 
 
 def check(console: Console, given: argparse.Namespace, target: str | None) -> int:
-    """Examine, print and write, a symptom's verdict first; 4 where a fault was found, 3 where nothing could be."""
+    """Examine, print and write, a symptom's verdict first; 4 where a fault was found, 3 where it cannot be told."""
     files = {form: getattr(given, form) for form in FORMS if hasattr(given, form)}
     refuse_unwritable(files)
     request, timeout = _request(target, given), number(given, "timeout", TIMEOUT)
@@ -23,11 +22,11 @@ def check(console: Console, given: argparse.Namespace, target: str | None) -> in
     else:
         report = examine(request, timeout=timeout)
         told = report.as_json()
-    for text, style in lines(report):
+    for text, style in lines(report, verbose=hasattr(given, "verbose")):
         console.say(text, style)
     write(report, files)
     console.result(told)
-    return {"healthy": 0, "faulty": FaultError.exit_code, "unknown": DataError.exit_code}[report.verdict]
+    return report.exit_code
 
 
 def _request(target: str | None, given: argparse.Namespace) -> Request:

@@ -21,7 +21,7 @@ def compare(console: Console, given: argparse.Namespace, a: str | None) -> int:
         seed=int(number(given, "seed", 0)),
         timeout=number(given, "timeout", TIMEOUT),
     )
-    for text, style in found.lines():
+    for text, style in found.lines(verbose=hasattr(given, "verbose")):
         console.say(text, style)
     console.result(found.as_json())
     return 0 if found.equal else FaultError.exit_code

@@ -8,7 +8,7 @@ from clearhead.doctor.apart import Request, examine_apart
 from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.reports.findings import Report
 from clearhead.doctor.reports.text import lines
-from clearhead.errors import FaultError, UsageError
+from clearhead.errors import UsageError
 
 OF_A_MODEL = ("kind", "level", "only", "set")  # options that say nothing about a training
 
@@ -26,7 +26,7 @@ def train(console: Console, given: argparse.Namespace, script: str | None) -> in
         script, task="train", allow=allow, words=getattr(given, "words", []), seed=int(number(given, "seed", 0))
     )
     report = Report.from_json(examine_apart(request, timeout=number(given, "timeout", TIMEOUT)))
-    for text, style in lines(report):
+    for text, style in lines(report, verbose=hasattr(given, "verbose")):
         console.say(text, style)
     console.result(report.as_json())
-    return FaultError.exit_code if report.verdict == "faulty" else 0
+    return report.exit_code

@@ -7,49 +7,15 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
-from typing import Literal
 
 from clearhead.doctor.catalogue.faults import CATALOGUE
+from clearhead.doctor.reports.answers import Answer, answered
 from clearhead.doctor.reports.findings import Finding, Json, Report
 from clearhead.doctor.reports.text import Line
 from clearhead.errors import UsageError, did_you_mean
+from clearhead.pages import printable
 
-Answer = Literal["yes", "no", "unknown"]
 STYLE: dict[Answer, str] = {"yes": "bold red", "no": "green", "unknown": "yellow"}
-HOLDS = {  # by the name of a check: what it showed, if it found nothing
-    "finite": "every logit is a number",
-    "storage": "every module is registered and stands once, and what is tied is one tensor",
-    "deterministic": "the same batch gives the same bits twice in eval()",
-    "rows": "no row of a batch moves another, nor does its place",
-    "layouts": "no reshape moves numbers from token to token",
-    "norms": "each norm works on one token",
-    "query norms": "keys are normalised as queries are",
-    "attention": "weights sum to one over the keys, of scores of the right size",
-    "dependencies": "each logit depends on the tokens that it should, and on no other",
-    "sources": "the whole source moves every logit",
-    "paths": "it is the same on every path that was run",
-    "stress": "it is the same with scores past 1e4",
-    "padded rows": "padding in one row moves no other, and leaves gradients finite",
-    "paddings": "tokens under the padding move nothing",
-    "positions": "the order of the tokens matters",
-    "embeddings": "embeddings have the right size, and every position a row",
-    "caches": "with the cache the logits are those without it",
-    "generations": "it generates what its logits say, and each request alike",
-    "losses": "its loss is a cross-entropy of the right targets",
-    "decoder targets": "the decoder is asked for what it has not read",
-    "gradients": "every weight has an effect and a gradient",
-    "births": "what is zero at first has a gradient soon",
-    "residuals": "every token reaches its own logits around each sublayer",
-    "streams": "each layer adds to the stream in one way, without dropout on it",
-    "activations": "no two linear maps follow each other",
-    "fresh loss": "a fresh model's loss is near ln V",
-    "again": "it is so for other draws of weights and tokens",
-    "precision": "in bfloat16 it is no worse at the end of a row",
-    "tasks": "it learns what such a model must learn",
-}
-
-
-WATCHED = "a model alone does not show it; 'clearhead doctor train SCRIPT' watches a training"
 
 
 @dataclass(frozen=True)
@@ -112,15 +78,27 @@ class Diagnosis:
     @property
     def verdict(self) -> str:
         """In one sentence."""
-        found = [cause for cause in self.causes if cause.answer == "yes"]
+        found = self._found
         if found:
-            return f"{self.symptom.title}: {found[0].id}, {found[0].title}"
-        refuted = sum(cause.answer == "no" for cause in self.causes)
-        return f"{self.symptom.title}: {refuted} of {len(self.causes)} known causes are refuted, and none is found"
+            return f"{self.symptom.title}: {found.id}, {found.title}"
+        denied, all_ = sum(cause.answer == "no" for cause in self.causes), len(self.causes)
+        left = f"; {all_ - denied} could not be examined" if denied < all_ else ""
+        return f"{self.symptom.title}: none of {all_} known causes is found, and {denied} are refuted{left}"
+
+    @property
+    def _found(self) -> Finding | None:
+        """What is behind it: a fault among the known causes, else one that was met on the way, else a warning."""
+        known = [self.report[cause.id] for cause in self.causes if cause.answer == "yes"]
+        by_weight = sorted((*known, *self.report.findings), key=lambda finding: finding.status != "fail")
+        return next((finding for finding in by_weight if finding.status == "fail" or finding in known), None)
 
     def lines(self) -> Iterator[Line]:
         """The verdict first, then cause by cause, and what to do where none is found."""
-        found = any(cause.answer == "yes" for cause in self.causes)
+        for text, style in self._lines():
+            yield printable(text), style
+
+    def _lines(self) -> Iterator[Line]:
+        found = self._found is not None
         yield self.verdict, "bold red" if found else "bold"
         order: tuple[Answer, ...] = ("yes", "unknown", "no")
         for cause in sorted(self.causes, key=lambda cause: order.index(cause.answer)):
@@ -149,22 +127,4 @@ def diagnose(symptom: Symptom, report: Report, signs: Sequence[str] = ()) -> Dia
 
 
 def _judge(id: str, report: Report) -> Cause:
-    title = CATALOGUE[id].title
-    finding = next((finding for finding in report.findings if finding.id == id), None)
-    if finding is not None:
-        return Cause(id, title, "yes", _evidence(finding))
-    near = next((finding for finding in report.findings if id in dict(finding.causes)), None)
-    if near is not None:
-        return Cause(id, title, "unknown", f"what was found fits {near.id} better, {dict(near.causes)[id]:.0%} {id}")
-    looked = [check for check in report.checks if id in check.covers]
-    made = [check for check in looked if check.status in ("pass", "fail", "warn")]
-    if made:
-        shown = "; ".join(HOLDS.get(check.name, f"'{check.name}' found nothing") for check in made)
-        return Cause(id, title, "no", shown)
-    notes = {check.note for check in looked if check.note}
-    return Cause(id, title, "unknown", "; ".join(sorted(notes)) or WATCHED)
-
-
-def _evidence(finding: Finding) -> str:
-    place = f", in {finding.where.place}" if finding.where.place else ""
-    return f"{finding.evidence.witness}{place}"
+    return Cause(id, CATALOGUE[id].title, *answered(id, report))

@@ -34,9 +34,14 @@ from clearhead.doctor.checks.parts.storage import storage
 from clearhead.doctor.checks.parts.streams import streams
 from clearhead.doctor.checks.parts.sublayers import residuals
 
-LEAKS = ("M01", "M03", "M04", "M05", "M06", "M08", "M10", "M17", "M18", "M19", "M20", "A03", "F04", "F05", "N01", "S02")
+OF_MASKS = ("M01", "M02", "M03", "M04", "M05", "M06", "M08", "M10", "M17", "M18", "M19", "M20")
+LEAKS = (*OF_MASKS, "A03", "A04", "A05", "F04", "F05", "N01", "N02", "S02")
+DEPENDENCIES = (*LEAKS, "A12", "A13", "M07", "M14", "M16", "N04", "S03", "I06")
+ROWS = ("A10", "P02", "N02", "M15")
+PADDINGS = ("M08", "M11", "M12", "M13", "M14", "M15", "M20", "M22", "A10", "S01")
 TARGETS = ("D01", "D02", "D03", "D04", "D05", "D12", "I06")
 LOSSES = (*TARGETS, "L01", "L02", "L03", "L04", "L05", "L06", "L07", "L08", "L10", "L11")
+AGAIN = tuple(dict.fromkeys((*DEPENDENCIES, *ROWS, *PADDINGS)))
 BASE = ("finite", "deterministic", "rows")
 SOUND = (*BASE, "layouts", "dependencies")
 
@@ -46,35 +51,38 @@ CHECKS = (
     Check("A08", "deterministic", ("A08", "V01", "T09", "T08", "I05", "K06"), deterministic, ("finite",)),
     Check("T08", "memory", ("T08", "K06", "D18"), memory),
     Check("A05", "layouts", ("A04", "A05"), layouts, ("finite",)),
-    Check("A10", "rows", ("A10", "P02", "N02", "M15"), rows, ("finite", "deterministic", "memory", "layouts")),
+    Check("A10", "rows", ROWS, rows, ("finite", "deterministic", "memory", "layouts")),
     Check("N01", "norms", ("N01", "N02", "N06"), norms, ("finite", "deterministic")),
     Check("N12", "query norms", ("N12", "N05"), query_norms, ("finite",)),
     Check("A03", "attention", ("A01", "A02", "A03", "A07", "A09", "A14", "P13"), attention, ("finite", "layouts")),
+    Check("M01", "dependencies", DEPENDENCIES, dependencies, (*BASE, "layouts", "norms")),
     Check(
-        "M01", "dependencies", (*LEAKS, "A12", "M07", "M16", "S03", "I06"), dependencies, (*BASE, "layouts", "norms")
+        "S02",
+        "sources",
+        ("M12", "S01", "S02", "S03", "S04", "S06", "S09", "A12", "A13", "I06"),
+        sources,
+        (*BASE, "layouts"),
     ),
-    Check("S02", "sources", ("M12", "S02", "S03", "S04", "S06", "S09"), sources, (*BASE, "layouts")),
     Check("M21", "lengths", ("M21",), lengths, SOUND),
-    Check("M02", "paths", ("M02", "N02", *LEAKS), paths, SOUND),
+    Check("M02", "paths", LEAKS, paths, SOUND),
     Check("M08", "stress", ("M08",), stress, SOUND),
     Check("M15", "padded rows", ("M15", "M14"), padded_rows, (*BASE, "layouts", "norms")),
-    Check(
-        "M11",
-        "paddings",
-        ("M08", "M11", "M12", "M13", "M14", "M15", "S01", "M22"),
-        paddings,
-        (*BASE, "layouts", "norms"),
-    ),
+    Check("M11", "paddings", PADDINGS, paddings, (*BASE, "layouts", "norms")),
     Check("P04", "left padding", ("P04",), left_padding, (*SOUND, "paddings"), of_tokens=True),
     Check("P01", "positions", ("P01", "P05", "P06", "P08", "S07"), positions, (*SOUND, "sources")),
     Check("E07", "embeddings", ("E03", "E07", "P03", "P09", "P10"), embeddings, ("finite", "deterministic")),
-    Check("K01", "caches", ("K01", "K02", "K03", "K04", "K06"), caches, SOUND, of_tokens=True),
+    Check("K01", "caches", ("K01", "K02", "K03", "K04", "K06", "M16", "S01", "T08"), caches, SOUND, of_tokens=True),
     Check("K11", "generations", ("K06", "K08", "K11", "T08"), generations, (*SOUND, "caches"), of_tokens=True),
     Check("D02", "losses", LOSSES, losses, ("finite", "deterministic"), of_tokens=True),
     Check("D02", "loss methods", LOSSES, loss_methods, ("finite", "deterministic"), of_tokens=True),
-    Check("D02", "losses of inputs", (*TARGETS, "D05"), losses_of_inputs, ("finite", "deterministic"), of_tokens=True),
+    Check("D02", "losses of inputs", TARGETS, losses_of_inputs, ("finite", "deterministic"), of_tokens=True),
     Check(
-        "D02", "decoder targets", ("D01", "D02", "D05"), decoder_targets, ("finite", "deterministic"), of_tokens=True
+        "D02",
+        "decoder targets",
+        ("D01", "D02", "D05", "D18"),
+        decoder_targets,
+        ("finite", "deterministic"),
+        of_tokens=True,
     ),
     Check("I06", "gradients", ("I06", "A13", "N03", "P01"), gradients, ("finite", "deterministic")),
     Check("I06", "slices", ("I06",), slices, ("finite", "deterministic", "gradients")),
@@ -84,7 +92,7 @@ CHECKS = (
     Check("N05", "streams", ("N03", "N04", "N05", "N10"), streams, ("finite", "layouts", "residuals")),
     Check("F01", "activations", ("F01",), activations, ("finite",)),
     Check("E04", "fresh loss", ("E04",), fresh_loss, ("finite",), of_tokens=True),
-    Check("M01", "again", (*LEAKS, "A10", "N02", "P02", "M11", "M12", "S01"), again, SOUND, "deep", of_tokens=True),
+    Check("M01", "again", AGAIN, again, SOUND, "deep", of_tokens=True),
     Check("R03", "precision", ("R03", "M09"), precision, SOUND, "deep", of_tokens=True),
     Check("W01", "tasks", ("W01", "W02"), tasks, SOUND, "deep", of_tokens=True),
 )

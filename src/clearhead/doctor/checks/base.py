@@ -1,7 +1,7 @@
 """What a check is, and the few things that all of them need."""
 
-from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from clearhead.doctor.patient import Patient
@@ -23,7 +23,8 @@ class Check:
     Args:
         id: the fault that it is named after.
         name: in a word or two.
-        covers: every id that it can find.
+        covers: every id that it can find, that it names among the causes of what it finds, or that would make it fail
+            under another name: whoever asks for one of them is answered by this check too.
         run: the findings; raises `Skipped`.
         needs: names of checks whose failure would make this one's answer worthless.
         level: the least at which it is made.
@@ -68,6 +69,18 @@ def answer(
         worst: Outcome = "fail" if any(finding.status == "fail" for finding in open_) else "warn"
         return worst, open_[0].title, found
     return ("waived", f"{found[0].id}: {allow[found[0].id]}", found) if found else ("pass", "", [])
+
+
+def joined(before: Sequence[Finding], found: Iterable[Finding], check: str, allow: Container[str]) -> list[Finding]:
+    """What was found so far and what that check found.
+
+    Each fault is told by the check that found it first; but a failure is told in the place of a warning.
+    """
+    new = [replace(finding, check=check) for finding in found if finding.id not in allow]
+    failed = {finding.id for finding in new if finding.status == "fail"}
+    kept = [finding for finding in before if finding.status == "fail" or finding.id not in failed]
+    known = {finding.id for finding in kept}
+    return kept + [finding for finding in new if finding.id not in known]
 
 
 def finding(

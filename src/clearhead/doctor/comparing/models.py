@@ -14,7 +14,7 @@ from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.checks.dependence.paths import LONGER
 from clearhead.doctor.checks.padding.paddings import padding_masks
 from clearhead.doctor.comparing.parting import Together, counterparts, difference, parting, together
-from clearhead.doctor.comparing.weights import Pair, bring, differing, labels, match, named, told
+from clearhead.doctor.comparing.weights import Pair, bring, differing, match, named, parted_ties, told
 from clearhead.doctor.conventions.inputs import Inputs, keep_filler
 from clearhead.doctor.conventions.names import parameters_of
 from clearhead.doctor.instruments.places import owner_of
@@ -142,7 +142,7 @@ class _Both:
             paths.append(way.name)
             if found is not None:
                 return found, paths
-        return self._gradients(paths), paths
+        return self._sharing(paths) or self._gradients(paths), paths
 
     def _ways(self) -> Iterator[Way]:
         inputs = self.a.inputs(ROWS, salt=21, T=self.T)
@@ -227,6 +227,18 @@ class _Both:
             torch.set_default_dtype(kept)
         return found if all(bool(logits.isfinite().all()) for _, logits in found) else None
 
+    def _sharing(self, paths: list[str]) -> Difference | None:
+        """Weights that are one tensor in one model alone: equal now, and no more after a step of training."""
+        paths.append("which weights are one tensor")
+        parted = parted_ties(self.pairs, self.a.model, self.b.model)
+        if parted is None:
+            return None
+        one, first, second = parted
+        name = [(first.a, second.a), (first.b, second.b)][one == "B"]
+        path = f"{one} holds {name[0]} and {name[1]} in one tensor, {'A' if one == 'B' else 'B'} in two"
+        places = owner_of(self.a.model, second.a, own_code=True), owner_of(self.b.model, second.b, own_code=True)
+        return Difference("sharing", path, *places, 1.0, 0.0, 0.0, "")
+
     def _gradients(self, paths: list[str]) -> Difference | None:
         """The last module on the way forward whose gradients differ: the first on the way back."""
         inputs = self.a.inputs(ROWS, salt=24, T=self.T)
@@ -243,16 +255,10 @@ class _Both:
             x, y = slopes_a[pair.a], slopes_b[pair.b].mT if pair.turned else slopes_b[pair.b]
             scale = max(float(x.abs().max()), float(y.abs().max()), 1e-2 * largest)
             gap = float((x - y).abs().max()) / scale
-            if gap > GRADIENT and not self._is_shared(pair):
+            if gap > GRADIENT:
                 places = owner_of(self.a.model, pair.a, own_code=True), owner_of(self.b.model, pair.b, own_code=True)
                 return Difference("gradient", f"gradients of {pair.a}", *places, gap, GRADIENT, 0.0, "")
         return None
-
-    def _is_shared(self, pair: Pair) -> bool:
-        """Whether one of them holds in one tensor what the other holds in two: its gradient is a sum."""
-        of_a, of_b = labels(self.pairs, self.a.model, self.b.model)
-        label = of_a[id(named(self.a.model)[pair.a])]
-        return [*of_a.values()].count(label) != [*of_b.values()].count(label)
 
 
 def _slopes(patient: Patient, model: nn.Module, inputs: Inputs) -> dict[str, Tensor]:

@@ -21,6 +21,7 @@ ROLES = {  # what people call the maps that have one shape and are made in any o
     "gate": r"gate|^w1$",
     "up": r"(^|_)up|^w3$",
 }
+ROUNDS = 8  # of copying from A to B and back
 SIDES = {"cross": r"cross|encoder_attn|enc_attn|src_attn|memory|multihead_attn", "encoder": r"enc|src|source"}
 
 
@@ -199,6 +200,21 @@ def labels(pairs: Sequence[Pair], a: nn.Module, b: nn.Module) -> tuple[dict[int,
     return of_a, of_b
 
 
+def parted_ties(pairs: Sequence[Pair], a: nn.Module, b: nn.Module) -> tuple[str, Pair, Pair] | None:
+    """The first two weights that are one tensor in one model and two in the other: 'A' or 'B', where they are one."""
+    left, right = named(a), named(b)
+    first_in_a: dict[int, Pair] = {}
+    first_in_b: dict[int, Pair] = {}
+    for pair in pairs:
+        x, y = left[pair.a], right[pair.b]
+        in_a, in_b = first_in_a.setdefault(id(x), pair), first_in_b.setdefault(id(y), pair)
+        if right[in_a.b] is not y:
+            return "A", in_a, pair
+        if left[in_b.a] is not x:
+            return "B", in_b, pair
+    return None
+
+
 def differing(pairs: Sequence[Pair], a: nn.Module, b: nn.Module) -> Differing | None:
     """The first weight that is not equal in both."""
     left, right = named(a), named(b)
@@ -218,20 +234,27 @@ def bring(pairs: Sequence[Pair], a: nn.Module, b: nn.Module) -> list[str]:
         The weights of A that had to follow.
     """
     left, right = named(a), named(b)
-    followed = []
+    followed: dict[str, None] = {}
     with torch.no_grad():
-        for pair in pairs:
-            right[pair.b].copy_(left[pair.a].mT if pair.turned else left[pair.a])
-        for pair in pairs:
-            y = right[pair.b].mT if pair.turned else right[pair.b]
-            if not torch.equal(left[pair.a], y):
-                left[pair.a].copy_(y)
-                followed.append(pair.a)
+        for _ in range(ROUNDS):  # a weight that follows may be tied in A to one that has to follow then
+            for pair in pairs:
+                right[pair.b].copy_(left[pair.a].mT if pair.turned else left[pair.a])
+            parted = [pair for pair in pairs if not _agree(pair, left, right)]
+            if not parted:
+                break
+            for pair in parted:
+                left[pair.a].copy_(right[pair.b].mT if pair.turned else right[pair.b])
+                followed[pair.a] = None
         statistics = dict(a.named_buffers())
         for name, buffer in b.named_buffers():
             if "running_" in name and name in statistics and buffer.shape == statistics[name].shape:
                 buffer.copy_(statistics[name])
-    return followed
+    return [*followed]
+
+
+def _agree(pair: Pair, a: Named, b: Named) -> bool:
+    y = b[pair.b].mT if pair.turned else b[pair.b]
+    return torch.equal(a[pair.a], y)
 
 
 def told(

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 
 from clearhead.doctor.reports.findings import Json, Where
 from clearhead.doctor.reports.text import LABEL, Line
+from clearhead.pages import printable
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Difference:
     """Where two models part: the first module that is given the same and makes something else of it.
 
     Args:
-        what: what differs there.
+        what: what differs there: an output, a gradient, or which weights are one tensor.
         path: the code path, in words.
         a, b: the module in each.
         difference: at the module, of the largest number there.
@@ -43,7 +44,7 @@ class Difference:
         growth: the differences on the way to the logits, which are the last.
     """
 
-    what: Literal["output", "gradient"]
+    what: Literal["output", "gradient", "sharing"]
     path: str
     a: Where
     b: Where
@@ -52,6 +53,15 @@ class Difference:
     noise_floor: float
     agreed: str
     growth: tuple[Differing, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """What differs, and how much."""
+        if self.what == "sharing":
+            return f"{self.path}, so they train differently"
+        place = self.a.module or "the whole model"
+        kind = "makes something else of the same input" if self.what == "output" else "has another gradient"
+        return f"{place} {kind}"
 
 
 @dataclass(frozen=True)
@@ -77,7 +87,7 @@ class Weights:
         by = ", ".join(f"{n} by {how.get(kind, 'shape and order')}" for kind, n in self.matched)
         first = self.first_different
         equal = "equal before" if first is None else f"B's were others, first {first.names} by {first.difference:.1e}"
-        return "; ".join((f"{by}; {equal}", *self.notes))
+        return f"{by}; {equal}"
 
 
 @dataclass(frozen=True)
@@ -97,21 +107,40 @@ class Comparison:
         return self.first is None
 
     def __str__(self) -> str:
-        return "\n".join(text for text, _ in self.lines())
+        return self.text()
 
-    def lines(self) -> Iterator[Line]:
-        """As a person reads it: the difference first, then what was matched and run, and the verdict last."""
+    def __repr__(self) -> str:
+        return f"<Comparison: {self.summary}>"
+
+    def text(self, *, verbose: bool = False) -> str:
+        """The lines, without their styles."""
+        return "\n".join(text for text, _ in self.lines(verbose=verbose))
+
+    @property
+    def summary(self) -> str:
+        """The verdict in one line."""
+        verdict = f"differ: {self.first.sentence}" if self.first else "are equal on every path that was run"
+        return f"{self.a} and {self.b} {verdict} ({self.seconds:.2f} s)"
+
+    def lines(self, *, verbose: bool = False) -> Iterator[Line]:
+        """As a person reads it: the verdict, then the difference; verbose also tells what was matched and run."""
+        for text, style in self._lines(verbose):
+            yield printable(text), style
+
+    def _lines(self, verbose: bool) -> Iterator[Line]:
+        yield self.summary, "bold red" if self.first else "green"
         if self.first:
             yield from _difference(self.first)
-            yield "", ""
+        for note in self.weights.notes:
+            yield _labelled("note", note), ""
+        if not verbose:
+            return
         yield _labelled("weights", self.weights.sentence), ""
         for a, b in self.weights.renamed[:SHOWN]:
             yield _labelled("", f"{a} = {b}"), "dim"
         if len(self.weights.renamed) > SHOWN:
             yield _labelled("", f"and {len(self.weights.renamed) - SHOWN} more"), "dim"
         yield _labelled("paths", "; ".join(self.paths)), ""
-        verdict = "differ" if self.first else "are equal"
-        yield f"{self.a} and {self.b} {verdict} ({self.seconds:.2f} s)", "bold red" if self.first else "green"
 
     def as_json(self) -> Json:
         """Plain data, as docs/doctor.md has it."""
@@ -124,6 +153,7 @@ class Comparison:
             "a": self.a,
             "b": self.b,
             "verdict": "equal" if self.equal else "different",
+            "summary": self.summary,
             "first": first,
             "weights": weights,
             "paths": list(self.paths),
@@ -161,10 +191,10 @@ SHOWN = 6  # pairs of names
 
 def _difference(first: Difference) -> Iterator[Line]:
     place = first.a.module or "the whole model"
-    yield f"DIFFERENT  {place}  {first.path}", "bold red"
-    kind = "makes something else of the same input" if first.what == "output" else "has another gradient"
+    path = "sharing of weights" if first.what == "sharing" else first.path
+    yield f"DIFFERENT  {place}  {path}", "bold red"
     by = f"{first.difference:.1e} of the largest number there; rounding does {first.noise_floor:.0e}"
-    yield _labelled("what", f"it {kind}, by {by}"), ""
+    yield _labelled("what", first.sentence + ("" if first.what == "sharing" else f", by {by}")), ""
     yield _labelled("in A", first.a.place or place), ""
     yield _labelled("in B", first.b.place or place), ""
     if first.agreed:

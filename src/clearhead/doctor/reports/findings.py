@@ -9,13 +9,15 @@ from typing import Any, Literal, Self
 
 from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.doctor.spec import Assumption
-from clearhead.errors import FaultError
+from clearhead.errors import DataError, FaultError
 
 Json = dict[str, Any]
 Status = Literal["fail", "warn"]
 Outcome = Literal["pass", "fail", "warn", "skip", "waived", "blocked"]
-Verdict = Literal["healthy", "faulty", "unknown"]
+Verdict = Literal["healthy", "faulty", "partial", "unknown"]
 BROKE = "could not be made"  # how the note of a check that raised begins
+OUT_OF_TIME = "no time was left"
+JUDGED = ("pass", "warn", "fail", "waived")  # outcomes of checks that came to an answer
 
 
 @dataclass(frozen=True)
@@ -150,10 +152,18 @@ class Checked:
         """It raised: a mistake of the doctor's, or a call that the model does not take. Nothing was learned."""
         return self.status == "skip" and self.note.startswith(BROKE)
 
+    @property
+    def is_missing(self) -> bool:
+        """It should have been made, and was not: it raised, or no time was left for it."""
+        return self.broke or (self.status == "skip" and self.note == OUT_OF_TIME)
+
 
 @dataclass(frozen=True)
 class Report:
-    """The whole examination. It speaks of the paths, shapes and weights that were run, and of nothing else."""
+    """An examination. It speaks of the paths, shapes and weights that were run, and of nothing else.
+
+    `only`: the ids and names of checks that it was narrowed to; empty for a whole one.
+    """
 
     target: str
     kind: str
@@ -162,15 +172,52 @@ class Report:
     assumptions: tuple[Assumption, ...]
     paths: tuple[str, ...]
     seconds: float
+    only: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
-        """Faulty if anything failed; unknown if causality, the first thing to know, could not be examined."""
-        if any(finding.status == "fail" for finding in self.findings):
+        """What may be concluded, and no more.
+
+        Faulty if anything failed, whether it was asked for or met on the way. Unknown if nothing that was asked for
+        could be judged, or causality, the first thing to know, could not. Healthy is said of a whole examination alone;
+        partial means that nothing failed in the part that was examined.
+        """
+        if any(one.status == "fail" for one in (*self.findings, *self.checks)):
             return "faulty"
-        told = {"pass", "warn", "waived"}
-        unasked = any(check.name == "dependencies" and check.status in ("skip", "blocked") for check in self.checks)
-        return "healthy" if any(check.status in told for check in self.checks) and not unasked else "unknown"
+        if self._unanswered or not self.checks:
+            return "unknown"
+        return "partial" if self.only or any(check.is_missing for check in self.checks) else "healthy"
+
+    @property
+    def _unanswered(self) -> list[Checked]:
+        """Checks without which nothing can be concluded: that of causality, or all that were asked for."""
+        asked = [check for check in self.checks if self.asks_for(check)]
+        unjudged = [check for check in asked if check.status not in JUDGED]
+        return [check for check in unjudged if check.name == "dependencies"] or unjudged * (len(unjudged) == len(asked))
+
+    @property
+    def unjudged(self) -> tuple[Checked, ...]:
+        """Checks that should have answered and did not, so that the verdict is less than what was asked for."""
+        unanswered = self._unanswered if self.verdict == "unknown" else []
+        return tuple(check for check in self.checks if check.is_missing or check in unanswered)
+
+    def asks_for(self, check: Checked) -> bool:
+        """Whether a check can answer what the examination was narrowed to; every one can for a whole one."""
+        return not self.only or bool({check.name, *check.covers} & {*self.only})
+
+    @property
+    def exit_code(self) -> int:
+        """Of the command: 4 for a fault, 3 where something that was asked for could not be examined, else 0."""
+        if self.verdict == "faulty":
+            return FaultError.exit_code
+        return DataError.exit_code if self.verdict == "unknown" or self.unjudged else 0
+
+    @property
+    def summary(self) -> str:
+        """The verdict in one line, with what it rests on."""
+        from clearhead.doctor.reports.text import conclusion
+
+        return conclusion(self)
 
     @property
     def broken(self) -> tuple[str, ...]:
@@ -200,16 +247,26 @@ class Report:
 
         Raises:
             FaultError: the first fault, in one sentence, and how many more there are.
+            DataError: something that was asked for could not be examined, so that nothing is known of it.
         """
         failed = [finding for finding in self.findings if finding.status == "fail"]
         if failed:
             more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
             raise FaultError(failed[0].sentence + more)
+        if self.exit_code:
+            raise DataError(self.summary)
 
     def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        return f"<Report: {self.summary}>"
+
+    def text(self, *, verbose: bool = False) -> str:
+        """As a person reads it: the verdict, then what is wrong or open; verbose also tells what was run and passed."""
         from clearhead.doctor.reports.text import lines
 
-        return "\n".join(text for text, _ in lines(self))
+        return "\n".join(text for text, _ in lines(self, verbose=verbose))
 
     def as_json(self) -> Json:
         """Plain data, as the schema in docs/doctor.md has it."""
@@ -217,6 +274,8 @@ class Report:
             "target": self.target,
             "kind": self.kind,
             "verdict": self.verdict,
+            "summary": self.summary,
+            "only": list(self.only),
             "findings": [finding.as_json() for finding in self.findings],
             "checks": [asdict(check) for check in self.checks],
             "broken": list(self.broken),
@@ -242,4 +301,5 @@ class Report:
             assumptions=tuple(Assumption(**tuples(assumption)) for assumption in told["assumptions"]),
             paths=tuple(told["paths"]),
             seconds=told["seconds"],
+            only=tuple(told["only"]),
         )

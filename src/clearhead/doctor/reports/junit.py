@@ -8,14 +8,15 @@ from clearhead.pages import printable
 
 
 def render(report: Report) -> str:
-    """The XML of one suite. A warning is a case that passes and says so in its output."""
+    """The XML of one suite. A warning is a case that passes and says so, and what could not be judged an error."""
     failed = sum(check.status == "fail" for check in report.checks)
-    skipped = sum(check.status in ("skip", "blocked", "waived") for check in report.checks)
+    errors = len(report.unjudged)
+    skipped = sum(check.status in ("skip", "blocked", "waived") for check in report.checks) - errors
     counts = {
         "name": f"clearhead doctor {report.target}",
         "tests": str(len(report.checks)),
         "failures": str(failed),
-        "errors": "0",
+        "errors": str(errors),
         "skipped": str(skipped),
         "time": f"{report.seconds:.3f}",
     }
@@ -36,5 +37,7 @@ def _case(suite: ET.Element, report: Report, check: Checked) -> None:
         ET.SubElement(case, "failure", {"type": check.id, "message": note}).text = told or note
     elif check.status == "warn":
         ET.SubElement(case, "system-out").text = told or note
+    elif check in report.unjudged:
+        ET.SubElement(case, "error", {"type": check.id, "message": note})
     elif check.status != "pass":
         ET.SubElement(case, "skipped", {"message": f"{check.status}: {note}"})

@@ -16,7 +16,7 @@ STYLE = """
 body { max-width: 60rem; }
 .verdict.faulty { border-color: var(--bad); }
 .verdict.healthy { border-color: var(--good); }
-.verdict.unknown { border-color: var(--warn); }
+.verdict.unknown, .verdict.partial { border-color: var(--warn); }
 article { margin: 2rem 0 0; padding: 1.2rem 1.5rem 1.5rem; border: 1px solid var(--line); border-radius: 10px;
   border-left: 4px solid var(--bad); }
 article.warn { border-left-color: var(--warn); }

@@ -31,7 +31,7 @@ def render(report: Report) -> str:
         "columnKind": "utf16CodeUnits",
         "invocations": [
             {
-                "executionSuccessful": report.verdict != "unknown",
+                "executionSuccessful": not report.unjudged,
                 "toolExecutionNotifications": [
                     {
                         "level": "warning" if check.broke else "note",
@@ -43,7 +43,13 @@ def render(report: Report) -> str:
             }
         ],
         "results": [_result(report, finding, here) for finding in report.findings],
-        "properties": {"target": report.target, "kind": report.kind, "verdict": report.verdict},
+        "properties": {
+            "target": report.target,
+            "kind": report.kind,
+            "verdict": report.verdict,
+            "summary": report.summary,
+            "only": list(report.only),
+        },
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
 

@@ -1,20 +1,30 @@
 """A report as a person reads it: lines with a style each. Imports no torch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from clearhead.doctor.reports.findings import BROKE, Finding, Report
+from clearhead.doctor.catalogue.faults import CATALOGUE
+from clearhead.doctor.reports.answers import answered
+from clearhead.doctor.reports.findings import BROKE, OUT_OF_TIME, Checked, Finding, Report
 from clearhead.doctor.reports.source import excerpt
 from clearhead.pages import printable
 
 Line = tuple[str, str]  # (text, style as rich names it, or nothing)
-STYLE = {"fail": "bold red", "warn": "yellow", "healthy": "green", "faulty": "bold red", "unknown": "yellow"}
+STYLE = {
+    "fail": "bold red",
+    "warn": "yellow",
+    "healthy": "green",
+    "faulty": "bold red",
+    "partial": "yellow",
+    "unknown": "yellow",
+}
+SHOWN = 8  # ids of a narrowed examination
 LABEL = 10  # columns
 SIGNS = "rows are logits, columns tokens: # legal, ! illegal, - missing"
 
 
-def lines(report: Report) -> Iterator[Line]:
-    """The whole report: findings first, then what was checked, assumed and run, and the verdict last."""
-    for text, style in _lines(report):
+def lines(report: Report, *, verbose: bool = False) -> Iterator[Line]:
+    """The verdict, what was found, and what is open; verbose also tells what was assumed, run and passed."""
+    for text, style in _lines(report, verbose):
         yield printable(text), style
 
 
@@ -24,36 +34,92 @@ def of_finding(finding: Finding) -> list[str]:
 
 
 def conclusion(report: Report) -> str:
-    """The verdict in a line."""
+    """The verdict in a line: of what, what it is, and what it rests on."""
+    return f"{report.target} {_verdict(report)}{_gaps(report)}{_kind(report)} ({report.seconds:.2f} s)"
+
+
+def _verdict(report: Report) -> str:
     faults = sum(finding.status == "fail" for finding in report.findings)
     warnings = len(report.findings) - faults
-    count = f": {_count(faults, 'fault')}, {_count(warnings, 'warning')}" if report.findings else ""
-    told = f"{count}, {_count(len(report.broken), 'check')} {BROKE}" if report.broken else count
-    return f"{report.target} is {report.verdict}{told} ({report.kind}, {report.seconds:.2f} s)"
+    told = [_count(faults, "fault") if faults else "", _count(warnings, "warning") if warnings else ""]
+    count = ", ".join(filter(None, told))
+    if report.verdict in ("faulty", "healthy"):
+        return f"is {report.verdict}" + (f": {count}" if count else "")
+    if report.verdict == "unknown":
+        return "could not be judged" + (f": {count}" if count else "")
+    return f"was examined in part, and no fault was found there{f': {count}' if count else ''}"
 
 
-def _lines(report: Report) -> Iterator[Line]:
-    for finding in report.findings:
+def _gaps(report: Report) -> str:
+    """What the verdict does not speak of, though it would be expected to."""
+    told = []
+    if report.only:
+        told.append(f"only {_listed(report.only)} was looked for" if len(report.only) == 1
+                    else f"only {_listed(report.only)} were looked for")  # fmt: skip
+    if report.broken:
+        told.append(f"{_count(len(report.broken), 'check')} {BROKE}")
+    late = sum(check.is_missing and not check.broke for check in report.checks)
+    if late:
+        told.append(f"{OUT_OF_TIME} for {_count(late, 'check')}")
+    waived = sum(check.status == "waived" for check in report.checks)
+    if waived:
+        told.append(f"{_count(waived, 'check')} waived")
+    return "".join(f"; {part}" for part in told)
+
+
+def _kind(report: Report) -> str:
+    """What it was taken for; where nobody said so, that, and how to say otherwise."""
+    assumed = next((one for one in report.assumptions if one.about == "kind"), None)
+    if assumed is None:
+        return f" ({report.kind})"
+    return f"; assumed to be {report.kind}: {assumed.otherwise or '--kind says otherwise'}"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(words[:SHOWN]) + (f" and {len(words) - SHOWN} more" if len(words) > SHOWN else "")
+
+
+def _lines(report: Report, verbose: bool) -> Iterator[Line]:
+    yield conclusion(report), STYLE[report.verdict]
+    for number, finding in enumerate(report.findings):
+        if number:
+            yield "", ""
         yield from _finding(finding)
-        yield "", ""
+    yield from _open(report)
+    if not verbose:
+        return
     for assumption in report.assumptions:
         yield _labelled("assumed", assumption.sentence), ""
     yield _labelled("paths", "; ".join(report.paths)), ""
-    for status in ("pass", "waived", "blocked", "skip"):
-        named = [check for check in report.checks if check.status == status and not check.broke]
-        if named:
-            names: dict[str, list[str]] = {}
-            for check in named:
-                names.setdefault(check.note, []).append(check.name)
-            notes = [", ".join(alike) + (f" ({note})" if note else "") for note, alike in names.items()]
-            yield _labelled({"pass": "passed", "skip": "skipped"}.get(status, status), ", ".join(notes)), ""
+    for status, label in (("pass", "passed"), ("skip", "skipped")):
+        yield from _checks(label, [check for check in report.checks if check.status == status and not check.is_missing])
+
+
+def _open(report: Report) -> Iterator[Line]:
+    """What was not judged, and why: a verdict without it would say too much."""
+    for status in ("waived", "blocked"):
+        yield from _checks(status, [check for check in report.checks if check.status == status])
+    late = [check for check in report.checks if check.is_missing and not check.broke]
+    yield from _checks("skipped", late)
     for check in report.checks:
         if check.broke:
-            yield (
-                _labelled("broke", f"{check.name} {check.note}: {' '.join(check.covers)} were not looked for"),
-                "yellow",
-            )
-    yield conclusion(report), STYLE[report.verdict]
+            told = f"{check.name} {check.note}: {' '.join(check.covers)} were not looked for"
+            yield _labelled("broke", told), "yellow"
+    if len(report.only) <= SHOWN:  # a symptom tells each of its many causes itself
+        for id in report.only:
+            answer, why = answered(id, report) if id in CATALOGUE else ("yes", "")
+            if answer == "unknown":
+                yield _labelled("open", f"{id} {CATALOGUE[id].title}: {why}"), "yellow"
+
+
+def _checks(label: str, checks: Sequence[Checked]) -> Iterator[Line]:
+    """Names of checks, those of one note together."""
+    names: dict[str, list[str]] = {}
+    for check in checks:
+        names.setdefault(check.note, []).append(check.name)
+    told = [", ".join(alike) + (f" ({note})" if note else "") for note, alike in names.items()]
+    if told:
+        yield _labelled(label, ", ".join(told)), ""
 
 
 def _count(number: int, what: str) -> str:

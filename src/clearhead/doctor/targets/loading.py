@@ -1,6 +1,7 @@
 """From what a person typed to a model: a file, a module, an architecture of transformers, or a folder of one.
 
-The target's code is imported and called, and nothing else of it runs.
+Code that is named is imported and called, with the rights of this process; nothing here is a sandbox. Of a folder of
+transformers no code is run: neither what its config names (`auto_map`) nor what a pickle would.
 """
 
 import importlib
@@ -143,8 +144,10 @@ def _from_transformers(name: str, settings: Mapping[str, str]) -> nn.Module:
     logging.set_verbosity_error()
     if name not in transformers.CONFIG_MAPPING and Path(name).is_dir():
         with _told(f"{name} cannot be loaded"):
-            config = transformers.AutoConfig.from_pretrained(name, local_files_only=True)
-            return class_for(config).from_pretrained(name, local_files_only=True, use_safetensors=True)  # type: ignore[no-any-return]
+            data_only = {"local_files_only": True, "trust_remote_code": False}
+            config = transformers.AutoConfig.from_pretrained(name, **data_only)
+            made: nn.Module = class_for(config).from_pretrained(name, use_safetensors=True, **data_only)
+            return made
     with _told(f"hf:{name} cannot be made from so small a config; say its sizes with --set key=value"):
         return build_architecture(name, settings)
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from clearhead.doctor.borrow import borrowed, without_zeros
 from clearhead.doctor.checks.base import finding
 from clearhead.doctor.examination import check
+from clearhead.doctor.instruments.freshness import freshness
 from clearhead.doctor.instruments.loss import IGNORED
 from clearhead.doctor.reports.findings import Finding, Report
 from clearhead.doctor.spec import Spec
@@ -93,12 +94,13 @@ def preflight(
     inputs, targets = inputs.to(device), targets.to(device)
     tokens = int(min(4096, max(64, BUDGET / (6 * max(1, sum(p.numel() for p in parameters))))))
     bidirectional = spec.kind == "bidirectional"
+    is_fresh = freshness(model)[0] if spec.fresh is None else spec.fresh
     parts = [_examined(model, spec)]
     with borrowed(model, device), torch.no_grad():
         model.eval()
         parts += [
             _check_batch(model, forward or model, inputs, tokens) if not bidirectional else NOTHING,
-            _check_fresh(forward or model, inputs, targets, tokens) if spec.fresh else NOTHING,
+            _check_fresh(forward or model, inputs, targets, tokens) if is_fresh else NOTHING,
         ]
     parts += [
         _check_optimizer(model, list(optimizer_parameters)),

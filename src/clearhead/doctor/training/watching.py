@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from clearhead.doctor.catalogue.faults import refuse_unknown
-from clearhead.doctor.checks.base import answer
+from clearhead.doctor.checks.base import answer, joined
 from clearhead.doctor.reports.findings import Checked, Finding, Report
 from clearhead.doctor.spec import Assumption
 from clearhead.doctor.training.checks import TRAINING_CHECKS
@@ -134,8 +134,7 @@ def _examine(recording: Recording, allow: Mapping[str, str]) -> tuple[list[Findi
         status, note, found = answer(check, recording, failed, allow)
         if any(one.status == "fail" for one in found):
             failed.add(check.name)
-        known = {finding.id for finding in findings} | {*allow}
-        findings += [one for one in found if one.id not in known]
+        findings = joined(findings, found, check.name, allow)
         told.append(Checked(check.id, check.name, check.covers, status, note, 1000 * (time.perf_counter() - begun)))
     if not recording.steps:  # what could go wrong was not seen
         told = [replace(one, status="skip", note="no step was made") if one.status == "pass" else one for one in told]

@@ -19,8 +19,9 @@ FAR = 0.1  # of a parameter's size, or at least this much: how far a step goes
 
 def births(patient: Patient) -> list[Finding]:
     """Two matrices that are both zero and multiply each other hold each other at zero."""
-    if not patient.spec.fresh:
-        raise Skipped("its weights are trained")
+    is_fresh, reason = patient.freshness
+    if is_fresh is False:
+        raise Skipped(reason)
     zeros = {n for n, p in patient.fresh.named_parameters() if p.dim() > 1 and p.requires_grad and not p.any()}
     if len(zeros) < 2:
         return []

@@ -137,7 +137,7 @@ def _stands_still(table: Tensor) -> Tensor:
 
 def _loudness(patient: Patient) -> list[Finding]:
     """Tokens are multiplied by 1 or by the root of the width, and are not drowned by the positions."""
-    if not patient.spec.fresh or _declares_scale(patient):
+    if not patient.freshness[0] or _declares_scale(patient):
         return []
     flow = Flow(patient.inside_fresh.calls)
     for index, call in enumerate(flow.calls):

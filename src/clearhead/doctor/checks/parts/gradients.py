@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.parts.effects import is_threshold, moves, moves_beside, padding_rows
 from clearhead.doctor.conventions.names import POSITION_TABLE, parameters_of
-from clearhead.doctor.instruments.norms import is_leaf_norm, is_norm
+from clearhead.doctor.instruments.freshness import freshness
+from clearhead.doctor.instruments.norms import is_norm
 from clearhead.doctor.instruments.places import layer_of, owner_of
 from clearhead.doctor.instruments.tracing import recorded_modules, recorded_ops, without_dropout
 from clearhead.doctor.patient import Patient
@@ -182,8 +183,9 @@ def _is_lost_part(model: nn.Module, name: str, reached: set[str], called: set[st
 
 def fresh_loss(patient: Patient) -> list[Finding]:
     """A model that has learned nothing gives every token the same chance."""
-    if not patient.spec.fresh:
-        raise Skipped("its weights are trained")
+    is_fresh, reason = patient.freshness
+    if not is_fresh:
+        raise Skipped(reason)
     V = patient.found.vocab_size
     inputs, targets = patient.inputs(4, salt=12), patient.inputs(4, salt=13).ids
     with torch.no_grad():
@@ -194,15 +196,8 @@ def fresh_loss(patient: Patient) -> list[Finding]:
     if abs(loss - even) <= ODD:
         return []
     witness = f"its loss on random targets is {loss:.2f}, even odds for {logits.shape[-1]} tokens give {even:.2f}"
-    status: Status = "fail" if loss - even > ABSURD and _is_untouched(patient.fresh) else "warn"
+    status: Status = "fail" if loss - even > ABSURD and freshness(patient.fresh)[0] else "warn"
     return [finding("E04", witness, value=loss - even, threshold=ODD, where=_head(patient), status=status)]
-
-
-def _is_untouched(model: nn.Module) -> bool:
-    """Whether no norm has learned anything: then the weights are certainly fresh."""
-    norms = [m for m in model.modules() if is_leaf_norm(m)]
-    told = [parameter for norm in norms for parameter in norm.parameters()]
-    return bool(told) and all(bool((parameter == parameter.flatten()[0]).all()) for parameter in told)
 
 
 def _head(patient: Patient) -> Where:
