@@ -15,7 +15,6 @@ from clearhead.doctor.conventions.batches import Batch
 from clearhead.doctor.conventions.lengths import length_of_source, lengths_for
 from clearhead.doctor.conventions.search import Found
 from clearhead.doctor.instruments.dependency import Matrix, dependency, shape_of
-from clearhead.doctor.instruments.freshness import freshness
 from clearhead.doctor.instruments.tracing import Call, recorded_modules, recorded_ops, without_dropout
 from clearhead.doctor.intention import hints_of, intention
 from clearhead.doctor.spec import Assumption, Kind, Level, Spec
@@ -268,13 +267,6 @@ class Patient:
     def source_matrix(self) -> Matrix:
         """Which token of the source moves which logit."""
         return dependency(self.run, self.inputs(), self.source_pool, self.generator(2), source=True)
-
-    @cached_property
-    def freshness(self) -> tuple[bool | None, str]:
-        """Whether the weights are newly drawn, declared or by themselves, and what tells so; None: nothing does."""
-        if self.spec.fresh is not None:
-            return self.spec.fresh, "declared" if self.spec.fresh else "its weights are trained"
-        return freshness(self.fresh)
 
     @cached_property
     def kind(self) -> Kind:

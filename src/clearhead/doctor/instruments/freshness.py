@@ -6,12 +6,14 @@ from torch import Tensor, nn
 from clearhead.doctor.instruments.norms import is_leaf_norm
 
 
-def freshness(model: nn.Module) -> tuple[bool | None, str]:
-    """Whether the weights are newly drawn, and what tells so; None where nothing does.
+def freshness(model: nn.Module, declared: bool | None = None) -> tuple[bool | None, str]:
+    """Whether the weights are newly drawn, declared or by themselves, and what tells so; None where nothing does.
 
     Norms begin as constants, and the first step of any optimizer ends that. Where there are none, biases tell it that
     are all constant: some libraries draw them, so that others say nothing.
     """
+    if declared is not None:
+        return declared, "declared" if declared else "its weights are trained"
     counted = next((name for name, buffer in model.named_buffers() if _has_counted(name, buffer)), None)
     if counted is not None:
         return False, f"{counted} has counted batches"

@@ -182,7 +182,7 @@ class Report:
         could be judged, or causality, the first thing to know, could not. Healthy is said of a whole examination alone;
         partial means that nothing failed in the part that was examined.
         """
-        if any(one.status == "fail" for one in (*self.findings, *self.checks)):
+        if "fail" in {*(finding.status for finding in self.findings), *(check.status for check in self.checks)}:
             return "faulty"
         if self._unanswered or not self.checks:
             return "unknown"

@@ -94,7 +94,7 @@ def preflight(
     inputs, targets = inputs.to(device), targets.to(device)
     tokens = int(min(4096, max(64, BUDGET / (6 * max(1, sum(p.numel() for p in parameters))))))
     bidirectional = spec.kind == "bidirectional"
-    is_fresh = freshness(model)[0] if spec.fresh is None else spec.fresh
+    is_fresh = freshness(model, spec.fresh)[0]
     parts = [_examined(model, spec)]
     with borrowed(model, device), torch.no_grad():
         model.eval()

@@ -8,6 +8,7 @@ from torch import nn
 
 from clearhead.doctor.borrow import twin
 from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.instruments.freshness import freshness
 from clearhead.doctor.instruments.places import owner_of
 from clearhead.doctor.instruments.tracing import without_dropout
 from clearhead.doctor.patient import Patient
@@ -19,7 +20,7 @@ FAR = 0.1  # of a parameter's size, or at least this much: how far a step goes
 
 def births(patient: Patient) -> list[Finding]:
     """Two matrices that are both zero and multiply each other hold each other at zero."""
-    is_fresh, reason = patient.freshness
+    is_fresh, reason = freshness(patient.fresh, patient.spec.fresh)
     if is_fresh is False:
         raise Skipped(reason)
     zeros = {n for n, p in patient.fresh.named_parameters() if p.dim() > 1 and p.requires_grad and not p.any()}

@@ -11,6 +11,7 @@ from clearhead.doctor.checks.parts.effects import moves
 from clearhead.doctor.checks.places import place_of
 from clearhead.doctor.conventions.names import POSITION_TABLE, SEGMENTS, parameters_of
 from clearhead.doctor.instruments.flow import ADD, MULTIPLY, Flow, factor, made_by, read_by
+from clearhead.doctor.instruments.freshness import freshness
 from clearhead.doctor.instruments.places import owner_of
 from clearhead.doctor.instruments.tracing import Call
 from clearhead.doctor.patient import Patient
@@ -137,7 +138,7 @@ def _stands_still(table: Tensor) -> Tensor:
 
 def _loudness(patient: Patient) -> list[Finding]:
     """Tokens are multiplied by 1 or by the root of the width, and are not drowned by the positions."""
-    if not patient.freshness[0] or _declares_scale(patient):
+    if not freshness(patient.fresh, patient.spec.fresh)[0] or _declares_scale(patient):
         return []
     flow = Flow(patient.inside_fresh.calls)
     for index, call in enumerate(flow.calls):

@@ -183,7 +183,7 @@ def _is_lost_part(model: nn.Module, name: str, reached: set[str], called: set[st
 
 def fresh_loss(patient: Patient) -> list[Finding]:
     """A model that has learned nothing gives every token the same chance."""
-    is_fresh, reason = patient.freshness
+    is_fresh, reason = freshness(patient.fresh, patient.spec.fresh)
     if not is_fresh:
         raise Skipped(reason)
     V = patient.found.vocab_size

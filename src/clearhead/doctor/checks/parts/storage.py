@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import finding
+from clearhead.doctor.instruments.freshness import freshness
 from clearhead.doctor.instruments.norms import is_norm
 from clearhead.doctor.instruments.places import place_of_module
 from clearhead.doctor.instruments.tracing import recorded_modules
@@ -21,7 +22,7 @@ def storage(patient: Patient) -> list[Finding]:
     """What can be read off the objects."""
     model = patient.fresh
     found = _repeated(model) + _called_for_all(patient) + _unregistered(patient) + _untied(patient)
-    if patient.freshness[0] is not False:
+    if freshness(patient.fresh, patient.spec.fresh)[0] is not False:
         found += _copies(patient)
     return found + _shared_norms(model)
 
@@ -123,7 +124,7 @@ def _untied(patient: Patient) -> list[Finding]:
         return []
     for table, head in pairs:
         if tables[table].dim() == 2 and torch.equal(tables[table], heads[head]) and bool(tables[table].any()):
-            status: Any = "fail" if patient.freshness[0] is not False or declared else "warn"
+            status: Any = "fail" if freshness(patient.fresh, patient.spec.fresh)[0] is not False or declared else "warn"
             witness = f"{table}.weight and {head}.weight hold the same numbers in two places"
             return [finding("E01", witness, where=Where(head, "Linear"), status=status)]
     words = next(((t, h) for t, h in pairs if tables[t].shape[0] == patient.found.vocab_size), None)
