@@ -120,7 +120,7 @@ class Comparison:
     def summary(self) -> str:
         """The verdict in one line."""
         verdict = f"differ: {self.first.sentence}" if self.first else "are equal on every path that was run"
-        return f"{self.a} and {self.b} {verdict} ({self.seconds:.2f} s)"
+        return f"{self.a} and {self.b} {verdict} ({round(self.seconds, 3):.2f} s)"  # as JSON has it
 
     def lines(self, *, verbose: bool = False) -> Iterator[Line]:
         """As a person reads it: the verdict, then the difference; verbose also tells what was matched and run."""

@@ -35,7 +35,7 @@ def of_finding(finding: Finding) -> list[str]:
 
 def conclusion(report: Report) -> str:
     """The verdict in a line: of what, what it is, and what it rests on."""
-    return f"{report.target} {_verdict(report)}{_gaps(report)}{_kind(report)} ({report.seconds:.2f} s)"
+    return f"{report.target} {_verdict(report)}{_gaps(report)}{_kind(report)} ({round(report.seconds, 3):.2f} s)"
 
 
 def _verdict(report: Report) -> str:
