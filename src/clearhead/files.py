@@ -56,6 +56,27 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except json.JSONDecodeError:
+        raise
+    except ValueError as error:  # Python's limit on the digits of an integer, or bytes that are no text
+        digits = "digits" in str(error)
+        raise ValueError("it holds an integer of too many digits" if digits else str(error)) from None
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """The content of a file of at most `limit` bytes.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no regular file, or larger.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError("it is no regular file")
+    if status.st_size > limit:
+        raise ValueError(f"it has {status.st_size:,} bytes, and at most {limit:,} are read")
+    with path.open("rb") as file:
+        return file.read(limit)
 
 
 def read_json(path: Path, limit: int = MAX_OWN_JSON) -> Any:
@@ -65,12 +86,7 @@ def read_json(path: Path, limit: int = MAX_OWN_JSON) -> Any:
         OSError: it cannot be read.
         ValueError: it is no regular file, is larger, or is not JSON.
     """
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise ValueError("it is no regular file")
-    if status.st_size > limit:
-        raise ValueError(f"it has {status.st_size:,} bytes, and at most {limit:,} are read")
-    return parse_json(path.read_bytes())
+    return parse_json(read_bytes(path, limit))
 
 
 def start_folder(final: Path) -> Path:

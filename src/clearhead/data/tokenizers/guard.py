@@ -1,0 +1,92 @@
+"""The one boundary around calls of the `tokenizers` library, whose Rust code panics on files that it should refuse."""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import tokenizers
+
+from clearhead.data.tokenizers.characters import INTO_CHARACTERS, state_of
+from clearhead.errors import DataError
+
+LONGEST_REASON = 200  # characters of what the library says
+# Components that cannot panic, whatever their options; others are listened to, so that nobody reads what Rust prints.
+CALM = {"Sequence", "ByteLevel", "Fuse", "Strip", "Metaspace", "WhitespaceSplit", "Digits"}
+
+_ERROR_OUTPUT = 2
+_redirected = threading.Lock()
+
+
+@contextmanager
+def guarded(action: str, *, quiet: bool = False) -> Iterator[None]:
+    """Whatever the library raises inside becomes a sentence.
+
+    Args:
+        action: what the tokenizer is to do, for the sentence.
+        quiet: keep off standard error what Rust prints about a panic.
+
+    Raises:
+        DataError: the library refused, or panicked.
+    """
+    try:
+        if quiet:
+            with _without_rusts_report():
+                yield
+        else:
+            yield
+    except BaseException as error:
+        if not is_the_librarys(error):
+            raise
+        raise DataError(f"the tokenizer cannot {action}: {reason(error)}; use another tokenizer.json") from None
+
+
+def is_the_librarys(error: BaseException) -> bool:
+    """Whether it is what the library raises: a bare `Exception`, or pyo3's PanicException, which is no `Exception`."""
+    return type(error) is Exception or type(error).__name__ == "PanicException"
+
+
+def reason(error: BaseException) -> str:
+    """What the library says, in one line that is not too long."""
+    line = " ".join(str(error).split())
+    return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 3] + "..."
+
+
+def is_calm(library: tokenizers.Tokenizer) -> bool:
+    """Whether no component of it can panic."""
+    states = [state_of(part) for part in (library.normalizer, library.pre_tokenizer, library.decoder)]
+    return all(state in (None, INTO_CHARACTERS) or _types(state) <= CALM for state in states)
+
+
+def _types(state: dict[str, Any]) -> set[str]:
+    parts = [part for value in state.values() if isinstance(value, list) for part in value if isinstance(part, dict)]
+    return {state["type"]}.union(*map(_types, parts))
+
+
+@contextmanager
+def _without_rusts_report() -> Iterator[None]:
+    """What is printed on standard error while the block runs follows after it, but for a report of a panic."""
+    with _redirected:
+        try:
+            original = os.dup(_ERROR_OUTPUT)
+        except OSError:  # it is closed, so nobody reads it
+            original = None
+        if original is None or os.name == "nt":  # where Rust does not print to the C library's standard error
+            yield
+            return
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        os.dup2(writing, _ERROR_OUTPUT)
+        os.close(writing)
+        panicked = True
+        try:
+            yield
+            panicked = False
+        finally:
+            os.dup2(original, _ERROR_OUTPUT)
+            with suppress(OSError):
+                while not panicked and (text := os.read(reading, 1 << 16)):
+                    os.write(_ERROR_OUTPUT, text)
+            os.close(reading)
+            os.close(original)

@@ -1,0 +1,109 @@
+"""A tokenizer from elsewhere is tried in a process of its own, in bounded time and memory, before it is believed.
+
+What was believed once is remembered in the cache by its digest, and not tried again.
+"""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+import tokenizers
+
+from clearhead.data.cache import cache_folder
+from clearhead.data.tokenizers import sandboxed
+from clearhead.errors import DataError
+from clearhead.files import read_bytes
+
+MOST_BYTES = 48 << 20  # of a tokenizer.json; the largest published ones, of 262,144 tokens, have 35 MB
+SECONDS, SECONDS_PER_MB = 1.5, 0.15  # of processor time; small published ones take 0.2
+MEMORY, MEMORY_PER_BYTE = 200 << 20, 16  # of addresses, of which the process has 30 MB when it starts
+PATIENCE = 20  # times the processor time, on a clock: the machine may be busy
+TRIAL = 1  # raised when more is tried, so that what was believed is tried again
+
+
+def refuse_hostile(file: Path) -> bytes:
+    """The content of a tokenizer.json that can be loaded and used.
+
+    Raises:
+        DataError: it cannot be read, is none, or breaks the library, or takes too much time or memory.
+    """
+    try:
+        content = read_bytes(file, MOST_BYTES)
+    except FileNotFoundError:
+        raise DataError(f"there is no tokenizer at {file}; give auto, char, bpe or a tokenizer.json") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if not _is_believed(content):
+        fault = _tried(content)
+        if fault is not None:
+            raise DataError(f"{file} {fault}")
+        believe(content)
+    return content
+
+
+def believe(content: bytes) -> None:
+    """Remember that this tokenizer.json needs no trial; without a cache, the next process tries it again."""
+    with suppress(DataError, OSError):
+        verdict = _verdict(content)
+        verdict.parent.mkdir(exist_ok=True)
+        verdict.touch()
+
+
+def _is_believed(content: bytes) -> bool:
+    try:
+        return _verdict(content).exists()
+    except (DataError, OSError):
+        return False
+
+
+def _verdict(content: bytes) -> Path:
+    """An empty file, whose being there is the verdict."""
+    tried_by = f"{tokenizers.__version__}-{TRIAL}"
+    return cache_folder() / "tokenizers" / f"{hashlib.sha256(content).hexdigest()}-{tried_by}"
+
+
+def _tried(content: bytes) -> str | None:
+    """What is wrong with it, as the end of a sentence, or None."""
+    megabytes = len(content) / 1e6
+    seconds = SECONDS + SECONDS_PER_MB * megabytes
+    memory = MEMORY + MEMORY_PER_BYTE * len(content)
+    library = find_spec("tokenizers")
+    assert library is not None
+    assert library.origin is not None
+    arguments = [f"{seconds:.3f}", str(memory), str(Path(library.origin).parents[1])]
+    # -I -S: neither the current folder nor what is installed beside Python runs there
+    command = [sys.executable, "-I", "-S", sandboxed.__file__, *arguments]
+    environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "RUST_BACKTRACE": "0"}
+    try:
+        done = subprocess.run(
+            command,
+            input=content,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # where Rust reports its panics
+            env=environment,
+            timeout=seconds * PATIENCE,
+            check=False,
+        )
+        fault: str | None = json.loads(done.stdout)["fault"]
+    except subprocess.TimeoutExpired:
+        return "takes too much time to use"
+    except OSError as error:
+        return f"cannot be tried in a process of its own ({error.strerror or error}), so it is not used"
+    except (ValueError, KeyError):
+        return _how_it_ended(done.returncode)
+    return fault
+
+
+def _how_it_ended(code: int) -> str:
+    """Of a process that gave no answer."""
+    if code < 0 and -code in (getattr(signal, "SIGPROF", None), getattr(signal, "SIGXCPU", None)):
+        return "takes too much time to use"
+    if code < 0 and -code in (getattr(signal, "SIGABRT", None), getattr(signal, "SIGKILL", None)):
+        return "takes too much memory to use"
+    return "breaks the tokenizers library"

@@ -1,0 +1,222 @@
+"""A program of its own: tries the tokenizer.json on standard input, in bounded time and memory, and says what is wrong.
+
+Its arguments are the seconds of processor time and the bytes of memory that it may take, and the folder of the library.
+It prints one JSON object with the fault, as the end of a sentence, or null. When it prints nothing, it was ended by its
+limits or by the library. It runs without the rest of Clearhead, so that it starts within a few hundredths of a second.
+"""
+
+import json
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+LONGEST_COMPONENT = 4 << 20  # bytes of one component as JSON; compiled rules of normalization take 0.4 MB
+MOST_PARTS = 64  # of one component; published ones have up to ten
+MOST_FRAME = 64  # tokens around a text
+LONGEST_TEXT = 1_000  # characters that one part puts in the place of others
+MOST_GROWTH = 1_000  # times that a text may become longer
+INTO_CHARACTERS = {"type": "Split", "pattern": {"Regex": r"[\s\S]"}, "behavior": "Isolated", "invert": False}
+
+REPEATS = 2_048
+SEVERAL_IDS = 2_048
+MOST_UNITS = 48
+UNITS = ("a", "A", "1", " ", "\n", "!", "_", "é", "猫", "▁", "\u0301", "ab")  # of the texts that only repeat
+ENDINGS = ("", "!", "\n")
+PROSE = (
+    "Hello, world! It's 42 degrees; naïve café\u2026\n\n\t\u0434\u043e\u043c 你好 العربية हिन्दी 🦜👩\u200d👩\u200d👧 "
+    "\ufdfa \ufb01 \uff21\u00a0\ufeff\u200b\x00\x01\x7f <s></s>[MASK]<|endoftext|> http://a.b/c?d=e&f=%20 \U0010ffff "
+    "a\u0301\u0301 \r\n  x = [1, 2]; // y\r"
+)
+
+
+class FaultyTokenizerError(Exception):
+    """What is wrong with the tokenizer, as the end of a sentence."""
+
+
+def main() -> None:
+    """Read, limit, judge, answer."""
+    seconds, memory, library = float(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    limit(seconds, memory)
+    sys.path.append(library)
+    fault = None
+    try:
+        judge(sys.stdin.buffer.read())
+    except FaultyTokenizerError as error:
+        fault = str(error)
+    except MemoryError:
+        fault = "takes too much memory"
+    except BaseException as error:  # the library's panics are no Exceptions
+        fault = f"breaks the tokenizers library ({in_short(error)})"
+    print(json.dumps({"fault": fault}))
+
+
+def limit(seconds: float, memory: int) -> None:
+    """The system ends the process when it takes more. Where it knows no such limits, the caller's clock remains."""
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    except (ImportError, AttributeError, ValueError, OSError):
+        pass  # Windows has none of these, macOS not the last
+
+
+def judge(content: bytes) -> None:
+    """Raise a FaultyTokenizerError, or whatever the library raises, unless the tokenizer is fit for use."""
+    import tokenizers
+
+    try:
+        library = tokenizers.Tokenizer.from_buffer(content)
+    except Exception as error:
+        raise FaultyTokenizerError(f"is not a tokenizer.json: {in_short(error)}") from None
+    if not library.get_vocab_size(with_added_tokens=False):
+        raise FaultyTokenizerError("has no tokens; give auto, char, bpe or another tokenizer.json")
+    states = {name: state_of(library, name) for name in ("normalizer", "pre_tokenizer", "decoder", "post_processor")}
+    for name, state in states.items():
+        refuse_excess(name, state)
+    refuse_growth("normalizer", states["normalizer"])
+    refuse_growth("decoder", states["decoder"])
+    refuse_without_unknown(library, states["pre_tokenizer"])
+    if library.post_processor is not None:
+        frame(library.post_processor)
+    library.encode_special_tokens = True
+    library.no_truncation()
+    library.no_padding()
+    library.post_processor = None
+    try_on_samples(library, states)
+
+
+def state_of(library: Any, name: str) -> Any:
+    """A component as tokenizer.json has it; None for none."""
+    component = getattr(library, name)
+    if component is None:
+        return None
+    content = component.__getstate__()
+    if len(content) > LONGEST_COMPONENT:
+        raise FaultyTokenizerError(f"has a {name} of {len(content):,} bytes, which no published one has")
+    return json.loads(content)
+
+
+def parts_of(state: Any) -> Iterator[dict[str, Any]]:
+    """Every object in it."""
+    if isinstance(state, dict):
+        yield state
+    if isinstance(state, dict | list):
+        for value in state.values() if isinstance(state, dict) else state:
+            yield from parts_of(value)
+
+
+def refuse_excess(name: str, state: Any) -> None:
+    """Parts that do nothing but take time, and parts that the library does not stand."""
+    parts = list(parts_of(state))
+    if sum("type" in part for part in parts) > MOST_PARTS:
+        raise FaultyTokenizerError(f"has a {name} of more than {MOST_PARTS} parts, which no published one has")
+    for part in parts:
+        kind = part.get("type")
+        if part.get("pattern") in ({"String": ""}, {"Regex": ""}):
+            raise FaultyTokenizerError(f"has a {name} ({kind}) with an empty pattern")
+        if kind == "Prepend" and not part.get("prepend"):
+            raise FaultyTokenizerError(f"has a {name} (Prepend) that puts nothing before a text")
+        if kind == "FixedLength" and part.get("length") == 0:
+            raise FaultyTokenizerError(f"has a {name} (FixedLength) that cuts texts into pieces of no length")
+        if any(len(part[key]) > LONGEST_TEXT for key in ("content", "prepend") if isinstance(part.get(key), str)):
+            raise FaultyTokenizerError(
+                f"has a {name} ({kind}) that puts more than {LONGEST_TEXT:,} characters into a text"
+            )
+        if kind == "TemplateProcessing":
+            refuse_template(part)
+
+
+def refuse_template(part: dict[str, Any]) -> None:
+    """One text goes through it, in the middle of a few tokens."""
+    n_ids = sum(len(special["ids"]) for special in part["special_tokens"].values())
+    if max(len(part["single"]), len(part["pair"]), n_ids) > MOST_FRAME:
+        raise FaultyTokenizerError(f"puts more than {MOST_FRAME} tokens around a text")
+    if [piece["Sequence"]["id"] for piece in part["single"] if "Sequence" in piece] != ["A"]:
+        raise FaultyTokenizerError("has a template for one text that does not hold that text once")
+
+
+def refuse_growth(name: str, state: Any) -> None:
+    """What is put in the place of something shorter, again and again, fills any memory."""
+    growth = 1.0
+    for part in parts_of(state):
+        if part.get("type") == "Replace":
+            shortest = len(part["pattern"].get("String", "x"))
+            growth *= max(1.0, len(part["content"]) / shortest)
+    if growth > MOST_GROWTH:
+        raise FaultyTokenizerError(f"has a {name} that can make a text more than {MOST_GROWTH:,} times as long")
+
+
+def refuse_without_unknown(library: Any, pre_tokenizer: Any) -> None:
+    """These models stop at the first word that they do not know, unless a token stands for it."""
+    kind = type(library.model).__name__
+    if kind not in ("WordPiece", "WordLevel") or (kind == "WordLevel" and pre_tokenizer == INTO_CHARACTERS):
+        return
+    if library.model.token_to_id(library.model.unk_token) is None:
+        raise FaultyTokenizerError(
+            f"has no token for unknown words: {library.model.unk_token[:50]!r} is not in its vocabulary"
+        )
+
+
+def frame(post_processor: Any) -> None:
+    """Whether it can be asked what it puts around a text."""
+    import tokenizers
+
+    text = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="a")).encode("a")
+    if len(post_processor.process(text).ids) > MOST_FRAME:
+        raise FaultyTokenizerError(f"puts more than {MOST_FRAME} tokens around a text")
+
+
+def try_on_samples(library: Any, states: dict[str, Any]) -> None:
+    """Encode and decode; an unknown character is no fault, as a person is told of it."""
+    characters_only = states["pre_tokenizer"] == INTO_CHARACTERS and type(library.model).__name__ == "WordLevel"
+    if any(part.get("type") == "Precompiled" for part in parts_of(states["normalizer"])):
+        for start in range(0, 0x20000, 0x1000):
+            signs = "".join(chr(code) for code in range(start, start + 0x1000) if not 0xD800 <= code < 0xE000)
+            library.normalizer.normalize_str(signs)
+    for text in [
+        *samples(states),
+        *(token.content for token in list(library.get_added_tokens_decoder().values())[:64]),
+    ]:
+        if not characters_only:
+            library.decode(library.encode(text, add_special_tokens=False).ids, skip_special_tokens=True)
+    ids = sorted(library.get_vocab(with_added_tokens=True).values())
+    for start in range(0, len(ids), SEVERAL_IDS):
+        library.decode(ids[start : start + SEVERAL_IDS], skip_special_tokens=True)
+    for number in ids[:: len(ids) // SEVERAL_IDS + 1]:
+        text = library.decode([number], skip_special_tokens=True)
+        if not characters_only:
+            library.encode(text, add_special_tokens=False)
+
+
+def samples(states: dict[str, Any]) -> Iterator[str]:
+    """Prose of many kinds, and long repetitions of what the components look for."""
+    yield from ("", " ", "\n", "a", PROSE, PROSE * 4)
+    for unit in units(states):
+        for ending in ENDINGS:
+            yield unit * (REPEATS // len(unit) + 1) + ending
+
+
+def units(states: dict[str, Any]) -> list[str]:
+    """What a repetition consists of: what any text may hold, and every character and word of a pattern."""
+    named: list[str] = []
+    for part in parts_of([states["normalizer"], states["pre_tokenizer"], states["decoder"]]):
+        pattern = part.get("pattern")
+        written = [*(pattern.values() if isinstance(pattern, dict) else ()), part.get("content"), part.get("prepend")]
+        for text in filter(None, written):
+            named += [*re.findall(r"\w+", text), *text] if len(text) <= LONGEST_TEXT else []
+    return list(dict.fromkeys((*UNITS, *named)))[:MOST_UNITS]
+
+
+def in_short(error: BaseException) -> str:
+    """What the library says, in one line that is not too long."""
+    line = " ".join(str(error).split()) or type(error).__name__
+    return line if len(line) <= 200 else line[:197] + "..."
+
+
+if __name__ == "__main__":
+    main()
