@@ -286,11 +286,11 @@ def test_a_failed_save_leaves_the_old_model_whole(tmp_path: Path, monkeypatch: p
     saved(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
-    def no_space(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
+    def no_space(path: Path, tensors: object, metadata: dict[str, str]) -> None:
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(folder_module, "save_file", no_space)
+    monkeypatch.setattr(folder_module, "write_tensors", no_space)
     with pytest.raises(ClearheadError, match="No space left"):
         save(tmp_path, build(LLAMA), SpecialTokens(end=0))
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

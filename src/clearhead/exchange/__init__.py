@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same
     from clearhead.exchange.folder import read_tokens as read_tokens
     from clearhead.exchange.folder import save as save
     from clearhead.exchange.headers import examine as examine
+    from clearhead.exchange.headers import in_short as in_short
     from clearhead.exchange.hub import find_folder as find_folder
     from clearhead.exchange.peer import CannotOpenError as CannotOpenError
     from clearhead.exchange.peer import Peer as Peer
@@ -49,6 +50,7 @@ _FILE_OF = {
     "family_of": "families",
     "find_folder": "hub",
     "from_torch": "torch_layers",
+    "in_short": "headers",
     "links": "tables",
     "load": "folder",
     "load_file": "single",

@@ -8,7 +8,17 @@ from clearhead.errors import DataError, UsageError
 from clearhead.exchange.families import FAMILIES
 from clearhead.exchange.family import Family
 from clearhead.exchange.fitting import refuse_misfit
-from clearhead.exchange.headers import CONFIG, Stored, inside, read_json, stored_tensors
+from clearhead.exchange.headers import (
+    CONFIG,
+    Stored,
+    cut,
+    inside,
+    read_json,
+    refuse_large_tokenizer,
+    shown,
+    stored_tensors,
+)
+from clearhead.exchange.memory import refuse_larger_than_memory
 
 OWN_FORMAT = "clearhead"  # config.json's model_type where no family fits
 TOKENS = {"bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"}
@@ -16,14 +26,16 @@ BESIDE = {"model_type", "no_family_because", "dtype", *TOKENS}
 
 
 def check(folder: Path) -> None:
-    """Refuse what `load` would, as far as config.json and headers tell: names, shapes and sizes.
+    """Refuse what `load` would, as far as config.json and headers tell: names, shapes, sizes, and the memory they take.
 
     Raises:
-        DataError: as `load`.
+        DataError: as `load`; or the tokenizer.json is larger than that of such a model.
     """
     family, config = read_config(folder)
     stored = stored_tensors(folder)
     refuse_misfit(place(folder, stored), stored, family, config)
+    refuse_larger_than_memory(place(folder, stored), stored.values())
+    refuse_large_tokenizer(folder, max(config.vocab_size, config.source_vocab_size or 0))
 
 
 def place(folder: Path, stored: Mapping[str, Stored]) -> Path:
@@ -47,5 +59,5 @@ def read_config(folder: Path) -> tuple[Family | None, ModelConfig]:
         if isinstance(kind, str) and kind in FAMILIES:
             return FAMILIES[kind], FAMILIES[kind].own_config(told)
     except (DataError, UsageError) as error:
-        raise DataError(f"{path}: {error}") from None
-    raise DataError(f"{path} is of a model_type {kind!r}; this version reads {', '.join([*FAMILIES, OWN_FORMAT])}")
+        raise DataError(f"{path}: {cut(str(error))}") from None
+    raise DataError(f"{path} is of a model_type {shown(kind)}; this version reads {', '.join([*FAMILIES, OWN_FORMAT])}")

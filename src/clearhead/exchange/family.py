@@ -284,4 +284,5 @@ def _told(value: object) -> str:
     """A value as config files write it: none, true, 'text', 8."""
     if value is None or isinstance(value, bool):
         return str(value).lower()
-    return repr(value)
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,12 +1,10 @@
 """A model filled with the numbers of safetensors files, once names and shapes are known to fit."""
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -15,11 +13,11 @@ from clearhead.errors import DataError
 from clearhead.exchange.family import Family
 from clearhead.exchange.fitting import refuse_misfit
 from clearhead.exchange.headers import CONFIG, Stored
+from clearhead.exchange.memory import refuse_larger_than_memory
 from clearhead.exchange.tables import Link
+from clearhead.exchange.tensor_files import read_tensor
 from clearhead.exchange.weights import to_own
 from clearhead.models import LanguageModel, build
-
-Read = Callable[[str], Tensor]
 
 
 def filled_model(path: Path, stored: Mapping[str, Stored], family: Family | None, config: ModelConfig) -> LanguageModel:
@@ -37,40 +35,29 @@ def filled_model(path: Path, stored: Mapping[str, Stored], family: Family | None
         DataError: anything missing, left over, of the wrong shape or type, or damaged.
     """
     table, stored, fixed, relics, originals = refuse_misfit(path, stored, family, config)
+    refuse_larger_than_memory(path, stored.values())
     types = {found.type for name, found in stored.items() if name not in relics}
-    try:
-        with ExitStack() as open_files:
-            read = _reader(stored, open_files)
-            for name, kind in fixed.items():
-                expected = kind.make(config).float()
-                if not torch.allclose(read(name).float(), expected, rtol=0, atol=kind.tolerance):
-                    raise DataError(f"{path}: the numbers in {name} have no equal here; {kind.told} have")
-            for name, relic in relics.items():
-                if not relic.holds(config, read(name)):
-                    raise DataError(f"{path}: the numbers in {name} have no equal here; {relic.told} have")
-            for name in originals.keys() & stored.keys():
-                copy, original = read(name), originals[name]
-                if not torch.equal(copy, read(original).to(copy.dtype)):
-                    raise DataError(f"{path}: {name} differs from {original}, but {CONFIG} says that they are tied")
-            model = _blank(config).to(torch.float64 if "F64" in types else torch.float32)
-            _fill(model, path, table, lambda name: read(name) if name in stored else None)
-    except (SafetensorError, OSError) as error:
-        raise DataError(f"{path} cannot be read as safetensors: {error}") from None
-    return model.eval()
-
-
-def _reader(stored: Mapping[str, Stored], open_files: ExitStack) -> Read:
-    """Reads a tensor by its name; each file is opened once."""
-    opened: dict[Path, Any] = {}
 
     def read(name: str) -> Tensor:
-        path = stored[name].file
-        if path not in opened:
-            opened[path] = open_files.enter_context(safe_open(path, framework="pt"))
-        tensor: Tensor = opened[path].get_tensor(stored[name].name)
-        return tensor
+        return read_tensor(stored[name])
 
-    return read
+    try:
+        for name, kind in fixed.items():
+            expected = kind.make(config).float()
+            if not torch.allclose(read(name).float(), expected, rtol=0, atol=kind.tolerance):
+                raise DataError(f"{path}: the numbers in {name} have no equal here; {kind.told} have")
+        for name, relic in relics.items():
+            if not relic.holds(config, read(name)):
+                raise DataError(f"{path}: the numbers in {name} have no equal here; {relic.told} have")
+        for name in originals.keys() & stored.keys():
+            copy, original = read(name), originals[name]
+            if not torch.equal(copy, read(original).to(copy.dtype)):
+                raise DataError(f"{path}: {name} differs from {original}, but {CONFIG} says that they are tied")
+        model = _blank(config).to(torch.float64 if "F64" in types else torch.float32)
+        _fill(model, path, table, lambda name: read(name) if name in stored else None)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read as safetensors: {error}") from None
+    return model.eval()
 
 
 def _fill(model: LanguageModel, path: Path, table: list[Link], read: Callable[[str], Tensor | None]) -> None:

@@ -1,11 +1,12 @@
 """A model as a folder: config.json, generation_config.json, model.safetensors, in a Hugging Face family's own words
 wherever one fits. Files that are read count as hostile: no pickle, and no memory taken on a file's word."""
 
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from safetensors import SafetensorError
-from safetensors.torch import save_file
+import torch
+from torch import Tensor
 
 from clearhead.config import ModelConfig
 from clearhead.errors import ClearheadError, DataError
@@ -13,8 +14,10 @@ from clearhead.exchange.configs import OWN_FORMAT, place, read_config
 from clearhead.exchange.families import family_of, obstacle
 from clearhead.exchange.family import INVISIBLE
 from clearhead.exchange.filling import filled_model
+from clearhead.exchange.fixed import Fixed
 from clearhead.exchange.headers import CONFIG, WEIGHTS, Json, inside, read_json, stored_tensors
 from clearhead.exchange.tables import links
+from clearhead.exchange.tensor_files import Writable, write_tensors
 from clearhead.exchange.weights import to_foreign
 from clearhead.files import write_json, write_whole
 from clearhead.models import LanguageModel
@@ -62,9 +65,12 @@ def save(folder: Path, model: LanguageModel, tokens: SpecialTokens = NO_TOKENS) 
     family = family_of(config)
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     numbers = next(iter(state.values())).dtype
-    tensors = {link.foreign: to_foreign(link, state).cpu() for link in links(family, config)}
+    tensors = {
+        link.foreign: Writable(link.foreign_shape, numbers, partial(to_foreign, link, state))
+        for link in links(family, config)
+    }
     for name, fixed in family.fixed.items() if family else ():
-        tensors[name] = fixed.make(config).to(numbers)
+        tensors[name] = Writable(fixed.shape(config), numbers, partial(_made, fixed, config, numbers))
     ids: Json = {"bos_token_id": end, "eos_token_id": end}
     banned: Json = {}
     if config.architecture in BEGINNING:
@@ -74,11 +80,15 @@ def save(folder: Path, model: LanguageModel, tokens: SpecialTokens = NO_TOKENS) 
     dtype = str(numbers).removeprefix("torch.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / WEIGHTS, lambda path: save_file(tensors, path, metadata={"format": "pt"}))
+        write_whole(folder / WEIGHTS, lambda path: write_tensors(path, tensors, {"format": "pt"}))
         write_json(folder / CONFIG, {**told, **ids, "pad_token_id": config.pad_id, "dtype": dtype})
         write_json(folder / GENERATION, {**ids, **banned, "pad_token_id": end if pad is None else pad})
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         raise ClearheadError(f"the model cannot be written to {folder}: {error}") from None
+
+
+def _made(fixed: Fixed, config: ModelConfig, numbers: torch.dtype) -> Tensor:
+    return fixed.make(config).to(numbers)
 
 
 def _own_words(config: ModelConfig) -> Json:

@@ -6,7 +6,7 @@ does not bear out. Imports no torch, so that most refusals come within a fractio
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,11 +14,16 @@ from clearhead import files
 from clearhead.errors import DataError
 
 CONFIG, WEIGHTS, INDEX, TOKENIZER = "config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json"
-BESIDE = (TOKENIZER, "tokenizer_config.json", "special_tokens_map.json", "generation_config.json")
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 MOST_CONFIG_BYTES = 2**20
 MOST_HEADER_BYTES = 2**22  # of the tensors' names and places; forty thousand of them, and little memory
-MOST_TOKENIZER_BYTES = 2**27
+MOST_TENSORS = 2**16  # in all files together
+MOST_FAULTS = 20  # that one sentence lists
+# Of what lies beside the weights: the largest published tokenizer_config.json has 1.2 MB. Parsed, JSON takes up to 25
+# times as much memory as on the disk.
+MOST_BYTES = {"tokenizer_config.json": 2**22, "special_tokens_map.json": 2**20, "generation_config.json": 2**20}
+# Of a tokenizer.json: published ones have 20 to 140 bytes for each token, and rules of normalization.
+TOKENIZER_BYTES, TOKENIZER_BYTES_PER_TOKEN = 2**20, 512
 SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}  # bytes
 SIZES |= {
     "U64": 8,
@@ -30,17 +35,29 @@ SIZES |= {
     "C64": 8,
 }  # which no weights of ours are
 MOST_AXES = 8
+LONGEST_SHOWN = 300  # characters of a stranger's text in a sentence of ours
 
 Json = dict[str, Any]
 
 
 class Stored(NamedTuple):
-    """Where a tensor is, its name there, and what the file's header says of it."""
+    """Where a tensor is, its name there, and what the file's header says of it; `start` is the byte of the file."""
 
     file: Path
     name: str
     shape: tuple[int, ...]
     type: str
+    start: int
+
+    @property
+    def numbers(self) -> int:
+        """How many it holds."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """How much room they take in the file."""
+        return self.numbers * SIZES[self.type]
 
 
 def examine(folder: Path) -> dict[str, Stored]:
@@ -57,11 +74,38 @@ def examine(folder: Path) -> dict[str, Stored]:
     if not inside(folder, TOKENIZER).is_file():
         save = "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers writes one"
         raise DataError(f"there is no {TOKENIZER} in {folder}; {save}")
-    for name in BESIDE:
+    for name, most in MOST_BYTES.items():
         path = inside(folder, name)
-        if path.exists() and (not path.is_file() or path.stat().st_size > MOST_TOKENIZER_BYTES):
-            raise DataError(f"{path} is no file, or larger than any such file")
+        if path.exists():
+            refuse_large(path, most)
     return tensors
+
+
+def refuse_large(path: Path, most: int) -> None:
+    """What is beside the weights is a file, and no larger than such files are.
+
+    Raises:
+        DataError: it is not.
+    """
+    size = path.stat().st_size
+    if not path.is_file() or size > most:
+        what = "is no file" if not path.is_file() else f"has {size:,} bytes, and no such file has more than {most:,}"
+        raise DataError(f"{path} {what}; fetch it again, or remove it")
+
+
+def refuse_large_tokenizer(folder: Path, vocab_size: int) -> None:
+    """No tokenizer.json is larger than the model's vocabulary bears out.
+
+    Raises:
+        DataError: it is.
+    """
+    refuse_large(inside(folder, TOKENIZER), TOKENIZER_BYTES + TOKENIZER_BYTES_PER_TOKEN * vocab_size)
+
+
+def in_short(faults: Sequence[str]) -> str:
+    """A list for a sentence, which stays one."""
+    more = [f"and {len(faults) - MOST_FAULTS:,} more"] if len(faults) > MOST_FAULTS else []
+    return ", ".join([*map(cut, faults[:MOST_FAULTS]), *more])
 
 
 def stored_tensors(folder: Path) -> dict[str, Stored]:
@@ -81,15 +125,17 @@ def stored_tensors(folder: Path) -> dict[str, Stored]:
     found: dict[str, Stored] = {}
     for name in sorted(set(told.values())):
         if Path(name).suffix != ".safetensors":
-            raise DataError(f"{index} names {name!r}, which is no safetensors file")
+            raise DataError(f"{index} names {shown(name)}, which is no safetensors file")
         path = inside(folder, name)
         if not path.is_file():
             raise DataError(f"{index} names {name}, which is not in {folder}")
         found |= {tensor: stored for tensor, stored in read_header(path).items() if told.get(tensor, name) == name}
+        if len(found) > MOST_TENSORS:
+            raise DataError(f"{index} names files of more than {MOST_TENSORS:,} tensors")
     lost = [f"{tensor} is not in {file}" for tensor, file in told.items() if tensor not in found]
     extra = [f"{tensor} is in {stored.file.name} alone" for tensor, stored in found.items() if tensor not in told]
     if lost or extra:
-        raise DataError(f"{index} does not fit its files: {', '.join(lost + extra)}")
+        raise DataError(f"{index} does not fit its files: {in_short(lost + extra)}")
     return found
 
 
@@ -100,8 +146,10 @@ def read_header(path: Path) -> dict[str, Stored]:
         DataError: the file is cut off, or its header does not describe it to the byte.
     """
     try:
-        header, room = _header(path)
+        header, base, room = _header(path)
         tensors = {name: told for name, told in header.items() if name != "__metadata__"}
+        if len(tensors) > MOST_TENSORS:
+            raise ValueError(f"it has {len(tensors):,} tensors, and {MOST_TENSORS:,} are read at most")
         end = 0
         for name, told in sorted(tensors.items(), key=lambda item: list(item[1]["data_offsets"])):
             start, stop = told["data_offsets"]
@@ -115,10 +163,13 @@ def read_header(path: Path) -> dict[str, Stored]:
             fault = "it is cut off: " if room < end else ""
             raise ValueError(f"{fault}it has {room} bytes of numbers and describes {end}")
     except KeyError as error:
-        raise DataError(f"{path} cannot be read as safetensors: {error} is unknown or missing") from None
+        raise DataError(f"{path} cannot be read as safetensors: {shown(error.args[0])} is unknown or missing") from None
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(f"{path} cannot be read as safetensors: {error}") from None
-    return {name: Stored(path, name, tuple(told["shape"]), told["dtype"]) for name, told in tensors.items()}
+        raise DataError(f"{path} cannot be read as safetensors: {cut(str(error))}") from None
+    return {
+        name: Stored(path, name, tuple(told["shape"]), told["dtype"], base + told["data_offsets"][0])
+        for name, told in tensors.items()
+    }
 
 
 def read_metadata(path: Path) -> dict[str, str]:
@@ -138,7 +189,7 @@ def read_json(path: Path, most: int = MOST_CONFIG_BYTES) -> Json:
     except FileNotFoundError:
         raise DataError(f"there is no {path.name} in {path.parent}") from None
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as JSON: {error}") from None
+        raise DataError(f"{path} cannot be read as JSON: {cut(str(error))}") from None
     if not isinstance(value, dict):
         raise DataError(f"{path} holds no JSON object")
     return value
@@ -154,17 +205,31 @@ def inside(folder: Path, name: str) -> Path:
     """
     path = folder / name
     if not name or any(sign in name for sign in "/\\:\0") or name in (".", ".."):
-        raise DataError(f"{folder} speaks of {name!r}, which is no name of a file in it; such a folder is refused")
-    if path.is_symlink():
-        home, aim = folder.resolve(), path.resolve()
-        blobs = home.parent.parent / "blobs" if home.parent.name == "snapshots" else home
-        if not (aim.is_relative_to(home) or aim.is_relative_to(blobs)):
-            raise DataError(f"{path} is a link that leads out of its folder; put the file itself there")
+        raise DataError(f"{folder} speaks of {shown(name)}, which is no name of a file in it; such a folder is refused")
+    try:
+        if path.is_symlink():
+            home, aim = folder.resolve(), path.resolve()
+            blobs = home.parent.parent / "blobs" if home.parent.name == "snapshots" else home
+            if not (aim.is_relative_to(home) or aim.is_relative_to(blobs)):
+                raise DataError(f"{path} is a link that leads out of its folder; put the file itself there")
+    except (OSError, RuntimeError) as error:  # a name that no system takes; links in a circle, of which older Pythons
+        reason = getattr(error, "strerror", None) or "it is a link to itself"  # raise a RuntimeError
+        raise DataError(f"{folder} has no file {shown(name)} that can be read: {reason}") from None
     return path
 
 
-def _header(path: Path) -> tuple[Json, int]:
-    """The header of a safetensors file, and how many bytes follow it."""
+def shown(value: object) -> str:
+    """A value from a stranger's file as a sentence shows it."""
+    return cut(repr(value))
+
+
+def cut(text: str) -> str:
+    """Text from a stranger's file, no longer than belongs into a sentence."""
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}... ({len(text):,} characters)"
+
+
+def _header(path: Path) -> tuple[Json, int, int]:
+    """The header of a safetensors file, where it ends, and how many bytes follow it."""
     size = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(8)
@@ -176,7 +241,7 @@ def _header(path: Path) -> tuple[Json, int]:
         header = json.loads(file.read(length), object_pairs_hook=_once)
     if not isinstance(header, dict):
         raise ValueError("its header holds no JSON object")
-    return header, size - 8 - length
+    return header, 8 + length, size - 8 - length
 
 
 def _guess(start: bytes) -> str:
@@ -193,7 +258,7 @@ def _once(pairs: list[tuple[str, Any]]) -> Json:
 
 def _natural(n: object) -> int:
     if not isinstance(n, int) or isinstance(n, bool) or not 0 <= n < 2**63:
-        raise ValueError(f"{n!r} is no size")
+        raise ValueError(f"{shown(n)} is no size")
     return n
 
 

@@ -1,5 +1,6 @@
 """Where a model that a person names is: a folder, or the hub, from which weights and JSON are fetched and no code."""
 
+import os
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,9 +19,9 @@ def find_folder(name: str) -> Path:
         DataError: it is neither, or it cannot be fetched.
     """
     path = Path(name).expanduser()
-    if path.exists():
+    if os.path.exists(path):  # pathlib's own raises for a name that no system takes
         return path
-    is_local = path.parent != Path() and path.parent.is_dir()
+    is_local = path.parent != Path() and os.path.isdir(path.parent)
     if is_local or not HUB_NAME.fullmatch(name):
         hint = did_you_mean(path.name, [entry.name for entry in path.parent.iterdir()]) if is_local else ""
         raise DataError(f"there is no folder {name}{hint or '; give one that holds config.json and model.safetensors'}")

@@ -1,15 +1,15 @@
 """A model in one safetensors file under our own names, its options in the file's metadata."""
 
 import json
+from functools import partial
 from pathlib import Path
-
-from safetensors import torch as safetensors
 
 from clearhead.config import ModelConfig
 from clearhead.errors import DataError, UsageError
 from clearhead.exchange.filling import filled_model
 from clearhead.exchange.headers import read_header, read_metadata
 from clearhead.exchange.tables import links
+from clearhead.exchange.tensor_files import Writable, write_tensors
 from clearhead.exchange.weights import to_foreign
 from clearhead.files import write_whole
 from clearhead.models import LanguageModel
@@ -24,10 +24,14 @@ def save_file(path: Path, model: LanguageModel) -> None:
         OSError: the file cannot be written.
     """
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
-    tensors = {link.foreign: to_foreign(link, state).cpu() for link in links(None, model.config)}
+    numbers = next(iter(state.values())).dtype
+    tensors = {
+        link.foreign: Writable(link.foreign_shape, numbers, partial(to_foreign, link, state))
+        for link in links(None, model.config)
+    }
     metadata = {"format": "pt", OPTIONS: json.dumps(model.config.model_dump())}
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, lambda temporary: safetensors.save_file(tensors, temporary, metadata=metadata))
+    write_whole(path, lambda temporary: write_tensors(temporary, tensors, metadata))
 
 
 def load_file(path: Path) -> LanguageModel:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from clearhead.config import ModelConfig
 from clearhead.errors import DataError
-from clearhead.exchange.headers import CONFIG
+from clearhead.exchange.headers import CONFIG, in_short
 
 Shape = tuple[int, ...]
 
@@ -30,7 +30,7 @@ def refuse_differences(
         if name in present and present[name] != shape
     ]
     if missing or extra or wrong:
-        raise DataError(f"{path} does not fit {CONFIG}: {', '.join(missing + extra + wrong)}")
+        raise DataError(f"{path} does not fit {CONFIG}: {in_short(missing + extra + wrong)}")
 
 
 def refuse_oversized(path: Path, config: ModelConfig, present: Mapping[str, Shape]) -> None:
