@@ -1,6 +1,7 @@
 """clearhead import"""
 
 import argparse
+import os
 from pathlib import Path
 
 from clearhead.cli.arguments import Parser
@@ -27,10 +28,13 @@ def parser() -> Parser:
 def run(given: argparse.Namespace) -> None:
     """Import, and say what can be done next."""
     from clearhead import exchange
+    from clearhead.data.tokenizers import refuse_hostile
 
-    if Path(given.model).exists():
-        exchange.examine(Path(given.model))  # what is wrong with most bad folders is said before torch is loaded,
-        exchange.check(Path(given.model))  # the rest before anything else is
+    if os.path.exists(given.model):  # what is wrong with bad folders is said before torch is loaded
+        folder = Path(given.model)
+        exchange.examine(folder)
+        exchange.check(folder)
+        refuse_hostile(folder / "tokenizer.json")
     load_workflow("import_model")
     from clearhead import workflows
 

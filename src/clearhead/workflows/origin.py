@@ -111,18 +111,19 @@ def origin_from_folder(folder: Path, told: str) -> Origin:
         DataError: the folder is damaged, hostile, or of no family that is known; one sentence that names every fault.
     """
     exchange.examine(folder)
-    model = exchange.load(folder)
-    broken = [name for name, tensor in model.named_parameters() if not tensor.isfinite().all()]
-    if broken:
-        raise DataError(f"{folder} holds numbers that are not finite, in {', '.join(broken)}; fetch it again")
+    exchange.check(folder)
     tokens = exchange.read_tokens(folder)
     tokenizer = Tokenizer.load(folder, end=tokens.end, pad=tokens.pad, keep_frame=True)
-    there = model.config.vocab_size
+    there = exchange.read_config(folder)[1].vocab_size
     if tokenizer.vocab_size > there:
         raise DataError(
             f"{folder / 'tokenizer.json'} has {tokenizer.vocab_size:,} tokens and config.json says {there:,}; "
             "one of them belongs to another model"
         )
+    model = exchange.load(folder)
+    broken = [name for name, tensor in model.named_parameters() if not tensor.isfinite().all()]
+    if broken:
+        raise DataError(f"{folder} holds numbers that are not finite, in {exchange.in_short(broken)}; fetch it again")
     pad, end = model.config.pad_id, tokenizer.end_of_document
     if pad is not None and pad == end:
         raise DataError(f"{folder} ends texts with the token {pad} that fills up rows, which nobody attends to here")
