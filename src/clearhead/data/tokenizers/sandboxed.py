@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 LONGEST_COMPONENT = 4 << 20  # bytes of one component as JSON; compiled rules of normalization take 0.4 MB
+LARGEST_ID = 1 << 22  # of a token; published vocabularies end before 2**20
 MOST_PARTS = 64  # of one component; published ones have up to ten
 MOST_FRAME = 64  # tokens around a text
 LONGEST_TEXT = 1_000  # characters that one part puts in the place of others
@@ -75,12 +76,13 @@ def judge(content: bytes) -> None:
         raise FaultyTokenizerError(f"is not a tokenizer.json: {in_short(error)}") from None
     if not library.get_vocab_size(with_added_tokens=False):
         raise FaultyTokenizerError("has no tokens; give auto, char, bpe or another tokenizer.json")
+    refuse_scattered_ids(library)
     states = {name: state_of(library, name) for name in ("normalizer", "pre_tokenizer", "decoder", "post_processor")}
     for name, state in states.items():
         refuse_excess(name, state)
     refuse_growth("normalizer", states["normalizer"])
     refuse_growth("decoder", states["decoder"])
-    refuse_without_unknown(library, states["pre_tokenizer"])
+    refuse_without_unknown(library, states)
     if library.post_processor is not None:
         frame(library.post_processor)
     library.encode_special_tokens = True
@@ -88,6 +90,14 @@ def judge(content: bytes) -> None:
     library.no_padding()
     library.post_processor = None
     try_on_samples(library, states)
+    tokenizers.Tokenizer.from_str(library.to_str())  # as it is saved
+
+
+def refuse_scattered_ids(library: Any) -> None:
+    """The library goes through all numbers up to the largest when it writes a vocabulary."""
+    largest = max(library.get_vocab(with_added_tokens=True).values())
+    if largest > LARGEST_ID:
+        raise FaultyTokenizerError(f"has a token of number {largest:,}, beyond any vocabulary")
 
 
 def state_of(library: Any, name: str) -> Any:
@@ -151,15 +161,23 @@ def refuse_growth(name: str, state: Any) -> None:
         raise FaultyTokenizerError(f"has a {name} that can make a text more than {MOST_GROWTH:,} times as long")
 
 
-def refuse_without_unknown(library: Any, pre_tokenizer: Any) -> None:
+def refuse_without_unknown(library: Any, states: dict[str, Any]) -> None:
     """These models stop at the first word that they do not know, unless a token stands for it."""
-    kind = type(library.model).__name__
-    if kind not in ("WordPiece", "WordLevel") or (kind == "WordLevel" and pre_tokenizer == INTO_CHARACTERS):
-        return
-    if library.model.token_to_id(library.model.unk_token) is None:
-        raise FaultyTokenizerError(
-            f"has no token for unknown words: {library.model.unk_token[:50]!r} is not in its vocabulary"
-        )
+    if type(library.model).__name__ in ("WordPiece", "WordLevel") and not is_character_level(library, states):
+        unknown = library.model.unk_token
+        if library.model.token_to_id(unknown) is None:
+            raise FaultyTokenizerError(f"has no token for unknown words: {unknown[:50]!r} is not in its vocabulary")
+
+
+def is_character_level(library: Any, states: dict[str, Any]) -> bool:
+    """Whether Clearhead looks its ids up in a table of its own, and tells a person which character has none."""
+    return (
+        type(library.model).__name__ == "WordLevel"
+        and states["normalizer"] is None
+        and states["pre_tokenizer"] == INTO_CHARACTERS
+        and all(added.special for added in library.get_added_tokens_decoder().values())
+        and all(len(token) == 1 for token in json.loads(library.model.__getstate__())["vocab"])
+    )
 
 
 def frame(post_processor: Any) -> None:
@@ -172,8 +190,8 @@ def frame(post_processor: Any) -> None:
 
 
 def try_on_samples(library: Any, states: dict[str, Any]) -> None:
-    """Encode and decode; an unknown character is no fault, as a person is told of it."""
-    characters_only = states["pre_tokenizer"] == INTO_CHARACTERS and type(library.model).__name__ == "WordLevel"
+    """Encode and decode."""
+    only_decodes = is_character_level(library, states)
     if any(part.get("type") == "Precompiled" for part in parts_of(states["normalizer"])):
         for start in range(0, 0x20000, 0x1000):
             signs = "".join(chr(code) for code in range(start, start + 0x1000) if not 0xD800 <= code < 0xE000)
@@ -182,14 +200,14 @@ def try_on_samples(library: Any, states: dict[str, Any]) -> None:
         *samples(states),
         *(token.content for token in list(library.get_added_tokens_decoder().values())[:64]),
     ]:
-        if not characters_only:
+        if not only_decodes:
             library.decode(library.encode(text, add_special_tokens=False).ids, skip_special_tokens=True)
     ids = sorted(library.get_vocab(with_added_tokens=True).values())
     for start in range(0, len(ids), SEVERAL_IDS):
         library.decode(ids[start : start + SEVERAL_IDS], skip_special_tokens=True)
     for number in ids[:: len(ids) // SEVERAL_IDS + 1]:
         text = library.decode([number], skip_special_tokens=True)
-        if not characters_only:
+        if not only_decodes:
             library.encode(text, add_special_tokens=False)
 
 

@@ -161,7 +161,8 @@ class Tokenizer:
             append_end: other readers of the files are to put `end_of_document` after every text by themselves.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        library = tokenizers.Tokenizer.from_str(self._library.to_str())
+        with guarded("be saved", quiet=self._quiet):
+            library = tokenizers.Tokenizer.from_str(self._library.to_str())
         own_end = [self.end_of_document] if append_end and self.end_of_document is not None else []
         ending = self.ending or own_end
         if self.beginning or ending:
