@@ -73,7 +73,7 @@ def gpt2() -> tokenizers.Tokenizer:
 def roberta() -> tokenizers.Tokenizer:
     library = gpt2()
     library.add_special_tokens(["<s>", "</s>", "<pad>"])
-    ids = {token: library.token_to_id(token) for token in ("<s>", "</s>")}
+    ids = library.get_vocab()
     library.post_processor = processors.RobertaProcessing(("</s>", ids["</s>"]), ("<s>", ids["<s>"]))
     return library
 

@@ -46,14 +46,18 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes, *, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """The value of a JSON text.
+
+    Args:
+        text: UTF-8, where it is bytes.
+        pairs: makes an object of its pairs, in place of `dict`.
 
     Raises:
         ValueError: it is not JSON, or nested too deeply, or holds a number of too many digits.
     """
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=pairs)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except json.JSONDecodeError:

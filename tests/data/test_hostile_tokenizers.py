@@ -13,7 +13,7 @@ from strangers_tokenizers import KINDS, TEXT, state_of
 from tokenizers import models, pre_tokenizers
 
 from clearhead.data import Tokenizer, UnseenCharacterError
-from clearhead.data.tokenizers import guard, sandbox
+from clearhead.data.tokenizers import guard, sandbox, sandboxed
 from clearhead.errors import DataError
 
 HARMLESS = "a charsmap whose text lies outside"  # the library minds
@@ -140,6 +140,22 @@ def test_our_own_tokenizers_are_calm(tmp_path: Path) -> None:
     assert Tokenizer(library)._quiet
 
 
+@pytest.mark.parametrize("token", ["<s>", ":▁x", "$A", "$", "a:1", "a b"])
+def test_any_token_may_begin_every_text(token: str, tmp_path: Path) -> None:
+    """Templates have a language of their own."""
+    state = state_of("llama2")
+    vocab = {token if name == "<s>" else name: number for name, number in state["model"]["vocab"].items()}
+    sep = ["</s>", 2]
+    frame = {"type": "RobertaProcessing", "sep": sep, "cls": [token, 1], "trim_offsets": True, "add_prefix_space": True}
+    state |= {"model": state["model"] | {"vocab": vocab}, "post_processor": frame, "added_tokens": []}
+    tokenizer = Tokenizer.load(write(tmp_path, as_text(state)), keep_frame=True)
+    assert (tokenizer.beginning, tokenizer.ending) == ((1,), (2,))
+    tokenizer.save(tmp_path / "saved")
+    again = Tokenizer.load(tmp_path / "saved", keep_frame=True)
+    assert (again.beginning, again.ending) == ((1,), (2,))
+    assert again.encode("the cat").tolist() == tokenizer.encode("the cat").tolist()
+
+
 def test_a_word_level_tokenizer_of_characters_names_the_unseen_one(tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(write(tmp_path, as_text(state_of("own_characters"))))
     with pytest.raises(UnseenCharacterError, match="'猫'"):
@@ -174,7 +190,7 @@ def test_the_largest_published_kind_is_accepted(tmp_path: Path) -> None:
 
 def test_the_program_of_the_trial_needs_no_clearhead() -> None:
     code = f"import runpy, sys; sys.argv[1:] = ['5', '999999999', {str(Path(tokenizers.__file__).parents[1])!r}]; "
-    code += f"runpy.run_path({sandbox.sandboxed.__file__!r}, run_name='__main__'); "
+    code += f"runpy.run_path({sandboxed.__file__!r}, run_name='__main__'); "
     code += "sys.exit(any(name in sys.modules for name in ('clearhead', 'numpy', 'torch')))"
     content = as_text(state_of("gpt2")).encode()
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], input=content, capture_output=True, timeout=60)

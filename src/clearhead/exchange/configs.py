@@ -60,4 +60,6 @@ def read_config(folder: Path) -> tuple[Family | None, ModelConfig]:
             return FAMILIES[kind], FAMILIES[kind].own_config(told)
     except (DataError, UsageError) as error:
         raise DataError(f"{path}: {cut(str(error))}") from None
+    except OverflowError:  # no limit of Python's keeps an integer from being larger than any float
+        raise DataError(f"{path} holds a number that is too large for any size") from None
     raise DataError(f"{path} is of a model_type {shown(kind)}; this version reads {', '.join([*FAMILIES, OWN_FORMAT])}")

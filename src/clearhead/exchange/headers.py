@@ -4,7 +4,6 @@ Everything counts as hostile. No pickle is opened, no path leaves the folder, an
 does not bear out. Imports no torch, so that most refusals come within a fraction of a second.
 """
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -238,7 +237,7 @@ def _header(path: Path) -> tuple[Json, int, int]:
             raise ValueError(f"it is cut off after {size} bytes, or something else" + _guess(start))
         if length > MOST_HEADER_BYTES:
             raise ValueError(f"its header has {length} bytes, and {MOST_HEADER_BYTES} are read at most")
-        header = json.loads(file.read(length), object_pairs_hook=_once)
+        header = files.parse_json(file.read(length), pairs=_once)
     if not isinstance(header, dict):
         raise ValueError("its header holds no JSON object")
     return header, 8 + length, size - 8 - length

@@ -17,10 +17,18 @@ from clearhead.exchange.headers import SIZES, Stored
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-TYPES = {
-    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
-    "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
-}  # fmt: skip
+TYPES = {  # in the order in which the library writes them
+    "I64": torch.int64,
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "I32": torch.int32,
+    "BF16": torch.bfloat16,
+    "F16": torch.float16,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
 NAMES = {type_: name for name, type_ in TYPES.items()}
 ALIGNMENT = 8  # bytes
 
@@ -59,7 +67,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Writable], metadata: Mapping
     Raises:
         OSError: it cannot be written.
     """
-    order = sorted(tensors, key=lambda name: (-SIZES[NAMES[tensors[name].type]], name))
+    rank = {type_: n for n, type_ in enumerate(TYPES.values())}
+    order = sorted(tensors, key=lambda name: (rank[tensors[name].type], name))
     header: dict[str, object] = {"__metadata__": dict(metadata)}
     end = 0
     for name in order:

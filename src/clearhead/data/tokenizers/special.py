@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import models
+from tokenizers import models, processors
 
 from clearhead.files import read_json
 
@@ -67,6 +67,21 @@ def frame_of(library: tokenizers.Tokenizer) -> tuple[Sequence[int], Sequence[int
     if any(token >= library.get_vocab_size() or library.id_to_token(token) is None for token in (*before, *after)):
         raise ValueError("puts tokens around a text that it does not have")
     return before, after
+
+
+def template(
+    library: tokenizers.Tokenizer, beginning: Sequence[int], ending: Sequence[int]
+) -> processors.TemplateProcessing:
+    """What makes the library put these ids around every text.
+
+    A template is written in a small language, in which `$` and `:` mean something: a token that has them goes by its
+    number there.
+    """
+    tokens = {i: library.id_to_token(i) for i in (*beginning, *ending)}
+    names = {i: token if token and not set("$: ") & set(token) else f"token-{i}" for i, token in tokens.items()}
+    special = [{"id": names[i], "ids": [i], "tokens": [token]} for i, token in tokens.items()]
+    before, after = ([names[i] for i in ids] for ids in (beginning, ending))
+    return processors.TemplateProcessing(single=[*before, "$A", *after], special_tokens=special)
 
 
 def specials(end: bool, pad: bool, mask: bool) -> list[tokenizers.AddedToken]:

@@ -32,6 +32,7 @@ from clearhead.data.tokenizers.special import (
     named_tokens,
     special_id,
     specials,
+    template,
 )
 from clearhead.errors import DataError
 
@@ -166,11 +167,7 @@ class Tokenizer:
         own_end = [self.end_of_document] if append_end and self.end_of_document is not None else []
         ending = self.ending or own_end
         if self.beginning or ending:
-            before, after = ([library.id_to_token(i) for i in ids] for ids in (self.beginning, ending))
-            library.post_processor = processors.TemplateProcessing(
-                single=[*before, "$A", *after],
-                special_tokens=list({*zip(before, self.beginning, strict=True), *zip(after, ending, strict=True)}),
-            )
+            library.post_processor = template(library, self.beginning, ending)
         config: dict[str, Any] = {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "clean_up_tokenization_spaces": False,
