@@ -98,6 +98,10 @@ NAMED: dict[str, Callable[[], Json]] = {
     "quadratic WordPiece": lambda: _model("bert", max_input_chars_per_word=10**9),
     "ten thousand normalizers": lambda: _with("gpt2", normalizer=several("normalizers", [{"type": "NFKC"}] * 10_000)),
     "depth": lambda: _with("gpt2", normalizer=_deep(120)),
+    "an added token of which nothing is left": lambda: _with(
+        "bert", added_tokens=[_added("\u200d", id=1, single_word=True)]
+    ),
+    "two tokens of one number": lambda: _model("bert", vocab=state_of("bert")["model"]["vocab"] | {"[UNK]": 2}),
     "a token of number four billion": lambda: _model("own_characters", vocab={"a": 0, "b": 2**32 - 1}),
 }
 

@@ -163,16 +163,18 @@ def pegasus() -> tokenizers.Tokenizer:
 
 
 def bert() -> tokenizers.Tokenizer:
-    library = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    letters = sorted(set(TEXT.lower().replace("é", "e")) - {" ", "\n"})
+    pieces = [*special, *letters, *(f"##{letter}" for letter in letters), "the", "cat", "##ing", "##s"]
+    library = tokenizers.Tokenizer(models.WordPiece({piece: n for n, piece in enumerate(pieces)}, unk_token="[UNK]"))
     library.normalizer = normalizers.BertNormalizer()
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    trained = _trained(library, trainers.WordPieceTrainer(vocab_size=120, special_tokens=special, show_progress=False))
-    trained.decoder = decoders.WordPiece()
-    trained.post_processor = processors.TemplateProcessing(
+    library.decoder = decoders.WordPiece()
+    library.add_special_tokens(special)
+    library.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    return trained
+    return library
 
 
 def own_characters() -> tokenizers.Tokenizer:

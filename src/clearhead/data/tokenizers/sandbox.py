@@ -90,13 +90,13 @@ def _tried(content: bytes) -> str | None:
             timeout=seconds * PATIENCE,
             check=False,
         )
-        # The last line: the library prints warnings.
-        fault: str | None = json.loads(done.stdout.splitlines()[-1])["fault"]
     except subprocess.TimeoutExpired:
         return "takes too much time to use"
     except OSError as error:
         return f"cannot be tried in a process of its own ({error.strerror or error}), so it is not used"
-    except (ValueError, LookupError, TypeError):
+    try:
+        fault: str | None = json.loads(done.stdout.splitlines()[-1])["fault"]  # before it, the library's warnings
+    except (ValueError, LookupError):
         return _how_it_ended(done.returncode)
     return fault
 

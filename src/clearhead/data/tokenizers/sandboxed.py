@@ -83,6 +83,7 @@ def judge(content: bytes) -> None:
     refuse_growth("normalizer", states["normalizer"])
     refuse_growth("decoder", states["decoder"])
     refuse_without_unknown(library, states)
+    refuse_vanishing_tokens(library)
     if library.post_processor is not None:
         frame(library.post_processor)
     library.encode_special_tokens = True
@@ -90,7 +91,9 @@ def judge(content: bytes) -> None:
     library.no_padding()
     library.post_processor = None
     try_on_samples(library, states)
-    tokenizers.Tokenizer.from_str(library.to_str())  # as it is saved
+    again = tokenizers.Tokenizer.from_str(library.to_str())  # as it is saved
+    if again.get_vocab(with_added_tokens=True) != library.get_vocab(with_added_tokens=True):
+        raise FaultyTokenizerError("has tokens that share a number, so it cannot be saved as it is")
 
 
 def refuse_scattered_ids(library: Any) -> None:
@@ -167,6 +170,15 @@ def refuse_without_unknown(library: Any, states: dict[str, Any]) -> None:
         unknown = library.model.unk_token
         if library.model.token_to_id(unknown) is None:
             raise FaultyTokenizerError(f"has no token for unknown words: {unknown[:50]!r} is not in its vocabulary")
+
+
+def refuse_vanishing_tokens(library: Any) -> None:
+    """The library looks for the normalized form of an added token: an empty one is everywhere, in a character too."""
+    for token in library.get_added_tokens_decoder().values():
+        if token.normalized and library.normalizer is not None and not library.normalizer.normalize_str(token.content):
+            raise FaultyTokenizerError(
+                f"has an added token {token.content[:50]!r} of which its normalizer leaves nothing"
+            )
 
 
 def is_character_level(library: Any, states: dict[str, Any]) -> bool:
