@@ -19,6 +19,10 @@ class UsageError(ClearheadError):
     exit_code = 2
 
 
+class InputError(UsageError, ValueError):
+    """Token ids that a model cannot read. Also a ValueError, which is what callers of any model look for."""
+
+
 class DataError(ClearheadError):
     """A text, a model file or a run folder that cannot be used."""
 

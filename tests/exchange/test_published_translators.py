@@ -164,8 +164,8 @@ def test_a_leftover_of_t5_is_not_read(feedforward: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("distance", [6, 20])
 def test_t5_beyond_its_last_class_of_distance(distance: int, tmp_path: Path) -> None:
-    """More tokens than n_positions, and than the distances that the biases tell apart."""
-    config = random_config("t5", 1).model_copy(update={"relative_distance": distance, "block_size": 36})
+    """More tokens than the distances that the biases tell apart."""
+    config = random_config("t5", 1).model_copy(update={"relative_distance": distance, "block_size": 60})
     model = random_model(config, 1)
     save(tmp_path, model, SpecialTokens(END))
     given = random_inputs(config, 2, 60)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
 from clearhead.data import Tokenizer
+from clearhead.errors import InputError
 from clearhead.inspection.alignment import (
     alignment,
     attention_weights,
@@ -149,7 +150,7 @@ def test_the_first_row_belongs_to_the_token_that_the_config_begins_with() -> Non
 def test_hooks_are_removed_whatever_happens() -> None:
     model = make_model(attention_dropout=0.5).train()
     ids = torch.tensor([[4, 5, END]])
-    with pytest.raises(IndexError), watching(cross_attentions(model)) as seen:
+    with pytest.raises(InputError, match="token id"), watching(cross_attentions(model)) as seen:
         model(ids, ids + 99)
     assert not seen
     with watching(cross_attentions(model)) as seen:

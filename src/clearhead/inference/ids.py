@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from operator import index
 from typing import SupportsIndex
 
-from clearhead.errors import UsageError
+from clearhead.errors import InputError
 from clearhead.parts import unknown_id
 
 
@@ -12,7 +12,7 @@ def known_ids(rows: Iterable[Sequence[SupportsIndex]], vocab_size: int) -> list[
     """The ids of each prompt or source.
 
     Raises:
-        UsageError: one has no ids, or one that is no whole number or not in the vocabulary.
+        InputError: one has no ids, or one that is no whole number or not in the vocabulary.
     """
     return [_known(number, row, vocab_size) for number, row in enumerate(rows)]
 
@@ -21,10 +21,10 @@ def _known(number: int, row: Sequence[SupportsIndex], vocab_size: int) -> list[i
     try:
         ids = [index(token) for token in row]
     except TypeError:
-        raise UsageError(f"token ids are whole numbers, and number {number} has others: {str(row)[:60]}") from None
+        raise InputError(f"token ids are whole numbers, and number {number} has others: {str(row)[:60]}") from None
     if not ids:
-        raise UsageError(f"number {number} has no token ids; give at least one to go on from")
+        raise InputError(f"number {number} has no token ids; give at least one to go on from")
     unknown = next((token for token in ids if not 0 <= token < vocab_size), None)
     if unknown is not None:
-        raise UsageError(unknown_id(unknown, vocab_size))
+        raise InputError(unknown_id(unknown, vocab_size))
     return ids

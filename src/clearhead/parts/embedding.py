@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from clearhead.errors import UsageError
+from clearhead.errors import InputError
 
 
 class Embedding(nn.Embedding):
@@ -22,7 +22,7 @@ class Embedding(nn.Embedding):
         """(B, T) -> (B, T, D).
 
         Raises:
-            UsageError: an id is not in the vocabulary. A GPU and a compiled graph say so in their own words.
+            InputError: an id is not in the vocabulary. A GPU and a compiled graph say so in their own words.
         """
         x = super().forward(ids) if torch.compiler.is_compiling() else self._looked_up(ids)
         return x if self.scale == 1 else x * self.scale
@@ -38,13 +38,13 @@ class Embedding(nn.Embedding):
 def refuse_unknown_ids(ids: Tensor, vocab_size: int) -> None:
     """
     Raises:
-        UsageError: they are not whole numbers, or one is not in the vocabulary: which, and how large that is.
+        InputError: they are not whole numbers, or one is not in the vocabulary: which, and how large that is.
     """
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        raise UsageError(f"token ids are whole numbers, not {ids.dtype}; encode the text with the model's tokenizer")
+        raise InputError(f"token ids are whole numbers, not {ids.dtype}; encode the text with the model's tokenizer")
     unknown = ids[(ids < 0) | (ids >= vocab_size)]
     if unknown.numel():
-        raise UsageError(unknown_id(int(unknown.flatten()[0]), vocab_size))
+        raise InputError(unknown_id(int(unknown.flatten()[0]), vocab_size))
 
 
 def unknown_id(token: int, vocab_size: int) -> str:

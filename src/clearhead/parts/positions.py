@@ -8,7 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from clearhead.errors import UsageError
+from clearhead.errors import InputError
 from clearhead.parts.masks import Positions, as_tensor
 
 Rotate = Callable[[Tensor], Tensor]  # (B, H, T, K) -> (B, H, T, K)
@@ -198,7 +198,7 @@ def refuse_beyond(positions: Positions, block_size: int) -> None:
     would have to be waited for, and by no graph.
 
     Raises:
-        UsageError: there is one.
+        InputError: there is one.
     """
     if isinstance(positions, range):
         length = 0 if torch.compiler.is_exporting() else positions.stop  # any length may be exported
@@ -207,7 +207,7 @@ def refuse_beyond(positions: Positions, block_size: int) -> None:
     else:
         length = int(positions.max()) + 1
     if length > block_size:
-        raise UsageError(
+        raise InputError(
             f"{length} tokens are more than the model's block_size of {block_size}; "
             f"give it at most {block_size} tokens of a text"
         )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from clearhead.errors import UsageError
+from clearhead.errors import InputError
 from clearhead.inference.compiled.layout import Decoder
 from clearhead.parts import DecoderCache, refuse_unknown_ids
 
@@ -23,31 +23,31 @@ def refuse_refused(refusal: int, decoder: Decoder, ids: Tensor) -> None:
         ids: what was to be read.
 
     Raises:
-        UsageError: a token is not in the vocabulary, or padding stands between tokens, or something does not fit.
+        InputError: a token is not in the vocabulary, or padding stands between tokens, or something does not fit.
     """
     if not refusal:
         return
     refuse_unknown_ids(ids, decoder.head.outputs)
     reasons = {2: "a token that the cache holds is not in the vocabulary", 3: "padding or a gap stands between tokens"}
-    raise UsageError(f"compiled code cannot read this: {reasons.get(refusal, 'its parts do not fit together')}")
+    raise InputError(f"compiled code cannot read this: {reasons.get(refusal, 'its parts do not fit together')}")
 
 
 def require(name: str, tensor: Tensor, shape: Shape, dtype: torch.dtype) -> None:
     """
     Raises:
-        UsageError: a tensor is not one behind the other in the machine's memory, of this shape and type.
+        InputError: a tensor is not one behind the other in the machine's memory, of this shape and type.
     """
     if tensor.shape != shape or tensor.dtype != dtype or not tensor.is_contiguous() or not tensor.is_cpu:
-        raise UsageError(f"{name} must be {dtype} of shape {shape} on the CPU, not {_described(tensor)}")
+        raise InputError(f"{name} must be {dtype} of shape {shape} on the CPU, not {_described(tensor)}")
 
 
 def require_ids(ids: Tensor, positions: Tensor | None = None) -> None:
     """
     Raises:
-        UsageError: they are no ids (B, T), or their positions are no int64 of that shape.
+        InputError: they are no ids (B, T), or their positions are no int64 of that shape.
     """
     if ids.dim() != 2 or not ids.shape[1] or ids.dtype != torch.int64 or not ids.is_cpu:
-        raise UsageError(f"token ids must be torch.int64 of shape (B, T) on the CPU, not {_described(ids)}")
+        raise InputError(f"token ids must be torch.int64 of shape (B, T) on the CPU, not {_described(ids)}")
     if positions is not None:
         require("positions", positions.contiguous(), (*ids.shape,), torch.int64)
 
@@ -55,19 +55,19 @@ def require_ids(ids: Tensor, positions: Tensor | None = None) -> None:
 def require_cache(cache: DecoderCache, decoder: Decoder, dtype: torch.dtype, rows: int, columns: int) -> None:
     """
     Raises:
-        UsageError: the cache is not one of this model, of so many rows, with room for so many more columns.
+        InputError: the cache is not one of this model, of so many rows, with room for so many more columns.
     """
     stack = decoder.stack
     shape = (rows, stack.n_kv_heads, cache.layers[0].keys.shape[2] if cache.layers else 0, stack.head_width)
     if len(cache.layers) != stack.n_layers:
-        raise UsageError(f"the cache has {len(cache.layers)} layers, and the model {stack.n_layers}")
+        raise InputError(f"the cache has {len(cache.layers)} layers, and the model {stack.n_layers}")
     for tensor in cache.keys_and_values:
         require("the cache's room", tensor, shape, dtype)
     length = cache.length
     if any(layer.length != length for layer in cache.layers):
-        raise UsageError("the cache's layers hold different numbers of columns")
+        raise InputError("the cache's layers hold different numbers of columns")
     if length + columns > shape[2]:
-        raise UsageError(f"the cache has room for {shape[2]} columns and needs {length + columns}")
+        raise InputError(f"the cache has room for {shape[2]} columns and needs {length + columns}")
     positions, tokens = cache.positions, cache.tokens
     if isinstance(positions, Tensor):
         require("the cache's positions", positions.contiguous(), (rows, length), torch.int64)
