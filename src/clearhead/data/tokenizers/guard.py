@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import TracebackType
 from typing import Any
 
 import tokenizers
@@ -19,8 +20,7 @@ _ERROR_OUTPUT = 2
 _redirected = threading.Lock()
 
 
-@contextmanager
-def guarded(action: str, *, quiet: bool = False) -> Iterator[None]:
+class guarded:  # noqa: N801  (named as what it does; a class, as a generator would take longer than some calls)
     """Whatever the library raises inside becomes a sentence.
 
     Args:
@@ -30,16 +30,25 @@ def guarded(action: str, *, quiet: bool = False) -> Iterator[None]:
     Raises:
         DataError: the library refused, or panicked.
     """
-    try:
-        if quiet:
-            with _without_rusts_report():
-                yield
-        else:
-            yield
-    except BaseException as error:
-        if not is_the_librarys(error):
-            raise
-        raise DataError(f"the tokenizer cannot {action}: {reason(error)}; use another tokenizer.json") from None
+
+    __slots__ = ("_action", "_silence")
+
+    def __init__(self, action: str, *, quiet: bool = False) -> None:
+        self._action, self._silence = action, _without_rusts_report() if quiet else None
+
+    def __enter__(self) -> None:
+        if self._silence is not None:
+            self._silence.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._silence is not None:
+            self._silence.__exit__(kind, error, traceback)
+        if error is not None and is_the_librarys(error):
+            raise DataError(
+                f"the tokenizer cannot {self._action}: {reason(error)}; use another tokenizer.json"
+            ) from None
 
 
 def is_the_librarys(error: BaseException) -> bool:
