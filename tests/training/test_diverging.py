@@ -19,6 +19,7 @@ from clearhead.training.checkpoints import named_tensors
 
 RATES = [0.01, 3.0, 1e3, 1e10, 1e38]
 GOOD = 1e-3
+UNREADABLE = 0  # a token: a batch that begins with it has no finite loss
 
 
 def run(folder: Path, steps: int, *, rate: float, evaluates: bool = False, **options: Any) -> list[float]:
@@ -72,6 +73,43 @@ def test_what_is_kept_of_a_diverging_training_is_good(
     assert_finite(folder)
 
 
+@pytest.mark.parametrize(("optimizer", "rate"), [("adamw", 10.0), ("adamw", 30.0), ("adamw", 1e3), ("muon", 10.0)])
+def test_a_good_checkpoint_outlives_what_diverges_behind_it(optimizer: str, rate: float, tmp_path: Path) -> None:
+    """A finite loss is not yet a good one: weights that give twenty nats are of no use to anybody."""
+    options: dict[str, Any] = {"optimizer": optimizer, "save_every": 4, "warmup_steps": 0}
+    losses = run(tmp_path, 8, rate=GOOD, **options)
+    with suppress(ClearheadError):
+        run(tmp_path, 32, rate=rate, **options)
+    newest = checkpoints.newest(tmp_path)
+    assert newest is not None
+    step = checkpoints.read_state(newest.path).step
+    resumed = run(tmp_path, step + 30, rate=GOOD, **options)
+    assert resumed[0] < losses[0] + 1
+    assert sum(resumed[-5:]) / 5 < losses[0], "it learns from there"
+
+
+def test_one_batch_that_cannot_be_learned_from_at_the_end_spoils_nothing(tmp_path: Path) -> None:
+    config = tiny_config(steps=7, save_every=3)
+    model, optimizer, state = start(config)
+
+    def forward(*inputs: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = model(*inputs)
+        return logits * math.nan if inputs[0][0, 0] == UNREADABLE else logits
+
+    def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs, targets = tiny_batch(step)
+        if step in (3, 6):  # just behind a save, and the last one
+            inputs = inputs.clone()
+            inputs[0, 0] = UNREADABLE
+        else:
+            inputs = torch.where(inputs == UNREADABLE, 1, inputs)
+        return inputs, targets
+
+    events = list(fit(model, config, batch, seed=7, optimizer=optimizer, state=state, forward=forward))
+    assert state.skipped == 2
+    assert [event.state.step for event in events if isinstance(event, SaveDue)] == [3, 6, 7]
+
+
 def spoil_row(model: LanguageModel, events: Iterator[Event]) -> None:
     for event in events:
         assert not isinstance(event, SaveDue)
@@ -83,7 +121,9 @@ def test_a_weight_that_no_batch_shows_is_noticed_before_it_is_saved(tmp_path: Pa
     """The row of a token that does not occur may overflow while every loss is finite."""
     config = tiny_config(save_every=2)
     model, optimizer, state = start(config, vocab_size=20, tied=False)
-    with pytest.raises(ClearheadError, match=r"embedding\.weight was not finite, up to step 2; what was saved before"):
+    with pytest.raises(
+        ClearheadError, match=r"embedding\.weight was not finite, up to step 2; nothing was saved before"
+    ):
         spoil_row(model, fit(model, config, tiny_batch, seed=7, optimizer=optimizer, state=state))
 
 

@@ -225,7 +225,7 @@ def test_ten_skips_in_a_row_end_the_training_with_a_sentence() -> None:
 
 
 def test_nine_skips_in_a_row_do_not() -> None:
-    config = tiny_config(steps=41)
+    config = tiny_config(steps=41)  # the spoilt steps are those of the calls, so the last one is to be good
     model, mover, state = start(config)
     list(fit(model, config, spoil_loss(model, lambda step: step % 10 > 0), seed=0, optimizer=mover, state=state))
     assert state.skipped == 36

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -18,7 +19,8 @@ from clearhead.training.loss import Forward, counted_tokens
 from clearhead.training.optimizers import Optimizer, build_optimizer
 from clearhead.training.schedules import learning_rate
 
-FAR = 10  # times 1 + the first loss: weights with a higher one have diverged, and who starts from them gets nowhere
+DIVERGED = 1.0  # nats above the first loss, where no model is that learns
+RECENT = 10  # losses in that mean
 SKIPS_ALLOWED = 10  # steps in a row without a finite loss and gradient, after which a training gives up
 
 
@@ -41,7 +43,7 @@ def fit(
     device: whether loss and gradient are finite, before they may touch the weights.
 
     `SaveDue` comes only for good weights: they and the optimizer's moments are finite, so are the loss and the gradient
-    that they give, and the loss is not far above the first. The next step computes these, so a save waits for it.
+    that they give, and the last losses are not above the first. The next step computes these, so a save waits for it.
 
     Args:
         batch: step, counted from 0 -> the model's inputs and, last, the targets (B, T), -100 where not counted. What
@@ -62,7 +64,7 @@ def fit(
         try:
             began, tensors = time.perf_counter(), batch(loop.state.step)
         except (KeyboardInterrupt, Exception):
-            if loop.repeats_well():
+            if loop.weights_are_good():
                 yield loop.save_due()
             raise
         yield from loop.step(tensors, began)
@@ -70,8 +72,8 @@ def fit(
             model.eval()
             yield loop.evaluated(evaluate())
     if loop.must_save:
-        if not loop.repeats_well():
-            raise loop.gave_up("the training diverged")
+        if not loop.weights_are_good():
+            raise loop.failure("the training diverged")
         yield loop.save_due()
 
 
@@ -90,23 +92,26 @@ class _Loop:
         self.model, self.config, self.optimizer, self.state = model, config, optimizer, state
         self.computation, self.seed = computation, seed
         self.best_before = state.best_loss, state.best_step
-        self.must_save = False  # a save is due, and waits until the weights have shown that they are good
-        self.leaves_out = False  # the last one that was due was left out
+        self.must_save = False  # a save is due, and waits until the weights have been found good
+        self.was_left_out = False  # the last one that was due
+        self.has_saved = self.state.step > 0
         self.skipped_in_a_row = 0
-        self.last: tuple[Sequence[Tensor], int] | None = None
+        self.recent: deque[float] = deque(maxlen=RECENT)  # finite losses
+        self.last_finite: tuple[Sequence[Tensor], int] | None = None  # the batch of the last of them, and its step
 
     def step(self, tensors: Sequence[Tensor], began: float) -> Iterator[Event]:
         """One step; on the way, once these are known to be good, the save of the weights from before it."""
         state = self.state
         rate, tokens = learning_rate(self.config, state.step), counted_tokens(tensors[-1])
-        self.last = tensors, state.step
         loss, norm = self._gradient(tensors, state.step, tokens)
         finite = math.isfinite(loss) and math.isfinite(norm)
-        if finite and state.first_loss is None:
-            state.first_loss = loss
+        if finite:
+            self.last_finite = tensors, state.step
+            self.recent.append(loss)
+            state.first_loss = loss if state.first_loss is None else state.first_loss
         if self.must_save:
             paused = time.perf_counter()
-            yield from self._save_or_leave_out(loss, norm)
+            yield from self._save_or_leave_out(self._has_not_diverged() if finite else self.weights_are_good(), loss)
             began += time.perf_counter() - paused
         if finite:
             self.optimizer.step(rate)
@@ -116,26 +121,30 @@ class _Loop:
             self.computation.notice = None
         yield Stepped(state.step, loss, rate, norm, tokens, time.perf_counter() - began, skipped=not finite)
         if self.skipped_in_a_row >= SKIPS_ALLOWED:
-            raise self.gave_up(f"loss or gradient was not finite for {self.skipped_in_a_row} steps in a row")
+            raise self.failure(f"loss or gradient was not finite for {self.skipped_in_a_row} steps in a row")
 
-    def _save_or_leave_out(self, loss: float, norm: float) -> Iterator[Event]:
+    def _save_or_leave_out(self, is_good: bool, loss: float) -> Iterator[Event]:
         """The save of weights that are good; of others there is no checkpoint, so they are not the best ones either."""
         state = self.state
-        if self._is_good(loss, norm):
+        if is_good:
             if name := not_finite(self.model, self.optimizer):
-                raise self.gave_up(f"{name} was not finite")
+                raise self.failure(f"{name} was not finite")
             yield self.save_due()
         else:
             state.best_loss, state.best_step = self.best_before
-            if not self.leaves_out:
-                first = "" if state.first_loss is None else f" and was {state.first_loss:.4g} at first"
-                yield Notice(state.step, f"nothing is saved while the loss is {loss:.4g}{first}: the training diverges")
-            self.leaves_out = True
+            if not self.was_left_out:
+                first = "" if state.first_loss is None else f" (it began at {state.first_loss:.4g})"
+                yield Notice(
+                    state.step, f"the loss is {loss:.4g}{first}: the training is diverging, so no checkpoint is saved"
+                )
+            self.was_left_out = True
 
-    def _is_good(self, loss: float, norm: float) -> bool:
-        """Whether weights that give this loss and this norm of the gradient are worth a checkpoint."""
+    def _has_not_diverged(self) -> bool:
+        """Whether the last loss, and the mean of the last few, are no higher than those of a model that learns."""
         first = self.state.first_loss
-        return math.isfinite(norm) and loss <= (math.inf if first is None else FAR * (1 + first)) and loss < math.inf
+        if first is None or not self.recent:
+            return True
+        return max(self.recent[-1], sum(self.recent) / len(self.recent)) <= first + DIVERGED
 
     def _gradient(self, tensors: Sequence[Tensor], step: int, tokens: int) -> tuple[float, float]:
         """The loss of a batch and the norm of its gradient, which the parameters then have."""
@@ -152,7 +161,7 @@ class _Loop:
         state.skipped += not finite
         self.skipped_in_a_row = 0 if finite else self.skipped_in_a_row + 1
         self.best_before = state.best_loss, state.best_step
-        self.must_save = _is_due(state.step, self.config.save_every, self.config.steps)
+        self.must_save |= _is_due(state.step, self.config.save_every, self.config.steps)
 
     def evaluated(self, measured: Evaluation) -> Evaluated:
         """The best weights so far are saved as well."""
@@ -164,25 +173,28 @@ class _Loop:
             self.must_save = True
         return Evaluated(state.step, measured.loss, measured.tokens, best)
 
-    def repeats_well(self) -> bool:
-        """Whether the weights are good, where no next step will tell: by the last batch once more, if there was one."""
-        if self.last is None:
-            return True
-        tensors, step = self.last
-        good = self._is_good(*self._gradient(tensors, step, counted_tokens(tensors[-1])))
-        return good and not_finite(self.model, self.optimizer) is None
+    def weights_are_good(self) -> bool:
+        """The same where no finite step tells: by the last batch that gave a finite loss, once more."""
+        if self.last_finite is not None:
+            tensors, step = self.last_finite
+            loss, norm = self._gradient(tensors, step, counted_tokens(tensors[-1]))
+            if not (math.isfinite(loss) and math.isfinite(norm)):
+                return False
+            self.recent.append(loss)
+        return self._has_not_diverged() and not_finite(self.model, self.optimizer) is None
 
     def save_due(self) -> SaveDue:
         """The save of now."""
-        self.must_save = self.leaves_out = False
+        self.must_save, self.was_left_out, self.has_saved = False, False, True
         return SaveDue(replace(self.state), best=self.state.best_step == self.state.step)
 
-    def gave_up(self, reason: str) -> ClearheadError:
+    def failure(self, reason: str) -> ClearheadError:
         """Why the training ends, and how it goes on."""
-        return ClearheadError(
-            f"{reason}, up to step {self.state.step}; what was saved before is good: "
-            f"resume with a --train.learning_rate below {self.config.learning_rate:g}"
-        )
+        rate = f"a --train.learning_rate below {self.config.learning_rate:g}"
+        advice = f"what was saved before is good: resume with {rate}"
+        if not self.has_saved:
+            advice = f"nothing was saved before: train again with {rate}"
+        return ClearheadError(f"{reason}, up to step {self.state.step}; {advice}")
 
 
 def clip_gradient(model: nn.Module, limit: float) -> Tensor:
