@@ -79,10 +79,21 @@ def trial(hostile: Hostile, place: Path) -> Outcome:
         process = os.fork()
     if not process:
         _child(folder, run, answer)
-    _, status = os.waitpid(process, 0)
+    status = _end_of(process)
     if not answer.exists():
         return Outcome("broken", f"the process ended with {os.waitstatus_to_exitcode(status)}", 0, 0, "")
     return Outcome(**json.loads(answer.read_text(encoding="utf-8")))
+
+
+def _end_of(process: int) -> int:
+    """The child ends itself after its patience; one that did not would be ended here."""
+    for _ in range(100 * (PATIENCE + 10)):
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            return status
+        time.sleep(0.01)
+    os.kill(process, signal.SIGKILL)
+    return os.waitpid(process, os.WNOHANG)[1] or signal.SIGKILL
 
 
 def _child(folder: Path, run: Path, answer: Path) -> None:

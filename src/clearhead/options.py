@@ -66,10 +66,22 @@ def read_toml(path: Path) -> Layer:
         UsageError: the file is missing or is not TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_bytes(), path)
     except FileNotFoundError:
         raise UsageError(f"there is no config file {path}") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read as TOML: {error}") from None
+
+
+def parse_toml(content: bytes, path: Path) -> Layer:
+    """The options in what a TOML file holds; `path` is the name for the sentence.
+
+    Raises:
+        UsageError: it is not TOML.
+    """
+    try:
+        return tomllib.loads(content.decode("utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read as TOML: {error}") from None
 
 

@@ -231,10 +231,10 @@ def test_a_crash_while_the_model_is_replaced_leaves_a_whole_one(
             raise CrashError
         return replace(path, target)
 
-    model = finished.model()
+    model, before = finished.model(), finished.model_step
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", crashing)
         with suppress(CrashError):
             save_again(finished, model, 77)
     assert finished.damage() is None
-    assert finished.model_step in (77, Run(finished.folder).model_step)
+    assert finished.model_step in (before, 77)

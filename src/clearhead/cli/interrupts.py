@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any, NoReturn
 
-SENTENCE = "interrupted before there was anything to save"
+SENTENCE = "interrupted"
 CODE = 130
 SOON = 0.05  # seconds
 
 _listening = False
 _main_thread = 0
-_heard = False
+_heard = 0  # the last signal's number
 _nothing_to_lose = True
 
 
@@ -40,7 +40,7 @@ def listen() -> None:
 
 def were_heard() -> bool:
     """Whether one has come: what goes wrong from then on is its consequence."""
-    return _heard
+    return bool(_heard)
 
 
 class NothingToLose:
@@ -81,9 +81,9 @@ def _hear(number: int, frame: "FrameType | None") -> None:
     global _heard
     if _nothing_to_lose:
         leave_at_once()
-    _heard = True
+    _heard = number
     if _is_importing(frame):
-        _hear_again_soon()
+        _hear_again_soon(number)
         return
     raise KeyboardInterrupt
 
@@ -96,20 +96,20 @@ def _is_importing(frame: "FrameType | None") -> bool:
     return False
 
 
-def _hear_again_soon() -> None:
+def _hear_again_soon(number: int) -> None:
     def later() -> None:
         time.sleep(SOON)
         if sys.platform == "win32":
             _thread.interrupt_main()
         else:  # a real one, which also ends a wait
-            signal.pthread_kill(_main_thread, signal.SIGINT)
+            signal.pthread_kill(_main_thread, number)
 
     _thread.start_new_thread(later, ())
 
 
 def _unraisable(args: "Any") -> None:
     if issubclass(args.exc_type, KeyboardInterrupt):
-        _hear_again_soon()
+        _hear_again_soon(_heard or signal.SIGINT)
     else:
         sys.__unraisablehook__(args)
 

@@ -27,7 +27,10 @@ class AlteredTokensError(DataError):
 
 
 class TokenFile(np.memmap[Any, Any]):
-    """The ids of a file (N,), compared with their digests before they are read by `rows` or as a slice."""
+    """The ids of a file (N,), compared with their digests before they are read by `rows` or by an index.
+
+    What reads the whole array by itself (`np.asarray`, `.max()`) is not compared.
+    """
 
     _path: Path | None = None  # None for a view or a copy, which is plain memory
     _digests: NDArray[np.uint32]
@@ -50,9 +53,9 @@ class TokenFile(np.memmap[Any, Any]):
 
     def __getitem__(self, index: Any) -> Any:
         if self._path is not None:
-            start, stop = (index.indices(len(self))[:2]) if isinstance(index, slice) else (0, len(self))
-            if start < stop:
-                self._check(np.array([start]), np.array([stop - 1]))
+            places = range(len(self))[index] if isinstance(index, slice) else range(len(self))
+            if places:
+                self._check(np.array([min(places[0], places[-1])]), np.array([max(places[0], places[-1])]))
         return np.asarray(self)[index]
 
     def rows(self, at: NDArray[np.int64]) -> NDArray[Any]:

@@ -33,9 +33,15 @@ def find_folder(name: str) -> Path:
 
 def _fetched(name: str) -> Path:
     from huggingface_hub import snapshot_download
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
+    had_bars = not are_progress_bars_disabled()
+    disable_progress_bars()  # they draw over their own line, which no other printed text may do
     try:
         return Path(snapshot_download(name, allow_patterns=FETCHED))
     except Exception as error:  # of many kinds: no network, no such model, no access, a bad answer
         reason = (str(error) or type(error).__name__).strip().splitlines()[0].rstrip(".")
         raise DataError(f"there is no folder {name}, and from the hub it cannot be fetched: {reason}") from None
+    finally:
+        if had_bars:
+            enable_progress_bars()

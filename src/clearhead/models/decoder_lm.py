@@ -33,7 +33,8 @@ class DecoderLM(StackLM, CausalLM):
     ) -> Tensor:
         x = self.embedding(ids)  # (B, T, D), first: an unknown id leaves the cache as it was
         start = range(ids.shape[1]) if positions is None else positions
-        query, key = (start, start) if cache is None else cache.extend(positions, ids.shape[1])
+        limit = self.config.block_size if self.ends_at_block_size else None
+        query, key = (start, start) if cache is None else cache.extend(positions, ids.shape[1], limit=limit)
         mask = attention_mask(
             query, key, causal=True, window=self.config.window, documents=documents, device=ids.device
         )

@@ -105,11 +105,11 @@ class EncoderDecoder(LanguageModel):
         """
         if cache is not None:
             assert not isinstance(positions, range), "a range says nothing of what the cache holds"
-            query, key = cache.extend(positions, target.shape[1])
+            limit = self.config.block_size if self.positions.bounded else None
+            query, key = cache.extend(positions, target.shape[1], limit=limit)
         else:
             pad, start = self.config.pad_id, self.config.start_id
             query = key = positions_of(target, pad, causal=True, start_id=start) if positions is None else positions
-        if self.positions.bounded or cache is None:
             refuse_beyond(query, self.config.block_size)
         x = self.embedding_norm(self.positions.add(self.embedding(target), query))  # (B, T, D)
         return self.decoder(  # type: ignore[no-any-return]

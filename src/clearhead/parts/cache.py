@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.parts.masks import Positions, as_tensor
+from clearhead.parts.positions import refuse_beyond
 
 KeysValues = tuple[Tensor, Tensor]  # (B, H_kv, T, K) each
 Project = Callable[[], KeysValues]
@@ -144,16 +145,27 @@ class DecoderCache:
         """Positions (B, T) of what it holds."""
         return as_tensor(self.positions, device).expand(batch_size, -1)
 
-    def extend(self, positions: Tensor | None, columns: int) -> tuple[Positions, Positions]:
-        """Positions of the queries of this call, given or continuing each row, and of all keys after it."""
+    def extend(
+        self, positions: Tensor | None, columns: int, *, limit: int | None = None
+    ) -> tuple[Positions, Positions]:
+        """Positions of the queries of this call, given or continuing each row, and of all keys after it.
+
+        Raises:
+            InputError: one of them is not below `limit`; the cache is then as it was.
+        """
         held = self.positions
         if positions is None and isinstance(held, range):
-            self.positions = range(held.start, held.stop + columns)
-            return range(held.stop, held.stop + columns), self.positions
+            query = range(held.stop, held.stop + columns)
+            if limit is not None:
+                refuse_beyond(query, limit)
+            self.positions = range(held.start, query.stop)
+            return query, self.positions
         if positions is None:
             assert isinstance(held, Tensor)
             steps = torch.arange(1, columns + 1, device=held.device)
             positions = held[:, -1:] + steps  # (B, columns)
+        if limit is not None:
+            refuse_beyond(positions, limit)
         if isinstance(held, range):  # (B, 0) or (B, T): the same for every row until now
             before = torch.arange(held.start, held.stop, device=positions.device)
             held = before.expand(positions.shape[0], -1)

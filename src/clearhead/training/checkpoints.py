@@ -207,9 +207,13 @@ def _regular(paths: list[Path], every: int) -> list[Path]:
 def _fault(path: Path) -> str | None:
     """What is wrong with a checkpoint, as the end of a sentence, or None."""
     fault = damage(path)
-    if fault is None and read_state(path).step != _step(path):
-        return f"it is that of step {read_state(path).step}"
-    return fault
+    if fault is not None:
+        return fault
+    try:
+        step = read_state(path).step
+    except DataError:
+        return f"its {STATE} is not of this version"
+    return None if step == _step(path) else f"its {STATE} says step {step}"
 
 
 def _step(path: Path) -> int:

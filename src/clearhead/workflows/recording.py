@@ -47,7 +47,8 @@ class Recorder:
             case Evaluated():
                 self._write(event)
                 self.observe(event)
-                self._sample(event.step)
+                if math.isfinite(event.loss):  # what diverged writes nothing that is text
+                    self._sample(event.step)
             case SaveDue():
                 self.save(event.state, best=event.best)
             case Notice():

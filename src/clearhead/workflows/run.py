@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from clearhead.data import Tokenizer
 from clearhead.errors import ClearheadError, DataError, UsageError
 from clearhead.files import move_into, start_folder, write_text
 from clearhead.models import LanguageModel
-from clearhead.options import read_toml, to_toml
+from clearhead.options import parse_toml, to_toml
 from clearhead.workflows.events import command
 from clearhead.workflows.records import record_of
 from clearhead.workflows.sealed import altered, is_whole, judge_model, replace_model, seal
@@ -24,7 +23,7 @@ from clearhead.workflows.tasks import SOURCE_TOKENIZER, Task, Tokenizers, load_t
 if TYPE_CHECKING:
     from clearhead.workflows.evaluating import Score, TranslationScore
 
-LOCK, TEXT, UNFINISHED = ".lock", "text.json", ".unfinished-tokenizer"
+LOCK, TEXT = ".lock", "text.json"
 TOKENIZER = tuple(f"{name}{end}" for name in ("tokenizer", SOURCE_TOKENIZER) for end in (".json", "_config.json"))
 IMPORTED = "import:"  # what the source of a run begins with whose model was trained elsewhere
 
@@ -69,7 +68,7 @@ class Run:
         if not path.is_file():
             raise DataError(f"{self.folder} is not a run: it has no clearhead.toml")
         try:
-            return _read_config(path, path.read_bytes())
+            return _read_config(path.read_bytes(), path)
         except (UsageError, OSError) as error:
             raise DataError(
                 f"{path} is damaged ({error}); restore it, or start a new run with what it says: "
@@ -228,16 +227,15 @@ class Run:
             ) from error
 
 
-@lru_cache(maxsize=64)  # read again and again, and parsed once
-def _read_config(path: Path, content: bytes) -> RunConfig:
-    """The options in a run's clearhead.toml, which holds that content.
+def _read_config(content: bytes, path: Path) -> RunConfig:
+    """The options in what a run's clearhead.toml, at `path`, holds.
 
     Raises:
         UsageError: it is not what was written, or not what this version understands.
     """
     if not is_whole(content):
         raise UsageError("it was changed after it was written, or cut off")
-    return RunConfig.read(read_toml(path))
+    return RunConfig.read(parse_toml(content, path))
 
 
 def _fingerprint(task: Task) -> str:

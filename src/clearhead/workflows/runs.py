@@ -7,7 +7,7 @@ from pathlib import Path
 from clearhead import files
 from clearhead.errors import ClearheadError, DataError, UsageError, did_you_mean
 from clearhead.workflows.folders import CONFIG, RUNS, find_folder, run_folders
-from clearhead.workflows.run import LOCK, TEXT, TOKENIZER, UNFINISHED, Run
+from clearhead.workflows.run import LOCK, TEXT, TOKENIZER, Run
 
 # What may stand in a folder without any sign that it is ours.
 BEFORE_IT_BEGINS = {LOCK, files.UNFINISHED + TEXT, "tensorboard"}
@@ -33,7 +33,7 @@ def create(folder: Path | None, stem: str) -> tuple[Run, bool]:
     found = {path.name for path in chosen.iterdir()} - BEFORE_IT_BEGINS
     ours = (chosen / TEXT).is_file() and found <= {
         TEXT,
-        UNFINISHED,
+        files.UNFINISHED + "tokenizer",
         *TOKENIZER,
         files.UNFINISHED + CONFIG,
     }  # a crash came early

@@ -13,7 +13,7 @@ from typing import Any
 from clearhead.files import FORMAT, MANIFEST, move_into, read_json, sha256, write_json
 
 WEIGHTS = "model.safetensors"
-MARK = "# What stands above is whole if its SHA-256 is "
+MARK = "# sha256 of the lines above: "
 LOOKS = 100  # at a manifest that a training replaces meanwhile
 
 Version = dict[str, Any]  # {"step": after which the model was saved, "sha256": {name: digest}}

@@ -79,7 +79,9 @@ class GrownCache(DecoderCache):
         super().__init__([Grown(*pair) for pair in pairs], capacity=0, tokens=tokens)
         self.positions = positions
 
-    def extend(self, positions: Tensor | None, columns: int) -> tuple[Positions, Positions]:
+    def extend(
+        self, positions: Tensor | None, columns: int, *, limit: int | None = None
+    ) -> tuple[Positions, Positions]:
         return self.last(columns), self.positions
 
     def last(self, columns: int) -> Tensor:

@@ -20,17 +20,15 @@ from pathlib import Path
 import torch
 
 import clearhead
-from clearhead.data.cache import cache_folder
+from clearhead.data.cache import FACTS, cache_folder, new_folder
 from clearhead.errors import DataError
-from clearhead.files import UNFINISHED, damage, finish_folder, write_json
+from clearhead.files import damage, write_json
 from clearhead.inference.compiled.layout import refuse_other_structures
 from clearhead.inference.mode import Notice
 
 HERE = Path(__file__).parent
 FILE = "decoder.so"
-FACTS = "facts.json"
 MOST_SECONDS = 120.0  # of one compilation: some ten times what it takes
-DAY = 86_400  # seconds
 CPP_TYPES = {torch.float32: "float", torch.float64: "double"}  # of the numbers that it can compute in
 MAC = sys.platform == "darwin"
 FLAGS: tuple[str, ...] = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-ffp-contract=fast", "-fno-math-errno")
@@ -107,17 +105,12 @@ def build_into(folder: Path, dtype: torch.dtype) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not (_is_owned(folder.parents[1]) and _is_ours(folder.parent)):
         raise DataError(f"others can write in {folder.parent}; set CLEARHEAD_CACHE to a folder of your own")
-    _sweep(folder.parent)
-    temporary = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder.parent))  # of this process alone
     try:
-        _compile(temporary, dtype)
-        try:
-            finish_folder(temporary, folder)
-        except OSError:
-            if not is_built(folder):
-                raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        with new_folder(folder) as new:
+            _compile(new, dtype)
+    except OSError:
+        if not is_built(folder):
+            raise
 
 
 def _compile(folder: Path, dtype: torch.dtype) -> None:
@@ -130,14 +123,6 @@ def _compile(folder: Path, dtype: torch.dtype) -> None:
     compiled.unlink()
     (folder / FILE).chmod(0o600)
     write_json(folder / FACTS, {"clearhead": clearhead.__version__, "compiler": command, "flags": FLAGS})
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what was left there by processes that were killed a day ago or more."""
-    for left in folder.glob(UNFINISHED + "*"):
-        with suppress(OSError):
-            if time.time() - left.stat().st_mtime > DAY:
-                shutil.rmtree(left, ignore_errors=True)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from clearhead.inference.compiled.placing import CPU, tell_cache, tell_places
 from clearhead.inference.texts import Text, present_in
 from clearhead.inference.writers import PlainWriter, Writer
 from clearhead.models import DecoderLM
-from clearhead.parts import DecoderCache, last_tokens, refuse_beyond
+from clearhead.parts import DecoderCache, last_tokens
 
 ENOUGH = 4_000_000  # products of a call, from which on threads share them
 FEW = 100_000  # tokens of a text times what they may see, up to which compiled code reads them sooner than torch does
@@ -88,10 +88,8 @@ class CompiledDecoder:
         tell_cache(call, cache)
         call.apart, call.threads = self._shared_out(B, G, places, cache.length)
         before = cache.positions
-        query, key = cache.extend(positions, places)
+        query, key = cache.extend(positions, places, limit=config.block_size if self.model.ends_at_block_size else None)
         try:
-            if self.model.ends_at_block_size:
-                refuse_beyond(query, config.block_size)
             nothing = logits.new_zeros(1, places, config.d_model)
             placed = tell_places(call, self.model.positions, query, key, None, nothing)
             held = [*placed, *_draws(call, texts, logits)]  # as long as compiled code reads it

@@ -5,7 +5,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from clearhead.errors import UsageError
+from clearhead.errors import InputError, UsageError
 from clearhead.inference.compiled.boundary import (
     pointers_to,
     refuse_refused,
@@ -20,7 +20,7 @@ from clearhead.inference.compiled.placing import CPU, tell_cache, tell_places
 from clearhead.inference.mode import refuse_not_finite
 from clearhead.inference.readers import Continuations, PlainReader
 from clearhead.models import EncoderDecoder, Memory
-from clearhead.parts import DecoderCache, attention_mask, refuse_beyond
+from clearhead.parts import DecoderCache, attention_mask
 
 
 class CompiledReader:
@@ -52,10 +52,9 @@ class CompiledReader:
         call.ids, call.threads = tokens.data_ptr(), self._threads(S * b)
         tell_cache(call, cache)
         alone, before = b == 1, cache.positions  # alone, all columns are its own
-        query, key = cache.extend(None if alone else torch.full_like(tokens, place), b)
+        limit = config.block_size if self.model.positions.bounded else None
+        query, key = cache.extend(None if alone else torch.full_like(tokens, place), b, limit=limit)
         try:
-            if self.model.positions.bounded:
-                refuse_beyond(query, config.block_size)
             mask = attention_mask(query, key, causal=True, among=None if alone else among, device=CPU)
             nothing = logits.new_zeros(1, b, config.d_model)
             held = tell_places(call, self.model.positions, query, key, mask, nothing)
@@ -85,7 +84,8 @@ class CompiledReader:
         places = torch.empty(S, n, dtype=torch.int64, device=CPU)
         call.logits, call.before = logits.data_ptr(), before.data_ptr()
         call.totals, call.scores, call.places = totals.data_ptr(), scores.data_ptr(), places.data_ptr()
-        assert not self._library.clearhead_continue(ctypes.byref(call))
+        if self._library.clearhead_continue(ctypes.byref(call)):
+            raise InputError("compiled code cannot search among these logits: their parts do not fit together")
         refuse_not_finite(totals)
         return Continuations(scores, places // V, places % V)
 
