@@ -190,11 +190,11 @@ class _Loop:
 
     def failure(self, reason: str) -> ClearheadError:
         """Why the training ends, and how it goes on."""
-        rate = f"a --train.learning_rate below {self.config.learning_rate:g}"
-        advice = f"what was saved before is good: resume with {rate}"
-        if not self.has_saved:
-            advice = f"nothing was saved before: train again with {rate}"
-        return ClearheadError(f"{reason}, up to step {self.state.step}; {advice}")
+        saved = "what was saved before is good" if self.has_saved else "nothing was saved before"
+        return ClearheadError(
+            f"{reason}, up to step {self.state.step}; {saved}: "
+            f"resume with a --train.learning_rate below {self.config.learning_rate:g}"
+        )
 
 
 def clip_gradient(model: nn.Module, limit: float) -> Tensor:
