@@ -58,8 +58,8 @@ def test_the_steps_are_a_tenth_and_the_optimizer_stays(first: Run) -> None:
     said = [event.text for event in seen if isinstance(event, Said)]
     assert any(text.startswith("learning rate: ") and "a tenth" in text for text in said)
     assert any("from first" in text for text in said)
-    third, seen = tuned(first, "third", train={"learning_rate": 0.5})
-    assert third.config.train.learning_rate == 0.5
+    third, seen = tuned(first, "third", train={"learning_rate": 0.05})
+    assert third.config.train.learning_rate == 0.05
     assert not any("a tenth" in event.text for event in seen if isinstance(event, Said))
 
 

@@ -77,10 +77,10 @@ def _cause(error: BaseException) -> InterruptedRunError:
 def _settle(out: Output, code: int) -> int:
     """The exit code, given what became of the output: whoever closes a pipe has seen enough; otherwise it is said."""
     out.flush()
-    if code or out.error is None or isinstance(out.error, BrokenPipeError):
-        return code
+    if out.error is None or isinstance(out.error, BrokenPipeError) or code == InterruptedRunError.exit_code:
+        return code  # an interruption has said why it came
     notice(out.sentence)
-    return OutputError.exit_code
+    return code or OutputError.exit_code
 
 
 def _dispatch(words: list[str]) -> int:

@@ -43,7 +43,8 @@ def fit(
     device: whether loss and gradient are finite, before they may touch the weights.
 
     `SaveDue` comes only for good weights: they and the optimizer's moments are finite, so are the loss and the gradient
-    that they give, and the last losses are not above the first. The next step computes these, so a save waits for it.
+    that they give, the gradient is not zero, and the last losses are not above the first. The next step computes these,
+    so a save waits for it.
 
     Args:
         batch: step, counted from 0 -> the model's inputs and, last, the targets (B, T), -100 where not counted. What
@@ -96,8 +97,9 @@ class _Loop:
         self.was_left_out = False  # the last one that was due
         self.has_saved = self.state.step > 0
         self.skipped_in_a_row = 0
-        self.recent: deque[float] = deque(maxlen=RECENT)  # finite losses
-        self.last_finite: tuple[Sequence[Tensor], int] | None = None  # the batch of the last of them, and its step
+        self.began_at: float | None = None  # the first loss of this process; the training's own is in the state
+        self.recent: deque[float] = deque(maxlen=RECENT)  # losses of batches that were learned from
+        self.last_good: tuple[Sequence[Tensor], int] | None = None  # the last batch learned from, and its step
 
     def step(self, tensors: Sequence[Tensor], began: float) -> Iterator[Event]:
         """One step; on the way, once these are known to be good, the save of the weights from before it."""
@@ -105,13 +107,15 @@ class _Loop:
         rate, tokens = learning_rate(self.config, state.step), counted_tokens(tensors[-1])
         loss, norm = self._gradient(tensors, state.step, tokens)
         finite = math.isfinite(loss) and math.isfinite(norm)
-        if finite:
-            self.last_finite = tensors, state.step
+        learns = finite and norm > 0  # weights so large that nothing moves the loss give a finite one, too
+        if learns:
+            self.last_good = tensors, state.step
             self.recent.append(loss)
+            self.began_at = loss if self.began_at is None else self.began_at
             state.first_loss = loss if state.first_loss is None else state.first_loss
         if self.must_save:
             paused = time.perf_counter()
-            yield from self._save_or_leave_out(self._has_not_diverged() if finite else self.weights_are_good(), loss)
+            yield from self._save_or_leave_out(self._has_not_diverged() if learns else self.weights_are_good(), loss)
             began += time.perf_counter() - paused
         if finite:
             self.optimizer.step(rate)
@@ -142,9 +146,10 @@ class _Loop:
     def _has_not_diverged(self) -> bool:
         """Whether the last loss, and the mean of the last few, are no higher than those of a model that learns."""
         first = self.state.first_loss
-        if first is None or not self.recent:
+        if first is None or self.began_at is None:
             return True
-        return max(self.recent[-1], sum(self.recent) / len(self.recent)) <= first + DIVERGED
+        highest = max(first, self.began_at) + DIVERGED  # a resume that brings the loss down has not diverged
+        return max(self.recent[-1], sum(self.recent) / len(self.recent)) <= highest
 
     def _gradient(self, tensors: Sequence[Tensor], step: int, tokens: int) -> tuple[float, float]:
         """The loss of a batch and the norm of its gradient, which the parameters then have."""
@@ -174,11 +179,11 @@ class _Loop:
         return Evaluated(state.step, measured.loss, measured.tokens, best)
 
     def weights_are_good(self) -> bool:
-        """The same where no finite step tells: by the last batch that gave a finite loss, once more."""
-        if self.last_finite is not None:
-            tensors, step = self.last_finite
+        """The same where the step does not tell: by the last batch that the model learned from, once more."""
+        if self.last_good is not None:
+            tensors, step = self.last_good
             loss, norm = self._gradient(tensors, step, counted_tokens(tensors[-1]))
-            if not (math.isfinite(loss) and math.isfinite(norm)):
+            if not (math.isfinite(loss) and 0 < norm < math.inf):
                 return False
             self.recent.append(loss)
         return self._has_not_diverged() and not_finite(self.model, self.optimizer) is None
