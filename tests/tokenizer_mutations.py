@@ -2,7 +2,7 @@
 
 import base64
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hostile_tokenizers import NAMED, replace, several
@@ -181,7 +181,7 @@ def odd_model(draw: random.Random, state: Json) -> None:
     elif change == 3:
         model["unk_id"] = draw.choice([None, 0, 5, 10**6, -1])
     else:
-        odd = {
+        odd: dict[str, Sequence[Any]] = {
             "dropout": [0.0, 0.5, 1.0, -1.0, 2.0],
             "byte_fallback": [True, False],
             "fuse_unk": [True, False],
