@@ -118,6 +118,15 @@ def test_a_panic_in_use_is_a_sentence_and_is_not_printed(capfd: pytest.CaptureFi
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.campaign
+def test_many_panics_at_once_block_nobody() -> None:
+    """Each text of a batch reports its own; a pipe that nobody drains would be full after some 400."""
+    library = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="a"))
+    library.pre_tokenizer = tokenizers.pre_tokenizers.FixedLength(0)
+    with pytest.raises(DataError, match="the tokenizer cannot encode"), guard.guarded("encode", quiet=True):
+        library.encode_batch_fast(["abc"] * 600, add_special_tokens=False)
+
+
 def test_what_others_print_meanwhile_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
     with guard.guarded("be used", quiet=True):
         os.write(2, b"from elsewhere")

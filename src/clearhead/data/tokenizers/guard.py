@@ -1,6 +1,7 @@
 """The one boundary around calls of the `tokenizers` library, whose Rust code panics on files that it should refuse."""
 
 import os
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -84,18 +85,20 @@ def _without_rusts_report() -> Iterator[None]:
         if original is None or os.name == "nt":  # where Rust does not print to the C library's standard error
             yield
             return
-        reading, writing = os.pipe()
-        os.set_blocking(reading, False)
-        os.dup2(writing, _ERROR_OUTPUT)
-        os.close(writing)
-        panicked = True
-        try:
-            yield
-            panicked = False
-        finally:
-            os.dup2(original, _ERROR_OUTPUT)
-            with suppress(OSError):
-                while not panicked and (text := os.read(reading, 1 << 16)):
-                    os.write(_ERROR_OUTPUT, text)
-            os.close(reading)
-            os.close(original)
+        panicked = False
+        with (
+            tempfile.TemporaryFile() as printed
+        ):  # no pipe: each text of a batch may report, and a full one blocks Rust
+            os.dup2(printed.fileno(), _ERROR_OUTPUT)
+            try:
+                yield
+            except BaseException as error:
+                panicked = is_the_librarys(error)
+                raise
+            finally:
+                os.dup2(original, _ERROR_OUTPUT)
+                with suppress(OSError):
+                    printed.seek(0)
+                    while not panicked and (text := printed.read(1 << 16)):
+                        os.write(_ERROR_OUTPUT, text)
+                os.close(original)

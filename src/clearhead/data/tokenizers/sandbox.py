@@ -23,6 +23,7 @@ from clearhead.files import read_bytes
 MOST_BYTES = 48 << 20  # of a tokenizer.json; the largest published ones, of 262,144 tokens, have 35 MB
 SECONDS, SECONDS_PER_MB = 1.5, 0.15  # of processor time; small published ones take 0.2
 MEMORY, MEMORY_PER_BYTE = 200 << 20, 16  # of addresses, of which the process has 30 MB when it starts
+UNIGRAM_FACTOR = 4  # the library keeps such a vocabulary as a tree of characters as well
 PATIENCE = 20  # times the processor time, on a clock: the machine may be busy
 TRIAL = 1  # raised when more is tried, so that what was believed is tried again
 
@@ -71,8 +72,9 @@ def _verdict(content: bytes) -> Path:
 def _tried(content: bytes) -> str | None:
     """What is wrong with it, as the end of a sentence, or None."""
     megabytes = len(content) / 1e6
-    seconds = SECONDS + SECONDS_PER_MB * megabytes
-    memory = MEMORY + MEMORY_PER_BYTE * len(content)
+    heavier = UNIGRAM_FACTOR if b'"Unigram"' in content else 1
+    seconds = SECONDS + heavier * SECONDS_PER_MB * megabytes
+    memory = MEMORY + heavier * MEMORY_PER_BYTE * len(content)
     library = find_spec("tokenizers")
     assert library is not None
     assert library.origin is not None

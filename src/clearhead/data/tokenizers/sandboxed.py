@@ -91,8 +91,9 @@ def judge(content: bytes) -> None:
     library.no_padding()
     library.post_processor = None
     try_on_samples(library, states)
-    again = tokenizers.Tokenizer.from_str(library.to_str())  # as it is saved
-    if again.get_vocab(with_added_tokens=True) != library.get_vocab(with_added_tokens=True):
+    vocabulary, saved = library.get_vocab(with_added_tokens=True), library.to_str()
+    del library  # a large one does not fit beside a second
+    if tokenizers.Tokenizer.from_str(saved).get_vocab(with_added_tokens=True) != vocabulary:
         raise FaultyTokenizerError("has tokens that share a number, so it cannot be saved as it is")
 
 
