@@ -1,11 +1,17 @@
 """What all tests share."""
 
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+# A background shell starts its jobs with Ctrl-C ignored, and so would be the processes that tests start and interrupt.
+if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("clearhead", deadline=None)  # a busy machine is not a fault
 settings.load_profile("clearhead")
