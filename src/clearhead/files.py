@@ -18,17 +18,20 @@ MAX_OWN_JSON = 1 << 20  # bytes of a JSON file that only we write
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file through a temporary one beside it that is flushed and renamed.
 
+    In a folder that is not finished yet nobody reads the file, and `finish_folder` or `move_into` flushes it: there it
+    is written as it is.
+
     Args:
         path: the file; what it held before stays until the new content is whole.
         write: is called with the temporary path. A library that makes a file of its own there (safetensors makes one
             that only its owner can read) does not change who may read it.
     """
+    if any(folder.name.startswith(UNFINISHED) for folder in path.parents):
+        _write(path, write)
+        return
     temporary = path.with_name(UNFINISHED + path.name)
     try:
-        temporary.touch()
-        mode = temporary.stat().st_mode
-        write(temporary)
-        temporary.chmod(mode)
+        _write(temporary, write)
         _flush_file(temporary)
         temporary.replace(path)
         _flush_folder(path.parent)
@@ -108,9 +111,10 @@ def finish_folder(temporary: Path, final: Path) -> None:
     Where another process is faster, the folder that it made stays if it holds the same.
     """
     files = {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in sorted(temporary.iterdir())}
+    write_json(temporary / MANIFEST, {"format": FORMAT, "files": files})
     for path in temporary.iterdir():
         _flush_file(path)
-    write_json(temporary / MANIFEST, {"format": FORMAT, "files": files})
+    _flush_folder(temporary)
     try:
         if not _same(temporary, final):
             remove_folder(final)  # damaged, or of a past that was given up; no rename replaces a full folder
@@ -177,6 +181,13 @@ def sha256(path: Path) -> str:
     """The file's SHA-256, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write(path: Path, write: Callable[[Path], object]) -> None:
+    path.touch()
+    mode = path.stat().st_mode
+    write(path)
+    path.chmod(mode)
 
 
 def _same(one: Path, other: Path) -> bool:
