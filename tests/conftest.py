@@ -1,9 +1,12 @@
 """What all tests share."""
 
+import gc
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +15,11 @@ from hypothesis import settings
 # A background shell starts its jobs with Ctrl-C ignored, and so would be the processes that tests start and interrupt.
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Where Python is told to keep no bytecode, each of a hundred children would compile the whole package once more, and
+# each process of the suite would rewrite every assertion.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 settings.register_profile("clearhead", deadline=None)  # a busy machine is not a fault
 settings.load_profile("clearhead")
@@ -23,6 +31,27 @@ def nothing_waits_for_the_disk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
         yield
+
+
+@pytest.fixture(scope="session")
+def folder_of_compiled_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all processes of a suite: what the first of them compiles, the others find."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled"
+    folder.mkdir(exist_ok=True, mode=0o700)
+    return folder
+
+
+@pytest.fixture
+def compiled_code(folder_of_compiled_code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled code is kept for the tests after this one."""
+    monkeypatch.setenv("CLEARHEAD_CACHE", str(folder_of_compiled_code))
+
+
+def pytest_collection_finish() -> None:
+    """The collector no longer looks through what stays to the end: torch, and ten thousand tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -4,6 +4,7 @@ import shlex
 import subprocess
 import sys
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -25,6 +26,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Caller:
     return Caller(capsys)
 
 
+@cache
 def parser_of(verb: str) -> Parser:
     parser = import_module(module_of(verb)).parser()
     assert isinstance(parser, Parser)

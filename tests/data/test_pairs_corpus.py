@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from functools import cache, partial
 
 import pytest
 
@@ -28,8 +29,14 @@ NOUNS = {form: entry for entry in ENTRIES if isinstance(entry, Noun) for form in
 ADJECTIVES = {entry.english for entry in ENTRIES if isinstance(entry, Adjective)}
 
 
+@cache
 def some(split: str, seed: int, number: int) -> list[tuple[str, str]]:
     return list(itertools.islice(pairs.sentence_pairs(split, seed), number))
+
+
+train_pairs = partial(some, "train", 1, 6000)
+seen_pairs = partial(some, "seen", 1, 300)
+unseen_pairs = partial(some, "unseen", 1, 300)
 
 
 def trees(start: Category, number: int, seed: int) -> list[Node]:
@@ -44,14 +51,15 @@ def hashed(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-TRAIN, SEEN, UNSEEN = some("train", 1, 6000), some("seen", 1, 300), some("unseen", 1, 300)
-
-
 # ---------------------------------------------------------------- the same for ever
 
 
 def test_a_version_never_changes_its_pairs() -> None:
-    lines = [f"{source}\t{target}\n" for split in (TRAIN[:1000], SEEN, UNSEEN) for source, target in split]
+    lines = [
+        f"{source}\t{target}\n"
+        for split in (train_pairs()[:1000], seen_pairs(), unseen_pairs())
+        for source, target in split
+    ]
     assert hashlib.sha256("".join(lines).encode()).hexdigest() == DIGESTS[pairs.VERSION]
 
 
@@ -61,26 +69,26 @@ def test_the_same_in_another_process_and_another_with_another_seed() -> None:
     environment = {**os.environ, "PYTHONHASHSEED": "77"}
     command = [sys.executable, "-c", code]
     made = subprocess.run(command, capture_output=True, check=True, encoding="utf-8", env=environment, timeout=100)
-    assert [tuple(line.split("\t")) for line in made.stdout.splitlines()] == TRAIN[:50]
-    assert some("train", 2, 50) != TRAIN[:50]
+    assert [tuple(line.split("\t")) for line in made.stdout.splitlines()] == train_pairs()[:50]
+    assert some("train", 2, 50) != train_pairs()[:50]
 
 
 # ---------------------------------------------------------------- splits
 
 
 def test_no_split_holds_a_sentence_of_another_whatever_the_seed() -> None:
-    seen = SEEN + some("seen", 9, 300)
-    held_out = {*seen, *UNSEEN}
-    assert not held_out & {*TRAIN, *some("train", 9, 2000)}
-    assert not {*seen} & {*UNSEEN}
-    assert {hashed(source) % 20 == 0 for source, _ in TRAIN} == {False}
-    assert {hashed(source) % 20 == 0 for source, _ in seen} == {True}
+    known = seen_pairs() + some("seen", 9, 300)
+    held_out = {*known, *unseen_pairs()}
+    assert not held_out & {*train_pairs(), *some("train", 9, 2000)}
+    assert not {*known} & {*unseen_pairs()}
+    assert {hashed(source) % 20 == 0 for source, _ in train_pairs()} == {False}
+    assert {hashed(source) % 20 == 0 for source, _ in known} == {True}
 
 
 def test_training_never_sees_an_adjective_with_a_noun_that_is_held_out() -> None:
     """By the text alone: neighbours in an English sentence, and the hash that DESIGN promises, computed here."""
     met: Counter[tuple[str, str]] = Counter()
-    for source, _ in TRAIN + SEEN:
+    for source, _ in train_pairs() + seen_pairs():
         words = re.findall(r"[a-z]+", source.lower())
         for first, second in itertools.pairwise(words):
             if first in ADJECTIVES and second in NOUNS:
@@ -95,7 +103,7 @@ def test_every_unseen_sentence_holds_two_words_that_never_meet_in_training() -> 
         (head, noun) for head in heads for noun in {*NOUNS.values()} if hashed(f"{head} {noun.english}") % 32 == 0
     ]
     forms = {entry.key: {*entry.present, *entry.past, entry.participle} for entry in ENTRIES if isinstance(entry, Verb)}
-    for source, _ in UNSEEN:
+    for source, _ in unseen_pairs():
         words = {*re.findall(r"[a-z]+", source.lower())}
         assert any(
             words & forms.get(head, {head}) and words & {noun.english, noun.english_plural} for head, noun in forbidden
@@ -103,8 +111,8 @@ def test_every_unseen_sentence_holds_two_words_that_never_meet_in_training() -> 
 
 
 def test_every_word_of_the_held_out_splits_is_met_in_training_often() -> None:
-    known = Counter(word for source, _ in TRAIN for word in re.findall(r"[a-z]+", source.lower()))
-    for split in (SEEN, UNSEEN):
+    known = Counter(word for source, _ in train_pairs() for word in re.findall(r"[a-z]+", source.lower()))
+    for split in (seen_pairs(), unseen_pairs()):
         words = [word for source, _ in split for word in re.findall(r"[a-z]+", source.lower())]
         assert sum(known[word] >= 3 for word in words) > 0.99 * len(words)
 
@@ -162,8 +170,8 @@ thing.none
 
 def test_there_are_astronomically_many_sentences() -> None:
     assert pairs.n_sentences() > 10**30
-    assert len({source for source, _ in TRAIN}) > 0.99 * len(TRAIN)
-    lengths = [len(source.split()) for source, _ in TRAIN]
+    assert len({source for source, _ in train_pairs()}) > 0.99 * len(train_pairs())
+    lengths = [len(source.split()) for source, _ in train_pairs()]
     assert max(lengths) <= 30
     assert sum(4 <= length <= 16 for length in lengths) > 0.95 * len(lengths)
 

@@ -96,6 +96,7 @@ def test_what_was_damaged_is_made_anew(kept: Path) -> None:
 
 
 @needs_compiler
+@pytest.mark.usefixtures("compiled_code")
 def test_structures_of_another_version_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     if (found := building.library(torch.float32, build=True, notice=print)) is None:
         pytest.fail("it is built")

@@ -187,7 +187,10 @@ def test_without_a_compiler_the_plain_engine_writes(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.skipif(building.compiler() is None, reason="there is no C++ compiler")
-def test_compiled_code_is_kept_and_writes_what_the_plain_engine_writes(kept: Path) -> None:
+def test_compiled_code_is_kept_and_writes_what_the_plain_engine_writes(
+    kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building, "FLAGS", (*building.FLAGS, "-O0"))  # sooner compiled
     for choice in ({"positions": "rope", "window": 9}, {"positions": "learned", "bias": True}):
         model = small(**choice, block_size=32)
         for rows in (1, 3):

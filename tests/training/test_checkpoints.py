@@ -224,11 +224,11 @@ def test_killed_between_any_two_file_operations_the_last_whole_checkpoint_surviv
     if not _countdown_installed():
         sys.addaudithook(_count_down)
     model, optimizer, state = training
+    paths = save_steps(tmp_path / "before", training, 3, 6)
+    if "damaged" in before:
+        (paths[-1] / "state.json").unlink()
     for operation in range(1000):
-        folder = tmp_path / str(operation)
-        paths = save_steps(folder, training, 3, 6)
-        if "damaged" in before:
-            (paths[-1] / "state.json").unlink()
+        folder = shutil.copytree(tmp_path / "before", tmp_path / str(operation))
         new = replace(state, step=6 if "same" in before else 9)
         whole = 3 if "damaged" in before else 6
         try:
