@@ -21,7 +21,7 @@ from clearhead.workflows import Started
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and terminals of POSIX")
 
-ENDLESS = [*SMALL, "--train.batch_size", "4", "--train.threads", "1", "--train.steps", "1000000"]
+ENDLESS = [*SMALL, "--no-preflight", "--train.batch_size", "4", "--train.threads", "1", "--train.steps", "1000000"]
 COMMAND = [sys.executable, "-c", "from clearhead.cli import main; main()"]
 FORCED = {"FORCE_COLOR": "1"}  # a pipe is treated as a terminal
 
@@ -78,6 +78,9 @@ def test_when_the_pipe_is_closed_it_stops_and_saves(environment: dict[str, str])
     assert code == 130
     assert "everything is saved" in err
     assert "Traceback" not in err
+
+
+def test_a_list_that_nobody_reads_ends_well() -> None:
     with start("list") as listing:
         listing.hang_up()
         assert listing.end()[0] == 0
