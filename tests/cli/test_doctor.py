@@ -108,7 +108,7 @@ sys.path.clear()
 @pytest.mark.skipif(os.name != "posix", reason="forks")
 def test_what_a_target_does_to_its_process_is_of_no_consequence(call: Caller) -> None:
     Path("nasty.py").write_text(NASTY + (HOSTS / "gpt.py").read_text(encoding="utf-8"), encoding="utf-8")
-    done = call("doctor", "nasty.py:build", "--timeout", "60", "--json")
+    done = call("doctor", "nasty.py:build", "--timeout", "100", "--json")
     assert done.code == 0, done.err
     assert done.json["verdict"] == "healthy"
 

@@ -59,7 +59,8 @@ def test_sigterm_while_the_text_is_prepared_leaves_nothing() -> None:
     os.mkfifo("slow.txt")  # a text that never ends, because nobody writes it
     with start("train", "slow.txt", *TINY) as preparing:
         deadline = time.monotonic() + PATIENCE
-        while not list(Path().glob("runs/*/.lock")) and time.monotonic() < deadline:
+        while not list(Path().glob("runs/*/.lock")):
+            assert time.monotonic() < deadline, "it has not begun"
             time.sleep(0.05)
         preparing.send(signal.SIGTERM)
         code, _, err = preparing.end()
