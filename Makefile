@@ -55,7 +55,7 @@ benchmark-doctor: setup  ## planted faults, published bugs and released models, 
 
 experiments: setup     ## hours: what cross-attention, the norm's place, label smoothing and n-gram tables do; into benchmarks/results
 	$(BIN)/python benchmarks/experiments/cross_attention.py --keep
-	$(BIN)/python benchmarks/experiments/norm_place.py --keep
+	$(BIN)/python benchmarks/experiments/norm_position.py --keep
 	$(BIN)/python benchmarks/experiments/label_smoothing.py --keep
 	$(BIN)/python benchmarks/experiments/ngram_tables.py --keep
 

@@ -35,7 +35,7 @@ from training_speed import step_flops
 
 from clearhead.config import DataConfig, ModelConfig
 from clearhead.data import TextData, prepare
-from clearhead.workflows.runs import open_run
+from clearhead.workflows.runs import load
 
 RESULTS = Path(__file__).parent / "results" / "gpu_speed.md"
 VOCAB = 65  # of Shakespeare's characters
@@ -115,7 +115,7 @@ class Race:
             words = [sys.executable, "-m", "clearhead", "train", self.data.source, "--out", "run", "--json"]
             words += f"{told} {ends} {self.also}".split()
             seconds, _ = timed(words, Path(name), apart(Path(name)))
-            run = open_run(Path(name) / "run")
+            run = load(Path(name) / "run")
             step = statistics.median(record["seconds"] for record in run.records() if record["kind"] == "step")
             model, config = run.model().eval().to(self.scale.device), run.config
             tokens, flops = config.train.batch_size * config.model.block_size, step_flops(config.model)

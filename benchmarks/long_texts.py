@@ -1,6 +1,6 @@
 """Long prompts: how long reading one takes, what a new token costs after it, and the memory of both.
 
-    python benchmarks/long_texts.py [--rounds 5] [--prompts 1024 2048 4096 8192 16384] [--engine compiled] [--keep]
+    python benchmarks/long_texts.py [--rounds 5] [--prompts 1024 2048 4096 8192 16384] [--engine native] [--keep]
 
 A decoder with rotary positions, once with full attention and once with a sliding window, reads a prompt and writes 64
 tokens, each measurement in a process of its own, on one thread; prompts take turns (1k 2k 4k ... 1k 2k 4k ...). The
@@ -44,7 +44,7 @@ def measure(length: int, window: int | None, engine: str, clock: str) -> dict[st
     """Of one prompt, in this process."""
     now = CLOCKS[clock]
     prepare_process()  # the allocator
-    config = ModelConfig.read(SHAPE, {"block_size": length + NEW_TOKENS, "window": window})
+    config = ModelConfig.read(SHAPE, {"block_size": length + NEW_TOKENS, "sliding_window": window})
     model = build(config).eval()
     assert isinstance(model, CausalLM)
     prompt = torch.randint(65, (length,), generator=torch.Generator().manual_seed(1)).tolist()
@@ -65,8 +65,8 @@ def measure(length: int, window: int | None, engine: str, clock: str) -> dict[st
 @torch.inference_mode()
 def attention(config: ModelConfig, columns: int, now: Callable[[], float]) -> float:
     """Seconds in which every layer's attention reads its keys and values for one token."""
-    held = [torch.randn(1, config.n_kv_heads, columns, config.head_width) for _ in range(2 * config.n_layers)]
-    query = torch.randn(1, config.n_heads, 1, config.head_width)
+    held = [torch.randn(1, config.n_kv_heads, columns, config.head_dim) for _ in range(2 * config.n_layers)]
+    query = torch.randn(1, config.n_heads, 1, config.head_dim)
 
     taken = []
     for _ in range(REPEATS):

@@ -9,13 +9,13 @@ from clearhead.models import EncoderDecoder
 # What a model must be to have an equal on `nn.Transformer` as the plain program uses it.
 FITTING: dict[str, object] = {
     "norm": "layernorm",
-    "norm_place": "pre",
+    "norm_position": "pre",
     "feedforward": "relu",
     "positions": "sinusoidal",
     "bias": True,
     "scale_embedding": True,
     "qk_norm": False,
-    "tied": True,
+    "tie_embeddings": True,
     "source_vocab_size": None,
 }
 

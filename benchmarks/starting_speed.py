@@ -133,7 +133,7 @@ def evaluating(text: Path) -> list[Row]:
     layer = {"data": {"source": str(text), "tokenizer": "char"}, "train": {"eval_tokens": EVALUATED}}
     config = RunConfig.read(preset(default_preset()).options, layer)
     task = open_task(config)
-    config = RunConfig.read(config.model_dump(), {"model": task.model_layer()})
+    config = RunConfig.read(config.model_dump(), {"model": task.model_settings()})
     model = build(config.model, seed=1).eval()
 
     def forward() -> float:

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from clearhead.config import DataConfig
 from clearhead.data import TextData, evaluation_batches, prepare
-from clearhead.workflows.runs import open_run
+from clearhead.workflows.runs import load
 
 NANOGPT = "https://github.com/karpathy/nanoGPT"
 # The line of its README for computers without a GPU.
@@ -104,7 +104,7 @@ def ours(recipe: str, seed: int, data: TextData, window: int) -> Outcome:
         folder = Path(name)
         words = [sys.executable, "-m", "clearhead", "train", data.source, *recipe.split()]
         seconds, said = timed([*words, "--seed", str(seed), "--out", "run", "--json"], folder)
-        model = open_run(folder / "run").model().eval()
+        model = load(folder / "run").model().eval()
         return Outcome(seconds, json.loads(said)["seconds"], held_out_loss(model, data, window))
 
 

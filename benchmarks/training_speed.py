@@ -74,7 +74,7 @@ class Tables:
         return rows
 
     def default(self) -> Sequence[Row]:
-        presets = [default_preset(minutes=minutes) for minutes, _ in DEFAULTS["next"]]
+        presets = [default_preset(minutes=minutes) for minutes, _ in DEFAULTS["causal"]]
         return [Row(name, self._shape(name), self._tokens(name)) for name in presets]
 
     def _shape(self, preset: str) -> str:
@@ -113,7 +113,7 @@ def _products(matrix: Tensor) -> float:
 
 def step_flops(model: ModelConfig) -> float:
     """Operations of a token in one step, forward and, twice as many, backward; a causal token sees half of the text."""
-    masked = 2 * model.n_layers * model.n_heads * model.head_width * model.block_size
+    masked = 2 * model.n_layers * model.n_heads * model.head_dim * model.block_size
     return 3 * (flops_per_token(model) - masked)
 
 

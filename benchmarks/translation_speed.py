@@ -36,7 +36,7 @@ from clearhead.config import RunConfig, TranslationConfig
 from clearhead.inference import evaluating
 from clearhead.models import EncoderDecoder, build
 from clearhead.training import Stepped, fit
-from clearhead.workflows import open_run
+from clearhead.workflows import load
 from clearhead.workflows.tasks import open_task
 from clearhead.workflows.tasks.translation import Translation
 
@@ -58,7 +58,13 @@ SHAPE = {
     "dropout": 0.1,
 }
 TRAIN = {"batch_size": 32, "label_smoothing": 0.1, "beta2": 0.98, "learning_rate": 3e-4}  # a room of 32 x 128 tokens
-TO_TRANSLATE = {"optimizer": "muon", "learning_rate": 0.01, "schedule": "linear", "warmup_steps": 10, "final_rate": 0.0}
+TO_TRANSLATE = {
+    "optimizer": "muon",
+    "learning_rate": 0.01,
+    "schedule": "linear",
+    "warmup_steps": 10,
+    "min_lr_ratio": 0.0,
+}
 
 
 class Translating:
@@ -66,7 +72,7 @@ class Translating:
 
     def __init__(self, model: EncoderDecoder, task: Translation, sentences: int, at_once: int) -> None:
         self.model, self.task, self.plain = model, task, plain_copy(model)
-        self.config = TranslationConfig(beam=BEAM, batch_size=at_once)
+        self.config = TranslationConfig(beam_size=BEAM, batch_size=at_once)
         held_out = task.prepared.val
         every = max(1, len(held_out) // sentences)
         places = list(range(0, len(held_out), every))[:sentences]
@@ -116,7 +122,7 @@ class Translating:
         for start in range(0, len(order), at_once):
             some = order[start : start + at_once]
             sources = [self.sources[place] for place in some]
-            found = beam_search(self.plain, sources, end=self.task.prepared.end, beam=BEAM)
+            found = beam_search(self.plain, sources, end=self.task.prepared.end, beam_size=BEAM)
             for place, ids in zip(some, found, strict=True):
                 written[place] = self.task.tokenizer.decode(ids)
         return written
@@ -154,7 +160,7 @@ class Translating:
         return f"The translator has {layers}, {config.d_model} wide, and {size:,} parameters."
 
     def task_config(self) -> RunConfig:
-        return RunConfig(objective="translation", model=self.model.config, data=self.task.config)
+        return RunConfig(objective="seq2seq", model=self.model.config, data=self.task.config)
 
 
 def trained(config: RunConfig, task: Translation, steps: int) -> EncoderDecoder:
@@ -174,7 +180,7 @@ def opened(run: str) -> tuple[EncoderDecoder, Translation]:
     Raises:
         SystemExit: the plain program has no equal of this model.
     """
-    found = open_run(run)
+    found = load(run)
     model, task = found.model(), found.task()
     assert isinstance(model, EncoderDecoder)
     assert isinstance(task, Translation)
@@ -198,11 +204,11 @@ def main() -> None:
     if given.install:
         ctranslate2_copy.install(given.tools)
     sys.path.append(str(given.tools))
-    layer = {"objective": "translation", "data": {"source": given.source, "bpe_vocab_size": given.bpe}}
+    layer = {"objective": "seq2seq", "data": {"source": given.source, "bpe_vocab_size": given.bpe}}
     config = RunConfig.read(layer, {"model": SHAPE, "train": TRAIN})
     task = open_task(config)
     assert isinstance(task, Translation)
-    config = RunConfig.read(config.model_dump(), {"model": task.model_layer()})
+    config = RunConfig.read(config.model_dump(), {"model": task.model_settings()})
     lines = [f"{machine()}, {given.clock} clock, {given.rounds} rounds, interleaved; {task.describe()}."]
     print(lines[0])
     tables: list[list[str]] = []

@@ -29,5 +29,5 @@ def batch(step: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 options = ch.TrainConfig(steps=400, optimizer="muon", learning_rate=0.01, schedule="linear", warmup_steps=10)
 for _ in ch.fit(model, options, batch, seed=1):
     pass
-for hypothesis in beam_search(model, [[5, 3, 9, 2, END]], ch.TranslationConfig(beam=4, n_best=2), end=END)[0]:
+for hypothesis in beam_search(model, [[5, 3, 9, 2, END]], ch.TranslationConfig(beam_size=4, n_best=2), end=END)[0]:
     print(hypothesis.ids, f"{hypothesis.score:.3f}")

@@ -76,12 +76,12 @@ def test_there_is_a_schema(options: type[Options]) -> None:
         (ModelConfig, {"architecture": "bigram", "embedding_ngrams": 2}, "only the architecture 'decoder' has tables"),
         (TrainConfig, {"learning_rate": math.inf}, "learning_rate: input should be a finite number"),
         (TrainConfig, {"learning_rate": math.nan}, "learning_rate"),
-        (TrainConfig, {"clip": math.nan}, "clip"),
-        (ModelConfig, {"architecture": "encoder", "window": 4}, "only the architecture 'decoder' has one"),
+        (TrainConfig, {"max_grad_norm": math.nan}, "clip"),
+        (ModelConfig, {"architecture": "encoder", "sliding_window": 4}, "only the architecture 'decoder' has one"),
         (ModelConfig, {"vocab_size": 9, "pad_id": 9}, "pad_id (9) is no token of vocab_size (9)"),
         (ModelConfig, {"source_vocab_size": 5, "pad_id": 7}, "pad_id (7) is no token of source_vocab_size (5)"),
         (TranslationConfig, {"n_best": 6}, "n_best (6) is more than the beam (5) holds"),
-        (RunConfig, {"objective": "translation"}, "needs the architecture encoder_decoder, not decoder"),
+        (RunConfig, {"objective": "seq2seq"}, "needs the architecture encoder_decoder, not decoder"),
         (RunConfig, {"model": {"architecture": "encoder"}}, "needs the architecture decoder or bigram, not encoder"),
         (SamplingConfig, {"temperature": 0}, "to take the likeliest token every time, say --greedy"),
         (RunConfig, {"seed": 2**63}, "seed"),
@@ -99,13 +99,13 @@ def test_every_architecture_has_an_objective_and_every_objective_an_architecture
 
 
 def test_no_clipping_is_a_choice() -> None:
-    assert TrainConfig.read({"clip": "inf"}).clip == math.inf
+    assert TrainConfig.read({"max_grad_norm": "inf"}).clip == math.inf
 
 
 @given(heads=st.integers(1, 12), d_model=st.integers(1, 200))
 def test_the_width_that_is_proposed_is_possible_and_nearest(heads: int, d_model: int) -> None:
     if d_model % heads == 0:
-        assert ModelConfig(d_model=d_model, n_heads=heads).head_width == d_model // heads
+        assert ModelConfig(d_model=d_model, n_heads=heads).head_dim == d_model // heads
         return
     said = refusal(ModelConfig, {"d_model": d_model, "n_heads": heads})
     proposed = int(said.rsplit(" ", 1)[1])
@@ -131,16 +131,16 @@ SOME = {
             "n_layers": st.integers(1, 99),
             "dropout": st.floats(0, 1, exclude_max=True),
             "positions": st.sampled_from(get_args(ModelConfig.model_fields["positions"].annotation)),
-            "window": st.none() | st.integers(1, 99),
-            "tied": st.booleans(),
-            "rope_base": st.floats(1, 1e300, exclude_min=True),
+            "sliding_window": st.none() | st.integers(1, 99),
+            "tie_embeddings": st.booleans(),
+            "rope_theta": st.floats(1, 1e300, exclude_min=True),
         },
     ),
     "data": st.fixed_dictionaries({}, optional={"source": st.text()}),
     "train": st.fixed_dictionaries(
         {},
         optional={
-            "clip": st.floats(0, exclude_min=True),
+            "max_grad_norm": st.floats(0, exclude_min=True),
             "learning_rate": st.floats(1e-300, 1e300),
             "threads": st.none() | st.integers(1, 9),
         },

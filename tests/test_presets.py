@@ -52,18 +52,18 @@ def test_the_published_transformer_is_as_published() -> None:
     """Vaswani et al. 2017: table 3 (base), sections 3.4, 5.1, 5.3 and 5.4, and 6.1 for the average of checkpoints."""
     config = RunConfig.read(preset("vaswani2017").options)
     model, train = config.model, config.train
-    assert config.objective == "translation"
+    assert config.objective == "seq2seq"
     assert (model.n_encoder_layers, model.n_layers, model.n_heads, model.d_model, model.d_ff) == (6, 6, 8, 512, 2048)
-    assert (model.norm_place, model.norm, model.feedforward, model.positions) == (
+    assert (model.norm_position, model.norm, model.feedforward, model.positions) == (
         "post", "layernorm", "relu", "sinusoidal",
     )  # fmt: skip
     assert model.bias
-    assert model.tied
+    assert model.tie_embeddings
     assert model.scale_embedding
     assert model.source_vocab_size is None
     assert {model.dropout, model.attention_dropout, model.feedforward_dropout} == {0.1}
-    assert (train.beta1, train.beta2, train.epsilon, train.weight_decay) == (0.9, 0.98, 1e-9, 0.0)
-    assert (train.label_smoothing, train.optimizer, train.average) == (0.1, "adamw", 5)
+    assert (train.beta1, train.beta2, train.adam_eps, train.weight_decay) == (0.9, 0.98, 1e-9, 0.0)
+    assert (train.label_smoothing, train.optimizer, train.average_checkpoints) == (0.1, "adamw", 5)
     assert train.batch_size * model.block_size == pytest.approx(25_000, rel=0.01)
     for step in (1, 100, 4000, 4001, 50_000):  # equation 3
         published = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
@@ -72,10 +72,10 @@ def test_the_published_transformer_is_as_published() -> None:
 
 @pytest.mark.parametrize("place", ["pre", "post"])
 def test_the_translators_are_folders_that_others_read(place: str) -> None:
-    named = [name for name in PRESETS if preset(name).objective == "translation"]
+    named = [name for name in PRESETS if preset(name).objective == "seq2seq"]
     assert {"translator", "vaswani2017"} <= set(named)
     for name in named:
-        config = ModelConfig.read(preset(name).model, {"norm_place": place})
+        config = ModelConfig.read(preset(name).model, {"norm_position": place})
         assert obstacle(config) is None
 
 

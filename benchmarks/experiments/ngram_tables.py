@@ -20,15 +20,15 @@ from clearhead.cli.environment import prepare_process
 from clearhead.config import RunConfig
 from clearhead.inspection import account
 from clearhead.models import build
-from clearhead.options import Layer
+from clearhead.options import Settings
 from clearhead.presets import PRESETS
 from clearhead.training import Evaluated, fit
 from clearhead.workflows.tasks import Task, open_task
 
 
-def variants(longest: int) -> dict[str, Layer]:
+def variants(longest: int) -> dict[str, Settings]:
     """What is compared, as options of the model."""
-    alone: Layer = {"embedding_ngrams": 1, "logit_ngrams": 1}
+    alone: Settings = {"embedding_ngrams": 1, "logit_ngrams": 1}
     in_embedding = alone | {"embedding_ngrams": longest}
     return {
         "the Transformer alone": alone,
@@ -64,9 +64,9 @@ def main() -> None:
     given = parser.parse_args()
     prepare_process()
     layer = PRESETS["ngram-tables"].options
-    data: Layer = {"data": {"source": given.source}}
+    data: Settings = {"data": {"source": given.source}}
     task = open_task(RunConfig.read(layer, data))
-    start = in_steps(RunConfig.read(layer, data, {"model": task.model_layer()}), given.steps)
+    start = in_steps(RunConfig.read(layer, data, {"model": task.model_settings()}), given.steps)
     rows: list[tuple[object, ...]] = []
     for name, options in variants(given.longest).items():
         for seed in range(1, given.seeds + 1):

@@ -1,9 +1,9 @@
 """Where the norm stands, with a warm-up and without, in shallow and deep translators: the losses on the way.
 
-    python benchmarks/experiments/norm_place.py [--minutes 10 | --steps N] [--depths 2 6 12] [--keep]
+    python benchmarks/experiments/norm_position.py [--minutes 10 | --steps N] [--depths 2 6 12] [--keep]
 
 Xiong et al. 2020 (arXiv 2002.04745): post-norm has large gradients near its output at first, so it needs a warm-up, the
-more so the deeper it is; pre-norm does not. AdamW without clipping, which would hide it; Glorot's initialisation. The
+more so the deeper it is; pre-norm does not. AdamW without clipping, which would hide it; Glorot's initialization. The
 table has losses on held-out pairs, '-' where a training gave up; a picture for each depth the losses of training.
 --minutes are those of the deepest.
 """
@@ -20,18 +20,18 @@ import sys
 from pictures import curves_picture
 from trials import Trial, evaluations, options, parse, report
 
-from clearhead.options import Layer
+from clearhead.options import Settings
 
 OPTIONS = {
-    "model": {"initialisation": "xavier"},
+    "model": {"init": "xavier"},
     "train": {
         "optimizer": "adamw",
         "beta2": 0.98,
-        "epsilon": 1e-9,
+        "adam_eps": 1e-9,
         "weight_decay": 0.0,
-        "clip": math.inf,
+        "max_grad_norm": math.inf,
         "schedule": "linear",
-        "final_rate": 0.1,
+        "min_lr_ratio": 0.1,
         "label_smoothing": 0.0,
     },
 }
@@ -59,20 +59,20 @@ def main() -> None:
             curves[name if given.seeds == 1 else f"{name}, seed {seed}"] = found.curve
             losses = dict(found.curve.validation)
             rows.append((depth, name, seed, *(losses.get(step, "-") for step in evaluations(trial.config))))
-        drawings[f"norm_place-{depth}"] = curves_picture(
+        drawings[f"norm_position-{depth}"] = curves_picture(
             curves, f"{depth} + {depth} layers", trial.config.model.vocab_size
         )
     header = ["layers", "norm", "seed", *(f"step {step:,}" for step in evaluations(trial.config))]
-    report("norm_place", given, header, rows, drawings)
+    report("norm_position", given, header, rows, drawings)
 
 
-def _open(given: argparse.Namespace, told: Layer, depth: int) -> Trial:
+def _open(given: argparse.Namespace, told: Settings, depth: int) -> Trial:
     return Trial.open(given, OPTIONS, told, {"model": {"n_layers": depth, "n_encoder_layers": depth}})
 
 
 def _varied(trial: Trial, place: str, warm: bool, warmup: float) -> Trial:
     """The trial with the norm in this place and with a warm-up, or none."""
-    model = trial.config.model.model_copy(update={"norm_place": place})
+    model = trial.config.model.model_copy(update={"norm_position": place})
     warmup_steps = max(1, round(warmup * trial.config.train.steps)) if warm else 0
     train = trial.config.train.model_copy(update={"warmup_steps": warmup_steps})
     return Trial(trial.config.model_copy(update={"model": model, "train": train}), trial.task)

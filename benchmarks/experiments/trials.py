@@ -20,7 +20,7 @@ from clearhead.config import RunConfig, TranslationConfig
 from clearhead.errors import ClearheadError
 from clearhead.inspection import Curve, Point
 from clearhead.models import EncoderDecoder, build
-from clearhead.options import Layer, merge, read_toml
+from clearhead.options import Settings, merge, read_toml
 from clearhead.presets import PRESETS
 from clearhead.training import Evaluated, Stepped, fit
 from clearhead.workflows.machine import choose_device, seconds_per_step
@@ -54,13 +54,13 @@ class Trial:
     task: Translation
 
     @classmethod
-    def open(cls, given: argparse.Namespace, *layers: Layer) -> "Trial":
+    def open(cls, given: argparse.Namespace, *layers: Settings) -> "Trial":
         """The preset, then the experiment's layers, then the person's file; and as many steps as they ask for."""
         file = read_toml(Path(given.config)) if given.config else {}
         layer = merge(PRESETS["translator"].options, *layers, file)
         task = open_task(RunConfig.read(layer))
         assert isinstance(task, Translation)
-        config = RunConfig.read(layer, {"model": task.model_layer()})
+        config = RunConfig.read(layer, {"model": task.model_settings()})
         steps = given.steps or max(1, int(60 * given.minutes / seconds_per_step(config, task)))
         return cls(in_steps(config, steps), task)
 
@@ -103,7 +103,7 @@ class Trial:
         """SacreBLEU of the translations of so many held-out sentences, evenly taken."""
         texts = self.task.prepared.val_texts
         pairs = texts[:: max(1, len(texts) // sentences)][:sentences]
-        config = TranslationConfig(beam=beam)
+        config = TranslationConfig(beam_size=beam)
         sources = [source for source, _ in pairs]
         found = inference.translate(model, self.task.source_tokenizer, self.task.tokenizer, sources, config)
         written = [best[0].text for best in found]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.models import EncoderDecoder as EncoderDecoder
     from clearhead.models import EncoderLM as EncoderLM
     from clearhead.models import build as build
-    from clearhead.parts import padded_positions as padded_positions
+    from clearhead.parts import positions_from_lengths as positions_from_lengths
     from clearhead.presets import PRESETS as PRESETS
     from clearhead.training import fit as fit
     from clearhead.workflows import Run as Run
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows import fill as fill
     from clearhead.workflows import generate as generate
     from clearhead.workflows import import_model as import_model
-    from clearhead.workflows import open_run as open_run
+    from clearhead.workflows import load as load
     from clearhead.workflows import resume as resume
     from clearhead.workflows import train as train
     from clearhead.workflows import translate as translate
@@ -61,8 +61,8 @@ _ROOM_OF = {
     "fit": "training",
     "generate": "workflows",
     "import_model": "workflows",
-    "open_run": "workflows",
-    "padded_positions": "parts",
+    "load": "workflows",
+    "positions_from_lengths": "parts",
     "resume": "workflows",
     "train": "workflows",
     "translate": "workflows",

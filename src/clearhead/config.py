@@ -46,19 +46,19 @@ class ModelConfig(Options):
         description="heads of keys and values: n_heads is multi-head, 1 is multi-query, between is grouped-query",
     )
     d_model: int = Field(128, ge=1, description="width of the residual stream")
-    head_width: int = Field(
+    head_dim: int = Field(
         default_factory=lambda seen: max(1, seen.get("d_model", 1) // seen.get("n_heads", 1)),
         ge=1,
         description="width of one attention head; d_model / n_heads unless said",
     )
     norm: Literal["layernorm", "rmsnorm", "rmsnorm_plus_one"] = Field(
-        "layernorm", description="kind of normalisation; plus_one: its scale is one more than its weight (Gemma)"
+        "layernorm", description="kind of normalization; plus_one: its scale is one more than its weight (Gemma)"
     )
-    norm_place: Literal["pre", "post"] = Field("pre", description="normalise before each sublayer, or after its sum")
-    norm_epsilon: float = Field(1e-5, gt=0, description="added to the variance before its root is taken")
+    norm_position: Literal["pre", "post"] = Field("pre", description="normalize before each sublayer, or after its sum")
+    norm_eps: float = Field(1e-5, gt=0, description="added to the variance before its root is taken")
     embedding_norm: bool = Field(False, description="a norm of its own for what enters the stack (BERT, BART)")
-    residual: Literal["sequential", "parallel"] = Field(
-        "sequential", description="feed-forward after the attention, or beside it on the same input (GPT-NeoX)"
+    parallel_residual: bool = Field(
+        False, description="feed-forward beside the attention, on the same input, not after it (GPT-NeoX)"
     )
     feedforward: Literal["relu", "gelu", "gelu_tanh", "silu", "relu2", "swiglu", "geglu"] = Field(
         "gelu", description="kind of feed-forward; geglu and swiglu are gated, geglu and gelu_tanh approximate the GELU"
@@ -75,31 +75,35 @@ class ModelConfig(Options):
     positions: Literal["learned", "sinusoidal", "rope", "alibi", "relative", "none"] = Field(
         "learned", description="how a token knows where it stands; relative: T5's learned bias by distance"
     )
-    rope_base: float = Field(10_000.0, gt=1, description="rotary and sinusoidal positions: longest wavelength / 2 pi")
-    rope_fraction: float = Field(1.0, gt=0, le=1, description="rotary positions: share of each head that is turned")
+    rope_theta: float = Field(10_000.0, gt=1, description="rotary and sinusoidal positions: longest wavelength / 2 pi")
+    partial_rotary_factor: float = Field(
+        1.0, gt=0, le=1, description="rotary positions: share of each head that is turned"
+    )
     relative_buckets: int = Field(32, ge=4, description="relative positions: classes of distance with a bias each")
-    relative_distance: int = Field(128, ge=2, description="relative positions: all beyond it share the last class")
-    qk_norm: bool = Field(False, description="normalise queries and keys per head (RMSNorm) before they meet")
-    scale_scores: bool = Field(True, description="divide attention scores by sqrt(head_width); T5 does not")
+    relative_max_distance: int = Field(128, ge=2, description="relative positions: all beyond it share the last class")
+    qk_norm: bool = Field(False, description="normalize queries and keys per head (RMSNorm) before they meet")
+    scale_attention: bool = Field(True, description="divide attention scores by sqrt(head_dim); T5 does not")
     bias: bool = Field(False, description="biases in the linear maps")
     qkv_bias: bool = Field(
         default_factory=lambda seen: seen.get("bias", False),
         description="biases in the maps to queries, keys and values; as in the other maps unless said (Qwen2)",
     )
-    window: int | None = Field(None, ge=1, description="attend to the last this-many tokens only; none: to all")
-    tied: bool = Field(True, description="the head shares the embedding's weights")
+    sliding_window: int | None = Field(None, ge=1, description="attend to the last this-many tokens only; none: to all")
+    tie_embeddings: bool = Field(True, description="the head shares the embedding's weights")
     scale_embedding: bool = Field(False, description="multiply embeddings by sqrt(d_model)")
-    scale_head: bool = Field(False, description="divide what the head reads by sqrt(d_model) (T5)")
+    scale_logits: bool = Field(False, description="divide what the head reads by sqrt(d_model) (T5)")
     head_transform: bool = Field(False, description="a dense layer and a norm before the head (BERT)")
     head_bias: bool = Field(False, description="a bias for each token's logit (BERT, Marian)")
-    n_segments: int = Field(0, ge=0, description="encoder: kinds of segments, each with an embedding (BERT); 0: none")
+    n_token_types: int = Field(
+        0, ge=0, description="encoder: kinds of segments, each with an embedding (BERT); 0: none"
+    )
     embedding_ngrams: int = Field(1, ge=1, le=8, description="add vectors of the last 2 to N tokens to the embedding")
     logit_ngrams: int = Field(1, ge=1, le=8, description="the same to what the head reads; 1, as above, for none")
     ngram_rows: int = Field(16_384, ge=1, le=2**30, description="vectors for the n-grams of each length, at most")
-    start_id: int | None = Field(
+    decoder_start_id: int | None = Field(
         None, ge=0, description="encoder-decoder: the token that a translation begins with; none: the one that ends it"
     )
-    initialisation: Literal["normal", "xavier"] = Field("normal", description="how fresh weights are drawn")
+    init: Literal["normal", "xavier"] = Field("normal", description="how fresh weights are drawn")
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the embedding and on each sublayer's output")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the attention weights (slow on a CPU)")
     feedforward_dropout: float = Field(0.0, ge=0, lt=1, description="dropout inside the feed-forward")
@@ -107,7 +111,7 @@ class ModelConfig(Options):
     @property
     def rotary_width(self) -> int:
         """How many of a head's numbers rotary positions turn."""
-        return round(self.head_width * self.rope_fraction)
+        return round(self.head_dim * self.partial_rotary_factor)
 
     @property
     def longest_ngram(self) -> int:
@@ -116,7 +120,7 @@ class ModelConfig(Options):
 
     def first_token(self, end: int) -> int:
         """What the decoder reads before a translation, which the token `end` ends."""
-        return end if self.start_id is None else self.start_id
+        return end if self.decoder_start_id is None else self.decoder_start_id
 
     @model_validator(mode="after")
     def _refuse_impossible_shapes(self) -> Self:
@@ -124,7 +128,7 @@ class ModelConfig(Options):
             raise ValueError("n-grams end with each token, so only the architecture 'decoder' has tables of them")
         if self.architecture == "bigram":
             return self  # a bigram table has none of the shapes below
-        if self.d_model % self.n_heads and self.head_width == max(1, self.d_model // self.n_heads):
+        if self.d_model % self.n_heads and self.head_dim == max(1, self.d_model // self.n_heads):
             raise ValueError(
                 f"d_model ({self.d_model}) is not divisible by n_heads ({self.n_heads}); "
                 f"the nearest d_model that is: {max(1, round(self.d_model / self.n_heads)) * self.n_heads}"
@@ -136,27 +140,30 @@ class ModelConfig(Options):
             )
         if self.positions == "rope" and (self.rotary_width % 2 or not self.rotary_width):
             raise ValueError(
-                f"rotary positions turn pairs of numbers, but {self.rotary_width} of a head's {self.head_width} are "
-                f"to be turned (d_model {self.d_model}, n_heads {self.n_heads}, rope_fraction {self.rope_fraction:g}); "
+                f"rotary positions turn pairs of numbers, but {self.rotary_width} of a head's {self.head_dim} are "
+                f"to be turned (d_model {self.d_model}, n_heads {self.n_heads}, partial_rotary_factor "
+                f"{self.partial_rotary_factor:g}); "
                 "choose an even width"
             )
-        if self.positions == "relative" and self.relative_distance <= self.relative_buckets // 2:
+        if self.positions == "relative" and self.relative_max_distance <= self.relative_buckets // 2:
             raise ValueError(
-                f"relative_distance ({self.relative_distance}) is within the first half of relative_buckets "
+                f"relative_max_distance ({self.relative_max_distance}) is within the first half of relative_buckets "
                 f"({self.relative_buckets}), which are for one distance each; choose a larger one"
             )
-        if self.residual == "parallel" and (self.norm_place, self.architecture) not in PARALLEL:
+        if self.parallel_residual and (self.norm_position, self.architecture) not in PARALLEL:
             raise ValueError(
-                "parallel residuals need norm_place pre and one stack: the architecture decoder or encoder"
+                "parallel residuals need norm_position pre and one stack: the architecture decoder or encoder"
             )
-        if self.n_segments and self.architecture != "encoder":
-            raise ValueError("only the architecture 'encoder' has segments; leave n_segments at 0")
+        if self.n_token_types and self.architecture != "encoder":
+            raise ValueError("only the architecture 'encoder' has segments; leave n_token_types at 0")
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(f"sinusoidal positions need an even d_model, not {self.d_model}")
-        if self.window is not None and self.architecture != "decoder":
+        if self.sliding_window is not None and self.architecture != "decoder":
             raise ValueError("a window looks back from each token, so only the architecture 'decoder' has one")
-        if self.start_id is not None and self.start_id >= self.vocab_size:
-            raise ValueError(f"start_id ({self.start_id}) is no token of vocab_size ({self.vocab_size})")
+        if self.decoder_start_id is not None and self.decoder_start_id >= self.vocab_size:
+            raise ValueError(
+                f"decoder_start_id ({self.decoder_start_id}) is no token of vocab_size ({self.vocab_size})"
+            )
         for side, size in (("vocab_size", self.vocab_size), ("source_vocab_size", self.source_vocab_size)):
             if self.pad_id is not None and size is not None and self.pad_id >= size:
                 raise ValueError(f"pad_id ({self.pad_id}) is no token of {side} ({size}); ids are below it")
@@ -175,9 +182,11 @@ class DataConfig(Options):
     bad_pairs: Literal["skip", "refuse"] = Field(
         "skip", description="pairs with an empty side or sides absurdly unequal: count and skip them, or stop"
     )
-    mask_fraction: float = Field(0.15, gt=0, lt=1, description="objective masked: share of the tokens to be filled in")
+    mask_probability: float = Field(
+        0.15, gt=0, lt=1, description="objective masked: share of the tokens to be filled in"
+    )
     val_fraction: float = Field(0.1, gt=0, lt=1, description="share of the text, at its end, held out for validation")
-    isolate_documents: bool = Field(False, description="no attention from one document to another in the same window")
+    document_mask: bool = Field(False, description="no attention from one document to another in the same window")
 
 
 class TrainConfig(Options):
@@ -187,32 +196,34 @@ class TrainConfig(Options):
     batch_size: int = Field(
         32, ge=1, description="sequences of block_size tokens in one step; of pairs, as many as fill the same room"
     )
-    accumulate: int = Field(1, ge=1, description="split each batch into this many parts to save memory; same gradient")
+    micro_batches: int = Field(
+        1, ge=1, description="split each batch into this many parts to save memory; same gradient"
+    )
     optimizer: Literal["adamw", "muon"] = Field("adamw", description="muon: Muon for matrices, AdamW for the rest")
     learning_rate: float = Field(3e-4, gt=0, description="the peak of the schedule")
     schedule: Literal["constant", "linear", "cosine", "inverse_sqrt", "warmup_stable_decay"] = Field(
         "cosine", description="how the rate moves after warm-up"
     )
     warmup_steps: int = Field(100, ge=0, description="steps over which the rate rises from zero")
-    final_rate: float = Field(0.1, ge=0, le=1, description="the schedule's last rate as a share of its peak")
+    min_lr_ratio: float = Field(0.1, ge=0, le=1, description="the schedule's last rate as a share of its peak")
     beta1: float = Field(
         0.9, ge=0, lt=1, description="decay of the gradient's running mean (Adam's beta1, Muon's momentum)"
     )
     beta2: float = Field(0.95, ge=0, lt=1, description="decay of the squared gradient's running mean (Adam's beta2)")
-    epsilon: float = Field(1e-8, gt=0, description="added to the root of the squared gradient's mean (Adam's epsilon)")
+    adam_eps: float = Field(1e-8, gt=0, description="added to the root of the squared gradient's mean (Adam's epsilon)")
     weight_decay: float = Field(0.1, ge=0, description="decay of the matrices; nothing else decays")
-    clip: float = Field(1.0, gt=0, allow_inf_nan=True, description="largest gradient norm; inf: no clipping")
+    max_grad_norm: float = Field(1.0, gt=0, allow_inf_nan=True, description="largest gradient norm; inf: no clipping")
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of each target's mass that is spread evenly")
     smoothing_over: Literal["all", "others"] = Field(
         "all", description="over the whole vocabulary, as torch does, or over the V - 1 wrong tokens only"
     )
-    average: int = Field(
+    average_checkpoints: int = Field(
         1, ge=1, description="in the end, try the mean of this many last checkpoints, and keep it if it is better"
     )
     eval_every: int = Field(250, ge=1, description="steps between evaluations on the held-out text")
     eval_tokens: int | None = Field(None, ge=1, description="evaluate on at most this many tokens; none: on all")
     save_every: int = Field(500, ge=1, description="steps between checkpoints")
-    keep: int = Field(2, ge=1, description="checkpoints kept beside the best one")
+    keep_checkpoints: int = Field(2, ge=1, description="checkpoints kept beside the best one")
     precision: Literal["auto", "float32", "bfloat16"] = Field("auto", description="type of the matrix products")
     compile: Literal["auto", "on", "off"] = Field("auto", description="torch.compile; auto: on a GPU only")
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps")
@@ -242,19 +253,19 @@ class SamplingConfig(Options):
         return temperature
 
 
-Weights = Literal["full", "bfloat16", "int8"]  # what matrices are rounded to
+Dtype = Literal["float32", "bfloat16", "int8"]  # what matrices are rounded to
 
 
 class EngineConfig(Options):
     """How a text is computed; what is written does not depend on the engine."""
 
-    engine: Literal["auto", "plain", "compiled"] = Field(
+    engine: Literal["auto", "eager", "native"] = Field(
         "auto",
-        description="plain: call by call; compiled: with machine code, made once for a machine in a few seconds and "
-        "kept; auto: compiled, on a CPU, where that saves time",
+        description="eager: PyTorch, call by call; native: C++, compiled once for a machine in a few seconds and kept; "
+        "auto: native, on a CPU, where that saves time",
     )
-    weights: Weights = Field(
-        "full", description="round the model's matrices; compiled, a large model then writes a single text faster"
+    dtype: Dtype = Field(
+        "float32", description="round the model's matrices; native, a large model then writes a single text faster"
     )
     draft: str | None = Field(
         None,
@@ -266,20 +277,20 @@ class EngineConfig(Options):
 class TranslationConfig(Options):
     """How a translation is searched for."""
 
-    beam: int = Field(5, ge=1, description="hypotheses followed at once; 1: greedy")
+    beam_size: int = Field(5, ge=1, description="hypotheses followed at once; 1: greedy")
     length_penalty: float = Field(0.6, ge=0, description="alpha of ((5 + length) / 6)^alpha; 0: none, more: longer")
     n_best: int = Field(1, ge=1, description="translations per sentence, the best first; at most as many as the beam")
     max_new_tokens: int | None = Field(None, ge=1, description="longest translation; none: twice the source, and ten")
     batch_size: int = Field(64, ge=1, description="sentences at once; does not change a translation")
-    engine: Literal["auto", "plain", "compiled", "ctranslate2", "ctranslate2-int8"] = Field(
+    engine: Literal["auto", "eager", "native", "ctranslate2", "ctranslate2-int8"] = Field(
         "auto",
-        description="who searches; auto: CTranslate2 if installed, or machine code, where that pays; in evaluate plain",
+        description="who searches; auto: CTranslate2 if installed, or native code, where that pays; in evaluate eager",
     )
 
     @model_validator(mode="after")
     def _refuse_more_than_the_beam(self) -> Self:
-        if self.n_best > self.beam:
-            raise ValueError(f"n_best ({self.n_best}) is more than the beam ({self.beam}) holds; raise beam")
+        if self.n_best > self.beam_size:
+            raise ValueError(f"n_best ({self.n_best}) is more than beam_size ({self.beam_size}) holds; raise beam_size")
         return self
 
 
@@ -291,9 +302,9 @@ class FillConfig(Options):
 
 # What a model learns -> the architectures that can.
 OBJECTIVES: dict[str, tuple[str, ...]] = {
-    "next": ("decoder", "bigram"),
+    "causal": ("decoder", "bigram"),
     "masked": ("encoder",),
-    "translation": ("encoder_decoder",),
+    "seq2seq": ("encoder_decoder",),
 }
 
 
@@ -301,8 +312,8 @@ class RunConfig(Options):
     """Everything that a training run was told: its clearhead.toml."""
 
     seed: int = Field(1, ge=0, lt=2**63, description="decides the first weights, the order of the data and the dropout")
-    objective: Literal["next", "masked", "translation"] = Field(
-        "next", description="predict the next token, masked tokens, or a sentence's translation"
+    objective: Literal["causal", "masked", "seq2seq"] = Field(
+        "causal", description="predict the next token, masked tokens, or a sentence's translation"
     )
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()

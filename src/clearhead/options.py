@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from clearhead.errors import UsageError, did_you_mean
 
-Layer = dict[str, Any]  # one source of options: a preset, a file, the flags; later layers win
+Settings = dict[str, Any]  # one source of options: a preset, a file, the flags; later layers win
 
 
 class Options(BaseModel):
@@ -39,9 +39,9 @@ class Options(BaseModel):
             raise UsageError(sentence(error)) from None
 
 
-def merge(*layers: Mapping[str, Any]) -> Layer:
+def merge(*layers: Mapping[str, Any]) -> Settings:
     """Deep merge: tables are merged key by key, anything else is replaced by the later layer."""
-    merged: Layer = {}
+    merged: Settings = {}
     for layer in layers:
         for key, value in layer.items():
             old = merged.get(key)
@@ -59,7 +59,7 @@ def sentence(error: ValidationError) -> str:
     return f"{where}: {message}{given}" if where else message
 
 
-def read_toml(path: Path) -> Layer:
+def read_toml(path: Path) -> Settings:
     """The options in a TOML file.
 
     Raises:
@@ -73,7 +73,7 @@ def read_toml(path: Path) -> Layer:
         raise UsageError(f"{path} cannot be read as TOML: {error}") from None
 
 
-def parse_toml(content: bytes, path: Path) -> Layer:
+def parse_toml(content: bytes, path: Path) -> Settings:
     """The options in what a TOML file holds; `path` is the name for the sentence.
 
     Raises:

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 
 from clearhead.errors import UsageError, did_you_mean
-from clearhead.options import Layer
+from clearhead.options import Settings
 
 
 @dataclass(frozen=True)
@@ -12,34 +12,40 @@ class Preset:
     """Options that belong together, and why."""
 
     about: str
-    model: Layer
-    train: Layer
-    data: Layer = field(default_factory=dict)
-    objective: str = "next"
+    model: Settings
+    train: Settings
+    data: Settings = field(default_factory=dict)
+    objective: str = "causal"
 
     @property
-    def options(self) -> Layer:
+    def options(self) -> Settings:
         """The preset as one layer of a `RunConfig`."""
         return {"objective": self.objective, "model": self.model, "train": self.train, "data": self.data}
 
 
 # Where none is named: objective -> presets, each with the minutes on two CPU cores up to which it is the best known.
 DEFAULTS: dict[str, tuple[tuple[float, str], ...]] = {
-    "next": ((1.0, "tiny"), (6.0, "small"), (math.inf, "medium")),
+    "causal": ((1.0, "tiny"), (6.0, "small"), (math.inf, "medium")),
     "masked": ((math.inf, "masked"),),
-    "translation": ((math.inf, "translator"),),
+    "seq2seq": ((math.inf, "translator"),),
 }
 DEFAULT_MINUTES = 3.0
 
-_MODERN: Layer = {  # learns soonest of what transformers, GGUF and ONNX can hold: Qwen3's layout
+_MODERN: Settings = {  # learns soonest of what transformers, GGUF and ONNX can hold: Qwen3's layout
     "norm": "rmsnorm",
     "qk_norm": True,
     "feedforward": "swiglu",
     "positions": "rope",
-    "tied": False,
+    "tie_embeddings": False,
 }
 # The fewer steps, the shorter the memory of gradients (beta1) that is best; from 400 steps on it hardly matters.
-_MUON: Layer = {"optimizer": "muon", "learning_rate": 0.01, "schedule": "linear", "warmup_steps": 10, "final_rate": 0.0}
+_MUON: Settings = {
+    "optimizer": "muon",
+    "learning_rate": 0.01,
+    "schedule": "linear",
+    "warmup_steps": 10,
+    "min_lr_ratio": 0.0,
+}
 
 PRESETS: dict[str, Preset] = {
     "tiny": Preset(
@@ -75,7 +81,7 @@ PRESETS: dict[str, Preset] = {
             "batch_size": 32,
             "learning_rate": 0.06,
             "warmup_steps": 2,
-            "final_rate": 0.1,
+            "min_lr_ratio": 0.1,
             "beta1": 0.5,
             "beta2": 0.9,
             "threads": 1,  # two wait for each other longer than so small a step takes
@@ -90,7 +96,7 @@ PRESETS: dict[str, Preset] = {
             "learning_rate": 0.03,
             "schedule": "linear",
             "warmup_steps": 10,
-            "final_rate": 0.0,
+            "min_lr_ratio": 0.0,
             "weight_decay": 0.0,
         },
     ),
@@ -129,7 +135,7 @@ PRESETS: dict[str, Preset] = {
             "bias": True,
             "dropout": 0.1,
         },
-        train={"steps": 20_000, "batch_size": 32, "accumulate": 4, "learning_rate": 6e-4, "warmup_steps": 1000},
+        train={"steps": 20_000, "batch_size": 32, "micro_batches": 4, "learning_rate": 6e-4, "warmup_steps": 1000},
         data={"tokenizer": "bpe", "bpe_vocab_size": 50_257},
     ),
     "llama": Preset(
@@ -144,14 +150,14 @@ PRESETS: dict[str, Preset] = {
             "norm": "rmsnorm",
             "feedforward": "swiglu",
             "positions": "rope",
-            "tied": False,
+            "tie_embeddings": False,
         },
         train={"steps": 10_000, "batch_size": 32, "learning_rate": 6e-4, "warmup_steps": 200},
         data={"tokenizer": "bpe", "bpe_vocab_size": 8192},
     ),
     "translator": Preset(
         about="the default for sentence pairs, tuned for the best translations after half an hour on two CPU cores",
-        objective="translation",
+        objective="seq2seq",
         model={
             "architecture": "encoder_decoder",
             "block_size": 128,
@@ -171,7 +177,7 @@ PRESETS: dict[str, Preset] = {
             "learning_rate": 0.006,
             "schedule": "linear",
             "warmup_steps": 100,
-            "final_rate": 0.0,
+            "min_lr_ratio": 0.0,
             "label_smoothing": 0.1,
         },
         data={"source": "pairs", "bpe_vocab_size": 8000},
@@ -197,13 +203,13 @@ PRESETS: dict[str, Preset] = {
             "learning_rate": 0.01,
             "schedule": "linear",
             "warmup_steps": 20,
-            "final_rate": 0.0,
+            "min_lr_ratio": 0.0,
         },
         data={"tokenizer": "bpe", "bpe_vocab_size": 4096},
     ),
     "vaswani2017": Preset(
         about="the Transformer as published (base): 65 M parameters with its vocabulary of 37,000, for one GPU",
-        objective="translation",
+        objective="seq2seq",
         model={
             "architecture": "encoder_decoder",
             "vocab_size": 8192,
@@ -212,12 +218,12 @@ PRESETS: dict[str, Preset] = {
             "n_heads": 8,
             "d_model": 512,
             "d_ff": 2048,
-            "norm_place": "post",
+            "norm_position": "post",
             "feedforward": "relu",
             "positions": "sinusoidal",
             "bias": True,
             "scale_embedding": True,
-            "initialisation": "xavier",
+            "init": "xavier",
             "dropout": 0.1,
             "attention_dropout": 0.1,
             "feedforward_dropout": 0.1,
@@ -229,18 +235,18 @@ PRESETS: dict[str, Preset] = {
             "schedule": "inverse_sqrt",
             "warmup_steps": 4000,
             "beta2": 0.98,
-            "epsilon": 1e-9,
+            "adam_eps": 1e-9,
             "weight_decay": 0.0,
-            "clip": float("inf"),
+            "max_grad_norm": float("inf"),
             "label_smoothing": 0.1,
-            "average": 5,
+            "average_checkpoints": 5,
         },
         data={"source": "pairs", "tokenizer": "bpe", "bpe_vocab_size": 8192},
     ),
 }
 
 
-def default_preset(objective: str = "next", minutes: float | None = None) -> str:
+def default_preset(objective: str = "causal", minutes: float | None = None) -> str:
     """The name of the preset that is taken for an objective in so much time, `DEFAULT_MINUTES` if None."""
     wanted = DEFAULT_MINUTES if minutes is None else minutes
     return next(name for most, name in DEFAULTS[objective] if wanted <= most)

@@ -95,14 +95,14 @@ def test_a_failure_as_json_is_one_object_too(words: list[str], call: Caller) -> 
 
 
 SWITCHES = [
-    (["--no-model.tied"], "model", {"tied": False}),
-    (["--model.tied", "false"], "model", {"tied": False}),
-    (["--model.tied=off"], "model", {"tied": False}),
-    (["--model.tied", "my.txt"], "model", {"tied": True}),
+    (["--no-model.tie_embeddings"], "model", {"tie_embeddings": False}),
+    (["--model.tie_embeddings", "false"], "model", {"tie_embeddings": False}),
+    (["--model.tie_embeddings=off"], "model", {"tie_embeddings": False}),
+    (["--model.tie_embeddings", "my.txt"], "model", {"tie_embeddings": True}),
     (["--model.bias"], "model", {"bias": True}),
     (["--train.save-every", "3"], "train", {"save_every": 3}),
     (["--train.save_every=3"], "train", {"save_every": 3}),
-    (["--model.window", "none"], "model", {"window": None}),
+    (["--model.sliding_window", "none"], "model", {"sliding_window": None}),
     (["--train.learning-rate", "1e-3"], "train", {"learning_rate": 1e-3}),
 ]
 
@@ -118,7 +118,7 @@ def test_options_however_they_are_written(words: list[str], room: str, expected:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_printed_options_are_the_options(name: str, call: Caller) -> None:
-    source = "my.tsv" if PRESETS[name].objective == "translation" else "my.txt"
+    source = "my.tsv" if PRESETS[name].objective == "seq2seq" else "my.txt"
     first = call("train", source, "--preset", name, "--print-config", "--model.dropout", "0.5").out
     Path("my.toml").write_text(first, encoding="utf-8")
     assert call("train", "--config", "my.toml", "--print-config").out == first

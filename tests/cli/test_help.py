@@ -111,7 +111,19 @@ def test_no_verb_loads_what_it_does_not_need() -> None:
 
 
 WORDS = st.lists(
-    st.sampled_from(["a.txt", "-", "--json", "--model.tied", "--no-model.tied", "false", "--train.steps", "5", "--"])
+    st.sampled_from(
+        [
+            "a.txt",
+            "-",
+            "--json",
+            "--model.tie_embeddings",
+            "--no-model.tie_embeddings",
+            "false",
+            "--train.steps",
+            "5",
+            "--",
+        ]
+    )
     | st.text(max_size=5),
     max_size=6,
 )

@@ -65,7 +65,7 @@ def test_evaluate_as_json_and_in_words(call: Caller, run: str) -> None:
     Path("a.en").write_text("a dog\nchild\ncat\n", encoding="utf-8")
     score = call("evaluate", run, "--source", "a.de", "--target", "a.en", "--json").json
     assert {"loss", "bleu", "chrf", "signature", "sentences", "exact", "by_length"} == score.keys()
-    said = call("evaluate", run, "--source", "a.de", "--target", "a.en", "--beam", "1")
+    said = call("evaluate", run, "--source", "a.de", "--target", "a.en", "--beam-size", "1")
     assert "signature" in said.out
     assert "up to 5" in said.out
 
@@ -76,10 +76,10 @@ def test_evaluate_as_json_and_in_words(call: Caller, run: str) -> None:
         (["ein kind", "--input", "in.de"], 2, "give one of them"),
         (["--input", "missing.de"], 3, "missing.de"),
         (["--input", "latin.de"], 3, "not UTF-8"),
-        (["ein kind", "--beam", "0"], 2, "beam"),
+        (["ein kind", "--beam-size", "0"], 2, "beam_size"),
         (["ein kind", "--n-best", "9"], 2, "more than the beam"),
         (["ein kind", "--output", "no/such/folder.en"], 1, "cannot be written"),
-        (["ein kind", "--beem", "3"], 2, "did you mean '--beam'"),
+        (["ein kind", "--beem", "3"], 2, "did you mean '--beam-size'"),
     ],
 )
 def test_mistakes_are_one_sentence(call: Caller, run: str, words: list[str], code: int, said: str) -> None:

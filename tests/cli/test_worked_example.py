@@ -47,7 +47,7 @@ def test_the_figures_are_those_that_were_printed(call: Caller) -> None:
 @pytest.mark.parametrize("place", ["post", "pre"])
 def test_torch_agrees_and_is_asked_about_everything_that_it_hands_out(place: str, call: Caller) -> None:
     told = call("worked-example", "--torch", "--norm-place", place, "--json").json
-    assert told["norm_place"] == place
+    assert told["norm_position"] == place
     kept = {"x", "memory", "self-attention scores", "cross-attention scores"}
     for step, twin in zip(told["intermediates"], reference.worked_example(place).intermediates, strict=True):
         check(step, twin)

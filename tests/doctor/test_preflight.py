@@ -91,9 +91,9 @@ def kinds() -> Iterator[Any]:
         yield pytest.param(*kind, marks=() if is_in_suite else pytest.mark.campaign)
 
 
-@pytest.mark.parametrize(("positions", "norm", "norm_place", "feedforward"), [*kinds()])
-def test_healthy_models_of_every_kind_pass(positions: str, norm: str, norm_place: str, feedforward: str) -> None:
-    options = {"positions": positions, "norm": norm, "norm_place": norm_place, "feedforward": feedforward}
+@pytest.mark.parametrize(("positions", "norm", "norm_position", "feedforward"), [*kinds()])
+def test_healthy_models_of_every_kind_pass(positions: str, norm: str, norm_position: str, feedforward: str) -> None:
+    options = {"positions": positions, "norm": norm, "norm_position": norm_position, "feedforward": feedforward}
     report = examine(healthy(**options))
     assert report.passed, report.line()
 
@@ -102,12 +102,12 @@ def test_healthy_models_of_every_kind_pass(positions: str, norm: str, norm_place
     "options",
     [
         {"architecture": "bigram"},
-        {"tied": False},
+        {"tie_embeddings": False},
         {"bias": True},
         {"qk_norm": True, "positions": "rope"},
         {"n_kv_heads": 1},
-        {"window": 1},
-        {"window": 3, "positions": "rope"},
+        {"sliding_window": 1},
+        {"sliding_window": 3, "positions": "rope"},
         {"dropout": 0.5, "attention_dropout": 0.5, "feedforward_dropout": 0.5},
         {"n_layers": 1, "n_heads": 1, "d_model": 2},
         {"embedding_ngrams": 3, "logit_ngrams": 2, "ngram_rows": 400},
@@ -115,8 +115,8 @@ def test_healthy_models_of_every_kind_pass(positions: str, norm: str, norm_place
 )
 @pytest.mark.parametrize("place", ["pre", "post"])
 def test_healthy_models_with_every_option_pass(options: dict[str, Any], place: str) -> None:
-    model = healthy(**{"norm_place": place} | options)
-    report = examine(model, spec=Spec(kind="causal", window=options.get("window"), fresh=True))
+    model = healthy(**{"norm_position": place} | options)
+    report = examine(model, spec=Spec(kind="causal", window=options.get("sliding_window"), fresh=True))
     assert report.passed, report.line()
     assert report.line() == (
         "preflight passed: no future leak, rows keep apart, every parameter receives gradient, "

@@ -45,33 +45,33 @@ def random_config(family: str, seed: int) -> ModelConfig:
         "n_kv_heads": n_kv_heads if FAMILIES[family].grouped else n_heads,
         "d_model": n_heads * 2 * draw.randint(2, 5),
         "d_ff": draw.randint(5, 40),
-        "norm_epsilon": draw.choice([1e-6, 1e-5, 1e-3]),
+        "norm_eps": draw.choice([1e-6, 1e-5, 1e-3]),
         "feedforward": draw.choice(sorted(FAMILIES[family].activations)),
-        "rope_base": draw.choice([100.0, 10_000.0]),
-        "tied": draw.random() < 0.5,
+        "rope_theta": draw.choice([100.0, 10_000.0]),
+        "tie_embeddings": draw.random() < 0.5,
         "dropout": draw.choice([0.0, 0.1]),
         "bias": draw.random() < 0.5,
     }
     if "sliding_window" in FAMILIES[family].options.values():
-        options["window"] = draw.randint(2, 12)  # with 1, transformers' own cache differs from no cache
-    if "head_width" in FAMILIES[family].options:
-        options["head_width"] = draw.choice([options["d_model"] // n_heads, 2 * draw.randint(1, 6)])
+        options["sliding_window"] = draw.randint(2, 12)  # with 1, transformers' own cache differs from no cache
+    if "head_dim" in FAMILIES[family].options:
+        options["head_dim"] = draw.choice([options["d_model"] // n_heads, 2 * draw.randint(1, 6)])
     if family in ENCODERS + TRANSLATORS:
         options["pad_id"] = options["vocab_size"] - 1
     if family in ENCODERS:
-        options["n_segments"] = draw.randint(1, 3)
+        options["n_token_types"] = draw.randint(1, 3)
     options |= {option: sorted(choice.values)[seed % len(choice.values)] for option, choice in choices.items()}
-    if needs["positions"] == "rope" and "rope_fraction" not in needs:
-        head_width = options["d_model"] // n_heads
-        options["rope_fraction"] = draw.choice(range(4, head_width + 1, 2)) / head_width
+    if needs["positions"] == "rope" and "partial_rotary_factor" not in needs:
+        head_dim = options["d_model"] // n_heads
+        options["partial_rotary_factor"] = draw.choice(range(4, head_dim + 1, 2)) / head_dim
     if family in TRANSLATORS:
         options["n_encoder_layers"] = draw.randint(1, 3)
         options["scale_embedding"] = draw.random() < 0.5
-        options["start_id"] = draw.choice([None, options["pad_id"], 4])
-        options["scale_head"] = options["tied"]
+        options["decoder_start_id"] = draw.choice([None, options["pad_id"], 4])
+        options["scale_logits"] = options["tie_embeddings"]
     if "relative_buckets" in FAMILIES[family].options:
         options["relative_buckets"] = draw.choice([4, 8, 11])
-        options["relative_distance"] = draw.choice([6, 20])
+        options["relative_max_distance"] = draw.choice([6, 20])
     if "head_bias" in FAMILIES[family].always:
         options["head_bias"] = draw.random() < 0.5
     return ModelConfig.read(options, needs)

@@ -75,8 +75,8 @@ def fitting_config(name: str, seed: int) -> ModelConfig:
     """A random model of the family that speaks the tokenizer's vocabulary."""
     config = random_config(name, seed)
     pad = None if config.pad_id is None else TOKENIZER.pad
-    start = None if config.start_id is None else TOKENIZER.pad
-    told = {"vocab_size": TOKENIZER.vocab_size, "pad_id": pad, "start_id": start}
+    start = None if config.decoder_start_id is None else TOKENIZER.pad
+    told = {"vocab_size": TOKENIZER.vocab_size, "pad_id": pad, "decoder_start_id": start}
     told["n_encoder_layers"] = config.n_layers  # with fewer, transformers' cache of T5 has no room for the decoder
     return ModelConfig.read(config.model_dump(), told)
 

@@ -12,7 +12,7 @@ from clearhead.config import ModelConfig
 from clearhead.errors import DataError
 from clearhead.exchange import load, obstacle, save
 from clearhead.models import EncoderLM
-from clearhead.parts import padded_positions
+from clearhead.parts import positions_from_lengths
 from clearhead.presets import PRESETS
 
 Case = tuple[EncoderLM, Path]
@@ -32,7 +32,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
 def test_padding_on_either_side_changes_nothing(side: str, case: Case) -> None:
     model, folder = case
     assert side in ("left", "right")
-    positions = padded_positions(torch.tensor([20, 13, 1]), 20, "left" if side == "left" else "right")
+    positions = positions_from_lengths(torch.tensor([20, 13, 1]), 20, "left" if side == "left" else "right")
     real = positions >= 0
     assert model.config.pad_id is not None
     ids = random_ids(model.config, 3, 20).masked_fill(~real, model.config.pad_id)
@@ -44,7 +44,7 @@ def test_padding_on_either_side_changes_nothing(side: str, case: Case) -> None:
 def test_segments_are_token_types(case: Case) -> None:
     model, folder = case
     ids, foreign = random_ids(model.config, 2, 16), opened(folder, "encoder")
-    segments = random_ids(model.config, 2, 16, seed=9) % model.config.n_segments
+    segments = random_ids(model.config, 2, 16, seed=9) % model.config.n_token_types
     ours = model(ids, segments=segments)
     torch.testing.assert_close(ours, foreign(ids, token_type_ids=segments).logits, rtol=0, atol=1e-5)
     assert not segments.any() or not torch.allclose(ours, model(ids), atol=1e-3)
@@ -96,5 +96,5 @@ def opened_with_leftovers(folder: Path) -> torch.nn.Module:
 
 def test_the_preset_says_what_keeps_it_from_being_bert() -> None:
     said = obstacle(ModelConfig.read(PRESETS["masked"].model)) or ""
-    assert said.startswith("residual") is False
+    assert said.startswith("parallel_residual") is False
     assert "norm = 'rmsnorm' (bert has 'layernorm')" in said

@@ -37,7 +37,7 @@ from clearhead.exchange import (
 )
 from clearhead.exchange.tables import names_in_file
 from clearhead.models import LanguageModel
-from clearhead.parts import padded_positions
+from clearhead.parts import positions_from_lengths
 
 Case = tuple[LanguageModel, Path]
 
@@ -69,7 +69,7 @@ def test_padding_on_either_side_changes_nothing(case: Case) -> None:
     foreign = opened(folder, "decoder")
     ids, lengths = random_ids(model.config, 3, 20), torch.tensor([20, 13, 1])
     for side in ("left", "right"):
-        positions = padded_positions(lengths, 20, side)
+        positions = positions_from_lengths(lengths, 20, side)
         real = positions >= 0
         theirs = foreign(ids, attention_mask=real.long(), position_ids=positions.clamp(min=0)).logits
         ours = model(ids, positions=positions)
@@ -120,19 +120,19 @@ def test_in_float64_too(name: str, seed: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_folder_that_transformers_wrote_is_read(name: str, tied: bool, tmp_path: Path) -> None:
-    if FAMILIES[name].needs.get("tied", tied) != tied:
+    if FAMILIES[name].needs.get("tie_embeddings", tied) != tied:
         return  # the family has no such models
-    config = random_config(name, 9).model_copy(update={"tied": tied})
-    if FAMILIES[name].options.get("scale_head") == "tie_word_embeddings":
-        config = config.model_copy(update={"scale_head": tied})
+    config = random_config(name, 9).model_copy(update={"tie_embeddings": tied})
+    if FAMILIES[name].options.get("scale_logits") == "tie_word_embeddings":
+        config = config.model_copy(update={"scale_logits": tied})
     foreign = random_foreign(name, config)
     foreign.save_pretrained(tmp_path)
     family, read = read_config(tmp_path)
     assert family is FAMILIES[name]
     for option in type(read).model_fields:
-        if "dropout" not in option and option not in {"bias", "qkv_bias", "head_bias", "rope_base"}:
+        if "dropout" not in option and option not in {"bias", "qkv_bias", "head_bias", "rope_theta"}:
             assert getattr(read, option) == getattr(config, option), option
-    assert read.rope_base == config.rope_base or read.positions != "rope"
+    assert read.rope_theta == config.rope_theta or read.positions != "rope"
     given = random_inputs(read, 2, 30)
     with torch.no_grad():
         # Tables of waves are float64's in theirs and float32's in ours.
@@ -163,53 +163,68 @@ def test_a_config_has_a_family_or_an_obstacle(seed: int) -> None:
     config = ModelConfig.read(
         {
             "norm": draw.choice(["layernorm", "rmsnorm", "rmsnorm_plus_one"]),
-            "norm_place": draw.choice(["pre", "pre", "post"]),
+            "norm_position": draw.choice(["pre", "pre", "post"]),
             "feedforward": draw.choice(["relu", "gelu", "gelu_tanh", "relu2", "swiglu", "geglu"]),
             "positions": draw.choice(["learned", "sinusoidal", "rope", "alibi", "none"]),
             "qk_norm": draw.random() < 0.3,
-            "rope_fraction": draw.choice([1.0, 0.5]),
+            "partial_rotary_factor": draw.choice([1.0, 0.5]),
             "bias": draw.random() < 0.5,
             "n_kv_heads": draw.choice([1, 4]),
-            "window": draw.choice([None, None, 16]),
+            "sliding_window": draw.choice([None, None, 16]),
             "scale_embedding": draw.random() < 0.2,
-            "tied": draw.random() < 0.5,
+            "tie_embeddings": draw.random() < 0.5,
         }
     )
     family, reason = family_of(config), obstacle(config)
     assert (family is None) == (reason is not None)
     if family is not None:
-        fraction = {} if config.positions == "rope" else {"rope_fraction": 1.0}  # without rotary positions, not told
+        fraction = (
+            {} if config.positions == "rope" else {"partial_rotary_factor": 1.0}
+        )  # without rotary positions, not told
         assert family.own_config(family.foreign_config(config)) == family.complete(config).model_copy(update=fraction)
 
 
 def test_the_obstacle_names_what_stands_in_the_way() -> None:
     llama = {"norm": "rmsnorm", "positions": "rope", "feedforward": "swiglu"}
     assert obstacle(ModelConfig.read(llama)) is None
-    assert obstacle(ModelConfig.read(llama, {"norm_place": "post"})) == "norm_place = 'post' (llama has 'pre')"
+    assert obstacle(ModelConfig.read(llama, {"norm_position": "post"})) == "norm_position = 'post' (llama has 'pre')"
     assert obstacle(ModelConfig(positions="alibi")) == "positions = 'alibi' (gpt2 has 'learned')"
     assert obstacle(ModelConfig(n_heads=4, n_kv_heads=2)) == "n_kv_heads = 2 (gpt2 has as many as n_heads, 4)"
     translator = {"architecture": "encoder_decoder", "positions": "sinusoidal"}
     assert (
-        obstacle(ModelConfig.read(translator)) == obstacle(ModelConfig.read(translator, {"norm_place": "post"})) is None
+        obstacle(ModelConfig.read(translator))
+        == obstacle(ModelConfig.read(translator, {"norm_position": "post"}))
+        is None
     )
     own_vocabulary = ModelConfig.read(translator, {"source_vocab_size": 9})
     assert obstacle(own_vocabulary) == "source_vocab_size = 9 (pegasus has none)"
-    assert obstacle(ModelConfig.read(translator, {"tied": False})) == "tied = false (pegasus has true)"
-    bert = {"architecture": "encoder", "norm_place": "post", "embedding_norm": True, "head_transform": True}
-    assert obstacle(ModelConfig.read(bert, {"n_segments": 2})) is None
-    assert obstacle(ModelConfig.read(bert)) == "n_segments = 0 (bert has at least 1)"
-    t5 = {"positions": "relative", "norm": "rmsnorm", "scale_scores": False, "scale_head": True}
+    assert (
+        obstacle(ModelConfig.read(translator, {"tie_embeddings": False})) == "tie_embeddings = false (pegasus has true)"
+    )
+    bert = {"architecture": "encoder", "norm_position": "post", "embedding_norm": True, "head_transform": True}
+    assert obstacle(ModelConfig.read(bert, {"n_token_types": 2})) is None
+    assert obstacle(ModelConfig.read(bert)) == "n_token_types = 0 (bert has at least 1)"
+    t5 = {"positions": "relative", "norm": "rmsnorm", "scale_attention": False, "scale_logits": True}
     t5 = ModelConfig.read(translator, t5).model_dump()
     assert obstacle(ModelConfig.read(t5)) is None
-    assert obstacle(ModelConfig.read(t5, {"tied": False})) == "scale_head = true (t5 has the same as tied)"
+    assert (
+        obstacle(ModelConfig.read(t5, {"tie_embeddings": False}))
+        == "scale_logits = true (t5 has the same as tie_embeddings)"
+    )
     gemma = llama | {"norm": "rmsnorm_plus_one", "feedforward": "geglu"}
     assert obstacle(ModelConfig.read(gemma)) == "scale_embedding = false (gemma has true)"
-    parallel = {"residual": "parallel", "positions": "rope", "feedforward": "swiglu"}
+    parallel = {"parallel_residual": True, "positions": "rope", "feedforward": "swiglu"}
     assert "feedforward = 'swiglu' (gpt_neox has 'gelu' or" in (obstacle(ModelConfig.read(parallel)) or "")
-    turned = {"residual": "parallel", "positions": "rope", "n_heads": 2, "d_model": 32, "rope_fraction": 0.35}
+    turned = {
+        "parallel_residual": True,
+        "positions": "rope",
+        "n_heads": 2,
+        "d_model": 32,
+        "partial_rotary_factor": 0.35,
+    }
     assert obstacle(ModelConfig.read(turned)) == (
-        "rope_fraction = 0.35 (gpt_neox turns 5 of a head's 16 numbers, not 6)"
+        "partial_rotary_factor = 0.35 (gpt_neox turns 5 of a head's 16 numbers, not 6)"
     )
     assert obstacle(ModelConfig.read(llama, {"embedding_ngrams": 2})) == "embedding_ngrams = 2 (llama has 1)"
-    both = obstacle(ModelConfig.read(llama, {"qk_norm": True, "window": 8, "n_layers": 2})) or ""
-    assert "window" in both or "qk_norm" in both
+    both = obstacle(ModelConfig.read(llama, {"qk_norm": True, "sliding_window": 8, "n_layers": 2})) or ""
+    assert "sliding_window" in both or "qk_norm" in both

@@ -20,15 +20,15 @@ from clearhead.models import MODELS, build
 
 GPT2 = ModelConfig(vocab_size=20, block_size=12, n_layers=2, n_heads=2, d_model=8)
 LLAMA = GPT2.model_copy(update={"norm": "rmsnorm", "positions": "rope", "feedforward": "swiglu"})
-OWN = GPT2.model_copy(update={"positions": "alibi", "norm_place": "post", "n_kv_heads": 1})
+OWN = GPT2.model_copy(update={"positions": "alibi", "norm_position": "post", "n_kv_heads": 1})
 BIGRAM = ModelConfig(architecture="bigram", vocab_size=20)
 SINUSOIDAL = GPT2.model_copy(update={"positions": "sinusoidal"})
 ENCODER = LLAMA.model_copy(update={"architecture": "encoder", "pad_id": 19, "qk_norm": True})
 PEGASUS = SINUSOIDAL.model_copy(
     update={"architecture": "encoder_decoder", "n_encoder_layers": 1, "pad_id": 19, "bias": True}
 )
-MARIAN = PEGASUS.model_copy(update={"norm_place": "post", "bias": False, "initialisation": "xavier"})
-TRANSLATOR = PEGASUS.model_copy(update={"positions": "rope", "source_vocab_size": 30, "tied": False})
+MARIAN = PEGASUS.model_copy(update={"norm_position": "post", "bias": False, "init": "xavier"})
+TRANSLATOR = PEGASUS.model_copy(update={"positions": "rope", "source_vocab_size": 30, "tie_embeddings": False})
 ALL = [GPT2, LLAMA, OWN, BIGRAM, SINUSOIDAL, ENCODER, PEGASUS, MARIAN, TRANSLATOR]
 WITHOUT_A_FAMILY = [OWN, BIGRAM, SINUSOIDAL, ENCODER, TRANSLATOR]
 WEIGHTS = "model.safetensors"
@@ -156,7 +156,7 @@ def test_another_architecture_is_refused(saved_as: ModelConfig, known_as: ModelC
     assert "the run's options say" in refusal(saved(tmp_path, saved_as), known_as)
 
 
-@pytest.mark.parametrize("option", [{"n_heads": 4, "n_kv_heads": 4}, {"norm_epsilon": 1e-3}, {"feedforward": "relu"}])
+@pytest.mark.parametrize("option", [{"n_heads": 4, "n_kv_heads": 4}, {"norm_eps": 1e-3}, {"feedforward": "relu"}])
 def test_options_that_no_shape_betrays_are_compared(option: dict[str, Any], tmp_path: Path) -> None:
     said = refusal(saved(tmp_path), GPT2.model_copy(update=option))
     assert next(iter(option)) in said
@@ -169,7 +169,7 @@ def test_options_that_change_no_number_are_not_compared(config: ModelConfig, tmp
     whole = load(saved(tmp_path, config), config=config)
     ids = torch.tensor([[2, 5, 2, 7]])
     given = (ids, ids) if config.architecture == "encoder_decoder" else (ids,)
-    others = {"initialisation": "xavier", "dropout": 0.5, "n_encoder_layers": 7, "pad_id": 2, "source_vocab_size": 25}
+    others = {"init": "xavier", "dropout": 0.5, "n_encoder_layers": 7, "pad_id": 2, "source_vocab_size": 25}
     for option, value in others.items():
         other = config.model_copy(update={option: value})
         changed = build(other).eval()
@@ -187,12 +187,12 @@ def test_options_that_change_no_number_are_not_compared(config: ModelConfig, tmp
 @pytest.mark.parametrize("positions", get_args(ModelConfig.model_fields["positions"].annotation))
 def test_the_base_is_compared_where_it_changes_what_is_computed(positions: str, tmp_path: Path) -> None:
     config = OWN.model_copy(update={"positions": positions})
-    other = config.model_copy(update={"rope_base": 500.0})
+    other = config.model_copy(update={"rope_theta": 500.0})
     ids = torch.arange(12)[None]
     if torch.equal(build(config, seed=4)(ids), build(other, seed=4)(ids)):
         load(saved(tmp_path, config), config=other)
     else:
-        assert "says rope_base = 10000.0, the run's options say 500.0" in refusal(saved(tmp_path, config), other)
+        assert "says rope_theta = 10000.0, the run's options say 500.0" in refusal(saved(tmp_path, config), other)
 
 
 @pytest.mark.parametrize("keep", [0, 4, 8, 100, 2000, -1])

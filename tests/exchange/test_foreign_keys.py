@@ -92,8 +92,12 @@ def test_keys_that_are_called_harmless_are(name: str, tmp_path: Path) -> None:
         ("gpt2", {"embd_pdrop": 0.5, "resid_pdrop": 0.25}, "embd_pdrop = 0.5 and resid_pdrop = 0.25"),
         ("llama", {"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "rotary positions"),
         ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rotary positions"),
-        ("llama", {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "rope_fraction = 0.5 (llama"),
-        ("llama", {"rope_parameters": {"rope_theta": "far"}}, "rope_base"),
+        (
+            "llama",
+            {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}},
+            "partial_rotary_factor = 0.5 (llama",
+        ),
+        ("llama", {"rope_parameters": {"rope_theta": "far"}}, "rope_theta"),
         ("llama", {"rope_parameters": {"long_factor": [1.0]}}, "rotary positions with {'long_factor': [1.0]} have no"),
         ("llama", {"rope_parameters": [1e4]}, "rotary positions"),
         ("llama", {"head_dim": 7}, "choose an even width"),
@@ -107,7 +111,7 @@ def test_keys_that_are_called_harmless_are(name: str, tmp_path: Path) -> None:
             {"rope_parameters": {"partial_rotary_factor": 0.7}},
             "gpt_neox turns 5 of a head's 8 numbers, not 6",
         ),
-        ("gpt_neox", {"rope_parameters": {"partial_rotary_factor": [1]}}, "rope_fraction"),
+        ("gpt_neox", {"rope_parameters": {"partial_rotary_factor": [1]}}, "partial_rotary_factor"),
         ("qwen2", {"use_sliding_window": True}, "use_sliding_window = true"),
         ("gemma", {"hidden_act": "silu"}, "hidden_act = 'silu' has no equal here; 'gelu_pytorch_tanh'"),
         ("gemma", {"hidden_activation": "gelu"}, "hidden_activation = 'gelu'"),
@@ -123,7 +127,7 @@ def test_keys_that_are_called_harmless_are(name: str, tmp_path: Path) -> None:
 def test_a_foreign_option_without_equal_is_refused(
     name: str, changed: dict[str, object], said: str, tmp_path: Path
 ) -> None:
-    shape = {"n_heads": 2, "n_kv_heads": 2, "d_model": 16, "head_width": 8, "bias": False, "rope_fraction": 1.0}
+    shape = {"n_heads": 2, "n_kv_heads": 2, "d_model": 16, "head_dim": 8, "bias": False, "partial_rotary_factor": 1.0}
     biases = {"qkv_bias": FAMILIES[name].needs.get("qkv_bias", False)}
     config = ModelConfig.read(random_config(name, 0).model_dump(), shape, biases)
     told = FAMILIES[name].foreign_config(config) | changed

@@ -16,7 +16,7 @@ from clearhead.exchange.gguf import open_gguf, reader_advice, save_gguf, saving
 from clearhead.exchange.gguf.layouts import LAYOUTS, layout_of
 from clearhead.exchange.peer import Peer
 from clearhead.models import LanguageModel, build
-from clearhead.parts import padded_positions
+from clearhead.parts import positions_from_lengths
 from clearhead.presets import DEFAULTS, preset
 
 gguf = pytest.importorskip("gguf", reason="needs the extra: pip install 'clearhead[gguf]'")
@@ -53,7 +53,7 @@ def written(folder: Path, model: LanguageModel) -> Peer:
 def difference(peer: Peer, model: LanguageModel) -> float:
     """The largest, over left-padded rows of which one is a single token."""
     lengths, ids = torch.tensor([30, 1, 11]), random_ids(model.config, 3, 30)
-    positions = padded_positions(lengths, 30, "left")
+    positions = positions_from_lengths(lengths, 30, "left")
     with torch.no_grad():
         found, expected = peer.logits(ids, lengths), model(ids, positions=positions)
     return float((found - expected)[positions >= 0].abs().max())
@@ -135,7 +135,7 @@ LLAMA: dict[str, Any] = {"norm": "rmsnorm", "positions": "rope", "feedforward": 
         ({"feedforward": "relu"}, "feedforward = 'relu' (gpt2 has 'gelu_tanh')"),
         (LLAMA | {"feedforward": "relu2"}, "feedforward = 'relu2' (llama has 'swiglu')"),
         (LLAMA | {"bias": True}, "bias = true (qwen2 has false)"),
-        (LLAMA | {"window": 8}, "window = 8 (llama has none)"),
+        (LLAMA | {"sliding_window": 8}, "sliding_window = 8 (llama has none)"),
         (LLAMA | {"logit_ngrams": 3}, "logit_ngrams = 3 (llama has 1)"),
         ({"architecture": "bigram"}, "architecture = 'bigram'"),
     ],
@@ -148,7 +148,7 @@ def test_the_option_that_stands_in_the_way_is_named(options: dict[str, Any], sai
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", [name for _, name in DEFAULTS["next"]])
+@pytest.mark.parametrize("name", [name for _, name in DEFAULTS["causal"]])
 def test_the_defaults_of_training_are_held(name: str) -> None:
     assert layout_of(ModelConfig.read(preset(name).model))[0].name == "qwen3"
 

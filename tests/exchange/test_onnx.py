@@ -17,7 +17,7 @@ from clearhead.errors import ClearheadError, DataError, UsageError
 from clearhead.exchange import SpecialTokens, extras
 from clearhead.exchange.onnx import open_onnx, running, save_onnx, saving
 from clearhead.models import BigramLM, CausalLM, EncoderDecoder, EncoderLM, LanguageModel, build
-from clearhead.parts import padded_positions
+from clearhead.parts import positions_from_lengths
 
 pytest.importorskip("onnxscript", reason="needs the extra: pip install 'clearhead[onnx]'")
 onnx = pytest.importorskip("onnx", reason="needs the extra: pip install 'clearhead[onnx]'")
@@ -26,16 +26,24 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra: pip in
 Choice = dict[str, Any]
 VOCAB_SIZE, BLOCK_SIZE, END = 19, 24, 1
 SHAPE: Choice = {"vocab_size": VOCAB_SIZE, "block_size": BLOCK_SIZE, "n_layers": 1, "n_heads": 4, "d_model": 16}
-LLAMA: Choice = {"norm": "rmsnorm", "positions": "rope", "feedforward": "swiglu", "tied": False}
+LLAMA: Choice = {"norm": "rmsnorm", "positions": "rope", "feedforward": "swiglu", "tie_embeddings": False}
 # Between them every seam at which positions enter, every kind of mask and nearly every part; `campaign` has all pairs.
 DECODERS: list[Choice] = [
-    LLAMA | {"n_layers": 2, "n_kv_heads": 2, "window": 5, "qk_norm": True, "head_width": 8, "rope_fraction": 0.5},
+    LLAMA
+    | {
+        "n_layers": 2,
+        "n_kv_heads": 2,
+        "sliding_window": 5,
+        "qk_norm": True,
+        "head_dim": 8,
+        "partial_rotary_factor": 0.5,
+    },
     {
         "positions": "alibi",
         "embedding_ngrams": 3,
         "logit_ngrams": 2,
         "ngram_rows": 500,
-        "norm_place": "post",
+        "norm_position": "post",
         "n_kv_heads": 1,
         "bias": True,
         "embedding_norm": True,
@@ -47,16 +55,22 @@ DECODERS: list[Choice] = [
     {
         "positions": "relative",
         "relative_buckets": 8,
-        "relative_distance": 12,
+        "relative_max_distance": 12,
         "norm": "rmsnorm_plus_one",
-        "residual": "parallel",
+        "parallel_residual": True,
         "feedforward": "geglu",
-        "scale_scores": False,
-        "scale_head": True,
+        "scale_attention": False,
+        "scale_logits": True,
     },
     {"architecture": "bigram"},
 ]
-ENCODER: Choice = {"architecture": "encoder", "pad_id": 0, "norm": "rmsnorm", "feedforward": "swiglu", "n_segments": 2}
+ENCODER: Choice = {
+    "architecture": "encoder",
+    "pad_id": 0,
+    "norm": "rmsnorm",
+    "feedforward": "swiglu",
+    "n_token_types": 2,
+}
 TRANSLATOR: Choice = {
     "architecture": "encoder_decoder",
     "pad_id": 0,
@@ -68,37 +82,37 @@ TRANSLATOR: Choice = {
 OPTIONS: dict[str, tuple[Any, ...]] = {
     "n_layers": (1, 2),
     "positions": ("learned", "sinusoidal", "rope", "alibi", "relative", "none"),
-    "rope_fraction": (1.0, 0.5),
-    "norm_place": ("pre", "post"),
+    "partial_rotary_factor": (1.0, 0.5),
+    "norm_position": ("pre", "post"),
     "norm": ("layernorm", "rmsnorm", "rmsnorm_plus_one"),
     "embedding_norm": (False, True),
     "feedforward": ("relu", "gelu", "gelu_tanh", "relu2", "swiglu", "geglu"),
     "n_kv_heads": (4, 2, 1),
-    "head_width": (4, 8),
+    "head_dim": (4, 8),
     "qk_norm": (False, True),
-    "scale_scores": (True, False),
-    "tied": (True, False),
+    "scale_attention": (True, False),
+    "tie_embeddings": (True, False),
     "bias": (False, True),
     "qkv_bias": (False, True),
     "scale_embedding": (False, True),
-    "scale_head": (False, True),
+    "scale_logits": (False, True),
     "head_transform": (False, True),
     "head_bias": (False, True),
 }
 OPTIONS_OF: dict[str, dict[str, tuple[Any, ...]]] = {
     "decoder": {
-        "window": (None, 1, 5),
-        "residual": ("sequential", "parallel"),
+        "sliding_window": (None, 1, 5),
+        "parallel_residual": (False, True),
         "embedding_ngrams": (1, 3),
         "logit_ngrams": (1, 2),
         "ngram_rows": (7, 500),
     },
-    "encoder": {"n_segments": (0, 2), "residual": ("sequential", "parallel"), "pad_id": (0,)},
+    "encoder": {"n_token_types": (0, 2), "parallel_residual": (False, True), "pad_id": (0,)},
     "encoder_decoder": {
         "source_vocab_size": (None, 31),
         "n_encoder_layers": (1, 2),
         "pad_id": (0,),
-        "start_id": (0, 1),
+        "decoder_start_id": (0, 1),
     },
 }
 
@@ -107,9 +121,9 @@ def random_choice(architecture: str, seed: int) -> Choice:
     """Every option drawn, of those that go together."""
     draw = random.Random(seed)
     drawn = {option: draw.choice(values) for option, values in (OPTIONS | OPTIONS_OF[architecture]).items()}
-    if drawn.get("residual") == "parallel":
-        drawn["norm_place"] = "pre"
-    return drawn | {"architecture": architecture, "relative_buckets": 8, "relative_distance": 12}
+    if drawn.get("parallel_residual"):
+        drawn["norm_position"] = "pre"
+    return drawn | {"architecture": architecture, "relative_buckets": 8, "relative_max_distance": 12}
 
 
 def make_model(choice: Choice) -> LanguageModel:
@@ -141,7 +155,7 @@ def assert_decoder_is_the_same(model: CausalLM, folder: Path) -> None:
     """Left-padded rows, one token, a full window; and in pieces through the cache, padded and greedy."""
     peer = open_onnx(folder)
     lengths = torch.tensor([BLOCK_SIZE, 1, 9])
-    ids, positions = random_ids(3, BLOCK_SIZE), padded_positions(lengths, BLOCK_SIZE, "left")
+    ids, positions = random_ids(3, BLOCK_SIZE), positions_from_lengths(lengths, BLOCK_SIZE, "left")
     whole = model(ids, positions=positions)
     assert_same(peer.logits(ids, lengths), whole)  # padding too: what sees nothing yields zeros here and there
     assert_same(peer.logits(ids[:1, :1], lengths[1:2]), model(ids[:1, :1]))
@@ -162,13 +176,13 @@ def assert_decoder_is_the_same(model: CausalLM, folder: Path) -> None:
 
 def assert_encoder_is_the_same(model: EncoderLM, folder: Path) -> None:
     peer, lengths, ids = open_onnx(folder), torch.tensor([BLOCK_SIZE, 1, 9]), random_ids(3, BLOCK_SIZE)
-    assert_same(peer.logits(ids, lengths), model(ids, positions=padded_positions(lengths, BLOCK_SIZE)))
+    assert_same(peer.logits(ids, lengths), model(ids, positions=positions_from_lengths(lengths, BLOCK_SIZE)))
     assert_same(peer.logits(ids[:1, :1], lengths[1:2]), model(ids[:1, :1]))
 
-    left = padded_positions(lengths, BLOCK_SIZE, "left")
+    left = positions_from_lengths(lengths, BLOCK_SIZE, "left")
     given, kinds = {"input_ids": ids.numpy(), "attention_mask": (left >= 0).long().numpy()}, None
-    if model.config.n_segments:
-        kinds = ids % model.config.n_segments
+    if model.config.n_token_types:
+        kinds = ids % model.config.n_token_types
         given["token_type_ids"] = kinds.numpy()
     found = running.Session(folder / "model.onnx").run(**given)["logits"]
     assert_same(torch.from_numpy(found), model(ids, positions=left, segments=kinds))
@@ -178,10 +192,12 @@ def assert_translator_is_the_same(model: EncoderDecoder, folder: Path) -> None:
     peer, lengths = open_onnx(folder), torch.tensor([BLOCK_SIZE, 1, 9])
     source, target = random_ids(3, BLOCK_SIZE), random_ids(3, 17)
     places = torch.arange(17).expand(3, -1)
-    expected = model(source, target, source_positions=padded_positions(lengths, BLOCK_SIZE), target_positions=places)
+    expected = model(
+        source, target, source_positions=positions_from_lengths(lengths, BLOCK_SIZE), target_positions=places
+    )
     assert_same(peer.logits(source, lengths, target), expected)
     assert_same(peer.logits(source[1:2, :1], lengths[1:2], target[1:2, :1]), expected[1:2, :1])
-    start = model.config.start_id
+    start = model.config.decoder_start_id
     text = torch.tensor([[END if start is None else start]])
     for _ in range(BLOCK_SIZE - 1):
         text = torch.cat((text, model(source[2:, :9], text)[:, -1:].argmax(-1)), dim=1)

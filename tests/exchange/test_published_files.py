@@ -41,7 +41,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int, dict[str, object]]] = {
             "word_embed_proj_dim": 768,
         },
         125_239_296,
-        {"block_size": 2048, "bias": True, "tied": True, "norm_place": "pre"},
+        {"block_size": 2048, "bias": True, "tie_embeddings": True, "norm_position": "pre"},
     ),
     "pythia-70m": (
         {
@@ -52,7 +52,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int, dict[str, object]]] = {
             "torch_dtype": "float16", "use_cache": True, "use_parallel_residual": True, "vocab_size": 50304,
         },
         70_426_624,
-        {"rotary_width": 16, "residual": "parallel", "feedforward": "gelu"},
+        {"rotary_width": 16, "parallel_residual": True, "feedforward": "gelu"},
     ),
     "llama-2-7b": (
         {
@@ -64,7 +64,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int, dict[str, object]]] = {
             "vocab_size": 32000,
         },
         6_738_415_616,
-        {"rope_base": 10_000.0, "head_width": 128, "bias": False},
+        {"rope_theta": 10_000.0, "head_dim": 128, "bias": False},
     ),
     "mistral-7b": (
         {
@@ -75,7 +75,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int, dict[str, object]]] = {
             "sliding_window": 4096, "tie_word_embeddings": False, "use_cache": True, "vocab_size": 32000,
         },
         7_241_732_096,
-        {"window": 4096, "n_kv_heads": 8, "head_width": 128},
+        {"sliding_window": 4096, "n_kv_heads": 8, "head_dim": 128},
     ),
     "qwen2-0.5b": (
         {
@@ -87,7 +87,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int, dict[str, object]]] = {
             "use_cache": True, "use_sliding_window": False, "vocab_size": 151936,
         },
         494_032_768,
-        {"rope_base": 1e6, "qkv_bias": True, "bias": False, "tied": True, "window": None},
+        {"rope_theta": 1e6, "qkv_bias": True, "bias": False, "tie_embeddings": True, "sliding_window": None},
     ),
     "qwen3-0.6b": (
         {
@@ -100,7 +100,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int, dict[str, object]]] = {
             "vocab_size": 151936,
         },
         596_049_920,
-        {"head_width": 128, "n_heads": 16, "qk_norm": True},
+        {"head_dim": 128, "n_heads": 16, "qk_norm": True},
     ),
     "gemma-2b": (
         {
@@ -113,7 +113,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int, dict[str, object]]] = {
             "vocab_size": 256000,
         },
         2_506_172_416,
-        {"feedforward": "geglu", "tied": True, "scale_embedding": True, "norm": "rmsnorm_plus_one"},
+        {"feedforward": "geglu", "tie_embeddings": True, "scale_embedding": True, "norm": "rmsnorm_plus_one"},
     ),
 }  # fmt: skip
 
@@ -144,7 +144,7 @@ def test_what_published_files_have_and_ours_cannot_is_named(tmp_path: Path) -> N
     [("llama", "rope_theta", "partial_rotary_factor", 1.0), ("gpt_neox", "rotary_emb_base", "rotary_pct", 0.25)],
 )
 def test_rotary_positions_of_older_configs_are_read(name: str, base: str, fraction: str, usual: float) -> None:
-    wide = {"n_heads": 1, "n_kv_heads": 1, "head_width": 16, "d_model": 16, "rope_fraction": usual}
+    wide = {"n_heads": 1, "n_kv_heads": 1, "head_dim": 16, "d_model": 16, "partial_rotary_factor": usual}
     config = ModelConfig.read(random_config(name, 0).model_dump(), wide)
     told = FAMILIES[name].foreign_config(config)
     for key in ("rope_parameters", base, fraction):
@@ -152,7 +152,7 @@ def test_rotary_positions_of_older_configs_are_read(name: str, base: str, fracti
 
     def read(**changed: object) -> tuple[float, float]:
         found = FAMILIES[name].own_config({**told, **changed})
-        return found.rope_base, found.rope_fraction
+        return found.rope_theta, found.partial_rotary_factor
 
     assert read() == (10_000.0, usual)
     assert read(**{base: 777.0}) == (777.0, usual)
@@ -169,7 +169,7 @@ def causal(T: int) -> Tensor:
 
 def frequencies(config: ModelConfig) -> Tensor:
     width = config.rotary_width
-    return torch.tensor([config.rope_base ** (-pair / width) for pair in range(0, width, 2)])
+    return torch.tensor([config.rope_theta ** (-pair / width) for pair in range(0, width, 2)])
 
 
 def older(name: str, config: ModelConfig, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -191,7 +191,7 @@ def older(name: str, config: ModelConfig, tensors: dict[str, Tensor]) -> dict[st
 
 
 def older_folder(name: str, folder: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
-    config = random_config(name, 1).model_copy(update={"tied": True, "n_layers": 2})
+    config = random_config(name, 1).model_copy(update={"tie_embeddings": True, "n_layers": 2})
     save_as(name, folder, random_model(config, 1), SpecialTokens(END))
     tensors = older(name, config, load_file(folder / "model.safetensors"))
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})

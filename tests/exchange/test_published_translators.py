@@ -26,7 +26,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int, dict[str, object]]] = {
             "num_hidden_layers": 12, "pad_token_id": 0, "type_vocab_size": 2, "vocab_size": 30522,
         },
         109_514_298,
-        {"n_segments": 2, "norm_epsilon": 1e-12, "dropout": 0.1, "head_transform": True, "block_size": 512},
+        {"n_token_types": 2, "norm_eps": 1e-12, "dropout": 0.1, "head_transform": True, "block_size": 512},
     ),
     "opus-mt-en-de": (
         {
@@ -38,7 +38,8 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int, dict[str, object]]] = {
             "static_position_embeddings": True, "vocab_size": 58101,
         },
         74_410_496 - 2 * 512 * 512,  # the two tables of waves
-        {"feedforward": "silu", "start_id": 58100, "pad_id": 58100, "scale_embedding": True, "positions": "sinusoidal"},
+        {"feedforward": "silu", "decoder_start_id": 58100, "pad_id": 58100}
+        | {"scale_embedding": True, "positions": "sinusoidal"},
     ),
     "pegasus-xsum": (
         {
@@ -49,7 +50,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int, dict[str, object]]] = {
             "normalize_before": True, "pad_token_id": 0, "scale_embedding": True, "vocab_size": 96103,
         },
         569_748_480 - 2 * 512 * 1024,
-        {"feedforward": "relu", "start_id": 0, "pad_id": 0, "norm_place": "pre", "head_bias": True},
+        {"feedforward": "relu", "decoder_start_id": 0, "pad_id": 0, "norm_position": "pre", "head_bias": True},
     ),
     "bart-large-cnn": (
         {
@@ -60,7 +61,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int, dict[str, object]]] = {
             "normalize_embedding": True, "pad_token_id": 1, "scale_embedding": False, "vocab_size": 50264,
         },
         406_290_432 - 2 * 2 * 1024,  # the rows of positions that nobody reads
-        {"feedforward": "gelu", "start_id": None, "pad_id": 1, "embedding_norm": True, "positions": "learned"},
+        {"feedforward": "gelu", "decoder_start_id": None, "pad_id": 1, "embedding_norm": True, "positions": "learned"},
     ),
     "t5-small": (
         {
@@ -70,7 +71,8 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int, dict[str, object]]] = {
             "relative_attention_num_buckets": 32, "vocab_size": 32128,
         },
         60_506_624,
-        {"n_layers": 6, "n_encoder_layers": 6, "feedforward": "relu", "tied": True, "scale_head": True, "start_id": 0},
+        {"n_layers": 6, "n_encoder_layers": 6, "feedforward": "relu", "tie_embeddings": True}
+        | {"scale_logits": True, "decoder_start_id": 0},
     ),
     "t5-v1_1-small": (
         {
@@ -80,8 +82,8 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int, dict[str, object]]] = {
             "vocab_size": 32128,
         },
         76_961_152,
-        {"feedforward": "geglu", "tied": False, "scale_head": False, "head_width": 64, "attention_dropout": 0.1}
-        | {"feedforward_dropout": 0.1, "block_size": 512},
+        {"feedforward": "geglu", "tie_embeddings": False, "scale_logits": False, "head_dim": 64}
+        | {"attention_dropout": 0.1, "feedforward_dropout": 0.1, "block_size": 512},
     ),
 }  # fmt: skip
 
@@ -148,7 +150,9 @@ def test_names_may_lack_their_beginning(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("feedforward", ["relu", "geglu"])
 def test_a_leftover_of_t5_is_not_read(feedforward: str, tmp_path: Path) -> None:
-    config = random_config("t5", 0).model_copy(update={"feedforward": feedforward, "scale_head": False, "tied": False})
+    config = random_config("t5", 0).model_copy(
+        update={"feedforward": feedforward, "scale_logits": False, "tie_embeddings": False}
+    )
     model = random_model(config, 0)
     save(tmp_path, model, SpecialTokens(END))
     path, given = tmp_path / "model.safetensors", random_inputs(config, 2, 30)
@@ -165,7 +169,7 @@ def test_a_leftover_of_t5_is_not_read(feedforward: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("distance", [6, 20])
 def test_t5_beyond_its_last_class_of_distance(distance: int, tmp_path: Path) -> None:
     """More tokens than the distances that the biases tell apart."""
-    config = random_config("t5", 1).model_copy(update={"relative_distance": distance, "block_size": 60})
+    config = random_config("t5", 1).model_copy(update={"relative_max_distance": distance, "block_size": 60})
     model = random_model(config, 1)
     save(tmp_path, model, SpecialTokens(END))
     given = random_inputs(config, 2, 60)

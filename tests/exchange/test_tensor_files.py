@@ -100,7 +100,7 @@ def sparse(folder: Path, *, n_layers: int, width: int, files: int = 1) -> int:
     """A Llama of zeros that take no room on the disk; the bytes that it has in memory."""
     folder.mkdir(exist_ok=True)
     config = CONFIG.model_copy(update={"n_layers": n_layers, "d_model": width, "d_ff": width * 4, "vocab_size": 340})
-    config = ModelConfig.read(config.model_dump(exclude={"head_width", "n_kv_heads"}))
+    config = ModelConfig.read(config.model_dump(exclude={"head_dim", "n_kv_heads"}))
     (folder / "config.json").write_text(json.dumps(FAMILIES["llama"].foreign_config(config)), encoding="utf-8")
     (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
     of_name = {link.foreign: link.foreign_shape for link in links(FAMILIES["llama"], config)}

@@ -92,7 +92,10 @@ def written(model: EncoderDecoder, source: Tensor, tokens: int, beams: int) -> T
     found, config = [], model.config
     for row in source:
         memory = model.encode(row[None])
-        texts, scores = torch.tensor([[END if config.start_id is None else config.start_id]]), torch.zeros(1)
+        texts, scores = (
+            torch.tensor([[END if config.decoder_start_id is None else config.decoder_start_id]]),
+            torch.zeros(1),
+        )
         for _ in range(tokens):
             held = memory.select(torch.zeros(len(texts), dtype=torch.int64))
             last = model.head(model.decode(texts, held)[:, -1]).log_softmax(-1)  # (beams, V)
@@ -106,7 +109,7 @@ def written(model: EncoderDecoder, source: Tensor, tokens: int, beams: int) -> T
 def test_beam_search_finds_what_theirs_finds(case: Case) -> None:
     """The third token that is written greedily is called the end, so that most hypotheses come to one."""
     model, folder = case
-    model.config = model.config.model_copy(update={"start_id": model.config.first_token(END)})
+    model.config = model.config.model_copy(update={"decoder_start_id": model.config.first_token(END)})
     foreign = opened(folder, "encoder_decoder")
     source = random_ids(model.config, 1, 12)
     end = int(written(model, source, 3, 1)[0, 3])
@@ -114,7 +117,7 @@ def test_beam_search_finds_what_theirs_finds(case: Case) -> None:
         ours = beam_search(
             model,
             source.tolist(),
-            TranslationConfig(beam=beams, n_best=beams, length_penalty=0, max_new_tokens=20),
+            TranslationConfig(beam_size=beams, n_best=beams, length_penalty=0, max_new_tokens=20),
             end=end,
         )[0]
         theirs = foreign.generate(
@@ -155,11 +158,13 @@ def test_the_tokens_are_told(case: Case) -> None:
     for name in ("config.json", "generation_config.json"):
         told = json.loads((folder / name).read_text(encoding="utf-8"))
         assert told["eos_token_id"] == END
-        assert told["decoder_start_token_id"] == (END if model.config.start_id is None else model.config.start_id)
+        assert told["decoder_start_token_id"] == (
+            END if model.config.decoder_start_id is None else model.config.decoder_start_id
+        )
         assert told["pad_token_id"] == model.config.pad_id
     assert told["bad_words_ids"] == [[model.config.pad_id]]
     assert read_config(folder)[1].pad_id == model.config.pad_id
-    assert read_config(folder)[1].start_id == model.config.start_id
+    assert read_config(folder)[1].start_id == model.config.decoder_start_id
     assert load(folder, config=model.config).config == model.config
     with pytest.raises(DataError, match=r"says pad_id = \d+, the run's options say 5"):
         load(folder, config=model.config.model_copy(update={"pad_id": 5}))
@@ -229,8 +234,8 @@ def test_the_first_rows_of_barts_positions_are_not_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"decoder_start_token_id": 2**40}, "start_id"),
-        ({"decoder_start_token_id": "</s>"}, "start_id"),
+        ({"decoder_start_token_id": 2**40}, "decoder_start_id"),
+        ({"decoder_start_token_id": "</s>"}, "decoder_start_id"),
         ({"pad_token_id": END}, "pad_token_id = 2 with eos_token_id = 2 has no equal here"),
         ({"tie_word_embeddings": False}, "tie_word_embeddings = false has no equal here"),
         ({"encoder_ffn_dim": 7}, "decoder_ffn_dim = "),
@@ -259,7 +264,7 @@ def test_a_foreign_option_without_equal_is_refused(
 
 @pytest.mark.parametrize("changed", [{"share_encoder_decoder_embeddings": False}, {"decoder_vocab_size": 31}])
 def test_two_vocabularies_are_refused(changed: dict[str, object], tmp_path: Path) -> None:
-    config = random_config("marian", 0).model_copy(update={"vocab_size": 40, "pad_id": 3, "start_id": None})
+    config = random_config("marian", 0).model_copy(update={"vocab_size": 40, "pad_id": 3, "decoder_start_id": None})
     save(tmp_path, random_model(config, 0), SpecialTokens(END))
     told = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     (tmp_path / "config.json").write_text(json.dumps(told | {"decoder_vocab_size": None}), encoding="utf-8")
@@ -271,5 +276,7 @@ def test_two_vocabularies_are_refused(changed: dict[str, object], tmp_path: Path
 
 def test_the_place_of_the_norms_decides_between_them() -> None:
     for name, place in (("pegasus", "pre"), ("marian", "post")):
-        config = ModelConfig.read({"architecture": "encoder_decoder", "positions": "sinusoidal", "norm_place": place})
+        config = ModelConfig.read(
+            {"architecture": "encoder_decoder", "positions": "sinusoidal", "norm_position": place}
+        )
         assert family_of(config) is FAMILIES[name]

@@ -28,7 +28,7 @@ def config(**options: Any) -> TranslationConfig:
 @torch.inference_mode()
 def log_chances(model: EncoderDecoder, source: Sequence[int], texts: Sequence[Sequence[int]]) -> torch.Tensor:
     """log p of every token at every place of texts (N, T) of one length, by a forward over all: (N, T + 1, V)."""
-    start = END if model.config.start_id is None else model.config.start_id
+    start = END if model.config.decoder_start_id is None else model.config.decoder_start_id
     target = torch.tensor([[start, *ids] for ids in texts])
     logits: torch.Tensor = model(torch.tensor([source] * len(texts)), target)
     return logits.log_softmax(-1)
@@ -63,7 +63,7 @@ def by_rule(model: EncoderDecoder, source: Sequence[int], config: TranslationCon
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_beam_that_holds_everything_is_exhaustive_search(alpha: float, seed: int) -> None:
     model, texts, longest = random_translator(5, seed), sources(3, 6, vocab_size=5), 4
-    everything = config(beam=130, n_best=130, length_penalty=alpha, max_new_tokens=longest)
+    everything = config(beam_size=130, n_best=130, length_penalty=alpha, max_new_tokens=longest)
     for source, found in zip(texts, beam_search(model, texts, everything, end=END), strict=True):
         finished, cut = list[Hypothesis](), list[Hypothesis]()
         for length in range(longest + 1):
@@ -85,7 +85,7 @@ def test_the_search_follows_the_rule(k: int, vocab_size: int, alpha: float) -> N
     for seed in range(2):
         model, texts = random_translator(vocab_size, seed), sources(2, 9, vocab_size=vocab_size)
         for n_best in {1, k - k // 3, k}:  # fewer than the beam are sure before the beam is done
-            options = config(beam=k, n_best=n_best, length_penalty=alpha, max_new_tokens=9)
+            options = config(beam_size=k, n_best=n_best, length_penalty=alpha, max_new_tokens=9)
             for source, found in zip(texts, beam_search(model, texts, options, end=END), strict=True):
                 assert_same(found, by_rule(model, source, options, longest=9))
 
@@ -97,7 +97,7 @@ def test_a_sentence_is_done_when_nothing_can_be_better(alpha: float, limit: int,
     chances = table(5, {END: {A: 0.51, B: 0.49}, A: {END: 1}, B: half, C: half})
     chances[2:, END] = chances[2:, END].where(chances[2:, END] > 0.5, 1e-30)
     model = TableTranslator(chances, positions="rope")
-    options = config(beam=2, length_penalty=alpha, max_new_tokens=limit)
+    options = config(beam_size=2, length_penalty=alpha, max_new_tokens=limit)
     [[found]] = beam_search(model, [[A, END]], options, end=END)
     assert found.ids == [A]
     assert len(model.rows_read) == steps
@@ -116,7 +116,7 @@ def test_the_greatest_are_those_of_topk(size: int, n: int) -> None:
 @pytest.mark.parametrize("positions", ["learned", "rope"])
 def test_a_beam_of_one_is_greedy(positions: str) -> None:
     model, texts = random_translator(7, seed=4, positions=positions), sources(*range(1, 12), vocab_size=7)
-    found = beam_search(model, texts, config(beam=1, length_penalty=1.0), end=END)
+    found = beam_search(model, texts, config(beam_size=1, length_penalty=1.0), end=END)
     ended = 0
     for source, [hypothesis] in zip(texts, found, strict=True):
         limit = min(24, 2 * len(source) + 10) if positions == "learned" else 2 * len(source) + 10
@@ -132,14 +132,14 @@ def test_a_beam_of_one_is_greedy(positions: str) -> None:
 
 def test_a_beam_finds_what_greedy_decoding_misses() -> None:
     model, text = TableTranslator(TRAP), [[A, END]]
-    greedy = beam_search(model, text, config(beam=1, length_penalty=0), end=END)[0]
+    greedy = beam_search(model, text, config(beam_size=1, length_penalty=0), end=END)[0]
     assert_same(greedy, [Hypothesis([A, C], math.log(0.5 * 0.36))])
-    found = beam_search(model, text, config(beam=2, n_best=2, length_penalty=0), end=END)[0]
+    found = beam_search(model, text, config(beam_size=2, n_best=2, length_penalty=0), end=END)[0]
     assert_same(found, [Hypothesis([B], math.log(0.36)), Hypothesis([A, C], math.log(0.18))])
 
 
 def test_a_length_penalty_prefers_longer_ones() -> None:
-    found = beam_search(TableTranslator(TRAP), [[A, END]], config(beam=2, n_best=2, length_penalty=6), end=END)[0]
+    found = beam_search(TableTranslator(TRAP), [[A, END]], config(beam_size=2, n_best=2, length_penalty=6), end=END)[0]
     longer, shorter = math.log(0.18) / (8 / 6) ** 6, math.log(0.36) / (7 / 6) ** 6  # ends are counted
     assert longer > shorter
     assert_same(found, [Hypothesis([A, C], longer), Hypothesis([B], shorter)])
@@ -147,7 +147,9 @@ def test_a_length_penalty_prefers_longer_ones() -> None:
 
 def test_an_end_that_ranks_behind_the_beam_is_not_taken() -> None:
     chances = table(5, {END: {A: 0.5, B: 0.4, END: 0.1}, A: {END: 1}, B: {END: 1}})
-    found = beam_search(TableTranslator(chances), [[A, END]], config(beam=2, n_best=2, length_penalty=0), end=END)[0]
+    found = beam_search(TableTranslator(chances), [[A, END]], config(beam_size=2, n_best=2, length_penalty=0), end=END)[
+        0
+    ]
     assert_same(found, [Hypothesis([A], math.log(0.5)), Hypothesis([B], math.log(0.4))])
 
 
@@ -155,7 +157,7 @@ def test_an_end_that_ranks_behind_the_beam_is_not_taken() -> None:
 def test_a_translation_depends_on_no_neighbour(positions: str, seed: int) -> None:
     model = random_translator(7, seed=seed, positions=positions, n_kv_heads=1)
     texts = sources(*(1 + 5 * n % 13 for n in range(24)), vocab_size=7)
-    options = config(beam=3, n_best=3)
+    options = config(beam_size=3, n_best=3)
     together = beam_search(model, texts, options, end=END)
     for size in (1, 7):
         batches = [texts[start : start + size] for start in range(0, 24, size)]
@@ -170,7 +172,7 @@ def test_hypotheses_are_sorted_and_distinct(n_best: int) -> None:
     for seed in range(5):
         draw = torch.Generator().manual_seed(seed)
         model = TableTranslator((2 * torch.randn(9, 9, generator=draw)).softmax(-1), positions="rope")
-        [found] = beam_search(model, [[A, END]], config(beam=4, n_best=n_best, max_new_tokens=200), end=END)
+        [found] = beam_search(model, [[A, END]], config(beam_size=4, n_best=n_best, max_new_tokens=200), end=END)
         assert len(found) == n_best
         assert len({tuple(hypothesis.ids) for hypothesis in found}) == n_best
         scores = [hypothesis.score for hypothesis in found]
@@ -182,7 +184,7 @@ def test_padding_is_never_written_however_likely() -> None:
     chances = table(5, {last: {PAD: 0.98, A: 0.01, END: 0.01} for last in (END, A, B)})
     model = TableTranslator(chances, positions="rope")
     for k in (1, 3, 20):
-        found = beam_search(model, [[A, END]], config(beam=k, n_best=k, max_new_tokens=5), end=END)[0]
+        found = beam_search(model, [[A, END]], config(beam_size=k, n_best=k, max_new_tokens=5), end=END)[0]
         assert found
         assert not any(PAD in hypothesis.ids for hypothesis in found)
         assert all(math.isfinite(hypothesis.score) for hypothesis in found)
@@ -190,7 +192,7 @@ def test_padding_is_never_written_however_likely() -> None:
 
 def test_the_greatest_length() -> None:
     endless = table(5, {last: {A: 0.6, B: 0.4} for last in (END, A, B)}, elsewhere=1e-30)
-    texts, options = sources(3, 9, 5, vocab_size=5), {"beam": 2, "n_best": 2}
+    texts, options = sources(3, 9, 5, vocab_size=5), {"beam_size": 2, "n_best": 2}
     for positions, asked, expected in (
         ("rope", 7, [7, 7, 7]),
         ("rope", 30, [30, 30, 30]),
@@ -205,7 +207,7 @@ def test_the_greatest_length() -> None:
 
 def test_the_last_position_can_be_written_from() -> None:
     model = random_translator(5, positions="learned", block_size=3)
-    for found in beam_search(model, sources(3, 1, vocab_size=5), config(beam=40, n_best=40), end=END):
+    for found in beam_search(model, sources(3, 1, vocab_size=5), config(beam_size=40, n_best=40), end=END):
         assert max(len(hypothesis.ids) for hypothesis in found) == 3
 
 
@@ -213,7 +215,7 @@ def test_done_sentences_leave_the_batch() -> None:
     model = random_translator(11, positions="rope")
     texts, rows = sources(*[n * 3 // 4 + 1 for n in range(32)], vocab_size=11), list[int]()
     model.decoder.register_forward_pre_hook(lambda _, args: rows.append(args[0].shape[0] * args[0].shape[1]))
-    found = beam_search(model, texts, config(beam=2, n_best=2), end=END)
+    found = beam_search(model, texts, config(beam_size=2, n_best=2), end=END)
     assert rows[:2] == [32, 64], "one hypothesis at first, then as many as the beam holds"
     assert rows[-1] < 8
     live = [sum(max(len(h.ids) for h in two) >= step for two in found) for step in range(len(rows))]
@@ -223,7 +225,7 @@ def test_done_sentences_leave_the_batch() -> None:
 def test_nothing_is_moved_where_nothing_changes_places(monkeypatch: pytest.MonkeyPatch) -> None:
     moved: list[int] = []
     monkeypatch.setattr(SelfAttentionCache, "select", lambda self, rows: moved.append(len(rows)))
-    beam_search(random_translator(11), sources(4, vocab_size=11), config(beam=1), end=END)
+    beam_search(random_translator(11), sources(4, vocab_size=11), config(beam_size=1), end=END)
     assert len(moved) <= 2, "when the sentence is done"
 
 
@@ -247,10 +249,10 @@ def test_the_mode_is_borrowed_and_dropout_is_off() -> None:
     assert not model.encoder.training
 
 
-@pytest.mark.parametrize("start_id", [PAD, END, A])
+@pytest.mark.parametrize("decoder_start_id", [PAD, END, A])
 def test_a_translation_begins_with_the_token_that_the_config_names(start_id: int) -> None:
     plain, model = random_translator(9), random_translator(9, start_id=start_id)
-    options, texts = config(beam=3, n_best=3, max_new_tokens=8), sources(3, 6, vocab_size=9)
+    options, texts = config(beam_size=3, n_best=3, max_new_tokens=8), sources(3, 6, vocab_size=9)
     found = beam_search(model, texts, options, end=END)
     for source, hypotheses in zip(texts, found, strict=True):
         assert_same(hypotheses, by_rule(model, source, options, 8))

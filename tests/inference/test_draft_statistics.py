@@ -42,7 +42,7 @@ def probabilities(model: DecoderLM) -> dict[tuple[int, ...], float]:
     return found
 
 
-def standardised(writer: DecoderLM, draft: DecoderLM | None) -> float:
+def standardized(writer: DecoderLM, draft: DecoderLM | None) -> float:
     """Pearson's chi-square of the texts that are written, in standard deviations from what chance gives."""
     expected = {text: TEXTS * p for text, p in probabilities(writer).items()}
     texts: dict[int, list[int]] = {}
@@ -66,7 +66,7 @@ def standardised(writer: DecoderLM, draft: DecoderLM | None) -> float:
 
 @pytest.mark.parametrize("draft", [None, 2, 1], ids=["ngrams", "another model", "itself"])
 def test_texts_are_as_likely_as_the_model_says(draft: int | None) -> None:
-    assert abs(standardised(model(1), None if draft is None else model(draft))) < 3
+    assert abs(standardized(model(1), None if draft is None else model(draft))) < 3
 
 
 # What may go wrong, planted: each of these writes texts that look well, one by one.
@@ -74,21 +74,21 @@ def test_texts_are_as_likely_as_the_model_says(draft: int | None) -> None:
 
 def test_guesses_that_are_always_believed_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "_believed", lambda texts, own, theirs, guesses, lengths: lengths)
-    assert standardised(model(1), model(2)) > 30
+    assert standardized(model(1), model(2)) > 30
 
 
 def test_a_token_drawn_again_from_all_odds_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "_left", lambda own, theirs, places, doubted: own[torch.arange(len(places)), places])
-    assert standardised(model(1), model(2)) > 10
+    assert standardized(model(1), model(2)) > 10
 
 
 def test_random_numbers_used_twice_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = Text.uniforms
     monkeypatch.setattr(Text, "uniforms", lambda text, start, count, purpose="token": numbers(text, start, count))
-    assert standardised(model(1), model(2)) > 10
+    assert standardized(model(1), model(2)) > 10
 
 
 def test_what_follows_a_wrong_guess_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     agreed = checking.agreed
     monkeypatch.setattr(checking, "agreed", lambda guess, drawn: min(len(guess), agreed(guess, drawn) + 1))
-    assert standardised(model(1), None) > 10
+    assert standardized(model(1), None) > 10

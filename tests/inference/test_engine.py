@@ -19,7 +19,7 @@ PROMPT = [1, 2, 3]
 
 def small(**options: object) -> DecoderLM:
     shape = {"vocab_size": 11, "block_size": 24, "n_layers": 2, "n_heads": 4, "d_model": 16}
-    shape |= {"relative_buckets": 8, "relative_distance": 12}
+    shape |= {"relative_buckets": 8, "relative_max_distance": 12}
     model = DecoderLM(ModelConfig.read(shape, options))
     with torch.no_grad():
         for parameter in model.parameters():
@@ -91,7 +91,7 @@ def test_who_looks_into_a_model_is_told_by_a_kept_engine_too(monkeypatch: pytest
     monkeypatch.setattr(compiling, "library", lambda dtype, build, notice: ())
     monkeypatch.setattr(engine, "CompiledDecoder", lambda model, *given: PlainWriter(copy.deepcopy(model)))
     model, seen = small(), list[torch.nn.Module]()
-    kept = engine.Engine(model, EngineConfig(engine="compiled"))
+    kept = engine.Engine(model, EngineConfig(engine="native"))
     ids, cache = torch.tensor([[1]]), model.new_cache(1, 2)
     kept.writer(1).read(ids, cache)
     model.stack.register_forward_hook(lambda module, *given: seen.append(module))
@@ -109,7 +109,7 @@ def test_an_engine_that_is_kept_prepares_once(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(compiling, "library", lambda dtype, build, notice: ())
     monkeypatch.setattr(engine, "CompiledDecoder", pack)
     model, config = small(), SamplingConfig(greedy=True, max_new_tokens=5)
-    one = engine.Engine(model, EngineConfig(engine="compiled", weights="int8"))
+    one = engine.Engine(model, EngineConfig(engine="native", dtype="int8"))
     for _ in range(3):
         list(generate_ids(model, [PROMPT], config, engine=one))
     assert packed == [one.model]
@@ -191,12 +191,12 @@ def test_compiled_code_is_kept_and_writes_what_the_plain_engine_writes(
     kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(building, "FLAGS", (*building.FLAGS, "-O0"))  # sooner compiled
-    for choice in ({"positions": "rope", "window": 9}, {"positions": "learned", "bias": True}):
+    for choice in ({"positions": "rope", "sliding_window": 9}, {"positions": "learned", "bias": True}):
         model = small(**choice, block_size=32)
         for rows in (1, 3):
             columns, notices = written(model, "compiled", tokens=60, rows=rows)
             assert columns == written(model, "plain", tokens=60, rows=rows)[0]
-            assert len([said for said in notices if "compil" in said]) == (rows == 1 and "window" in choice)
+            assert len([said for said in notices if "compil" in said]) == (rows == 1 and "sliding_window" in choice)
     assert len(list(kept.iterdir())) == 1
 
 

@@ -59,7 +59,7 @@ def test_a_failure_leaves_the_models_own_call(
 
 def test_autocast_is_the_models_own_calls() -> None:
     with torch.autocast("cpu", torch.bfloat16):
-        found, said = reader(random_translator(9).float(), engine="compiled")
+        found, said = reader(random_translator(9).float(), engine="native")
     assert isinstance(found, PlainReader)
     assert "autocast is on" in said[0]
 
@@ -68,7 +68,7 @@ def test_a_model_that_is_watched_is_called(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(compiling, "library", None)  # not to be called
     model = random_translator(9)
     model.decoder.register_forward_hook(lambda module, *given: None)
-    found, [notice] = reader(model, engine="compiled")
+    found, [notice] = reader(model, engine="native")
     assert isinstance(found, PlainReader)
     assert "hooked onto Stack" in notice
 
@@ -91,13 +91,13 @@ class Wrong(PlainReader):
 def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch, weights: bool) -> None:
     monkeypatch.setattr(compiling, "library", lambda dtype, build, notice: ())
     monkeypatch.setattr(reading, "CompiledReader", lambda model, library: Wrong(model, weights))
-    found, [notice] = reader(random_translator(9), engine="compiled")
+    found, [notice] = reader(random_translator(9), engine="native")
     assert type(found) is PlainReader
     assert "not the model's" in notice
 
 
 def test_the_search_asks_who_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, texts, config = random_translator(9), sources(3, 6, vocab_size=9), TranslationConfig(engine="compiled")
+    model, texts, config = random_translator(9), sources(3, 6, vocab_size=9), TranslationConfig(engine="native")
     read: list[int] = []
 
     class Counting(PlainReader):
@@ -116,7 +116,7 @@ def test_the_search_asks_who_reads(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wide_model_and_the_shortest_block_are_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "library", lambda dtype, build, notice: ())
     monkeypatch.setattr(reading, "CompiledReader", lambda model, library: PlainReader(model))
-    for options in ({"block_size": 1, "positions": "learned"}, {"start_id": 0}, {"source_vocab_size": 3}):
+    for options in ({"block_size": 1, "positions": "learned"}, {"decoder_start_id": 0}, {"source_vocab_size": 3}):
         model = random_translator(5, **options)
         for each in (model, model.to(torch.float32)):
-            assert reader(each, engine="compiled")[1] == []
+            assert reader(each, engine="native")[1] == []

@@ -59,11 +59,11 @@ def test_it_is_chosen_where_it_is_installed_and_pays(installed: dict[str, Any]) 
     found, said = chosen(model)
     assert found
     assert "CTranslate2" in said
-    assert "--engine plain" in said
+    assert "--engine eager" in said
     assert installed["saved"] == (model, END)
     assert installed["made"]["compute_type"] == "float32"
     assert chosen(model, sentences=MANY - 1) == (False, "")
-    assert chosen(model, engine="plain") == (False, "")
+    assert chosen(model, engine="eager") == (False, "")
     assert chosen(model, sentences=1, engine="ctranslate2") == (True, "")
     assert chosen(model, sentences=1, engine="ctranslate2-int8") == (True, "")
     assert installed["made"]["compute_type"] == "int8"
@@ -128,7 +128,7 @@ def test_one_that_was_asked_for_and_fails_on_the_way_is_an_error(installed: dict
     config, model = TranslationConfig.read({"engine": engine}), random_translator(9, **KNOWN).float()
     search = searcher(model, config, end=END, sentences=1)
     installed["failure"] = RuntimeError("no such thing here")
-    with pytest.raises(ClearheadError, match="no such thing here; --engine plain"):
+    with pytest.raises(ClearheadError, match="no such thing here; --engine eager"):
         search(sources(3, vocab_size=9))
 
 
@@ -139,7 +139,7 @@ def test_one_that_was_asked_for_and_fails_on_the_way_is_an_error(installed: dict
         ({"norm": "rmsnorm"}, {}, "norm rmsnorm"),
         ({"feedforward": "swiglu"}, {}, "feedforward swiglu"),
         ({"n_kv_heads": 1}, {}, "heads"),
-        ({"scale_head": True, "qk_norm": True}, {}, "qk_norm True and scale_head True"),
+        ({"scale_logits": True, "qk_norm": True}, {}, "qk_norm True and scale_logits True"),
         ({}, {"n_best": 2}, "more than one translation"),
     ],
 )
@@ -164,7 +164,7 @@ def test_models_that_are_watched_or_wide_stay_here(installed: dict[str, Any]) ->
 
 def test_the_best_of_what_counts_is_taken(installed: dict[str, Any]) -> None:
     model, texts = random_translator(9, **KNOWN).float(), sources(3, 2, 4, 5, vocab_size=9)
-    config = TranslationConfig(engine="ctranslate2", beam=3, length_penalty=1.0, max_new_tokens=4)
+    config = TranslationConfig(engine="ctranslate2", beam_size=3, length_penalty=1.0, max_new_tokens=4)
     installed["results"] = [
         [("4 1", -3.0), ("4 5 6 1", -3.5), ("4 5 6 7", -1.0)],  # the last one has no end
         [("4 5 6 7 1", -1.0), ("4 1", -3.0)],  # the first is too long

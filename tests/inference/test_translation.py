@@ -16,7 +16,7 @@ from clearhead.models import EncoderDecoder
 SOURCE = Tokenizer.characters(" abcdef", end=True)
 TARGET = Tokenizer.characters("#$ uvwxyz", end=True)  # '#' is the model's padding, id 0, and is never written
 SENTENCES = ["abc", "", "f", "fed cab fed cab", " \t", "aa bb", "c"]
-CONFIG = TranslationConfig(beam=2, max_new_tokens=8)
+CONFIG = TranslationConfig(beam_size=2, max_new_tokens=8)
 
 
 def make_model(**options: Any) -> EncoderDecoder:
@@ -31,7 +31,7 @@ def test_each_sentence_gets_the_search_of_its_own_ids() -> None:
     model, end, source_end = make_model(), TARGET.end_of_document, SOURCE.end_of_document
     assert end is not None
     assert source_end is not None
-    config = TranslationConfig(beam=3, n_best=3, max_new_tokens=8)
+    config = TranslationConfig(beam_size=3, n_best=3, max_new_tokens=8)
     for sentence, found in zip(SENTENCES, translated(model, SENTENCES, config), strict=True):
         if not sentence.strip():
             assert found == [Translation("", 0.0, [], [])]

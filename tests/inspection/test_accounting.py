@@ -51,19 +51,19 @@ def random_config(seed: int, architecture: str = "decoder") -> ModelConfig:
         "n_kv_heads": n_kv_heads,
         "d_model": n_heads * 2 * draw.randint(1, 5),
         "norm": draw.choice(["layernorm", "rmsnorm"]),
-        "norm_place": draw.choice(["pre", "post"]),
+        "norm_position": draw.choice(["pre", "post"]),
         "feedforward": draw.choice(["relu", "gelu", "gelu_tanh", "silu", "relu2", "swiglu", "geglu"]),
         "positions": draw.choice(["learned", "sinusoidal", "rope", "alibi", "relative", "none"]),
-        **{name: draw.random() < 0.5 for name in ("qk_norm", "bias", "qkv_bias", "tied")},
+        **{name: draw.random() < 0.5 for name in ("qk_norm", "bias", "qkv_bias", "tie_embeddings")},
         **{name: draw.random() < 0.3 for name in ("embedding_norm", "head_transform", "head_bias")},
     }
     if draw.random() < 0.3:
-        options["head_width"] = 2 * draw.randint(1, 5)
+        options["head_dim"] = 2 * draw.randint(1, 5)
     if architecture == "decoder":
         options |= {"embedding_ngrams": draw.choice([1, 1, 3]), "logit_ngrams": draw.choice([1, 2])}
         options["ngram_rows"] = draw.choice([9, 500])
     if architecture == "encoder":
-        options["n_segments"] = draw.choice([0, 2])
+        options["n_token_types"] = draw.choice([0, 2])
     if draw.random() < 0.5:
         options["d_ff"] = draw.randint(1, 40)
     if architecture == "encoder_decoder":
@@ -109,7 +109,7 @@ def test_the_published_decoder_layer_by_part() -> None:
     """Vaswani et al. 2017's base shape: 4,204,032 in one layer of its decoder, 3,152,384 in one of its encoder."""
     config = ModelConfig(
         architecture="encoder_decoder", vocab_size=2, n_layers=1, n_heads=8, d_model=512, d_ff=2048, bias=True,
-        norm_place="post", feedforward="relu", positions="sinusoidal",
+        norm_position="post", feedforward="relu", positions="sinusoidal",
     )  # fmt: skip
     parts = parameters(config)
     decoder = {part: count for part, count in parts.items() if part.startswith("decoder_")}
@@ -183,7 +183,7 @@ def test_activations_are_near_what_autograd_keeps(architecture: str, norm: str, 
         loss = F.cross_entropy(model(*given).flatten(0, 1), given[-1].flatten())
     assert loss.requires_grad
     logits_gradient = 4 * given[-1].numel() * config.vocab_size
-    on_paper = account(config, TrainConfig(batch_size=8, accumulate=2)).bytes["activations"]
+    on_paper = account(config, TrainConfig(batch_size=8, micro_batches=2)).bytes["activations"]
     assert on_paper == pytest.approx(sum(kept.values()) + logits_gradient, rel=0.2)
 
 

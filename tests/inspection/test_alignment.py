@@ -24,10 +24,10 @@ from clearhead.parts import (
     POSITIONS,
     Attention,
     PositionOptions,
-    Projections,
+    ProjectionConfig,
     RMSNorm,
     attention_mask,
-    padded_positions,
+    positions_from_lengths,
 )
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -36,10 +36,10 @@ T_Q, T_K, D, H = 5, 7, 16, 4
 
 
 def make_attention(**options: Any) -> Attention:
-    return randomised(Attention(D, H, **options))
+    return randomized(Attention(D, H, **options))
 
 
-def randomised(module: Module) -> Module:
+def randomized(module: Module) -> Module:
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in module.double().eval().parameters():
@@ -49,7 +49,7 @@ def randomised(module: Module) -> Module:
 
 def make_model(**options: Any) -> EncoderDecoder:
     shape = {"vocab_size": 11, "block_size": 16, "n_layers": 3, "n_heads": H, "d_model": D, "pad_id": 0}
-    return randomised(EncoderDecoder(ModelConfig.read({"architecture": "encoder_decoder"}, shape, options)))
+    return randomized(EncoderDecoder(ModelConfig.read({"architecture": "encoder_decoder"}, shape, options)))
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -58,7 +58,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 
 def mixed(attention: Attention, weights: Tensor, source: Tensor) -> Tensor:
     """What the module must have returned: weights times values, through the output."""
-    values = attention.value(source).view(*source.shape[:2], -1, attention.head_width).transpose(1, 2)
+    values = attention.value(source).view(*source.shape[:2], -1, attention.head_dim).transpose(1, 2)
     values = torch.cat([values[:, [head * values.shape[1] // H]] for head in range(H)], dim=1)
     together: Tensor = attention.output((weights @ values).transpose(1, 2).flatten(2))
     return together
@@ -66,9 +66,9 @@ def mixed(attention: Attention, weights: Tensor, source: Tensor) -> Tensor:
 
 ATTENTIONS = [
     {},
-    {"projections": Projections(True)},
-    {"n_kv_heads": 2, "projections": Projections(qk_norm=RMSNorm), "scaled": False},
-    {"n_kv_heads": 1, "projections": Projections(True, qk_norm=RMSNorm)},
+    {"projections": ProjectionConfig(True)},
+    {"n_kv_heads": 2, "projections": ProjectionConfig(qk_norm=RMSNorm), "scaled": False},
+    {"n_kv_heads": 1, "projections": ProjectionConfig(True, qk_norm=RMSNorm)},
 ]
 
 
@@ -76,7 +76,7 @@ ATTENTIONS = [
 @pytest.mark.parametrize("masked", [False, True])
 def test_cross_attention_weights_are_those_that_were_used(options: dict[str, Any], masked: bool) -> None:
     attention, x, memory = make_attention(**options), draw(3, T_Q, D), draw(3, T_K, D, seed=1)
-    place = padded_positions(torch.tensor([7, 4, 1]), T_K)
+    place = positions_from_lengths(torch.tensor([7, 4, 1]), T_K)
     mask = attention_mask(range(T_Q), place, causal=False) if masked else None
     weights = attention_weights(attention, x, memory, mask=mask)
     assert weights.shape == (3, H, T_Q, T_K)
@@ -87,7 +87,7 @@ def test_cross_attention_weights_are_those_that_were_used(options: dict[str, Any
 
 @pytest.mark.parametrize("kind", POSITIONS)
 def test_self_attention_weights_too(kind: str) -> None:
-    attention, x = make_attention(n_kv_heads=2, projections=Projections(qk_norm=RMSNorm)), draw(2, T_Q, D)
+    attention, x = make_attention(n_kv_heads=2, projections=ProjectionConfig(qk_norm=RMSNorm)), draw(2, T_Q, D)
     positions, place = (
         POSITIONS[kind](PositionOptions(d_model=D, n_heads=H, block_size=16, rotary_width=D // H)),
         range(T_Q),
@@ -108,7 +108,7 @@ def test_a_query_that_may_see_nothing_has_no_weights() -> None:
     assert weights[0, 0].tolist() == [[1, 0], [0, 0]]
 
 
-@pytest.mark.parametrize("options", [{}, {"norm_place": "post", "n_kv_heads": 2, "qk_norm": True}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"norm_position": "post", "n_kv_heads": 2, "qk_norm": True}], ids=str)
 def test_the_alignment_is_what_the_decoder_did(options: dict[str, Any]) -> None:
     model, source, target = make_model(**options), [4, 5, 6, 7, END], [3, 8, 9]
     used: list[tuple[Tensor, Tensor, Tensor]] = []

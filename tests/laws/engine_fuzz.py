@@ -36,7 +36,7 @@ from clearhead.inference.rounding import rounded
 from clearhead.inference.texts import begin
 from clearhead.inference.writers import PlainWriter
 from clearhead.models import DecoderLM
-from clearhead.parts import DecoderCache, padded_positions
+from clearhead.parts import DecoderCache, positions_from_lengths
 
 
 @cache
@@ -104,7 +104,7 @@ def half_read(draw: random.Random, model: DecoderLM, rows: int, columns: int) ->
     width = max(lengths)
     held = model.new_cache(rows, width + columns + draw.randint(0, 3))
     ids = torch.tensor([some_ids(draw, width) for _ in lengths])
-    positions = padded_positions(torch.tensor(lengths), width, "left") if min(lengths) < width else None
+    positions = positions_from_lengths(torch.tensor(lengths), width, "left") if min(lengths) < width else None
     model(ids, cache=held, positions=positions)
     return held
 
@@ -188,7 +188,7 @@ def translations(draw: random.Random) -> None:
     if draw.random() < 0.05:
         wrong, end = True, draw.choice(INT64)
     beam = draw.randint(1, 5)
-    options = TranslationConfig(beam=beam, n_best=draw.randint(1, beam), max_new_tokens=draw.randint(1, 8))
+    options = TranslationConfig(beam_size=beam, n_best=draw.randint(1, beam), max_new_tokens=draw.randint(1, 8))
     ways = [
         outcome(lambda r=r: beam_search(reader.model, sources, options, end=end, reader=r))  # type: ignore[misc]
         for r in (reader, PlainReader(reader.model))

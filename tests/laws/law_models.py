@@ -15,24 +15,24 @@ VOCAB_SIZE, BLOCK_SIZE, N_LAYERS, WINDOW = 11, 24, 2, 5
 
 OPTIONS: dict[str, tuple[Any, ...]] = {
     "positions": ("learned", "sinusoidal", "rope", "alibi", "relative", "none"),
-    "norm_place": ("pre", "post"),
-    "residual": ("sequential", "parallel"),
+    "norm_position": ("pre", "post"),
+    "parallel_residual": (False, True),
     "norm": ("layernorm", "rmsnorm", "rmsnorm_plus_one"),
     "embedding_norm": (False, True),
     "feedforward": ("relu", "gelu", "gelu_tanh", "silu", "relu2", "swiglu", "geglu"),
     "n_kv_heads": (4, 2, 1),
-    "head_width": (4, 8),
-    "rope_fraction": (1.0, 0.5),
+    "head_dim": (4, 8),
+    "partial_rotary_factor": (1.0, 0.5),
     "qk_norm": (False, True),
-    "scale_scores": (True, False),
-    "window": (None, WINDOW),
-    "tied": (True, False),
+    "scale_attention": (True, False),
+    "sliding_window": (None, WINDOW),
+    "tie_embeddings": (True, False),
     "embedding_ngrams": (1, 3),
     "logit_ngrams": (1, 2, 4),
     "ngram_rows": (7, 150),  # shared by all, or by all but bigrams
     "bias": (False, True),
     "qkv_bias": (False, True),
-    "scale_head": (False, True),
+    "scale_logits": (False, True),
     "head_transform": (False, True),
     "head_bias": (False, True),
 }
@@ -47,7 +47,7 @@ def pairs(choice: Choice) -> set[frozenset[tuple[str, Any]]]:
 
 def possible(choice: Choice) -> bool:
     """Whether the options, or those that are chosen yet, go together."""
-    return (choice.get("residual"), choice.get("norm_place")) != ("parallel", "post")
+    return (choice.get("residual"), choice.get("norm_position")) != ("parallel", "post")
 
 
 def pairwise(options: dict[str, tuple[Any, ...]]) -> Iterator[Choice]:
@@ -76,11 +76,11 @@ def name(choice: Choice) -> str:
 def make_model(**choice: Any) -> DecoderLM:
     """A model of this choice; later options win."""
     shape = {"vocab_size": VOCAB_SIZE, "block_size": BLOCK_SIZE, "n_layers": N_LAYERS, "n_heads": 4, "d_model": 16}
-    shape |= {"relative_buckets": 8, "relative_distance": 12}
-    return randomised(DecoderLM(ModelConfig.read(shape, choice)))
+    shape |= {"relative_buckets": 8, "relative_max_distance": 12}
+    return randomized(DecoderLM(ModelConfig.read(shape, choice)))
 
 
-def randomised(model: Model) -> Model:
+def randomized(model: Model) -> Model:
     """In float64, without dropout, and with weights large enough for every part to matter."""
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():

@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 import torch
-from law_models import BLOCK_SIZE, N_LAYERS, OPTIONS, VOCAB_SIZE, pairwise, randomised
+from law_models import BLOCK_SIZE, N_LAYERS, OPTIONS, VOCAB_SIZE, pairwise, randomized
 from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
@@ -16,7 +16,7 @@ Side = Literal["left", "right"]
 DECODERS_OWN = {"window", "embedding_ngrams", "logit_ngrams", "ngram_rows"}
 BOTH_WAYS = {key: values for key, values in OPTIONS.items() if key not in DECODERS_OWN}
 BOTH_WAYS |= {"scale_embedding": (False, True)}
-ENCODER_OPTIONS = BOTH_WAYS | {"n_segments": (0, 2)}
+ENCODER_OPTIONS = BOTH_WAYS | {"n_token_types": (0, 2)}
 PAIR_OPTIONS = {key: values for key, values in BOTH_WAYS.items() if key != "residual"} | {
     "source_vocab_size": (None, SOURCE_VOCAB_SIZE),
     "n_encoder_layers": (1, N_LAYERS),
@@ -27,18 +27,18 @@ ENCODER_CHOICES = list(pairwise(ENCODER_OPTIONS))
 
 def _config(architecture: str, choice: dict[str, Any]) -> ModelConfig:
     shape = {"vocab_size": VOCAB_SIZE, "block_size": BLOCK_SIZE, "n_layers": N_LAYERS, "n_heads": 4, "d_model": 16}
-    shape |= {"relative_buckets": 8, "relative_distance": 12}
+    shape |= {"relative_buckets": 8, "relative_max_distance": 12}
     return ModelConfig.read({"architecture": architecture, "pad_id": PAD}, shape, choice)
 
 
 def make_translator(**choice: Any) -> EncoderDecoder:
     """An encoder-decoder of this choice; later options win."""
-    return randomised(EncoderDecoder(_config("encoder_decoder", choice)))
+    return randomized(EncoderDecoder(_config("encoder_decoder", choice)))
 
 
 def make_encoder(**choice: Any) -> EncoderLM:
     """An encoder of this choice; later options win."""
-    return randomised(EncoderLM(_config("encoder", choice)))
+    return randomized(EncoderLM(_config("encoder", choice)))
 
 
 def words(*shape: int, seed: int = 0) -> Tensor:

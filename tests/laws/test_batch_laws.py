@@ -9,10 +9,10 @@ from law_models import CHOICES, VOCAB_SIZE, Choice, assert_same, make_model, nam
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.inference import Batch, generate_ids
 from clearhead.models import BigramLM, CausalLM
-from clearhead.parts import padded_positions
+from clearhead.parts import positions_from_lengths
 
 BLOCK_SIZE = 10
-PLAIN, NGRAMS, RUN = EngineConfig(engine="plain"), EngineConfig(draft="ngrams"), EngineConfig(draft="a run")
+PLAIN, NGRAMS, RUN = EngineConfig(engine="eager"), EngineConfig(draft="ngrams"), EngineConfig(draft="a run")
 GREEDY = SamplingConfig(greedy=True, max_new_tokens=15)
 WARM = SamplingConfig(seed=3, temperature=1.5, max_new_tokens=22)
 PENALISED = SamplingConfig(seed=4, temperature=1.2, top_p=0.9, repetition_penalty=1.3, max_new_tokens=9)
@@ -61,7 +61,9 @@ def test_a_text_in_a_batch_is_the_text_alone(choice: Choice) -> None:
     assert texts == alone(model)
 
 
-@pytest.mark.parametrize("draft", [None, {"block_size": 7, "logit_ngrams": 2}, {"window": 3, "positions": "alibi"}])
+@pytest.mark.parametrize(
+    "draft", [None, {"block_size": 7, "logit_ngrams": 2}, {"sliding_window": 3, "positions": "alibi"}]
+)
 @pytest.mark.parametrize("choice", CHOICES[::21], ids=name)
 def test_guesses_come_and_go_with_the_texts(choice: Choice, draft: Choice | None) -> None:
     model = make_model(**choice, block_size=BLOCK_SIZE)
@@ -140,7 +142,7 @@ def test_rows_of_two_caches_go_on_as_they_would_have(choice: Choice) -> None:
     for first, second, lengths in ((ids, other, [9, 6]), (other, ids, [4, 1])):
         caches, T = [model.new_cache(2, 12), model.new_cache(2, 10)], second.shape[1]
         model(first, cache=caches[0])
-        model(second, positions=padded_positions(torch.tensor(lengths), T, side="left"), cache=caches[1])
+        model(second, positions=positions_from_lengths(torch.tensor(lengths), T, side="left"), cache=caches[1])
         caches[0].append([caches[1]], (2, 2))
         caches[0].resize(14)
         more = random_ids(4, 3, seed=2)

@@ -19,7 +19,9 @@ pytestmark = [
     pytest.mark.usefixtures("compiled_code"),
 ]
 LONGEST, STEPS = 40, 5
-WINDOWED = [{"positions": positions, "window": window} for positions in ("rope", "alibi", "none") for window in (5, 17)]
+WINDOWED = [
+    {"positions": positions, "sliding_window": window} for positions in ("rope", "alibi", "none") for window in (5, 17)
+]
 
 
 def tokens(draw: random.Random, count: int) -> list[int]:
@@ -79,7 +81,7 @@ def test_a_row_has_the_same_bits_alone_and_beside_others(choice: Choice, monkeyp
 @torch.inference_mode()
 def test_rounded_matrices_have_the_same_bits(choice: Choice, weights: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
     model = rounded(
-        make_model(**choice | {"n_heads": 2, "d_model": 48, "head_width": 24, "n_kv_heads": 1}, block_size=64).float(),
+        make_model(**choice | {"n_heads": 2, "d_model": 48, "head_dim": 24, "n_kv_heads": 1}, block_size=64).float(),
         weights,
     )
     for seed in range(4):

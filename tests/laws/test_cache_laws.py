@@ -4,7 +4,7 @@ import pytest
 import torch
 from law_models import CHOICES, OPTIONS, WINDOW, Choice, assert_same, make_model, name, pairs, possible, random_ids
 
-from clearhead.parts import padded_positions
+from clearhead.parts import positions_from_lengths
 
 every_choice = pytest.mark.parametrize("choice", CHOICES, ids=name)
 
@@ -46,7 +46,7 @@ def test_chunks_equal_at_once(choice: Choice) -> None:
 def test_ragged_rows_continue_from_their_own_last_position(choice: Choice) -> None:
     model, ids, lengths = make_model(**choice), random_ids(3, 12), [12, 3, 7]
     cache = model.new_cache(3, 18)
-    positions = padded_positions(torch.tensor(lengths), 12, side="left")
+    positions = positions_from_lengths(torch.tensor(lengths), 12, side="left")
     logits = [model(ids, positions=positions, cache=cache)[:, -1]]
     more = random_ids(3, 6, seed=1)
     logits += [model(more[:, t : t + 1], cache=cache)[:, -1] for t in range(6)]
@@ -81,7 +81,7 @@ def test_a_cache_that_was_reset_is_as_good_as_new() -> None:
 @torch.inference_mode()
 def test_columns_that_left_the_window_can_be_dropped(positions: str, ragged: bool) -> None:
     model, ids = make_model(positions=positions, window=WINDOW, logit_ngrams=3), random_ids(2, 60)
-    first = padded_positions(torch.tensor([10, 7]), 10, side="left") if ragged else None
+    first = positions_from_lengths(torch.tensor([10, 7]), 10, side="left") if ragged else None
     full, small = model.new_cache(2, 60), model.new_cache(2, 12)
     for cache in (full, small):
         model(ids[:, :10], positions=first, cache=cache)
@@ -97,7 +97,7 @@ def test_columns_that_left_the_window_can_be_dropped(positions: str, ragged: boo
 def test_a_replaced_row_goes_on_as_the_other_cache_would(choice: Choice) -> None:
     model, ids = make_model(**choice), random_ids(3, 9)
     cache, other = model.new_cache(3, 12), model.new_cache(1, 4)
-    model(ids, positions=padded_positions(torch.tensor([9, 6, 8]), 9, side="left"), cache=cache)
+    model(ids, positions=positions_from_lengths(torch.tensor([9, 6, 8]), 9, side="left"), cache=cache)
     start, step = random_ids(1, 4, seed=1), random_ids(3, 1, seed=2)
     model(start, cache=other)
     cache.replace(torch.tensor([1]), other)

@@ -21,19 +21,19 @@ pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed: pip ins
 CHOICES = list(
     pairwise(
         {
-            "norm_place": ("pre", "post"),
+            "norm_position": ("pre", "post"),
             "positions": ("learned", "sinusoidal"),
             "feedforward": ("relu", "gelu", "gelu_tanh", "silu"),
             "bias": (False, True),
             "qkv_bias": (False, True),
-            "tied": (False, True),
+            "tie_embeddings": (False, True),
             "embedding_norm": (False, True),
             "scale_embedding": (False, True),
             "head_bias": (False, True),
             "source_vocab_size": (None, SOURCE_VOCAB_SIZE),
             "n_encoder_layers": (1, 2),
-            "start_id": (None, 3),
-            "norm_epsilon": (1e-5, 1e-2),
+            "decoder_start_id": (None, 3),
+            "norm_eps": (1e-5, 1e-2),
         }
     )
 )
@@ -75,7 +75,7 @@ def test_translations_are_equal() -> None:
         for scale in (1, 3):
             model = model_of(scale, **choice)
             assert ctranslate2_obstacle(model.config) is None
-            several += compared(model, beam=3)
+            several += compared(model, beam_size=3)
     assert several > 8 * len(CHOICES), "of 24 sentences each"
 
 
@@ -84,7 +84,7 @@ def test_translations_are_equal() -> None:
 @pytest.mark.parametrize("longest", [None, 4])
 def test_beams_penalties_and_limits(beam: int, alpha: float, longest: int | None) -> None:
     model = model_of(3, **CHOICES[2])  # whose texts end
-    several = compared(model, beam=beam, length_penalty=alpha, max_new_tokens=longest)
+    several = compared(model, beam_size=beam, length_penalty=alpha, max_new_tokens=longest)
     assert several >= 3
 
 
@@ -94,7 +94,7 @@ def test_padding_is_never_written(engine: str) -> None:
     with torch.no_grad():
         assert model.unembedding.bias is not None
         model.unembedding.bias[[PAD, END]] += 3
-    config = TranslationConfig.read({"engine": engine, "beam": 3})
+    config = TranslationConfig.read({"engine": engine, "beam_size": 3})
     found = searcher(model, config, end=END, sentences=len(SOURCES))(SOURCES)
     assert len(found) == len(SOURCES)
     assert all(PAD not in best.ids and math.isfinite(best.score) for [best] in found)
@@ -125,8 +125,8 @@ def test_padding_is_out_before_the_odds_are_added_up(bias: float) -> None:
     higher by what padding took of each token.
     """
     model, without = padding_model(bias), padding_model(IMPOSSIBLE)
-    assert compared(model, without, beam=3) >= 3
-    config, shifts = TranslationConfig(engine="ctranslate2", beam=3), list[float]()
+    assert compared(model, without, beam_size=3) >= 3
+    config, shifts = TranslationConfig(engine="ctranslate2", beam_size=3), list[float]()
     plain = partial(beam_search, without, config=config, end=END)
     search = CTranslate2Search(model, config, END, plain, print)
     expected = beam_search(model, SOURCES, config, end=END)

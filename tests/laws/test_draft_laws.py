@@ -15,7 +15,7 @@ from clearhead.inference import context, continuous, generate_ids
 from clearhead.inference.checking import Guesses
 from clearhead.inference.texts import Text
 from clearhead.models import BigramLM, CausalLM
-from clearhead.parts import padded_positions
+from clearhead.parts import positions_from_lengths
 
 every_choice = pytest.mark.parametrize("choice", CHOICES, ids=name)
 BLOCK_SIZE, NEW_TOKENS = 10, 16  # two slides or more
@@ -87,8 +87,12 @@ def test_the_likeliest_tokens_are_written_whatever_an_ngram_was_followed_by(choi
     assert written(model, PROMPTS[:3], GREEDY, NGRAMS) == written(model, PROMPTS[:3], GREEDY)
 
 
-@pytest.mark.parametrize("draft", [{"block_size": 6}, {"window": 3, "positions": "rope"}, {"n_layers": 1}, {}], ids=str)
-@pytest.mark.parametrize("model", [{"positions": "rope", "embedding_ngrams": 3}, {"positions": "alibi", "window": 4}])
+@pytest.mark.parametrize(
+    "draft", [{"block_size": 6}, {"sliding_window": 3, "positions": "rope"}, {"n_layers": 1}, {}], ids=str
+)
+@pytest.mark.parametrize(
+    "model", [{"positions": "rope", "embedding_ngrams": 3}, {"positions": "alibi", "sliding_window": 4}]
+)
 def test_a_draft_model_changes_nothing(model: Choice, draft: Choice) -> None:
     small = make_model(**{"block_size": BLOCK_SIZE, "logit_ngrams": 2} | draft)
     large = make_model(**model, block_size=BLOCK_SIZE)
@@ -141,7 +145,7 @@ def test_a_bigram_model_guesses_and_checks() -> None:
 def test_what_is_forgotten_was_never_read(choice: Choice) -> None:
     model, ids, lengths, columns = make_model(**choice), random_ids(3, 12), [12, 3, 7], torch.tensor([2, 0, 5])
     cache = model.new_cache(3, 18)
-    model(ids, positions=padded_positions(torch.tensor(lengths), 12, side="left"), cache=cache)
+    model(ids, positions=positions_from_lengths(torch.tensor(lengths), 12, side="left"), cache=cache)
     kept = [
         ids[row, 12 - length : 12 - int(less)] for row, (length, less) in enumerate(zip(lengths, columns, strict=True))
     ]

@@ -5,7 +5,7 @@ import torch
 from law_models import Choice, assert_same, name
 from pair_models import ENCODER_CHOICES, PAD, Side, influence, make_encoder, padded, words
 
-from clearhead.parts import padded_positions
+from clearhead.parts import positions_from_lengths
 
 every_choice = pytest.mark.parametrize("choice", ENCODER_CHOICES, ids=name)
 every_side = pytest.mark.parametrize("side", ["left", "right"])
@@ -34,7 +34,7 @@ def test_padding_on_either_side_equals_none(choice: Choice, side: Side) -> None:
 @every_side
 @torch.inference_mode()
 def test_padded_content_never_changes_a_bit(choice: Choice, side: Side) -> None:
-    model, positions = make_encoder(**choice), padded_positions(torch.tensor(LENGTHS), WIDTH, side=side)
+    model, positions = make_encoder(**choice), positions_from_lengths(torch.tensor(LENGTHS), WIDTH, side=side)
     ids = words(len(LENGTHS), WIDTH)
     other = words(len(LENGTHS), WIDTH, seed=1).where(positions < 0, ids)
     assert not torch.equal(ids, other)

@@ -62,9 +62,9 @@ FAULTS = [
 IN_A_SEARCH = [
     ("attention.h", "scores[t] = seen.mask[t] ? scores[t] : NONE", "scores[t] = seen.mask[t] ? scores[t] : -3"),
     ("stack.h", "at.text * call.mask_row + at.column * T", "at.text * call.mask_row"),
-    ("stack.h", "if (stack.post) normalise(layer.cross_norm, x, x, rows, D);", ""),
-    ("stack.h", "if (!stack.post) normalise(layer.cross_norm, x, normed, rows, D);", ""),
-    ("stack.h", "if (layer.cross_query_norm.weight) normalise_one(layer.cross_query_norm, query, query, K);", ""),
+    ("stack.h", "if (stack.post) normalize(layer.cross_norm, x, x, rows, D);", ""),
+    ("stack.h", "if (!stack.post) normalize(layer.cross_norm, x, normed, rows, D);", ""),
+    ("stack.h", "if (layer.cross_query_norm.weight) normalize_one(layer.cross_query_norm, query, query, K);", ""),
     ("stack.h", "call.memory_mask ? call.memory_mask + text * T : nullptr", "nullptr"),
     ("stack.h", "call.memory_mask + text * T", "call.memory_mask"),
     ("stack.h", "first = (text * H_kv + kv_head) * T * K", "first = text * H_kv * T * K"),

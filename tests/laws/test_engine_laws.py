@@ -18,7 +18,7 @@ from clearhead.inference.rounding import rounded
 from clearhead.inference.texts import begin
 from clearhead.inference.writers import PlainWriter, Writer
 from clearhead.models import CausalLM, DecoderLM
-from clearhead.parts import DecoderCache, padded_positions
+from clearhead.parts import DecoderCache, positions_from_lengths
 
 pytestmark = [
     pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler"),
@@ -71,7 +71,7 @@ ROWS = 5  # multiplied four at a time, and alone
 def half_read(model: DecoderLM) -> DecoderCache:
     """The cache after rows of unequal lengths."""
     cache, lengths = model.new_cache(ROWS, 20), torch.tensor([12, 3, 7, 1, 9])
-    model(random_ids(ROWS, 12), positions=padded_positions(lengths, 12, side="left"), cache=cache)
+    model(random_ids(ROWS, 12), positions=positions_from_lengths(lengths, 12, side="left"), cache=cache)
     return cache
 
 
@@ -112,7 +112,7 @@ def test_tokens_read_together_are_those_read_one_by_one(choice: Choice) -> None:
 def test_padding_is_passed_over(choice: Choice) -> None:
     model, ids, lengths = make_model(**choice), random_ids(ROWS, 12), torch.tensor([12, 3, 7, 1, 9])
     twin, cache, other = compiled(model), model.new_cache(ROWS, 20), half_read(model)
-    positions = padded_positions(lengths, 12, side="left")
+    positions = positions_from_lengths(lengths, 12, side="left")
     for piece in (slice(0, 5), slice(5, 12)):
         assert twin.read(ids[:, piece], cache, positions[:, piece], wanted=0).shape[1] == 0
     more, places = random_ids(ROWS, 4, seed=1), torch.arange(4)
@@ -138,8 +138,8 @@ def test_tokens_are_drawn_from_many_as_elsewhere(options: dict[str, float]) -> N
     with torch.no_grad():
         model.embedding.weight.mul_(0.3)  # so that many are likely
     settings = {"greedy": False, "seed": 5, "max_new_tokens": 20} | options
-    expected = written(model, PROMPTS[:2], {"engine": "plain"}, **settings)
-    assert written(model, PROMPTS[:2], {"engine": "compiled"}, **settings) == expected
+    expected = written(model, PROMPTS[:2], {"engine": "eager"}, **settings)
+    assert written(model, PROMPTS[:2], {"engine": "native"}, **settings) == expected
 
 
 @torch.inference_mode()
@@ -167,7 +167,7 @@ def test_a_default_device_is_not_compiled_codes() -> None:
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rope"])
 def test_the_shortest_blocks_are_compiled_too(block_size: int, positions: str) -> None:
     model = make_model(positions=positions, block_size=block_size)
-    assert written(model, [[1, 2]], {"engine": "compiled"}) == written(model, [[1, 2]], {"engine": "plain"})
+    assert written(model, [[1, 2]], {"engine": "native"}) == written(model, [[1, 2]], {"engine": "eager"})
 
 
 @pytest.mark.parametrize("choice", CHOICES[::5], ids=name)
@@ -180,7 +180,7 @@ def test_what_a_row_gets_does_not_depend_on_the_others_or_on_threads(
     # 19 rows are multiplied eight, four, two at a time, and alone
     twin, more = compiled(model, weights), random_ids(19, 3, seed=1)
     cache, lengths = model.new_cache(19, 20), torch.arange(19) % 12 + 1
-    model(random_ids(19, 12), positions=padded_positions(lengths, 12, side="left"), cache=cache)
+    model(random_ids(19, 12), positions=positions_from_lengths(lengths, 12, side="left"), cache=cache)
 
     def found(rows: Tensor) -> Tensor:
         mine = model.new_cache(19, 20)
@@ -238,8 +238,8 @@ def test_tokens_are_drawn_as_elsewhere(options: dict[str, float]) -> None:
     with torch.no_grad():
         model.unembedding.weight[5:] = 0  # tokens that are equally likely, to the last bit
     settings = {"greedy": False, "seed": 5, "max_new_tokens": 40} | options
-    expected = written(model, PROMPTS, {"engine": "plain"}, **settings)
-    assert written(model, PROMPTS, {"engine": "compiled"}, **settings) == expected
+    expected = written(model, PROMPTS, {"engine": "eager"}, **settings)
+    assert written(model, PROMPTS, {"engine": "native"}, **settings) == expected
 
 
 AMONG_OTHERS = [
@@ -252,7 +252,7 @@ AMONG_OTHERS = [
 @pytest.mark.parametrize("weights", WIDTHS)
 @torch.inference_mode()
 def test_float32_of_any_width_is_as_near_as_the_models_own(width: int, weights: Weights) -> None:
-    model = make_model(n_heads=2, d_model=2 * width, head_width=width, d_ff=width + 3, vocab_size=11).float()
+    model = make_model(n_heads=2, d_model=2 * width, head_dim=width, d_ff=width + 3, vocab_size=11).float()
     model = rounded(model, weights)
     exact = copy.deepcopy(model).double()
     writers: list[Writer] = [PlainWriter(exact), PlainWriter(model), compiled(model, weights)]
@@ -269,28 +269,28 @@ def test_float32_of_any_width_is_as_near_as_the_models_own(width: int, weights: 
 def test_both_engines_write_the_same_text(choice: Choice) -> None:
     model = make_model(**choice, block_size=BLOCK_SIZE)
     for prompts in (PROMPTS[2:3], PROMPTS[:3]):  # one row; several, of which each slides at a time of its own
-        assert written(model, prompts, {"engine": "compiled"}) == written(model, prompts, {"engine": "plain"})
+        assert written(model, prompts, {"engine": "native"}) == written(model, prompts, {"engine": "eager"})
 
 
 @pytest.mark.parametrize("choice", CHOICES[::7], ids=name)
 def test_rows_that_end_leave_the_others_as_they_were(choice: Choice) -> None:
     model = make_model(**choice, block_size=BLOCK_SIZE)
     options = {"greedy": False, "temperature": 1.5, "seed": 3, "max_new_tokens": 14}
-    found = written(model, PROMPTS, {"engine": "compiled"}, **options)
-    assert found == written(model, PROMPTS, {"engine": "plain"}, **options)
+    found = written(model, PROMPTS, {"engine": "native"}, **options)
+    assert found == written(model, PROMPTS, {"engine": "eager"}, **options)
     assert len(set(map(len, found))) > 1, "rows that end at the same time would show little"
 
 
 @pytest.mark.parametrize("choice", CHOICES[::9], ids=name)
 def test_texts_join_and_leave_compiled_code_as_well(choice: Choice) -> None:
     model, texts = make_model(**choice, block_size=BLOCK_SIZE), dict[int, list[int]]()
-    for text, tokens in together(Batch(model, EngineConfig(engine="compiled"))):
+    for text, tokens in together(Batch(model, EngineConfig(engine="native"))):
         texts.setdefault(text, []).extend(tokens)
     assert texts == alone(model)
 
 
 def test_a_text_that_has_ended_shortens_no_call_of_the_others() -> None:
-    with Batch(make_model(positions="rope", block_size=64), EngineConfig(engine="compiled")) as batch:
+    with Batch(make_model(positions="rope", block_size=64), EngineConfig(engine="native")) as batch:
         batch.add([[1] * 40], SamplingConfig(greedy=True, max_new_tokens=2))
         batch.add([[2], [3]], SamplingConfig(greedy=True, max_new_tokens=50))
         assert [len(batch.step()[1]) for _ in range(5)] == [1, 16, 16, 16, 1]
@@ -300,18 +300,20 @@ def test_a_text_that_has_ended_shortens_no_call_of_the_others() -> None:
 @pytest.mark.parametrize("choice", CHOICES[::6], ids=name)
 def test_guesses_that_compiled_code_reads_change_nothing(monkeypatch: pytest.MonkeyPatch, choice: Choice) -> None:
     model = make_model(**choice, block_size=BLOCK_SIZE)
-    expected = written(model, PROMPTS, {"engine": "plain"}, max_new_tokens=16)
+    expected = written(model, PROMPTS, {"engine": "eager"}, max_new_tokens=16)
     oracle = Oracle(expected)
     monkeypatch.setattr(continuous, "_draft_of", lambda *given: oracle)
-    assert written(model, PROMPTS, {"engine": "compiled", "draft": "ngrams"}, max_new_tokens=16) == expected
+    assert written(model, PROMPTS, {"engine": "native", "draft": "ngrams"}, max_new_tokens=16) == expected
     assert oracle.right >= 5
 
 
-@pytest.mark.parametrize("draft", [{"block_size": 7, "logit_ngrams": 2}, {"window": 3, "positions": "alibi"}], ids=str)
+@pytest.mark.parametrize(
+    "draft", [{"block_size": 7, "logit_ngrams": 2}, {"sliding_window": 3, "positions": "alibi"}], ids=str
+)
 def test_a_draft_model_is_compiled_too(draft: Choice) -> None:
     model, small = make_model(positions="rope", block_size=BLOCK_SIZE), make_model(**draft)
     texts: list[dict[int, list[int]]] = [{}, {}]
-    engines = EngineConfig(engine="plain", draft="a run"), EngineConfig(engine="compiled", draft="a run")
+    engines = EngineConfig(engine="eager", draft="a run"), EngineConfig(engine="native", draft="a run")
     for engine, found in zip(engines, texts, strict=True):
         for text, tokens in together(Batch(model, engine, draft=small)):
             found.setdefault(text, []).extend(tokens)
@@ -323,8 +325,8 @@ def test_a_draft_model_is_compiled_too(draft: Choice) -> None:
 def test_rounded_matrices_are_the_same_in_both_engines(choice: Choice, weights: str) -> None:
     model = make_model(**choice, block_size=BLOCK_SIZE)
     for prompts in (PROMPTS[1:2], PROMPTS[:2]):
-        found = written(model, prompts, {"engine": "compiled", "weights": weights})
-        assert found == written(model, prompts, {"engine": "plain", "weights": weights})
+        found = written(model, prompts, {"engine": "native", "weights": weights})
+        assert found == written(model, prompts, {"engine": "eager", "weights": weights})
 
 
 @pytest.mark.parametrize("positions", ["rope", "alibi"])
@@ -332,8 +334,8 @@ def test_rounded_matrices_are_the_same_in_both_engines(choice: Choice, weights: 
 def test_columns_that_left_the_window_make_room(monkeypatch: pytest.MonkeyPatch, positions: str, rows: slice) -> None:
     monkeypatch.setattr(context, "PREFILL_TOKENS", 6)  # and so little room
     model = make_model(positions=positions, window=5, block_size=BLOCK_SIZE)
-    found = written(model, PROMPTS[rows], {"engine": "compiled"}, max_new_tokens=40)
-    assert found == written(model, PROMPTS[rows], {"engine": "plain"}, max_new_tokens=40)
+    found = written(model, PROMPTS[rows], {"engine": "native"}, max_new_tokens=40)
+    assert found == written(model, PROMPTS[rows], {"engine": "eager"}, max_new_tokens=40)
 
 
 @pytest.mark.parametrize("choice", CHOICES[::9], ids=name)

@@ -30,7 +30,7 @@ def likeliest_tokens(model: CausalLM, prompt: list[int], text: list[int]) -> lis
     Equal to the text if and only if each token is the likeliest after those before it.
     """
     block_size = model.config.block_size
-    endless = model.endless_window is not None
+    endless = model.receptive_field is not None
     context, likeliest = (prompt if endless else prompt[-block_size:]), list[int]()
     while len(likeliest) < len(text):
         room = len(text) if endless else block_size + 1 - len(context)  # tokens written before it slides

@@ -4,7 +4,7 @@ import pytest
 import torch
 from law_models import CHOICES, VOCAB_SIZE, Choice, assert_same, make_model, name, random_ids
 
-from clearhead.parts import padded_positions
+from clearhead.parts import positions_from_lengths
 
 every_choice = pytest.mark.parametrize("choice", CHOICES, ids=name)
 LENGTHS, WIDTH = [9, 4, 1, 12], 12
@@ -24,7 +24,7 @@ def test_batch_equals_single(choice: Choice) -> None:
 def test_padding_on_either_side_equals_none(choice: Choice, side: str) -> None:
     model = make_model(**choice)
     texts = [random_ids(length, seed=length) for length in LENGTHS]
-    positions = padded_positions(torch.tensor(LENGTHS), WIDTH, side="left" if side == "left" else "right")
+    positions = positions_from_lengths(torch.tensor(LENGTHS), WIDTH, side="left" if side == "left" else "right")
     ids = torch.full((len(LENGTHS), WIDTH), VOCAB_SIZE - 1)
     ids[positions >= 0] = torch.cat(texts)
     logits = model(ids, positions=positions)
@@ -38,7 +38,7 @@ def test_padding_on_either_side_equals_none(choice: Choice, side: str) -> None:
 @torch.inference_mode()
 def test_padded_content_never_changes_a_bit(choice: Choice, side: str) -> None:
     model = make_model(**choice)
-    positions = padded_positions(torch.tensor(LENGTHS), WIDTH, side="left" if side == "left" else "right")
+    positions = positions_from_lengths(torch.tensor(LENGTHS), WIDTH, side="left" if side == "left" else "right")
     real, ids = positions >= 0, random_ids(len(LENGTHS), WIDTH)
     other = ids.where(real, random_ids(len(LENGTHS), WIDTH, seed=1))
     assert not torch.equal(ids, other)
@@ -48,7 +48,7 @@ def test_padded_content_never_changes_a_bit(choice: Choice, side: str) -> None:
 @every_choice
 def test_gradients_are_finite_where_rows_are_padded(choice: Choice) -> None:
     model = make_model(**choice)
-    positions = padded_positions(torch.tensor(LENGTHS), WIDTH, side="left")
+    positions = positions_from_lengths(torch.tensor(LENGTHS), WIDTH, side="left")
     model(random_ids(len(LENGTHS), WIDTH), positions=positions)[positions >= 0].square().sum().backward()
     for label, parameter in model.named_parameters():
         assert parameter.grad is not None, label

@@ -69,7 +69,7 @@ def assert_same_texts(found: list[list[Hypothesis]], expected: list[list[Hypothe
 
 @pytest.mark.parametrize(("beam", "choice"), [(1 + n % 6, choice) for n, choice in enumerate(PAIR_CHOICES)], ids=str)
 def test_translations_are_the_plain_searchs(beam: int, choice: Choice) -> None:
-    model, options = make_translator(**choice), TranslationConfig(beam=beam, n_best=beam)
+    model, options = make_translator(**choice), TranslationConfig(beam_size=beam, n_best=beam)
     expected = beam_search(model, SOURCES, options, end=END)
     assert_same_texts(beam_search(model, SOURCES, options, end=END, reader=compiled(model)), expected)
 
@@ -79,7 +79,7 @@ def test_a_translation_depends_on_no_neighbour_and_on_no_threads(
     choice: Choice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_translator(**choice)
-    reader, options = compiled(model), TranslationConfig(beam=4, n_best=4)
+    reader, options = compiled(model), TranslationConfig(beam_size=4, n_best=4)
     alone = [beam_search(model, [source], options, end=END, reader=reader)[0] for source in SOURCES]
     monkeypatch.setattr(translator, "ENOUGH", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
@@ -133,8 +133,8 @@ def test_a_default_device_is_not_compiled_codes() -> None:
 
 @pytest.mark.parametrize("width", [16, 40, 144])
 def test_float32_of_any_width_finds_the_same(width: int) -> None:
-    model = make_translator(n_heads=2, d_model=2 * width, head_width=width, d_ff=width + 3, vocab_size=203).float()
-    options = TranslationConfig(beam=5, n_best=5)
+    model = make_translator(n_heads=2, d_model=2 * width, head_dim=width, d_ff=width + 3, vocab_size=203).float()
+    options = TranslationConfig(beam_size=5, n_best=5)
     expected = beam_search(model, SOURCES, options, end=END)
     for mine, theirs in zip(
         beam_search(model, SOURCES, options, end=END, reader=compiled(model)), expected, strict=True

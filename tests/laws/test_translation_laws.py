@@ -8,7 +8,7 @@ from pair_models import END, PAD, PAIR_CHOICES, Side, influence, make_translator
 from clearhead.config import TranslationConfig
 from clearhead.inference.beam import beam_search
 from clearhead.models import EncoderDecoder
-from clearhead.parts import Attention, padded_positions
+from clearhead.parts import Attention, positions_from_lengths
 
 every_choice = pytest.mark.parametrize("choice", PAIR_CHOICES, ids=name)
 every_side = pytest.mark.parametrize("side", ["left", "right"])
@@ -26,7 +26,7 @@ def cross_attentions(model: EncoderDecoder) -> list[Attention]:
 @torch.inference_mode()
 def test_padded_content_never_changes_a_bit(choice: Choice, side: Side) -> None:
     model = make_translator(**choice)
-    places = [padded_positions(torch.tensor(lengths), width, side=side)
+    places = [positions_from_lengths(torch.tensor(lengths), width, side=side)
               for lengths, width in ((LENGTHS, WIDTH), (TARGET_LENGTHS, TARGET_WIDTH))]  # fmt: skip
     one, other = ([words(*place.shape, seed=seed + n) for n, place in enumerate(places)] for seed in (0, 2))
     other = [b.where(place < 0, a) for a, b, place in zip(one, other, places, strict=True)]
@@ -159,7 +159,7 @@ def test_a_search_reads_each_sentence_once(choice: Choice) -> None:
     for label, module in (watched | {"encoder": model.encoder}).items():
         seen = rows.setdefault(label, [])
         module.register_forward_hook(lambda _, args, __, seen=seen: seen.append(len(args[0])))
-    config = TranslationConfig(beam=4, max_new_tokens=6)
+    config = TranslationConfig(beam_size=4, max_new_tokens=6)
     beam_search(model, [sentence(5), sentence(8), sentence(8, seed=1)], config, end=END)
     assert len(rows) == 2 * model.config.n_layers + 1
     assert all(seen == [3] for seen in rows.values()), rows

@@ -35,12 +35,12 @@ def make(place: str, depth: int, seed: int = 0) -> EncoderDecoder:
         "n_heads": 4,
         "d_model": 32,
         "d_ff": 128,
-        "norm_place": place,
+        "norm_position": place,
         "feedforward": "relu",
         "positions": "sinusoidal",
         "bias": True,
         "scale_embedding": True,
-        "initialisation": "xavier",
+        "init": "xavier",
     }
     return EncoderDecoder(ModelConfig.read(shape), seed=seed)
 
@@ -114,8 +114,14 @@ def test_in_a_deep_model_they_differ_as_the_paper_says() -> None:
 def test_thirty_steps_of_twelve_layers(place: str, warmup: int) -> None:
     model = make(place, 12)
     config = TrainConfig.read(
-        {"steps": 30, "learning_rate": 5e-3, "schedule": "inverse_sqrt", "warmup_steps": warmup, "clip": math.inf},
-        {"beta2": 0.98, "epsilon": 1e-9, "weight_decay": 0.0},
+        {
+            "steps": 30,
+            "learning_rate": 5e-3,
+            "schedule": "inverse_sqrt",
+            "warmup_steps": warmup,
+            "max_grad_norm": math.inf,
+        },
+        {"beta2": 0.98, "adam_eps": 1e-9, "weight_decay": 0.0},
     )
     optimizer, losses = build_optimizer(model, config), []
     for step in range(config.steps):

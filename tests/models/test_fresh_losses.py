@@ -27,14 +27,14 @@ def random_config(architecture: str, seed: int) -> ModelConfig:
             "n_kv_heads": draw.choice([4, 2]),
             "d_model": draw.choice([32, 64, 192]),
             "norm": draw.choice(["layernorm", "rmsnorm"]),
-            "norm_place": draw.choice(["pre", "post"]),
+            "norm_position": draw.choice(["pre", "post"]),
             "feedforward": draw.choice(["relu", "gelu", "relu2", "swiglu"]),
             "positions": draw.choice(["learned", "sinusoidal", "rope", "alibi", "none"]),
             "qk_norm": draw.random() < 0.5,
             "bias": draw.random() < 0.5,
-            "tied": draw.random() < 0.7,
+            "tie_embeddings": draw.random() < 0.7,
             "scale_embedding": draw.random() < 0.5,
-            "initialisation": draw.choice(["normal", "xavier"]),
+            "init": draw.choice(["normal", "xavier"]),
         }
     )
 

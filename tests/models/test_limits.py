@@ -9,7 +9,7 @@ from torch import Tensor
 from clearhead.config import ModelConfig
 from clearhead.errors import UsageError
 from clearhead.models import BigramLM, CausalLM, DecoderLM, EncoderDecoder, EncoderLM, build
-from clearhead.parts import padded_positions
+from clearhead.parts import positions_from_lengths
 
 SHAPE = {"vocab_size": 11, "block_size": 8, "n_layers": 1, "n_heads": 2, "d_model": 8, "d_ff": 8}
 POSITIONS = ["learned", "sinusoidal", "rope", "alibi", "relative", "none"]
@@ -50,14 +50,14 @@ def test_no_model_reads_more_than_a_block(positions: str) -> None:
     refused_beyond(lambda T: encoder(ids(2, T)))
     refused_beyond(lambda T: pair(ids(2, T), ids(2, 3)))
     refused_beyond(lambda T: pair(ids(2, 3), ids(2, T)))
-    refused_beyond(lambda T: model(ids(2, T), positions=padded_positions(torch.tensor([T, 3]), T)))
+    refused_beyond(lambda T: model(ids(2, T), positions=positions_from_lengths(torch.tensor([T, 3]), T)))
 
 
 @every_kind
 @torch.inference_mode()
 def test_padding_is_no_token(positions: str) -> None:
     """Rows may be wider than a block, where what is beyond it is padding."""
-    places = padded_positions(torch.tensor([8, 3]), 12, "left")
+    places = positions_from_lengths(torch.tensor([8, 3]), 12, "left")
     assert decoder(positions=positions)(ids(2, 12), positions=places).shape == (2, 12, 11)
 
 

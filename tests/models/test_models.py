@@ -103,7 +103,7 @@ def test_every_number_is_drawn_as_the_table_says(tied: bool, feedforward: str, n
 
 def test_xavier_keeps_to_its_bounds() -> None:
     """U(-a, a) with a^2 = 6 / (in + out); tables as otherwise."""
-    model = make(initialisation="xavier", architecture="encoder_decoder", d_ff=200, n_kv_heads=2, tied=False)
+    model = make(init="xavier", architecture="encoder_decoder", d_ff=200, n_kv_heads=2, tied=False)
     for name, parameter in model.named_parameters():
         if "blocks" in name and parameter.dim() == 2:
             bound = math.sqrt(6 / sum(parameter.shape))
@@ -142,7 +142,7 @@ def test_no_two_tensors_start_alike() -> None:
 
 
 def test_a_stack_ends_in_a_norm_if_and_only_if_it_is_pre_norm() -> None:
-    pre, post = make(norm_place="pre"), make(norm_place="post")
+    pre, post = make(norm_position="pre"), make(norm_position="post")
     assert isinstance(pre.get_submodule("stack.norm"), LayerNorm)
     assert isinstance(post.get_submodule("stack.norm"), nn.Identity)
 
@@ -167,15 +167,15 @@ def test_only_learned_numbers_are_saved(positions: str, architecture: str) -> No
 @pytest.mark.parametrize(
     ("options", "window"),
     [
-        ({"positions": "rope", "window": 7}, 7),
-        ({"positions": "none", "window": 7}, 7),
+        ({"positions": "rope", "sliding_window": 7}, 7),
+        ({"positions": "none", "sliding_window": 7}, 7),
         ({"positions": "rope"}, None),
-        ({"positions": "learned", "window": 7}, None),
-        ({"positions": "sinusoidal", "window": 7}, None),
+        ({"positions": "learned", "sliding_window": 7}, None),
+        ({"positions": "sinusoidal", "sliding_window": 7}, None),
         ({"architecture": "bigram"}, 1),
     ],
 )
 def test_what_a_model_sees_of_a_text_without_end(options: dict[str, Any], window: int | None) -> None:
     model = make(**options)
     assert isinstance(model, CausalLM)
-    assert model.endless_window == window
+    assert model.receptive_field == window

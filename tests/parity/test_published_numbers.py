@@ -57,8 +57,8 @@ def test_the_twins_worked_example(row: str) -> None:
 
 def test_the_twins_worked_example_is_its_block() -> None:
     """The steps that are shown are those that every other test of the twin holds against torch."""
-    for norm_place in ("post", "pre"):
-        config, weights, steps = reference.worked_example(norm_place)
+    for norm_position in ("post", "pre"):
+        config, weights, steps = reference.worked_example(norm_position)
         x, memory = steps[0].values, steps[1].values
         place, place_src = np.arange(3)[np.newaxis], np.arange(4)[np.newaxis]
         causal = reference.may_attend(place, place, causal=True)
@@ -74,7 +74,7 @@ def count(module: nn.Module | None) -> int:
 
 
 def test_the_parameters_of_a_decoder_layer() -> None:
-    config = ModelConfig(n_heads=8, d_model=512, d_ff=2048, bias=True, norm_place="post", feedforward="relu")
+    config = ModelConfig(n_heads=8, d_model=512, d_ff=2048, bias=True, norm_position="post", feedforward="relu")
     block = make_block(config, cross=True)
     assert count(block) == 4_204_032
     assert block.cross_attention is not None

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch_pairs import Both, Form, Side, assert_same, in_torch, numbers, share_weights
 
-from clearhead.parts import allowed_from_additive, allowed_from_forbidden, attention_mask, padded_positions
+from clearhead.parts import allowed_from_additive, allowed_from_forbidden, attention_mask, positions_from_lengths
 
 Options = dict[str, Any]
 SEEDS = range(3)
@@ -71,7 +71,7 @@ def added_scores(of: Sizes) -> tuple[Options, Options]:
 
 def _padding(of: Sizes, side: Side, form: Form) -> tuple[Options, Options]:
     lengths = torch.randint(1, of.S + 1, (of.B,), generator=torch.Generator().manual_seed(of.seed))
-    positions = padded_positions(lengths, of.S, side or "right")
+    positions = positions_from_lengths(lengths, of.S, side or "right")
     mask = attention_mask(range(of.T), positions, causal=False)
     return {"mask": mask}, {"key_padding_mask": in_torch(positions >= 0, form)}
 

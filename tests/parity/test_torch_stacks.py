@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch_pairs import CHOICES, Both, Choice, Form, Masks, Side, assert_same, numbers, randomise, share_weights
+from torch_pairs import CHOICES, Both, Choice, Form, Masks, Side, assert_same, numbers, randomize, share_weights
 
 from clearhead.config import ModelConfig
 from clearhead.exchange import to_torch
@@ -100,8 +100,8 @@ def translator(both: Both) -> EncoderDecoder:
             "d_model": both.d_model,
             "d_ff": both.d_ff,
             "norm": "layernorm",
-            "norm_place": both.place,
-            "norm_epsilon": both.epsilon,
+            "norm_position": both.place,
+            "norm_eps": both.epsilon,
             "feedforward": both.activation,
             "positions": "learned",
             "bias": both.bias,
@@ -132,7 +132,7 @@ def test_a_translator_is_a_transformer_between_embeddings(choice: Choice) -> Non
     both = Both(choice, seed=6)
     model = translator(both)
     ours = nn.ModuleDict({"encoder": model.encoder, "decoder": model.decoder})
-    randomise(ours)
+    randomize(ours)
     if not both.bias:  # torch then has none in the norms either
         with torch.no_grad():
             for name, parameter in ours.named_parameters():

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_pairs import Both, randomise
+from torch_pairs import Both, randomize
 
 from clearhead.errors import DataError
 from clearhead.exchange import from_torch, to_torch
-from clearhead.parts import FEEDFORWARDS, Attention, Block, LayerNorm, Projections, RMSNorm, Sublayer
+from clearhead.parts import FEEDFORWARDS, Attention, Block, LayerNorm, ProjectionConfig, RMSNorm, Sublayer
 
 State = dict[str, Tensor]
 Pair = Callable[[Both], tuple[nn.Module, nn.Module]]
@@ -92,14 +92,14 @@ def test_there_and_back_is_bit_identical(pair: Pair, bias: bool, dtype: torch.dt
     """Both modules take the other's weights strictly: none is missing, none is left over."""
     ours, theirs = (module.to(dtype) for module in pair(Both(("pre", "relu", bias), seed=1)))
     for module in (ours, theirs):
-        randomise(module.double())
+        randomize(module.double())
         module.to(dtype)
     there = theirs.state_dict()
     own = from_torch(there)
     ours.load_state_dict(own)
     assert_bits_equal(to_torch(own), there)
 
-    randomise(theirs.double(), seed=1)  # something else
+    randomize(theirs.double(), seed=1)  # something else
     theirs.to(dtype).load_state_dict(to_torch(ours.state_dict()))
     assert_bits_equal(from_torch(theirs.state_dict()), dict(ours.state_dict()))
 
@@ -163,15 +163,15 @@ def test_torch_attention_of_other_widths_or_with_more_keys_is_refused() -> None:
 def block(part: nn.Module | None = None, norm: nn.Module | None = None, *, bias: bool = True) -> Block:
     """Of width 8, with this attention and this norm before it."""
     return Block(
-        Sublayer(part or Attention(8, 4, projections=Projections(bias)), norm or LayerNorm(8)),
+        Sublayer(part or Attention(8, 4, projections=ProjectionConfig(bias)), norm or LayerNorm(8)),
         Sublayer(FEEDFORWARDS["relu"](8, 6, bias=bias), LayerNorm(8)),
     )
 
 
 def test_what_torch_does_not_have_is_refused() -> None:
-    gated, grouped = block(), block(Attention(8, 4, 2, projections=Projections(True)))
+    gated, grouped = block(), block(Attention(8, 4, 2, projections=ProjectionConfig(True)))
     gated.feedforward.part = FEEDFORWARDS["swiglu"](8, 6)
-    normed = block(Attention(8, 4, projections=Projections(True, qk_norm=RMSNorm)))
+    normed = block(Attention(8, 4, projections=ProjectionConfig(True, qk_norm=RMSNorm)))
     bare = block(norm=RMSNorm(8))
     model = nn.ModuleDict({"embedding": nn.Embedding(3, 8), "blocks": nn.ModuleList([block()]), "norm": LayerNorm(8)})
     refused = {
@@ -202,6 +202,6 @@ def test_a_norm_with_a_bias_among_maps_without() -> None:
         to_torch(own)
 
     norm = nn.LayerNorm(8)  # of a stack whose layers have none
-    randomise(norm)
+    randomize(norm)
     stack = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 4, 6, bias=False), 2, norm, enable_nested_tensor=False)
     assert torch.equal(from_torch(stack.state_dict())["norm.bias"], norm.bias)

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from twin_cases import draw_config, draw_rows, randomised
+from twin_cases import draw_config, draw_rows, randomized
 
 from clearhead import reference
 from clearhead.config import ModelConfig
@@ -44,7 +44,7 @@ def numbers(x: Tensor) -> Array:
 @pytest.mark.parametrize("kind", NORMS)
 @pytest.mark.parametrize("epsilon", [1e-5, 0.1])
 def test_norms(kind: str, epsilon: float) -> None:
-    part = randomised(NORMS[kind](12, epsilon), seed=1)
+    part = randomized(NORMS[kind](12, epsilon), seed=1)
     x, d_output = draw(3, 5, 12), draw(3, 5, 12, seed=1).detach()
     part(x).backward(d_output)
     weights = as_float64(part.state_dict())
@@ -57,7 +57,7 @@ def test_norms(kind: str, epsilon: float) -> None:
 @pytest.mark.parametrize("kind", FEEDFORWARDS)
 @pytest.mark.parametrize("bias", [False, True])
 def test_feedforward(kind: str, bias: bool) -> None:
-    part = randomised(FEEDFORWARDS[kind](8, 20, bias=bias), seed=1)
+    part = randomized(FEEDFORWARDS[kind](8, 20, bias=bias), seed=1)
     x, d_output = draw(2, 5, 8), draw(2, 5, 8, seed=1).detach()
     part(x).backward(d_output)
     weights = as_float64(part.state_dict())
@@ -78,7 +78,7 @@ def transformer(choose: random.Random) -> ModelConfig:
 def test_self_attention(seed: int) -> None:
     choose = random.Random(seed)
     config = transformer(choose)
-    part = randomised(make_attention(config), seed)
+    part = randomized(make_attention(config), seed)
     place = draw_rows(choose, config.vocab_size, None)[1]  # (B, T)
     positions = torch.from_numpy(place)
     B, T = place.shape
@@ -106,7 +106,7 @@ def test_self_attention(seed: int) -> None:
 def test_cross_attention(seed: int) -> None:
     choose = random.Random(seed)
     config = transformer(choose)
-    part = randomised(make_attention(config), seed)
+    part = randomized(make_attention(config), seed)
     place, place_src = (draw_rows(choose, config.vocab_size, None)[1] for _ in range(2))  # (B, T), (B, T_src)
     x, d_output = draw(*place.shape, config.d_model), draw(*place.shape, config.d_model, seed=1).detach()
     memory = draw(*place_src.shape, config.d_model, seed=2)

@@ -28,7 +28,7 @@ def test_classes_of_distance(n_buckets: int, distance: int, causal: bool) -> Non
     back = torch.arange(-2 * distance, 2 * distance)
     found = distance_buckets(back, n_buckets, distance, causal=causal).tolist()
     config = ModelConfig(n_heads=1, d_model=2, positions="relative", relative_buckets=n_buckets)
-    config = config.model_copy(update={"relative_distance": distance})
+    config = config.model_copy(update={"relative_max_distance": distance})
     table = {"weight": np.arange(n_buckets, dtype=np.float64)[:, np.newaxis]}  # (n_buckets, 1): each class's own number
     place = back.numpy()[np.newaxis] + 2 * distance  # (1, T_q), queries so far from one key
     expected = reference.BIASED["relative"](place, np.array([[2 * distance]]), table, config, causal=causal)
@@ -47,7 +47,7 @@ def test_classes_of_distance_begin_where_the_powers_do() -> None:
 def test_fixed_positions_are_as_precise_as_the_model(kind: str, fraction: float) -> None:
     """Whatever type the model had before."""
     config = ModelConfig.read(
-        {"n_heads": 3, "d_model": 24, "block_size": 900, "positions": kind, "rope_fraction": fraction}
+        {"n_heads": 3, "d_model": 24, "block_size": 900, "positions": kind, "partial_rotary_factor": fraction}
     )
     part = make_positions(config, causal=True).bfloat16().float().double()
     place = np.array([[0, 3, 899]])

@@ -19,13 +19,13 @@ from clearhead.parts import (
     Attention,
     Block,
     LayerNorm,
-    Projections,
+    ProjectionConfig,
     Stack,
     Sublayer,
     additive_from_allowed,
     attention_mask,
     forbidden_from_allowed,
-    padded_positions,
+    positions_from_lengths,
 )
 from clearhead.parts.masks import Mask, Positions
 from clearhead.parts.sublayer import NormPlace
@@ -79,7 +79,7 @@ class Both:
         }
 
     def attention(self) -> Attention:
-        return Attention(self.d_model, self.n_heads, projections=Projections(self.bias)).double()
+        return Attention(self.d_model, self.n_heads, projections=ProjectionConfig(self.bias)).double()
 
     def multihead_attention(self) -> nn.MultiheadAttention:
         return nn.MultiheadAttention(self.d_model, self.n_heads, bias=self.bias, batch_first=True, dtype=torch.float64)
@@ -133,7 +133,7 @@ class Both:
         if side is None:
             return range(T)
         drawn = random.Random(self.seed)
-        return padded_positions(torch.tensor([T, *(drawn.randint(1, T) for _ in range(self.B - 1))]), T, side)
+        return positions_from_lengths(torch.tensor([T, *(drawn.randint(1, T) for _ in range(self.B - 1))]), T, side)
 
 
 class Masks:
@@ -168,7 +168,7 @@ def numbers(*shape: int, seed: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def randomise(module: nn.Module, seed: int = 0) -> None:
+def randomize(module: nn.Module, seed: int = 0) -> None:
     """Weights that leave numbers about as large as they were, with biases and norms that matter."""
     with torch.no_grad():
         for place, parameter in enumerate(module.parameters()):
@@ -178,7 +178,7 @@ def randomise(module: nn.Module, seed: int = 0) -> None:
 
 def share_weights(ours: nn.Module, theirs: nn.Module, seed: int = 0) -> None:
     """Torch's module gets random weights, and ours the same ones, by the table."""
-    randomise(theirs, seed)
+    randomize(theirs, seed)
     ours.load_state_dict(from_torch(theirs.state_dict()))
 
 

@@ -28,16 +28,16 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "n_heads": (1, 2, 3, 4, 12),
     "n_kv_heads": (1, 2, 3, 4, 12),
     "d_model": (8, 12, 16, 24),
-    "head_width": (2, 3, 4, 6),
-    "norm_epsilon": (1e-5, 1e-2),
+    "head_dim": (2, 3, 4, 6),
+    "norm_eps": (1e-5, 1e-2),
     "d_ff": (5, 20),
-    "rope_base": (10_000.0, 30.0),
-    "rope_fraction": (1.0, 0.5),
+    "rope_theta": (10_000.0, 30.0),
+    "partial_rotary_factor": (1.0, 0.5),
     "relative_buckets": (4, 8),
-    "relative_distance": (5, 128),
-    "window": (None, 1, 3),
-    "n_segments": (0, 3),
-    "start_id": (None, 0, 3),
+    "relative_max_distance": (5, 128),
+    "sliding_window": (None, 1, 3),
+    "n_token_types": (0, 3),
+    "decoder_start_id": (None, 0, 3),
     "embedding_ngrams": (1, 1, 2, 4),
     "logit_ngrams": (1, 1, 3),
     "ngram_rows": (5, 90, 700),  # shared; shared but by bigrams; shared by none or by the longest
@@ -115,7 +115,7 @@ def draw_case(seed: int) -> Case:
     """The case of this number."""
     draw = random.Random(seed)
     config = draw_config(draw)
-    model = randomised(build(config, seed=seed), seed)
+    model = randomized(build(config, seed=seed), seed)
     if config.architecture == "encoder_decoder":
         size = config.source_vocab_size or config.vocab_size
         source, source_positions = draw_rows(draw, size, config.pad_id)
@@ -123,15 +123,15 @@ def draw_case(seed: int) -> Case:
         if config.pad_id is None or draw.random() < 0.5:
             options = {"source_positions": source_positions, "target_positions": target_positions}
             return Case(config, model, (source, target), options, target_positions)
-        return Case(config, model, (source, target), {}, positions_of(target, config.pad_id, config.start_id))
+        return Case(config, model, (source, target), {}, positions_of(target, config.pad_id, config.decoder_start_id))
     ids, positions = draw_rows(draw, config.vocab_size, config.pad_id)
     options = {"positions": positions}
     if config.architecture != "encoder" and draw.random() < 0.5:
         options, positions = {}, positions_of(ids, None)
     if config.architecture == "encoder" and config.pad_id is not None and draw.random() < 0.5:
         options = {}
-    if config.architecture == "encoder" and config.n_segments and draw.random() < 0.7:
-        options["segments"] = np.array([draw.choices(range(config.n_segments), k=ids.shape[1]) for _ in ids])
+    if config.architecture == "encoder" and config.n_token_types and draw.random() < 0.7:
+        options["segments"] = np.array([draw.choices(range(config.n_token_types), k=ids.shape[1]) for _ in ids])
     if config.architecture != "bigram" and draw.random() < 0.3:
         options["documents"] = np.sort(np.array([draw.choices(range(3), k=ids.shape[1]) for _ in ids]))
     return Case(config, model, (ids,), options, positions)
@@ -149,7 +149,7 @@ def draw_rows(draw: random.Random, V: int, pad_id: int | None) -> tuple[Ids, Ids
     return ids, positions
 
 
-def randomised(model: nn.Module, seed: int) -> nn.Module:
+def randomized(model: nn.Module, seed: int) -> nn.Module:
     """In float64 and evaluation, with weights large enough for every part to matter."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

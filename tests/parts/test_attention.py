@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clearhead.parts import Attention, MemoryCache, Projections, RMSNorm, attend
+from clearhead.parts import Attention, MemoryCache, ProjectionConfig, RMSNorm, attend
 from clearhead.parts.masks import Mask
 from clearhead.parts.scores import WIDTHS
 
@@ -97,7 +97,7 @@ def test_a_memory_is_projected_once() -> None:
 
 
 def test_qk_norm_makes_scores_independent_of_the_scale_of_the_input() -> None:
-    projections = Projections(qk_norm=partial(RMSNorm, epsilon=1e-30))
+    projections = ProjectionConfig(qk_norm=partial(RMSNorm, epsilon=1e-30))
     attention, x = Attention(16, 2, projections=projections).double(), draw(1, 5, 16)
     torch.testing.assert_close(
         attention(7 * x), 7 * attention(x), rtol=1e-12, atol=1e-12
@@ -124,16 +124,16 @@ def test_on_a_cpu_attention_to_a_long_text_is_float32_where_the_rest_is_bfloat16
 
     fused = F.scaled_dot_product_attention
     monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
-    attention = Attention(16, 2, projections=Projections(qk_norm=RMSNorm if qk_norm else None))
+    attention = Attention(16, 2, projections=ProjectionConfig(qk_norm=RMSNorm if qk_norm else None))
     with torch.autocast("cpu", torch.bfloat16):
-        attention(torch.randn(2, WIDTHS * attention.head_width + 1, 16), mask="causal")
+        attention(torch.randn(2, WIDTHS * attention.head_dim + 1, 16), mask="causal")
     assert seen == [(torch.float32, False)] * 3
 
 
 @pytest.mark.parametrize("qk_norm", [False, True])
 @pytest.mark.parametrize("T", [5, 40, 80])
 def test_beside_products_in_bfloat16_attention_stays_what_it_is(qk_norm: bool, T: int) -> None:
-    attention = Attention(16, 2, projections=Projections(qk_norm=RMSNorm if qk_norm else None))
+    attention = Attention(16, 2, projections=ProjectionConfig(qk_norm=RMSNorm if qk_norm else None))
     x = torch.randn(2, T, 16, generator=torch.Generator().manual_seed(0))
     expected = attention(x, mask="causal")
     with torch.autocast("cpu", torch.bfloat16):

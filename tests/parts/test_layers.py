@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from clearhead.config import GATED, ModelConfig
 from clearhead.parts import (
-    BLOCKS,
     FEEDFORWARDS,
     NORMS,
     POSITIONS,
@@ -17,13 +16,13 @@ from clearhead.parts import (
     Block,
     FeedForward,
     LayerNorm,
+    LMHead,
     ParallelBlock,
     PlusOneRMSNorm,
     RMSNorm,
     Stack,
     Sublayer,
     Transform,
-    Unembedding,
     make_dropout,
 )
 
@@ -34,7 +33,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 
 @pytest.mark.parametrize(
     ("option", "choices"),
-    [("norm", NORMS), ("feedforward", FEEDFORWARDS), ("positions", POSITIONS), ("residual", BLOCKS)],
+    [("norm", NORMS), ("feedforward", FEEDFORWARDS), ("positions", POSITIONS)],
 )
 def test_the_words_of_the_config_are_the_keys(option: str, choices: dict[str, Any]) -> None:
     assert set(get_args(ModelConfig.model_fields[option].annotation)) == set(choices)
@@ -175,7 +174,7 @@ def test_both_parts_of_a_parallel_block_read_its_input() -> None:
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_head_divides_transforms_and_shifts(tied: bool) -> None:
     hidden, embedding, bias = draw(2, 3, 4), draw(7, 4, seed=1), draw(7, seed=2)
-    head = Unembedding(4, 7, tied=tied, bias=True, scaled=True, transform=Transform(4, F.relu, LayerNorm(4))).double()
+    head = LMHead(4, 7, tied=tied, bias=True, scaled=True, transform=Transform(4, F.relu, LayerNorm(4))).double()
     state = {name: draw(*tensor.shape, seed=3) for name, tensor in head.state_dict().items()} | {"bias": bias}
     head.load_state_dict(state)
     dense = F.linear(hidden, state["transform.dense.weight"], state["transform.dense.bias"]).clamp(min=0)

@@ -14,7 +14,7 @@ from clearhead.parts import (
     allowed_from_forbidden,
     attention_mask,
     forbidden_from_allowed,
-    padded_positions,
+    positions_from_lengths,
 )
 from clearhead.parts.masks import Mask, Positions
 
@@ -110,7 +110,7 @@ def test_padded_positions(lengths: list[int], side: Literal["left", "right"]) ->
         padding = [-1] * (7 - length)
         return [*padding, *range(length)] if side == "left" else [*range(length), *padding]
 
-    assert padded_positions(torch.tensor(lengths), 7, side=side).tolist() == [row(length) for length in lengths]
+    assert positions_from_lengths(torch.tensor(lengths), 7, side=side).tolist() == [row(length) for length in lengths]
 
 
 def test_the_other_ways_to_write_a_mask() -> None:

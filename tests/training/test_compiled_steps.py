@@ -12,7 +12,7 @@ from torch import Tensor
 from clearhead.config import RunConfig
 from clearhead.inference import Evaluation
 from clearhead.models import build
-from clearhead.options import Layer
+from clearhead.options import Settings
 from clearhead.presets import DEFAULTS, PRESETS
 from clearhead.training import Notice, Stepped, fit
 from clearhead.training.loss import SMOOTHINGS, Smoothing, token_loss_sum
@@ -23,12 +23,12 @@ GPU = "nanogpt-baby"  # the shape for one GPU
 Graphs = list[torch.fx.GraphModule]
 
 
-def tiny(name: str, model: Layer | None = None, **train: Any) -> RunConfig:
+def tiny(name: str, model: Settings | None = None, **train: Any) -> RunConfig:
     """The preset with every kind of part that it has, once, and small."""
     options = PRESETS[name].options
     pad = None if options["objective"] == "next" else PAD
     shape = {"n_layers": 1, "n_heads": 4, "d_model": 32, "d_ff": 32, "block_size": 64, "vocab_size": VOCAB}
-    few = {"steps": STEPS, "batch_size": 8, "accumulate": 2, "eval_every": 2, "device": "cpu"}
+    few = {"steps": STEPS, "batch_size": 8, "micro_batches": 2, "eval_every": 2, "device": "cpu"}
     return RunConfig.read(options, {"model": {**shape, "pad_id": pad, **(model or {})}, "train": {**few, **train}})
 
 
@@ -42,7 +42,7 @@ def batch_of(config: RunConfig, sizes: int, step: int) -> tuple[Tensor, ...]:
     rows, long = 8 * pieces, 48 // pieces
     ids = torch.randint(1, VOCAB, (rows, long + 1), generator=draw)
     targets = ids[:, 1:].masked_fill(torch.rand(rows, long, generator=draw) < 0.1, -100)
-    if config.objective != "translation":
+    if config.objective != "seq2seq":
         return ids[:, :-1], targets
     source = torch.randint(1, VOCAB, (rows, long + 5 * pieces), generator=draw)
     source[0, 7:] = PAD
@@ -109,7 +109,7 @@ def test_where_sizes_differ_a_second_graph_is_for_all_of_them(graphs: Graphs) ->
 def test_so_it_is_with_every_preset_and_its_gradient(name: str, graphs: Graphs) -> None:
     model = PRESETS[name].model
     config = tiny(name, {"n_layers": min(2, model.get("n_layers", 1))}, compile="on", precision="bfloat16")
-    sizes = 1 if config.objective == "next" else 3
+    sizes = 1 if config.objective == "causal" else 3
     train(config, sizes)
     assert len(graphs) == min(2, sizes)
 

@@ -60,7 +60,12 @@ def test_what_is_kept_of_a_diverging_training_is_good(
 ) -> None:
     """The case of the report: AdamW at 1000, no warm-up, a save every 4 steps. The rate of 1e38 overflows weights."""
     folder = tmp_path / optimizer
-    options: dict[str, Any] = {"optimizer": optimizer, "save_every": save_every, "warmup_steps": warmup, "clip": clip}
+    options: dict[str, Any] = {
+        "optimizer": optimizer,
+        "save_every": save_every,
+        "warmup_steps": warmup,
+        "max_grad_norm": clip,
+    }
     with suppress(ClearheadError):
         run(folder, 24, rate=rate, evaluates=save_every == 4, **options)
     folder.mkdir(exist_ok=True)

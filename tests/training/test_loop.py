@@ -103,7 +103,7 @@ def continue_training(
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 @pytest.mark.parametrize("stop", [0, 1, 4, 7, 12])
 def test_a_resumed_training_is_the_uninterrupted_one(optimizer: str, stop: int, tmp_path: Path) -> None:
-    config = tiny_config(optimizer=optimizer, accumulate=3)
+    config = tiny_config(optimizer=optimizer, micro_batches=3)
     whole, events = train(config)
     model, mover, state = start(config)
     told = continue_training(model, config, mover, state, until=stop)
@@ -142,7 +142,7 @@ def test_dropout_depends_on_the_seed_and_the_step_alone() -> None:
 @pytest.mark.parametrize("clip", [math.inf, 0.05])
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_the_loop_is_the_loop_that_one_would_write(clip: float, accumulate: int) -> None:
-    config = tiny_config(clip=clip, accumulate=accumulate, weight_decay=0.3)
+    config = tiny_config(clip=clip, micro_batches=accumulate, weight_decay=0.3)
     model, events = train(config, dropout=0.0)
 
     plain = tiny_model(dropout=0.0)
@@ -252,11 +252,11 @@ def test_where_compiling_fails_the_eager_model_trains(fails_at: int, monkeypatch
         return forward
 
     monkeypatch.setattr(torch, "compile", broken_compile)
-    compiled, events = train(tiny_config(compile="on", accumulate=2))
+    compiled, events = train(tiny_config(compile="on", micro_batches=2))
     notices = [event for event in events if isinstance(event, Notice)]
     assert [(event.step, "(no C++ compiler)" in event.text) for event in notices] == [(1, True)]
     monkeypatch.undo()
-    eager, _ = train(tiny_config(accumulate=2))
+    eager, _ = train(tiny_config(micro_batches=2))
     assert_same_weights(compiled, eager)
 
 
@@ -286,7 +286,7 @@ def out_of_memory(ids: Tensor) -> Tensor:
 @pytest.mark.parametrize("forward", [out_of_device_memory, out_of_memory])
 def test_too_little_memory_says_which_option_to_lower(forward: Any) -> None:
     with pytest.raises(ClearheadError, match=r"4 sequences in 2 parts; --train\.accumulate 4 needs about half"):
-        next(fit(tiny_model(), tiny_config(accumulate=2), tiny_batch, seed=0, forward=forward))
+        next(fit(tiny_model(), tiny_config(micro_batches=2), tiny_batch, seed=0, forward=forward))
 
 
 def test_too_little_memory_is_not_taken_for_a_fault_of_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def test_adamw_is_torchs_with_decay_on_matrices_only() -> None:
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_the_config_says_how_adam_counts(optimizer: str) -> None:
     config = TrainConfig.read(
-        {"optimizer": optimizer, "beta1": 0.7, "beta2": 0.6, "epsilon": 1e-3, "weight_decay": 0.2}
+        {"optimizer": optimizer, "beta1": 0.7, "beta2": 0.6, "adam_eps": 1e-3, "weight_decay": 0.2}
     )
     built = build_optimizer(tiny_model(), config)
     found = [one for one in getattr(built, "members", (built,)) if isinstance(one, AdamW)]

@@ -22,7 +22,7 @@ from clearhead.training.loss import backward, losses_of
 from clearhead.training.muon import Muon
 
 ELSEWHERE = torch.device("meta")
-NEXT_TOKEN = [*(name for _, name in DEFAULTS["next"]), "ngram-tables", "nanogpt-baby", "llama"]
+NEXT_TOKEN = [*(name for _, name in DEFAULTS["causal"]), "ngram-tables", "nanogpt-baby", "llama"]
 
 
 class OnTheProcessor(TorchDispatchMode):
@@ -58,7 +58,7 @@ def test_a_step_is_queued_without_waiting(name: str) -> None:
     ids = ids_elsewhere()
     with OnTheProcessor() as seen:
         loss = backward(losses_of(model), (ids, ids), tokens=64, parts=2)
-        norm = clip_gradient(model, config.train.clip)
+        norm = clip_gradient(model, config.train.max_grad_norm)
     assert not seen.operations, "a CUDA graph cannot hold what is on the processor"
     optimizer.step(0.01)
     assert (loss.device, norm.device) == (ELSEWHERE, ELSEWHERE)

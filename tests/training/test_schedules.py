@@ -13,7 +13,7 @@ NAMES = sorted(SCHEDULES)
 
 
 def config(**options: Any) -> TrainConfig:
-    return TrainConfig.read({"learning_rate": 0.02, "steps": 200, "warmup_steps": 20, "final_rate": 0.1}, options)
+    return TrainConfig.read({"learning_rate": 0.02, "steps": 200, "warmup_steps": 20, "min_lr_ratio": 0.1}, options)
 
 
 def rates(settings: TrainConfig) -> list[float]:
@@ -32,7 +32,7 @@ def test_the_names_are_those_of_the_config() -> None:
     step=st.integers(0, 200),
 )
 def test_every_rate_lies_between_zero_and_the_peak(name: str, steps: int, warmup: int, final: float, step: int) -> None:
-    settings = config(schedule=name, steps=steps, warmup_steps=warmup, final_rate=final)
+    settings = config(schedule=name, steps=steps, warmup_steps=warmup, min_lr_ratio=final)
     rate = learning_rate(settings, step)
     assert 0 <= rate <= settings.learning_rate
     assert rate > 0 or step >= steps, "no step of the training is wasted on a rate of zero"

@@ -8,7 +8,10 @@ from damage_law import Outcome, files_of, judge, make_run, use
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "characters": {},
-    "pieces": {"data": {"tokenizer": "bpe", "bpe_vocab_size": 270}, "train": {"average": 2, "optimizer": "muon"}},
+    "pieces": {
+        "data": {"tokenizer": "bpe", "bpe_vocab_size": 270},
+        "train": {"average_checkpoints": 2, "optimizer": "muon"},
+    },
 }
 
 

@@ -230,7 +230,7 @@ def test_one_file_of_our_own_names(out: str, run: Run) -> None:
 def test_for_readers_of_gguf() -> None:
     pytest.importorskip("gguf")
     pytest.importorskip("accelerate")
-    done = export_run(trained("run", {"model": {"head_width": 128}}), "gguf", "my.gguf")
+    done = export_run(trained("run", {"model": {"head_dim": 128}}), "gguf", "my.gguf")
     assert done.certificate.tokenizer_equal
     assert done.certificate_path == Path("my.certificate.json")
 
@@ -239,14 +239,12 @@ def test_a_layout_that_the_reader_of_gguf_cannot_read_is_told_with_one_that_it_c
     """Its file is there for llama.cpp; no certificate passes for what only a patched reader would open."""
     pytest.importorskip("gguf")
     pytest.importorskip("accelerate")
-    with pytest.raises(
-        ClearheadError, match=r"my\.gguf is written, but .* assumes head_width = 128.* preset llama; see"
-    ):
+    with pytest.raises(ClearheadError, match=r"my\.gguf is written, but .* assumes head_dim = 128.* preset llama; see"):
         export_run(run, "gguf", "my.gguf")
     assert Path("my.gguf").is_file()
     certificate = json.loads(Path("my.certificate.json").read_text(encoding="utf-8"))
     assert certificate["passed"] is False
-    assert "model.head_width = 128" in certificate["reason"]
+    assert "model.head_dim = 128" in certificate["reason"]
 
 
 def test_one_that_fails_is_an_error_that_is_written_down(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,7 +260,7 @@ def test_one_that_fails_is_an_error_that_is_written_down(run: Run, monkeypatch: 
 
 
 def test_what_has_no_equal_says_what_stands_in_the_way() -> None:
-    odd = trained("run", {"model": {"positions": "alibi", "norm_place": "post", "qk_norm": False}})
+    odd = trained("run", {"model": {"positions": "alibi", "norm_position": "post", "qk_norm": False}})
     for to in ("hf", "gguf"):
         with pytest.raises(UsageError, match="positions = 'alibi'"):
             export_run(odd, to, "out")

@@ -15,7 +15,7 @@ from clearhead.config import ModelConfig, SamplingConfig
 from clearhead.errors import DataError, UsageError
 from clearhead.exchange import SpecialTokens, save
 from clearhead.models import DecoderLM, build
-from clearhead.workflows import Run, Said, evaluate, generate, import_model, list_all, open_run, resume
+from clearhead.workflows import Run, Said, evaluate, generate, import_model, list_all, load, resume
 from clearhead.workflows.importing import after_import
 
 PIECES = ["<s>", "</s>", "<unk>", "▁the", "▁king", "▁", *"abcdefghijklmnopqrstuvwxyz.,;\n"]
@@ -52,13 +52,13 @@ def test_a_folder_becomes_a_run(folder: Path) -> None:
     assert run.imported_from == str(folder.resolve())
     config = run.config
     assert config.model == CONFIG
-    assert config.objective == "next"
+    assert config.objective == "causal"
     ours, theirs = run.model().state_dict(), build(CONFIG, seed=3).state_dict()
     assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
     assert generate(run, ["the king"], {"max_new_tokens": 5, "greedy": True})[0][0].startswith("the king")
     assert evaluate(run, "my.txt").loss > 0
     assert list_all().runs == {"runs/llama-1": f"imported from {folder.resolve()}"}
-    assert open_run(None).folder == run.folder
+    assert load(None).folder == run.folder
     assert "clearhead train my.txt --from runs/llama-1" in after_import(run)
 
 

@@ -21,7 +21,7 @@ from clearhead.workflows.tasks import Masked, NextToken, Translation
 SIZES = [200, 300, 1000, 5000, 40_000]
 
 
-TEXTS = [name for name, found in PRESETS.items() if found.objective != "translation"]
+TEXTS = [name for name, found in PRESETS.items() if found.objective != "seq2seq"]
 
 
 def prepared(characters: int, kind: type[NextToken] = NextToken, **options: Any) -> NextToken:
@@ -43,7 +43,7 @@ def test_every_preset_fits_every_text(name: str, characters: int) -> None:
     model, steps = made.config.model, made.config.train
     assert model.vocab_size == text.tokenizer.vocab_size
     assert 1 <= model.block_size <= preset(name).model["block_size"]
-    assert model.window is None or model.window <= model.block_size
+    assert model.sliding_window is None or model.sliding_window <= model.block_size
     assert 4 * model.block_size <= max(4, len(text.train)), "the text is not several windows long"
     assert model.block_size < max(2, len(text.val)), "the held-out text is not a window long"
     assert 1 <= steps.batch_size <= preset(name).train.get("batch_size", 32)
@@ -96,7 +96,7 @@ GIVEN = {
         "block_size": st.integers(1, 150),
         "n_layers": st.integers(1, 3),
         "dropout": st.floats(0, 0.9),
-        "window": st.integers(1, 100),
+        "sliding_window": st.integers(1, 100),
         "vocab_size": st.integers(100, 200),
     },
     "train": {
@@ -200,7 +200,7 @@ def test_evaluations_take_little_of_the_time(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("objective", DEFAULTS)
 def test_time_picks_the_preset(objective: str) -> None:
-    text = None if objective == "translation" else write_text(300)
+    text = None if objective == "seq2seq" else write_text(300)
     named = []
     for minutes in (0.1, 0.5, 3, 15, 600):
         data = {"source": "pairs" if text is None else str(text)}

@@ -8,7 +8,7 @@ import pytest
 from workflow_helpers import tiny, trained, write_text
 
 from clearhead.errors import ClearheadError, DataError, FaultError, UsageError
-from clearhead.workflows import Run, list_all, open_run, run_and_text, train
+from clearhead.workflows import Run, list_all, load, run_and_text, train
 from clearhead.workflows.runs import create
 from clearhead.workflows.tasks import NextToken
 
@@ -74,23 +74,23 @@ def test_a_folder_that_was_there_stays() -> None:
 
 def test_a_run_is_found_by_folder_and_name_and_the_newest_without_either() -> None:
     with pytest.raises(DataError, match="no run here yet"):
-        open_run(None)
+        load(None)
     old, new = make("old", 100), make("new", 1)
-    assert open_run(None).folder == new.folder
+    assert load(None).folder == new.folder
     for which in ("old", "runs/old", "runs/old/", old.folder.resolve(), old):
-        assert open_run(which).folder.resolve() == old.folder.resolve()
+        assert load(which).folder.resolve() == old.folder.resolve()
     os.utime(old.metrics, (2e9, 2e9))
-    assert open_run(None).folder == old.folder
+    assert load(None).folder == old.folder
 
 
 def test_what_is_no_run_is_a_sentence() -> None:
     make("shakespeare-1", 0)
     with pytest.raises(DataError, match="did you mean 'shakespeare-1'"):
-        open_run("shakespear-1")
+        load("shakespear-1")
     with pytest.raises(DataError, match="is not a run"):
-        open_run("runs")
+        load("runs")
     with pytest.raises(DataError, match="'clearhead list' shows them"):
-        open_run("я" * 300)
+        load("я" * 300)
 
 
 @pytest.mark.parametrize(

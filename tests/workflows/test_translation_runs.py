@@ -56,7 +56,7 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_pairs_make_a_translator(learnt: Run) -> None:
-    assert learnt.config.objective == "translation"
+    assert learnt.config.objective == "seq2seq"
     assert isinstance(learnt.model(), EncoderDecoder)
     unseen = some_pairs(40, seed=9)
     found = translate(learnt, [source for source, _ in unseen])
@@ -89,10 +89,10 @@ def test_a_score_does_not_depend_on_what_is_installed(
 
     def look(model: EncoderDecoder, config: TranslationConfig, **options: Any) -> Any:
         engines.append(config.engine)
-        return own(model, config.model_copy(update={"engine": "plain"}), **options)
+        return own(model, config.model_copy(update={"engine": "eager"}), **options)
 
     monkeypatch.setattr(translation, "searcher", look)
-    evaluate(learnt, str(write_pairs(3)), options={"beam": 1, **({"engine": asked} if asked else {})})
+    evaluate(learnt, str(write_pairs(3)), options={"beam_size": 1, **({"engine": asked} if asked else {})})
     assert engines == [expected]
 
 
@@ -139,11 +139,11 @@ def test_taken_up_again_it_ends_where_the_undisturbed_training_ends(stop_at: int
         {"data": {"vocabulary": "separate"}},
         {"data": {"tokenizer": "char"}},
         {"data": {"reverse": True}},
-        {"model": {"norm_place": "post", "scale_embedding": True, "initialisation": "xavier"}},
+        {"model": {"norm_position": "post", "scale_embedding": True, "init": "xavier"}},
         {"model": {"positions": "rope", "norm": "rmsnorm", "feedforward": "swiglu", "qk_norm": True, "bias": False}},
-        {"model": {"n_encoder_layers": 2, "n_kv_heads": 1, "positions": "alibi", "tied": False}},
-        {"model": {"start_id": 1}},
-        {"train": {"optimizer": "adamw", "accumulate": 2, "label_smoothing": 0.1, "smoothing_over": "others"}},
+        {"model": {"n_encoder_layers": 2, "n_kv_heads": 1, "positions": "alibi", "tie_embeddings": False}},
+        {"model": {"decoder_start_id": 1}},
+        {"train": {"optimizer": "adamw", "micro_batches": 2, "label_smoothing": 0.1, "smoothing_over": "others"}},
     ],
 )
 def test_every_kind_trains_saves_and_translates(options: dict[str, Any]) -> None:
@@ -157,8 +157,8 @@ def test_every_kind_trains_saves_and_translates(options: dict[str, Any]) -> None
 def test_what_is_read_begins_with_the_token_that_the_config_names(start: str) -> None:
     task = Translation.open(DataConfig(source=str(write_pairs()), bpe_vocab_size=300))
     start_id = {"end": None, "pad": task.prepared.pad, "another": 7}[start]
-    model = {"architecture": "encoder_decoder", "block_size": 32, "start_id": start_id, **task.model_layer()}
-    config = RunConfig.read({"objective": "translation", "model": model, "train": {"batch_size": 8}})
+    model = {"architecture": "encoder_decoder", "block_size": 32, "decoder_start_id": start_id, **task.model_settings()}
+    config = RunConfig.read({"objective": "seq2seq", "model": model, "train": {"batch_size": 8}})
     for _, inputs, targets in (task.batches(config)(0), *task.held_out(config)):
         assert set(inputs[:, 0].tolist()) == {task.prepared.end if start_id is None else start_id}
         assert torch.equal(inputs[:, 1:][targets[:, 1:] >= 0], targets[:, :-1][targets[:, 1:] >= 0])
@@ -177,7 +177,7 @@ def test_the_mean_of_the_last_checkpoints_is_the_model_where_it_is_better() -> N
     def hear(event: WorkflowEvent) -> None:
         said.extend([event.text] if isinstance(event, Said) else [])
 
-    run = train(write_pairs(), out="run", options=tiny_translator(train={"average": 3}), observe=hear)
+    run = train(write_pairs(), out="run", options=tiny_translator(train={"average_checkpoints": 3}), observe=hear)
     assert any("the mean of the last 3 checkpoints has validation loss" in text for text in said)
     assert len(list(run.checkpoints.iterdir())) >= 3
     mean: dict[str, Tensor] = {}
@@ -191,7 +191,7 @@ def test_the_mean_of_the_last_checkpoints_is_the_model_where_it_is_better() -> N
 
 def test_a_mean_does_not_depend_on_interruptions() -> None:
     """An interruption leaves a checkpoint at a step of its own, which no mean may count."""
-    options = tiny_translator(train={"average": 3, "save_every": 2, "eval_every": 9, "keep": 1})
+    options = tiny_translator(train={"average_checkpoints": 3, "save_every": 2, "eval_every": 9, "keep_checkpoints": 1})
     source = write_pairs()
     train(source, out="whole", options=options)
 
@@ -208,7 +208,7 @@ def test_a_mean_does_not_depend_on_interruptions() -> None:
 
 
 def test_a_finished_mean_is_still_the_model_when_it_is_resumed() -> None:
-    run = train(write_pairs(), out="run", options=tiny_translator(train={"average": 3}))
+    run = train(write_pairs(), out="run", options=tiny_translator(train={"average_checkpoints": 3}))
     before = (run.folder / "model.safetensors").read_bytes()
     resume(run)
     assert (run.folder / "model.safetensors").read_bytes() == before

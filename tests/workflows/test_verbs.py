@@ -255,7 +255,7 @@ def test_masked_documents_are_kept_apart_where_asked() -> None:
     Path("texts").mkdir()
     for number in range(6):
         Path(f"texts/{number}.txt").write_text(some_text(200, number), encoding="utf-8")
-    data = {"isolate_documents": True, "bpe_vocab_size": 300}
+    data = {"document_mask": True, "bpe_vocab_size": 300}
     options = merge(tiny(precision="float32"), {"objective": "masked", "data": data})
     run = train("texts", options=options)
     assert run.fill("the [MASK] says").startswith("the")

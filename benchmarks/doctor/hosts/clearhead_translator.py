@@ -18,7 +18,7 @@ def build():
         n_layers=2,
         n_heads=4,
         d_model=32,
-        norm_place="post",
+        norm_position="post",
         qk_norm=True,
         bias=True,
         dropout=0.1,

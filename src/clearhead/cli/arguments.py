@@ -12,7 +12,7 @@ from clearhead.errors import UsageError, did_you_mean
 if TYPE_CHECKING:  # what makes options is loaded where a verb has some
     from pydantic.fields import FieldInfo
 
-    from clearhead.options import Layer, Options
+    from clearhead.options import Options, Settings
 
 PLAIN = "\0"  # before a word that argparse must not take for an option; no argument of a process holds it
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
@@ -67,7 +67,7 @@ class Parser(argparse.ArgumentParser):
         known = {_plain_flag(flag): flag for action in self._actions for flag in action.option_strings}
         last = words.index("--") if "--" in words else len(words)
         plain = [PLAIN + word for word in words[last + 1 :]]  # what follows "--" is no option, however it looks
-        given, rest = self.parse_known_intermixed_args([*self._normalised(words[:last], known), *plain])
+        given, rest = self.parse_known_intermixed_args([*self._normalized(words[:last], known), *plain])
         for name, value in vars(given).items():
             if isinstance(value, str):
                 setattr(given, name, value.removeprefix(PLAIN))
@@ -82,7 +82,7 @@ class Parser(argparse.ArgumentParser):
             raise UsageError(f"'{word.removeprefix(PLAIN)}' is one argument too many; see '{self.prog} --help'")
         return given
 
-    def _normalised(self, words: Sequence[str], known: Mapping[str, str]) -> Iterator[str]:
+    def _normalized(self, words: Sequence[str], known: Mapping[str, str]) -> Iterator[str]:
         """Flags as they are listed, however hyphens were written, and a yes or no to every switch.
 
         A switch is said as --greedy, --no-greedy, --greedy false or --greedy=false.
@@ -112,9 +112,9 @@ def _plain_flag(flag: str) -> str:
     return flag[:2] + flag[2:].replace("-", "_")
 
 
-def layer_of(given: argparse.Namespace, options: "type[Options]") -> "Layer":
+def settings_of(given: argparse.Namespace, options: "type[Options]") -> "Settings":
     """The flags that belong to `options` as nested tables; the word 'none' is no value."""
-    layer: Layer = {}
+    layer: Settings = {}
     for dotted, value in vars(given).items():
         head, *tail = dotted.split(".")
         if head in options.model_fields:

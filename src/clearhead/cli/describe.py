@@ -2,7 +2,7 @@
 
 import argparse
 
-from clearhead.cli.arguments import Parser, layer_of
+from clearhead.cli.arguments import Parser, settings_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
 from clearhead.config import RunConfig
@@ -32,7 +32,7 @@ def run(given: argparse.Namespace) -> None:
     from clearhead import workflows
 
     costs = workflows.describe(
-        getattr(given, "run", None), preset=getattr(given, "preset", None), options=layer_of(given, RunConfig)
+        getattr(given, "run", None), preset=getattr(given, "preset", None), options=settings_of(given, RunConfig)
     )
     console = Console(json=given.json)
     width = max(map(len, costs.parts))

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from clearhead.cli.arguments import Parser, layer_of, one_of
+from clearhead.cli.arguments import Parser, one_of, settings_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
 from clearhead.cli.output import notice
@@ -51,7 +51,7 @@ def run(given: argparse.Namespace) -> None:
         given.run,
         one_of(given, "text", "source_file"),
         getattr(given, "target", None),
-        options=layer_of(given, TranslationConfig),
+        options=settings_of(given, TranslationConfig),
         device=getattr(given, "device", "auto"),
         on_notice=notices.append,
     )

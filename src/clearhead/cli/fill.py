@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from clearhead.cli.arguments import Parser, layer_of
+from clearhead.cli.arguments import Parser, settings_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
 from clearhead.cli.output import notice
@@ -40,7 +40,7 @@ def run(given: argparse.Namespace) -> None:
     filled = workflows.fill(
         which,
         text or "",
-        layer_of(given, FillConfig),
+        settings_of(given, FillConfig),
         device=getattr(given, "device", "auto"),
         on_notice=notices.append,
     )

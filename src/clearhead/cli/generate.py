@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from clearhead.cli.arguments import Parser, layer_of
+from clearhead.cli.arguments import Parser, settings_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
 from clearhead.cli.output import notice, standard_output
@@ -39,7 +39,7 @@ def run(given: argparse.Namespace) -> None:
 
     which, prompt = workflows.run_and_text(getattr(given, "run", None), getattr(given, "prompt", None))
     prompt = standard_input("prompt") if prompt == "-" else prompt or ""
-    options = layer_of(given, SamplingConfig)
+    options = settings_of(given, SamplingConfig)
     options["stop"] = [_unescaped(stop) for stop in options.get("stop", [])]
     console = Console(json=given.json)
     single = SamplingConfig.read(options).num_samples == 1 and not given.json
@@ -55,7 +55,7 @@ def run(given: argparse.Namespace) -> None:
         which,
         [prompt],
         options,
-        engine=layer_of(given, EngineConfig),
+        engine=settings_of(given, EngineConfig),
         device=getattr(given, "device", "auto"),
         on_text=show if single else None,
         on_notice=lambda sentence: notice(sentence) if unsaid else notices.append(sentence),

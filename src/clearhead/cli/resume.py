@@ -2,7 +2,7 @@
 
 import argparse
 
-from clearhead.cli.arguments import Parser, layer_of
+from clearhead.cli.arguments import Parser, settings_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
 from clearhead.config import RunConfig
@@ -29,7 +29,7 @@ def run(given: argparse.Namespace) -> None:
     from clearhead import workflows
 
     with Console(json=given.json) as console:
-        options = layer_of(given, RunConfig)
+        options = settings_of(given, RunConfig)
         done = workflows.resume(getattr(given, "run", None), options=options, observe=console.observe)
     if given.json:  # a long log is not read again for nothing
         console.result(workflows.summary(done))

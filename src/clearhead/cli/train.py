@@ -3,7 +3,7 @@
 import argparse
 import tomllib
 
-from clearhead.cli.arguments import Parser, layer_of, one_of
+from clearhead.cli.arguments import Parser, one_of, settings_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
 from clearhead.cli.output import json_line, standard_output
@@ -54,7 +54,7 @@ def parser() -> Parser:
 
 def run(given: argparse.Namespace) -> None:
     """Train, telling how it goes."""
-    options = layer_of(given, RunConfig)
+    options = settings_of(given, RunConfig)
     if "target" in given:
         options = merge(options, {"data": {"target": given.target}})
     source = one_of(given, "source", "source_file")

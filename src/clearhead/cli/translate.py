@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clearhead.cli.arguments import Parser, layer_of
+from clearhead.cli.arguments import Parser, settings_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
 from clearhead.cli.output import notice, standard_output
@@ -57,7 +57,7 @@ def run(given: argparse.Namespace) -> None:
         found = workflows.translate(
             which,
             sentences,
-            layer_of(given, TranslationConfig),
+            settings_of(given, TranslationConfig),
             align="alignment" in given,
             device=getattr(given, "device", "auto"),
             on_progress=advance,

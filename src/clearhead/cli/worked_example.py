@@ -28,7 +28,7 @@ def parser() -> Parser:
         ],
     )
     parser.add_argument(
-        "--norm-place", metavar="{pre,post}", help="normalise before each sublayer, or after its sum (default: post)"
+        "--norm-place", metavar="{pre,post}", help="normalize before each sublayer, or after its sum (default: post)"
     )
     parser.add_argument("--torch", action="store_true", default=False, help="the same from our torch parts beside it")
     return parser
@@ -39,10 +39,10 @@ def run(given: argparse.Namespace) -> None:
     load_workflow("worked_example")
     from clearhead import workflows
 
-    example = workflows.worked_example(norm_place=getattr(given, "norm_place", "post"), torch=given.torch)
+    example = workflows.worked_example(norm_position=getattr(given, "norm_position", "post"), torch=given.torch)
     console = Console(json=given.json)
     config = example.config
-    console.say(f"One decoder layer, {config.norm_place}-norm, with the numbers of numpy.random.seed(0):", "bold")
+    console.say(f"One decoder layer, {config.norm_position}-norm, with the numbers of numpy.random.seed(0):", "bold")
     console.say(f"d_model {config.d_model}, {config.n_heads} heads, d_ff {config.d_ff}, ReLU, no biases.")
     for step in example.steps:
         console.say("")

@@ -103,7 +103,7 @@ def release(tokens: NDArray[Any]) -> None:
 
 
 def _shuffled(index: Words, keys: Words, size: int) -> Words:
-    """Where a permutation of 0..size-1, one per key, sends each index: the generalised Feistel network.
+    """Where a permutation of 0..size-1, one per key, sends each index: the generalized Feistel network.
 
     An index is a place in a table of about sqrt(size) rows and columns, which turn about each other; what lands in
     the rest of the last row is sent on until it is back (Black and Rogaway 2002, "Ciphers with Arbitrary Finite

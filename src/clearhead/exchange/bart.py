@@ -25,14 +25,14 @@ ABSENT = {
     "activation_dropout": 0.0,
 }
 NEEDS = {
-    **without(PLAIN, "scale_embedding", "head_bias", "start_id"),
+    **without(PLAIN, "scale_embedding", "head_bias", "decoder_start_id"),
     "architecture": "encoder_decoder",
     "source_vocab_size": None,
     "norm": "layernorm",
-    "norm_epsilon": 1e-5,
-    "tied": True,
+    "norm_eps": 1e-5,
+    "tie_embeddings": True,
 }
-STATIC = {"positions": "sinusoidal", "rope_base": 10_000.0}
+STATIC = {"positions": "sinusoidal", "rope_theta": 10_000.0}
 ALWAYS = BIASED | {"head_bias": True}
 CONSTANTS = {"is_encoder_decoder": True, "is_decoder": False, "tie_word_embeddings": True}
 WRITTEN = {"forced_eos_token_id": None}  # where a text may grow no longer, nothing is put behind it
@@ -74,7 +74,7 @@ ENTRIES = (
 BART = Family(
     name="bart",
     architecture="BartForConditionalGeneration",
-    needs=NEEDS | {"norm_place": "post", "positions": "learned", "embedding_norm": True},
+    needs=NEEDS | {"norm_position": "post", "positions": "learned", "embedding_norm": True},
     activations=UNGATED,
     activation_key="activation_function",
     options=OPTIONS,
@@ -100,7 +100,7 @@ BART = Family(
 PEGASUS = Family(
     name="pegasus",
     architecture="PegasusForConditionalGeneration",
-    needs=NEEDS | STATIC | {"norm_place": "pre"},
+    needs=NEEDS | STATIC | {"norm_position": "pre"},
     activations=UNGATED,
     activation_key="activation_function",
     options=OPTIONS,
@@ -124,7 +124,7 @@ PEGASUS = Family(
 MARIAN = Family(
     name="marian",
     architecture="MarianMTModel",
-    needs=NEEDS | STATIC | {"norm_place": "post"},
+    needs=NEEDS | STATIC | {"norm_position": "post"},
     activations=UNGATED,
     activation_key="activation_function",
     options=OPTIONS | {"vocab_size": ("vocab_size", "decoder_vocab_size")},

@@ -19,7 +19,7 @@ from clearhead.models import EncoderDecoder
 from clearhead.parts import Block, Embedding, LayerNorm, Stack, Sublayer
 
 NEEDS: Mapping[str, object] = {
-    **without(PLAIN, "embedding_norm", "scale_embedding", "head_bias", "start_id"),
+    **without(PLAIN, "embedding_norm", "scale_embedding", "head_bias", "decoder_start_id"),
     "architecture": "encoder_decoder",
     "norm": "layernorm",
 }
@@ -35,7 +35,7 @@ def ctranslate2_obstacle(config: ModelConfig) -> str | None:
         reasons.append(f"positions {config.positions}")
     if config.feedforward not in ACTIVATIONS:
         reasons.append(f"feedforward {config.feedforward}")
-    if config.n_kv_heads != config.n_heads or config.n_heads * config.head_width != config.d_model:
+    if config.n_kv_heads != config.n_heads or config.n_heads * config.head_dim != config.d_model:
         reasons.append("heads that do not share d_model among them")
     return " and ".join(reasons) or None
 
@@ -59,7 +59,7 @@ def save_ctranslate2(folder: Path, model: EncoderDecoder, *, end: int) -> None:
     spec = specs.TransformerSpec.from_config(
         (config.n_encoder_layers, config.n_layers),
         config.n_heads,
-        pre_norm=config.norm_place == "pre",
+        pre_norm=config.norm_position == "pre",
         activation=getattr(specs.common_spec.Activation, ACTIVATIONS[config.feedforward]),
         layernorm_embedding=config.embedding_norm,
     )
@@ -77,7 +77,7 @@ def save_ctranslate2(folder: Path, model: EncoderDecoder, *, end: int) -> None:
         spec.decoder.projection.bias = _numbers(head.bias)
     spec.register_source_vocabulary(words(range(config.source_vocab_size or config.vocab_size)))
     spec.register_target_vocabulary(words(range(config.vocab_size)))
-    spec.config.layer_norm_epsilon = config.norm_epsilon
+    spec.config.layer_norm_epsilon = config.norm_eps
     spec.config.add_source_bos = spec.config.add_source_eos = False
     spec.config.bos_token = spec.config.eos_token = spec.config.unk_token = str(end)
     spec.config.decoder_start_token = str(config.first_token(end))

@@ -15,19 +15,19 @@ Json = dict[str, Any]
 
 # What most families do not have; each family's `needs` begin with it.
 PLAIN: Mapping[str, object] = {
-    "residual": "sequential",
+    "parallel_residual": False,
     "embedding_norm": False,
     "qk_norm": False,
-    "scale_scores": True,
-    "window": None,
+    "scale_attention": True,
+    "sliding_window": None,
     "scale_embedding": False,
-    "scale_head": False,
+    "scale_logits": False,
     "head_transform": False,
     "head_bias": False,
-    "n_segments": 0,
+    "n_token_types": 0,
     "embedding_ngrams": 1,
     "logit_ngrams": 1,
-    "start_id": None,
+    "decoder_start_id": None,
 }
 # Plain feed-forwards and what transformers calls them, the same in every family that leaves the choice open.
 UNGATED: Mapping[str, str | tuple[str, ...]] = {
@@ -169,14 +169,14 @@ class Family:
         ]
         if not {"bias", "qkv_bias"} & {*self.always, *self.needs} and config.qkv_bias != config.bias:
             found.append(f"qkv_bias = {_told(config.qkv_bias)} ({self.name} has the same as bias)")
-        if "head_width" not in self.options and config.head_width * config.n_heads != config.d_model:
-            found.append(f"head_width = {config.head_width} ({self.name} has d_model / n_heads)")
+        if "head_dim" not in self.options and config.head_dim * config.n_heads != config.d_model:
+            found.append(f"head_dim = {config.head_dim} ({self.name} has d_model / n_heads)")
         if not self.grouped and config.n_kv_heads != config.n_heads:
             found.append(f"n_kv_heads = {config.n_kv_heads} ({self.name} has as many as n_heads, {config.n_heads})")
         rotary = self.needs["positions"] == config.positions == "rope"
-        if rotary and "rope_fraction" not in self.needs and turned_width(config) != config.rotary_width:
-            turned = f"{turned_width(config)} of a head's {config.head_width} numbers, not {config.rotary_width}"
-            found.append(f"rope_fraction = {config.rope_fraction} ({self.name} turns {turned})")
+        if rotary and "partial_rotary_factor" not in self.needs and turned_width(config) != config.rotary_width:
+            turned = f"{turned_width(config)} of a head's {config.head_dim} numbers, not {config.rotary_width}"
+            found.append(f"partial_rotary_factor = {config.partial_rotary_factor} ({self.name} turns {turned})")
         return found
 
     def complete(self, config: ModelConfig) -> ModelConfig:
@@ -204,7 +204,7 @@ class Family:
         for option, choice in self.named_choices.items():
             told[choice.key] = _several(choice.values[getattr(config, option)])[0]
         if config.positions == "rope":
-            told |= self.rotary.write(config.rope_base, config.rope_fraction)
+            told |= self.rotary.write(config.rope_theta, config.partial_rotary_factor)
         return told
 
     def own_config(self, told: Json) -> ModelConfig:
@@ -219,14 +219,14 @@ class Family:
                 raise DataError(f"{key} = {_told(told[key])} has no equal here; {_either(_several(value))} has")
         own: Json = {**self.needs, **{option: _chosen(choice, told) for option, choice in self.named_choices.items()}}
         if self.translates:
-            own["start_id"] = _start_id(told)
+            own["decoder_start_id"] = _start_id(told)
         for option, keys in self.options.items():
             value = _shared_value(told, _keys(keys))
             if value is not None:  # null: the option's own default, as in the family
                 own[option] = value
         own |= self.always
         if self.needs["positions"] == "rope":
-            own["rope_base"], own["rope_fraction"] = self.rotary.read(told)
+            own["rope_theta"], own["partial_rotary_factor"] = self.rotary.read(told)
         try:
             config = ModelConfig.read(own)
         except UsageError as error:

@@ -33,7 +33,7 @@ def halves(width: int) -> list[int]:
 def _waves(config: ModelConfig) -> "Tensor":
     from clearhead.parts.positions import sinusoids
 
-    return sinusoids(config.block_size, config.d_model, config.rope_base)[:, halves(config.d_model)]
+    return sinusoids(config.block_size, config.d_model, config.rope_theta)[:, halves(config.d_model)]
 
 
 # Half a bfloat16's step at 1 is 0.002; other layouts and other wavelengths are off by 1 somewhere.

@@ -26,10 +26,10 @@ GENERATION = "generation_config.json"
 BEGINNING = {"encoder_decoder"}  # the architectures that write a text of their own, which must begin with something
 # Options of positions -> the kinds that they change.
 OF_POSITIONS = {
-    "rope_base": {"rope", "sinusoidal"},
-    "rope_fraction": {"rope"},
+    "rope_theta": {"rope", "sinusoidal"},
+    "partial_rotary_factor": {"rope"},
     "relative_buckets": {"relative"},
-    "relative_distance": {"relative"},
+    "relative_max_distance": {"relative"},
 }
 
 
@@ -74,7 +74,7 @@ def save(folder: Path, model: LanguageModel, tokens: SpecialTokens = NO_TOKENS) 
     ids: Json = {"bos_token_id": end, "eos_token_id": end}
     banned: Json = {}
     if config.architecture in BEGINNING:
-        ids["decoder_start_token_id"] = config.start_id if end is None else config.first_token(end)
+        ids["decoder_start_token_id"] = config.decoder_start_id if end is None else config.first_token(end)
         banned = {} if pad is None else {"bad_words_ids": [[pad]]}  # padding is no word
     told = _own_words(config) if family is None else family.foreign_config(config)
     dtype = str(numbers).removeprefix("torch.")
@@ -141,7 +141,7 @@ UNREAD: dict[str, set[str]] = {
 
 def _refuse_another(path: Path, known: ModelConfig, told: ModelConfig) -> None:
     """config.json must agree with the options that the caller knows, where they are part of the architecture."""
-    meaningless = INVISIBLE | {"initialisation"} | UNREAD[known.architecture]
+    meaningless = INVISIBLE | {"init"} | UNREAD[known.architecture]
     meaningless |= {option for option, kinds in OF_POSITIONS.items() if known.positions not in kinds}
     for option, value in known.model_dump(exclude=meaningless).items():
         if value != getattr(told, option):

@@ -8,9 +8,9 @@ LLAMA_NEEDS = {
     **PLAIN,
     "architecture": "decoder",
     "norm": "rmsnorm",
-    "norm_place": "pre",
+    "norm_position": "pre",
     "positions": "rope",
-    "rope_fraction": 1.0,
+    "partial_rotary_factor": 1.0,
 }
 LLAMA_OPTIONS: dict[str, str | tuple[str, ...]] = {
     "vocab_size": "vocab_size",
@@ -19,10 +19,10 @@ LLAMA_OPTIONS: dict[str, str | tuple[str, ...]] = {
     "n_heads": "num_attention_heads",
     "n_kv_heads": "num_key_value_heads",
     "d_model": "hidden_size",
-    "head_width": "head_dim",
+    "head_dim": "head_dim",
     "d_ff": "intermediate_size",
-    "norm_epsilon": "rms_norm_eps",
-    "tied": "tie_word_embeddings",
+    "norm_eps": "rms_norm_eps",
+    "tie_embeddings": "tie_word_embeddings",
     "attention_dropout": "attention_dropout",
 }
 LLAMA_ABSENT = {
@@ -114,10 +114,10 @@ QWEN3 = Family(
 MISTRAL = Family(
     name="mistral",
     architecture="MistralForCausalLM",
-    needs=without(LLAMA_NEEDS, "window") | {"bias": False, "qkv_bias": False},
+    needs=without(LLAMA_NEEDS, "sliding_window") | {"bias": False, "qkv_bias": False},
     activations={"swiglu": "silu"},
     activation_key="hidden_act",
-    options=LLAMA_OPTIONS | {"window": "sliding_window"},
+    options=LLAMA_OPTIONS | {"sliding_window": "sliding_window"},
     absent=LLAMA_ABSENT | {"num_key_value_heads": 8, "sliding_window": 4096},
     relics=LLAMA_RELICS,
     entries=LLAMA_ENTRIES,

@@ -16,7 +16,7 @@ from clearhead.exchange.headers import CONFIG, TOKENIZER, read_json
 from clearhead.exchange.peer import CannotOpenError, Peer
 from clearhead.exchange.single import load_file
 from clearhead.models import CausalLM, EncoderDecoder, LanguageModel
-from clearhead.parts import padded_positions
+from clearhead.parts import positions_from_lengths
 
 # The end of the class that config.json names -> the automatic class that opens it.
 AUTOMATIC = {
@@ -83,7 +83,9 @@ class OwnPeer:
 
     @torch.inference_mode()
     def logits(self, ids: Tensor, lengths: Tensor, target: Tensor | None = None) -> Tensor:
-        positions = padded_positions(lengths, ids.shape[1], "left" if isinstance(self._model, CausalLM) else "right")
+        positions = positions_from_lengths(
+            lengths, ids.shape[1], "left" if isinstance(self._model, CausalLM) else "right"
+        )
         if target is None:
             return torch.as_tensor(self._model(ids, positions=positions)).float()
         # Every target token is a word here, also the one that elsewhere is padding.
@@ -147,7 +149,7 @@ class TransformersPeer:
 
     @torch.inference_mode()
     def logits(self, ids: Tensor, lengths: Tensor, target: Tensor | None = None) -> Tensor:
-        positions = padded_positions(lengths, ids.shape[1], "left" if self._causal else "right")
+        positions = positions_from_lengths(lengths, ids.shape[1], "left" if self._causal else "right")
         given: dict[str, Tensor] = {"attention_mask": (positions >= 0).long()}  # (B, T)
         if self._causal:
             given["position_ids"] = positions.clamp(min=0)

@@ -38,7 +38,7 @@ def _is_causal(config: ModelConfig, mask: "Tensor") -> bool:
 
 def _turns_as_ours(config: ModelConfig, frequencies: "Tensor") -> bool:
     width = config.rotary_width
-    expected = [config.rope_base ** (-place / width) for place in range(0, width, 2)]
+    expected = [config.rope_theta ** (-place / width) for place in range(0, width, 2)]
     there = zip(frequencies.tolist(), expected, strict=True)
     return all(math.isclose(*two, rel_tol=0.01, abs_tol=1e-6) for two in there)  # they may be of half precision
 

@@ -47,4 +47,4 @@ class RotaryWords(NamedTuple):
 
 def turned_width(config: ModelConfig) -> int:
     """How many of a head's numbers transformers turns: it rounds the share down, where we take the nearest number."""
-    return int(config.head_width * config.rope_fraction)
+    return int(config.head_dim * config.partial_rotary_factor)

@@ -122,7 +122,7 @@ def _stream_axis(name: str) -> int | None:
     """Which axis of an own tensor lies along the residual stream, if one does."""
     module, kind = name.split(".")[-2:]
     if module in ("norm", "output", "down"):
-        return 0  # what is normalised, or written
+        return 0  # what is normalized, or written
     if module in ("query_norm", "key_norm") or kind == "bias":
         return None  # inside of a part
     return 1  # rows of a table, and what a map reads

@@ -13,7 +13,7 @@ from clearhead.inference.ids import known_ids
 from clearhead.inference.mode import evaluating
 from clearhead.inference.readers import Continuations, PlainReader, Reader
 from clearhead.models import EncoderDecoder
-from clearhead.parts import padded_positions
+from clearhead.parts import positions_from_lengths
 
 STAYING = 7 / 8  # of the sentences in a batch that are not done, above which the others stay in it
 ROOM = 64  # columns of the cache at first, as most sentences are done long before their greatest length
@@ -132,7 +132,8 @@ class _Search:
         ids = torch.tensor([[*source, *[fill] * (width - len(source))] for source in sources], device=device)
         ragged = min(lengths) < width
         self.memory = model.encode(  # read once
-            ids, positions=padded_positions(torch.tensor(lengths, device=device), width) if ragged else range(width)
+            ids,
+            positions=positions_from_lengths(torch.tensor(lengths, device=device), width) if ragged else range(width),
         )
         self.cache = model.new_cache(len(sources), ROOM)
         at_limits = [length_penalty(limit, config.length_penalty) for limit in limits]
@@ -158,20 +159,20 @@ class _Search:
         if columns + b > self.cache.capacity:
             self.cache.resize(2 * (columns + b))
         logits = self.reader.read(now.written[:, :, -1], length - 1, self.memory, self.cache, now.lines)  # (S, b, V)
-        return self.reader.likeliest(logits, now.scores, min(2 * self.config.beam, logits[0].numel()))
+        return self.reader.likeliest(logits, now.scores, min(2 * self.config.beam_size, logits[0].numel()))
 
     def finish(self, continuations: Continuations) -> None:
         """Harvest those that end, unless k others rank before them."""
         now = self.sentences
-        scores, parents, tokens = (part[:, : self.config.beam] for part in continuations)
+        scores, parents, tokens = (part[:, : self.config.beam_size] for part in continuations)
         ends = (tokens == self.end) & scores.isfinite() & now.is_open[:, None]
         penalty = length_penalty(now.written.shape[2], self.config.length_penalty)
         for row, place in ends.nonzero().tolist():
             finished = self.finished[now.places[row]]
-            if len(finished) < self.config.beam:
+            if len(finished) < self.config.beam_size:
                 ids = now.written[row, parents[row, place], 1:].tolist()
                 finished.append(Hypothesis(ids, scores[row, place].item() / penalty))
-            now.is_open[row] = len(finished) < self.config.beam
+            now.is_open[row] = len(finished) < self.config.beam_size
             if len(finished) >= self.config.n_best:
                 now.enough[row] = sorted(hypothesis.score for hypothesis in finished)[-self.config.n_best]
 
@@ -180,7 +181,7 @@ class _Search:
         now = self.sentences
         _, b, length = now.written.shape
         ended = continuations.tokens == self.end  # (S, n), at most one for each of the b hypotheses
-        width = min(self.config.beam, ended.shape[1] - b)
+        width = min(self.config.beam_size, ended.shape[1] - b)
         living = ended.byte().argsort(dim=1, stable=True)[:, :width]  # the others come first, in their order
         now.scores, parents, tokens = (part.gather(1, living) for part in continuations)  # (S, width) each
         before, now.lines = (  # (S, width, T), (S, width, columns)

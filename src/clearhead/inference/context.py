@@ -10,7 +10,7 @@ from clearhead.inference.mode import Notice, refuse_not_finite
 from clearhead.inference.texts import Text
 from clearhead.inference.writers import PlainWriter, Writer
 from clearhead.models import CausalLM
-from clearhead.parts import DecoderCache, padded_positions
+from clearhead.parts import DecoderCache, positions_from_lengths
 
 Row = tuple[int, ...]
 PREFILL_TOKENS = 1024  # read in one call, over all rows: the memory of a long prompt grows with the prompt alone
@@ -31,7 +31,7 @@ class Context:
     def __init__(self, model: CausalLM, notice: Notice | None = None, writer: Writer | None = None) -> None:
         self.model, self.writer, self._notice = model, writer or PlainWriter(model), notice
         self._device = model.device  # to find it takes as long as a small computation
-        self._limit = model.config.block_size if model.endless_window is None else None
+        self._limit = model.config.block_size if model.receptive_field is None else None
         self._slid = False
         self._ids = list[list[int]]()  # what each row has read since it slid
         self._cache: DecoderCache
@@ -153,14 +153,14 @@ class Context:
     def _capacity(self, new_tokens: int, prompts: Sequence[Sequence[int]]) -> int:
         """Columns of the cache: no more than the text needs, and enough that old ones are moved seldom."""
         total = max(map(len, prompts)) + new_tokens
-        if self.model.endless_window is not None:
-            return min(total, self._kept_columns() + max(self._chunk(len(prompts)), self.model.endless_window))
+        if self.model.receptive_field is not None:
+            return min(total, self._kept_columns() + max(self._chunk(len(prompts)), self.model.receptive_field))
         ragged = len(set(map(len, prompts))) > 1  # each row then slides at a time of its own
         return min(total, self.model.config.block_size * (2 if ragged else 1))
 
     def _kept_columns(self) -> int:
         """Columns that a later token may still attend to."""
-        window = self.model.endless_window
+        window = self.model.receptive_field
         return self.model.config.block_size if window is None else max(1, window - 1)
 
     def _make_room(self, cache: DecoderCache, columns: int) -> None:
@@ -177,7 +177,7 @@ class Context:
         ids = torch.tensor([[0] * (width - len(row)) + list(row) for row in rows], device=device)  # (B, T)
         positions = None
         if any(len(row) < width for row in rows):
-            positions = padded_positions(torch.tensor([len(row) for row in rows], device=device), width, "left")
+            positions = positions_from_lengths(torch.tensor([len(row) for row in rows], device=device), width, "left")
         chunk = self._chunk(len(rows))
         for start in range(0, width, chunk):
             now = slice(start, min(start + chunk, width))

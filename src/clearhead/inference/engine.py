@@ -29,7 +29,7 @@ class Engine:
             config: which engine, and what the matrices are rounded to.
         """
         self.source, self.config = model, config
-        self.model = rounded(model, config.weights)
+        self.model = rounded(model, config.dtype)
         self._compiled: CompiledDecoder | None = None
         self._given_up = False
 
@@ -40,12 +40,12 @@ class Engine:
             tokens: how many a text may have.
             notice: told in a sentence what takes time, or cannot be done.
         """
-        if self._compiled is None and not self._given_up and self.config.engine != "plain":
+        if self._compiled is None and not self._given_up and self.config.engine != "eager":
             try:
                 self._prepare(tokens, notice or (lambda sentence: None))
             except (UnknownPartError, OSError, RuntimeError) as error:
                 self._given_up = True
-                if notice and (self.config.engine == "compiled" or not isinstance(error, UnknownPartError)):
+                if notice and (self.config.engine == "native" or not isinstance(error, UnknownPartError)):
                     notice(f"the text is written without compiled code: {error}")
         if self._compiled is None or hooked(self.model):
             return PlainWriter(self.model)
@@ -63,9 +63,9 @@ class Engine:
             raise UnknownPartError("only a decoder has any")
         token = max(CALL * (2 + model.config.n_layers), bytes_of_weights(model) / READING)  # seconds, call by call
         saved = tokens * token / 2  # half of them
-        found = code_for(model, saved, asked=self.config.engine == "compiled", say=say)
+        found = code_for(model, saved, asked=self.config.engine == "native", say=say)
         if found is not None:
-            compiled = CompiledDecoder(model, self.config.weights, found)
+            compiled = CompiledDecoder(model, self.config.dtype, found)
             _refuse_wrong_code(model, compiled)
             self._compiled = compiled
 

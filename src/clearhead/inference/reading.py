@@ -25,12 +25,12 @@ def reader_for(model: EncoderDecoder, config: TranslationConfig, sentences: int,
         say: told in a sentence what takes time, or cannot be done.
     """
     plain = PlainReader(model)
-    if config.engine == "plain" or not sentences:
+    if config.engine == "eager" or not sentences:
         return plain
     try:
         return _compiled(model, config, sentences, say) or plain
     except (UnknownPartError, ClearheadError, OSError, RuntimeError) as error:
-        if config.engine == "compiled" or not isinstance(error, UnknownPartError):
+        if config.engine == "native" or not isinstance(error, UnknownPartError):
             say(f"translations are searched for without compiled code: {error}")
         return plain
 
@@ -44,7 +44,7 @@ def _compiled(model: EncoderDecoder, config: TranslationConfig, sentences: int, 
     """
     steps = STEPS * math.ceil(sentences / config.batch_size)
     saved = steps * 2 * CALL * (2 + model.config.n_layers)  # seconds; a block with cross-attention takes twice as long
-    found = code_for(model, saved, asked=config.engine == "compiled", say=say)
+    found = code_for(model, saved, asked=config.engine == "native", say=say)
     if found is None:
         return None
     reader = CompiledReader(model, found)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from clearhead.config import Weights
+from clearhead.config import Dtype
 from clearhead.models import CausalLM
 
 Model = TypeVar("Model", bound=CausalLM)
@@ -28,26 +28,26 @@ class Narrowed(NamedTuple):
         return wide if self.scales is None else wide * self.scales
 
 
-def narrowed(matrix: Tensor, weights: Weights) -> Narrowed:
+def narrowed(matrix: Tensor, dtype: Dtype) -> Narrowed:
     """The nearest numbers; of int8 each output has a scale, so that its largest weight is 127."""
-    if weights == "int8":
+    if dtype == "int8":
         scales = matrix.abs().amax(1, keepdim=True).clamp(min=torch.finfo(matrix.dtype).tiny) / LARGEST  # (N, 1)
         return Narrowed((matrix / scales).round().to(torch.int8), scales)
-    return Narrowed(matrix.bfloat16() if weights == "bfloat16" else matrix, None)
+    return Narrowed(matrix.bfloat16() if dtype == "bfloat16" else matrix, None)
 
 
 @torch.no_grad()
-def rounded(model: Model, weights: Weights) -> Model:
-    """The model whose matrices are what `weights` can hold of this one's; itself for 'full'.
+def rounded(model: Model, dtype: Dtype) -> Model:
+    """The model whose matrices are what `dtype` can hold of this one's; itself for 'float32'.
 
     Its parameters keep their type, so it is an ordinary model, and packing them again changes nothing.
     """
-    if weights == "full":
+    if dtype == "float32":
         return model
     new = copy.deepcopy(model)
     for name in matrices(model):
         parameter = new.get_parameter(name)
-        parameter.copy_(narrowed(parameter, weights).widened(parameter.dtype))
+        parameter.copy_(narrowed(parameter, dtype).widened(parameter.dtype))
     return new
 
 

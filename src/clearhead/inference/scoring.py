@@ -8,7 +8,7 @@ from clearhead.errors import UsageError
 
 
 class CorpusScores(NamedTuple):
-    """BLEU and chrF from 0 to 100 on text as it is written: detokenised, cased. `signature` says how it was counted."""
+    """BLEU and chrF from 0 to 100 on text as it is written: detokenized, cased. `signature` says how it was counted."""
 
     bleu: float
     chrf: float

@@ -64,7 +64,7 @@ def _by_ctranslate2(
         say(f"translations are searched for without CTranslate2, which fails here: {error}")
         return None
     if config.engine == "auto":
-        say("CTranslate2, which is installed, searches for these translations; --engine plain does without")
+        say("CTranslate2, which is installed, searches for these translations; --engine eager does without")
     return search
 
 
@@ -124,7 +124,7 @@ class CTranslate2Search:
             results = self._results(sources, max(limits))
         except FAILURES as error:
             if self.config.engine != "auto":
-                raise ClearheadError(f"CTranslate2 failed: {error}; --engine plain does without") from error
+                raise ClearheadError(f"CTranslate2 failed: {error}; --engine eager does without") from error
             self._failed = True
             self._say(f"CTranslate2 failed, and translations are searched for without it from here on: {error}")
             return self.plain(sources)
@@ -138,8 +138,8 @@ class CTranslate2Search:
         """The hypotheses of each sentence, and their scores, as the engine tells them."""
         results: list[Any] = self._engine.translate_batch(
             [words(source) for source in sources],
-            beam_size=self.config.beam,
-            num_hypotheses=self.config.beam,
+            beam_size=self.config.beam_size,
+            num_hypotheses=self.config.beam_size,
             length_penalty=NONE,
             suppress_sequences=self._never,
             max_input_length=0,  # none
@@ -163,7 +163,7 @@ class CTranslate2Search:
             return None
         best = max(finished, key=lambda hypothesis: hypothesis.score)
         longest, least = max(map(len, written)), min(result.scores)  # nothing that was not kept is longer, or likelier
-        missed = least / self._penalty(longest) if len(ways) == self.config.beam else -math.inf
+        missed = least / self._penalty(longest) if len(ways) == self.config.beam_size else -math.inf
         return best if best.score >= missed else None
 
     def _penalty(self, length: int) -> float:

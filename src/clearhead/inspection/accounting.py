@@ -96,7 +96,7 @@ def _optimizer_numbers(costs: Costs, train: TrainConfig) -> int:
 
 def _activation_bytes(costs: Costs, model: ModelConfig, train: TrainConfig) -> int:
     """What the forward pass keeps for the backward pass, for one part of an accumulated batch: an estimate."""
-    tokens = -(-train.batch_size // train.accumulate) * model.block_size
+    tokens = -(-train.batch_size // train.micro_batches) * model.block_size
     number = 2 if train.precision == "bfloat16" else FLOAT32
     logits = 2 * model.vocab_size  # their log-probabilities and their gradient, in float32 whatever the precision
     return tokens * (number * costs.kept_numbers + FLOAT32 * logits)
@@ -152,11 +152,11 @@ def _with_tables(stacks: Costs, model: ModelConfig, *, source: bool = False) -> 
     learned = {"learned": model.block_size * D, "relative": model.relative_buckets * model.n_heads}
     norm = _norm(model) if model.embedding_norm else 0
     transform = D * D if model.head_transform else 0
-    parts = {"embedding": (V + model.n_segments) * D + norm}
+    parts = {"embedding": (V + model.n_token_types) * D + norm}
     if source:
         parts["source_embedding"] = (model.source_vocab_size or 0) * D + norm  # none: the source uses the other's
     parts["positions"] = (1 + source) * learned.get(model.positions, 0)
-    own, shift = 0 if model.tied else V * D, V if model.head_bias else 0
+    own, shift = 0 if model.tie_embeddings else V * D, V if model.head_bias else 0
     head = own + shift + (transform + D + _norm(model) if transform else 0)
     return replace(
         stacks,
@@ -178,7 +178,7 @@ def _stack(model: ModelConfig, n_layers: int, *, cross: bool = False) -> Costs:
     """
     n_attentions = n_layers * (1 + cross)
     matrices = n_attentions * _attention_matrices(model) + n_layers * _feedforward_matrices(model)
-    seen = min(model.block_size, model.window or model.block_size)
+    seen = min(model.block_size, model.sliding_window or model.block_size)
     return Costs(
         parts=_stack_parts(model, n_layers, cross),
         flops_per_token=2 * matrices + 4 * n_attentions * _width(model) * seen,
@@ -193,8 +193,8 @@ def _stack_parts(model: ModelConfig, n_layers: int, cross: bool) -> dict[str, in
     attention_bias = (D if model.bias else 0) + (_width(model) + 2 * _kv_width(model) if model.qkv_bias else 0)
     feedforward_bias = (_projections_in(model) * model.d_ff + D) if model.bias else 0
     attention = n_layers * (_attention_matrices(model) + attention_bias)
-    n_norms = (2 + cross) * n_layers + (model.norm_place == "pre")  # a pre-norm stack ends with one more
-    qk_norms = 2 * model.head_width * n_layers * (1 + cross) if model.qk_norm else 0
+    n_norms = (2 + cross) * n_layers + (model.norm_position == "pre")  # a pre-norm stack ends with one more
+    qk_norms = 2 * model.head_dim * n_layers * (1 + cross) if model.qk_norm else 0
     return {
         "attention": attention,
         **({"cross_attention": attention} if cross else {}),
@@ -222,11 +222,11 @@ def _norm(model: ModelConfig) -> int:
 
 
 def _width(model: ModelConfig) -> int:
-    return model.n_heads * model.head_width
+    return model.n_heads * model.head_dim
 
 
 def _kv_width(model: ModelConfig) -> int:
-    return model.n_kv_heads * model.head_width
+    return model.n_kv_heads * model.head_dim
 
 
 def _projections_in(model: ModelConfig) -> int:

@@ -42,7 +42,7 @@ def attention_weights(
 
 
 def _split(x: Tensor, attention: Attention) -> Tensor:
-    return x.view(*x.shape[:2], -1, attention.head_width).transpose(1, 2)  # (B, T, H * K) -> (B, H, T, K)
+    return x.view(*x.shape[:2], -1, attention.head_dim).transpose(1, 2)  # (B, T, H * K) -> (B, H, T, K)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from clearhead.models.bigram_lm import BigramLM
 from clearhead.models.decoder_lm import DecoderLM
 from clearhead.models.encoder_decoder import EncoderDecoder, Memory
 from clearhead.models.encoder_lm import EncoderLM
-from clearhead.models.initialisation import initialise
+from clearhead.models.initialization import initialize
 from clearhead.models.language_model import CausalLM, LanguageModel
 
 MODELS: dict[str, type[DecoderLM] | type[BigramLM] | type[EncoderLM] | type[EncoderDecoder]] = {
@@ -18,7 +18,7 @@ MODELS: dict[str, type[DecoderLM] | type[BigramLM] | type[EncoderLM] | type[Enco
 
 
 def build(config: ModelConfig, *, seed: int = 0) -> LanguageModel:
-    """The model that the config describes, freshly initialised from the seed."""
+    """The model that the config describes, freshly initialized from the seed."""
     return MODELS[config.architecture](config, seed=seed)
 
 
@@ -32,7 +32,7 @@ __all__ = [
     "LanguageModel",
     "Memory",
     "build",
-    "initialise",
+    "initialize",
     "make_attention",
     "make_block",
     "make_norm",

@@ -7,22 +7,22 @@ from torch import Tensor, nn
 from clearhead.config import ModelConfig
 from clearhead.parts import (
     ACTIVATIONS,
-    BLOCKS,
     FEEDFORWARDS,
     NORMS,
     POSITIONS,
     Attention,
     Block,
     Embedding,
+    LMHead,
     NgramTables,
+    ParallelBlock,
     PositionOptions,
-    Projections,
+    ProjectionConfig,
     RMSNorm,
     SelfAttentionCache,
     Stack,
     Sublayer,
     Transform,
-    Unembedding,
 )
 from clearhead.parts.positions import PositionKind
 
@@ -37,22 +37,22 @@ def make_ngram_tables(config: ModelConfig, longest: int) -> NgramTables | None:
     return NgramTables(config.vocab_size, config.d_model, longest, config.ngram_rows) if longest > 1 else None
 
 
-def make_unembedding(config: ModelConfig) -> Unembedding:
+def make_unembedding(config: ModelConfig) -> LMHead:
     """The head; where it is tied, the embedding's matrix is its own."""
     activation = ACTIVATIONS[config.feedforward]
-    return Unembedding(
+    return LMHead(
         config.d_model,
         config.vocab_size,
-        tied=config.tied,
+        tied=config.tie_embeddings,
         bias=config.head_bias,
-        scaled=config.scale_head,
+        scaled=config.scale_logits,
         transform=Transform(config.d_model, activation, make_norm(config)) if config.head_transform else None,
     )
 
 
 def make_norm(config: ModelConfig) -> nn.Module:
     """A norm over the width of the model."""
-    return NORMS[config.norm](config.d_model, config.norm_epsilon)
+    return NORMS[config.norm](config.d_model, config.norm_eps)
 
 
 def make_embedding_norm(config: ModelConfig) -> nn.Module:
@@ -68,9 +68,9 @@ def make_positions(config: ModelConfig, *, causal: bool) -> PositionKind:
             n_heads=config.n_heads,
             block_size=config.block_size,
             rotary_width=config.rotary_width,
-            base=config.rope_base,
+            base=config.rope_theta,
             n_buckets=config.relative_buckets,
-            distance=config.relative_distance,
+            distance=config.relative_max_distance,
             causal=causal,
         )
     )
@@ -78,19 +78,19 @@ def make_positions(config: ModelConfig, *, causal: bool) -> PositionKind:
 
 def make_sublayer(config: ModelConfig, part: nn.Module) -> Sublayer:
     """The part with the residual, the norm and the dropout around it."""
-    return Sublayer(part, make_norm(config), place=config.norm_place, dropout=config.dropout)
+    return Sublayer(part, make_norm(config), place=config.norm_position, dropout=config.dropout)
 
 
 def make_attention(config: ModelConfig) -> Attention:
     """Self- or cross-attention; they are the same module."""
-    qk_norm = partial(RMSNorm, epsilon=config.norm_epsilon) if config.qk_norm else None
+    qk_norm = partial(RMSNorm, epsilon=config.norm_eps) if config.qk_norm else None
     return Attention(
         config.d_model,
         config.n_heads,
         config.n_kv_heads,
-        config.head_width,
-        projections=Projections(config.bias, config.qkv_bias, qk_norm),
-        scaled=config.scale_scores,
+        config.head_dim,
+        projections=ProjectionConfig(config.bias, config.qkv_bias, qk_norm),
+        scaled=config.scale_attention,
         dropout=config.attention_dropout,
     )
 
@@ -100,7 +100,8 @@ def make_block(config: ModelConfig, *, cross: bool = False) -> Block:
     feedforward = FEEDFORWARDS[config.feedforward](
         config.d_model, config.d_ff, bias=config.bias, dropout=config.feedforward_dropout
     )
-    return BLOCKS[config.residual](
+    block = ParallelBlock if config.parallel_residual else Block
+    return block(
         make_sublayer(config, make_attention(config)),
         make_sublayer(config, feedforward),
         make_sublayer(config, make_attention(config)) if cross else None,
@@ -109,11 +110,11 @@ def make_block(config: ModelConfig, *, cross: bool = False) -> Block:
 
 def make_caches(config: ModelConfig, batch_size: int, capacity: int, like: Tensor) -> list[SelfAttentionCache]:
     """An empty cache for the self-attention of each block, of the type and on the device of `like`."""
-    shape = (batch_size, config.n_kv_heads, capacity, config.head_width)
+    shape = (batch_size, config.n_kv_heads, capacity, config.head_dim)
     return [SelfAttentionCache(shape, like.dtype, like.device) for _ in range(config.n_layers)]
 
 
 def make_stack(config: ModelConfig, *, cross: bool = False) -> Stack:
     """`n_layers` blocks, closed by a norm if and only if they are pre-norm; with `cross` they read a memory."""
     blocks = [make_block(config, cross=cross) for _ in range(config.n_layers)]
-    return Stack(blocks, make_norm(config) if config.norm_place == "pre" else None)
+    return Stack(blocks, make_norm(config) if config.norm_position == "pre" else None)

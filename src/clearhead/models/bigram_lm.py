@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from clearhead.config import ModelConfig
-from clearhead.models.initialisation import initialise
+from clearhead.models.initialization import initialize
 from clearhead.models.language_model import CausalLM
 from clearhead.parts import DecoderCache, Embedding
 
@@ -17,7 +17,7 @@ class BigramLM(CausalLM):
         self.config = config
         with torch.random.fork_rng(devices=[]):  # torch draws at construction; what counts is drawn below
             self.embedding = Embedding(config.vocab_size, config.vocab_size)
-        initialise(self, config, seed)
+        initialize(self, config, seed)
 
     def hidden(
         self,
@@ -39,5 +39,5 @@ class BigramLM(CausalLM):
         return DecoderCache([], capacity)
 
     @property
-    def endless_window(self) -> int:
+    def receptive_field(self) -> int:
         return 1

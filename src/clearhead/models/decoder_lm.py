@@ -36,7 +36,7 @@ class DecoderLM(StackLM, CausalLM):
         limit = self.config.block_size if self.ends_at_block_size else None
         query, key = (start, start) if cache is None else cache.extend(positions, ids.shape[1], limit=limit)
         mask = attention_mask(
-            query, key, causal=True, window=self.config.window, documents=documents, device=ids.device
+            query, key, causal=True, window=self.config.sliding_window, documents=documents, device=ids.device
         )
         longest = self.config.longest_ngram
         tokens = last_tokens(ids, longest, query, documents, cache) if longest > 1 else ids  # (B, T, longest)
@@ -53,8 +53,8 @@ class DecoderLM(StackLM, CausalLM):
 
     @property
     def ends_at_block_size(self) -> bool:
-        return self.endless_window is None
+        return self.receptive_field is None
 
     @property
-    def endless_window(self) -> int | None:
-        return None if self.positions.bounded else self.config.window
+    def receptive_field(self) -> int | None:
+        return None if self.positions.bounded else self.config.sliding_window

@@ -14,7 +14,7 @@ from clearhead.models.assembly import (
     make_stack,
     make_unembedding,
 )
-from clearhead.models.initialisation import initialise
+from clearhead.models.initialization import initialize
 from clearhead.models.language_model import LanguageModel
 from clearhead.parts import (
     DecoderCache,
@@ -63,7 +63,7 @@ class EncoderDecoder(LanguageModel):
             self.encoder = make_stack(config.model_copy(update={"n_layers": config.n_encoder_layers}))
             self.decoder = make_stack(config, cross=True)
             self.unembedding = make_unembedding(config)
-        initialise(self, config, seed)
+        initialize(self, config, seed)
 
     def encode(self, source: Tensor, *, positions: Positions | None = None) -> Memory:
         """What the decoder reads, from source ids (B, T_src), of which a row has at most block_size.
@@ -108,7 +108,7 @@ class EncoderDecoder(LanguageModel):
             limit = self.config.block_size if self.positions.bounded else None
             query, key = cache.extend(positions, target.shape[1], limit=limit)
         else:
-            pad, start = self.config.pad_id, self.config.start_id
+            pad, start = self.config.pad_id, self.config.decoder_start_id
             query = key = positions_of(target, pad, causal=True, start_id=start) if positions is None else positions
             refuse_beyond(query, self.config.block_size)
         x = self.embedding_norm(self.positions.add(self.embedding(target), query))  # (B, T, D)

@@ -15,7 +15,7 @@ class EncoderLM(StackLM):
     causal = False
 
     def add_parts(self, config: ModelConfig) -> None:
-        self.segments = nn.Embedding(config.n_segments, config.d_model) if config.n_segments else None
+        self.segments = nn.Embedding(config.n_token_types, config.d_model) if config.n_token_types else None
 
     def hidden(
         self,

@@ -63,7 +63,7 @@ class CausalLM(LanguageModel):
 
         Args:
             ids: token ids, of each text at most block_size, those in the cache included, unless its window is endless.
-            positions: (B, T) where each token stands in its own sequence, -1 for padding (see `padded_positions`);
+            positions: (B, T) of each token in its own sequence, -1 for padding (see `positions_from_lengths`);
                 without it, every row starts at 0, or goes on where the cache ends.
             documents: (B, T) number of the document of each token: no attention from one to another.
             cache: holds the keys and values of earlier calls and takes up those of this one.
@@ -72,7 +72,7 @@ class CausalLM(LanguageModel):
 
     @property
     @abstractmethod
-    def endless_window(self) -> int | None:
+    def receptive_field(self) -> int | None:
         """How many tokens, the last one its own, a token attends to in a text without end.
 
         None: texts end at block_size.

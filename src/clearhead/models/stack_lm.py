@@ -14,7 +14,7 @@ from clearhead.models.assembly import (
     make_stack,
     make_unembedding,
 )
-from clearhead.models.initialisation import initialise
+from clearhead.models.initialization import initialize
 from clearhead.models.language_model import LanguageModel
 from clearhead.parts import SelfAttentionCache, make_dropout, refuse_beyond
 from clearhead.parts.masks import Mask, Positions
@@ -36,7 +36,7 @@ class StackLM(LanguageModel):
             self.stack = make_stack(config)
             self.unembedding = make_unembedding(config)
             self.add_parts(config)
-        initialise(self, config, seed)
+        initialize(self, config, seed)
 
     def add_parts(self, config: ModelConfig) -> None:
         """What one architecture has beside these."""

@@ -1,7 +1,7 @@
 """Tensors in, tensors out: the parts that every Transformer is made of."""
 
-from clearhead.parts.attention import Attention, Projections, attend
-from clearhead.parts.block import BLOCKS, Block, ParallelBlock, Stack
+from clearhead.parts.attention import Attention, ProjectionConfig, attend
+from clearhead.parts.block import Block, ParallelBlock, Stack
 from clearhead.parts.cache import DecoderCache, MemoryCache, SelfAttentionCache
 from clearhead.parts.dropout import make_dropout
 from clearhead.parts.embedding import Embedding, refuse_unknown_ids, unknown_id
@@ -12,18 +12,17 @@ from clearhead.parts.masks import (
     allowed_from_forbidden,
     attention_mask,
     forbidden_from_allowed,
-    padded_positions,
+    positions_from_lengths,
     positions_of,
 )
 from clearhead.parts.ngram_tables import NgramTables, last_tokens
 from clearhead.parts.norms import NORMS, LayerNorm, PlusOneRMSNorm, RMSNorm
 from clearhead.parts.positions import POSITIONS, PositionOptions, refuse_beyond
 from clearhead.parts.sublayer import Sublayer
-from clearhead.parts.unembedding import Transform, Unembedding
+from clearhead.parts.unembedding import LMHead, Transform
 
 __all__ = [
     "ACTIVATIONS",
-    "BLOCKS",
     "FEEDFORWARDS",
     "NORMS",
     "POSITIONS",
@@ -33,19 +32,19 @@ __all__ = [
     "Embedding",
     "FeedForward",
     "GatedFeedForward",
+    "LMHead",
     "LayerNorm",
     "MemoryCache",
     "NgramTables",
     "ParallelBlock",
     "PlusOneRMSNorm",
     "PositionOptions",
-    "Projections",
+    "ProjectionConfig",
     "RMSNorm",
     "SelfAttentionCache",
     "Stack",
     "Sublayer",
     "Transform",
-    "Unembedding",
     "additive_from_allowed",
     "allowed_from_additive",
     "allowed_from_forbidden",
@@ -54,7 +53,7 @@ __all__ = [
     "forbidden_from_allowed",
     "last_tokens",
     "make_dropout",
-    "padded_positions",
+    "positions_from_lengths",
     "positions_of",
     "refuse_beyond",
     "refuse_unknown_ids",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from clearhead.parts.cache import AttentionCache, KeysValues
 from clearhead.parts.masks import Mask
 from clearhead.parts.positions import Rotate
-from clearhead.parts.scores import are_few, attend_by_scores
+from clearhead.parts.scores import eager_attention, is_small
 
 
 def attend(
@@ -37,8 +37,8 @@ def attend(
     """
     if value.dtype == torch.bfloat16 and value.device.type == "cpu":  # where the kernel's backward is slow in bfloat16
         with torch.autocast("cpu", enabled=False):
-            if bias is None and are_few(query, key):
-                return attend_by_scores(query, key, value, mask=mask, dropout=dropout, scale=scale)
+            if bias is None and is_small(query, key):
+                return eager_attention(query, key, value, mask=mask, dropout=dropout, scale=scale)
             wide = (part.float() for part in (query, key, value))
             return attend(*wide, mask=mask, bias=bias, dropout=dropout, scale=scale).to(value.dtype)
     causal = mask == "causal" if isinstance(mask, str) else False
@@ -55,8 +55,8 @@ def attend(
 
 
 @dataclass(frozen=True)
-class Projections:
-    """The four maps of an attention: their biases, and what normalises queries and keys.
+class ProjectionConfig:
+    """The four maps of an attention: their biases, and what normalizes queries and keys.
 
     Args:
         bias, qkv_bias: whether the output's map has a bias, and the other three (the same without it).
@@ -68,7 +68,7 @@ class Projections:
     qk_norm: Callable[[int], nn.Module] | None = None
 
 
-PLAIN = Projections()
+PLAIN = ProjectionConfig()
 
 
 class Attention(nn.Module):
@@ -82,9 +82,9 @@ class Attention(nn.Module):
         d_model: int,
         n_heads: int,
         n_kv_heads: int | None = None,
-        head_width: int | None = None,
+        head_dim: int | None = None,
         *,
-        projections: Projections = PLAIN,
+        projections: ProjectionConfig = PLAIN,
         scaled: bool = True,
         dropout: float = 0.0,
     ) -> None:
@@ -92,25 +92,25 @@ class Attention(nn.Module):
         Args:
             d_model: width of what comes in and goes out.
             n_heads, n_kv_heads: heads of the queries, and of keys and values (as many without it).
-            head_width: K; d_model / n_heads without it.
+            head_dim: K; d_model / n_heads without it.
             projections: the four maps; without biases and norms by default.
             scaled: divide scores by sqrt(K).
             dropout: probability of dropping an attention weight in training.
         """
         super().__init__()
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
-        self.head_width = head_width or d_model // n_heads
-        self.scale = self.head_width**-0.5 if scaled else 1.0
+        self.head_dim = head_dim or d_model // n_heads
+        self.scale = self.head_dim**-0.5 if scaled else 1.0
         self.dropout = dropout
-        width, kv_width = self.n_heads * self.head_width, self.n_kv_heads * self.head_width
+        width, kv_width = self.n_heads * self.head_dim, self.n_kv_heads * self.head_dim
         bias, qk_norm = projections.bias, projections.qk_norm
         qkv_bias = bias if projections.qkv_bias is None else projections.qkv_bias
         self.query = nn.Linear(d_model, width, bias=qkv_bias)
         self.key = nn.Linear(d_model, kv_width, bias=qkv_bias)
         self.value = nn.Linear(d_model, kv_width, bias=qkv_bias)
         self.output = nn.Linear(width, d_model, bias=bias)
-        self.query_norm = qk_norm(self.head_width) if qk_norm else nn.Identity()
-        self.key_norm = qk_norm(self.head_width) if qk_norm else nn.Identity()
+        self.query_norm = qk_norm(self.head_dim) if qk_norm else nn.Identity()
+        self.key_norm = qk_norm(self.head_dim) if qk_norm else nn.Identity()
 
     def forward(
         self,
@@ -142,4 +142,4 @@ class Attention(nn.Module):
 
     def _split(self, x: Tensor) -> Tensor:
         batch, time, _ = x.shape
-        return x.view(batch, time, -1, self.head_width).transpose(1, 2)  # (B, T, H * K) -> (B, T, H, K) -> (B, H, T, K)
+        return x.view(batch, time, -1, self.head_dim).transpose(1, 2)  # (B, T, H * K) -> (B, T, H, K) -> (B, H, T, K)

@@ -65,11 +65,8 @@ class ParallelBlock(Block):
         return x + self.self_attention.branch(x, cache=cache, **options) + self.feedforward.branch(x)
 
 
-BLOCKS: dict[str, type[Block]] = {"sequential": Block, "parallel": ParallelBlock}
-
-
 class Stack(nn.Module):
-    """Blocks in a row; `norm` closes a pre-norm stack, whose residual stream nothing else normalises."""
+    """Blocks in a row; `norm` closes a pre-norm stack, whose residual stream nothing else normalizes."""
 
     def __init__(self, blocks: Sequence[Block], norm: nn.Module | None = None) -> None:
         super().__init__()

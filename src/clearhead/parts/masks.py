@@ -78,7 +78,7 @@ def as_tensor(positions: Positions, device: torch.device | None = None) -> Tenso
     return positions
 
 
-def padded_positions(lengths: Tensor, width: int, side: Literal["left", "right"] = "right") -> Tensor:
+def positions_from_lengths(lengths: Tensor, width: int, side: Literal["left", "right"] = "right") -> Tensor:
     """Positions (B, width) of rows that hold `lengths` (B,) real tokens each, -1 where there is padding."""
     columns = torch.arange(width, device=lengths.device)
     if side == "left":

@@ -1,4 +1,4 @@
-"""Normalisation of the last axis. Affine, because every published model's is."""
+"""Normalization of the last axis. Affine, because every published model's is."""
 
 from typing import Any
 
@@ -31,14 +31,14 @@ class RMSNorm(nn.Module):
 
     @property
     def scale(self) -> Tensor:
-        """What the normalised numbers are multiplied with, (width,)."""
+        """What the normalized numbers are multiplied with, (width,)."""
         return self.weight
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.to(self.weight.dtype)  # under autocast a projection is bfloat16, for which there is no fused kernel
         if x.device.type == "cpu" and torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling():
-            normalised: Tensor = FewPassRMSNorm.apply(x, self.scale, self.epsilon)  # type: ignore[no-untyped-call]
-            return normalised
+            normalized: Tensor = FewPassRMSNorm.apply(x, self.scale, self.epsilon)  # type: ignore[no-untyped-call]
+            return normalized
         return F.rms_norm(x, self.weight.shape, self.scale, self.epsilon)
 
 

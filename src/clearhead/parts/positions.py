@@ -114,7 +114,7 @@ class SinusoidalPositions(FixedPositions):
 
 
 @dataclass(frozen=True)
-class Turn:
+class RotaryEmbedding:
     """Turns the pairs (i, i + R/2) of the first R numbers of a head, all in two multiplications.
 
     Args:
@@ -145,12 +145,12 @@ class RotaryPositions(FixedPositions):
     def compute(self) -> Tensor:
         return _frequencies(self.options.rotary_width, self.options.base)
 
-    def rotate(self, positions: Positions, device: torch.device) -> Turn:
+    def rotate(self, positions: Positions, device: torch.device) -> RotaryEmbedding:
         angles = as_tensor(positions, device).unsqueeze(-1) * self.numbers  # (..., T, R/2)
         if angles.dim() == 3:
             angles = angles.unsqueeze(1)  # (B, T, R/2) -> (B, 1, T, R/2): the same for every head
         cos = torch.cat((angles.cos(), angles.cos()), dim=-1)  # (..., T, R)
-        return Turn(cos, torch.cat((-angles.sin(), angles.sin()), dim=-1))
+        return RotaryEmbedding(cos, torch.cat((-angles.sin(), angles.sin()), dim=-1))
 
 
 class AlibiPositions(FixedPositions):

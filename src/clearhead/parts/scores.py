@@ -14,12 +14,12 @@ from clearhead.parts.masks import Mask
 WIDTHS = 8  # the longest text, in widths of a head: its scores are then twice as many as a feed-forward's numbers
 
 
-def are_few(query: Tensor, key: Tensor) -> bool:
+def is_small(query: Tensor, key: Tensor) -> bool:
     """Whether (B, H, T_q, K) and (B, H_kv, T_k, K) have no more scores than a step has other numbers to remember."""
     return key.shape[2] <= WIDTHS * query.shape[3]
 
 
-def attend_by_scores(
+def eager_attention(
     query: Tensor, key: Tensor, value: Tensor, *, mask: Mask, dropout: float, scale: float | None
 ) -> Tensor:
     """What `attend` gives, in the type of `value`, to which the scores are rounded as well; arguments as there."""

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from clearhead.parts.feedforward import Activation
 
 
-class Unembedding(nn.Module):
+class LMHead(nn.Module):
     """The head: logits are products with a matrix (V, D) of its own, or with the embedding's (Press & Wolf 2017)."""
 
     def __init__(

@@ -25,7 +25,7 @@ from clearhead.reference.gradients import (
 from clearhead.reference.loss import IGNORED, cross_entropy
 from clearhead.reference.models import FORWARDS, bigram, decoder, encoder, encoder_decoder
 from clearhead.reference.ngrams import ngram_row, ngram_vectors
-from clearhead.reference.norms import NORMS, layernorm, normalise, rmsnorm
+from clearhead.reference.norms import NORMS, layernorm, normalize, rmsnorm
 from clearhead.reference.positions import ADDED, BIASED, TURNED, may_attend, positions_of, turn
 from clearhead.reference.shapes import SHAPES, Shape, weight_shapes
 
@@ -71,7 +71,7 @@ __all__ = [
     "may_attend",
     "ngram_row",
     "ngram_vectors",
-    "normalise",
+    "normalize",
     "positions_of",
     "rmsnorm",
     "rmsnorm_gradient",

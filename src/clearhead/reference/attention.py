@@ -35,7 +35,7 @@ def attend(x: Array, memory: Array, weights: Weights, config: ModelConfig, sight
     """softmax(q k^T / sqrt(K) + bias) v for each head (Vaswani et al. 2017, section 3.2), and what is between.
 
     Fewer heads of keys and values each serve a group of query heads (Ainslie et al. 2023, arXiv 2305.13245). With
-    qk_norm, queries and keys are normalised head by head before they meet (Henry et al. 2020, arXiv 2010.04245; here by
+    qk_norm, queries and keys are normalized head by head before they meet (Henry et al. 2020, arXiv 2010.04245; here by
     RMSNorm, as in Qwen3).
 
     Args:
@@ -46,8 +46,8 @@ def attend(x: Array, memory: Array, weights: Weights, config: ModelConfig, sight
     key = split_heads(linear(memory, weights, "key"), config.n_kv_heads)  # (B, H_kv, T_k, K)
     value = split_heads(linear(memory, weights, "value"), config.n_kv_heads)  # (B, H_kv, T_k, K)
     if config.qk_norm:
-        query = rmsnorm(query, within(weights, "query_norm"), config.norm_epsilon)  # (B, H, T_q, K)
-        key = rmsnorm(key, within(weights, "key_norm"), config.norm_epsilon)  # (B, H_kv, T_k, K)
+        query = rmsnorm(query, within(weights, "query_norm"), config.norm_eps)  # (B, H, T_q, K)
+        key = rmsnorm(key, within(weights, "key_norm"), config.norm_eps)  # (B, H_kv, T_k, K)
     if sight.angles is not None:
         query, key = turn(query, sight.angles), turn(key, sight.angles)  # (B, H, T, K), (B, H_kv, T, K)
     key, value = serve(key, config.n_heads), serve(value, config.n_heads)  # (B, H, T_k, K)
@@ -62,7 +62,7 @@ def attend(x: Array, memory: Array, weights: Weights, config: ModelConfig, sight
 
 def score_scale(config: ModelConfig) -> float:
     """1 / sqrt(K), or 1 where scores are left as they are (Raffel et al. 2020, arXiv 1910.10683, in T5's code)."""
-    return 1 / math.sqrt(config.head_width) if config.scale_scores else 1.0
+    return 1 / math.sqrt(config.head_dim) if config.scale_attention else 1.0
 
 
 def softmax_over(scores: Array, allowed: Allowed) -> Array:

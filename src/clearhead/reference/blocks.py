@@ -7,7 +7,7 @@ from clearhead.config import ModelConfig
 from clearhead.reference.arrays import Allowed, Array, Weights, within
 from clearhead.reference.attention import Sight, attend
 from clearhead.reference.feedforward import feed_forward
-from clearhead.reference.norms import normalise
+from clearhead.reference.norms import normalize
 
 
 class Memory(NamedTuple):
@@ -22,14 +22,14 @@ def sublayer(x: Array, part: Callable[[Array], Array], norm: Weights, config: Mo
 
     (B, T, D) -> (B, T, D).
     """
-    if config.norm_place == "post":
-        return normalise(x + part(x), norm, config)
+    if config.norm_position == "post":
+        return normalize(x + part(x), norm, config)
     return x + branch(x, part, norm, config)
 
 
 def branch(x: Array, part: Callable[[Array], Array], norm: Weights, config: ModelConfig) -> Array:
     """What a pre-norm sublayer adds: part(norm(x)), (B, T, D) -> (B, T, D)."""
-    return part(normalise(x, norm, config))
+    return part(normalize(x, norm, config))
 
 
 def block(x: Array, weights: Weights, config: ModelConfig, sight: Sight, memory: Memory | None = None) -> Array:
@@ -46,7 +46,7 @@ def block(x: Array, weights: Weights, config: ModelConfig, sight: Sight, memory:
     def widen_bend_narrow(x: Array) -> Array:
         return feed_forward(x, within(weights, "feedforward.part"), config.feedforward).output  # (B, T, D)
 
-    if config.residual == "parallel":
+    if config.parallel_residual:
         return x + branch(x, attend_to_itself, first, config) + branch(x, widen_bend_narrow, last, config)
     x = sublayer(x, attend_to_itself, first, config)  # (B, T, D)
     if memory is not None:
@@ -65,4 +65,4 @@ def stack(
     """`n_layers` blocks, and a norm behind them if they are pre-norm: (B, T, D) -> (B, T, D)."""
     for layer in range(n_layers):
         x = block(x, within(weights, f"blocks.{layer}"), config, sight, memory)  # (B, T, D)
-    return normalise(x, within(weights, "norm"), config) if config.norm_place == "pre" else x
+    return normalize(x, within(weights, "norm"), config) if config.norm_position == "pre" else x

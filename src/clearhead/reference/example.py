@@ -9,7 +9,7 @@ from clearhead.config import ModelConfig
 from clearhead.reference.arrays import Array, Weights, within
 from clearhead.reference.attention import AttentionSteps, Sight, attend
 from clearhead.reference.feedforward import feed_forward
-from clearhead.reference.norms import normalise
+from clearhead.reference.norms import normalize
 from clearhead.reference.positions import may_attend
 
 T, T_SRC, D, D_FF, H = 3, 4, 8, 16, 2
@@ -32,18 +32,18 @@ class WorkedExample(NamedTuple):
     intermediates: list[Intermediate]
 
 
-def worked_example(norm_place: str = "post") -> WorkedExample:
+def worked_example(norm_position: str = "post") -> WorkedExample:
     """A layer of the first Transformer (Vaswani et al. 2017, figure 1), 8 wide, with two heads and no biases.
 
     Its numbers are those of `numpy.random.seed(0)`, drawn in this order: x, memory, the eight matrices of
     self-attention and cross-attention (query, key, value, output), up and down.
 
     Raises:
-        UsageError: `norm_place` is neither 'pre' nor 'post'.
+        UsageError: `norm_position` is neither 'pre' nor 'post'.
     """
     config = ModelConfig.read(
         {"architecture": "encoder_decoder", "n_layers": 1, "n_heads": H, "d_model": D, "d_ff": D_FF},
-        {"norm_place": norm_place, "feedforward": "relu", "positions": "none"},
+        {"norm_position": norm_position, "feedforward": "relu", "positions": "none"},
     )
     random = np.random.RandomState(0)
     x, memory = random.randn(1, T, D) * 0.3, random.randn(1, T_SRC, D) * 0.3  # (1, T, D), (1, T_src, D)
@@ -74,8 +74,8 @@ def decoder_layer(x: Array, memory: Array, weights: Weights, config: ModelConfig
     name = "x"
     for sublayer, after in SUBLAYERS:
         norm, read, read_as = within(weights, f"{sublayer}.norm"), x, name
-        if config.norm_place == "pre":
-            read, read_as = normalise(x, norm, config), f"norm({name})"
+        if config.norm_position == "pre":
+            read, read_as = normalize(x, norm, config), f"norm({name})"
             yield Intermediate(read_as, f"({name} - mean) / sqrt(variance + epsilon)", "B T D", read)
         part = within(weights, f"{sublayer}.part")
         if sublayer == "self_attention":
@@ -86,9 +86,9 @@ def decoder_layer(x: Array, memory: Array, weights: Weights, config: ModelConfig
             steps = list(_feedforward(read, read_as, part, config))
         yield from steps
         written, total = steps[-1], x + steps[-1].values  # (B, T, D)
-        if config.norm_place == "post":
+        if config.norm_position == "post":
             yield Intermediate(f"{name} + {written.name}", "the residual stream goes on", "B T D", total)
-            x = normalise(total, norm, config)  # (B, T, D)
+            x = normalize(total, norm, config)  # (B, T, D)
             yield Intermediate(after, f"norm({name} + {written.name})", "B T D", x)
         else:
             x = total

@@ -185,7 +185,7 @@ def _through_head_norm(
 ) -> tuple[Array, dict[str, Array]]:
     heads = split_heads(linear(x, weights, name), d_heads.shape[1])  # (B, H, T, K), what the norm was given
     norm = within(weights, f"{name}_norm")
-    d_heads, found = rmsnorm_gradient(d_heads, heads, norm, config.norm_epsilon)  # (B, H, T, K)
+    d_heads, found = rmsnorm_gradient(d_heads, heads, norm, config.norm_eps)  # (B, H, T, K)
     return d_heads, {f"{name}_norm.weight": found["weight"]}
 
 

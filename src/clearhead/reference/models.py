@@ -15,7 +15,7 @@ from clearhead.reference.attention import Sight
 from clearhead.reference.blocks import Memory, stack
 from clearhead.reference.feedforward import FEEDFORWARDS
 from clearhead.reference.ngrams import ngram_vectors
-from clearhead.reference.norms import normalise
+from clearhead.reference.norms import normalize
 from clearhead.reference.positions import ADDED, BIASED, TURNED, may_attend, positions_of
 
 
@@ -29,7 +29,7 @@ def decoder(
         documents: (B, T) the number of each token's document: no attention from one to another.
     """
     place = positions_of(ids, None) if positions is None else positions  # (B, T)
-    allowed = may_attend(place, place, causal=True, window=config.window, documents=documents)  # (B, T, T)
+    allowed = may_attend(place, place, causal=True, window=config.sliding_window, documents=documents)  # (B, T, T)
     x = embed(ids, weights, config)  # (B, T, D)
     if config.embedding_ngrams > 1:
         tables = within(weights, "embedding_ngrams")
@@ -62,7 +62,7 @@ def encoder(
     place = positions_of(ids, config.pad_id) if positions is None else positions  # (B, T)
     allowed = may_attend(place, place, causal=False, documents=documents)  # (B, T, T)
     x = embed(ids, weights, config)  # (B, T, D)
-    if config.n_segments:
+    if config.n_token_types:
         kinds = np.zeros_like(ids) if segments is None else segments  # (B, T)
         x = x + weights["segments.weight"][kinds]  # (B, T, D)
     x = locate(x, place, weights, config)  # (B, T, D)
@@ -87,7 +87,7 @@ def encoder_decoder(
     Args:
         source_positions, target_positions: of the tokens; without them the config's `pad_id` tells what is padding.
     """
-    pad, start = config.pad_id, config.start_id
+    pad, start = config.pad_id, config.decoder_start_id
     at = positions_of(source, pad) if source_positions is None else source_positions  # (B, T_src)
     place = positions_of(target, pad, start) if target_positions is None else target_positions  # (B, T)
 
@@ -125,13 +125,13 @@ def embed(ids: Ids, weights: Weights, config: ModelConfig, table: str = "embeddi
 
 
 def locate(x: Array, positions: Ids, weights: Weights, config: ModelConfig, *, side: str = "") -> Array:
-    """Embedded tokens with the vectors of their places (B, T), normalised where asked: (B, T, D) -> (B, T, D).
+    """Embedded tokens with the vectors of their places (B, T), normalized where asked: (B, T, D) -> (B, T, D).
 
     `side` is what the names of the source's own weights begin with.
     """
     if config.positions in ADDED:
         x = x + ADDED[config.positions](positions, within(weights, f"{side}positions"), config)
-    return normalise(x, within(weights, f"{side}embedding_norm"), config) if config.embedding_norm else x
+    return normalize(x, within(weights, f"{side}embedding_norm"), config) if config.embedding_norm else x
 
 
 def sight(
@@ -156,9 +156,9 @@ def head(x: Array, weights: Weights, config: ModelConfig) -> Array:
     if config.head_transform:
         transform = within(weights, "unembedding.transform")
         x = FEEDFORWARDS[config.feedforward].activation(linear(x, transform, "dense"))  # (B, T, D)
-        x = normalise(x, within(transform, "norm"), config)  # (B, T, D)
-    if config.scale_head:
+        x = normalize(x, within(transform, "norm"), config)  # (B, T, D)
+    if config.scale_logits:
         x = x / math.sqrt(config.d_model)
-    table = weights["embedding.weight"] if config.tied else weights["unembedding.weight"]  # (V, D)
+    table = weights["embedding.weight"] if config.tie_embeddings else weights["unembedding.weight"]  # (V, D)
     logits = x @ table.T  # (B, T, D) (D, V) -> (B, T, V)
     return logits + weights["unembedding.bias"] if config.head_bias else logits

@@ -1,4 +1,4 @@
-"""Normalisation of the last axis."""
+"""Normalization of the last axis."""
 
 from collections.abc import Callable
 
@@ -42,6 +42,6 @@ NORMS: dict[str, Callable[[Array, Weights, float], Array]] = {
 }
 
 
-def normalise(x: Array, weights: Weights, config: ModelConfig) -> Array:
+def normalize(x: Array, weights: Weights, config: ModelConfig) -> Array:
     """The config's kind of norm: (..., D) -> (..., D)."""
-    return NORMS[config.norm](x, weights, config.norm_epsilon)
+    return NORMS[config.norm](x, weights, config.norm_eps)

@@ -58,7 +58,7 @@ def sinusoidal(positions: Ids, weights: Weights, config: ModelConfig) -> Array:
     """
     waves = np.empty((*positions.shape, config.d_model))  # (B, T, D)
     for i in range(config.d_model // 2):
-        angle = positions / config.rope_base ** (2 * i / config.d_model)  # (B, T)
+        angle = positions / config.rope_theta ** (2 * i / config.d_model)  # (B, T)
         waves[..., 2 * i], waves[..., 2 * i + 1] = np.sin(angle), np.cos(angle)
     return waves
 
@@ -69,7 +69,7 @@ def rotary(positions: Ids, config: ModelConfig) -> Array:
     R is K, or the share of it that is turned (Black et al. 2022, arXiv 2204.06745, section 2.1.1).
     """
     R = config.rotary_width
-    frequencies: Array = config.rope_base ** (-2 * np.arange(R // 2) / R)  # (R/2,)
+    frequencies: Array = config.rope_theta ** (-2 * np.arange(R // 2) / R)  # (R/2,)
     angles: Array = positions[:, :, np.newaxis] * frequencies  # (B, T, 1) (R/2,) -> (B, T, R/2)
     return angles
 
@@ -119,10 +119,10 @@ def relative(query: Ids, key: Ids, weights: Weights, config: ModelConfig, *, cau
     for b, q, k in np.ndindex(B, T_q, T_k):
         back = int(query[b, q] - key[b, k])  # how far the key stands behind the query
         if causal:
-            bucket = distance_class(max(back, 0), config.relative_buckets, config.relative_distance)
+            bucket = distance_class(max(back, 0), config.relative_buckets, config.relative_max_distance)
         else:
             half = config.relative_buckets // 2
-            bucket = distance_class(abs(back), half, config.relative_distance) + (half if back < 0 else 0)
+            bucket = distance_class(abs(back), half, config.relative_max_distance) + (half if back < 0 else 0)
         biases[b, :, q, k] = weights["weight"][bucket]  # (n_buckets, H) -> (H,)
     return biases
 

@@ -39,7 +39,7 @@ def _stack_lm(config: ModelConfig) -> Shapes:
 
 
 def _encoder(config: ModelConfig) -> Shapes:
-    segments = {"segments.weight": (config.n_segments, config.d_model)} if config.n_segments else {}
+    segments = {"segments.weight": (config.n_token_types, config.d_model)} if config.n_token_types else {}
     return _stack_lm(config) | segments
 
 
@@ -87,7 +87,7 @@ def _linear(name: str, n_in: int, n_out: int, *, bias: bool) -> Iterator[tuple[s
 
 
 def _attention(config: ModelConfig) -> Shapes:
-    D, K = config.d_model, config.head_width
+    D, K = config.d_model, config.head_dim
     widths = {"query": config.n_heads * K, "key": config.n_kv_heads * K, "value": config.n_kv_heads * K}
     found = dict(_linear("output", config.n_heads * K, D, bias=config.bias))
     for name, width in widths.items():
@@ -115,11 +115,11 @@ def _stack(config: ModelConfig, n_layers: int, *, cross: bool = False) -> Shapes
     found: Shapes = {}
     for layer in range(n_layers):
         found |= _within(f"blocks.{layer}", block)
-    return found | (_within("norm", _norm(config)) if config.norm_place == "pre" else {})
+    return found | (_within("norm", _norm(config)) if config.norm_position == "pre" else {})
 
 
 def _head(config: ModelConfig) -> Shapes:
-    found: Shapes = {} if config.tied else {"weight": (config.vocab_size, config.d_model)}
+    found: Shapes = {} if config.tie_embeddings else {"weight": (config.vocab_size, config.d_model)}
     if config.head_bias:
         found["bias"] = (config.vocab_size,)
     if config.head_transform:

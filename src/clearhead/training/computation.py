@@ -52,7 +52,7 @@ class Computation:
 
     def _run(self, batch: Sequence[Tensor], *, tokens: int, seed: int, step: int) -> Tensor:
         with randomness_of(seed, step, self.device):
-            return backward(self._losses, batch, tokens=tokens, parts=self.config.accumulate)
+            return backward(self._losses, batch, tokens=tokens, parts=self.config.micro_batches)
 
     def _in_precision(self, forward: Forward) -> Forward:
         def computed(*inputs: Tensor) -> Tensor:
@@ -83,8 +83,8 @@ def explaining_memory(config: TrainConfig) -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        parts = 2 * config.accumulate
+        parts = 2 * config.micro_batches
         raise ClearheadError(
-            f"the memory is too small for a batch of {config.batch_size} sequences in {config.accumulate} parts; "
-            f"--train.accumulate {parts} needs about half and gives the same gradient, or lower --train.batch_size"
+            f"the memory is too small for a batch of {config.batch_size} sequences in {config.micro_batches} parts; "
+            f"--train.micro_batches {parts} needs about half and gives the same gradient, or lower --train.batch_size"
         ) from error

@@ -156,7 +156,7 @@ class _Loop:
         self.model.train()
         self.model.zero_grad(set_to_none=True)
         loss = self.computation.gradient(tensors, tokens=tokens, seed=self.seed, step=step)
-        loss_and_norm = torch.stack([loss, clip_gradient(self.model, self.config.clip)]).tolist()
+        loss_and_norm = torch.stack([loss, clip_gradient(self.model, self.config.max_grad_norm)]).tolist()
         return loss_and_norm[0], loss_and_norm[1]
 
     def _advance(self, tokens: int, *, finite: bool) -> None:

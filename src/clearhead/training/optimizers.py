@@ -31,7 +31,7 @@ class Optimizer(Protocol):
         """Move every parameter that has a gradient, at this learning rate."""
 
 
-class Together:
+class CombinedOptimizer:
     """Optimizers that share a model's parameters between them and step as one, at one rate."""
 
     def __init__(self, *members: Optimizer) -> None:
@@ -54,13 +54,13 @@ def build_optimizer(model: nn.Module, config: TrainConfig) -> Optimizer:
     learnt = {name: p for name, p in model.named_parameters() if p.requires_grad}
     hidden = hidden_matrices(model) if config.optimizer == "muon" else {}
     rest = {name: p for name, p in learnt.items() if name not in hidden}
-    adamw = AdamW(rest, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay, epsilon=config.epsilon)
+    adamw = AdamW(rest, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay, epsilon=config.adam_eps)
     if not hidden:
         return adamw
     has_hardware = all(has_bfloat16(p.device) for p in hidden.values())
     precision = torch.bfloat16 if has_hardware else torch.float32
     muon = Muon(hidden, momentum=config.beta1, weight_decay=config.weight_decay, precision=precision)
-    return Together(muon, adamw)
+    return CombinedOptimizer(muon, adamw)
 
 
 def hidden_matrices(model: nn.Module) -> dict[str, nn.Parameter]:

@@ -29,36 +29,36 @@ def _progress(step: int, begin: float, end: float) -> float:
 
 
 def constant(step: int, config: TrainConfig) -> float:
-    """The peak, after warm-up. `final_rate` has no say."""
+    """The peak, after warm-up. `min_lr_ratio` has no say."""
     return _warmup(step, config)
 
 
 def linear(step: int, config: TrainConfig) -> float:
-    """A straight line from the peak to `final_rate`, which it meets as the last step ends."""
+    """A straight line from the peak to `min_lr_ratio`, which it meets as the last step ends."""
     decayed = _progress(step, config.warmup_steps, config.steps)
-    return _warmup(step, config) * (1 - (1 - config.final_rate) * decayed)
+    return _warmup(step, config) * (1 - (1 - config.min_lr_ratio) * decayed)
 
 
 def cosine(step: int, config: TrainConfig) -> float:
-    """Half a cosine from the peak to `final_rate` (Loshchilov & Hutter 2017, arXiv 1608.03983, without restarts)."""
+    """Half a cosine from the peak to `min_lr_ratio` (Loshchilov & Hutter 2017, arXiv 1608.03983, without restarts)."""
     height = (1 + math.cos(math.pi * _progress(step, config.warmup_steps, config.steps))) / 2
-    return _warmup(step, config) * (config.final_rate + (1 - config.final_rate) * height)
+    return _warmup(step, config) * (config.min_lr_ratio + (1 - config.min_lr_ratio) * height)
 
 
 def inverse_sqrt(step: int, config: TrainConfig) -> float:
     """min((s+1)^-0.5, (s+1) * warmup^-1.5) (Vaswani et al. 2017, equation 3), scaled so that its peak is 1.
 
-    `final_rate` has no say: the rate depends on no end.
+    `min_lr_ratio` has no say: the rate depends on no end.
     """
     warmup = max(1, config.warmup_steps)
     return min((step + 1) / warmup, math.sqrt(warmup / (step + 1)))
 
 
 def warmup_stable_decay(step: int, config: TrainConfig) -> float:
-    """The peak until the last fifth of the steps, then down to `final_rate` as 1 - sqrt (arXiv 2405.18392)."""
+    """The peak until the last fifth of the steps, then down to `min_lr_ratio` as 1 - sqrt (arXiv 2405.18392)."""
     begin = max(config.warmup_steps, config.steps * (1 - COOLDOWN))
     height = 1 - math.sqrt(_progress(step, begin, config.steps))
-    return _warmup(step, config) * (config.final_rate + (1 - config.final_rate) * height)
+    return _warmup(step, config) * (config.min_lr_ratio + (1 - config.min_lr_ratio) * height)
 
 
 SCHEDULES: Mapping[str, Schedule] = {

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.planning import Plan, as_toml, gather, plan
     from clearhead.workflows.recording import summary
     from clearhead.workflows.run import Run
-    from clearhead.workflows.runs import all_runs, open_run, run_and_text
+    from clearhead.workflows.runs import all_runs, load, run_and_text
     from clearhead.workflows.training import resume, train
     from clearhead.workflows.translating import Translated, translate
 
@@ -66,7 +66,7 @@ _HOME_OF = {
     "import_model": "importing",
     "list_all": "describing",
     "open_origin": "origin",
-    "open_run": "runs",
+    "load": "runs",
     "plan": "planning",
     "resume": "training",
     "run_and_text": "runs",
@@ -115,8 +115,8 @@ __all__ = [
     "generate",
     "import_model",
     "list_all",
+    "load",
     "open_origin",
-    "open_run",
     "plan",
     "resume",
     "run_and_text",

@@ -15,12 +15,14 @@ from clearhead.workflows.tasks import Task
 
 
 def use_mean(run: Run, model: LanguageModel, task: Task, config: RunConfig, observe: Observer) -> Averaged:
-    """Make the mean of the last `train.average` checkpoints the run's model, unless the best one's loss is lower."""
+    """Make the mean of the last `average_checkpoints` the run's model, unless the best one's loss is lower."""
     best = checkpoints.best(run.checkpoints)
     lowest = checkpoints.read_state(best.path).best_loss if best else None
     for notice in checkpoints.faults(run.checkpoints):
         observe(Said(notice))
-    count = checkpoints.load_mean(run.checkpoints, model, config.train.average, every=config.train.save_every)
+    count = checkpoints.load_mean(
+        run.checkpoints, model, config.train.average_checkpoints, every=config.train.save_every
+    )
     loss = task.evaluate(model, config).loss
     used = math.isfinite(loss) and (lowest is None or loss < lowest)
     if used:

@@ -12,7 +12,7 @@ from clearhead import __version__
 from clearhead.config import ModelConfig
 from clearhead.data import Tokenizer, UnseenCharacterError, stories
 from clearhead.exchange import Peer
-from clearhead.parts import padded_positions
+from clearhead.parts import positions_from_lengths
 
 GREEDY = 100  # tokens
 SHORT, LONGEST, ROWS = 48, 2048, 4  # tokens of most inputs, of the full window at most, and rows of a batch
@@ -182,7 +182,7 @@ class Comparison:
         if given.target is not None:
             return torch.ones_like(given.target, dtype=torch.bool)
         side = "left" if self._side == "left" else "right"
-        return padded_positions(given.lengths, given.ids.shape[1], side) >= 0  # type: ignore[arg-type]
+        return positions_from_lengths(given.lengths, given.ids.shape[1], side) >= 0  # type: ignore[arg-type]
 
     def _greedy(self, tolerance: float) -> tuple[int, bool | None]:
         """How many tokens of greedy text were equal, and whether it was all of them that can be compared."""

@@ -9,12 +9,12 @@ from clearhead.config import ModelConfig, RunConfig
 from clearhead.data import CORPORA, PAIR_CORPORA
 from clearhead.errors import DataError, UsageError
 from clearhead.inspection import Account, account
-from clearhead.options import Layer
+from clearhead.options import Settings
 from clearhead.presets import PRESETS, default_preset
 from clearhead.presets import preset as find_preset
 from clearhead.workflows.history import History
 from clearhead.workflows.run import Run
-from clearhead.workflows.runs import all_runs, open_run
+from clearhead.workflows.runs import all_runs, load
 
 
 def describe(
@@ -36,16 +36,16 @@ def describe(
     if run is not None and preset is not None:
         raise UsageError("describe takes a run or a preset, not both")
     if preset is None and (run is not None or not options):
-        config = RunConfig.read(_told(open_run(run).config), options or {})
+        config = RunConfig.read(_told(load(run).config), options or {})
     else:
         config = RunConfig.read(find_preset(preset or default_preset()).options, options or {})
     return account(config.model, config.train)
 
 
-def _told(config: RunConfig) -> Layer:
+def _told(config: RunConfig) -> Settings:
     """The options as a layer for others to lie upon: what merely follows from other options is left out."""
     layer = config.model_dump()
-    for name in ("n_kv_heads", "d_ff", "n_encoder_layers", "head_width", "qkv_bias"):
+    for name in ("n_kv_heads", "d_ff", "n_encoder_layers", "head_dim", "qkv_bias"):
         rest = {key: value for key, value in layer["model"].items() if key != name}
         if getattr(ModelConfig.read(rest), name) == layer["model"][name]:
             layer["model"] = rest

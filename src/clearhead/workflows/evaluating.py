@@ -16,7 +16,7 @@ from clearhead.errors import DataError, UsageError
 from clearhead.models import EncoderDecoder, LanguageModel
 from clearhead.workflows.machine import choose_device, enough_memory, threads
 from clearhead.workflows.run import Run
-from clearhead.workflows.runs import open_run
+from clearhead.workflows.runs import load
 from clearhead.workflows.tasks import TASKS, NextToken, Translation
 from clearhead.workflows.tasks.next_token import hidden_of
 from clearhead.workflows.tasks.translation import pair_evaluation_batches
@@ -88,18 +88,18 @@ def evaluate(
     """
     config = TranslationConfig.read(options or {})
     if config.engine == "auto":
-        config = config.model_copy(update={"engine": "plain"})
+        config = config.model_copy(update={"engine": "eager"})
     batch_size = config.batch_size if "batch_size" in (options or {}) else None
-    opened = open_run(run)
+    opened = load(run)
     objective = opened.config.objective
-    if target is not None and objective != "translation":
+    if target is not None and objective != "seq2seq":
         raise UsageError(f"{opened.folder} is no translator, so it has no --target; give one text")
-    if objective == "translation":
+    if objective == "seq2seq":
         inference.require_sacrebleu()  # before the work, not after it
     advice = "the model needs a machine with more" if batch_size == 1 else "lower --batch-size, to 1 if need be"
     with threads(opened.config.train.threads), enough_memory(advice):
         model = opened.model().to(choose_device(device))
-        if objective == "translation":
+        if objective == "seq2seq":
             return _score_pairs(opened, model, _pairs(opened, source, target), config, on_notice)
         return _score_text(opened, model, source, batch_size)
 

@@ -48,20 +48,20 @@ class WorkedExample:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {"norm_place": self.config.norm_place, "intermediates": [step.as_dict() for step in self.steps]}
+        return {"norm_position": self.config.norm_position, "intermediates": [step.as_dict() for step in self.steps]}
 
 
-def worked_example(*, norm_place: str = "post", torch: bool = False) -> WorkedExample:
+def worked_example(*, norm_position: str = "post", torch: bool = False) -> WorkedExample:
     """A decoder layer of the first Transformer on known numbers, in NumPy: see `reference.worked_example`.
 
     Args:
-        norm_place: 'post' or 'pre'.
+        norm_position: 'post' or 'pre'.
         torch: also what our parts make of the same numbers, in float64.
 
     Raises:
-        UsageError: `norm_place` is neither.
+        UsageError: `norm_position` is neither.
     """
-    example = reference.worked_example(norm_place)
+    example = reference.worked_example(norm_position)
     beside = through_our_parts(example) if torch else {}
     return WorkedExample(
         example.config,

@@ -14,7 +14,7 @@ from clearhead.models import LanguageModel
 from clearhead.workflows.certificate import Certificate, Comparison, not_opened
 from clearhead.workflows.machine import enough_memory
 from clearhead.workflows.run import Run
-from clearhead.workflows.runs import open_run
+from clearhead.workflows.runs import load
 from clearhead.workflows.tasks import TASKS
 
 CERTIFICATE = "certificate.json"
@@ -39,7 +39,9 @@ class _Content:
     @property
     def start(self) -> int:
         """The token that a translation begins with; of no meaning for others."""
-        start = self.model.config.start_id if self.model.config.start_id is not None else self.tokens.end
+        start = (
+            self.model.config.decoder_start_id if self.model.config.decoder_start_id is not None else self.tokens.end
+        )
         return start or 0
 
     def write_tokenizers(self, folder: Path) -> None:
@@ -139,7 +141,7 @@ def export(run: str | Path | Run | None, to: str, out: str | Path) -> Exported:
         raise UsageError(f"there is no format '{to}'{did_you_mean(to, FORMATS)} (formats: {', '.join(FORMATS)})")
     format, out = FORMATS[to], Path(out)
     path, where = _places(out, format.suffix)
-    opened = open_run(run)
+    opened = load(run)
     tokenizer = opened.tokenizer
     content = _Content(opened, opened.model(), SpecialTokens(end=tokenizer.end_of_document, pad=tokenizer.pad))
     format.check(content)

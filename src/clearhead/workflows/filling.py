@@ -11,7 +11,7 @@ from clearhead.inference import Filled
 from clearhead.models import EncoderLM
 from clearhead.workflows.machine import choose_device, enough_memory
 from clearhead.workflows.run import Run
-from clearhead.workflows.runs import open_run
+from clearhead.workflows.runs import load
 
 
 def fill(
@@ -35,10 +35,10 @@ def fill(
         ClearheadError: one sentence on what is wrong.
     """
     config = FillConfig.read(options or {})
-    opened = open_run(run)
+    opened = load(run)
     objective = opened.config.objective
     if objective != "masked":
-        verb = {"next": "generate", "translation": "translate"}[objective]
+        verb = {"causal": "generate", "seq2seq": "translate"}[objective]
         raise UsageError(f"fill needs a run trained with --objective masked; for {opened.folder} use {verb}")
     tokenizer = opened.tokenizer
     with enough_memory("give a shorter text"):

@@ -11,7 +11,7 @@ from clearhead.inference import Piece
 from clearhead.models import CausalLM
 from clearhead.workflows.machine import choose_device, enough_memory, threads
 from clearhead.workflows.run import Run
-from clearhead.workflows.runs import open_run
+from clearhead.workflows.runs import load
 
 SMALL = 5_000_000  # parameters; a smaller model writes faster on one thread than it can share work between two
 
@@ -41,9 +41,9 @@ def generate(
         ClearheadError: one sentence on what is wrong.
     """
     sampling, how = SamplingConfig.read(options or {}), EngineConfig.read(engine or {})
-    opened = open_run(run)
+    opened = load(run)
     tokenizer, model = opened.tokenizer, _writer(opened, device)
-    draft = None if how.draft in (None, "ngrams") else _draft(open_run(how.draft), opened, device)
+    draft = None if how.draft in (None, "ngrams") else _draft(load(how.draft), opened, device)
     n_parameters = sum(p.numel() for p in model.parameters())
     few = len(prompts) * sampling.num_samples == 1 and n_parameters < SMALL
     with threads(1 if few else None), enough_memory("lower --num-samples or --max-new-tokens"):

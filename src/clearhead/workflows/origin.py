@@ -10,9 +10,9 @@ from clearhead.config import OBJECTIVES, ModelConfig, RunConfig
 from clearhead.data import Tokenizer, is_pairs
 from clearhead.errors import DataError, UsageError
 from clearhead.models import LanguageModel, build
-from clearhead.options import Layer
+from clearhead.options import Settings
 from clearhead.workflows.run import IMPORTED, Run
-from clearhead.workflows.runs import find_run, open_run
+from clearhead.workflows.runs import find_run, load
 
 # Fine-tuning takes small steps: 2e-5 to 5e-5 where training took 1e-4 (Devlin et al. 2019, appendix A.3); nanoGPT goes
 # from 6e-4 to 3e-5. What a run was trained with is known, so its optimizer stays and its rate is divided.
@@ -40,7 +40,7 @@ class Origin:
     tokenizers: tuple[Tokenizer, Tokenizer]
 
     @property
-    def options(self) -> Layer:
+    def options(self) -> Settings:
         """What a further training goes by where the person leaves it open."""
         train = self.config.train.model_dump(exclude=OF_THAT_TRAINING)
         train["learning_rate"] *= SHARE_OF_RATE
@@ -56,7 +56,7 @@ class Origin:
             "keeps what it knows"
         )
 
-    def refuse_contradictions(self, given: Layer, preset: str | None) -> None:
+    def refuse_contradictions(self, given: Settings, preset: str | None) -> None:
         """What a person says beside where the model comes from must be so there, but for dropout and a shorter block.
 
         Raises:
@@ -65,7 +65,7 @@ class Origin:
         here = self.told
         if preset is not None:
             raise UsageError(f"{here} has a model of its own, which --preset {preset} would contradict; leave it out")
-        said: Layer = {key: value for key, value in given.items() if key in ("objective", "model", "data")}
+        said: Settings = {key: value for key, value in given.items() if key in ("objective", "model", "data")}
         config = RunConfig.read(self.options, said)
         if config.objective != self.config.objective:
             raise UsageError(f"{here} learned the objective '{self.config.objective}'; leave out --objective")
@@ -78,7 +78,7 @@ class Origin:
             raise UsageError(f"model.block_size {config.model.block_size} is more than the {longest} of {here}")
         if config.data.tokenizer != "auto":
             raise UsageError(f"{here} brings its tokenizer; leave out data.tokenizer {config.data.tokenizer}")
-        if is_pairs(config.data) != (config.objective == "translation"):
+        if is_pairs(config.data) != (config.objective == "seq2seq"):
             kind = "sentence pairs" if is_pairs(config.data) else "a text and no sentence pairs"
             raise UsageError(f"{config.data.source} is {kind}, but {here} learned '{config.objective}'; use other data")
 
@@ -100,7 +100,7 @@ def open_origin(which: str | Path | Run) -> Origin:
     folder = None if isinstance(which, Run) or find_run(which) else Path(which).expanduser()
     if folder is not None and folder.exists():
         return origin_from_folder(folder, str(which))
-    run = open_run(which)
+    run = load(which)
     return Origin(str(run.folder), run.config, run.model(), run.tokenizers)
 
 

@@ -12,7 +12,7 @@ from clearhead.config import RunConfig
 from clearhead.data import is_pairs
 from clearhead.errors import DataError, UsageError
 from clearhead.inspection import account
-from clearhead.options import Layer, merge, read_toml, to_toml
+from clearhead.options import Settings, merge, read_toml, to_toml
 from clearhead.presets import DEFAULT_MINUTES, DEFAULTS, PRESETS, default_preset, preset
 from clearhead.workflows.machine import choose_device, memory, seconds_per_step
 from clearhead.workflows.origin import Origin
@@ -32,7 +32,7 @@ class Start(NamedTuple):
     """What lies below a person's own options, and where it comes from, in words."""
 
     told: str
-    options: Layer
+    options: Settings
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Plan:
 
 
 def plan(
-    given: Layer, preset_name: str | None, minutes: float | None, task: Task, origin: Origin | None = None
+    given: Settings, preset_name: str | None, minutes: float | None, task: Task, origin: Origin | None = None
 ) -> Plan:
     """Complete what the person gave.
 
@@ -62,7 +62,7 @@ def plan(
     refuse_contradictions(given, preset_name, minutes, origin)
     start, _ = choose_start(given, preset_name, minutes, origin)
     theirs = given.get("train", {})
-    decided = {} if origin else {"model": _from_data(task.model_layer(), given)}
+    decided = {} if origin else {"model": _from_data(task.model_settings(), given)}
     layer = merge(start.options, given, decided)
     config, fitted = task.fit_to_data(RunConfig.read(layer), given)
     if minutes is None and "steps" not in theirs and preset_name is None:
@@ -86,7 +86,7 @@ def gather(
     options: Mapping[str, Any] | None,
     *,
     timed: bool = False,
-) -> Layer:
+) -> Settings:
     """What a person gave, in one layer: the file, over it the options, over these the source.
 
     Args:
@@ -98,7 +98,9 @@ def gather(
     return merge(file, options or {}, {"data": {"source": str(source)}} if source is not None else {})
 
 
-def as_toml(given: Layer, preset_name: str | None, minutes: float | None = None, origin: Origin | None = None) -> str:
+def as_toml(
+    given: Settings, preset_name: str | None, minutes: float | None = None, origin: Origin | None = None
+) -> str:
     """Every option as `train` would begin with it; the vocabulary is the tokenizer's, unless it was given."""
     config = refuse_contradictions(given, preset_name, minutes, origin)
     own_size = origin is not None or "vocab_size" in given.get("model", {})
@@ -106,7 +108,7 @@ def as_toml(given: Layer, preset_name: str | None, minutes: float | None = None,
 
 
 def refuse_contradictions(
-    given: Layer, preset_name: str | None, minutes: float | None, origin: Origin | None = None
+    given: Settings, preset_name: str | None, minutes: float | None, origin: Origin | None = None
 ) -> RunConfig:
     """What was given, over the preset or the origin, as far as it can be judged without the data.
 
@@ -124,7 +126,7 @@ def refuse_contradictions(
 
 
 def choose_start(
-    given: Layer, preset_name: str | None, minutes: float | None, origin: Origin | None = None
+    given: Settings, preset_name: str | None, minutes: float | None, origin: Origin | None = None
 ) -> tuple[Start, RunConfig]:
     """The origin, the preset that was named, or the default for what is to be learned in the time, and what was given.
 
@@ -134,20 +136,20 @@ def choose_start(
     if origin is not None:
         return Start(f"from {origin.told}", origin.options), RunConfig.read(origin.options, given)
     data = RunConfig.read({"data": given.get("data", {})}).data
-    implied = "translation" if is_pairs(data) else "next"
+    implied = "seq2seq" if is_pairs(data) else "causal"
     objective = str(given.get("objective", implied))
-    named = preset_name or default_preset(objective if objective in DEFAULTS else "next", minutes)
+    named = preset_name or default_preset(objective if objective in DEFAULTS else "causal", minutes)
     config = RunConfig.read(preset(named).options, given)
     pairs = is_pairs(config.data)
-    if pairs != (config.objective == "translation"):
-        able = ", ".join(name for name, found in PRESETS.items() if (found.objective == "translation") == pairs)
+    if pairs != (config.objective == "seq2seq"):
+        able = ", ".join(name for name, found in PRESETS.items() if (found.objective == "seq2seq") == pairs)
         kind, work = ("sentence pairs", "to translate") if pairs else ("a text and no sentence pairs", "such a text")
         raise UsageError(f"{config.data.source} is {kind}; presets that learn {work}: {able}")
     own = "with your own changes" if "model" in given else preset(named).about
     return Start(f"preset '{named}', {own}", preset(named).options), config
 
 
-def _from_data(decided: Layer, given: Layer) -> Layer:
+def _from_data(decided: Settings, given: Settings) -> Settings:
     """What the data decides of the model, but for a vocabulary that the person wants larger."""
     own, asked = int(decided["vocab_size"]), given.get("model", {}).get("vocab_size")
     if own < 2:
@@ -175,7 +177,7 @@ def _machine(config: RunConfig) -> str:
     return _count(count, "CPU thread") if device.type == "cpu" else str(device)
 
 
-def _fit_to_steps(config: RunConfig, given: Layer, steps: int, held_out: int) -> RunConfig:
+def _fit_to_steps(config: RunConfig, given: Settings, steps: int, held_out: int) -> RunConfig:
     """Warm-up, evaluations and checkpoints in proportion to the run's length, unless the person said otherwise."""
     evaluations, eval_tokens = _evaluations(steps * config.train.batch_size * config.model.block_size, held_out)
     theirs = given.get("train", {})
@@ -233,7 +235,9 @@ def _memory_reason(config: RunConfig) -> tuple[str, ...]:
     if there is None or needed < SHARE_OF_MEMORY * there:
         return ()
     sizes = f"at least {needed / 2**30:,.1f} GB, this machine has {there / 2**30:,.1f}"
-    return (f"memory: training needs {sizes}; raise --train.accumulate or lower --train.batch_size if it ends early",)
+    return (
+        f"memory: training needs {sizes}; raise --train.micro_batches or lower --train.batch_size if it ends early",
+    )
 
 
 def _count(n: int, what: str) -> str:

@@ -28,7 +28,7 @@ class Recorder:
     def __init__(self, run: Run, model: LanguageModel, optimizer: Optimizer, task: Task, observe: Observer) -> None:
         self.run, self.model, self.optimizer, self.task, self.observe = run, model, optimizer, task, observe
         train = run.config.train
-        self.keep = max(train.keep, train.average)  # what a mean is taken of must be there
+        self.keep = max(train.keep_checkpoints, train.average_checkpoints)  # what a mean is taken of must be there
         self.every = train.save_every
 
     def __enter__(self) -> Self:

@@ -56,7 +56,7 @@ def _make(folder: Path) -> bool:
     return True
 
 
-def open_run(which: str | Path | Run | None) -> Run:
+def load(which: str | Path | Run | None) -> Run:
     """A run by its folder or its name under `runs`; without either, the one that was written to last.
 
     Raises:

@@ -22,12 +22,12 @@ from clearhead.workflows.origin import Origin, open_origin
 from clearhead.workflows.planning import gather, plan, refuse_contradictions
 from clearhead.workflows.recording import Recorder, forget_after, write_report
 from clearhead.workflows.run import Run
-from clearhead.workflows.runs import create, open_run
+from clearhead.workflows.runs import create, load
 from clearhead.workflows.tasks import Task, open_task
 from clearhead.workflows.tensorboard import TensorBoard
 
 SILENCE = 5.0  # seconds without a word that a person can stand
-LESS_MEMORY = "lower --train.batch_size, --model.block_size or --model.d_model, or raise --train.accumulate"
+LESS_MEMORY = "lower --train.batch_size, --model.block_size or --model.d_model, or raise --train.micro_batches"
 
 
 def train(
@@ -68,7 +68,7 @@ def train(
         try:
             known = None if origin is None else origin.tokenizers
             task = open_task(wanted, tokenizers=known, on_progress=_progress(observe))
-            given = merge(given, {"data": task.data_layer()})
+            given = merge(given, {"data": task.data_settings()})
             made = plan(given, preset, minutes, task, origin)
             for sentence in (task.describe(), *made.reasons):
                 observe(Said(sentence))
@@ -93,7 +93,7 @@ def resume(
     Raises:
         ClearheadError: one sentence on what is wrong.
     """
-    opened = open_run(run)
+    opened = load(run)
     with opened.locked(), enough_memory(LESS_MEMORY):
         config = RunConfig.read(opened.config.model_dump(), options or {})
         before = opened.config
@@ -125,7 +125,7 @@ def _go_on(
         if config.train.tensorboard:
             consumers.append(enter(TensorBoard(run.folder / "tensorboard", state.step)).take)
         if origin is not None:  # before the folder is a run, so that no resume can begin without the trained weights
-            checkpoints.save(run.checkpoints, model, optimizer, state, keep=config.train.keep)
+            checkpoints.save(run.checkpoints, model, optimizer, state, keep=config.train.keep_checkpoints)
         run.begin(config, task)
         recorder = enter(Recorder(run, model, optimizer, task, observe))
         consumers.append(recorder.take)
@@ -154,7 +154,7 @@ def _go_on(
                 f"go on with: {command('resume', run.folder)}"
             ) from None
         else:
-            if config.train.average > 1:
+            if config.train.average_checkpoints > 1:
                 recorder.averaged(use_mean(run, model, task, config, observe))
         finally:
             finished = write_report(run, task)  # also of a training that was stopped or that failed

@@ -14,7 +14,7 @@ from clearhead.inspection.alignment import alignment, token_texts, word_alignmen
 from clearhead.models import EncoderDecoder
 from clearhead.workflows.machine import choose_device, enough_memory
 from clearhead.workflows.run import Run
-from clearhead.workflows.runs import open_run
+from clearhead.workflows.runs import load
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ def translate(
         ClearheadError: one sentence on what is wrong.
     """
     config = TranslationConfig.read(options or {})
-    opened = open_run(run)
-    if opened.config.objective != "translation":
+    opened = load(run)
+    if opened.config.objective != "seq2seq":
         raise UsageError(f"{opened.folder} is no translator; train one on sentence pairs, or use generate")
     source_tokenizer, tokenizer = opened.tokenizers
-    with enough_memory("lower --batch-size or --beam"):
+    with enough_memory("lower --batch-size or --beam-size"):
         model = opened.model().to(choose_device(device))
         assert isinstance(model, EncoderDecoder)
         found = inference.translate(

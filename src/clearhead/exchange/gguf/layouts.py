@@ -32,7 +32,7 @@ LAYOUTS: dict[str, Layout] = {
     ),
     "llama": Layout(needs={"bias": False, "qkv_bias": False}, neighbours=True),
     "qwen2": Layout(),
-    "qwen3": Layout(assumed={"head_width": lambda config: 128}),
+    "qwen3": Layout(assumed={"head_dim": lambda config: 128}),
 }
 
 

@@ -75,13 +75,13 @@ def _describe(writer: "Writer", config: ModelConfig) -> None:
     writer.add_feed_forward_length(config.d_ff)
     writer.add_head_count(config.n_heads)
     writer.add_head_count_kv(config.n_kv_heads)
-    writer.add_key_length(config.head_width)
-    writer.add_value_length(config.head_width)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
     add_epsilon = {"layernorm": writer.add_layer_norm_eps, "rmsnorm": writer.add_layer_norm_rms_eps}[config.norm]
-    add_epsilon(config.norm_epsilon)
+    add_epsilon(config.norm_eps)
     if config.positions == "rope":
-        writer.add_rope_dimension_count(config.head_width)
-        writer.add_rope_freq_base(config.rope_base)
+        writer.add_rope_dimension_count(config.head_dim)
+        writer.add_rope_freq_base(config.rope_theta)
 
 
 def _add_tokenizer(writer: "Writer", vocabulary: Vocabulary, tokens: SpecialTokens) -> None:
@@ -112,7 +112,7 @@ def _tensors(family: Family, layout: Layout, model: LanguageModel) -> Iterator[t
         assert name is not None, f"GGUF has no name for {foreign}"
         tensor = to_foreign(link._replace(transposed=False), state)
         if layout.neighbours and name.endswith(ROTATED):
-            tensor = as_neighbours(tensor, model.config.head_width)
+            tensor = as_neighbours(tensor, model.config.head_dim)
         yield f"{name}.{suffix}", tensor
 
 

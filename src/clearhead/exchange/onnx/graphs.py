@@ -169,7 +169,7 @@ def _causal(model: Any) -> list[Graph]:
 
 
 def _two_way(model: Any) -> list[Graph]:
-    names = ["input_ids", "attention_mask", *([SEGMENTS] if model.config.n_segments else [])]
+    names = ["input_ids", "attention_mask", *([SEGMENTS] if model.config.n_token_types else [])]
     inputs = [Value(name, (BATCH, LENGTH)) for name in names]
     return [Graph(MODEL, TwoWay(model), inputs, [_logits(model)])]
 

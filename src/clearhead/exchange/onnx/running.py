@@ -15,7 +15,7 @@ from clearhead.exchange.extras import require
 from clearhead.exchange.onnx.graphs import DECODER, ENCODER, MODEL, SEGMENTS
 from clearhead.exchange.onnx.saving import CONFIG, START
 from clearhead.exchange.peer import Peer
-from clearhead.parts import padded_positions
+from clearhead.parts import positions_from_lengths
 
 Array = NDArray[Any]
 ERRORS_ONLY = 3
@@ -154,7 +154,7 @@ PEERS: dict[str, Callable[[Path, Session], Peer]] = {
 
 
 def _mask(lengths: Tensor, width: int, side: Literal["left", "right"]) -> Array:
-    return (padded_positions(lengths, width, side) >= 0).long().numpy()
+    return (positions_from_lengths(lengths, width, side) >= 0).long().numpy()
 
 
 def _likeliest(found: Mapping[str, Array]) -> Array:

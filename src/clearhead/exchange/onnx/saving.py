@@ -45,7 +45,7 @@ def save_onnx(folder: Path, model: LanguageModel, tokens: SpecialTokens = NO_TOK
     require("onnx", "onnx", "onnxscript")
     plain = copy.deepcopy(model).to("cpu", torch.float32).eval()
     told = {CONFIG: json.dumps(model.config.model_dump())}
-    start = tokens.end if model.config.start_id is None else model.config.start_id
+    start = tokens.end if model.config.decoder_start_id is None else model.config.decoder_start_id
     if start is not None:
         told[START] = str(start)
     try:

@@ -58,7 +58,7 @@ def require_cache(cache: DecoderCache, decoder: Decoder, dtype: torch.dtype, row
         InputError: the cache is not one of this model, of so many rows, with room for so many more columns.
     """
     stack = decoder.stack
-    shape = (rows, stack.n_kv_heads, cache.layers[0].keys.shape[2] if cache.layers else 0, stack.head_width)
+    shape = (rows, stack.n_kv_heads, cache.layers[0].keys.shape[2] if cache.layers else 0, stack.head_dim)
     if len(cache.layers) != stack.n_layers:
         raise InputError(f"the cache has {len(cache.layers)} layers, and the model {stack.n_layers}")
     for tensor in cache.keys_and_values:

@@ -19,7 +19,7 @@ static bool fits(const Decoder& decoder, const Call& call) {
     const int64_t longest = std::max(decoder.embedding_ngrams.longest, decoder.logit_ngrams.longest);
     return (call.given == 1 || call.steps == 1) && call.wanted <= call.given && call.threads <= MOST_THREADS &&
            call.history >= longest - 1 && call.line_row >= call.history + call.places() + 1 &&
-           call.length + call.places() <= call.capacity && 2 * call.half <= decoder.stack.head_width &&
+           call.length + call.places() <= call.capacity && 2 * call.half <= decoder.stack.head_dim &&
            (!call.drawings || call.wanted == 1) && (call.drawings || call.steps == 1) &&
            (!decoder.stack.layers->cross_query.blocks || call.memories);
 }

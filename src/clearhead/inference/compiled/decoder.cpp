@@ -37,7 +37,7 @@ static void embed(const Decoder& decoder, const Call& call, const Step& step, nu
             const number* added = call.added + at.text * call.added_row + at.column * D;
             for (int64_t i = 0; i < D; i++) own[i] += added[i];
         }
-        if (decoder.embedding_norm.weight) normalise_one(decoder.embedding_norm, own, own, D);
+        if (decoder.embedding_norm.weight) normalize_one(decoder.embedding_norm, own, own, D);
     }
 }
 
@@ -55,7 +55,7 @@ static void predict(const Decoder& decoder, const Call& call, const Step& step, 
     if (decoder.dense.blocks) {
         const auto bend = [&](Lanes products, Lanes) { return activated(products, decoder.dense_activation); };
         linear(decoder.dense, read, rows, x, room.digits, bend);
-        normalise(decoder.dense_norm, x, read, rows, D);
+        normalize(decoder.dense_norm, x, read, rows, D);
     }
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < rows * D; i++) read[i] *= number(decoder.head_scale);
@@ -100,7 +100,7 @@ struct Part : Call {
         if (drawings) drawings += first, uniforms += first * steps;
         if (present) present += first * decoder.head.outputs;
         for (int64_t i = 0; i < 2 * stack.n_layers; i++)
-            moved.push_back(call.caches[i] + first * stack.n_kv_heads * capacity * stack.head_width);
+            moved.push_back(call.caches[i] + first * stack.n_kv_heads * capacity * stack.head_dim);
         caches = moved.data();
         if (added) added += first * added_row;
         if (starts) starts += first;

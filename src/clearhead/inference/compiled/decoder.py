@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from clearhead.config import SamplingConfig, Weights
+from clearhead.config import Dtype, SamplingConfig
 from clearhead.errors import UsageError
 from clearhead.inference.compiled.boundary import refuse_refused, require_cache, require_ids
 from clearhead.inference.compiled.describing import described, products_of
@@ -26,14 +26,14 @@ AT_ONCE, AHEAD = 16, 40_000_000  # tokens, and products of a row, in one call: s
 class CompiledDecoder:
     """What compiled code writes and reads; the cache, the positions and the random numbers are the model's own."""
 
-    def __init__(self, model: DecoderLM, weights: Weights, library: ctypes.CDLL) -> None:
+    def __init__(self, model: DecoderLM, dtype: Dtype, library: ctypes.CDLL) -> None:
         """
         Raises:
             UnknownPartError: it has a part that compiled code does not know.
         """
         self.model, self._library = model, library
         self._plain = PlainWriter(model)
-        self._packer = Packer(weights, model.embedding.weight.dtype)
+        self._packer = Packer(dtype, model.embedding.weight.dtype)
         self._decoder = described(model, self._packer)
         self._products = products_of(model)
         self.at_once = max(1, min(AT_ONCE, AHEAD // self._products))
@@ -84,7 +84,7 @@ class CompiledDecoder:
         history = line.shape[1] - places - 1
         call = Call(texts=B, given=G, steps=steps, wanted=wanted, line=line[:, history:].data_ptr())
         call.line_row, call.history, call.logits = line.shape[1], history, logits.data_ptr()
-        call.ids, call.window = ids.data_ptr(), config.window or 0
+        call.ids, call.window = ids.data_ptr(), config.sliding_window or 0
         tell_cache(call, cache)
         call.apart, call.threads = self._shared_out(B, G, places, cache.length)
         before = cache.positions

@@ -66,7 +66,7 @@ def _stack(stack: ModelStack, packer: Packer) -> Stack:
         d_model=attention.query.in_features,
         n_heads=attention.n_heads,
         n_kv_heads=attention.n_kv_heads,
-        head_width=attention.head_width,
+        head_dim=attention.head_dim,
         d_ff=feedforward.down.in_features,
         scale=attention.scale,
         activation=_number(feedforward.activation),
@@ -109,7 +109,7 @@ def _cross_attention(sublayer: Sublayer | None, own: Attention, packer: Packer) 
 
 
 def _heads(attention: Attention) -> tuple[float, ...]:
-    return attention.n_heads, attention.n_kv_heads, attention.head_width, attention.scale
+    return attention.n_heads, attention.n_kv_heads, attention.head_dim, attention.scale
 
 
 def _parts(block: nn.Module) -> tuple[Attention, FeedForward]:

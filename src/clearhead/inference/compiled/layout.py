@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearhead.config import Weights
+from clearhead.config import Dtype
 from clearhead.inference.rounding import narrowed
 from clearhead.parts import LayerNorm, NgramTables, PlusOneRMSNorm, RMSNorm
 
@@ -50,7 +50,7 @@ class Layer(ctypes.Structure):
 class Stack(ctypes.Structure):
     _fields_ = [
         *pointers("layers"),
-        *integers("n_layers", "d_model", "n_heads", "n_kv_heads", "head_width", "d_ff"),
+        *integers("n_layers", "d_model", "n_heads", "n_kv_heads", "head_dim", "d_ff"),
         ("scale", Double),
         *integers("activation", "post", "parallel"),
         ("norm", Norm),
@@ -147,13 +147,13 @@ def large_pages(size: int) -> mmap.mmap:
 class Packer:
     """Makes the structures of a model's parts; lives as long as they do, because it holds what they point to."""
 
-    def __init__(self, weights: Weights, dtype: torch.dtype) -> None:
+    def __init__(self, matrices: Dtype, dtype: torch.dtype) -> None:
         """
         Args:
-            weights: how narrow matrices are.
-            dtype: of all other numbers.
+            matrices: the type of the matrices.
+            dtype: the type of all other numbers.
         """
-        self.weights, self.dtype = weights, dtype
+        self.matrices, self.dtype = matrices, dtype
         self.lanes = REGISTER // dtype.itemsize
         self._held: list[Any] = []
         self._pages, self._used = large_pages(PAGES), 0
@@ -162,14 +162,14 @@ class Packer:
         """A matrix (N, K) in blocks of two registers' outputs, (N', K, 2 * lanes); of int8 four inputs lie together."""
         if matrix is None:
             return Matrix()
-        (N, K), lanes, group = matrix.shape, self.lanes, 4 if self.weights == "int8" else 1
+        (N, K), lanes, group = matrix.shape, self.lanes, 4 if self.matrices == "int8" else 1
         missing = -N % (2 * lanes)
-        numbers, scales = narrowed(F.pad(matrix.detach(), (0, -K % group, 0, missing)), self.weights)
+        numbers, scales = narrowed(F.pad(matrix.detach(), (0, -K % group, 0, missing)), self.matrices)
         blocks = numbers.view(-1, 2, lanes, (K + group - 1) // group, group)  # (N' * 2 * lanes, K' * group)
         blocks = blocks.permute(0, 3, 1, 2, 4)  # (N', K', 2, lanes, group)
-        if self.weights == "bfloat16":
+        if self.matrices == "bfloat16":
             blocks = blocks.transpose(2, 3)  # (N', K, lanes, 2, 1): of each pair one goes into the first register
-        offsets = -128 * numbers.sum(1, dtype=torch.int32) if self.weights == "int8" else None
+        offsets = -128 * numbers.sum(1, dtype=torch.int32) if self.matrices == "int8" else None
         padded = None if bias is None else F.pad(bias.detach(), (0, missing))
         return Matrix(*map(self.pointer, (self._moved(blocks), scales, offsets, padded)), N, K, numbers.itemsize)
 

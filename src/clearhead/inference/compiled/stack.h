@@ -7,7 +7,7 @@
 #include "attention.h"
 #include "linear.h"
 
-static inline void normalise_one(const Norm& norm, const number* x, number* y, int64_t width) {
+static inline void normalize_one(const Norm& norm, const number* x, number* y, int64_t width) {
     number mean = 0, square = 0;
     if (norm.bias) {
 #pragma omp simd reduction(+ : mean)
@@ -23,14 +23,14 @@ static inline void normalise_one(const Norm& norm, const number* x, number* y, i
         for (int64_t i = 0; i < width; i++) y[i] = x[i] * factor * norm.weight[i];
 }
 
-static void normalise(const Norm& norm, const number* x, number* y, int64_t rows, int64_t width) {
+static void normalize(const Norm& norm, const number* x, number* y, int64_t rows, int64_t width) {
 #pragma omp for schedule(static)
-    for (int64_t row = 0; row < rows; row++) normalise_one(norm, x + row * width, y + row * width, width);
+    for (int64_t row = 0; row < rows; row++) normalize_one(norm, x + row * width, y + row * width, width);
 }
 
-// A head's query or key, normalised and turned where it stands.
+// A head's query or key, normalized and turned where it stands.
 static void place_one(const Stack& stack, const Call& call, const Norm& norm, Place at, number* x) {
-    if (norm.weight) normalise_one(norm, x, x, stack.head_width);
+    if (norm.weight) normalize_one(norm, x, x, stack.head_dim);
     if (!call.cosines) return;
     const int64_t angles = at.text * call.turn_row + at.column * 2 * call.half;
     const number *c = call.cosines + angles, *s = call.sines + angles;
@@ -46,9 +46,9 @@ struct Room {  // what a step writes down on its way
     Digits digits;
     Room(const Stack& s, int64_t rows)
         : x(rows * s.d_model), normed(x.size()), other(s.parallel ? x.size() : 0),
-          heads(rows * (s.n_heads + 2 * s.n_kv_heads) * s.head_width), mixed(rows * s.n_heads * s.head_width),
+          heads(rows * (s.n_heads + 2 * s.n_kv_heads) * s.head_dim), mixed(rows * s.n_heads * s.head_dim),
           hidden(rows * s.d_ff),
-          digits(s.layers->heads.bytes == 1 ? rows : 0, std::max({s.d_model, s.n_heads * s.head_width, s.d_ff})) {}
+          digits(s.layers->heads.bytes == 1 ? rows : 0, std::max({s.d_model, s.n_heads * s.head_dim, s.d_ff})) {}
 };
 
 // All heads of all rows, and whose keys they meet; those that meet the same ones come one after the other.
@@ -72,7 +72,7 @@ static int64_t first_column(const Call& call, int64_t text, int64_t end) {
 // x += attention(in)
 static void attention(const Stack& stack, const Layer& layer, const Call& call, const Step& step, Room& room,
                       const number* in, number* const* cache, number* scores) {
-    const int64_t K = stack.head_width, H = stack.n_heads, H_kv = stack.n_kv_heads, rows = step.rows();
+    const int64_t K = stack.head_dim, H = stack.n_heads, H_kv = stack.n_kv_heads, rows = step.rows();
     const int64_t width = (H + 2 * H_kv) * K;
     linear(layer.heads, in, rows, room.heads.data(), room.digits, STORE);
 #pragma omp for schedule(static)
@@ -102,14 +102,14 @@ static void attention(const Stack& stack, const Layer& layer, const Call& call, 
 // x += attention(in, memory)
 static void cross_attention(const Stack& stack, const Layer& layer, const Call& call, const Step& step, Room& room,
                             const number* in, number* const* memory, number* scores) {
-    const int64_t K = stack.head_width, H_kv = stack.n_kv_heads, rows = step.rows(), T = call.memory_length;
+    const int64_t K = stack.head_dim, H_kv = stack.n_kv_heads, rows = step.rows(), T = call.memory_length;
     linear(layer.cross_query, in, rows, room.heads.data(), room.digits, STORE);
     each_head(stack, step, [&](int64_t row, int64_t head, int64_t kv_head) {
         const int64_t text = step.of(row).text, first = (text * H_kv + kv_head) * T * K;
         const uint8_t* mask = call.memory_mask ? call.memory_mask + text * T : nullptr;
         const int64_t place = (row * stack.n_heads + head) * K;
         number* query = &room.heads[place];
-        if (layer.cross_query_norm.weight) normalise_one(layer.cross_query_norm, query, query, K);
+        if (layer.cross_query_norm.weight) normalize_one(layer.cross_query_norm, query, query, K);
         attend({memory[0] + first, memory[1] + first, T, T, nullptr, mask}, query, K, number(stack.scale), scores,
                &room.mixed[place]);
     });
@@ -131,18 +131,18 @@ static void through_the_stack(const Stack& stack, const Call& call, const Step& 
     number *x = room.x.data(), *normed = room.normed.data(), *other = room.other.data();
     for (int64_t l = 0; l < stack.n_layers; l++) {
         const Layer& layer = stack.layers[l];
-        if (!stack.post) normalise(layer.attention_norm, x, normed, rows, D);
-        if (stack.parallel) normalise(layer.feedforward_norm, x, other, rows, D);
+        if (!stack.post) normalize(layer.attention_norm, x, normed, rows, D);
+        if (stack.parallel) normalize(layer.feedforward_norm, x, other, rows, D);
         attention(stack, layer, call, step, room, stack.post ? x : normed, call.caches + 2 * l, scores);
-        if (stack.post) normalise(layer.attention_norm, x, x, rows, D);
+        if (stack.post) normalize(layer.attention_norm, x, x, rows, D);
         if (layer.cross_query.blocks) {
-            if (!stack.post) normalise(layer.cross_norm, x, normed, rows, D);
+            if (!stack.post) normalize(layer.cross_norm, x, normed, rows, D);
             cross_attention(stack, layer, call, step, room, stack.post ? x : normed, call.memories + 2 * l, scores);
-            if (stack.post) normalise(layer.cross_norm, x, x, rows, D);
+            if (stack.post) normalize(layer.cross_norm, x, x, rows, D);
         }
-        if (!stack.post && !stack.parallel) normalise(layer.feedforward_norm, x, normed, rows, D);
+        if (!stack.post && !stack.parallel) normalize(layer.feedforward_norm, x, normed, rows, D);
         feedforward(stack, layer, rows, room, stack.post ? x : stack.parallel ? other : normed);
-        if (stack.post) normalise(layer.feedforward_norm, x, x, rows, D);
+        if (stack.post) normalize(layer.feedforward_norm, x, x, rows, D);
     }
-    if (stack.norm.weight) normalise(stack.norm, x, x, rows, D);
+    if (stack.norm.weight) normalize(stack.norm, x, x, rows, D);
 }

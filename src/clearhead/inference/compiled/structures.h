@@ -30,7 +30,7 @@ struct Layer {
 };
 struct Stack {
     const Layer* layers;
-    int64_t n_layers, d_model, n_heads, n_kv_heads, head_width, d_ff;
+    int64_t n_layers, d_model, n_heads, n_kv_heads, head_dim, d_ff;
     double scale;
     int64_t activation, post, parallel;
     Norm norm;

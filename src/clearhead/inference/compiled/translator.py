@@ -32,7 +32,7 @@ class CompiledReader:
             UnknownPartError: it has a part that compiled code does not know.
         """
         self.model, self._library, self._first = model, library, PlainReader(model)
-        self._packer = Packer("full", model.embedding.weight.dtype)
+        self._packer = Packer("float32", model.embedding.weight.dtype)
         self._decoder = described(model, self._packer)
         self._products = products_of(model)
 
@@ -103,7 +103,7 @@ def _tell_memory(call: Call, memory: Memory, cache: DecoderCache, decoder: Decod
     known = [part for layer in cache.memory_layers for part in layer.held or ()]
     if len(known) != 2 * stack.n_layers:
         raise UsageError("the cache holds nothing of the source; its first token must be read into it before")
-    shape = (call.texts, stack.n_kv_heads, T, stack.head_width)
+    shape = (call.texts, stack.n_kv_heads, T, stack.head_dim)
     for part in known:  # another type where torch.autocast was turned on meanwhile
         require("what the cache holds of the source", part, shape, cache.layers[0].keys.dtype)
     call.memories, call.memory_length = pointers_to(known), T

@@ -7,9 +7,9 @@ from clearhead.workflows.tasks.task import Batches, Example, Progress, Task, Tok
 from clearhead.workflows.tasks.translation import SOURCE_TOKENIZER, Translation, load_tokenizers
 
 TASKS: dict[str, type[Task]] = {
-    "next": NextToken,
+    "causal": NextToken,
     "masked": Masked,
-    "translation": Translation,
+    "seq2seq": Translation,
 }
 
 

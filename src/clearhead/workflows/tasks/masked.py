@@ -13,7 +13,7 @@ from clearhead.data import IGNORED, Masking, Tokenizer
 from clearhead.doctor import PreflightReport, preflight
 from clearhead.inference import evaluating
 from clearhead.models import LanguageModel
-from clearhead.options import Layer
+from clearhead.options import Settings
 from clearhead.training import Optimizer
 from clearhead.workflows.tasks.next_token import NextToken, window_shape
 from clearhead.workflows.tasks.task import Batches, Example, declared
@@ -30,9 +30,9 @@ class Masked(NextToken):
     @property
     def masking(self) -> Masking:
         """Which tokens are masked, and by what."""
-        return Masking.of(self.tokenizer, self.config.mask_fraction)
+        return Masking.of(self.tokenizer, self.config.mask_probability)
 
-    def model_layer(self) -> Layer:
+    def model_settings(self) -> Settings:
         return {"vocab_size": self.tokenizer.vocab_size, "pad_id": self.tokenizer.pad}
 
     def batches(self, config: RunConfig) -> Batches:
@@ -58,7 +58,7 @@ class Masked(NextToken):
         limit: int | None = None,
     ) -> Iterable[Sequence[Tensor]]:
         block, rows = window_shape(config.model.block_size, len(tokens), rows)
-        masking = Masking.of(tokenizer, config.data.mask_fraction)
+        masking = Masking.of(tokenizer, config.data.mask_probability)
         return texts.masked_evaluation_batches(tokens, block_size=block, batch_size=rows, masking=masking, limit=limit)
 
     def example(self, model: LanguageModel) -> Example:

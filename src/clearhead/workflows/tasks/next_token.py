@@ -14,7 +14,7 @@ from clearhead.data import TextData, Tokenizer
 from clearhead.doctor import PreflightReport, preflight
 from clearhead.errors import UsageError
 from clearhead.models import CausalLM, LanguageModel
-from clearhead.options import Layer
+from clearhead.options import Settings
 from clearhead.training import Optimizer
 from clearhead.workflows.tasks.task import Batches, Example, Progress, Task, Tokenizers, declared
 
@@ -41,10 +41,10 @@ class NextToken(Task):
         prepared = texts.prepare(config, tokenizer=known, masks=cls.masks, on_progress=on_progress)
         return cls(config, prepared if known is None else replace(prepared, tokenizer=known))
 
-    def data_layer(self) -> Layer:
+    def data_settings(self) -> Settings:
         return {"source": self.prepared.source}
 
-    def model_layer(self) -> Layer:
+    def model_settings(self) -> Settings:
         return {"vocab_size": self.tokenizer.vocab_size}
 
     def describe(self) -> str:
@@ -55,7 +55,7 @@ class NextToken(Task):
         n_characters = found.train_characters + found.val_characters
         return "; ".join((f"text: {n_characters:,} characters{documents}{alphabet} ({cut})", *found.notes))
 
-    def fit_to_data(self, config: RunConfig, given: Layer) -> tuple[RunConfig, tuple[str, ...]]:
+    def fit_to_data(self, config: RunConfig, given: Settings) -> tuple[RunConfig, tuple[str, ...]]:
         """A block that fits the text several times, and a batch that is not the whole of it."""
         n_train, block = len(self.prepared.train), config.model.block_size
         longest = max(1, min(n_train // 4, len(self.prepared.val) - 1))
@@ -73,8 +73,8 @@ class NextToken(Task):
         if (block, batch) == (config.model.block_size, config.train.batch_size):
             return config, ()
         model = {"block_size": block}
-        if config.model.window is not None and "window" not in given.get("model", {}):
-            model["window"] = min(config.model.window, block)
+        if config.model.sliding_window is not None and "sliding_window" not in given.get("model", {}):
+            model["sliding_window"] = min(config.model.sliding_window, block)
         fitted = RunConfig.read(config.model_dump(), {"model": model, "train": {"batch_size": batch}})
         return fitted, (f"the text is short ({n_train:,} training tokens): block_size {block}, batch_size {batch}",)
 
@@ -127,7 +127,7 @@ class NextToken(Task):
 def hidden_of(model: LanguageModel, config: DataConfig, tokenizer: Tokenizer) -> Callable[..., Tensor]:
     """ids (B, T) -> (B, T, D), documents apart from each other where the model was trained so."""
     end = tokenizer.end_of_document
-    if end is None or not config.isolate_documents:
+    if end is None or not config.document_mask:
         return model.hidden
     return lambda ids, **options: model.hidden(ids, documents=texts.document_numbers(ids, end), **options)
 

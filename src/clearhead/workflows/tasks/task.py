@@ -16,7 +16,7 @@ from clearhead.doctor.spec import Kind
 from clearhead.exchange import SpecialTokens
 from clearhead.inference import Evaluation
 from clearhead.models import LanguageModel
-from clearhead.options import Layer
+from clearhead.options import Settings
 from clearhead.training import Optimizer, autocast, resolve_precision
 
 Batches = Callable[[int], Sequence[Tensor]]  # step -> the model's inputs and, last, the targets (B, T)
@@ -34,7 +34,7 @@ class Example:
 
 def declared(model: LanguageModel, kind: Kind, *, fresh: bool) -> Spec:
     """What the doctor is told of a model of ours; tables of n-grams see what has left a window."""
-    window = model.config.window if model.config.longest_ngram == 1 else None
+    window = model.config.sliding_window if model.config.longest_ngram == 1 else None
     return Spec(kind=kind, window=window, fresh=fresh)
 
 
@@ -61,11 +61,11 @@ class Task(ABC):
         """Prepare the data, with a trained model's tokenizers where they are given."""
 
     @abstractmethod
-    def data_layer(self) -> Layer:
+    def data_settings(self) -> Settings:
         """The options under which the same data is found again, from any folder."""
 
     @abstractmethod
-    def model_layer(self) -> Layer:
+    def model_settings(self) -> Settings:
         """What the data decides of the model: vocabularies, and the token that fills up rows."""
 
     @abstractmethod
@@ -73,7 +73,7 @@ class Task(ABC):
         """The data, how it is cut, and what its tokens are, in one line."""
 
     @abstractmethod
-    def fit_to_data(self, config: RunConfig, given: Layer) -> tuple[RunConfig, tuple[str, ...]]:
+    def fit_to_data(self, config: RunConfig, given: Settings) -> tuple[RunConfig, tuple[str, ...]]:
         """Sizes that suit so much data, where the person left them open, and a sentence on what was changed."""
 
     @abstractmethod

@@ -12,7 +12,7 @@ from clearhead.config import DataConfig, ModelConfig, RunConfig, TranslationConf
 from clearhead.data import PairBatches, PairData, Tokenizer
 from clearhead.doctor import PreflightReport, preflight
 from clearhead.models import EncoderDecoder, LanguageModel
-from clearhead.options import Layer
+from clearhead.options import Settings
 from clearhead.training import Optimizer
 from clearhead.workflows.tasks.task import Batches, Example, Progress, Task, Tokenizers, declared
 
@@ -40,10 +40,10 @@ class Translation(Task):
         """Prepare the pairs, with a trained model's tokenizers where they are given."""
         return cls(config, texts.prepare_pairs(config, tokenizers=tokenizers, on_progress=on_progress))
 
-    def data_layer(self) -> Layer:
+    def data_settings(self) -> Settings:
         return {"source": self.prepared.source, "target": self.prepared.target}
 
-    def model_layer(self) -> Layer:
+    def model_settings(self) -> Settings:
         joint = self.source_tokenizer is self.tokenizer
         return {
             "vocab_size": self.tokenizer.vocab_size,
@@ -55,7 +55,7 @@ class Translation(Task):
         n_train, n_val = len(self.prepared.train), len(self.prepared.val)
         return "; ".join((f"pairs: {n_train:,} for training, {n_val:,} for validation", *self.prepared.notes))
 
-    def fit_to_data(self, config: RunConfig, given: Layer) -> tuple[RunConfig, tuple[str, ...]]:
+    def fit_to_data(self, config: RunConfig, given: Settings) -> tuple[RunConfig, tuple[str, ...]]:
         """A batch that is not the whole of the pairs; how many are too long for a block, and how much is padding."""
         reasons: list[str] = []
         if "batch_size" not in given.get("train", {}):
@@ -96,7 +96,7 @@ class Translation(Task):
         every = max(1, len(self.prepared.val_texts) // EXAMINED)
         pairs = self.prepared.val_texts[::every][:EXAMINED]
         sources, references = [source for source, _ in pairs], [target for _, target in pairs]
-        config = TranslationConfig(beam=1, length_penalty=0, engine="plain")
+        config = TranslationConfig(beam_size=1, length_penalty=0, engine="eager")
         found = inference.translate(model, self.source_tokenizer, self.tokenizer, sources, config)
         written = [best[0].text for best in found]
         shown = zip(sources[:SHOWN], written, references, strict=False)

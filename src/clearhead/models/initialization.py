@@ -13,7 +13,7 @@ SCALE = 0.02  # GPT-2's (Radford et al. 2019)
 SEES_TARGETS = {"encoder"}  # the architectures whose targets may stand among the inputs
 
 
-def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
+def initialize(model: nn.Module, config: ModelConfig, seed: int) -> None:
     """Draw every parameter anew. All tokens then have nearly the same odds: the fresh loss is ln(V) within 2 %.
 
     | tensor                             | distribution                   | why                                       |
@@ -26,17 +26,17 @@ def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
     | learned positions, segments        | as what they are added to      | so that neither drowns the other          |
     | relative positions                 | N(0, 0.02)                     | no distance is preferred                  |
     | `unembedding`, the untied head     | N(0, min(0.02, 0.2 / sqrt(D))) | the logits' spread starts below 0.2       |
-    | vectors of norms                   | 1, their biases 0              | plain normalisation (their constructor)   |
+    | vectors of norms                   | 1, their biases 0              | plain normalization (their constructor)   |
     | biases of linear maps              | 0                              |                                           |
 
-    With `initialisation = "xavier"` all matrices but the tables are uniform with variance 2 / (in + out), so that
+    With `initialization = "xavier"` all matrices but the tables are uniform with variance 2 / (in + out), so that
     signals keep their size (Glorot & Bengio 2010, equation 16), as the first Transformer's were.
 
     Numbers are drawn on the CPU in float32 whatever the model's device, so a seed gives one model everywhere; none
     are drawn for the meta device, where only shapes are wanted.
     """
     generator = torch.Generator().manual_seed(seed)
-    draw = INITIALISATIONS[config.initialisation]
+    draw = INITIALISATIONS[config.init]
     tables, writers = dict(_tables(model, config)), dict(_residual_writers(model))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -81,7 +81,9 @@ def _residual_writers(model: nn.Module) -> Iterator[tuple[str, int]]:
 
 def _tables(model: nn.Module, config: ModelConfig) -> Iterator[tuple[str, float]]:
     """The scale of every table of vectors, whose rows are looked up and not mixed."""
-    tied = config.tied and hasattr(model, "unembedding")  # a bigram has no such thing: its table is all there is
+    tied = config.tie_embeddings and hasattr(
+        model, "unembedding"
+    )  # a bigram has no such thing: its table is all there is
     own = _tied_scale(config) if tied else SCALE
     source = own if config.source_vocab_size is None else SCALE
     factor = math.sqrt(config.d_model) if config.scale_embedding else 1.0  # what is added to the embedding is as large
@@ -101,7 +103,7 @@ def _tables(model: nn.Module, config: ModelConfig) -> Iterator[tuple[str, float]
 def _tied_scale(config: ModelConfig) -> float:
     """0.02, or less where a token would otherwise predict itself.
 
-    The fresh stack hands the embedding on, normalised, so a tied head gives a token's own logit about x = scale * D.
+    The fresh stack hands the embedding on, normalized, so a tied head gives a token's own logit about x = scale * D.
     That costs ln(1 + (e^x - 1) / V) nats where the token is not the target, which this holds below 1 % of ln(V).
 
     An encoder is asked for some of the tokens that it sees: a tenth of all that it is asked for (Devlin et al. 2019,
