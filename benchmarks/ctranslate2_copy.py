@@ -10,7 +10,7 @@ import torch
 
 from clearhead.config import TranslationConfig
 from clearhead.data import Tokenizer
-from clearhead.exchange.ctranslate2 import save_ctranslate2, words
+from clearhead.interop.ctranslate2 import save_ctranslate2, words
 from clearhead.models import EncoderDecoder
 
 PACKAGE = "ctranslate2==4.8.5"

@@ -22,12 +22,12 @@ from typing import Any
 import torch
 from side_by_side import Row, Work, arguments, machine, measure, spread
 
-from clearhead import exchange
+from clearhead import interop
 from clearhead.cli.environment import prepare_process
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.inference import Engine, generate_ids
 from clearhead.models import CausalLM, build
-from clearhead.workflows.machine import threads
+from clearhead.workflows.hardware import threads
 
 GPT2: dict[str, Any] = {"bias": True, "feedforward": "gelu_tanh", "positions": "learned"}
 SHAPES: dict[str, dict[str, Any]] = {
@@ -144,7 +144,7 @@ def as_hugging_face(model: CausalLM) -> Any:
     from transformers import AutoModelForCausalLM
 
     with tempfile.TemporaryDirectory() as folder:
-        exchange.save(Path(folder), model)
+        interop.save(Path(folder), model)
         found: Any = AutoModelForCausalLM.from_pretrained(folder)
         return found.eval()
 

@@ -21,7 +21,7 @@ from side_by_side import machine
 
 from clearhead.workflows import Run, list_all, summary
 from clearhead.workflows import runs as runs_module
-from clearhead.workflows.recording import write_report
+from clearhead.workflows.run_log import write_report
 from clearhead.workflows.tasks import NextToken
 from clearhead.workflows.training import train
 

@@ -3,7 +3,7 @@
 from plain_transformer import PlainTransformer
 from torch import nn
 
-from clearhead.exchange import to_torch
+from clearhead.interop import to_torch
 from clearhead.models import EncoderDecoder
 
 # What a model must be to have an equal on `nn.Transformer` as the plain program uses it.

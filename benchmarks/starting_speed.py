@@ -30,10 +30,10 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from clearhead.cli.environment import prepare_process
 from clearhead.config import DataConfig, RunConfig
+from clearhead.config.presets import default_preset, preset
 from clearhead.data import prepare, stories
 from clearhead.inference import evaluate
 from clearhead.models import build
-from clearhead.presets import default_preset, preset
 from clearhead.workflows.tasks import open_task
 
 RESULTS = Path(__file__).parent / "results" / "starting_speed.md"

@@ -27,10 +27,10 @@ from tutorial_code import TutorialModel, training_steps
 
 from clearhead.cli.environment import prepare_process
 from clearhead.config import ModelConfig, RunConfig
+from clearhead.config.presets import DEFAULTS, PRESETS, default_preset
 from clearhead.data import prepare, training_batch
 from clearhead.inspection import flops_per_token
 from clearhead.models import build
-from clearhead.presets import DEFAULTS, PRESETS, default_preset
 from clearhead.training import Stepped, fit, has_bfloat16
 
 RESULTS = Path(__file__).parent / "results" / "training_speed.md"

@@ -17,10 +17,10 @@ from side_by_side import Row, arguments, compare, machine
 from tutorial_code import TutorialModel
 
 from clearhead.config import RunConfig, SamplingConfig
+from clearhead.config.presets import PRESETS
 from clearhead.data import prepare
 from clearhead.inference import generate_ids
 from clearhead.models import CausalLM, build
-from clearhead.presets import PRESETS
 
 NEW_TOKENS, STREAMS = 256, 16
 

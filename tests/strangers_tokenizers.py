@@ -12,7 +12,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from clearhead.config import ModelConfig
 from clearhead.data import Tokenizer
-from clearhead.exchange import SpecialTokens, save
+from clearhead.interop import SpecialTokens, save
 from clearhead.models import build
 
 Json = dict[str, Any]

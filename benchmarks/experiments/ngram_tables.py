@@ -18,10 +18,10 @@ from trials import evaluations, in_steps, report
 
 from clearhead.cli.environment import prepare_process
 from clearhead.config import RunConfig
+from clearhead.config.presets import PRESETS
 from clearhead.inspection import account
 from clearhead.models import build
 from clearhead.options import Settings
-from clearhead.presets import PRESETS
 from clearhead.training import Evaluated, fit
 from clearhead.workflows.tasks import Task, open_task
 

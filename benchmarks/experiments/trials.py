@@ -17,13 +17,13 @@ import torch
 from clearhead import inference
 from clearhead.cli.environment import prepare_process
 from clearhead.config import RunConfig, TranslationConfig
+from clearhead.config.presets import PRESETS
 from clearhead.errors import ClearheadError
 from clearhead.inspection import Curve, Point
 from clearhead.models import EncoderDecoder, build
 from clearhead.options import Settings, merge, read_toml
-from clearhead.presets import PRESETS
 from clearhead.training import Evaluated, Stepped, fit
-from clearhead.workflows.machine import choose_device, seconds_per_step
+from clearhead.workflows.hardware import choose_device, seconds_per_step
 from clearhead.workflows.tasks import open_task
 from clearhead.workflows.tasks.translation import Translation
 

@@ -3,10 +3,23 @@
 Importing this loads no torch; a name that needs it loads it when it is first touched.
 """
 
-TYPE_CHECKING = False  # typing takes a while to load, and until then the command hears no Ctrl-C
-if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is touched
-    from typing import Any
+from clearhead.lazy import attach
 
+TYPE_CHECKING = False  # as `typing` has it, which takes a while to load
+if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is first touched
+    from clearhead import config as config
+    from clearhead import data as data
+    from clearhead import doctor as doctor
+    from clearhead import inference as inference
+    from clearhead import inspection as inspection
+    from clearhead import interop as interop
+    from clearhead import models as models
+    from clearhead import native as native
+    from clearhead import parts as parts
+    from clearhead import reference as reference
+    from clearhead import training as training
+    from clearhead import workflows as workflows
+    from clearhead.config import PRESETS as PRESETS
     from clearhead.config import DataConfig as DataConfig
     from clearhead.config import ModelConfig as ModelConfig
     from clearhead.config import RunConfig as RunConfig
@@ -20,7 +33,6 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.models import EncoderLM as EncoderLM
     from clearhead.models import build as build
     from clearhead.parts import positions_from_lengths as positions_from_lengths
-    from clearhead.presets import PRESETS as PRESETS
     from clearhead.training import fit as fit
     from clearhead.workflows import Run as Run
     from clearhead.workflows import describe as describe
@@ -38,53 +50,50 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
 
 __version__ = "0.1.0"
 
-_ROOM_OF = {
-    "BigramLM": "models",
-    "ClearheadError": "errors",
-    "DataConfig": "config",
-    "DecoderLM": "models",
-    "EncoderDecoder": "models",
-    "EncoderLM": "models",
-    "ModelConfig": "config",
-    "PRESETS": "presets",
-    "Run": "workflows",
-    "RunConfig": "config",
-    "SamplingConfig": "config",
-    "TrainConfig": "config",
-    "TranslationConfig": "config",
-    "build": "models",
-    "describe": "workflows",
-    "evaluate": "workflows",
-    "examine": "workflows",
-    "export": "workflows",
-    "fill": "workflows",
-    "fit": "training",
-    "generate": "workflows",
-    "import_model": "workflows",
-    "load": "workflows",
-    "positions_from_lengths": "parts",
-    "resume": "workflows",
-    "train": "workflows",
-    "translate": "workflows",
-    "worked_example": "workflows",
-}
-_ROOMS = {
-    *("config", "data", "doctor", "exchange", "inference", "inspection", "models", "parts", "reference", "training"),
-    "workflows",
-}
-
-__all__ = sorted(_ROOM_OF)
-
-
-def __getattr__(name: str) -> "Any":
-    from importlib import import_module
-
-    if name in _ROOMS:
-        return import_module(f"clearhead.{name}")
-    if name in _ROOM_OF:
-        return getattr(import_module(f"clearhead.{_ROOM_OF[name]}"), name)
-    raise AttributeError(f"module 'clearhead' has no attribute '{name}'")
-
-
-def __dir__() -> list[str]:
-    return [*__all__, *sorted(_ROOMS)]
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "config": (
+            "PRESETS",
+            "DataConfig",
+            "ModelConfig",
+            "RunConfig",
+            "SamplingConfig",
+            "TrainConfig",
+            "TranslationConfig",
+        ),
+        "errors": ("ClearheadError",),
+        "models": ("BigramLM", "DecoderLM", "EncoderDecoder", "EncoderLM", "build"),
+        "parts": ("positions_from_lengths",),
+        "training": ("fit",),
+        "workflows": (
+            "Run",
+            "describe",
+            "evaluate",
+            "examine",
+            "export",
+            "fill",
+            "generate",
+            "import_model",
+            "load",
+            "resume",
+            "train",
+            "translate",
+            "worked_example",
+        ),
+    },
+    submodules=(
+        "config",
+        "data",
+        "doctor",
+        "interop",
+        "inference",
+        "inspection",
+        "models",
+        "native",
+        "parts",
+        "reference",
+        "training",
+        "workflows",
+    ),
+)

@@ -11,7 +11,7 @@ from command_helpers import TINY, Called, Caller, text, write_text
 import clearhead
 from clearhead import cli
 from clearhead.config import RunConfig
-from clearhead.presets import PRESETS
+from clearhead.config.presets import PRESETS
 from clearhead.workflows import Run
 
 SUMMARY = {

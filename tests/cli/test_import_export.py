@@ -117,7 +117,7 @@ def test_usage(line: str, said: str, call: Caller, run: str) -> None:
 
 
 def test_a_certificate_that_failed_is_exit_code_1(call: Caller, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from clearhead.exchange import OwnPeer
+    from clearhead.interop import OwnPeer
 
     logits = OwnPeer.logits
     asked: list[int] = []

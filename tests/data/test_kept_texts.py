@@ -11,9 +11,9 @@ import pytest
 from data_helpers import PROSE, entries, file
 from numpy.typing import NDArray
 
+from clearhead.cache import cache_folder
 from clearhead.config import DataConfig
 from clearhead.data import Tokenizer, documents, encoded, prepare
-from clearhead.data.cache import cache_folder
 from clearhead.errors import DataError
 
 

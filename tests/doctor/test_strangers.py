@@ -8,7 +8,7 @@ import torch
 from clearhead.doctor import check
 from clearhead.doctor.targets.loading import load
 from clearhead.errors import DataError, UsageError
-from clearhead.exchange import FAMILIES
+from clearhead.interop import FAMILIES
 
 transformers = pytest.importorskip("transformers", reason="the families are those of transformers: pip install it")
 

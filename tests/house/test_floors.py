@@ -10,12 +10,13 @@ import clearhead
 
 SOURCE = Path(clearhead.__file__).parent
 FLOORS = [
-    {"errors"},
+    {"errors", "lazy"},
     {"options", "pages", "files"},
-    {"config", "presets", "reference"},
+    {"cache"},
+    {"config", "reference"},
     {"parts", "doctor"},
     {"models"},
-    {"data", "exchange"},
+    {"data", "interop", "native"},
     {"inference"},
     {"training"},
     {"inspection"},
@@ -25,8 +26,7 @@ FLOORS = [
     {"__main__"},
 ]
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-# Presets are config's data, kept in a file of their own; the twin is told by a config what to compute.
-ON_THE_SAME_FLOOR = {("presets", "config"), ("reference", "config")}
+ON_THE_SAME_FLOOR = {("reference", "config")}  # a config says what the twin computes
 
 
 def room_of(path: Path) -> str:
@@ -90,7 +90,7 @@ def test_torch_is_not_loaded_by_the_import_the_config_or_the_help() -> None:
     import sys
 
     program = (
-        "import sys, clearhead, clearhead.config, clearhead.presets, clearhead.cli.train as train\n"
+        "import sys, clearhead, clearhead.config, clearhead.config.presets, clearhead.cli.train as train\n"
         "train.parser().format_help()\n"
         "heavy = {'torch', 'transformers', 'numpy'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
@@ -105,3 +105,27 @@ def test_the_export_list_is_exactly_the_public_names() -> None:
     assert sorted(clearhead.__all__) == clearhead.__all__
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = clearhead.nonsense
+
+
+LAZY = [path for path in FILES + [SOURCE / "__init__.py"] if "= attach(" in path.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("path", LAZY, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_what_editors_see_of_a_package_is_what_it_exports(path: Path) -> None:
+    package = ".".join(("clearhead", *path.parent.relative_to(SOURCE).parts))
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    [block] = [node for node in tree.body if isinstance(node, ast.If)]
+    shown = [(node.module, name.name) for node in block.body if isinstance(node, ast.ImportFrom) for name in node.names]
+    [table] = [node for node in ast.walk(tree) if isinstance(node, ast.Dict)]
+    exports = {f"{package}.{module}": names for module, names in ast.literal_eval(table).items()}
+    submodules = [
+        (package, name)
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call)
+        for keyword in call.keywords
+        if keyword.arg == "submodules"
+        for name in ast.literal_eval(keyword.value)
+    ]
+    attached = [(module, name) for module, names in exports.items() for name in names]
+    assert len(LAZY) >= 4
+    assert sorted(shown) == sorted(attached + submodules)

@@ -11,7 +11,7 @@ from small_translators import END, PAD, TableTranslator, random_translator, sour
 
 from clearhead.config import TranslationConfig
 from clearhead.errors import ClearheadError
-from clearhead.inference import beam, readers
+from clearhead.inference import beam, beam_step
 from clearhead.inference.beam import Hypothesis, beam_search, length_penalty
 from clearhead.models import EncoderDecoder
 from clearhead.parts import SelfAttentionCache
@@ -109,7 +109,7 @@ def test_the_greatest_are_those_of_topk(size: int, n: int) -> None:
     numbers = torch.randn(7, size, generator=torch.Generator().manual_seed(size))
     numbers[:, ::5] = -math.inf
     expected = numbers.topk(min(n, size))
-    found = readers.greatest(numbers, min(n, size))
+    found = beam_step.greatest(numbers, min(n, size))
     assert all(map(torch.equal, found, expected))
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
-from clearhead.inference import Batch, checking, drafts
-from clearhead.inference.texts import Text
+from clearhead.inference import Batch, speculative, verification
+from clearhead.inference.requests import Text
 from clearhead.models import DecoderLM
 
 VOCAB_SIZE, LENGTH, TEXTS = 5, 3, 2000
@@ -18,7 +18,7 @@ PROMPT = [1, 2, 3, 0, 1]  # what follows is guessed from it
 
 @pytest.fixture(autouse=True)
 def guesses_from_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drafts, "FIRST_NEEDED", 1)
+    monkeypatch.setattr(speculative, "FIRST_NEEDED", 1)
 
 
 def model(seed: int) -> DecoderLM:
@@ -73,12 +73,14 @@ def test_texts_are_as_likely_as_the_model_says(draft: int | None) -> None:
 
 
 def test_guesses_that_are_always_believed_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "_believed", lambda texts, own, theirs, guesses, lengths: lengths)
+    monkeypatch.setattr(verification, "_believed", lambda texts, own, theirs, guesses, lengths: lengths)
     assert standardized(model(1), model(2)) > 30
 
 
 def test_a_token_drawn_again_from_all_odds_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "_left", lambda own, theirs, places, doubted: own[torch.arange(len(places)), places])
+    monkeypatch.setattr(
+        verification, "_left", lambda own, theirs, places, doubted: own[torch.arange(len(places)), places]
+    )
     assert standardized(model(1), model(2)) > 10
 
 
@@ -89,6 +91,6 @@ def test_random_numbers_used_twice_are_noticed(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_follows_a_wrong_guess_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    agreed = checking.agreed
-    monkeypatch.setattr(checking, "agreed", lambda guess, drawn: min(len(guess), agreed(guess, drawn) + 1))
+    agreed = verification.agreed
+    monkeypatch.setattr(verification, "agreed", lambda guess, drawn: min(len(guess), agreed(guess, drawn) + 1))
     assert standardized(model(1), None) > 10

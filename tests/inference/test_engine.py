@@ -9,10 +9,10 @@ import torch
 
 from clearhead import files
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
-from clearhead.inference import compiling, engine, generate_ids
-from clearhead.inference.compiled import building
-from clearhead.inference.writers import PlainWriter
+from clearhead.inference import engine, generate_ids
+from clearhead.inference.decoder_step import EagerDecoderStep
 from clearhead.models import BigramLM, CausalLM, DecoderLM
+from clearhead.native import building, facade
 
 PROMPT = [1, 2, 3]
 
@@ -45,7 +45,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_short_text_never_asks_for_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "library", None)  # not to be called
+    monkeypatch.setattr(facade, "library", None)  # not to be called
     assert written(small(), "auto") == written(small(), "plain")
     assert not written(small(), "auto")[1]
 
@@ -53,7 +53,7 @@ def test_a_short_text_never_asks_for_compiled_code(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(("tokens", "built"), [(5_000, False), (50_000, True)])
 def test_a_long_text_is_worth_compiling_for(monkeypatch: pytest.MonkeyPatch, tokens: int, built: bool) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr(compiling, "library", lambda dtype, build, notice: asked.append(build))
+    monkeypatch.setattr(facade, "library", lambda dtype, build, notice: asked.append(build))
     engine.Engine(small()).writer(tokens)
     assert asked == [built]
 
@@ -74,13 +74,13 @@ def test_compiling_is_announced_and_a_failure_leaves_the_plain_engine(
 
 
 def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(model: DecoderLM, weights: str, library: object) -> PlainWriter:
+    def wrong(model: DecoderLM, weights: str, library: object) -> EagerDecoderStep:
         twin = small()
         twin.load_state_dict({name: tensor * 1.1 for name, tensor in model.state_dict().items()})
-        return PlainWriter(twin)
+        return EagerDecoderStep(twin)
 
-    monkeypatch.setattr(compiling, "library", lambda dtype, build, notice: ())
-    monkeypatch.setattr(engine, "CompiledDecoder", wrong)
+    monkeypatch.setattr(facade, "library", lambda dtype, build, notice: ())
+    monkeypatch.setattr(engine, "NativeDecoderStep", wrong)
     columns, notices = written(small(), "compiled")
     assert columns == written(small(), "plain")[0]
     assert len(notices) == 1
@@ -88,8 +88,8 @@ def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_who_looks_into_a_model_is_told_by_a_kept_engine_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "library", lambda dtype, build, notice: ())
-    monkeypatch.setattr(engine, "CompiledDecoder", lambda model, *given: PlainWriter(copy.deepcopy(model)))
+    monkeypatch.setattr(facade, "library", lambda dtype, build, notice: ())
+    monkeypatch.setattr(engine, "NativeDecoderStep", lambda model, *given: EagerDecoderStep(copy.deepcopy(model)))
     model, seen = small(), list[torch.nn.Module]()
     kept = engine.Engine(model, EngineConfig(engine="native"))
     ids, cache = torch.tensor([[1]]), model.new_cache(1, 2)
@@ -102,12 +102,12 @@ def test_who_looks_into_a_model_is_told_by_a_kept_engine_too(monkeypatch: pytest
 def test_an_engine_that_is_kept_prepares_once(monkeypatch: pytest.MonkeyPatch) -> None:
     packed: list[DecoderLM] = []
 
-    def pack(model: DecoderLM, weights: str, library: object) -> PlainWriter:
+    def pack(model: DecoderLM, weights: str, library: object) -> EagerDecoderStep:
         packed.append(model)
-        return PlainWriter(model)
+        return EagerDecoderStep(model)
 
-    monkeypatch.setattr(compiling, "library", lambda dtype, build, notice: ())
-    monkeypatch.setattr(engine, "CompiledDecoder", pack)
+    monkeypatch.setattr(facade, "library", lambda dtype, build, notice: ())
+    monkeypatch.setattr(engine, "NativeDecoderStep", pack)
     model, config = small(), SamplingConfig(greedy=True, max_new_tokens=5)
     one = engine.Engine(model, EngineConfig(engine="native", dtype="int8"))
     for _ in range(3):

@@ -8,7 +8,7 @@ from small_translators import random_translator
 from clearhead.config import TranslationConfig
 from clearhead.data import Tokenizer, UnseenCharacterError
 from clearhead.errors import DataError
-from clearhead.inference import searching
+from clearhead.inference import translation_backend
 from clearhead.inference.beam import beam_search
 from clearhead.inference.translation import Translation, translate
 from clearhead.models import EncoderDecoder
@@ -64,7 +64,7 @@ def test_like_lengths_share_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
         widths.append([len(source) for source in sources])
         return beam_search(model, sources, config, **options)
 
-    monkeypatch.setattr(searching, "beam_search", look)
+    monkeypatch.setattr(translation_backend, "beam_search", look)
     translated(make_model(), SENTENCES, CONFIG.model_copy(update={"batch_size": 2}))
     assert widths == [[16, 6], [4, 2], [2]]
 

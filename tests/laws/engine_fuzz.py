@@ -28,30 +28,30 @@ from fuzz_values import (
 from law_models import CHOICES, VOCAB_SIZE, make_model
 from pair_models import END, PAIR_CHOICES, make_translator
 
-from clearhead.config import EngineConfig, SamplingConfig, TranslationConfig, Weights
+from clearhead.config import Dtype, EngineConfig, SamplingConfig, TranslationConfig
 from clearhead.inference import Batch, Engine, beam_search
-from clearhead.inference.compiled import CompiledDecoder, CompiledReader, building, decoder, translator
-from clearhead.inference.readers import PlainReader
-from clearhead.inference.rounding import rounded
-from clearhead.inference.texts import begin
-from clearhead.inference.writers import PlainWriter
+from clearhead.inference.beam_step import EagerBeamStep, NativeBeamStep
+from clearhead.inference.decoder_step import EagerDecoderStep, NativeDecoderStep
+from clearhead.inference.requests import begin
 from clearhead.models import DecoderLM
+from clearhead.models.quantization import rounded
+from clearhead.native import building, decoder, translator
 from clearhead.parts import DecoderCache, positions_from_lengths
 
 
 @cache
-def writer_of(choice: int, block_size: int, dtype: torch.dtype, weights: Weights) -> CompiledDecoder:
+def writer_of(choice: int, block_size: int, dtype: torch.dtype, weights: Dtype) -> NativeDecoderStep:
     model = rounded(make_model(**CHOICES[choice], block_size=block_size).to(dtype), weights)
-    return CompiledDecoder(model, weights, loaded(dtype))
+    return NativeDecoderStep(model, weights, loaded(dtype))
 
 
 @cache
-def reader_of(choice: int, block_size: int) -> CompiledReader:
+def reader_of(choice: int, block_size: int) -> NativeBeamStep:
     model = make_translator(**PAIR_CHOICES[choice], block_size=block_size)
-    return CompiledReader(model, loaded(torch.float64))
+    return NativeBeamStep(model, loaded(torch.float64))
 
 
-def some_writer(draw: random.Random, dtype: torch.dtype | None = None) -> CompiledDecoder:
+def some_writer(draw: random.Random, dtype: torch.dtype | None = None) -> NativeDecoderStep:
     choice, block_size = draw.randrange(0, len(CHOICES), 4), draw.choice(BLOCK_SIZES)
     weights: Any = draw.choice(WIDTHS)
     return writer_of(choice, block_size, dtype or draw.choice((torch.float64, torch.float32)), weights)
@@ -142,7 +142,7 @@ def logits_of_read(draw: random.Random) -> None:
     if isinstance(found, Refused):
         assert wrong < 6, found
         return
-    expected = PlainWriter(model).read(ids, other, positions, wanted=wanted)
+    expected = EagerDecoderStep(model).read(ids, other, positions, wanted=wanted)
     close(found, expected, real[:, columns - wanted :])
 
 
@@ -167,7 +167,7 @@ def tokens_written(draw: random.Random) -> None:
     if isinstance(found, Refused):
         assert wrong < 4, found
         return
-    plain, last = PlainWriter(twin.model), ids
+    plain, last = EagerDecoderStep(twin.model), ids
     for step in range(steps):
         drawn = plain.write(last, other, again, 1)
         assert [row[step] for row in found] == [token for [token] in drawn]
@@ -191,7 +191,7 @@ def translations(draw: random.Random) -> None:
     options = TranslationConfig(beam_size=beam, n_best=draw.randint(1, beam), max_new_tokens=draw.randint(1, 8))
     ways = [
         outcome(lambda r=r: beam_search(reader.model, sources, options, end=end, reader=r))  # type: ignore[misc]
-        for r in (reader, PlainReader(reader.model))
+        for r in (reader, EagerBeamStep(reader.model))
     ]
     assert [isinstance(way, Refused) for way in ways] == [wrong, wrong], (ways, sources, end)
     if not wrong:
@@ -226,7 +226,7 @@ def beams(draw: random.Random) -> None:
     if isinstance(found, Refused):
         assert wrong < 6, found
     else:
-        close(found, PlainReader(model).read(tokens, place, memory, other, among), torch.ones(S, b, dtype=torch.bool))
+        close(found, EagerBeamStep(model).read(tokens, place, memory, other, among), torch.ones(S, b, dtype=torch.bool))
 
 
 def continuations(draw: random.Random) -> None:
@@ -244,7 +244,7 @@ def continuations(draw: random.Random) -> None:
         assert wrong == 0 or n < 1, found
         return
     n = min(n, b * VOCAB_SIZE)
-    expected = PlainReader(reader.model).likeliest(logits.clone(), before, n)
+    expected = EagerBeamStep(reader.model).likeliest(logits.clone(), before, n)
     real = expected.scores.isfinite()
     close(found.scores[:, :n][:, None], expected.scores[:, None], real[:, None])
     assert torch.equal(found.tokens[:, :n][real], expected.tokens[real])

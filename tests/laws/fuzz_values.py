@@ -10,8 +10,8 @@ from law_models import VOCAB_SIZE
 from torch import Tensor
 
 from clearhead.errors import UsageError
-from clearhead.inference.compiled import library
 from clearhead.models import DecoderLM, EncoderDecoder
+from clearhead.native import library
 from clearhead.parts import DecoderCache
 
 WRONG: tuple[Any, ...] = (-1, -2, 1.5, None, 10**6, -(10**6), 2**31, 2**40, -(2**40), 2**63 - 1, -(2**63), 2**64)

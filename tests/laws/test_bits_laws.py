@@ -8,11 +8,12 @@ from law_models import CHOICES, VOCAB_SIZE, Choice, make_model, name
 from test_engine_laws import WIDTHS, compiled
 from torch import Tensor
 
-from clearhead.config import Weights
-from clearhead.inference.compiled import CompiledDecoder, compiler, decoder
-from clearhead.inference.context import Context
-from clearhead.inference.rounding import rounded
+from clearhead.config import Dtype
+from clearhead.inference.decoder_step import NativeDecoderStep
+from clearhead.inference.kv_context import Context
 from clearhead.models import DecoderLM
+from clearhead.models.quantization import rounded
+from clearhead.native import compiler, decoder
 
 pytestmark = [
     pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler"),
@@ -54,7 +55,7 @@ def told(contexts: list[Context], prompts: list[list[int]], seed: int) -> list[l
     return found
 
 
-def assert_same_bits(model: DecoderLM, writer: CompiledDecoder, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def assert_same_bits(model: DecoderLM, writer: NativeDecoderStep, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     draw = random.Random(seed)
     lengths = [draw.randint(1, LONGEST) for _ in range(draw.randint(2, 6))]
     prompts = [tokens(draw, length) for length in lengths]
@@ -79,7 +80,7 @@ def test_a_row_has_the_same_bits_alone_and_beside_others(choice: Choice, monkeyp
 @pytest.mark.parametrize("weights", WIDTHS)
 @pytest.mark.parametrize("choice", [CHOICES[0], CHOICES[7], WINDOWED[0]], ids=name)
 @torch.inference_mode()
-def test_rounded_matrices_have_the_same_bits(choice: Choice, weights: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounded_matrices_have_the_same_bits(choice: Choice, weights: Dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     model = rounded(
         make_model(**choice | {"n_heads": 2, "d_model": 48, "head_dim": 24, "n_kv_heads": 1}, block_size=64).float(),
         weights,

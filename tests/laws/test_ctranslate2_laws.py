@@ -11,9 +11,9 @@ from law_models import pairwise
 from pair_models import END, PAD, SOURCE_VOCAB_SIZE, make_translator, sentence
 
 from clearhead.config import TranslationConfig
-from clearhead.exchange.ctranslate2 import ctranslate2_obstacle
 from clearhead.inference.beam import Hypothesis, beam_search, length_penalty
-from clearhead.inference.searching import CTranslate2Search, Ids, searcher
+from clearhead.inference.translation_backend import CTranslate2Search, Ids, searcher
+from clearhead.interop.ctranslate2 import ctranslate2_obstacle
 from clearhead.models import EncoderDecoder
 
 pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed: pip install 'clearhead[ctranslate2]'")
@@ -92,8 +92,8 @@ def test_beams_penalties_and_limits(beam: int, alpha: float, longest: int | None
 def test_padding_is_never_written(engine: str) -> None:
     model = model_of(2, positions="sinusoidal", pad_id=PAD, head_bias=True)
     with torch.no_grad():
-        assert model.unembedding.bias is not None
-        model.unembedding.bias[[PAD, END]] += 3
+        assert model.lm_head.bias is not None
+        model.lm_head.bias[[PAD, END]] += 3
     config = TranslationConfig.read({"engine": engine, "beam_size": 3})
     found = searcher(model, config, end=END, sentences=len(SOURCES))(SOURCES)
     assert len(found) == len(SOURCES)
@@ -104,8 +104,8 @@ def padding_model(bias: float) -> EncoderDecoder:
     """One that knows padding, and holds it as likely as this bias says."""
     model = model_of(3, **{**CHOICES[2], "pad_id": PAD, "head_bias": True})
     with torch.no_grad():
-        assert model.unembedding.bias is not None
-        model.unembedding.bias[PAD] = bias
+        assert model.lm_head.bias is not None
+        model.lm_head.bias[PAD] = bias
     return model
 
 

@@ -11,9 +11,9 @@ import torch
 from law_models import CHOICES, VOCAB_SIZE, Choice, assert_same, make_model, name, random_ids
 
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
-from clearhead.inference import context, continuous, generate_ids
-from clearhead.inference.checking import Guesses
-from clearhead.inference.texts import Text
+from clearhead.inference import batching, generate_ids, kv_context
+from clearhead.inference.requests import Text
+from clearhead.inference.verification import Guesses
 from clearhead.models import BigramLM, CausalLM
 from clearhead.parts import positions_from_lengths
 
@@ -76,7 +76,7 @@ def test_guesses_partly_right_change_nothing(monkeypatch: pytest.MonkeyPatch, ch
     model = make_model(**choice, block_size=BLOCK_SIZE)
     expected = written(model, PROMPTS, options)
     oracle = Oracle(expected)
-    monkeypatch.setattr(continuous, "_draft_of", lambda *given: oracle)
+    monkeypatch.setattr(batching, "_draft_of", lambda *given: oracle)
     assert written(model, PROMPTS, options, NGRAMS) == expected
     assert oracle.right >= 5
 
@@ -126,7 +126,7 @@ def test_the_models_own_guesses_are_all_right(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("window", [1, 2, 30])
 def test_a_window_goes_on_without_end(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
-    monkeypatch.setattr(context, "PREFILL_TOKENS", 6)  # and so little room
+    monkeypatch.setattr(kv_context, "PREFILL_TOKENS", 6)  # and so little room
     model = make_model(positions="rope", window=window, block_size=BLOCK_SIZE, embedding_ngrams=3)
     options = GREEDY | {"max_new_tokens": 40}
     draft = make_model(positions="alibi", window=2)

@@ -11,7 +11,7 @@ from law_models import CHOICES
 from pair_models import PAIR_CHOICES
 
 from clearhead.errors import ClearheadError
-from clearhead.inference.compiled import building, compiler
+from clearhead.native import building, compiler
 
 pytestmark = [pytest.mark.campaign, pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import engine_fuzz
 import pytest
 
-from clearhead.inference.compiled import building, compiler
+from clearhead.native import building, compiler
 
 pytestmark = [
     pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler"),

@@ -11,13 +11,13 @@ from test_batch_laws import alone, together
 from test_draft_laws import Oracle
 from torch import Tensor
 
-from clearhead.config import EngineConfig, SamplingConfig, Weights
-from clearhead.inference import Batch, context, continuous, generate_ids
-from clearhead.inference.compiled import CompiledDecoder, compiler, decoder, library
-from clearhead.inference.rounding import rounded
-from clearhead.inference.texts import begin
-from clearhead.inference.writers import PlainWriter, Writer
+from clearhead.config import Dtype, EngineConfig, SamplingConfig
+from clearhead.inference import Batch, batching, generate_ids, kv_context
+from clearhead.inference.decoder_step import DecoderStep, EagerDecoderStep, NativeDecoderStep
+from clearhead.inference.requests import begin
 from clearhead.models import CausalLM, DecoderLM
+from clearhead.models.quantization import rounded
+from clearhead.native import compiler, decoder, library
 from clearhead.parts import DecoderCache, positions_from_lengths
 
 pytestmark = [
@@ -27,7 +27,7 @@ pytestmark = [
 every_choice = pytest.mark.parametrize("choice", CHOICES, ids=name)
 BLOCK_SIZE, NEW_TOKENS = 10, 8  # rows that are full slide at once
 PROMPTS = [random_ids(length, seed=length).tolist() for length in (4, 1, 13, 10, 4)]  # two longer than a block
-WIDTHS: tuple[Weights, ...] = ("full", "bfloat16", "int8")
+WIDTHS: tuple[Dtype, ...] = ("full", "bfloat16", "int8")
 DRAWINGS: list[dict[str, float]] = [
     {"greedy": True},
     {"greedy": True, "repetition_penalty": 3.0},
@@ -46,10 +46,10 @@ DRAWINGS: list[dict[str, float]] = [
 ]
 
 
-def compiled(model: DecoderLM, weights: Weights = "full") -> CompiledDecoder:
+def compiled(model: DecoderLM, weights: Dtype = "full") -> NativeDecoderStep:
     found = library(next(model.parameters()).dtype, build=True, notice=print)
     assert isinstance(found, ctypes.CDLL)
-    return CompiledDecoder(model, weights, found)
+    return NativeDecoderStep(model, weights, found)
 
 
 def written(model: CausalLM, prompts: list[list[int]], how: dict[str, str], **options: object) -> list[list[int]]:
@@ -89,7 +89,7 @@ def test_compiled_code_is_the_models_call(choice: Choice) -> None:
     twin, cache, other = compiled(model), half_read(model), half_read(model)
     for t in range(6):
         more = random_ids(ROWS, seed=t)
-        assert_same(twin.read(more[:, None], cache), PlainWriter(model).read(more[:, None], other))
+        assert_same(twin.read(more[:, None], cache), EagerDecoderStep(model).read(more[:, None], other))
     assert_same_caches(cache, other)
 
 
@@ -99,7 +99,7 @@ def test_tokens_read_together_are_those_read_one_by_one(choice: Choice) -> None:
     model, more = make_model(**choice), random_ids(ROWS, 6, seed=1)
     twin, caches = compiled(model), [half_read(model) for _ in range(4)]
     together = twin.read(more, caches[0], wanted=6)
-    assert_same(together, PlainWriter(model).read(more, caches[1], wanted=6))
+    assert_same(together, EagerDecoderStep(model).read(more, caches[1], wanted=6))
     assert_same_caches(*caches[:2])
     for width, cache in ((1, caches[2]), (4, caches[3])):
         pieces = [twin.read(piece, cache, wanted=piece.shape[1]) for piece in torch.split(more, width, dim=1)]
@@ -119,7 +119,8 @@ def test_padding_is_passed_over(choice: Choice) -> None:
     real = places < torch.tensor([4, 1, 0, 3, 2])[:, None]  # (B, T)
     positions = (lengths[:, None] + places).where(real, -1)
     found, expected = (
-        writer.read(more, held, positions, wanted=4) for writer, held in ((twin, cache), (PlainWriter(model), other))
+        writer.read(more, held, positions, wanted=4)
+        for writer, held in ((twin, cache), (EagerDecoderStep(model), other))
     )
     assert_same(found[real], expected[real])
     assert cache.tokens is None or torch.equal(cache.tokens, torch.as_tensor(other.tokens))
@@ -128,7 +129,9 @@ def test_padding_is_passed_over(choice: Choice) -> None:
 @torch.inference_mode()
 def test_embeddings_are_scaled() -> None:
     model, more = make_model(scale_embedding=True), random_ids(ROWS, seed=1)
-    found, expected = (writer.read(more[:, None], half_read(model)) for writer in (compiled(model), PlainWriter(model)))
+    found, expected = (
+        writer.read(more[:, None], half_read(model)) for writer in (compiled(model), EagerDecoderStep(model))
+    )
     assert_same(found, expected)
 
 
@@ -234,9 +237,9 @@ def test_many_tokens_at_once_are_what_single_ones_are(choice: Choice, monkeypatc
 @pytest.mark.parametrize("options", DRAWINGS, ids=str)
 def test_tokens_are_drawn_as_elsewhere(options: dict[str, float]) -> None:
     model = make_model(positions="rope", tied=False, block_size=64)
-    assert model.unembedding.weight is not None
+    assert model.lm_head.weight is not None
     with torch.no_grad():
-        model.unembedding.weight[5:] = 0  # tokens that are equally likely, to the last bit
+        model.lm_head.weight[5:] = 0  # tokens that are equally likely, to the last bit
     settings = {"greedy": False, "seed": 5, "max_new_tokens": 40} | options
     expected = written(model, PROMPTS, {"engine": "eager"}, **settings)
     assert written(model, PROMPTS, {"engine": "native"}, **settings) == expected
@@ -251,11 +254,11 @@ AMONG_OTHERS = [
 @pytest.mark.parametrize("width", [16, 40, 128, 144])
 @pytest.mark.parametrize("weights", WIDTHS)
 @torch.inference_mode()
-def test_float32_of_any_width_is_as_near_as_the_models_own(width: int, weights: Weights) -> None:
+def test_float32_of_any_width_is_as_near_as_the_models_own(width: int, weights: Dtype) -> None:
     model = make_model(n_heads=2, d_model=2 * width, head_dim=width, d_ff=width + 3, vocab_size=11).float()
     model = rounded(model, weights)
     exact = copy.deepcopy(model).double()
-    writers: list[Writer] = [PlainWriter(exact), PlainWriter(model), compiled(model, weights)]
+    writers: list[DecoderStep] = [EagerDecoderStep(exact), EagerDecoderStep(model), compiled(model, weights)]
     caches, errors = [half_read(each) for each in (exact, model, model)], [0.0, 0.0]
     for t in (1, 1, 2, 4):
         more = random_ids(ROWS, t, seed=t)
@@ -302,7 +305,7 @@ def test_guesses_that_compiled_code_reads_change_nothing(monkeypatch: pytest.Mon
     model = make_model(**choice, block_size=BLOCK_SIZE)
     expected = written(model, PROMPTS, {"engine": "eager"}, max_new_tokens=16)
     oracle = Oracle(expected)
-    monkeypatch.setattr(continuous, "_draft_of", lambda *given: oracle)
+    monkeypatch.setattr(batching, "_draft_of", lambda *given: oracle)
     assert written(model, PROMPTS, {"engine": "native", "draft": "ngrams"}, max_new_tokens=16) == expected
     assert oracle.right >= 5
 
@@ -332,7 +335,7 @@ def test_rounded_matrices_are_the_same_in_both_engines(choice: Choice, weights: 
 @pytest.mark.parametrize("positions", ["rope", "alibi"])
 @pytest.mark.parametrize("rows", [slice(2, 3), slice(3)])
 def test_columns_that_left_the_window_make_room(monkeypatch: pytest.MonkeyPatch, positions: str, rows: slice) -> None:
-    monkeypatch.setattr(context, "PREFILL_TOKENS", 6)  # and so little room
+    monkeypatch.setattr(kv_context, "PREFILL_TOKENS", 6)  # and so little room
     model = make_model(positions=positions, window=5, block_size=BLOCK_SIZE)
     found = written(model, PROMPTS[rows], {"engine": "native"}, max_new_tokens=40)
     assert found == written(model, PROMPTS[rows], {"engine": "eager"}, max_new_tokens=40)
@@ -350,9 +353,9 @@ def test_a_long_prompt_is_read_by_the_models_own_call(choice: Choice, monkeypatc
         return hidden(ids, **options)
 
     twin, rows = compiled(model), [*more[:2].tolist(), *random_ids(3, 9, seed=2).tolist()]
-    expected = [context.Context(model).join([row], 4)[0] for row in rows]
+    expected = [kv_context.Context(model).join([row], 4)[0] for row in rows]
     monkeypatch.setattr(model, "hidden", counted)
-    beside = context.Context(model, writer=twin)
+    beside = kv_context.Context(model, writer=twin)
     for one, right in zip(beside.join(rows, 4), expected, strict=True):
         assert_same(one, right)
     assert called == [9, 9, 9], "each by itself"

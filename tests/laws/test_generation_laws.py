@@ -5,7 +5,7 @@ import torch
 from law_models import CHOICES, VOCAB_SIZE, Choice, make_model, name, random_ids
 
 from clearhead.config import ModelConfig, SamplingConfig
-from clearhead.inference import context, generate_ids
+from clearhead.inference import generate_ids, kv_context
 from clearhead.models import BigramLM, CausalLM
 
 every_choice = pytest.mark.parametrize("choice", CHOICES, ids=name)
@@ -74,7 +74,7 @@ def test_reading_the_prompt_in_chunks_changes_nothing(
     model = make_model(positions=positions, window=window, block_size=BLOCK_SIZE)
     config = SamplingConfig(greedy=True, max_new_tokens=NEW_TOKENS)
     expected = written(model, PROMPTS, config)
-    monkeypatch.setattr(context, "PREFILL_TOKENS", at_once)
+    monkeypatch.setattr(kv_context, "PREFILL_TOKENS", at_once)
     assert written(model, PROMPTS, config) == expected
 
 
@@ -106,9 +106,9 @@ def test_a_bigram_model_writes_from_its_table() -> None:
 
 def test_the_cache_is_bounded_by_the_window() -> None:
     model = make_model(positions="rope", window=5, block_size=BLOCK_SIZE)
-    reading, columns = context.Context(model), []
+    reading, columns = kv_context.Context(model), []
     reading.join([[1] * 20, [2] * 3], 10_000)
     for _ in range(200):
         reading.read([[1], [2]])
         columns.append(reading._cache.length)
-    assert max(columns) <= reading._cache.capacity <= context.PREFILL_TOKENS
+    assert max(columns) <= reading._cache.capacity <= kv_context.PREFILL_TOKENS

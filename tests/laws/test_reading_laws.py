@@ -12,9 +12,9 @@ from torch import Tensor
 from clearhead.config import TranslationConfig
 from clearhead.errors import ClearheadError
 from clearhead.inference.beam import Hypothesis, beam_search
-from clearhead.inference.compiled import CompiledReader, compiler, library, translator
-from clearhead.inference.readers import PlainReader
+from clearhead.inference.beam_step import EagerBeamStep, NativeBeamStep
 from clearhead.models import EncoderDecoder
+from clearhead.native import compiler, library, translator
 from clearhead.parts import DecoderCache
 
 pytestmark = [
@@ -27,13 +27,13 @@ BAD = [(bad, place) for bad in (math.nan, math.inf, -math.inf) for place in (0, 
 SOURCES = [sentence(1 + 5 * n % 13, seed=n) for n in range(7)]
 
 
-def compiled(model: EncoderDecoder) -> CompiledReader:
+def compiled(model: EncoderDecoder) -> NativeBeamStep:
     found = library(next(model.parameters()).dtype, build=True, notice=print)
     assert isinstance(found, ctypes.CDLL)
-    return CompiledReader(model, found)
+    return NativeBeamStep(model, found)
 
 
-def read(model: EncoderDecoder, reader: PlainReader | CompiledReader, beam: int) -> tuple[list[Tensor], DecoderCache]:
+def read(model: EncoderDecoder, reader: EagerBeamStep | NativeBeamStep, beam: int) -> tuple[list[Tensor], DecoderCache]:
     """The logits of five steps with hypotheses that take each other's places at random, and the cache after them."""
     source = padded([words(9), words(6, seed=2), words(1, seed=3)], 9, "right")
     memory, cache, draw = model.encode(source), model.new_cache(3, 1 + 5 * beam), torch.Generator().manual_seed(1)
@@ -51,7 +51,7 @@ def read(model: EncoderDecoder, reader: PlainReader | CompiledReader, beam: int)
 @torch.inference_mode()
 def test_what_follows_each_hypothesis_is_what_the_model_says(choice: Choice) -> None:
     model = make_translator(**choice)
-    (found, cache), (expected, other) = (read(model, each, 3) for each in (compiled(model), PlainReader(model)))
+    (found, cache), (expected, other) = (read(model, each, 3) for each in (compiled(model), EagerBeamStep(model)))
     for one, right in zip(found, expected, strict=True):
         assert_same(one, right)
     assert cache.length == other.length
@@ -96,7 +96,7 @@ def test_the_likeliest_continuations_are_those_of_all(vocab_size: int, pad_id: i
         before = torch.randn(5, 4, generator=draw, dtype=torch.float64)
         before[3, 2:] = -math.inf  # no hypotheses
         for n in (1, 8):
-            found, expected = (each.likeliest(logits, before, n) for each in (compiled(model), PlainReader(model)))
+            found, expected = (each.likeliest(logits, before, n) for each in (compiled(model), EagerBeamStep(model)))
             real = expected.scores.isfinite()
             assert_same(found.scores[real], expected.scores[real])
             assert (found.scores[~real] == -math.inf).all()

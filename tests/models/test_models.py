@@ -150,7 +150,7 @@ def test_a_stack_ends_in_a_norm_if_and_only_if_it_is_pre_norm() -> None:
 def test_a_tied_head_is_the_embedding() -> None:
     tied, untied = make(tied=True), make(tied=False)
     assert isinstance(tied, DecoderLM)
-    assert tied.unembedding.weight is None
+    assert tied.lm_head.weight is None
     hidden = torch.randn(2, 64, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(tied.head(hidden), hidden @ tied.embedding.weight.T)
     extra = sum(p.numel() for p in untied.parameters()) - sum(p.numel() for p in tied.parameters())

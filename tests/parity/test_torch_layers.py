@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch_pairs import CHOICES, PLACES, Both, Choice, Form, Masks, Side, assert_same, share_weights
 
-from clearhead.exchange import from_torch
+from clearhead.interop import from_torch
 from clearhead.parts.sublayer import NormPlace
 
 SEEDS = range(2)

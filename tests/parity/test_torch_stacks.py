@@ -7,7 +7,7 @@ from torch.func import functional_call
 from torch_pairs import CHOICES, Both, Choice, Form, Masks, Side, assert_same, numbers, randomize, share_weights
 
 from clearhead.config import ModelConfig
-from clearhead.exchange import to_torch
+from clearhead.interop import to_torch
 from clearhead.models import EncoderDecoder
 
 PAD = 0

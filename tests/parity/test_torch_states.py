@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch_pairs import Both, randomize
 
 from clearhead.errors import DataError
-from clearhead.exchange import from_torch, to_torch
+from clearhead.interop import from_torch, to_torch
 from clearhead.parts import FEEDFORWARDS, Attention, Block, LayerNorm, ProjectionConfig, RMSNorm, Sublayer
 
 State = dict[str, Tensor]

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypedDict
 import torch
 from torch import Tensor, nn
 
-from clearhead.exchange import from_torch
+from clearhead.interop import from_torch
 from clearhead.parts import (
     FEEDFORWARDS,
     Attention,

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.parts import Attention, MemoryCache, ProjectionConfig, RMSNorm, attend
+from clearhead.parts.eager_attention import WIDTHS
 from clearhead.parts.masks import Mask
-from clearhead.parts.scores import WIDTHS
 
 B, H, T, K = 2, 4, 6, 8
 

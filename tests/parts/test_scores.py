@@ -10,8 +10,8 @@ from torch import Tensor
 
 from clearhead.parts import attend
 from clearhead.parts.dropout import kept
+from clearhead.parts.eager_attention import WIDTHS, eager_attention
 from clearhead.parts.masks import Mask
-from clearhead.parts.scores import WIDTHS, eager_attention
 
 B, H, T_q, T_k, K = 2, 4, 6, 9, 8
 

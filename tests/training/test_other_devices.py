@@ -13,13 +13,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from clearhead.config import RunConfig
+from clearhead.config.presets import DEFAULTS, PRESETS
 from clearhead.models import LanguageModel, build
-from clearhead.presets import DEFAULTS, PRESETS
 from clearhead.training import build_optimizer
-from clearhead.training.computation import to_device
 from clearhead.training.loop import clip_gradient
 from clearhead.training.loss import backward, losses_of
 from clearhead.training.muon import Muon
+from clearhead.training.train_step import to_device
 
 ELSEWHERE = torch.device("meta")
 NEXT_TOKEN = [*(name for _, name in DEFAULTS["causal"]), "ngram-tables", "nanogpt-baby", "llama"]

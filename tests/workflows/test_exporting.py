@@ -16,7 +16,7 @@ from workflow_helpers import some_text, tiny, trained
 from clearhead.config import ModelConfig
 from clearhead.data import Tokenizer
 from clearhead.errors import ClearheadError, UsageError
-from clearhead.exchange import OwnPeer, load_file
+from clearhead.interop import OwnPeer, load_file
 from clearhead.models import DecoderLM, build
 from clearhead.options import merge
 from clearhead.workflows import Run, exporting, generate, train

@@ -13,7 +13,7 @@ from workflow_helpers import trained, write_text
 from clearhead import inference
 from clearhead.config import ModelConfig, SamplingConfig
 from clearhead.errors import DataError, UsageError
-from clearhead.exchange import SpecialTokens, save
+from clearhead.interop import SpecialTokens, save
 from clearhead.models import DecoderLM, build
 from clearhead.workflows import Run, Said, evaluate, generate, import_model, list_all, load, resume
 from clearhead.workflows.importing import after_import

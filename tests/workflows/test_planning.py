@@ -11,11 +11,11 @@ from pair_helpers import write_pairs
 from workflow_helpers import tiny, trained, write_text
 
 from clearhead.config import DataConfig, RunConfig
+from clearhead.config.presets import DEFAULT_MINUTES, DEFAULTS, PRESETS, preset
 from clearhead.data import training_batch
 from clearhead.errors import DataError, UsageError
 from clearhead.options import merge
-from clearhead.presets import DEFAULT_MINUTES, DEFAULTS, PRESETS, preset
-from clearhead.workflows import describe, machine, plan, planning, train
+from clearhead.workflows import describe, hardware, plan, planning, train
 from clearhead.workflows.tasks import Masked, NextToken, Translation
 
 SIZES = [200, 300, 1000, 5000, 40_000]
@@ -230,4 +230,4 @@ def test_a_memory_that_may_be_too_small_is_said_before(monkeypatch: pytest.Monke
         monkeypatch.setattr(planning, "memory", lambda device, there=there: there)
         reasons = plan({"train": {"steps": 9}}, None, None, text).reasons
         assert any("lower --train.batch_size" in reason for reason in reasons) == warned
-    assert (machine.memory(torch.device("cpu")) or 2**30) > 2**28
+    assert (hardware.memory(torch.device("cpu")) or 2**30) > 2**28

@@ -14,7 +14,7 @@ from workflow_helpers import assert_same, outcome, write_text
 
 from clearhead.config import DataConfig, RunConfig, TranslationConfig
 from clearhead.errors import DataError, InterruptedRunError, UsageError
-from clearhead.inference import searching, translation
+from clearhead.inference import translation, translation_backend
 from clearhead.models import EncoderDecoder
 from clearhead.options import merge
 from clearhead.training import Stepped
@@ -85,7 +85,7 @@ def test_the_score_is_that_of_the_translations(learnt: Run) -> None:
 def test_a_score_does_not_depend_on_what_is_installed(
     learnt: Run, monkeypatch: pytest.MonkeyPatch, asked: str | None, expected: str
 ) -> None:
-    engines, own = list[str](), searching.searcher
+    engines, own = list[str](), translation_backend.searcher
 
     def look(model: EncoderDecoder, config: TranslationConfig, **options: Any) -> Any:
         engines.append(config.engine)

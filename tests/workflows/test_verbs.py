@@ -13,11 +13,11 @@ from workflow_helpers import STEPS, some_text, tiny, trained, write_text
 
 import clearhead
 from clearhead.config import RunConfig
+from clearhead.config.presets import PRESETS
 from clearhead.data import Tokenizer
 from clearhead.errors import ClearheadError, DataError, FaultError, UsageError
 from clearhead.inspection import account
 from clearhead.options import merge
-from clearhead.presets import PRESETS
 from clearhead.workflows import (
     Finished,
     Passed,
@@ -30,13 +30,13 @@ from clearhead.workflows import (
     describe,
     evaluate,
     generate,
-    machine,
+    hardware,
     resume,
     summary,
     train,
     training,
 )
-from clearhead.workflows.machine import choose_device, enough_memory, threads
+from clearhead.workflows.hardware import choose_device, enough_memory, threads
 from clearhead.workflows.tasks import NextToken
 
 
@@ -234,9 +234,9 @@ def test_other_errors_keep_their_traceback() -> None:
 
 
 def test_the_speed_is_measured_without_leaving_a_trace(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "PROBE_STEPS", 3)
+    monkeypatch.setattr(hardware, "PROBE_STEPS", 3)
     state = torch.random.get_rng_state()
-    assert machine.seconds_per_step(run.config, run.task()) > 0
+    assert hardware.seconds_per_step(run.config, run.task()) > 0
     assert torch.equal(torch.random.get_rng_state(), state)
 
 

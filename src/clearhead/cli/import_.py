@@ -27,13 +27,13 @@ def parser() -> Parser:
 
 def run(given: argparse.Namespace) -> None:
     """Import, and say what can be done next."""
-    from clearhead import exchange
+    from clearhead import interop
     from clearhead.data.tokenizers import refuse_hostile
 
     if os.path.exists(given.model):  # what is wrong with bad folders is said before torch is loaded
         folder = Path(given.model)
-        exchange.examine(folder)
-        exchange.check(folder)
+        interop.examine(folder)
+        interop.check(folder)
         refuse_hostile(folder / "tokenizer.json")
     load_workflow("import_model")
     from clearhead import workflows

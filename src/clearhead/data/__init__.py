@@ -3,10 +3,10 @@
 What needs torch loads it when it is touched: a stranger's tokenizer is judged before that.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from clearhead.lazy import attach
 
-if TYPE_CHECKING:  # what type checkers and editors see; below is the same
+TYPE_CHECKING = False  # as `typing` has it, which takes a while to load
+if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is first touched
     from clearhead.data import stories as stories
     from clearhead.data.corpora import CORPORA as CORPORA
     from clearhead.data.corpora import Corpus as Corpus
@@ -14,9 +14,9 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same
     from clearhead.data.masking import Masking as Masking
     from clearhead.data.masking import masked_evaluation_batches as masked_evaluation_batches
     from clearhead.data.masking import masked_training_batch as masked_training_batch
-    from clearhead.data.parallel import batches
     from clearhead.data.parallel.batches import PairBatch as PairBatch
     from clearhead.data.parallel.batches import PairBatches as PairBatches
+    from clearhead.data.parallel.batches import evaluation_pair_batches as evaluation_pair_batches
     from clearhead.data.parallel.corpora import PAIR_CORPORA as PAIR_CORPORA
     from clearhead.data.parallel.corpora import PairCorpus as PairCorpus
     from clearhead.data.parallel.encoded import EncodedPairs as EncodedPairs
@@ -38,47 +38,21 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same
     from clearhead.data.windows import evaluation_batches as evaluation_batches
     from clearhead.data.windows import training_batch as training_batch
 
-    evaluation_pair_batches = batches.evaluation_batches
-
-_FILE_OF = {
-    "Batch": "windows",
-    "CORPORA": "corpora",
-    "Corpus": "corpora",
-    "EncodedPairs": "parallel.encoded",
-    "IGNORED": "windows",
-    "MIN_CHARACTERS": "preparation",
-    "Masking": "masking",
-    "PAIR_CORPORA": "parallel.corpora",
-    "PairBatch": "parallel.batches",
-    "PairBatches": "parallel.batches",
-    "PairCorpus": "parallel.corpora",
-    "PairData": "parallel.preparation",
-    "TextData": "preparation",
-    "Tokenizer": "tokenizers",
-    "UnseenCharacterError": "tokenizers",
-    "document_numbers": "windows",
-    "encode_for_evaluation": "preparation",
-    "encode_pairs": "parallel.encoded",
-    "evaluation_batches": "windows",
-    "is_pairs": "parallel.sources",
-    "masked_evaluation_batches": "masking",
-    "masked_training_batch": "masking",
-    "prepare": "preparation",
-    "prepare_pairs": "parallel.preparation",
-    "read_lines": "documents",
-    "read_pairs": "parallel.sources",
-    "special_tokens": "parallel.vocabularies",
-    "training_batch": "windows",
-}
-
-__all__ = sorted([*_FILE_OF, "evaluation_pair_batches", "stories"])
-
-
-def __getattr__(name: str) -> Any:
-    if name == "evaluation_pair_batches":
-        return import_module("clearhead.data.parallel.batches").evaluation_batches
-    if name == "stories":
-        return import_module("clearhead.data.stories")
-    if name in _FILE_OF:
-        return getattr(import_module(f"clearhead.data.{_FILE_OF[name]}"), name)
-    raise AttributeError(f"module 'clearhead.data' has no attribute '{name}'")
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "corpora": ("CORPORA", "Corpus"),
+        "documents": ("read_lines",),
+        "masking": ("Masking", "masked_evaluation_batches", "masked_training_batch"),
+        "parallel.batches": ("PairBatch", "PairBatches", "evaluation_pair_batches"),
+        "parallel.corpora": ("PAIR_CORPORA", "PairCorpus"),
+        "parallel.encoded": ("EncodedPairs", "encode_pairs"),
+        "parallel.preparation": ("PairData", "prepare_pairs"),
+        "parallel.sources": ("is_pairs", "read_pairs"),
+        "parallel.vocabularies": ("special_tokens",),
+        "preparation": ("MIN_CHARACTERS", "TextData", "encode_for_evaluation", "prepare"),
+        "tokenizers": ("Tokenizer", "UnseenCharacterError"),
+        "windows": ("Batch", "IGNORED", "document_numbers", "evaluation_batches", "training_batch"),
+    },
+    submodules=("stories",),
+)

@@ -10,7 +10,7 @@ import urllib.request
 import zlib
 from pathlib import Path
 
-from clearhead.data.cache import writing
+from clearhead.cache import writing
 from clearhead.data.documents import unreadable
 from clearhead.errors import DataError
 

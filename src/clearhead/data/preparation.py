@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clearhead.cache import cache_folder, facts_of, keep, writing
 from clearhead.config import DataConfig
-from clearhead.data.cache import cache_folder, facts_of, keep, writing
 from clearhead.data.choices import choose_tokenizer, notes_on_documents, notes_on_loss
 from clearhead.data.corpora import CORPORA
 from clearhead.data.documents import Source

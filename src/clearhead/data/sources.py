@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from clearhead.data.cache import sweep, writing
+from clearhead.cache import sweep, writing
 from clearhead.data.corpora import CORPORA
 from clearhead.data.documents import READ_SIZE, Source, file_source, files_source, refuse_no_text, unreadable
 from clearhead.data.parallel.corpora import PAIR_CORPORA

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from clearhead.config import TranslationConfig
+from clearhead.inference.beam_step import BeamStep, Continuations, EagerBeamStep
 from clearhead.inference.ids import known_ids
-from clearhead.inference.mode import evaluating
-from clearhead.inference.readers import Continuations, PlainReader, Reader
 from clearhead.models import EncoderDecoder
+from clearhead.models.eval_mode import evaluating
 from clearhead.parts import positions_from_lengths
 
 STAYING = 7 / 8  # of the sentences in a batch that are not done, above which the others stay in it
@@ -33,7 +33,7 @@ def beam_search(
     config: TranslationConfig,
     *,
     end: int,
-    reader: Reader | None = None,
+    reader: BeamStep | None = None,
 ) -> list[list[Hypothesis]]:
     """The `n_best` translations of each source, the best first; fewer where no more are possible.
 
@@ -57,7 +57,7 @@ def beam_search(
         return []
     sources = known_sources(model, sources, end)
     with evaluating(model):
-        search = _Search(model, sources, config, end, reader or PlainReader(model))
+        search = _Search(model, sources, config, end, reader or EagerBeamStep(model))
         while search.sentences.is_open.any():
             continuations = search.look_ahead()
             search.finish(continuations)
@@ -122,7 +122,7 @@ class _Search:
         sources: Sequence[Sequence[int]],
         config: TranslationConfig,
         end: int,
-        reader: Reader,
+        reader: BeamStep,
     ) -> None:
         self.config, self.end, self.reader = config, end, reader
         self.finished, self.cut_off = ([list[Hypothesis]() for _ in sources] for _ in range(2))

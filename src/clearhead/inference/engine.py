@@ -3,13 +3,13 @@
 import torch
 
 from clearhead.config import EngineConfig, SamplingConfig
-from clearhead.inference.compiled import CompiledDecoder, UnknownPartError
-from clearhead.inference.compiling import CALL, bytes_of_weights, code_for, refuse_difference
-from clearhead.inference.mode import Notice, evaluating, hooked
-from clearhead.inference.rounding import rounded
-from clearhead.inference.texts import begin
-from clearhead.inference.writers import PlainWriter, Writer
+from clearhead.inference.decoder_step import DecoderStep, EagerDecoderStep, NativeDecoderStep
+from clearhead.inference.requests import begin
 from clearhead.models import CausalLM, DecoderLM
+from clearhead.models.eval_mode import Notice, evaluating, hooked
+from clearhead.models.quantization import rounded
+from clearhead.native import UnknownPartError
+from clearhead.native.facade import CALL, bytes_of_weights, code_for, refuse_difference
 
 DEFAULT, GREEDY = EngineConfig(), SamplingConfig(greedy=True)
 READING = 1.2e10  # bytes of weights that are read in a second, call by call
@@ -30,10 +30,10 @@ class Engine:
         """
         self.source, self.config = model, config
         self.model = rounded(model, config.dtype)
-        self._compiled: CompiledDecoder | None = None
+        self._compiled: NativeDecoderStep | None = None
         self._given_up = False
 
-    def writer(self, tokens: int, notice: Notice | None = None) -> Writer:
+    def writer(self, tokens: int, notice: Notice | None = None) -> DecoderStep:
         """What writes texts.
 
         Args:
@@ -48,7 +48,7 @@ class Engine:
                 if notice and (self.config.engine == "native" or not isinstance(error, UnknownPartError)):
                     notice(f"the text is written without compiled code: {error}")
         if self._compiled is None or hooked(self.model):
-            return PlainWriter(self.model)
+            return EagerDecoderStep(self.model)
         return self._compiled
 
     def _prepare(self, tokens: int, say: Notice) -> None:
@@ -65,7 +65,7 @@ class Engine:
         saved = tokens * token / 2  # half of them
         found = code_for(model, saved, asked=self.config.engine == "native", say=say)
         if found is not None:
-            compiled = CompiledDecoder(model, self.config.dtype, found)
+            compiled = NativeDecoderStep(model, self.config.dtype, found)
             _refuse_wrong_code(model, compiled)
             self._compiled = compiled
 
@@ -78,13 +78,13 @@ def engine_of(model: CausalLM, engine: EngineConfig | Engine) -> Engine:
 
 
 @torch.inference_mode()
-def _refuse_wrong_code(model: DecoderLM, compiled: CompiledDecoder) -> None:
+def _refuse_wrong_code(model: DecoderLM, compiled: NativeDecoderStep) -> None:
     """Let both read on after a prompt, one row and two, which are computed in ways of their own.
 
     Raises:
         RuntimeError: the two do not compute the same.
     """
-    plain, length = PlainWriter(model), min(5, model.config.block_size)
+    plain, length = EagerDecoderStep(model), min(5, model.config.block_size)
     before = max(0, length - 3)
     steps = min(2, length - before - 1, compiled.at_once)
     ids = torch.arange(2 * (before + 1), device=model.device).view(2, -1) % model.config.vocab_size

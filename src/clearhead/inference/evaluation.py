@@ -10,8 +10,8 @@ from torch import Tensor
 
 from clearhead.data import IGNORED
 from clearhead.errors import DataError
-from clearhead.inference.mode import evaluating
 from clearhead.models import LanguageModel
+from clearhead.models.eval_mode import evaluating
 
 LOGITS_AT_ONCE = 2**25  # numbers; bounds the memory of a large vocabulary
 

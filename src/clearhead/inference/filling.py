@@ -10,9 +10,9 @@ from torch import Tensor
 from clearhead.config import FillConfig
 from clearhead.data import Tokenizer, UnseenCharacterError
 from clearhead.errors import DataError, UsageError
-from clearhead.inference.mode import Notice, evaluating, refuse_not_finite
 from clearhead.inference.text_stream import CONTEXT
 from clearhead.models import EncoderLM
+from clearhead.models.eval_mode import Notice, evaluating, refuse_not_finite
 
 MASKED = "[MASK]"  # what a person writes for a masked token, whatever the tokenizer calls it
 

@@ -5,11 +5,11 @@ from typing import NamedTuple, Protocol, SupportsIndex
 
 from clearhead.config import EngineConfig, SamplingConfig
 from clearhead.errors import DataError, UsageError
-from clearhead.inference.continuous import Batch
+from clearhead.inference.batching import Batch
 from clearhead.inference.engine import DEFAULT, Engine
-from clearhead.inference.mode import Notice
 from clearhead.inference.text_stream import TextStream
 from clearhead.models import CausalLM
+from clearhead.models.eval_mode import Notice
 
 
 class Tokenizer(Protocol):

@@ -7,9 +7,9 @@ from clearhead.config import TranslationConfig
 from clearhead.data import UnseenCharacterError
 from clearhead.errors import DataError
 from clearhead.inference.generation import Tokenizer
-from clearhead.inference.mode import Notice
-from clearhead.inference.searching import searcher
+from clearhead.inference.translation_backend import searcher
 from clearhead.models import EncoderDecoder
+from clearhead.models.eval_mode import Notice
 
 Progress = Callable[[int, int], None]  # sentences done, of how many
 

@@ -1,6 +1,6 @@
 """Looking at a model and its training: costs on paper, curves, reports. Nothing here needs torch."""
 
-from clearhead.inspection.accounting import Account, account, flops_per_token, parameters
+from clearhead.inspection.cost import Account, account, flops_per_token, parameters
 from clearhead.inspection.curve import Curve, Point, verdict
 from clearhead.inspection.report import Report, Sample, render
 from clearhead.inspection.svg import picture

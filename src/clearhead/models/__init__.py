@@ -1,11 +1,11 @@
 """Short compositions of parts."""
 
 from clearhead.config import ModelConfig
-from clearhead.models.assembly import make_attention, make_block, make_norm, make_positions, make_stack
 from clearhead.models.bigram_lm import BigramLM
 from clearhead.models.decoder_lm import DecoderLM
 from clearhead.models.encoder_decoder import EncoderDecoder, Memory
 from clearhead.models.encoder_lm import EncoderLM
+from clearhead.models.factory import make_attention, make_block, make_norm, make_positions, make_stack
 from clearhead.models.initialization import initialize
 from clearhead.models.language_model import CausalLM, LanguageModel
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from clearhead.config import ModelConfig
-from clearhead.models.assembly import make_caches, make_ngram_tables
+from clearhead.models.factory import make_caches, make_ngram_tables
 from clearhead.models.language_model import CausalLM
 from clearhead.models.stack_lm import StackLM
 from clearhead.parts import DecoderCache, attention_mask, last_tokens

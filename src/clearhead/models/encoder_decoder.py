@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from clearhead.config import ModelConfig
-from clearhead.models.assembly import (
+from clearhead.models.factory import (
     make_caches,
     make_embedding,
     make_embedding_norm,
+    make_lm_head,
     make_positions,
     make_stack,
-    make_unembedding,
 )
 from clearhead.models.initialization import initialize
 from clearhead.models.language_model import LanguageModel
@@ -62,7 +62,7 @@ class EncoderDecoder(LanguageModel):
             self.dropout = make_dropout(config.dropout)
             self.encoder = make_stack(config.model_copy(update={"n_layers": config.n_encoder_layers}))
             self.decoder = make_stack(config, cross=True)
-            self.unembedding = make_unembedding(config)
+            self.lm_head = make_lm_head(config)
         initialize(self, config, seed)
 
     def encode(self, source: Tensor, *, positions: Positions | None = None) -> Memory:
@@ -135,7 +135,7 @@ class EncoderDecoder(LanguageModel):
         return self.decode(target, self.encode(source, positions=source_positions), positions=target_positions)
 
     def head(self, hidden: Tensor) -> Tensor:
-        return self.unembedding(hidden, self.embedding.weight)  # type: ignore[no-any-return]
+        return self.lm_head(hidden, self.embedding.weight)  # type: ignore[no-any-return]
 
     def forward(
         self,

@@ -25,7 +25,7 @@ def initialize(model: nn.Module, config: ModelConfig, seed: int) -> None:
     | n-gram tables                      | 0                              | a fresh model is the Transformer alone    |
     | learned positions, segments        | as what they are added to      | so that neither drowns the other          |
     | relative positions                 | N(0, 0.02)                     | no distance is preferred                  |
-    | `unembedding`, the untied head     | N(0, min(0.02, 0.2 / sqrt(D))) | the logits' spread starts below 0.2       |
+    | `lm_head`, the untied head     | N(0, min(0.02, 0.2 / sqrt(D))) | the logits' spread starts below 0.2       |
     | vectors of norms                   | 1, their biases 0              | plain normalization (their constructor)   |
     | biases of linear maps              | 0                              |                                           |
 
@@ -81,9 +81,7 @@ def _residual_writers(model: nn.Module) -> Iterator[tuple[str, int]]:
 
 def _tables(model: nn.Module, config: ModelConfig) -> Iterator[tuple[str, float]]:
     """The scale of every table of vectors, whose rows are looked up and not mixed."""
-    tied = config.tie_embeddings and hasattr(
-        model, "unembedding"
-    )  # a bigram has no such thing: its table is all there is
+    tied = config.tie_embeddings and hasattr(model, "lm_head")  # a bigram has no such thing: its table is all there is
     own = _tied_scale(config) if tied else SCALE
     source = own if config.source_vocab_size is None else SCALE
     factor = math.sqrt(config.d_model) if config.scale_embedding else 1.0  # what is added to the embedding is as large
@@ -95,7 +93,7 @@ def _tables(model: nn.Module, config: ModelConfig) -> Iterator[tuple[str, float]
         **(dict.fromkeys(places, SCALE) if config.positions == "relative" else places),
         "embedding_ngrams.weight": 0.0,
         "logit_ngrams.weight": 0.0,
-        "unembedding.weight": min(SCALE, 0.2 / math.sqrt(config.d_model)),
+        "lm_head.weight": min(SCALE, 0.2 / math.sqrt(config.d_model)),
     }
     yield from ((name, scales[name]) for name, _ in model.named_parameters() if name in scales)
 

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from clearhead.config import ModelConfig
-from clearhead.models.assembly import (
+from clearhead.models.factory import (
     make_embedding,
     make_embedding_norm,
+    make_lm_head,
     make_positions,
     make_stack,
-    make_unembedding,
 )
 from clearhead.models.initialization import initialize
 from clearhead.models.language_model import LanguageModel
@@ -34,7 +34,7 @@ class StackLM(LanguageModel):
             self.embedding_norm = make_embedding_norm(config)
             self.dropout = make_dropout(config.dropout)
             self.stack = make_stack(config)
-            self.unembedding = make_unembedding(config)
+            self.lm_head = make_lm_head(config)
             self.add_parts(config)
         initialize(self, config, seed)
 
@@ -77,4 +77,4 @@ class StackLM(LanguageModel):
         return True
 
     def head(self, hidden: Tensor) -> Tensor:
-        return self.unembedding(hidden, self.embedding.weight)  # type: ignore[no-any-return]
+        return self.lm_head(hidden, self.embedding.weight)  # type: ignore[no-any-return]

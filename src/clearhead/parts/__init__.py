@@ -6,6 +6,7 @@ from clearhead.parts.cache import DecoderCache, MemoryCache, SelfAttentionCache
 from clearhead.parts.dropout import make_dropout
 from clearhead.parts.embedding import Embedding, refuse_unknown_ids, unknown_id
 from clearhead.parts.feedforward import ACTIVATIONS, FEEDFORWARDS, FeedForward, GatedFeedForward
+from clearhead.parts.lm_head import LMHead, Transform
 from clearhead.parts.masks import (
     additive_from_allowed,
     allowed_from_additive,
@@ -19,7 +20,6 @@ from clearhead.parts.ngram_tables import NgramTables, last_tokens
 from clearhead.parts.norms import NORMS, LayerNorm, PlusOneRMSNorm, RMSNorm
 from clearhead.parts.positions import POSITIONS, PositionOptions, refuse_beyond
 from clearhead.parts.sublayer import Sublayer
-from clearhead.parts.unembedding import LMHead, Transform
 
 __all__ = [
     "ACTIVATIONS",

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.parts.cache import AttentionCache, KeysValues
+from clearhead.parts.eager_attention import eager_attention, is_small
 from clearhead.parts.masks import Mask
 from clearhead.parts.positions import Rotate
-from clearhead.parts.scores import eager_attention, is_small
 
 
 def attend(

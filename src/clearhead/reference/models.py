@@ -154,11 +154,11 @@ def head(x: Array, weights: Weights, config: ModelConfig) -> Array:
     divided by sqrt(D) (Raffel et al. 2020, arXiv 1910.10683, in T5's code), and each token has a bias.
     """
     if config.head_transform:
-        transform = within(weights, "unembedding.transform")
+        transform = within(weights, "lm_head.transform")
         x = FEEDFORWARDS[config.feedforward].activation(linear(x, transform, "dense"))  # (B, T, D)
         x = normalize(x, within(transform, "norm"), config)  # (B, T, D)
     if config.scale_logits:
         x = x / math.sqrt(config.d_model)
-    table = weights["embedding.weight"] if config.tie_embeddings else weights["unembedding.weight"]  # (V, D)
+    table = weights["embedding.weight"] if config.tie_embeddings else weights["lm_head.weight"]  # (V, D)
     logits = x @ table.T  # (B, T, D) (D, V) -> (B, T, V)
-    return logits + weights["unembedding.bias"] if config.head_bias else logits
+    return logits + weights["lm_head.bias"] if config.head_bias else logits

@@ -34,7 +34,7 @@ def _stack_lm(config: ModelConfig) -> Shapes:
         **_within("positions", _positions(config)),
         **_within("embedding_norm", _norm(config) if config.embedding_norm else {}),
         **_within("stack", _stack(config, config.n_layers)),
-        **_within("unembedding", _head(config)),
+        **_within("lm_head", _head(config)),
     }
 
 
@@ -52,7 +52,7 @@ def _encoder_decoder(config: ModelConfig) -> Shapes:
         found |= _within(f"{side}embedding_norm", _norm(config) if config.embedding_norm else {})
     found |= _within("encoder", _stack(config, config.n_encoder_layers))
     found |= _within("decoder", _stack(config, config.n_layers, cross=True))
-    return found | _within("unembedding", _head(config))
+    return found | _within("lm_head", _head(config))
 
 
 SHAPES: dict[str, Callable[[ModelConfig], Shapes]] = {

@@ -1,12 +1,12 @@
 """Training: loss, optimizers, schedules, the loop (a generator of events) and checkpoints."""
 
 from clearhead.training import checkpoints
-from clearhead.training.computation import is_out_of_memory
 from clearhead.training.events import Evaluated, Event, Notice, SaveDue, Stepped, TrainingState
 from clearhead.training.loop import fit
 from clearhead.training.optimizers import Optimizer, build_optimizer
 from clearhead.training.precision import autocast, has_bfloat16, resolve_precision
 from clearhead.training.schedules import SCHEDULES, learning_rate
+from clearhead.training.train_step import is_out_of_memory
 
 __all__ = [
     "SCHEDULES",

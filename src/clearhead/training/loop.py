@@ -13,11 +13,11 @@ from clearhead.config import TrainConfig
 from clearhead.errors import ClearheadError
 from clearhead.inference import Evaluation
 from clearhead.training.checkpoints import not_finite
-from clearhead.training.computation import Computation
 from clearhead.training.events import Evaluated, Event, Notice, SaveDue, Stepped, TrainingState
 from clearhead.training.loss import Forward, counted_tokens
 from clearhead.training.optimizers import Optimizer, build_optimizer
 from clearhead.training.schedules import learning_rate
+from clearhead.training.train_step import Computation
 
 DIVERGED = 1.0  # nats above the first loss, where no model is that learns
 RECENT = 10  # losses in that mean

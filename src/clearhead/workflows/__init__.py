@@ -3,135 +3,78 @@
 Importing this loads no torch; a name that needs it loads it when it is first touched.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from clearhead.lazy import attach
 
-if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is touched
-    from clearhead.workflows.certificate import Certificate
-    from clearhead.workflows.describing import Listing, describe, list_all
-    from clearhead.workflows.evaluating import LengthScore, Score, TranslationScore, evaluate
-    from clearhead.workflows.events import Finished, Observer, Passed, Said, Sampled, Started, WorkflowEvent, command
-    from clearhead.workflows.examining import TIMEOUT, Request, compare_models, diagnose, examine, examine_loss
-    from clearhead.workflows.examples import Step, WorkedExample, worked_example
-    from clearhead.workflows.exporting import Exported, export
-    from clearhead.workflows.filling import fill
-    from clearhead.workflows.folders import RUNS
-    from clearhead.workflows.generating import generate
-    from clearhead.workflows.importing import after_import, import_model
-    from clearhead.workflows.origin import Origin, open_origin
-    from clearhead.workflows.planning import Plan, as_toml, gather, plan
-    from clearhead.workflows.recording import summary
-    from clearhead.workflows.run import Run
-    from clearhead.workflows.runs import all_runs, load, run_and_text
-    from clearhead.workflows.training import resume, train
-    from clearhead.workflows.translating import Translated, translate
+TYPE_CHECKING = False  # as `typing` has it, which takes a while to load
+if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is first touched
+    from clearhead.workflows.certificate import Certificate as Certificate
+    from clearhead.workflows.describing import Listing as Listing
+    from clearhead.workflows.describing import describe as describe
+    from clearhead.workflows.describing import list_all as list_all
+    from clearhead.workflows.evaluating import LengthScore as LengthScore
+    from clearhead.workflows.evaluating import Score as Score
+    from clearhead.workflows.evaluating import TranslationScore as TranslationScore
+    from clearhead.workflows.evaluating import evaluate as evaluate
+    from clearhead.workflows.events import Finished as Finished
+    from clearhead.workflows.events import Observer as Observer
+    from clearhead.workflows.events import Passed as Passed
+    from clearhead.workflows.events import Said as Said
+    from clearhead.workflows.events import Sampled as Sampled
+    from clearhead.workflows.events import Started as Started
+    from clearhead.workflows.events import WorkflowEvent as WorkflowEvent
+    from clearhead.workflows.events import command as command
+    from clearhead.workflows.examining import TIMEOUT as TIMEOUT
+    from clearhead.workflows.examining import Request as Request
+    from clearhead.workflows.examining import compare_models as compare_models
+    from clearhead.workflows.examining import diagnose as diagnose
+    from clearhead.workflows.examining import examine as examine
+    from clearhead.workflows.examining import examine_loss as examine_loss
+    from clearhead.workflows.example_layer import Step as Step
+    from clearhead.workflows.example_layer import WorkedExample as WorkedExample
+    from clearhead.workflows.example_layer import worked_example as worked_example
+    from clearhead.workflows.exporting import Exported as Exported
+    from clearhead.workflows.exporting import export as export
+    from clearhead.workflows.filling import fill as fill
+    from clearhead.workflows.folders import RUNS as RUNS
+    from clearhead.workflows.generating import generate as generate
+    from clearhead.workflows.importing import after_import as after_import
+    from clearhead.workflows.importing import import_model as import_model
+    from clearhead.workflows.planning import Plan as Plan
+    from clearhead.workflows.planning import as_toml as as_toml
+    from clearhead.workflows.planning import gather as gather
+    from clearhead.workflows.planning import plan as plan
+    from clearhead.workflows.pretrained import Origin as Origin
+    from clearhead.workflows.pretrained import open_origin as open_origin
+    from clearhead.workflows.run import Run as Run
+    from clearhead.workflows.run_log import summary as summary
+    from clearhead.workflows.runs import all_runs as all_runs
+    from clearhead.workflows.runs import load as load
+    from clearhead.workflows.runs import run_and_text as run_and_text
+    from clearhead.workflows.training import resume as resume
+    from clearhead.workflows.training import train as train
+    from clearhead.workflows.translating import Translated as Translated
+    from clearhead.workflows.translating import translate as translate
 
-_HOME_OF = {
-    "RUNS": "folders",
-    "TIMEOUT": "examining",
-    "Certificate": "certificate",
-    "Exported": "exporting",
-    "Finished": "events",
-    "LengthScore": "evaluating",
-    "Listing": "describing",
-    "Observer": "events",
-    "Origin": "origin",
-    "Passed": "events",
-    "Plan": "planning",
-    "Request": "examining",
-    "Run": "run",
-    "Said": "events",
-    "Sampled": "events",
-    "Score": "evaluating",
-    "Started": "events",
-    "Step": "examples",
-    "Translated": "translating",
-    "TranslationScore": "evaluating",
-    "WorkedExample": "examples",
-    "WorkflowEvent": "events",
-    "after_import": "importing",
-    "all_runs": "runs",
-    "as_toml": "planning",
-    "command": "events",
-    "describe": "describing",
-    "evaluate": "evaluating",
-    "compare_models": "examining",
-    "diagnose": "examining",
-    "examine": "examining",
-    "examine_loss": "examining",
-    "export": "exporting",
-    "fill": "filling",
-    "gather": "planning",
-    "generate": "generating",
-    "import_model": "importing",
-    "list_all": "describing",
-    "open_origin": "origin",
-    "load": "runs",
-    "plan": "planning",
-    "resume": "training",
-    "run_and_text": "runs",
-    "summary": "recording",
-    "train": "training",
-    "translate": "translating",
-    "worked_example": "examples",
-}
-
-__all__ = [
-    "RUNS",
-    "TIMEOUT",
-    "Certificate",
-    "Exported",
-    "Finished",
-    "LengthScore",
-    "Listing",
-    "Observer",
-    "Origin",
-    "Passed",
-    "Plan",
-    "Request",
-    "Run",
-    "Said",
-    "Sampled",
-    "Score",
-    "Started",
-    "Step",
-    "Translated",
-    "TranslationScore",
-    "WorkedExample",
-    "WorkflowEvent",
-    "after_import",
-    "all_runs",
-    "as_toml",
-    "command",
-    "compare_models",
-    "describe",
-    "diagnose",
-    "evaluate",
-    "examine",
-    "examine_loss",
-    "export",
-    "fill",
-    "gather",
-    "generate",
-    "import_model",
-    "list_all",
-    "load",
-    "open_origin",
-    "plan",
-    "resume",
-    "run_and_text",
-    "summary",
-    "train",
-    "translate",
-    "worked_example",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME_OF:
-        return getattr(import_module(f"clearhead.workflows.{_HOME_OF[name]}"), name)
-    raise AttributeError(f"module 'clearhead.workflows' has no attribute '{name}'")
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "certificate": ("Certificate",),
+        "describing": ("Listing", "describe", "list_all"),
+        "evaluating": ("LengthScore", "Score", "TranslationScore", "evaluate"),
+        "events": ("Finished", "Observer", "Passed", "Said", "Sampled", "Started", "WorkflowEvent", "command"),
+        "examining": ("Request", "TIMEOUT", "compare_models", "diagnose", "examine", "examine_loss"),
+        "example_layer": ("Step", "WorkedExample", "worked_example"),
+        "exporting": ("Exported", "export"),
+        "filling": ("fill",),
+        "folders": ("RUNS",),
+        "generating": ("generate",),
+        "importing": ("after_import", "import_model"),
+        "planning": ("Plan", "as_toml", "gather", "plan"),
+        "pretrained": ("Origin", "open_origin"),
+        "run": ("Run",),
+        "run_log": ("summary",),
+        "runs": ("all_runs", "load", "run_and_text"),
+        "training": ("resume", "train"),
+        "translating": ("Translated", "translate"),
+    },
+)

@@ -11,7 +11,7 @@ from torch import Tensor
 from clearhead import __version__
 from clearhead.config import ModelConfig
 from clearhead.data import Tokenizer, UnseenCharacterError, stories
-from clearhead.exchange import Peer
+from clearhead.interop import Peer
 from clearhead.parts import positions_from_lengths
 
 GREEDY = 100  # tokens

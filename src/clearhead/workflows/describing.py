@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.config import ModelConfig, RunConfig
+from clearhead.config.presets import PRESETS, default_preset
+from clearhead.config.presets import preset as find_preset
 from clearhead.data import CORPORA, PAIR_CORPORA
 from clearhead.errors import DataError, UsageError
 from clearhead.inspection import Account, account
 from clearhead.options import Settings
-from clearhead.presets import PRESETS, default_preset
-from clearhead.presets import preset as find_preset
 from clearhead.workflows.history import History
 from clearhead.workflows.run import Run
 from clearhead.workflows.runs import all_runs, load

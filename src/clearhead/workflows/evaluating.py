@@ -14,7 +14,7 @@ from clearhead import inference
 from clearhead.config import TranslationConfig
 from clearhead.errors import DataError, UsageError
 from clearhead.models import EncoderDecoder, LanguageModel
-from clearhead.workflows.machine import choose_device, enough_memory, threads
+from clearhead.workflows.hardware import choose_device, enough_memory, threads
 from clearhead.workflows.run import Run
 from clearhead.workflows.runs import load
 from clearhead.workflows.tasks import TASKS, NextToken, Translation

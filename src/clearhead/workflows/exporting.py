@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from clearhead import exchange
+from clearhead import interop
 from clearhead.errors import ClearheadError, UsageError, did_you_mean
-from clearhead.exchange import Peer, SpecialTokens
 from clearhead.files import write_json
+from clearhead.interop import Peer, SpecialTokens
 from clearhead.models import LanguageModel
 from clearhead.workflows.certificate import Certificate, Comparison, not_opened
-from clearhead.workflows.machine import enough_memory
+from clearhead.workflows.hardware import enough_memory
 from clearhead.workflows.run import Run
 from clearhead.workflows.runs import load
 from clearhead.workflows.tasks import TASKS
@@ -62,44 +62,44 @@ class _Format(NamedTuple):
 
 
 def _check_hf(content: _Content) -> None:
-    exchange.require_transformers()
-    reason = exchange.obstacle(content.model.config)
+    interop.require_transformers()
+    reason = interop.obstacle(content.model.config)
     if reason:
         raise UsageError(f"{content.run.folder} has no Hugging Face equivalent, because of {reason}")
 
 
 def _write_hf(folder: Path, content: _Content) -> None:
-    exchange.save(folder, content.model, content.tokens)
+    interop.save(folder, content.model, content.tokens)
     content.write_tokenizers(folder)
 
 
 def _write_onnx(folder: Path, content: _Content) -> None:
-    from clearhead.exchange.onnx import save_onnx
+    from clearhead.interop.onnx import save_onnx
 
     save_onnx(folder, content.model, content.tokens)
     content.write_tokenizers(folder)
 
 
 def _open_onnx(folder: Path, content: _Content) -> Peer:
-    from clearhead.exchange.onnx import open_onnx
+    from clearhead.interop.onnx import open_onnx
 
     return open_onnx(folder)
 
 
 def _write_gguf(path: Path, content: _Content) -> None:
-    from clearhead.exchange.gguf import save_gguf
+    from clearhead.interop.gguf import save_gguf
 
     save_gguf(path, content.model, content.run.folder / "tokenizer.json", content.tokens)
 
 
 def _open_gguf(path: Path, content: _Content) -> Peer:
-    from clearhead.exchange.gguf import open_gguf
+    from clearhead.interop.gguf import open_gguf
 
     return open_gguf(path)
 
 
 def _advise_gguf(content: _Content) -> str:
-    from clearhead.exchange.gguf import reader_advice
+    from clearhead.interop.gguf import reader_advice
 
     return reader_advice(content.model.config)
 
@@ -109,13 +109,13 @@ def _check_nothing(content: _Content) -> None:
 
 
 FORMATS = {
-    "hf": _Format(_check_hf, _write_hf, lambda path, content: exchange.open_transformers(path)),
+    "hf": _Format(_check_hf, _write_hf, lambda path, content: interop.open_transformers(path)),
     "onnx": _Format(_check_nothing, _write_onnx, _open_onnx),
     "gguf": _Format(_check_nothing, _write_gguf, _open_gguf, ".gguf", _advise_gguf),
     "safetensors": _Format(
         _check_nothing,
-        lambda path, content: exchange.save_file(path, content.model),
-        lambda path, content: exchange.open_own(path, start=content.start),
+        lambda path, content: interop.save_file(path, content.model),
+        lambda path, content: interop.open_own(path, start=content.start),
         ".safetensors",
     ),
 }
@@ -172,9 +172,9 @@ def _certificate(to: str, path: Path, content: _Content) -> Certificate:
     """What the other program, as its makers ship it, makes of the export."""
     try:
         theirs = FORMATS[to].open(path, content)
-    except exchange.CannotOpenError as error:
+    except interop.CannotOpenError as error:
         return not_opened(to, error.peer, FORMATS[to].advice(content) or error.reason)
-    ours, config = exchange.OwnPeer(content.model, start=content.start), content.model.config
+    ours, config = interop.OwnPeer(content.model, start=content.start), content.model.config
     return Comparison(ours, theirs, config, content.run.tokenizers[0], content.start).certificate(to)
 
 

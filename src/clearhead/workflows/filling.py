@@ -9,7 +9,7 @@ from clearhead.config import FillConfig
 from clearhead.errors import UsageError
 from clearhead.inference import Filled
 from clearhead.models import EncoderLM
-from clearhead.workflows.machine import choose_device, enough_memory
+from clearhead.workflows.hardware import choose_device, enough_memory
 from clearhead.workflows.run import Run
 from clearhead.workflows.runs import load
 

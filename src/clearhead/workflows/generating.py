@@ -9,7 +9,7 @@ from clearhead.config import EngineConfig, SamplingConfig
 from clearhead.errors import UsageError
 from clearhead.inference import Piece
 from clearhead.models import CausalLM
-from clearhead.workflows.machine import choose_device, enough_memory, threads
+from clearhead.workflows.hardware import choose_device, enough_memory, threads
 from clearhead.workflows.run import Run
 from clearhead.workflows.runs import load
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 
-from clearhead import exchange
+from clearhead import interop
 from clearhead.workflows.events import Observer, Said, command, ignore
-from clearhead.workflows.origin import Origin, origin_from_folder
+from clearhead.workflows.pretrained import Origin, origin_from_folder
 from clearhead.workflows.run import Run
 from clearhead.workflows.runs import create
 from clearhead.workflows.tasks import TASKS
@@ -26,13 +26,13 @@ def import_model(source: str | Path, *, out: str | Path | None = None, observe: 
         DataError: the folder is damaged, hostile, or of no family that is known; one sentence that names every fault.
         ClearheadError: one sentence on what else is wrong.
     """
-    origin = origin_from_folder(exchange.find_folder(str(source)), str(source))
+    origin = origin_from_folder(interop.find_folder(str(source)), str(source))
     run, is_new = create(Path(out) if out else None, Path(source).expanduser().resolve().name)
     with run.locked():
         try:
             kind, tokenizer = TASKS[origin.config.objective], origin.tokenizers[1]
             kind.write_tokenizers(run.folder, origin.tokenizers)
-            tokens = exchange.SpecialTokens(end=tokenizer.end_of_document, pad=tokenizer.pad)
+            tokens = interop.SpecialTokens(end=tokenizer.end_of_document, pad=tokenizer.pad)
             run.save_model(origin.model, tokens, step=0)
             run.write_config(origin.config)
         except BaseException:

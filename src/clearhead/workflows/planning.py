@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import torch
 
 from clearhead.config import RunConfig
+from clearhead.config.presets import DEFAULT_MINUTES, DEFAULTS, PRESETS, default_preset, preset
 from clearhead.data import is_pairs
 from clearhead.errors import DataError, UsageError
 from clearhead.inspection import account
 from clearhead.options import Settings, merge, read_toml, to_toml
-from clearhead.presets import DEFAULT_MINUTES, DEFAULTS, PRESETS, default_preset, preset
-from clearhead.workflows.machine import choose_device, memory, seconds_per_step
-from clearhead.workflows.origin import Origin
+from clearhead.workflows.hardware import choose_device, memory, seconds_per_step
+from clearhead.workflows.pretrained import Origin
 from clearhead.workflows.tasks import Task
 
 OVERHEAD_SECONDS = 10.0  # loading torch, preparing, measuring the speed, the last samples

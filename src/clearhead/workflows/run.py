@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from clearhead import exchange
+from clearhead import interop
 from clearhead.config import RunConfig
 from clearhead.data import Tokenizer
 from clearhead.errors import ClearheadError, DataError, UsageError
@@ -155,12 +155,12 @@ class Run:
             if self.imported_from is not None:
                 again = f"import {self.imported_from} again"
             raise DataError(f"{self.folder} is damaged: {fault}; {again}")
-        return exchange.load(self.folder, config=config.model)
+        return interop.load(self.folder, config=config.model)
 
-    def save_model(self, model: LanguageModel, tokens: exchange.SpecialTokens, *, step: int) -> None:
+    def save_model(self, model: LanguageModel, tokens: interop.SpecialTokens, *, step: int) -> None:
         """Make `model`, of that step, the run's model: what is generated with, evaluated and exported."""
         temporary = start_folder(self.folder / "model")
-        exchange.save(temporary, model, tokens)
+        interop.save(temporary, model, tokens)
         replace_model(self.folder, temporary, TOKENIZER, step=step)
 
     @property

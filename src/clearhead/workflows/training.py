@@ -16,13 +16,13 @@ from clearhead.options import merge
 from clearhead.training import Event, Optimizer, TrainingState, build_optimizer, checkpoints, fit
 from clearhead.workflows.averaging import use_mean
 from clearhead.workflows.events import Observer, Passed, Said, Started, command, ignore
-from clearhead.workflows.interruption import interruptible, until, while_watched
-from clearhead.workflows.machine import choose_device, enough_memory, threads
-from clearhead.workflows.origin import Origin, open_origin
+from clearhead.workflows.hardware import choose_device, enough_memory, threads
 from clearhead.workflows.planning import gather, plan, refuse_contradictions
-from clearhead.workflows.recording import Recorder, forget_after, write_report
+from clearhead.workflows.pretrained import Origin, open_origin
 from clearhead.workflows.run import Run
+from clearhead.workflows.run_log import Recorder, forget_after, write_report
 from clearhead.workflows.runs import create, load
+from clearhead.workflows.signals import interruptible, until, while_watched
 from clearhead.workflows.tasks import Task, open_task
 from clearhead.workflows.tensorboard import TensorBoard
 

@@ -12,7 +12,7 @@ from clearhead.errors import UsageError
 from clearhead.inference import Translation
 from clearhead.inspection.alignment import alignment, token_texts, word_alignment
 from clearhead.models import EncoderDecoder
-from clearhead.workflows.machine import choose_device, enough_memory
+from clearhead.workflows.hardware import choose_device, enough_memory
 from clearhead.workflows.run import Run
 from clearhead.workflows.runs import load
 

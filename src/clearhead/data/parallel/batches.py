@@ -96,7 +96,7 @@ class PairBatches:
         return order, source[order], target[order]
 
 
-def evaluation_batches(
+def evaluation_pair_batches(
     pairs: EncodedPairs, *, room: int, longest: int, pad: int, start: int, limit: int | None = None
 ) -> Iterator[PairBatch]:
     """Every pair once, but for those with a side of more than `longest` tokens; short ones first.

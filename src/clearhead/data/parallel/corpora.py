@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from clearhead.data.cache import new_folder, writing
+from clearhead.cache import new_folder, writing
 from clearhead.data.download import published
 from clearhead.data.parallel.reading import Pair, PairSource, side_by_side, two_columns
 from clearhead.files import damage

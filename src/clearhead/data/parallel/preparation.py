@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from clearhead.cache import cache_folder, facts_of, keep, writing
 from clearhead.config import DataConfig
-from clearhead.data.cache import cache_folder, facts_of, keep, writing
 from clearhead.data.choices import notes_on_round_trip
 from clearhead.data.encoded import token_type
 from clearhead.data.parallel.encoded import EncodedPairs, Placed, ids_files, open_encoded, write_pairs

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from clearhead.cache import cache_folder
 from clearhead.config import DataConfig
-from clearhead.data.cache import cache_folder
 from clearhead.data.corpora import CORPORA
 from clearhead.data.documents import json_strings, unreadable
 from clearhead.data.parallel.corpora import PAIR_CORPORA

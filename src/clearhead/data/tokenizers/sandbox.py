@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tokenizers
 
-from clearhead.data.cache import cache_folder
+from clearhead.cache import cache_folder
 from clearhead.data.tokenizers import sandboxed
 from clearhead.errors import DataError
 from clearhead.files import read_bytes

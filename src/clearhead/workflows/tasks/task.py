@@ -13,8 +13,8 @@ from clearhead.config import DataConfig, RunConfig
 from clearhead.data import Tokenizer
 from clearhead.doctor import PreflightReport, Spec
 from clearhead.doctor.spec import Kind
-from clearhead.exchange import SpecialTokens
 from clearhead.inference import Evaluation
+from clearhead.interop import SpecialTokens
 from clearhead.models import LanguageModel
 from clearhead.options import Settings
 from clearhead.training import Optimizer, autocast, resolve_precision

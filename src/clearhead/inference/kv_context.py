@@ -1,0 +1,254 @@
+"""What a model has read of rows that come and go, each at a pace of its own, in a cache that never outgrows it."""
+
+from collections.abc import Sequence
+from itertools import chain
+
+import torch
+from torch import Tensor
+
+from clearhead.inference.decoder_step import DecoderStep, EagerDecoderStep
+from clearhead.inference.requests import Text
+from clearhead.models import CausalLM
+from clearhead.models.eval_mode import Notice, refuse_not_finite
+from clearhead.parts import DecoderCache, positions_from_lengths
+
+Row = tuple[int, ...]
+PREFILL_TOKENS = 1024  # read in one call, over all rows: the memory of a long prompt grows with the prompt alone
+SPARE = 64  # columns that a cache grows by, at least
+
+
+class Context:
+    """Rows 0, 1, ... in the order in which they joined; when some leave, the others move up.
+
+    They are aligned on the right, so prompts of unequal length are padded on the left. Each row's context depends on
+    that row alone:
+
+    - A model with a sliding window and positions without end reads on for ever; columns that have left the window go.
+    - Any other model has read at most `block_size` tokens of a row. A row that is full goes on with its last
+      block_size // 2 tokens, read again from position 0: about two tokens are read for each one written.
+    """
+
+    def __init__(self, model: CausalLM, notice: Notice | None = None, writer: DecoderStep | None = None) -> None:
+        self.model, self.writer, self._notice = model, writer or EagerDecoderStep(model), notice
+        self._device = model.device  # to find it takes as long as a small computation
+        self._limit = model.config.block_size if model.receptive_field is None else None
+        self._slid = False
+        self._ids = list[list[int]]()  # what each row has read since it slid
+        self._cache: DecoderCache
+        self._surplus: Sequence[int] = ()  # columns at the end of each row that hold nothing, or nothing any more
+
+    @torch.inference_mode()
+    def join(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> Tensor:
+        """Read the prompts of new rows, and leave the others alone: the logits (B', V) after each.
+
+        Args:
+            prompts: at least one token each.
+            new_tokens: how many may follow one; more are possible, but move what the cache holds.
+        """
+        self._settle()
+        begun = self._begun(prompts)
+        fresh, logits = self._read_prompts(begun, new_tokens)
+        if self._ids:
+            self._cache.append([fresh], (len(self._ids), len(begun)))
+        else:
+            self._cache = fresh
+        self._ids += begun
+        self._surplus = [0] * len(self._ids)
+        return logits
+
+    @torch.inference_mode()
+    def read(self, tokens: Sequence[Sequence[int]]) -> Tensor:
+        """Read these tokens of each row: the logits (B, T, V) after each, T being the most of a row, at least one.
+
+        A row must have `room` for them, or it slides earlier than it would if it read them one by one.
+        """
+        lengths = [len(more) for more in tokens]
+        width = max(lengths)
+        self._prepare_for(lengths)
+        positions = None if min(lengths) == width else self._next_positions(lengths)
+        for row, more in zip(self._ids, tokens, strict=True):
+            row.extend(more)
+        self._surplus = [width - length for length in lengths]
+        ids = torch.tensor([[*more, *[0] * (width - len(more))] for more in tokens], device=self._device)  # (B, T)
+        return self.writer.read(ids, self._cache, positions, wanted=width)
+
+    @torch.inference_mode()
+    def write(self, texts: Sequence[Text]) -> list[list[int]]:
+        """Read the last token of each row's text, and all but the last of those that follow: these, as many of each."""
+        rooms = [room for room in map(self.room, range(len(texts))) if room is not None]
+        steps = min(max(text.remaining for text in texts), self.writer.at_once, *rooms)
+        self._prepare_for([steps] * len(texts))
+        last = [text.last for text in texts]
+        drawn = self.writer.write(torch.tensor(last, device=self._device), self._cache, texts, steps)
+        for row, first, more in zip(self._ids, last, drawn, strict=True):
+            row += [first, *more[:-1]]
+        return drawn
+
+    def forget(self, counts: Sequence[int]) -> None:
+        """Each row has not read its last tokens, so many."""
+        for row, count in zip(self._ids, counts, strict=True):
+            del row[len(row) - count :]
+        self._surplus = [old + new for old, new in zip(self._surplus, counts, strict=True)]
+
+    @torch.inference_mode()
+    def keep(self, rows: Sequence[int]) -> None:
+        """Go on with these rows, in this order."""
+        self._settle()
+        self._ids = [self._ids[row] for row in rows]
+        self._surplus = [0] * len(rows)
+        self._cache.select(torch.tensor(rows, dtype=torch.int64, device=self._device))
+
+    def room(self, row: int) -> int | None:
+        """How many tokens a row can read in one call; None: any number."""
+        if self._limit is None:
+            return None
+        read = len(self._ids[row])
+        return self._limit - (read if read < self._limit else self._limit // 2)
+
+    def has_room(self, row: int) -> bool:
+        """Whether a row can read as much as one call may be asked for, and keep what it has read."""
+        return self._limit is None or len(self._ids[row]) + self.writer.at_once <= self._limit
+
+    @property
+    def memory(self) -> int:
+        """How many of the last tokens are there whatever happened, and can be forgotten."""
+        return self._kept_columns() if self._limit is None else self._limit // 2
+
+    def _begun(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+        """What is read of the prompts."""
+        longest = max(map(len, prompts))
+        if self._limit and longest > self._limit:
+            self._say(
+                f"the prompt has {longest} tokens, more than the model's block_size: "
+                f"only its last {self._limit} are read"
+            )
+        return [list(prompt)[-self._limit :] if self._limit else list(prompt) for prompt in prompts]
+
+    def _read_prompts(self, rows: Sequence[Sequence[int]], new_tokens: int) -> tuple[DecoderCache, Tensor]:
+        """A cache with room for more, and the logits (B, V) after the rows; equal ones are read once."""
+        groups = self._groups(list(dict.fromkeys(map(tuple, rows))))
+        capacity, caches, logits = self._capacity(new_tokens, rows), list[DecoderCache](), list[Tensor]()
+        for group in groups:
+            room = capacity if len(groups) == 1 else self._capacity(0, group)
+            caches.append(self.model.new_cache(len(group), room))
+            logits.append(self._read_rows(caches[-1], group))
+        cache, found = caches[0], torch.cat(logits)  # (B', V)
+        refuse_not_finite(found)
+        if len(groups) > 1:
+            cache.append(caches[1:], [len(group) for group in groups], capacity)
+        read = {row: place for place, row in enumerate(chain(*groups))}
+        places = [read[tuple(row)] for row in rows]
+        if places != list(range(len(read))):
+            index = torch.tensor(places, device=self._device)
+            cache.select(index)
+            found = found.index_select(0, index)
+        return cache, found
+
+    def _groups(self, rows: Sequence[Row]) -> list[list[Row]]:
+        """Which rows are read beside each other: all that this writer reads; of others, each by itself."""
+        together = [row for row in rows if self.writer.of_prompt(len(row)) is self.writer]
+        alone = [[row] for row in rows if self.writer.of_prompt(len(row)) is not self.writer]
+        return [together, *alone] if together else alone
+
+    def _capacity(self, new_tokens: int, prompts: Sequence[Sequence[int]]) -> int:
+        """Columns of the cache: no more than the text needs, and enough that old ones are moved seldom."""
+        total = max(map(len, prompts)) + new_tokens
+        if self.model.receptive_field is not None:
+            return min(total, self._kept_columns() + max(self._chunk(len(prompts)), self.model.receptive_field))
+        ragged = len(set(map(len, prompts))) > 1  # each row then slides at a time of its own
+        return min(total, self.model.config.block_size * (2 if ragged else 1))
+
+    def _kept_columns(self) -> int:
+        """Columns that a later token may still attend to."""
+        window = self.model.receptive_field
+        return self.model.config.block_size if window is None else max(1, window - 1)
+
+    def _make_room(self, cache: DecoderCache, columns: int) -> None:
+        if cache.length + columns > cache.capacity:
+            cache.drop(cache.length - self._kept_columns())
+
+    def _chunk(self, rows: int) -> int:
+        return max(1, PREFILL_TOKENS // rows)
+
+    def _read_rows(self, cache: DecoderCache, rows: Sequence[Sequence[int]]) -> Tensor:
+        """Read a group of rows, chunk by chunk, into an empty cache; the logits (B, V) after them."""
+        width, device = max(map(len, rows)), self._device
+        reader = self.writer.of_prompt(width)
+        ids = torch.tensor([[0] * (width - len(row)) + list(row) for row in rows], device=device)  # (B, T)
+        positions = None
+        if any(len(row) < width for row in rows):
+            positions = positions_from_lengths(torch.tensor([len(row) for row in rows], device=device), width, "left")
+        chunk = self._chunk(len(rows))
+        for start in range(0, width, chunk):
+            now = slice(start, min(start + chunk, width))
+            self._make_room(cache, now.stop - start)
+            here = None if positions is None else positions[:, now]
+            logits = reader.read(ids[:, now], cache, here, wanted=int(now.stop == width))  # (B, 0 or 1, V)
+        return logits[:, -1]
+
+    def _slide(self, full: Sequence[int], kept: int) -> None:
+        """Rows that are full forget all but their last tokens, which are read again where a text begins."""
+        if not self._slid:
+            self._say(
+                f"the text has outgrown the model's block_size of {self._limit} tokens: "
+                f"from here on the model sees only its last {max(1, kept)} to {self._limit}"
+            )
+        self._slid = True
+        for row in full:
+            self._ids[row] = self._ids[row][-kept:] if kept else []
+        rows = [tuple(self._ids[row]) for row in full]
+        if len(full) == len(self._ids) and len(self._groups(rows)) == 1:
+            self._cache.reset()
+            if kept:
+                self._read_rows(self._cache, rows)
+            return
+        fresh = self._read_prompts(rows, 0)[0] if kept else self.model.new_cache(len(full), 0)
+        self._cache.replace(torch.tensor(full, device=self._device), fresh)
+
+    def _say(self, sentence: str) -> None:
+        if self._notice:
+            self._notice(sentence)
+
+    def _settle(self) -> None:
+        """Give back the columns that hold nothing."""
+        if any(self._surplus):
+            surplus = torch.tensor(self._surplus, device=self._device)
+            self._cache.forget(surplus, self._last_tokens())
+            self._surplus = [0] * len(self._ids)
+
+    def _last_tokens(self) -> Tensor | None:
+        """What a cache's `tokens` (B, n - 1) hold of these rows."""
+        held = self._cache.tokens
+        if held is None:
+            return None
+        places = held.shape[1]
+        last = [[token + 1 for token in ids[-places:]] for ids in self._ids]
+        return torch.tensor([[0] * (places - len(row)) + row for row in last], device=held.device)
+
+    def _prepare_for(self, lengths: Sequence[int]) -> None:
+        """Have room for so many more tokens of each row."""
+        self._settle()
+        limit = self._limit
+        if limit is not None:
+            full = [row for row, more in enumerate(lengths) if len(self._ids[row]) + more > limit]
+            if full:
+                self._slide(full, min(limit // 2, limit - max(lengths[row] for row in full)))
+        self._make_room_for(max(lengths))
+
+    def _make_room_for(self, columns: int) -> None:
+        cache, held = self._cache, min(self._kept_columns(), max(map(len, self._ids)))
+        if cache.length + columns <= cache.capacity:
+            return
+        if cache.length > held:
+            cache.drop(cache.length - held)
+        needed = held + columns
+        if 4 * needed > 3 * cache.capacity:  # or columns would be moved again soon
+            cache.resize(needed + max(SPARE, needed // 2))
+
+    def _next_positions(self, lengths: Sequence[int]) -> Tensor:
+        """Where the next tokens of each row stand, (B, T), -1 behind the last."""
+        held, device = self._cache.positions, self._device
+        start = torch.full((len(lengths),), held.stop, device=device) if isinstance(held, range) else held[:, -1] + 1
+        steps = torch.arange(max(lengths), device=device)
+        inside = steps < torch.tensor(lengths, device=device)[:, None]  # (B, T)
+        return (start[:, None] + steps).where(inside, -1)

@@ -1,0 +1,170 @@
+"""Who searches for translations: this library's own beam search, or CTranslate2, where it is installed and pays."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from clearhead.config import TranslationConfig
+from clearhead.errors import ClearheadError
+from clearhead.inference.beam import Hypothesis, beam_search, greatest_length, known_sources, length_penalty
+from clearhead.inference.beam_backend import reader_for
+from clearhead.interop.ctranslate2 import ctranslate2_obstacle, save_ctranslate2, words
+from clearhead.models import EncoderDecoder
+from clearhead.models.eval_mode import Notice, hooked
+
+Ids = Sequence[int]
+Search = Callable[[Sequence[Ids]], list[list[Hypothesis]]]  # sources, one batch -> what `beam_search` returns
+
+PRECISIONS = {"auto": "float32", "ctranslate2": "float32", "ctranslate2-int8": "int8"}  # of CTranslate2's matrices
+MANY = 64  # sentences from which on it saves more than the tenth of a second that it takes to be made
+FAILURES = (ImportError, MemoryError, OSError, RuntimeError, ValueError)  # no room on the disk, another CPU
+NONE = 1e-9  # as an exponent: no penalty of CTranslate2's own, which with 0 would stop by another rule
+
+
+def searcher(
+    model: EncoderDecoder, config: TranslationConfig, *, end: int, sentences: int, notice: Notice | None = None
+) -> Search:
+    """What finds translations with this model, while its weights stay as they are.
+
+    Args:
+        model: whose translations.
+        config: how to search, and by which engine.
+        end: the token that ends a translation.
+        sentences: how many there are.
+        notice: told in a sentence that CTranslate2 is chosen, what takes time, and what cannot be had where it was
+            asked for, or is there and fails.
+    """
+    say = notice or (lambda sentence: None)
+    plain = partial(beam_search, model, config=config, end=end)
+    if config.engine in PRECISIONS and (config.engine != "auto" or sentences >= MANY):
+        found = _by_ctranslate2(model, config, end, plain, say)
+        if found is not None:
+            return found
+    return partial(plain, reader=reader_for(model, config, sentences, say))
+
+
+def _by_ctranslate2(
+    model: EncoderDecoder, config: TranslationConfig, end: int, plain: Search, say: Notice
+) -> "CTranslate2Search | None":
+    """None where it cannot find them."""
+    if reason := _obstacle(model, config):
+        if config.engine != "auto":
+            say(f"translations are searched for without CTranslate2: {reason}")
+        return None
+    try:
+        search = CTranslate2Search(model, config, end, plain, say)
+    except FAILURES as error:
+        say(f"translations are searched for without CTranslate2, which fails here: {error}")
+        return None
+    if config.engine == "auto":
+        say("CTranslate2, which is installed, searches for these translations; --engine eager does without")
+    return search
+
+
+def _obstacle(model: EncoderDecoder, config: TranslationConfig) -> str | None:
+    """Why CTranslate2 cannot find what our own search would, if so."""
+    if find_spec("ctranslate2") is None:
+        return "it is not installed; install it with: pip install 'clearhead[ctranslate2]'"
+    if model.device.type != "cpu":
+        return f"it is for a CPU here, and the model is on {model.device.type}"
+    if any(parameter.dtype != torch.float32 for parameter in model.parameters()):
+        return "the model's weights are not float32"
+    if kind := hooked(model):
+        return f"something is hooked onto {kind}, a part of the model"
+    if config.n_best > 1:
+        return "of more than one translation it may choose others"
+    if reason := ctranslate2_obstacle(model.config):
+        return f"it knows no model with {reason}"
+    return None
+
+
+class CTranslate2Search:
+    """The best of what `beam_search` finds, by another engine, which follows the same rule but for three things.
+
+    Where more than k hypotheses end, it keeps the k likeliest of them, and those that end together all count; there is
+    one greatest length for all sentences; and padding is taken out before the odds are added up, not after. So what is
+    longer than a sentence's own greatest length is left out here, and where something that it did not keep could be
+    better, or nothing is left, our own search has the sentence; and all that are left, where the engine fails.
+    """
+
+    def __init__(self, model: EncoderDecoder, config: TranslationConfig, end: int, plain: Search, say: Notice) -> None:
+        self.model, self.config, self.end, self.plain, self._say = model, config, end, plain, say
+        self._failed = False
+        pad = model.config.pad_id
+        self._never = [] if pad is None else [words([pad])]
+        engine: Any = import_module("ctranslate2")
+        with TemporaryDirectory() as name:
+            save_ctranslate2(Path(name), model, end=end)
+            self._engine = engine.Translator(
+                name,
+                device="cpu",
+                compute_type=PRECISIONS[config.engine],
+                inter_threads=1,
+                intra_threads=torch.get_num_threads(),
+            )
+
+    def __call__(self, sources: Sequence[Ids]) -> list[list[Hypothesis]]:
+        """As `beam_search`.
+
+        Raises:
+            ClearheadError: the engine fails, and was asked for by name.
+        """
+        if not sources or self._failed:
+            return self.plain(sources)
+        sources = known_sources(self.model, sources, self.end)
+        limits = [greatest_length(self.model, self.config, len(source)) for source in sources]
+        try:
+            results = self._results(sources, max(limits))
+        except FAILURES as error:
+            if self.config.engine != "auto":
+                raise ClearheadError(f"CTranslate2 failed: {error}; --engine eager does without") from error
+            self._failed = True
+            self._say(f"CTranslate2 failed, and translations are searched for without it from here on: {error}")
+            return self.plain(sources)
+        found = [self._best(*each) for each in zip(results, limits, strict=True)]
+        unsure = [place for place, best in enumerate(found) if best is None]
+        for place, [best] in zip(unsure, self.plain([sources[place] for place in unsure]), strict=True):
+            found[place] = best
+        return [[best] for best in found if best is not None]
+
+    def _results(self, sources: Sequence[Ids], limit: int) -> list[Any]:
+        """The hypotheses of each sentence, and their scores, as the engine tells them."""
+        results: list[Any] = self._engine.translate_batch(
+            [words(source) for source in sources],
+            beam_size=self.config.beam_size,
+            num_hypotheses=self.config.beam_size,
+            length_penalty=NONE,
+            suppress_sequences=self._never,
+            max_input_length=0,  # none
+            min_decoding_length=0,  # a translation may be empty
+            max_decoding_length=limit,
+            return_scores=True,
+            return_end_token=True,
+        )
+        return results
+
+    def _best(self, result: Any, limit: int) -> Hypothesis | None:
+        """Of one sentence; None where something else could be better."""
+        written = [[int(word) for word in hypothesis] for hypothesis in result.hypotheses]
+        ways = list(zip(written, result.scores, strict=True))  # with their log-probabilities
+        finished = [
+            Hypothesis(ids[:-1], chance / self._penalty(len(ids)))
+            for ids, chance in ways
+            if ids and ids[-1] == self.end and len(ids) <= limit and math.isfinite(chance)
+        ]
+        if not finished:
+            return None
+        best = max(finished, key=lambda hypothesis: hypothesis.score)
+        longest, least = max(map(len, written)), min(result.scores)  # nothing that was not kept is longer, or likelier
+        missed = least / self._penalty(longest) if len(ways) == self.config.beam_size else -math.inf
+        return best if best.score >= missed else None
+
+    def _penalty(self, length: int) -> float:
+        return length_penalty(length, self.config.length_penalty)

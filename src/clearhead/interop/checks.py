@@ -1,0 +1,53 @@
+"""Whether the tensors of a file are those of a config, as far as headers tell. No torch."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from clearhead.config import ModelConfig
+from clearhead.errors import DataError
+from clearhead.interop.headers import Stored
+from clearhead.interop.hf.buffers import Relic, relics_among
+from clearhead.interop.hf.constants import Fixed
+from clearhead.interop.hf.family import Family
+from clearhead.interop.hf.key_map import Link, copies, links, names_in_file
+from clearhead.interop.shapes import refuse_differences, refuse_oversized
+
+FLOATS = {"F64", "F32", "F16", "BF16"}
+
+
+class Fit(NamedTuple):
+    """What belongs to what, once names, shapes and types are known to fit.
+
+    Attributes:
+        table: every weight under both names.
+        stored: where each tensor is, under the table's names.
+        fixed, relics: tensors that hold no weights, by name.
+        originals: tensors that are another one under a second name.
+    """
+
+    table: list[Link]
+    stored: dict[str, Stored]
+    fixed: dict[str, Fixed]
+    relics: dict[str, Relic]
+    originals: dict[str, str]
+
+
+def refuse_misfit(path: Path, stored: Mapping[str, Stored], family: Family | None, config: ModelConfig) -> Fit:
+    """All that headers tell of whether the tensors are the config's; arguments and errors as in `filled_model`."""
+    refuse_oversized(path, config, {name: found.shape for name, found in stored.items()})
+    table = links(family, config)
+    found = {name: stored[there] for name, there in names_in_file(family, table, stored).items()}
+    relics = relics_among(family.relics, found) if family else {}
+    fixed = {} if family is None else {name: kind for name, kind in family.fixed.items() if name in found}
+    originals = copies(family, table)
+    wanted = {link.foreign: link.foreign_shape for link in table}
+    optional = {copy: wanted[original] for copy, original in originals.items()}
+    optional |= {name: kind.shape(config) for name, kind in fixed.items()}
+    optional |= {name: relic.shape(config) for name, relic in relics.items()}
+    optional |= {link.foreign: wanted.pop(link.foreign) for link in table if link.optional}
+    refuse_differences(path, wanted, {name: told.shape for name, told in found.items()}, optional)
+    types = {told.type for name, told in found.items() if name not in relics}
+    if types - FLOATS:
+        raise DataError(f"{path} holds numbers of type {', '.join(sorted(types - FLOATS))}, which no weights are")
+    return Fit(table, found, fixed, relics, originals)

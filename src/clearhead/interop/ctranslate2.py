@@ -1,0 +1,141 @@
+"""CTranslate2: a translator as the folder that this engine for finished models reads. Its tokens are our ids, in words.
+
+So nothing of a tokenizer is written, and no other package is asked.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.config import ModelConfig
+from clearhead.errors import UsageError
+from clearhead.interop.extras import require
+from clearhead.interop.hf.family import PLAIN, without
+from clearhead.models import EncoderDecoder
+from clearhead.parts import Block, Embedding, LayerNorm, Stack, Sublayer
+
+NEEDS: Mapping[str, object] = {
+    **without(PLAIN, "embedding_norm", "scale_embedding", "head_bias", "decoder_start_id"),
+    "architecture": "encoder_decoder",
+    "norm": "layernorm",
+}
+POSITIONS = ("learned", "sinusoidal")
+ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}  # and what it calls them
+
+
+def ctranslate2_obstacle(config: ModelConfig) -> str | None:
+    """Which options CTranslate2 does not know, in words; None if it can compute the model."""
+    given = config.model_dump()
+    reasons = [f"{option} {given[option]}" for option, value in NEEDS.items() if given[option] != value]
+    if config.positions not in POSITIONS:
+        reasons.append(f"positions {config.positions}")
+    if config.feedforward not in ACTIVATIONS:
+        reasons.append(f"feedforward {config.feedforward}")
+    if config.n_kv_heads != config.n_heads or config.n_heads * config.head_dim != config.d_model:
+        reasons.append("heads that do not share d_model among them")
+    return " and ".join(reasons) or None
+
+
+def save_ctranslate2(folder: Path, model: EncoderDecoder, *, end: int) -> None:
+    """Write the model, in float32.
+
+    Args:
+        folder: where to.
+        model: which.
+        end: the token that ends a translation.
+
+    Raises:
+        UsageError: CTranslate2 is not installed, or does not know such a model.
+    """
+    require("ctranslate2", "ctranslate2")
+    config = model.config
+    if reason := ctranslate2_obstacle(config):
+        raise UsageError(f"CTranslate2 knows no model of this kind, because of {reason}")
+    specs: Any = import_module("ctranslate2.specs")
+    spec = specs.TransformerSpec.from_config(
+        (config.n_encoder_layers, config.n_layers),
+        config.n_heads,
+        pre_norm=config.norm_position == "pre",
+        activation=getattr(specs.common_spec.Activation, ACTIVATIONS[config.feedforward]),
+        layernorm_embedding=config.embedding_norm,
+    )
+    _fill_stack(spec.encoder, model.encoder)
+    _fill_stack(spec.decoder, model.decoder)
+    source, [table] = model.source_embedding or model.embedding, spec.encoder.embeddings
+    _fill_reading(spec.encoder, table, source, model.source_embedding_norm)
+    _fill_reading(spec.decoder, spec.decoder.embeddings, model.embedding, model.embedding_norm)
+    nothing = model.embedding.weight.new_zeros(1, config.block_size, config.d_model)  # to which places are added
+    for stack, positions in ((spec.encoder, model.source_positions), (spec.decoder, model.positions)):
+        stack.position_encodings.encodings = _numbers(positions.add(nothing, range(config.block_size))[0])
+    head = model.lm_head
+    spec.decoder.projection.weight = _numbers(model.embedding.weight if head.weight is None else head.weight)
+    if head.bias is not None:
+        spec.decoder.projection.bias = _numbers(head.bias)
+    spec.register_source_vocabulary(words(range(config.source_vocab_size or config.vocab_size)))
+    spec.register_target_vocabulary(words(range(config.vocab_size)))
+    spec.config.layer_norm_epsilon = config.norm_eps
+    spec.config.add_source_bos = spec.config.add_source_eos = False
+    spec.config.bos_token = spec.config.eos_token = spec.config.unk_token = str(end)
+    spec.config.decoder_start_token = str(config.first_token(end))
+    spec.validate()
+    spec.optimize()
+    folder.mkdir(parents=True, exist_ok=True)
+    spec.save(str(folder))
+
+
+def words(ids: Iterable[int]) -> list[str]:
+    """What CTranslate2 calls these tokens."""
+    return [str(token) for token in ids]
+
+
+def _fill_stack(spec: Any, stack: Stack) -> None:
+    for layer, block in zip(spec.layer, stack.blocks, strict=True):
+        assert isinstance(block, Block)
+        own, across, forward = block.self_attention, block.cross_attention, block.feedforward
+        feedforward: Any = forward.part
+        _fill_attention(layer.self_attention, own, ("query", "key", "value"))
+        if across is not None:
+            _fill_attention(layer.attention, across, ("query",), ("key", "value"))
+        _fill_norm(layer.ffn.layer_norm, forward.norm)
+        _fill_linear(layer.ffn.linear_0, feedforward.up)
+        _fill_linear(layer.ffn.linear_1, feedforward.down)
+    if not isinstance(stack.norm, nn.Identity):
+        _fill_norm(spec.layer_norm, stack.norm)
+
+
+def _fill_attention(spec: Any, sublayer: Sublayer, *groups: Sequence[str]) -> None:
+    """The maps of a group lie below each other in one matrix."""
+    attention: Any = sublayer.part
+    _fill_norm(spec.layer_norm, sublayer.norm)
+    for linear, group in zip(spec.linear, (*groups, ("output",)), strict=True):
+        _fill_linear(linear, *(getattr(attention, name) for name in group))
+
+
+def _fill_linear(spec: Any, *maps: nn.Linear) -> None:
+    matrices: list[Tensor] = [one.weight for one in maps]
+    biases: list[Tensor] = [one.bias for one in maps if one.bias is not None]
+    spec.weight = _numbers(torch.cat(matrices))
+    if biases:
+        spec.bias = _numbers(torch.cat(biases))
+
+
+def _fill_norm(spec: Any, norm: nn.Module) -> None:
+    assert isinstance(norm, LayerNorm)
+    spec.gamma, spec.beta = _numbers(norm.weight), _numbers(norm.bias)
+
+
+def _fill_reading(spec: Any, table: Any, embedding: Embedding, norm: nn.Module) -> None:
+    """What a stack reads: embeddings and, once they know their places, their norm."""
+    spec.scale_embeddings = embedding.scale
+    table.weight = _numbers(embedding.weight)
+    if not isinstance(norm, nn.Identity):
+        _fill_norm(spec.layernorm_embedding, norm)
+
+
+def _numbers(tensor: Tensor) -> Any:
+    """As NumPy has them."""
+    return tensor.detach().float().cpu().numpy()

@@ -1,0 +1,81 @@
+"""BERT: an encoder that fills in masked tokens (Devlin et al. 2019, arXiv 1810.04805)."""
+
+from clearhead.interop.hf.family import BIASED, PLAIN, UNGATED, Entry, Family, without
+
+BLOCK, LAYER = "stack.blocks.N", "bert.encoder.layer.N"
+
+BERT = Family(
+    name="bert",
+    architecture="BertForMaskedLM",
+    needs={
+        **without(PLAIN, "head_bias", "n_token_types"),
+        "architecture": "encoder",
+        "norm": "layernorm",
+        "norm_position": "post",
+        "positions": "learned",
+        "embedding_norm": True,
+        "head_transform": True,
+        "tie_embeddings": True,
+    },
+    activations=UNGATED,
+    activation_key="hidden_act",
+    options={
+        "vocab_size": "vocab_size",
+        "pad_id": "pad_token_id",
+        "block_size": "max_position_embeddings",
+        "n_layers": "num_hidden_layers",
+        "n_heads": "num_attention_heads",
+        "d_model": "hidden_size",
+        "d_ff": "intermediate_size",
+        "norm_eps": "layer_norm_eps",
+        "n_token_types": "type_vocab_size",
+        "dropout": "hidden_dropout_prob",
+        "attention_dropout": "attention_probs_dropout_prob",
+    },
+    absent={
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+        "type_vocab_size": 2,
+        "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1,
+        "pad_token_id": 0,
+    },
+    constants={
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "tie_word_embeddings": True,
+        "position_embedding_type": "absolute",
+    },
+    grouped=False,
+    always=BIASED | {"head_bias": True},
+    least={"n_token_types": 1},
+    copies={
+        "cls.predictions.decoder.weight": "embedding.weight",
+        "cls.predictions.decoder.bias": "lm_head.bias",
+    },
+    unread=(  # for whole sentences, and a list of places
+        "bert.pooler.dense.weight",
+        "bert.pooler.dense.bias",
+        "cls.seq_relationship.weight",
+        "cls.seq_relationship.bias",
+        "bert.embeddings.position_ids",
+    ),
+    renamed={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
+    entries=(
+        Entry("embedding", "bert.embeddings.word_embeddings"),
+        Entry("positions", "bert.embeddings.position_embeddings"),
+        Entry("segments", "bert.embeddings.token_type_embeddings"),
+        Entry("embedding_norm", "bert.embeddings.LayerNorm"),
+        Entry(f"{BLOCK}.self_attention.part.query", f"{LAYER}.attention.self.query"),
+        Entry(f"{BLOCK}.self_attention.part.key", f"{LAYER}.attention.self.key"),
+        Entry(f"{BLOCK}.self_attention.part.value", f"{LAYER}.attention.self.value"),
+        Entry(f"{BLOCK}.self_attention.part.output", f"{LAYER}.attention.output.dense"),
+        Entry(f"{BLOCK}.self_attention.norm", f"{LAYER}.attention.output.LayerNorm"),
+        Entry(f"{BLOCK}.feedforward.part.up", f"{LAYER}.intermediate.dense"),
+        Entry(f"{BLOCK}.feedforward.part.down", f"{LAYER}.output.dense"),
+        Entry(f"{BLOCK}.feedforward.norm", f"{LAYER}.output.LayerNorm"),
+        Entry("lm_head.transform.dense", "cls.predictions.transform.dense"),
+        Entry("lm_head.transform.norm", "cls.predictions.transform.LayerNorm"),
+        Entry("lm_head", "cls.predictions"),
+    ),
+)

@@ -1,0 +1,288 @@
+"""How a family of foreign models is described, so that its configs are read and written by one table."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from clearhead.config import ModelConfig
+from clearhead.errors import DataError, UsageError
+from clearhead.interop.hf.buffers import Relic
+from clearhead.interop.hf.constants import Fixed
+from clearhead.interop.hf.rotary import RotaryWords, turned_width
+
+Json = dict[str, Any]
+
+
+# What most families do not have; each family's `needs` begin with it.
+PLAIN: Mapping[str, object] = {
+    "parallel_residual": False,
+    "embedding_norm": False,
+    "qk_norm": False,
+    "scale_attention": True,
+    "sliding_window": None,
+    "scale_embedding": False,
+    "scale_logits": False,
+    "head_transform": False,
+    "head_bias": False,
+    "n_token_types": 0,
+    "embedding_ngrams": 1,
+    "logit_ngrams": 1,
+    "decoder_start_id": None,
+}
+# Plain feed-forwards and what transformers calls them, the same in every family that leaves the choice open.
+UNGATED: Mapping[str, str | tuple[str, ...]] = {
+    "gelu": ("gelu", "gelu_python"),
+    "gelu_tanh": ("gelu_new", "gelu_pytorch_tanh", "gelu_fast"),  # three ways to write one formula
+    "silu": ("silu", "swish"),
+    "relu": "relu",
+    "relu2": "relu2",
+}
+BIASED = {"bias": True, "qkv_bias": True}
+INVISIBLE = {"dropout", "attention_dropout", "feedforward_dropout"}  # options that change no logit
+
+
+def without(needs: Mapping[str, object], *options: str) -> dict[str, object]:
+    """The needs of a family that leaves these options open."""
+    return {option: value for option, value in needs.items() if option not in options}
+
+
+class Entry(NamedTuple):
+    """One module, of which weight and bias are meant, or one tensor, under two names; N is the number of a block.
+
+    Args:
+        own: our name; or several modules, whose rows the family keeps below each other in one tensor.
+        foreign: the family's name.
+        transposed: the family keeps matrices as (in, out), where torch's linear map has (out, in).
+        by_head: the rows of several alternate: those of the first head of each, then those of the second head...
+        unread_rows: so many rows at the head of the family's tensor belong to nothing; they are written as zeros.
+        row: the family keeps the vector as a table of one row.
+        optional: a file may lack it, which means zeros.
+        only: the kinds of feed-forward that have it; all of them without any.
+        joint: what stands between the family's name and the word weight or bias.
+    """
+
+    own: str | tuple[str, ...]
+    foreign: str
+    transposed: bool = False
+    by_head: bool = False
+    unread_rows: int = 0
+    row: bool = False
+    optional: bool = False
+    only: tuple[str, ...] = ()
+    joint: str = "."
+
+
+class Choice(NamedTuple):
+    """An option whose values the family calls otherwise: its key, and own value -> foreign value.
+
+    Several foreign values, in a tuple, mean the same; the first is written.
+    """
+
+    key: str
+    values: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of foreign models: what fits in, and what everything is called there.
+
+    Args:
+        name: its `model_type`.
+        architecture: the class that `transformers` loads it with.
+        needs: own options that must have these values.
+        activations: own kind of feed-forward -> foreign name, or names of the same.
+        activation_key: the foreign key that holds it.
+        choices: other own options whose values have other names there.
+        options: own option -> the foreign key, or keys, with the same value.
+        absent: what a foreign key means when the file leaves it out.
+        entries: the weights.
+        constants: foreign keys and the only values that mean what our parts compute; the first of a tuple is written.
+        written: foreign keys and values that are written, and not read, as they change no logit.
+        grouped: whether there may be fewer key heads than query heads.
+        always: options that every model of the family has, such as biases; where ours have none, they are zero.
+            Biases of queries, keys and values go with the others elsewhere, unless `needs` has a word for them.
+        least: own options that must be at least so large.
+        translates: whether there is a target, which begins with `decoder_start_token_id`.
+        halves: whether a position's sines all come before its cosines, where ours alternate. The residual stream then
+            has that order, and so has every axis of a weight that lies along it.
+        copies: foreign tensors that are another one's copy, where they have no entry of their own -> the own name of
+            that one; a file may lack them, or have them in its place.
+        fixed: foreign tensors that hold no weights; a file may lack them.
+        relics: the same in older files only; they are not written.
+        unread: foreign tensors that a file may have, and that compute no logit.
+        rotary: what the config of such a model has for rotary positions.
+        prefix: what published files may leave out at the beginning of a foreign name.
+        renamed: parts of foreign names in older files -> what they are called now.
+        renewed: puts what config.json says in other versions into the keys of this table.
+    """
+
+    name: str
+    architecture: str
+    needs: Mapping[str, object]
+    activations: Mapping[str, str | tuple[str, ...]]
+    activation_key: str
+    options: Mapping[str, str | tuple[str, ...]]
+    absent: Mapping[str, object]
+    entries: tuple[Entry, ...]
+    choices: Mapping[str, Choice] = field(default_factory=dict)
+    constants: Mapping[str, object] = field(default_factory=dict)
+    written: Mapping[str, object] = field(default_factory=dict)
+    grouped: bool = True
+    always: Mapping[str, object] = field(default_factory=dict)
+    least: Mapping[str, int] = field(default_factory=dict)
+    translates: bool = False
+    halves: bool = False
+    copies: Mapping[str, str] = field(default_factory=lambda: {"lm_head.weight": "embedding.weight"})
+    fixed: Mapping[str, Fixed] = field(default_factory=dict)
+    relics: Mapping[str, Relic] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
+    rotary: RotaryWords = field(default_factory=RotaryWords)
+    prefix: str = ""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    renewed: Callable[[Json], Json] = dict
+
+    @property
+    def named_choices(self) -> dict[str, Choice]:
+        """Every option whose values have other names there."""
+        return {"feedforward": Choice(self.activation_key, self.activations), **self.choices}
+
+    def obstacles(self, config: ModelConfig) -> list[str]:
+        """The options that stand in the way, in words; none if the config fits."""
+        found = [
+            f"{option} = {_told(getattr(config, option))} ({self.name} has {_told(needed)})"
+            for option, needed in self.needs.items()
+            if getattr(config, option) != needed
+        ]
+        for option, choice in self.named_choices.items():
+            value = getattr(config, option)
+            if value not in choice.values:
+                found.append(f"{option} = {_told(value)} ({self.name} has {_either(choice.values)})")
+        found += [
+            f"{option} = {getattr(config, option)} ({self.name} has at least {least})"
+            for option, least in self.least.items()
+            if getattr(config, option) < least
+        ]
+        found += [
+            f"{option} = {_told(getattr(config, option))} ({self.name} has the same as {first})"
+            for option, first in self._sharing().items()
+            if getattr(config, option) != getattr(config, first)
+        ]
+        if not {"bias", "qkv_bias"} & {*self.always, *self.needs} and config.qkv_bias != config.bias:
+            found.append(f"qkv_bias = {_told(config.qkv_bias)} ({self.name} has the same as bias)")
+        if "head_dim" not in self.options and config.head_dim * config.n_heads != config.d_model:
+            found.append(f"head_dim = {config.head_dim} ({self.name} has d_model / n_heads)")
+        if not self.grouped and config.n_kv_heads != config.n_heads:
+            found.append(f"n_kv_heads = {config.n_kv_heads} ({self.name} has as many as n_heads, {config.n_heads})")
+        rotary = self.needs["positions"] == config.positions == "rope"
+        if rotary and "partial_rotary_factor" not in self.needs and turned_width(config) != config.rotary_width:
+            turned = f"{turned_width(config)} of a head's {config.head_dim} numbers, not {config.rotary_width}"
+            found.append(f"partial_rotary_factor = {config.partial_rotary_factor} ({self.name} turns {turned})")
+        return found
+
+    def complete(self, config: ModelConfig) -> ModelConfig:
+        """The config with what every model of the family has."""
+        return config.model_copy(update=dict(self.always))
+
+    def _sharing(self) -> dict[str, str]:
+        """The options that the family tells by the first key of another one, so that they must be equal to it."""
+        firsts: dict[str, str] = {}
+        shared = {}
+        for option, keys in self.options.items():
+            first = firsts.setdefault(_keys(keys)[0], option)
+            if first != option and option not in INVISIBLE:
+                shared[option] = first
+        return shared
+
+    def foreign_config(self, config: ModelConfig) -> Json:
+        """What the family's config.json says of the architecture."""
+        assert not self.obstacles(config)
+        told: Json = {"architectures": [self.architecture], "model_type": self.name, **self.written}
+        told |= {key: _several(value)[0] for key, value in self.constants.items()}
+        for option, keys in self.options.items():
+            for key in _keys(keys):
+                told.setdefault(key, getattr(config, option))
+        for option, choice in self.named_choices.items():
+            told[choice.key] = _several(choice.values[getattr(config, option)])[0]
+        if config.positions == "rope":
+            told |= self.rotary.write(config.rope_theta, config.partial_rotary_factor)
+        return told
+
+    def own_config(self, told: Json) -> ModelConfig:
+        """The reverse of `foreign_config`.
+
+        Raises:
+            DataError: a key is missing, or has a value that our parts do not compute.
+        """
+        told = {**self.absent, **self.renewed(told)}
+        for key, value in self.constants.items():
+            if key in told and told[key] not in _several(value):
+                raise DataError(f"{key} = {_told(told[key])} has no equal here; {_either(_several(value))} has")
+        own: Json = {**self.needs, **{option: _chosen(choice, told) for option, choice in self.named_choices.items()}}
+        if self.translates:
+            own["decoder_start_id"] = _start_id(told)
+        for option, keys in self.options.items():
+            value = _shared_value(told, _keys(keys))
+            if value is not None:  # null: the option's own default, as in the family
+                own[option] = value
+        own |= self.always
+        if self.needs["positions"] == "rope":
+            own["rope_theta"], own["partial_rotary_factor"] = self.rotary.read(told)
+        try:
+            config = ModelConfig.read(own)
+        except UsageError as error:
+            raise DataError(str(error)) from None
+        if self.obstacles(config):
+            raise DataError(f"{' and '.join(self.obstacles(config))} has no equal here")
+        return config
+
+
+def _chosen(choice: Choice, told: Json) -> str:
+    """The own value of what a config says."""
+    foreign = told.get(choice.key)
+    for own, names in choice.values.items():
+        if foreign in _several(names):
+            return own
+    known = [name for names in choice.values.values() for name in _several(names)]
+    raise DataError(f"{choice.key} = {_told(foreign)} has no equal here; {_either(known)} has")
+
+
+def _several(value: object) -> tuple[object, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _keys(keys: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (keys,) if isinstance(keys, str) else keys
+
+
+def _shared_value(told: Json, keys: tuple[str, ...]) -> object:
+    for key in keys:
+        if key not in told:
+            raise DataError(f"{key} is missing")
+        if told[key] not in (told[keys[0]], None):  # null: as the first one
+            raise DataError(f"{keys[0]} = {_told(told[keys[0]])} and {key} = {_told(told[key])} have no equal here")
+    return told[keys[0]]
+
+
+def _start_id(told: Json) -> object:
+    """The token that a target begins with; none where that is the one that ends it.
+
+    Raises:
+        DataError: padding ends it, to which nobody attends here.
+    """
+    end, pad, start = (told.get(key) for key in ("eos_token_id", "pad_token_id", "decoder_start_token_id"))
+    if end is not None and pad == end:
+        raise DataError(f"pad_token_id = {_told(pad)} with eos_token_id = {_told(end)} has no equal here")
+    start = told.get("bos_token_id") if start is None else start  # as theirs begin then
+    return None if start == end else start
+
+
+def _either(values: Iterable[object]) -> str:
+    return " or ".join(map(_told, values))
+
+
+def _told(value: object) -> str:
+    """A value as config files write it: none, true, 'text', 8."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,32 @@
+"""Exports that are loaded when they are first touched, so that importing a package loads nothing heavy."""
+
+TYPE_CHECKING = False  # `typing` takes a while to load, and `import clearhead` must be quick
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+
+def attach(
+    package: str, exports: "Mapping[str, Sequence[str]]", submodules: "Sequence[str]" = ()
+) -> "tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]":
+    """The `__getattr__`, `__dir__` and `__all__` of a package (PEP 562).
+
+    A test holds `exports` equal to what the package imports under `TYPE_CHECKING`, which is what editors see.
+
+    Args:
+        package: its `__name__`.
+        exports: the public names of each of its modules.
+        submodules: modules that are public themselves.
+    """
+    module_of = {name: f"{package}.{module}" for module, names in exports.items() for name in names}
+
+    def load(name: str) -> "Any":
+        from importlib import import_module
+
+        if name in module_of:
+            return getattr(import_module(module_of[name]), name)
+        if name in submodules:
+            return import_module(f"{package}.{name}")
+        raise AttributeError(f"module '{package}' has no attribute '{name}'")
+
+    return load, lambda: sorted([*module_of, *submodules]), sorted(module_of)

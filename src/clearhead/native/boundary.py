@@ -1,0 +1,84 @@
+"""What a caller hands to compiled code, judged before it is read: there, a wrong number would reach foreign memory.
+
+Shapes and types are judged here; ids, positions and how the numbers of a call fit together are judged in checks.h.
+"""
+
+import ctypes
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from clearhead.errors import InputError
+from clearhead.native.structures import Decoder
+from clearhead.parts import DecoderCache, refuse_unknown_ids
+
+Shape = tuple[int, ...]
+
+
+def refuse_refused(refusal: int, decoder: Decoder, ids: Tensor) -> None:
+    """Say what compiled code refused, if it did: a `Refusal` of checks.h.
+
+    Args:
+        ids: what was to be read.
+
+    Raises:
+        InputError: a token is not in the vocabulary, or padding stands between tokens, or something does not fit.
+    """
+    if not refusal:
+        return
+    refuse_unknown_ids(ids, decoder.head.outputs)
+    reasons = {2: "a token that the cache holds is not in the vocabulary", 3: "padding or a gap stands between tokens"}
+    raise InputError(f"compiled code cannot read this: {reasons.get(refusal, 'its parts do not fit together')}")
+
+
+def require(name: str, tensor: Tensor, shape: Shape, dtype: torch.dtype) -> None:
+    """
+    Raises:
+        InputError: a tensor is not one behind the other in the machine's memory, of this shape and type.
+    """
+    if tensor.shape != shape or tensor.dtype != dtype or not tensor.is_contiguous() or not tensor.is_cpu:
+        raise InputError(f"{name} must be {dtype} of shape {shape} on the CPU, not {_described(tensor)}")
+
+
+def require_ids(ids: Tensor, positions: Tensor | None = None) -> None:
+    """
+    Raises:
+        InputError: they are no ids (B, T), or their positions are no int64 of that shape.
+    """
+    if ids.dim() != 2 or not ids.shape[1] or ids.dtype != torch.int64 or not ids.is_cpu:
+        raise InputError(f"token ids must be torch.int64 of shape (B, T) on the CPU, not {_described(ids)}")
+    if positions is not None:
+        require("positions", positions.contiguous(), (*ids.shape,), torch.int64)
+
+
+def require_cache(cache: DecoderCache, decoder: Decoder, dtype: torch.dtype, rows: int, columns: int) -> None:
+    """
+    Raises:
+        InputError: the cache is not one of this model, of so many rows, with room for so many more columns.
+    """
+    stack = decoder.stack
+    shape = (rows, stack.n_kv_heads, cache.layers[0].keys.shape[2] if cache.layers else 0, stack.head_dim)
+    if len(cache.layers) != stack.n_layers:
+        raise InputError(f"the cache has {len(cache.layers)} layers, and the model {stack.n_layers}")
+    for tensor in cache.keys_and_values:
+        require("the cache's room", tensor, shape, dtype)
+    length = cache.length
+    if any(layer.length != length for layer in cache.layers):
+        raise InputError("the cache's layers hold different numbers of columns")
+    if length + columns > shape[2]:
+        raise InputError(f"the cache has room for {shape[2]} columns and needs {length + columns}")
+    positions, tokens = cache.positions, cache.tokens
+    if isinstance(positions, Tensor):
+        require("the cache's positions", positions.contiguous(), (rows, length), torch.int64)
+    if tokens is not None:
+        require("the cache's tokens", tokens.contiguous(), (rows, tokens.shape[-1]), torch.int64)
+
+
+def pointers_to(tensors: Sequence[Tensor]) -> "ctypes.Array[ctypes.c_void_p]":
+    """Where the numbers of each begin."""
+    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+
+
+def _described(tensor: Tensor) -> str:
+    return f"{tensor.dtype} of shape {(*tensor.shape,)} on {tensor.device}"

@@ -1,0 +1,204 @@
+"""`decoder.cpp` as a shared library: made once for a machine in a few seconds, found again by every later process."""
+
+import ctypes
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import torch
+
+import clearhead
+from clearhead.cache import FACTS, cache_folder, new_folder
+from clearhead.errors import DataError
+from clearhead.files import damage, write_json
+from clearhead.models.eval_mode import Notice
+from clearhead.native.structures import refuse_other_structures
+
+HERE = Path(__file__).parent
+FILE = "decoder.so"
+MOST_SECONDS = 120.0  # of one compilation: some ten times what it takes
+CPP_TYPES = {torch.float32: "float", torch.float64: "double"}  # of the numbers that it can compute in
+MAC = sys.platform == "darwin"
+FLAGS: tuple[str, ...] = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-ffp-contract=fast", "-fno-math-errno")
+FLAGS += () if MAC else ("-fopenmp",)  # and not linked with it: torch has brought its own, and two would be in the way
+LINKING: tuple[str, ...] = ("-shared", "-undefined", "dynamic_lookup") if MAC else ("-shared",)
+
+
+def folder_of(dtype: torch.dtype) -> Path:
+    """Where the library is kept, or would be: every one that must differ has a folder of its own."""
+    told = (_sources(), _processor(), FLAGS, compiler(), CPP_TYPES[dtype])
+    return cache_folder() / "steps" / hashlib.blake2b(repr(told).encode(), digest_size=16).hexdigest()
+
+
+def compiler() -> tuple[str, ...] | None:
+    """The command that compiles C++, if there is one: $CXX, which may have arguments, as in `ccache g++`.
+
+    That of Windows is not used, as its registers lie elsewhere.
+    """
+    if sys.platform == "win32":
+        return None
+    command = os.environ.get("CXX") or ("clang++" if MAC else "g++")
+    if path := shutil.which(command):  # spaces in a path are part of it
+        return (path,)
+    try:
+        program, *arguments = shlex.split(command)
+    except ValueError:
+        return None
+    path = shutil.which(program)
+    return None if path is None else (path, *arguments)
+
+
+def library(dtype: torch.dtype, *, build: bool, notice: Notice) -> ctypes.CDLL | None:
+    """The library that computes in numbers of this type, for as long as this process lives; None if there is none.
+
+    Args:
+        build: compile it where that was not done before, which takes seconds and of which `notice` is told.
+
+    Raises:
+        OSError: it cannot be loaded; it is then thrown away, so that the next process makes another.
+        RuntimeError: it cannot be compiled, or reads other structures than this version of Clearhead fills in.
+    """
+    folder = folder_of(dtype)
+    if not is_built(folder):
+        if not build:
+            return None
+        if reason := _failure(Building(folder, dtype, notice)):
+            raise RuntimeError(reason)
+    try:
+        return _opened(folder)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def is_built(folder: Path) -> bool:
+    """Whether a library is there, byte for byte as it was made, that nobody else could have put there.
+
+    It is run as part of this process, and one that was cut off would end it.
+    """
+    try:
+        owned = _is_owned(folder.parents[1])
+        return owned and all(map(_is_ours, (folder.parent, folder, folder / FILE))) and damage(folder) is None
+    except OSError:
+        return False
+
+
+def build_into(folder: Path, dtype: torch.dtype) -> None:
+    """Compile. Where another process was as fast, its library stays.
+
+    Raises:
+        DataError: others could change what is in the folder, or the compiler failed.
+        OSError: it cannot be written.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not (_is_owned(folder.parents[1]) and _is_ours(folder.parent)):
+        raise DataError(f"others can write in {folder.parent}; set CLEARHEAD_CACHE to a folder of your own")
+    try:
+        with new_folder(folder) as new:
+            _compile(new, dtype)
+    except OSError:
+        if not is_built(folder):
+            raise
+
+
+def _compile(folder: Path, dtype: torch.dtype) -> None:
+    command, compiled, end = compiler(), folder / "decoder.o", time.monotonic() + MOST_SECONDS
+    if command is None:
+        raise DataError("there is no C++ compiler")
+    source = ("-c", str(HERE / "decoder.cpp"), "-o", str(compiled))
+    _run((*command, *FLAGS, f"-DNUMBER={CPP_TYPES[dtype]}", *source), end)
+    _run((*command, *LINKING, str(compiled), "-o", str(folder / FILE)), end)
+    compiled.unlink()
+    (folder / FILE).chmod(0o600)
+    write_json(folder / FACTS, {"clearhead": clearhead.__version__, "compiler": command, "flags": FLAGS})
+
+
+@dataclass(frozen=True)
+class Building:
+    """What is compiled; who is told of it makes no difference."""
+
+    folder: Path
+    dtype: torch.dtype
+    notice: Notice = field(compare=False)
+
+
+@cache
+def _failure(building: Building) -> str | None:
+    """Compile; why that cannot be done, if so. This process does not try it again."""
+    building.notice("compiling code for this machine: a few seconds, once; the engine 'plain' does without")
+    try:
+        build_into(building.folder, building.dtype)
+    except (DataError, OSError) as error:
+        return str(error)
+    return None
+
+
+@cache
+def _opened(folder: Path) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(folder / FILE))
+    refuse_other_structures(library)
+    library.clearhead_write.restype = library.clearhead_continue.restype = ctypes.c_int64
+    return library
+
+
+def _run(command: tuple[str, ...], end: float) -> None:
+    """Run to the end, or to this time of the monotonic clock; then nothing of what it started runs on.
+
+    Raises:
+        DataError: it failed, or did not end.
+    """
+    with tempfile.TemporaryFile() as output:  # what it leaves running could hold a pipe open
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            code = process.wait(max(0.0, end - time.monotonic()))
+        except BaseException as error:  # Ctrl-C does not reach it by itself
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                message = f"the compiler {command[0]} did not end within {MOST_SECONDS:g} seconds; set CXX to another"
+                raise DataError(message) from None
+            raise
+        output.seek(0)
+        lines = output.read(1 << 16).decode("utf-8", "replace").splitlines()
+    if code:
+        raise DataError(next((line for line in lines if line.strip()), f"the compiler ended with {code}"))
+
+
+def _is_owned(path: Path) -> bool:
+    """Whether nobody else could rename what is in this folder; a group may write there, often a person's own."""
+    return path.stat().st_uid == os.getuid()
+
+
+def _is_ours(path: Path) -> bool:
+    return _is_owned(path) and not path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+@cache
+def _sources() -> str:
+    """A digest of what is compiled."""
+    return hashlib.blake2b(b"".join(path.read_bytes() for path in sorted(HERE.glob("*.[ch]*")))).hexdigest()
+
+
+@cache
+def _processor() -> str:
+    """What machine code may be made for."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line for line in lines if line.startswith(("flags", "Features")))
+    except (OSError, StopIteration):
+        return platform.processor() + platform.node()

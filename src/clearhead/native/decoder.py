@@ -1,0 +1,150 @@
+"""A decoder's next tokens by compiled code: several in one call, drawn there as `sampling.py` draws them."""
+
+import ctypes
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from clearhead.config import Dtype, SamplingConfig
+from clearhead.errors import UsageError
+from clearhead.models import DecoderLM
+from clearhead.native.boundary import refuse_refused, require, require_cache, require_ids
+from clearhead.native.describing import described, products_of
+from clearhead.native.placing import CPU, tell_cache, tell_places
+from clearhead.native.structures import Call, Drawing, Packer
+from clearhead.parts import DecoderCache, last_tokens
+
+ENOUGH = 4_000_000  # products of a call, from which on threads share them
+SMALL = 2_000_000  # products of a token, up to which each thread computes rows of its own: weights stay in its cache
+AT_ONCE, AHEAD = 16, 40_000_000  # tokens, and products of a row, in one call: some milliseconds
+
+
+class Draws(NamedTuple):
+    """How the next tokens of each text are drawn, as `inference/sampling.py` draws them."""
+
+    configs: Sequence[SamplingConfig]  # of each text
+    uniforms: Tensor  # (B, steps) a random number for each token
+    present: Tensor | None = None  # (B, V) which tokens stand in a text, where some are penalized for it
+
+
+class NativeDecoder:
+    """The native code's calls for a decoder; the cache, the positions and the random numbers are the model's own."""
+
+    def __init__(self, model: DecoderLM, dtype: Dtype, library: ctypes.CDLL) -> None:
+        """
+        Raises:
+            UnknownPartError: it has a part that compiled code does not know.
+        """
+        self.model, self._library = model, library
+        self._packer = Packer(dtype, model.embedding.weight.dtype)
+        self._decoder = described(model, self._packer)
+        self._products, self.dtype = products_of(model), self._packer.dtype
+        self.at_once = max(1, min(AT_ONCE, AHEAD // self._products))
+
+    def read(self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, wanted: int = 1) -> Tensor:
+        """The logits (B, wanted, V) after the last of these tokens (B, T) of each text, as in `DecoderStep`."""
+        return self._run(ids, cache, positions, wanted=wanted)[1]
+
+    def write(self, ids: Tensor, cache: DecoderCache, draws: Draws) -> list[list[int]]:
+        """Read a token (B,) of each text, and all but the last of those that follow: these, of each text.
+
+        As many follow as `draws` has numbers for each text.
+        """
+        if len(draws.configs) != len(ids):
+            raise UsageError(f"{len(ids)} tokens to go on from, and {len(draws.configs)} texts")
+        return self._run(ids[:, None], cache, draws=draws)[0].tolist()
+
+    @torch.no_grad()
+    def _run(
+        self,
+        ids: Tensor,
+        cache: DecoderCache,
+        positions: Tensor | None = None,
+        *,
+        draws: Draws | None = None,
+        wanted: int = 1,
+    ) -> tuple[Tensor, Tensor]:
+        """The tokens (B, steps) that were drawn; the logits (B, wanted, V) after the last that were read.
+
+        Raises:
+            UsageError: something of it cannot be read; the cache is then as it was.
+        """
+        require_ids(ids, positions)
+        steps = 1 if draws is None else draws.uniforms.shape[1]
+        B, G, config, places = *ids.shape, self.model.config, ids.shape[1] + steps - 1
+        if not 0 <= wanted <= G or steps < 1 or (steps > 1 < G):
+            raise UsageError(f"of {G} tokens that are read, {wanted} cannot be answered and {steps} cannot follow")
+        require_cache(cache, self._decoder, self._packer.dtype, B, places)
+        ids = ids.contiguous()
+        logits = torch.empty(B, wanted, config.vocab_size, dtype=self._packer.dtype, device=CPU)
+        line = _line(ids, cache, positions, steps)  # (B, history + places + 1)
+        history = line.shape[1] - places - 1
+        call = Call(texts=B, given=G, steps=steps, wanted=wanted, line=line[:, history:].data_ptr())
+        call.line_row, call.history, call.logits = line.shape[1], history, logits.data_ptr()
+        call.ids, call.window = ids.data_ptr(), config.sliding_window or 0
+        tell_cache(call, cache)
+        call.apart, call.threads = self._shared_out(B, G, places, cache.length)
+        before = cache.positions
+        query, key = cache.extend(positions, places, limit=config.block_size if self.model.ends_at_block_size else None)
+        try:
+            nothing = logits.new_zeros(1, places, config.d_model)
+            placed = tell_places(call, self.model.positions, query, key, None, nothing)
+            held = [*placed, *_draws(call, draws, logits)]  # as long as compiled code reads it
+            refusal = self._library.clearhead_write(ctypes.byref(self._decoder), ctypes.byref(call))
+            refuse_refused(refusal, self._decoder, ids)
+        except BaseException:
+            cache.positions = before
+            raise
+        del held
+        for layer in cache.layers:
+            layer.length += places
+        if positions is not None and history:
+            last_tokens(ids, history + 1, positions, None, cache)  # which passes over padding
+        elif history:
+            cache.tokens = line[:, places:-1]
+        return line[:, history + G :] - 1, logits
+
+    def _shared_out(self, texts: int, given: int, places: int, length: int) -> tuple[bool, int]:
+        """Whether each thread computes texts of its own, and how many threads there are."""
+        apart, threads = texts > 1 and self._products <= SMALL, torch.get_num_threads()
+        stack = self._decoder.stack
+        token = self._products + 2 * stack.n_layers * stack.d_model * length  # with attention's
+        if token * texts * (places if apart else given) < ENOUGH:
+            return apart, 1
+        return apart, min(threads, texts) if apart else threads
+
+
+def _line(ids: Tensor, cache: DecoderCache, positions: Tensor | None, drawn: int) -> Tensor:
+    """What tables saw of each text, the given tokens, and room for drawn ones: (B, N), as `last_tokens` writes them."""
+    tokens = ids + 1 if positions is None else (ids + 1).where(positions >= 0, 0)
+    before = [] if cache.tokens is None else [cache.tokens]
+    return torch.cat((*before, tokens, ids.new_zeros(len(ids), drawn)), dim=1)
+
+
+def _draws(call: Call, draws: Draws | None, logits: Tensor) -> list[object]:
+    """Tell the call how tokens are drawn; what it then points to."""
+    if draws is None:
+        return []
+    drawings = (Drawing * len(draws.configs))(*(_drawing(config, logits.shape[2]) for config in draws.configs))
+    uniforms = draws.uniforms.to(logits.dtype).contiguous()  # (B, steps)
+    require("uniforms", uniforms, (call.texts, call.steps), logits.dtype)
+    call.drawings, call.uniforms = ctypes.addressof(drawings), uniforms.data_ptr()
+    if draws.present is None:
+        return [drawings, uniforms]
+    present = draws.present.contiguous()
+    require("present", present, (call.texts, logits.shape[2]), torch.bool)
+    call.present = present.data_ptr()
+    return [drawings, uniforms, present]
+
+
+def _drawing(config: SamplingConfig, vocab_size: int) -> Drawing:
+    return Drawing(
+        greedy=config.greedy,
+        top_k=min(config.top_k or vocab_size, vocab_size),
+        penalty=config.repetition_penalty,
+        temperature=config.temperature,
+        top_p=config.top_p or 1.0,
+        min_p=config.min_p or 0.0,
+    )

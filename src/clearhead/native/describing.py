@@ -1,0 +1,126 @@
+"""A model's parts as the structures that compiled code reads."""
+
+from torch import nn
+
+from clearhead.models import DecoderLM, EncoderDecoder
+from clearhead.native.structures import Decoder, Layer, Matrix, Norm, Packer, Stack, UnknownPartError
+from clearhead.parts import (
+    ACTIVATIONS,
+    Attention,
+    Block,
+    FeedForward,
+    GatedFeedForward,
+    ParallelBlock,
+    Sublayer,
+    Transform,
+)
+from clearhead.parts import Stack as ModelStack
+from clearhead.parts.feedforward import Activation
+
+ACTIVATION_NUMBERS = [ACTIVATIONS[name] for name in ("relu", "relu2", "silu", "gelu_tanh", "gelu")]  # as in numbers.h
+
+
+def described(model: DecoderLM | EncoderDecoder, packer: Packer) -> Decoder:
+    """The structure of a decoder.
+
+    Raises:
+        UnknownPartError: it has a part that compiled code does not know.
+    """
+    head, embedding = model.lm_head, model.embedding
+    found = Decoder(
+        embedding=packer.pointer(embedding.weight.detach()),
+        embedding_scale=embedding.scale,
+        embedding_norm=packer.norm(model.embedding_norm),
+        stack=_stack(_stack_of(model), packer),
+        head_scale=head.scale,
+        head=packer.matrix(embedding.weight if head.weight is None else head.weight, head.bias),
+    )
+    if isinstance(model, DecoderLM):
+        found.embedding_ngrams, found.logit_ngrams = map(packer.tables, (model.embedding_ngrams, model.logit_ngrams))
+    if isinstance(head.transform, Transform):
+        found.dense = packer.linear(head.transform.dense)
+        found.dense_activation = _number(head.transform.activation)
+        found.dense_norm = packer.norm(head.transform.norm)
+    return found
+
+
+def _stack_of(model: DecoderLM | EncoderDecoder) -> ModelStack:
+    """The stack that writes."""
+    return model.stack if isinstance(model, DecoderLM) else model.decoder
+
+
+def products_of(model: DecoderLM | EncoderDecoder) -> int:
+    """How many a token takes, in the blocks and in the head."""
+    return sum(p.numel() for p in _stack_of(model).parameters()) + model.config.vocab_size * model.config.d_model
+
+
+def _stack(stack: ModelStack, packer: Packer) -> Stack:
+    """The structure of a stack, whose layers differ in their weights alone."""
+    layers = [_layer(block, packer) for block in stack.blocks]
+    block = stack.blocks[0]
+    attention, feedforward = _parts(block)
+    assert isinstance(block, Block)
+    return Stack(
+        layers=packer.array(layers),
+        n_layers=len(layers),
+        d_model=attention.query.in_features,
+        n_heads=attention.n_heads,
+        n_kv_heads=attention.n_kv_heads,
+        head_dim=attention.head_dim,
+        d_ff=feedforward.down.in_features,
+        scale=attention.scale,
+        activation=_number(feedforward.activation),
+        post=block.self_attention.place == "post",
+        parallel=isinstance(block, ParallelBlock),
+        norm=packer.norm(stack.norm),
+    )
+
+
+def _layer(block: nn.Module, packer: Packer) -> Layer:
+    attention, feedforward = _parts(block)
+    assert isinstance(block, Block)
+    return Layer(
+        heads=packer.linear(attention.query, attention.key, attention.value),
+        output=packer.linear(attention.output),
+        up=packer.linear(feedforward.up),
+        gate=packer.linear(feedforward.gate) if isinstance(feedforward, GatedFeedForward) else Matrix(),
+        down=packer.linear(feedforward.down),
+        attention_norm=packer.norm(block.self_attention.norm),
+        query_norm=packer.norm(attention.query_norm),
+        key_norm=packer.norm(attention.key_norm),
+        feedforward_norm=packer.norm(block.feedforward.norm),
+        **_cross_attention(block.cross_attention, attention, packer),
+    )
+
+
+def _cross_attention(sublayer: Sublayer | None, own: Attention, packer: Packer) -> dict[str, Matrix | Norm]:
+    """Fields of a layer's structure: what reads the memory, if anything does, with heads as self-attention's own."""
+    if sublayer is None:
+        return {}
+    part = sublayer.part
+    if not isinstance(part, Attention) or _heads(part) != _heads(own):
+        raise UnknownPartError("cross-attention of another kind than self-attention is not known to compiled code")
+    return {
+        "cross_query": packer.linear(part.query),
+        "cross_output": packer.linear(part.output),
+        "cross_norm": packer.norm(sublayer.norm),
+        "cross_query_norm": packer.norm(part.query_norm),
+    }
+
+
+def _heads(attention: Attention) -> tuple[float, ...]:
+    return attention.n_heads, attention.n_kv_heads, attention.head_dim, attention.scale
+
+
+def _parts(block: nn.Module) -> tuple[Attention, FeedForward]:
+    if isinstance(block, Block):
+        attention, feedforward = block.self_attention.part, block.feedforward.part
+        if isinstance(attention, Attention) and isinstance(feedforward, FeedForward):
+            return attention, feedforward
+    raise UnknownPartError(f"a {type(block).__name__} of other parts is not known to compiled code")
+
+
+def _number(activation: Activation) -> int:
+    if activation not in ACTIVATION_NUMBERS:
+        raise UnknownPartError(f"the activation {activation} is not known to compiled code")
+    return ACTIVATION_NUMBERS.index(activation)

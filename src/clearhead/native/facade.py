@@ -1,0 +1,66 @@
+"""Compiled code for a model: where it is known how, where it pays, and whether it computes what the model does."""
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from clearhead.models import DecoderLM, EncoderDecoder
+from clearhead.models.eval_mode import Notice, hooked
+from clearhead.native.building import CPP_TYPES, compiler, library
+from clearhead.native.structures import UnknownPartError
+
+BUILDING, LOADING = 3.0, 0.02  # seconds that compiled code costs before its first token, made anew or kept
+PACKING = 5e8  # bytes of weights that are brought into its order in a second
+CALL = 1.5e-4  # seconds that a block takes at least, call by call; what is around the blocks takes as much as two
+TOLERANCE = 1e-3  # of the largest number
+
+
+def code_for(model: DecoderLM | EncoderDecoder, saved: float, *, asked: bool, say: Notice) -> ctypes.CDLL | None:
+    """Compiled code, compiled before where there is none, if that pays; None if it does not.
+
+    Args:
+        model: what it is to compute.
+        saved: seconds that it saves, once it is there.
+        asked: it is wanted whether it pays or not.
+        say: told in a sentence what takes time.
+
+    Raises:
+        UnknownPartError: the model has parts that compiled code does not know.
+        OSError, RuntimeError: it cannot be made or loaded.
+    """
+    if not asked and saved < LOADING + bytes_of_weights(model) / PACKING:
+        return None
+    _refuse_unknown(model)
+    return library(next(model.parameters()).dtype, build=asked or saved > BUILDING, notice=say)
+
+
+def bytes_of_weights(model: DecoderLM | EncoderDecoder) -> int:
+    """Tied ones once."""
+    return sum(parameter.nbytes for parameter in model.parameters())
+
+
+def refuse_difference(found: Tensor, expected: Tensor) -> None:
+    """Where the model's own numbers are finite.
+
+    Raises:
+        RuntimeError: compiled code found others.
+    """
+    if expected.isfinite().all() and not (found - expected).abs().max() <= TOLERANCE * expected.abs().max():
+        raise RuntimeError("what it computes is not the model's; please report this")
+
+
+def _refuse_unknown(model: DecoderLM | EncoderDecoder) -> None:
+    if model.device.type != "cpu":
+        raise UnknownPartError(f"it is for a CPU, and the model is on {model.device.type}")
+    if torch.is_autocast_enabled("cpu"):
+        raise UnknownPartError("torch.autocast is on, in which other numbers are computed")
+    if any(parameter.dtype not in CPP_TYPES for parameter in model.parameters()):
+        raise UnknownPartError("the model's weights are not float32")
+    if kind := hooked(model):
+        raise UnknownPartError(f"something is hooked onto {kind}, a part of the model")
+    for module in model.modules():
+        if type(module).__module__.partition(".")[0] not in ("clearhead", "torch"):
+            raise UnknownPartError(f"{type(module).__name__} is not a part of this library")
+    if compiler() is None:
+        raise UnknownPartError("there is no C++ compiler")

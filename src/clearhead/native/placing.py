@@ -1,0 +1,56 @@
+"""What a call of compiled code is told of its tokens: where they stand, what they see, and where that is kept."""
+
+import torch
+from torch import Tensor
+
+from clearhead.native.boundary import pointers_to
+from clearhead.native.structures import Call
+from clearhead.parts import DecoderCache
+from clearhead.parts.masks import Mask, Positions
+from clearhead.parts.positions import PositionKind, RotaryEmbedding
+
+CPU = torch.device("cpu")  # whatever device a person made the default one
+
+
+def tell_cache(call: Call, cache: DecoderCache) -> None:
+    """Where the keys and values of each layer are kept; `require_cache` comes before."""
+    room = cache.keys_and_values
+    call.length, call.capacity, call.caches = cache.length, room[0].shape[2], pointers_to(room)
+
+
+def tell_places(
+    call: Call, kind: PositionKind, query: Positions, key: Positions, mask: Mask, nothing: Tensor
+) -> list[Tensor]:
+    """Where the tokens stand, and what they may see: what the call then points to.
+
+    Args:
+        call: of P tokens of each of B texts.
+        kind: how tokens know where they stand.
+        query, key: positions of the tokens, and of all columns after them.
+        mask: None where a token sees all columns of its own text, or (P, T) or (B, 1, P, T).
+        nothing: zeros (1, P, D), of the type of the call's numbers.
+    """
+    turn, bias = kind.rotate(query, CPU), kind.bias(query, key, CPU)
+    held = [kind.add(nothing, query)]  # (1 or B, P, D)
+    if held[0] is not nothing:
+        call.added, call.added_row = held[0].data_ptr(), _row(held[0])
+    if isinstance(key, Tensor) and mask is None:
+        held.append(key.contiguous())  # (B, T)
+        call.positions = held[-1].data_ptr()
+    if isinstance(mask, Tensor):
+        held.append(mask.reshape(-1, *mask.shape[-2:]).contiguous())  # (1 or B, P, T)
+        call.mask, call.mask_row = held[-1].data_ptr(), _row(held[-1])
+    if bias is not None:
+        held.append(bias.to(nothing.dtype).reshape(-1, *bias.shape[-3:]).contiguous())  # (1 or B, H, P, T)
+        call.bias, call.bias_row = held[-1].data_ptr(), _row(held[-1])
+    if turn is not None:
+        assert isinstance(turn, RotaryEmbedding), "compiled code turns pairs"
+        held += [angles.to(nothing.dtype).reshape(-1, *angles.shape[-2:]) for angles in (turn.cos, turn.sin)]
+        call.cosines, call.sines = held[-2].data_ptr(), held[-1].data_ptr()  # (1 or B, P, R)
+        call.half, call.turn_row = turn.cos.shape[-1] // 2, _row(held[-1])
+    return held
+
+
+def _row(tensor: Tensor) -> int:
+    """From one row of the batch to the next; 0 where there is one for all."""
+    return tensor.stride(0) if len(tensor) > 1 else 0

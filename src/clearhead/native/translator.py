@@ -1,0 +1,112 @@
+"""A beam search's next tokens by compiled code: the logits after each hypothesis, and the likeliest continuations."""
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from clearhead.errors import InputError, UsageError
+from clearhead.models import EncoderDecoder, Memory
+from clearhead.models.eval_mode import refuse_not_finite
+from clearhead.native.boundary import (
+    pointers_to,
+    refuse_refused,
+    require,
+    require_cache,
+    require_ids,
+)
+from clearhead.native.decoder import ENOUGH
+from clearhead.native.describing import described, products_of
+from clearhead.native.placing import CPU, tell_cache, tell_places
+from clearhead.native.structures import Call, Continuing, Decoder, Packer
+from clearhead.parts import DecoderCache, attention_mask
+
+
+class NativeTranslator:
+    """The native code's calls for a beam search; the cache, the masks and the positions are the model's own."""
+
+    def __init__(self, model: EncoderDecoder, library: ctypes.CDLL) -> None:
+        """
+        Raises:
+            UnknownPartError: it has a part that compiled code does not know.
+        """
+        self.model, self._library = model, library
+        self._packer = Packer("float32", model.embedding.weight.dtype)
+        self._decoder = described(model, self._packer)
+        self._products = products_of(model)
+
+    @torch.no_grad()
+    def read(self, tokens: Tensor, place: int, memory: Memory, cache: DecoderCache, among: Tensor) -> Tensor:
+        """As `inference.beam_step.BeamStep.read`, once the cache holds keys and values of the memory."""
+        require_ids(tokens)
+        S, b, config = *tokens.shape, self.model.config
+        require_cache(cache, self._decoder, self._packer.dtype, S, b)
+        require("among", among.contiguous(), (S, b, cache.length + b), torch.bool)
+        tokens = tokens.contiguous()
+        logits = torch.empty(S, b, config.vocab_size, dtype=self._packer.dtype, device=CPU)
+        line = torch.cat((tokens + 1, tokens.new_zeros(S, 1)), dim=1)  # (S, b + 1)
+        call = Call(texts=S, given=b, steps=1, wanted=b, line=line.data_ptr(), line_row=b + 1, logits=logits.data_ptr())
+        call.ids, call.threads = tokens.data_ptr(), self._threads(S * b)
+        tell_cache(call, cache)
+        alone, before = b == 1, cache.positions  # alone, all columns are its own
+        limit = config.block_size if self.model.positions.bounded else None
+        query, key = cache.extend(None if alone else torch.full_like(tokens, place), b, limit=limit)
+        try:
+            mask = attention_mask(query, key, causal=True, among=None if alone else among, device=CPU)
+            nothing = logits.new_zeros(1, b, config.d_model)
+            held = tell_places(call, self.model.positions, query, key, mask, nothing)
+            held += _tell_memory(call, memory, cache, self._decoder)  # as long as compiled code reads it
+            refuse_refused(
+                self._library.clearhead_write(ctypes.byref(self._decoder), ctypes.byref(call)), self._decoder, tokens
+            )
+        except BaseException:
+            cache.positions = before
+            raise
+        del held
+        for layer in cache.layers:
+            layer.length += b
+        return logits
+
+    def likeliest(self, logits: Tensor, before: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores, parents and tokens, (S, n) each, as `BeamStep.likeliest`; of equally likely ones the first."""
+        S, b, V = *before.shape, self.model.config.vocab_size
+        require("logits", logits.contiguous(), (S, b, V), self._packer.dtype)
+        if n < 1:
+            raise UsageError(f"the {n} likeliest continuations cannot be found; ask for one at least")
+        pad = self.model.config.pad_id
+        call = Continuing(sentences=S, hypotheses=b, vocab_size=V, wanted=n, threads=self._threads(S * b))
+        call.padding = -1 if pad is None else pad
+        logits, before = logits.contiguous(), before.to(logits.dtype).contiguous()
+        totals, scores = torch.empty_like(before), logits.new_empty(S, n)
+        places = torch.empty(S, n, dtype=torch.int64, device=CPU)
+        call.logits, call.before = logits.data_ptr(), before.data_ptr()
+        call.totals, call.scores, call.places = totals.data_ptr(), scores.data_ptr(), places.data_ptr()
+        if self._library.clearhead_continue(ctypes.byref(call)):
+            raise InputError("compiled code cannot search among these logits: their parts do not fit together")
+        refuse_not_finite(totals)
+        return scores, places // V, places % V
+
+    def _threads(self, rows: int) -> int:
+        return torch.get_num_threads() if rows * self._products >= ENOUGH else 1
+
+
+def _tell_memory(call: Call, memory: Memory, cache: DecoderCache, decoder: Decoder) -> list[Tensor]:
+    """Tell the call what is known of the source; what it then points to.
+
+    Raises:
+        UsageError: the cache holds nothing of a source, or of another one.
+    """
+    stack, T = decoder.stack, memory.states.shape[1]
+    known = [part for layer in cache.memory_layers for part in layer.held or ()]
+    if len(known) != 2 * stack.n_layers:
+        raise UsageError("the cache holds nothing of the source; its first token must be read into it before")
+    shape = (call.texts, stack.n_kv_heads, T, stack.head_dim)
+    for part in known:  # another type where torch.autocast was turned on meanwhile
+        require("what the cache holds of the source", part, shape, cache.layers[0].keys.dtype)
+    call.memories, call.memory_length = pointers_to(known), T
+    mask = attention_mask(range(1), memory.positions, causal=False, device=CPU)
+    if isinstance(mask, Tensor):
+        known.append(mask.flatten(1).contiguous())  # (S, 1, 1, T_src) -> (S, T_src)
+        require("the source's mask", known[-1], (call.texts, T), torch.bool)
+        call.memory_mask = known[-1].data_ptr()
+    return known
