@@ -107,7 +107,7 @@ def test_the_export_list_is_exactly_the_public_names() -> None:
         _ = clearhead.nonsense
 
 
-LAZY = [path for path in FILES + [SOURCE / "__init__.py"] if "= attach(" in path.read_text(encoding="utf-8")]
+LAZY = [path for path in [*FILES, SOURCE / "__init__.py"] if "= attach(" in path.read_text(encoding="utf-8")]
 
 
 @pytest.mark.parametrize("path", LAZY, ids=lambda path: str(path.relative_to(SOURCE)))
