@@ -1,8 +1,9 @@
 """A program of its own: tries the tokenizer.json on standard input, in bounded time and memory, and says what is wrong.
 
 Its arguments are the seconds of processor time and the bytes of memory that it may take, and the folder of the library.
-It prints one JSON object with the fault, as the end of a sentence, or null. When it prints nothing, it was ended by its
-limits or by the library. It runs without the rest of Clearhead, so that it starts within a few hundredths of a second.
+It prints one JSON object: the fault, as the end of a sentence, or null, and the regular expressions, which the caller
+judges. When it prints nothing, it was ended by its limits or by the library. It runs without the rest of Clearhead, so
+that it starts within a few hundredths of a second.
 """
 
 import json
@@ -41,16 +42,16 @@ def main() -> None:
     seconds, memory, library = float(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     limit(seconds, memory)
     sys.path.append(library)
-    fault = None
+    fault, patterns = None, list[str]()
     try:
-        judge(sys.stdin.buffer.read())
+        patterns = judge(sys.stdin.buffer.read())
     except FaultyTokenizerError as error:
         fault = str(error)
     except MemoryError:
         fault = "takes too much memory"
     except BaseException as error:  # the library's panics are no Exceptions
         fault = f"breaks the tokenizers library ({in_short(error)})"
-    print(json.dumps({"fault": fault}))
+    print(json.dumps({"fault": fault, "patterns": patterns}))
 
 
 def limit(seconds: float, memory: int) -> None:
@@ -66,8 +67,12 @@ def limit(seconds: float, memory: int) -> None:
         pass  # Windows has none of these, macOS not the last
 
 
-def judge(content: bytes) -> None:
-    """Raise a FaultyTokenizerError, or whatever the library raises, unless the tokenizer is fit for use."""
+def judge(content: bytes) -> list[str]:
+    """Raise a FaultyTokenizerError, or whatever the library raises, unless the tokenizer is fit for use.
+
+    Returns:
+        Its regular expressions.
+    """
     import tokenizers
 
     try:
@@ -95,6 +100,8 @@ def judge(content: bytes) -> None:
     del library  # a large one does not fit beside a second
     if tokenizers.Tokenizer.from_str(saved).get_vocab(with_added_tokens=True) != vocabulary:
         raise FaultyTokenizerError("has tokens that share a number, so it cannot be saved as it is")
+    patterns = [part.get("pattern") for part in parts_of(list(states.values()))]
+    return [pattern["Regex"] for pattern in patterns if isinstance(pattern, dict) and "Regex" in pattern]
 
 
 def refuse_scattered_ids(library: Any) -> None:
