@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same
     from clearhead.data.preparation import TextData as TextData
     from clearhead.data.preparation import encode_for_evaluation as encode_for_evaluation
     from clearhead.data.preparation import prepare as prepare
+    from clearhead.data.sources import pipe_of as pipe_of
     from clearhead.data.tokenizers import Tokenizer as Tokenizer
     from clearhead.data.tokenizers import UnseenCharacterError as UnseenCharacterError
     from clearhead.data.windows import IGNORED as IGNORED
@@ -63,6 +64,7 @@ _FILE_OF = {
     "is_pairs": "parallel.sources",
     "masked_evaluation_batches": "masking",
     "masked_training_batch": "masking",
+    "pipe_of": "sources",
     "prepare": "preparation",
     "prepare_pairs": "parallel.preparation",
     "read_lines": "documents",

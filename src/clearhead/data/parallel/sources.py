@@ -31,7 +31,7 @@ def is_pairs(config: DataConfig) -> bool:
     if config.target is not None or config.source.partition(":")[0] in PAIR_CORPORA:
         return True
     path = Path(os.path.expanduser(config.source))
-    if path.suffix.lower() in _OBJECTS:
+    if path.suffix.lower() in _OBJECTS and path.is_file():  # a pipe can be read only once
         try:
             return next(json_strings(path, ("source", "target")), None) is not None
         except DataError:

@@ -203,11 +203,14 @@ class _Parser:
         self.at += len(text) * is_next
         return is_next
 
-    def _choice(self) -> Node:
-        """Up to the end of the group."""
+    def _deeper(self) -> None:
         self.depth += 1
         if self.depth > DEEPEST:
             self._refuse()
+
+    def _choice(self) -> Node:
+        """Up to the end of the group."""
+        self._deeper()
         parts = [self._sequence()]
         while self._next("|"):
             parts.append(self._sequence())
@@ -292,15 +295,12 @@ class _Parser:
         begin = self.at
         while self.at < len(self.pattern) and (self.pattern[self.at] != "]" or self.at == begin):
             if self.pattern[self.at] == "[":
-                self.depth += 1
-                if self.depth > DEEPEST:
-                    self._refuse()
+                self._deeper()
                 self._class()
                 self.depth -= 1
                 characters = None
             elif self.pattern[self.at] == "\\":
-                node = self._escape()
-                characters = _either(characters, node.first if isinstance(node, Character) else None)
+                characters = _either(characters, first(self._escape()))
             else:
                 ranges = self.pattern[self.at] in "-&"
                 characters = None if ranges else _either(characters, _folded(self.pattern[self.at]))
