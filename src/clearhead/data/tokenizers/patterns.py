@@ -9,7 +9,7 @@ The syntax is Oniguruma's, which the `tokenizers` library uses. What no publishe
 
 import re
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 MANY = 64  # what a repetition without a limit counts as
 MOST_WAYS = MANY**4  # published patterns have fewer than MANY**3
@@ -190,7 +190,7 @@ class _Parser:
             self._refuse()
         return node
 
-    def _refuse(self) -> None:
+    def _refuse(self) -> NoReturn:
         raise TooAmbiguousError(f"cannot be judged from {self.pattern[self.at : self.at + 20]!r} on")
 
     def _match(self, expression: re.Pattern[str]) -> re.Match[str] | None:
@@ -266,7 +266,6 @@ class _Parser:
         opened = self._match(_OPEN)
         if opened is None:
             self._refuse()
-        assert opened is not None
         if opened["comment"]:
             return Sequence(())
         node = self._choice()
@@ -282,7 +281,6 @@ class _Parser:
         escape = self._match(_ESCAPE)
         if escape is None:
             self._refuse()
-        assert escape is not None
         sign = escape[0][1:]
         if sign in _ASSERTIONS:
             return Closed(Sequence(()), is_assertion=True)
