@@ -17,6 +17,7 @@ from clearhead.inspection import Report, render
 from clearhead.training import Stepped
 from clearhead.workflows import Run, WorkflowEvent, list_all, resume, summary, train
 from clearhead.workflows.history import MOST_POINTS, MOST_SAMPLES, RECENT, History, Means, Thinned
+from clearhead.workflows.records import record_of
 
 Record = dict[str, Any]
 
@@ -140,11 +141,7 @@ def test_a_damaged_record_tells_nothing_and_harms_nothing() -> None:
         for place in range(len(line)):
             for bit in range(7):
                 damaged = line[:place] + chr(ord(line[place]) ^ 1 << bit) + line[place + 1 :]
-                try:
-                    record = json.loads(damaged)
-                except ValueError:
-                    continue
-                if isinstance(record, dict):
+                if record := record_of(damaged):
                     curve = History.of([record]).curve(None)
                     assert all(map(math.isfinite, (*curve.losses, curve.last_step)))
 
@@ -153,9 +150,17 @@ def test_a_damaged_record_tells_nothing_and_harms_nothing() -> None:
 def test_a_value_of_another_type_tells_nothing(value: Any) -> None:
     for record in some_records(1, every=1):
         for key in record:
-            history = History.of([record | {key: value}])
+            changed = record_of(json.dumps(record | {key: value}))
+            history = History.of([changed] if changed else [])
             history.curve(None)
             assert history.train_loss is None or math.isfinite(history.train_loss)
+
+
+def test_a_record_is_judged_once() -> None:
+    """By `record_of`, on the way in: a history takes what it is given as it is."""
+    (record,) = [record for record in some_records(1) if record["kind"] == "step"]
+    assert History.of([record | {"loss": 1e301}]).train_loss == 1e301
+    assert record_of(json.dumps(record | {"loss": 1e301})) is None
 
 
 def test_samples_can_be_looked_at_in_a_terminal() -> None:
