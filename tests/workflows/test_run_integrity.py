@@ -2,7 +2,6 @@
 
 import json
 import random
-import shutil
 import subprocess
 import sys
 import threading
@@ -12,28 +11,11 @@ from typing import Any
 
 import pytest
 from beside_a_reader import save_again
-from workflow_helpers import STEPS, tiny, trained, write_text
+from workflow_helpers import STEPS, tiny, write_text
 
 from clearhead.errors import ClearheadError, DataError
 from clearhead.workflows import Run, Said, list_all, resume, summary, train
 from clearhead.workflows.sealed import is_whole, seal
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        trained("run")
-    return folder
-
-
-@pytest.fixture
-def finished(undisturbed: Path) -> Run:
-    """A copy that may be changed."""
-    shutil.copy(undisturbed / "my.txt", "my.txt")
-    shutil.copytree(undisturbed / "run", "run")
-    return Run(Path("run"))
 
 
 def uses(run: Run) -> list[Any]:
