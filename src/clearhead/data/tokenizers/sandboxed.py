@@ -19,7 +19,14 @@ MOST_PARTS = 64  # of one component; published ones have up to ten
 MOST_FRAME = 64  # tokens around a text
 LONGEST_TEXT = 1_000  # characters that one part puts in the place of others
 MOST_GROWTH = 1_000  # times that a text may become longer
-INTO_CHARACTERS = {"type": "Split", "pattern": {"Regex": r"[\s\S]"}, "behavior": "Isolated", "invert": False}
+# How a text becomes characters: any code point is one, newlines too.
+INTO_CHARACTERS: dict[str, Any] = {
+    "type": "Split",
+    "pattern": {"Regex": r"[\s\S]"},
+    "behavior": "Isolated",
+    "invert": False,
+}
+LONGEST_REASON = 200  # characters of what the library says
 
 REPEATS = 2_048
 SEVERAL_IDS = 2_048
@@ -253,7 +260,7 @@ def units(states: dict[str, Any]) -> list[str]:
 def in_short(error: BaseException) -> str:
     """What the library says, in one line that is not too long."""
     line = " ".join(str(error).split()) or type(error).__name__
-    return line if len(line) <= 200 else line[:197] + "..."
+    return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 3] + "..."
 
 
 if __name__ == "__main__":
