@@ -13,6 +13,7 @@ import pytest
 from beside_a_reader import save_again
 from workflow_helpers import STEPS, tiny, write_text
 
+from clearhead.data import Tokenizer
 from clearhead.errors import ClearheadError, DataError
 from clearhead.files import damage
 from clearhead.workflows import Run, Said, list_all, resume, summary, train
@@ -236,3 +237,13 @@ def test_an_altered_manifest_is_what_is_named(finished: Run) -> None:
             else:
                 assert damage(folder) == "manifest.json is missing or was altered"
         path.write_bytes(whole)
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(finished: Run) -> None:
+    """Where no manifest tells that it is another one."""
+    size = finished.config.model.vocab_size
+    assert finished.tokenizer.vocab_size == size
+    (finished.folder / "manifest.json").unlink()
+    Tokenizer.characters([chr(code) for code in range(0x4E00, 0x4E00 + 300)]).save(finished.folder)
+    with pytest.raises(DataError, match=f"run has a tokenizer of 300 tokens and a model of {size}; put the tokenizer"):
+        resume(finished)

@@ -100,14 +100,24 @@ class Run:
         """Those of what the model reads and of what it writes; one object where they are the same.
 
         Raises:
-            DataError: a file is missing or damaged.
+            DataError: a file is missing or damaged, or a tokenizer has tokens that the model does not know.
         """
         try:
             if name := altered(self.folder, TOKENIZER):  # before anybody parses it
                 raise DataError(f"{name} was altered or cut off")
-            return load_tokenizers(self.folder)
+            tokenizers = load_tokenizers(self.folder)
         except DataError as error:
             raise DataError(f"{self.folder} is damaged ({error}); put tokenizer.json back, or train again") from None
+        model = self.config.model
+        for tokenizer, size in zip(
+            tokenizers, (model.source_vocab_size or model.vocab_size, model.vocab_size), strict=True
+        ):
+            if tokenizer.vocab_size > size:
+                raise DataError(
+                    f"{self.folder} has a tokenizer of {tokenizer.vocab_size:,} tokens and a model of {size:,}; "
+                    "put the tokenizer.json of its training back"
+                )
+        return tokenizers
 
     def task(self) -> Task:
         """What the run learns, with the data that it was trained on, as its tokenizers encode it.
