@@ -125,7 +125,9 @@ def _keep(stream: BinaryIO, name: Path, folder: Path) -> Path:
                     refuse_no_text(block, size, name)
                     size += len(block)
                     if size > most:
-                        raise DataError(f"{name} has no end within {most:,} bytes; write what you want of it to a file")
+                        raise DataError(
+                            f"{name} has no end within {most:,} bytes; write the part that you need to a file"
+                        )
                     digest.update(block)
                     copy.write(block)
                 copy.flush()

@@ -72,8 +72,7 @@ class Run:
         except (UsageError, OSError) as error:
             raise DataError(
                 f"{path} is damaged ({error}); restore it, or start a new run with what it says: "
-                f"clearhead train --config {path} (options of a training change by {command('resume', self.folder)} "
-                "and the option)"
+                f"clearhead train --config {path} (to change an option: {command('resume', self.folder)} --train.OPTION)"
             ) from None
 
     @property
@@ -232,8 +231,8 @@ class Run:
             raise  # the trouble is with whoever read the output
         except OSError as error:
             raise ClearheadError(
-                f"cannot write in {self.folder} ({error.strerror or error}); mend that, and what was saved "
-                f"goes on with: {command('resume', self.folder)}"
+                f"cannot write in {self.folder} ({error.strerror or error}); fix that, then continue from what "
+                f"was saved with: {command('resume', self.folder)}"
             ) from error
 
 

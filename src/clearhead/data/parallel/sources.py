@@ -95,7 +95,7 @@ def _open_files(source: str, target: str | None) -> PairSource:
     kind = first.suffix.lower()
     if other:
         if kind in (*_TABLES, *_OBJECTS):
-            raise DataError(f"{first} is to hold both sides already; leave out the target {target}")
+            raise DataError(f"{first} should already hold both sides; leave out the target {target}")
         return side_by_side(first, other[0])
     if kind in _TABLES:
         return two_columns(first)

@@ -115,7 +115,7 @@ def refuse_scattered_ids(library: Any) -> None:
     """The library goes through all numbers up to the largest when it writes a vocabulary."""
     largest = max(library.get_vocab(with_added_tokens=True).values())
     if largest > LARGEST_ID:
-        raise FaultyTokenizerError(f"has a token of number {largest:,}, beyond any vocabulary")
+        raise FaultyTokenizerError(f"has a token with the id {largest:,}, beyond any vocabulary")
 
 
 def state_of(library: Any, name: str) -> Any:
@@ -139,7 +139,7 @@ def parts_of(state: Any) -> Iterator[dict[str, Any]]:
 
 
 def refuse_excess(name: str, state: Any) -> None:
-    """Parts that do nothing but take time, and parts that the library does not stand."""
+    """Refuse parts that only take time, and parts that the library cannot handle."""
     parts = list(parts_of(state))
     if sum("type" in part for part in parts) > MOST_PARTS:
         raise FaultyTokenizerError(f"has a {name} of more than {MOST_PARTS} parts, which no published one has")
@@ -165,7 +165,7 @@ def refuse_template(part: dict[str, Any]) -> None:
     if max(len(part["single"]), len(part["pair"]), n_ids) > MOST_FRAME:
         raise FaultyTokenizerError(f"puts more than {MOST_FRAME} tokens around a text")
     if [piece["Sequence"]["id"] for piece in part["single"] if "Sequence" in piece] != ["A"]:
-        raise FaultyTokenizerError("has a template for one text that does not hold that text once")
+        raise FaultyTokenizerError("has a template that does not hold its text exactly once")
 
 
 def refuse_growth(name: str, state: Any) -> None:
@@ -192,7 +192,7 @@ def refuse_vanishing_tokens(library: Any) -> None:
     for token in library.get_added_tokens_decoder().values():
         if token.normalized and library.normalizer is not None and not library.normalizer.normalize_str(token.content):
             raise FaultyTokenizerError(
-                f"has an added token {token.content[:50]!r} of which its normalizer leaves nothing"
+                f"has an added token {token.content[:50]!r} that its normalizer removes entirely"
             )
 
 
