@@ -71,8 +71,8 @@ class Run:
             return _read_config(path.read_bytes(), path)
         except (UsageError, OSError) as error:
             raise DataError(
-                f"{path} is damaged ({error}); restore it, or start a new run with what it says: "
-                f"clearhead train --config {path} (to change an option: {command('resume', self.folder)} --train.OPTION)"
+                f"{path} is damaged ({error}); restore it, or start a new run with its options: "
+                f"clearhead train --config {path} (to change one: {command('resume', self.folder)} --train.OPTION)"
             ) from None
 
     @property
