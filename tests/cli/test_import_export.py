@@ -178,7 +178,7 @@ HOSTILE: list[tuple[Callable[[Path], None], str]] = [
     (renamed, "q_proj.weight is missing, model.layers.0.self_attn.q_proj.wait is left over"),
     (wrong_shape, "model.norm.weight has shape [17] instead of [16]"),
     (oversized, "too small for d_ff = 1099511627776"),
-    (outside, "'../model.safetensors', which is no name of a file in it"),
+    (outside, "'../model.safetensors', which is not the plain name of a file in it"),
     (pickled, "pytorch_model.bin is a pickle, which can run code when read"),
 ]
 

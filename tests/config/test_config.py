@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -178,3 +179,28 @@ def test_merging_layers(one: Any, two: Any, three: Any) -> None:
 def test_did_you_mean() -> None:
     assert did_you_mean("stpes", ["steps", "source"]) == "; did you mean 'steps'?"
     assert did_you_mean("zzz", ["steps", "source"]) == ""
+
+
+HUGE = [10**400, -(10**400), 2**63, "1" + "0" * 400, "1" * 5_000, int("f" * 5_000, 16)]
+
+
+@pytest.mark.parametrize("options", [options for options in ALL if options is not RunConfig])
+def test_a_huge_number_is_one_short_sentence(options: type[Options]) -> None:
+    for name, field in options.model_fields.items():
+        numbers = {int, float} & {field.annotation, *get_args(field.annotation)}
+        for value in HUGE if numbers else ():
+            if float in numbers and value == 2**63:
+                continue  # a float may be that large
+            if name == "clip" and isinstance(value, str):
+                continue  # a text is read as infinite, which is no clipping
+            assert len(refusal(options, {name: value})) < 300
+
+
+def test_a_file_with_a_number_of_too_many_digits_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "options.toml"
+    path.write_text(f"seed = {'1' * 5_000}\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"options\.toml cannot be read as TOML: it holds an integer of too many"):
+        read_toml(path)
+    path.write_text(f"seed = 0x{'f' * 5_000}\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"seed: .*thousands of digits"):
+        RunConfig.read(read_toml(path))

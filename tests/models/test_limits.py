@@ -144,3 +144,14 @@ def test_an_unknown_id_leaves_the_cache_as_it_was(kind: type[CausalLM]) -> None:
     with pytest.raises(UsageError):
         model(torch.tensor([[99]]), cache=cache)
     assert cache.length == 0
+
+
+@every_kind
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's own, of attention
+def test_vmap_goes_over_rows_of_positions(positions: str) -> None:
+    """There no tensor says what it holds, so nothing is judged."""
+    model = decoder(positions=positions)
+    tokens, places = ids(3, 6), positions_from_lengths(torch.tensor([6, 4, 2]), 6)
+    each = torch.vmap(lambda row, at: model(row[None], positions=at[None])[0])(tokens, places)
+    assert torch.allclose(each, model(tokens, positions=places), atol=1e-5)

@@ -1,4 +1,3 @@
-import json
 import os
 import re
 import shutil
@@ -15,7 +14,7 @@ from torch import nn
 from training_helpers import assert_same_weights, start, tiny_batch, tiny_config, tiny_model
 
 from clearhead.errors import ClearheadError, DataError
-from clearhead.files import damage
+from clearhead.files import damage, read_manifest, write_manifest
 from clearhead.models import LanguageModel
 from clearhead.training import Optimizer, TrainingState, checkpoints, fit
 from clearhead.training.adamw import AdamW
@@ -123,7 +122,7 @@ def test_a_damaged_newest_is_passed_over_with_a_sentence(
     assert found.path == older
     [notice] = found.notices
     assert str(newer) in notice
-    expected = "manifest.json is missing or unreadable|was altered|format" if file == "manifest.json" else symptom
+    expected = "manifest.json is missing or was altered" if file == "manifest.json" else symptom
     assert re.search(expected, notice), notice
 
 
@@ -146,8 +145,7 @@ def test_a_later_format_is_not_guessed_at(
     tmp_path: Path, training: tuple[LanguageModel, Optimizer, TrainingState]
 ) -> None:
     [path] = save_steps(tmp_path, training, 3)
-    manifest = json.loads((path / "manifest.json").read_text())
-    (path / "manifest.json").write_text(json.dumps(manifest | {"format": 2}))
+    write_manifest(path, read_manifest(path) | {"format": 2})
     with pytest.raises(DataError, match="its format is 2, this version of Clearhead reads 1"):
         checkpoints.newest(tmp_path)
 

@@ -12,10 +12,10 @@ class TrainConfig(Options):
 
     steps: int = Field(2000, ge=1, description="optimizer steps")
     batch_size: int = Field(
-        32, ge=1, description="sequences of block_size tokens in one step; of pairs, as many as fill the same room"
+        32, ge=1, le=2**31, description="sequences of block_size tokens a step; of pairs, as many as fill the same room"
     )
     micro_batches: int = Field(
-        1, ge=1, description="split each batch into this many parts to save memory; same gradient"
+        1, ge=1, le=2**31, description="split each batch into N parts: less memory, same gradient"
     )
     optimizer: Literal["adamw", "muon"] = Field("adamw", description="muon: Muon for matrices, AdamW for the rest")
     learning_rate: float = Field(3e-4, gt=0, description="the peak of the schedule")

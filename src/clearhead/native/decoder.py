@@ -75,7 +75,7 @@ class NativeDecoder:
         steps = 1 if draws is None else draws.uniforms.shape[1]
         B, G, config, places = *ids.shape, self.model.config, ids.shape[1] + steps - 1
         if not 0 <= wanted <= G or steps < 1 or (steps > 1 < G):
-            raise UsageError(f"of {G} tokens that are read, {wanted} cannot be answered and {steps} cannot follow")
+            raise UsageError(f"cannot return the logits of the last {wanted} of {G} tokens and draw {steps} more")
         require_cache(cache, self._decoder, self._packer.dtype, B, places)
         ids = ids.contiguous()
         logits = torch.empty(B, wanted, config.vocab_size, dtype=self._packer.dtype, device=CPU)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.config import RunConfig
+from clearhead.data import pipe_of
 from clearhead.doctor import PreflightReport
 from clearhead.errors import FaultError, InterruptedRunError, UsageError
 from clearhead.models import LanguageModel, build
@@ -67,6 +68,8 @@ def train(
     with run.locked(), enough_memory(LESS_MEMORY):
         try:
             known = None if origin is None else origin.tokenizers
+            if pipe := pipe_of(wanted.data.source):
+                observe(Said(f"reading {pipe}: waiting for it to be written to, and closed"))
             task = open_task(wanted, tokenizers=known, on_progress=_progress(observe))
             given = merge(given, {"data": task.data_settings()})
             made = plan(given, preset, minutes, task, origin)

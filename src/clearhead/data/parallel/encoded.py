@@ -196,4 +196,4 @@ def _placed(batch: list[Placed], side: str, tokenizer: Tokenizer) -> UnseenChara
         except UnseenCharacterError as unseen:
             where = f"at character {unseen.offset:,} of the {side} in line {placed.pair.line:,} of {placed.name}"
             return UnseenCharacterError(unseen.character, unseen.offset, where)
-    raise AssertionError("a batch failed of which every sentence can be encoded")
+    raise AssertionError("a batch failed, though each of its sentences can be encoded")

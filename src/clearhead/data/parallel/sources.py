@@ -31,7 +31,7 @@ def is_pairs(config: DataConfig) -> bool:
     if config.target is not None or config.source.partition(":")[0] in PAIR_CORPORA:
         return True
     path = Path(os.path.expanduser(config.source))
-    if path.suffix.lower() in _OBJECTS:
+    if path.suffix.lower() in _OBJECTS and path.is_file():  # a pipe can be read only once
         try:
             return next(json_strings(path, ("source", "target")), None) is not None
         except DataError:
@@ -95,7 +95,7 @@ def _open_files(source: str, target: str | None) -> PairSource:
     kind = first.suffix.lower()
     if other:
         if kind in (*_TABLES, *_OBJECTS):
-            raise DataError(f"{first} is to hold both sides already; leave out the target {target}")
+            raise DataError(f"{first} should already hold both sides; leave out the target {target}")
         return side_by_side(first, other[0])
     if kind in _TABLES:
         return two_columns(first)
