@@ -122,7 +122,7 @@ class Translating:
         for start in range(0, len(order), at_once):
             some = order[start : start + at_once]
             sources = [self.sources[place] for place in some]
-            found = beam_search(self.plain, sources, end=self.task.prepared.end, beam_size=BEAM)
+            found = beam_search(self.plain, sources, end=self.task.prepared.end, beam=BEAM)
             for place, ids in zip(some, found, strict=True):
                 written[place] = self.task.tokenizer.decode(ids)
         return written

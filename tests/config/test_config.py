@@ -100,7 +100,7 @@ def test_every_architecture_has_an_objective_and_every_objective_an_architecture
 
 
 def test_no_clipping_is_a_choice() -> None:
-    assert TrainConfig.read({"max_grad_norm": "inf"}).clip == math.inf
+    assert TrainConfig.read({"max_grad_norm": "inf"}).max_grad_norm == math.inf
 
 
 @given(heads=st.integers(1, 12), d_model=st.integers(1, 200))

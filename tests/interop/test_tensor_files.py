@@ -137,7 +137,7 @@ def test_what_a_container_uses_is_not_free(
     limit: str, usage: str, cached: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """File cache that was not read lately is given back when somebody needs the room."""
-    group = memory.Group(*(str(tmp_path / name) for name in (limit, usage, "memory.stat")), cached)
+    group = memory.Group(str(tmp_path / limit), str(tmp_path / usage), str(tmp_path / "memory.stat"), cached)
     monkeypatch.setattr(memory, "GROUPS", (group,))
     monkeypatch.setattr(memory, "_free_of_system", lambda: None)
     monkeypatch.setattr(memory, "_free_of_process", lambda: None)

@@ -26,7 +26,9 @@ class Draws(NamedTuple):
 
     configs: Sequence[SamplingConfig]  # of each text
     uniforms: Tensor  # (B, steps) a random number for each token
-    present: Tensor | None = None  # (B, V) which tokens stand in a text, where some are penalized for it
+    present: Tensor | None = (
+        None  # (B, V) bytes: 1 for the tokens that stand in a text, where some are penalized for it
+    )
 
 
 class NativeDecoder:
@@ -134,7 +136,7 @@ def _draws(call: Call, draws: Draws | None, logits: Tensor) -> list[object]:
     if draws.present is None:
         return [drawings, uniforms]
     present = draws.present.contiguous()
-    require("present", present, (call.texts, logits.shape[2]), torch.bool)
+    require("present", present, (call.texts, logits.shape[2]), torch.uint8)
     call.present = present.data_ptr()
     return [drawings, uniforms, present]
 
