@@ -184,8 +184,8 @@ def _json_record(line: bytes, name: str, keys: tuple[str, ...]) -> Any:
     except UnicodeDecodeError as error:
         raise DataError(f"{name}: not UTF-8 at byte {error.start:,} of the line; save the file as UTF-8") from None
     except ValueError as error:
-        wanted = " and ".join(f"a '{key}'" for key in keys)
-        raise DataError(f"{name}: not JSON ({error}); every line is an object with {wanted}") from None
+        needed = " and ".join(f"a '{key}'" for key in keys)
+        raise DataError(f"{name}: not JSON ({error}); every line is an object with {needed}") from None
 
 
 def _json_string(record: Any, key: str, name: str, keys: tuple[str, ...]) -> str:

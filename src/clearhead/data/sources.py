@@ -83,7 +83,7 @@ def nearby(source: str, path: Path, corpora: Iterable[str]) -> str:
     """Asks whether the corpus or the file of the same folder was meant that has nearly this name; '' without one."""
     names = list(corpora)
     try:
-        beside = [found.name for found in path.parent.iterdir()]
+        beside = [entry.name for entry in path.parent.iterdir()]
     except OSError:
         beside = []
     close = difflib.get_close_matches(path.name, [*names, *beside], n=1, cutoff=0.5)

@@ -73,10 +73,10 @@ def read_pairs(
         DataError: there is nothing of that name, its sides differ in their number of lines, or it is empty.
     """
     train, val = open_pairs(source, target, cache_folder(cache), reverse=reverse)
-    found = [(pair.source, pair.target) for pair in (val or train).pairs()]
-    if not found:
+    pairs = [(pair.source, pair.target) for pair in (val or train).pairs()]
+    if not pairs:
         raise DataError(f"{source} is empty; there is nothing to evaluate on")
-    return found
+    return pairs
 
 
 def _open_corpus(source: str, cache: Path) -> Opened:
@@ -113,14 +113,14 @@ def _paths(*names: str | None) -> Iterator[Path]:
             raise DataError(f"sentence pairs cannot come from standard input, for they are read twice; {_WHAT}")
         path = Path(os.path.expanduser(name)).absolute()
         try:
-            found, other = path.is_file(), path.exists()
+            is_file, other = path.is_file(), path.exists()
         except OSError as error:
             raise unreadable(path, error) from None
-        if not found and name in CORPORA:
+        if not is_file and name in CORPORA:
             raise DataError(f"the corpus {name} is a text without translations; {_names()}")
-        if not found and other:
+        if not is_file and other:
             raise DataError(f"{path} is not a file; {_WHAT}")
-        if not found:
+        if not is_file:
             raise DataError(f"there is no file or corpus of sentence pairs '{name}'; {_nearby(name, path)}")
         yield path
 
