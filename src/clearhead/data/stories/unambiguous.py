@@ -99,7 +99,7 @@ def _prefixed(strings: tuple[str, ...]) -> tuple[str, str] | None:
 
 
 def _clash(grammar: Grammar, start: Rest, other_start: Rest, bound: set[str]) -> str | None:
-    """Tokens with which a text of the left begins and a text of the right ends (or the reverse); None if there are none."""
+    """Tokens with which a text of one begins and a text of the other ends, or the reverse; None without any."""
     pairs = [(start, other_start, "")]
     tried = set()
     while pairs:
