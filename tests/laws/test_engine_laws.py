@@ -27,7 +27,7 @@ pytestmark = [
 every_choice = pytest.mark.parametrize("choice", CHOICES, ids=name)
 BLOCK_SIZE, NEW_TOKENS = 10, 8  # rows that are full slide at once
 PROMPTS = [random_ids(length, seed=length).tolist() for length in (4, 1, 13, 10, 4)]  # two longer than a block
-WIDTHS: tuple[Dtype, ...] = ("full", "bfloat16", "int8")
+WIDTHS: tuple[Dtype, ...] = ("float32", "bfloat16", "int8")
 DRAWINGS: list[dict[str, float]] = [
     {"greedy": True},
     {"greedy": True, "repetition_penalty": 3.0},
@@ -46,7 +46,7 @@ DRAWINGS: list[dict[str, float]] = [
 ]
 
 
-def compiled(model: DecoderLM, weights: Dtype = "full") -> NativeDecoderStep:
+def compiled(model: DecoderLM, weights: Dtype = "float32") -> NativeDecoderStep:
     found = library(next(model.parameters()).dtype, build=True, notice=print)
     assert isinstance(found, ctypes.CDLL)
     return NativeDecoderStep(model, weights, found)

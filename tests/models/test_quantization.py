@@ -66,7 +66,7 @@ def test_logits_stay_near_the_full_ones(positions: str, weights: Dtype, bound: f
 def test_rounding_leaves_the_model_as_it_was() -> None:
     model = make_model()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    assert rounded(model, "full") is model
+    assert rounded(model, "float32") is model
     changed = rounded(model, "int8")
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert torch.equal(changed.get_parameter("positions.weight"), before["positions.weight"])

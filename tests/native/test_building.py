@@ -22,7 +22,7 @@ PROGRAM = "import test_building; test_building.write()"  # in a process of its o
 QUICKLY = "-O0"  # compiled
 
 
-def write(engine: str = "compiled") -> None:
+def write(engine: str = "native") -> None:
     """Print a text, and what was said."""
     building.FLAGS = (*building.FLAGS, QUICKLY)
     model = DecoderLM(ModelConfig(vocab_size=11, block_size=16, n_layers=1, n_heads=2, d_model=8, d_ff=8))
@@ -163,7 +163,7 @@ def test_a_compiler_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest
     model = DecoderLM(ModelConfig(vocab_size=11, block_size=16, n_layers=1, n_heads=2, d_model=8, d_ff=8))
     config, texts = SamplingConfig(greedy=True, max_new_tokens=6), list[list[dict[int, int]]]()
     notices: list[str] = []
-    for engine in ("compiled", "plain"):
+    for engine in ("native", "eager"):
         settings = EngineConfig.read({"engine": engine})
         texts.append(list(generate_ids(model, [[1, 2]], config, engine=settings, on_notice=notices.append)))
     assert texts[0] == texts[1]
