@@ -159,7 +159,7 @@ def test_a_broken_model_is_broken_in_compiled_code_too() -> None:
 
 @torch.inference_mode()
 def test_a_default_device_is_not_compiled_codes() -> None:
-    model, more = make_model(positions="rope", window=3).float(), random_ids(ROWS, 6, seed=1)
+    model, more = make_model(positions="rope", sliding_window=3).float(), random_ids(ROWS, 6, seed=1)
     cache, other, twin = model.new_cache(ROWS, 6), model.new_cache(ROWS, 6), compiled(model)
     with torch.device("meta"):
         found = twin.read(more, cache, wanted=6)
@@ -236,7 +236,7 @@ def test_many_tokens_at_once_are_what_single_ones_are(choice: Choice, monkeypatc
 
 @pytest.mark.parametrize("options", DRAWINGS, ids=str)
 def test_tokens_are_drawn_as_elsewhere(options: dict[str, float]) -> None:
-    model = make_model(positions="rope", tied=False, block_size=64)
+    model = make_model(positions="rope", tie_embeddings=False, block_size=64)
     assert model.lm_head.weight is not None
     with torch.no_grad():
         model.lm_head.weight[5:] = 0  # tokens that are equally likely, to the last bit
@@ -336,7 +336,7 @@ def test_rounded_matrices_are_the_same_in_both_engines(choice: Choice, weights: 
 @pytest.mark.parametrize("rows", [slice(2, 3), slice(3)])
 def test_columns_that_left_the_window_make_room(monkeypatch: pytest.MonkeyPatch, positions: str, rows: slice) -> None:
     monkeypatch.setattr(kv_context, "PREFILL_TOKENS", 6)  # and so little room
-    model = make_model(positions=positions, window=5, block_size=BLOCK_SIZE)
+    model = make_model(positions=positions, sliding_window=5, block_size=BLOCK_SIZE)
     found = written(model, PROMPTS[rows], {"engine": "native"}, max_new_tokens=40)
     assert found == written(model, PROMPTS[rows], {"engine": "eager"}, max_new_tokens=40)
 

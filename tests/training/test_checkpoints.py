@@ -48,13 +48,13 @@ def names(folder: Path) -> list[str]:
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_what_is_loaded_is_what_was_saved(tied: bool, optimizer: str, tmp_path: Path) -> None:
     config = tiny_config(optimizer=optimizer)
-    model, mover, state = start(config, tied=tied)
+    model, mover, state = start(config, tie_embeddings=tied)
     list(fit(model, config, tiny_batch, seed=0, optimizer=mover, state=state))
     path = checkpoints.save(tmp_path / "checkpoints", model, mover, state, keep=2)
     assert path.name == "step-00000012"
     assert set(names(path)) == FILES
 
-    other, other_mover, _ = start(config, tied=tied, seed=5)
+    other, other_mover, _ = start(config, tie_embeddings=tied, seed=5)
     assert checkpoints.load(path, other, other_mover) == state
     assert_same_weights(other, model)
     assert mover.moments.keys() == other_mover.moments.keys()
