@@ -29,7 +29,7 @@ def influence(model: DecoderLM, ids: Tensor) -> Tensor:
 def test_a_logit_depends_on_no_later_token_and_on_all_in_reach(choice: Choice) -> None:
     moved = influence(make_model(**choice), random_ids(20))
     distance = torch.arange(20)[:, None] - torch.arange(20)
-    reach = N_LAYERS * (WINDOW - 1) if choice["window"] else 20
+    reach = N_LAYERS * (WINDOW - 1) if choice["sliding_window"] else 20
     assert (moved[(distance < 0) | (distance > reach)] == 0).all()
     assert (moved[(distance >= 0) & (distance <= reach)] > 0).all()
 

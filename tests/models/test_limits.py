@@ -77,13 +77,13 @@ def test_a_cache_goes_on_to_the_end_of_a_block(positions: str) -> None:
 @pytest.mark.parametrize("positions", ["rope", "alibi", "relative", "none"])
 @torch.inference_mode()
 def test_an_endless_window_has_no_end(positions: str) -> None:
-    model = decoder(positions=positions, window=4)
+    model = decoder(positions=positions, sliding_window=4)
     assert model(ids(1, 30)).shape == (1, 30, 11)
 
 
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
 def test_a_window_over_bounded_positions_ends(positions: str) -> None:
-    refused_beyond(lambda T: decoder(positions=positions, window=4)(ids(1, T)))
+    refused_beyond(lambda T: decoder(positions=positions, sliding_window=4)(ids(1, T)))
 
 
 @every_kind
