@@ -132,7 +132,7 @@ USAGE = [
     ("generate run the more", "'more' is one argument too many"),
     ("evaluate run my.txt --source other.txt", "'my.txt' and 'other.txt' are given for the same"),
     ("train my.txt --source other.txt", "'my.txt' and 'other.txt' are given for the same"),
-    ("train my.txt --print-config --objective maskd", "objective: input should be 'next', 'masked' or 'translation'"),
+    ("train my.txt --print-config --objective maskd", "objective: input should be 'causal', 'masked' or 'seq2seq'"),
     ("evaluate run --batch-size 0", "batch_size: input should be greater than or equal to 1, not '0'"),
     ("evaluate run --batch-size -2", "greater than or equal to 1, not '-2'"),
     ("evaluate run --batch-size x", "batch_size: input should be a valid integer"),

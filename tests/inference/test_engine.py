@@ -32,7 +32,7 @@ def written(
 ) -> tuple[object, list[str]]:
     notices: list[str] = []
     config = SamplingConfig(greedy=True, max_new_tokens=tokens)
-    settings = EngineConfig.read({"engine": how, "weights": weights})
+    settings = EngineConfig.read({"engine": how, "dtype": weights})
     prompts = [[*PROMPT, row] for row in range(rows)]
     columns = list(generate_ids(model, prompts, config, engine=settings, on_notice=notices.append))
     return columns, notices

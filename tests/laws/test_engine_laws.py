@@ -12,12 +12,12 @@ from test_draft_laws import Oracle
 from torch import Tensor
 
 from clearhead.config import Dtype, EngineConfig, SamplingConfig
-from clearhead.inference import Batch, batching, generate_ids, kv_context
+from clearhead.inference import Batch, batching, decoder_step, generate_ids, kv_context
 from clearhead.inference.decoder_step import DecoderStep, EagerDecoderStep, NativeDecoderStep
 from clearhead.inference.requests import begin
 from clearhead.models import CausalLM, DecoderLM
 from clearhead.models.quantization import rounded
-from clearhead.native import compiler, decoder, library
+from clearhead.native import compiler, library
 from clearhead.parts import DecoderCache, positions_from_lengths
 
 pytestmark = [
@@ -328,8 +328,8 @@ def test_a_draft_model_is_compiled_too(draft: Choice) -> None:
 def test_rounded_matrices_are_the_same_in_both_engines(choice: Choice, weights: str) -> None:
     model = make_model(**choice, block_size=BLOCK_SIZE)
     for prompts in (PROMPTS[1:2], PROMPTS[:2]):
-        found = written(model, prompts, {"engine": "native", "weights": weights})
-        assert found == written(model, prompts, {"engine": "eager", "weights": weights})
+        found = written(model, prompts, {"engine": "native", "dtype": weights})
+        assert found == written(model, prompts, {"engine": "eager", "dtype": weights})
 
 
 @pytest.mark.parametrize("positions", ["rope", "alibi"])
@@ -344,7 +344,7 @@ def test_columns_that_left_the_window_make_room(monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.parametrize("choice", CHOICES[::9], ids=name)
 @torch.inference_mode()
 def test_a_long_prompt_is_read_by_the_models_own_call(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoder, "FEW", 8 * 8)
+    monkeypatch.setattr(decoder_step, "FEW", 8 * 8)
     model, more, called = make_model(**choice), random_ids(ROWS, 5, seed=1), list[int]()
     hidden = model.hidden
 

@@ -120,7 +120,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"model": {"block_size": 32}}, "model.block_size 32 is more than the 16 of first"),
     ({"objective": "seq2seq"}, "objective"),
     ({"data": {"tokenizer": "char"}}, "first brings its tokenizer; leave out data.tokenizer char"),
-    ({"data": {"source": "pairs"}}, "pairs is sentence pairs, but first learned 'next'"),
+    ({"data": {"source": "pairs"}}, "pairs is sentence pairs, but first learned 'causal'"),
 ]
 
 
