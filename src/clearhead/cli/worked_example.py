@@ -24,11 +24,11 @@ def parser() -> Parser:
         "A decoder layer small enough to follow by hand: every intermediate with its shape and its numbers, in NumPy.",
         [
             ("clearhead worked-example", "the layer of the first Transformer"),
-            ("clearhead worked-example --torch --norm-place pre", "as most are built today, beside our torch parts"),
+            ("clearhead worked-example --torch --norm-position pre", "as most are built today, beside our torch parts"),
         ],
     )
     parser.add_argument(
-        "--norm-place", metavar="{pre,post}", help="normalize before each sublayer, or after its sum (default: post)"
+        "--norm-position", metavar="{pre,post}", help="normalize before each sublayer, or after its sum (default: post)"
     )
     parser.add_argument("--torch", action="store_true", default=False, help="the same from our torch parts beside it")
     return parser
