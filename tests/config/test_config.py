@@ -72,15 +72,23 @@ def test_there_is_a_schema(options: type[Options]) -> None:
         (ModelConfig, {"positions": "rope", "d_model": 12, "n_heads": 4}, "choose an even width"),
         (ModelConfig, {"positions": "sinusoidal", "d_model": 33, "n_heads": 3}, "even d_model, not 33"),
         (ModelConfig, {"embedding_ngrams": 9}, "embedding_ngrams: input should be less than or equal to 8, not 9"),
-        (ModelConfig, {"architecture": "encoder", "logit_ngrams": 2}, "only the architecture 'decoder' has tables of"),
-        (ModelConfig, {"architecture": "bigram", "embedding_ngrams": 2}, "only the architecture 'decoder' has tables"),
+        (ModelConfig, {"architecture": "encoder", "logit_ngrams": 2}, "n-gram tables need the architecture 'decoder'"),
+        (
+            ModelConfig,
+            {"architecture": "bigram", "embedding_ngrams": 2},
+            "n-gram tables need the architecture 'decoder'",
+        ),
         (TrainConfig, {"learning_rate": math.inf}, "learning_rate: input should be a finite number"),
         (TrainConfig, {"learning_rate": math.nan}, "learning_rate"),
-        (TrainConfig, {"max_grad_norm": math.nan}, "clip"),
-        (ModelConfig, {"architecture": "encoder", "sliding_window": 4}, "only the architecture 'decoder' has one"),
+        (TrainConfig, {"max_grad_norm": math.nan}, "max_grad_norm"),
+        (
+            ModelConfig,
+            {"architecture": "encoder", "sliding_window": 4},
+            "sliding_window needs the architecture 'decoder'",
+        ),
         (ModelConfig, {"vocab_size": 9, "pad_id": 9}, "pad_id (9) is no token of vocab_size (9)"),
         (ModelConfig, {"source_vocab_size": 5, "pad_id": 7}, "pad_id (7) is no token of source_vocab_size (5)"),
-        (TranslationConfig, {"n_best": 6}, "n_best (6) is more than the beam (5) holds"),
+        (TranslationConfig, {"n_best": 6}, "n_best (6) is more than beam_size (5) holds"),
         (RunConfig, {"objective": "seq2seq"}, "needs the architecture encoder_decoder, not decoder"),
         (RunConfig, {"model": {"architecture": "encoder"}}, "needs the architecture decoder or bigram, not encoder"),
         (SamplingConfig, {"temperature": 0}, "to take the likeliest token every time, say --greedy"),
@@ -99,7 +107,7 @@ def test_every_architecture_has_an_objective_and_every_objective_an_architecture
 
 
 def test_no_clipping_is_a_choice() -> None:
-    assert TrainConfig.read({"max_grad_norm": "inf"}).clip == math.inf
+    assert TrainConfig.read({"max_grad_norm": "inf"}).max_grad_norm == math.inf
 
 
 @given(heads=st.integers(1, 12), d_model=st.integers(1, 200))
