@@ -40,17 +40,17 @@ END = TOKENIZER.end_of_document or 0
 
 ABOUT = """# Model families
 
-Clearhead reads and writes these families. Each has one table in `src/clearhead/interop/hf` that works in both directions:
-`clearhead import` turns a folder of that family into a run, and a run whose architecture fits is such a folder. This
-command measures the figures below:
+Clearhead reads and writes these families. Each has one table in `src/clearhead/interop/hf` that works in both
+directions: `clearhead import` turns a folder of that family into a run, and a run whose architecture fits is such a
+folder. This command measures the figures below:
 
     python tests/interop/family_table.py --keep
 
 It uses three random tiny models per line, in float32, with {versions}.
 
 - *Direction*: `out`, transformers opens what Clearhead wrote; `in`, Clearhead opens what transformers wrote.
-- *Largest difference*: of any logit, over a batch, a single token, the full window, and rows padded on the side that the
-  architecture expects.
+- *Largest difference*: of any logit, over a batch, a single token, the full window, and rows padded on the side that
+  the architecture expects.
 - *Largest logit*: for scale.
 - *Round trip*: whether the weights come back with the same bits.
 - *Greedy*: tokens that both programs generated with their own caches, and whether all are equal.
@@ -64,8 +64,8 @@ BELOW = """
 With Qwen2's `model_type`, `AutoTokenizer` of transformers 5 splits text by Qwen2's own rules, whatever the folder's
 `tokenizer.json` says. `PreTrainedTokenizerFast.from_pretrained(run)` follows the file.
 
-A T5 has no maximum length, so `block_size` is its `n_positions`, or 512. Clearhead cannot read rotary scaling, Phi (which
-shares one norm between two parts) or pickles.
+A T5 has no maximum length, so `block_size` is its `n_positions`, or 512. Clearhead cannot read rotary scaling, Phi
+(which shares one norm between two parts) or pickles.
 """
 
 
