@@ -88,7 +88,12 @@ def test_what_contradicts_the_run(words: list[str], said: str, call: Caller, run
 def test_export_prints_and_saves_its_certificate(call: Caller, run: str) -> None:
     shown = call("export", run, "--to", "safetensors", "my.safetensors")
     assert (shown.code, shown.err) == (0, "")
-    for expected in ("my.safetensors, as clearhead", "full window", "batch padded on the left", "certificate: passed"):
+    for expected in (
+        "my.safetensors, checked with clearhead",
+        "full window",
+        "batch padded on the left",
+        "certificate: passed",
+    ):
         assert expected in shown.out
     told = call("export", run, "--to", "safetensors", "again", "--json").json
     saved = json.loads(Path("again/certificate.json").read_text(encoding="utf-8"))
@@ -102,9 +107,9 @@ def test_export_prints_and_saves_its_certificate(call: Caller, run: str) -> None
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("export", "export needs a place and a format"),
-        ("export RUN --to hf", "say where to: clearhead export"),
-        ("export RUN out", "export needs a place and a format"),
+        ("export", "export needs an output and a format"),
+        ("export RUN --to hf", "name the output: clearhead export"),
+        ("export RUN out", "export needs an output and a format"),
         ("export RUN --to onx out", "did you mean 'onnx'?"),
         ("export RUN --to hf out more", "'more' is one argument too many"),
         ("import", "required: model"),

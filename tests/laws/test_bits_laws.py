@@ -15,6 +15,7 @@ from clearhead.inference.kv_context import Context
 from clearhead.models import DecoderLM
 from clearhead.models.quantization import rounded
 from clearhead.native import compiler
+from clearhead.native import decoder as native_decoder
 
 pytestmark = [
     pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler"),
@@ -62,7 +63,7 @@ def assert_same_bits(model: DecoderLM, writer: NativeDecoderStep, monkeypatch: p
     prompts = [tokens(draw, length) for length in lengths]
     alone = told([Context(model, writer=writer) for _ in prompts], prompts, seed)
     with monkeypatch.context() as patch:
-        patch.setattr(decoder, "ENOUGH", 0)
+        patch.setattr(native_decoder, "ENOUGH", 0)
         patch.setattr(torch, "get_num_threads", lambda: 3)
         beside = told([Context(model, writer=writer)], prompts, seed)
     for mine, others in zip(alone, beside, strict=True):

@@ -18,6 +18,7 @@ from clearhead.inference.requests import begin
 from clearhead.models import CausalLM, DecoderLM
 from clearhead.models.quantization import rounded
 from clearhead.native import compiler, library
+from clearhead.native import decoder as native_decoder
 from clearhead.parts import DecoderCache, positions_from_lengths
 
 pytestmark = [
@@ -198,10 +199,10 @@ def test_what_a_row_gets_does_not_depend_on_the_others_or_on_threads(
     together = found(everything)
     for row in (0, 7, 16, 18):
         assert torch.equal(found(everything[row : row + 1])[0], together[row])
-    monkeypatch.setattr(decoder, "ENOUGH", 0)
+    monkeypatch.setattr(native_decoder, "ENOUGH", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    for small in (0, decoder.SMALL):  # threads share each step; each has rows of its own
-        monkeypatch.setattr(decoder, "SMALL", small)
+    for small in (0, native_decoder.SMALL):  # threads share each step; each has rows of its own
+        monkeypatch.setattr(native_decoder, "SMALL", small)
         assert torch.equal(found(everything), together)
 
 
@@ -210,7 +211,7 @@ def test_what_a_row_gets_does_not_depend_on_the_others_or_on_threads(
 def test_many_tokens_at_once_are_what_single_ones_are(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
     twin = compiled(make_model(**choice).float())
     texts = begin(0, random_ids(19, 3).tolist(), SamplingConfig(seed=1, temperature=1.5, repetition_penalty=1.3))
-    monkeypatch.setattr(decoder, "ENOUGH", 0)
+    monkeypatch.setattr(native_decoder, "ENOUGH", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
 
     def found(at_once: int) -> tuple[list[list[int]], list[Tensor]]:
@@ -224,11 +225,11 @@ def test_many_tokens_at_once_are_what_single_ones_are(choice: Choice, monkeypatc
             last = tokens[:, -1]
         return tokens.tolist(), cache.tensors
 
-    small = decoder.SMALL
-    monkeypatch.setattr(decoder, "SMALL", 0)
+    small = native_decoder.SMALL
+    monkeypatch.setattr(native_decoder, "SMALL", 0)
     tokens, held = found(1)
     for at_once, limit in ((4, 0), (6, small), (12, small)):
-        monkeypatch.setattr(decoder, "SMALL", limit)
+        monkeypatch.setattr(native_decoder, "SMALL", limit)
         more, other = found(at_once)
         assert more == tokens
         assert all(map(torch.equal, held, other))
