@@ -204,5 +204,5 @@ def test_everything_that_is_compiled_is_part_of_the_package() -> None:
     folder = Path(building.__file__).parent
     listed = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["tool"]["setuptools"]
     patterns = [pattern for pattern in listed["package-data"]["clearhead"] if "native" in pattern]
-    found = {path for pattern in patterns for path in folder.parents[1].glob(pattern)}
+    found = {path for pattern in patterns for path in folder.parent.glob(pattern)}
     assert found == {path for path in folder.iterdir() if path.suffix not in (".py", "")}

@@ -154,7 +154,7 @@ def test_a_translator_is_trained_further() -> None:
     second = train(write_pairs(120, "other.tsv", seed=7), start_from=first, out="second", options=QUICK)
     assert second.config.model == first.config.model
     assert [t.fingerprint for t in second.tokenizers] == [t.fingerprint for t in first.tokenizers]
-    with pytest.raises(UsageError, match="a text and no sentence pairs, but first learned 'translation'"):
+    with pytest.raises(UsageError, match="a text and no sentence pairs, but first learned 'seq2seq'"):
         train(write_text(), start_from=first)
 
 
