@@ -220,8 +220,9 @@ class Model(nn.Module):
 def test_the_first_line_says_what_the_model_was_taken_for(call_here: Caller) -> None:
     Path("mine.py").write_text(ENCODER, encoding="utf-8")
     done = call_here("doctor", "mine.py:Model", "--json")
-    said = "assumed to be bidirectional: as causal (--kind causal) its dependencies would be a fault"
-    assert said in done.err.splitlines()[0], done.err
+    said = "as causal (--kind causal) its dependencies would be a fault"
+    reason = "assumed to be bidirectional because every token reaches every position: "
+    assert reason + said in done.err.splitlines()[0], done.err
     assert said in done.json["summary"]
     assert done.err.splitlines()[0] == done.json["summary"]
     assert "(bidirectional)" in call_here("doctor", "mine.py:Model", "--kind", "bidirectional").out.splitlines()[0]

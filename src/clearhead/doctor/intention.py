@@ -138,6 +138,7 @@ def intention(patient: "Patient") -> Assumption:
     both = sum(weight for kind, weight, _ in votes if kind == "bidirectional")
     kind: Kind = "causal" if causal > both else "bidirectional"
     other = "bidirectional" if kind == "causal" else "causal"
+    votes.sort(key=lambda vote: -vote[1])
     reasons = tuple(reason for voted, _, reason in votes if voted == kind)
     against = tuple(reason for voted, _, reason in votes if voted != kind)
     fits = {"causal": not bool(future.any()), "bidirectional": bool(future.any())}[other]

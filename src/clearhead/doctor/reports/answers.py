@@ -1,8 +1,8 @@
 """What a report says of one fault of the catalogue: it is there, it is not, or that is open. Imports no torch.
 
 A fault is denied only by checks that can find it, that were made, and that found nothing at all. What was skipped,
-blocked or broke, and what found something else instead, denies nothing. And while anything stands that was found,
-nothing is denied: one fault looks like another, and hides a third.
+blocked or broke, and what found something else instead, denies nothing. And while a failure stands, nothing is denied:
+one fault looks like another, and hides a third. A warning of another check hides nothing.
 """
 
 from typing import Literal
@@ -55,8 +55,11 @@ def answered(id: str, report: Report) -> tuple[Answer, str]:
     able = [check for check in report.checks if id in check.covers]
     in_the_way = [check for check in able if check.is_missing or check.status not in ("pass", "skip")]
     passed = [check for check in able if check.status == "pass"]
-    if passed and not in_the_way and report.findings:
-        return "unknown", f"it was not found, but {report.findings[0].id} was; mend that and ask again"
+    fault = next((finding for finding in report.findings if finding.status == "fail"), None)
+    if passed and not in_the_way and fault is not None:
+        return "unknown", (
+            f"it was looked for and not found, but {fault.id} was, and may hide it; mend that and ask again"
+        )
     if passed and not in_the_way:
         shown = "; ".join(HOLDS.get(check.name, f"'{check.name}' found nothing") for check in passed)
         later = sorted({check.note for check in able if check.note.startswith("at --level")})

@@ -147,15 +147,24 @@ class Checked:
     note: str
     milliseconds: float
 
+    def can_find(self, word: str) -> bool:
+        """Whether it is the check of that name, or one that can find the fault of that id."""
+        return word == self.name or word in self.covers
+
     @property
     def broke(self) -> bool:
         """It raised: a mistake of the doctor's, or a call that the model does not take. Nothing was learned."""
         return self.status == "skip" and self.note.startswith(BROKE)
 
     @property
+    def is_late(self) -> bool:
+        """No time was left for it."""
+        return self.status == "skip" and self.note == OUT_OF_TIME
+
+    @property
     def is_missing(self) -> bool:
-        """It should have been made, and was not: it raised, or no time was left for it."""
-        return self.broke or (self.status == "skip" and self.note == OUT_OF_TIME)
+        """It should have been made, and was not: it raised, no time was left, or another check stood in its way."""
+        return self.broke or self.is_late or self.status == "blocked"
 
 
 @dataclass(frozen=True)
@@ -191,19 +200,28 @@ class Report:
     @property
     def _unanswered(self) -> list[Checked]:
         """Checks without which nothing can be concluded: that of causality, or all that were asked for."""
-        asked = [check for check in self.checks if self.asks_for(check)]
+        asked = [check for check in self.checks if not self.only or any(check.can_find(word) for word in self.only)]
         unjudged = [check for check in asked if check.status not in JUDGED]
         return [check for check in unjudged if check.name == "dependencies"] or unjudged * (len(unjudged) == len(asked))
 
     @property
     def unjudged(self) -> tuple[Checked, ...]:
-        """Checks that should have answered and did not, so that the verdict is less than what was asked for."""
-        unanswered = self._unanswered if self.verdict == "unknown" else []
-        return tuple(check for check in self.checks if check.is_missing or check in unanswered)
+        """Checks that should have answered and did not, so that the verdict is less than what was asked for.
 
-    def asks_for(self, check: Checked) -> bool:
-        """Whether a check can answer what the examination was narrowed to; every one can for a whole one."""
-        return not self.only or bool({check.name, *check.covers} & {*self.only})
+        What a fault blocks is not among them: the fault is the answer, until it is mended.
+        """
+        excused = {"blocked"} if self.verdict == "faulty" else set()
+        unanswered = [check for check in self.checks if any(check.can_find(word) for word in self.open_words)]
+        unanswered += self._unanswered if self.verdict == "unknown" else []
+        return tuple(
+            check for check in self.checks if check.status not in excused and (check.is_missing or check in unanswered)
+        )
+
+    @property
+    def open_words(self) -> tuple[str, ...]:
+        """What was asked for and no check that can find it could judge."""
+        judged = [check for check in self.checks if check.status in JUDGED]
+        return tuple(word for word in self.only if not any(check.can_find(word) for check in judged))
 
     @property
     def exit_code(self) -> int:

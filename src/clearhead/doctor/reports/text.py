@@ -58,21 +58,27 @@ def _gaps(report: Report) -> str:
                     else f"only {_listed(report.only)} were looked for")  # fmt: skip
     if report.broken:
         told.append(f"{_count(len(report.broken), 'check')} {BROKE}")
-    late = sum(check.is_missing and not check.broke for check in report.checks)
+    late = sum(check.is_late for check in report.checks)
     if late:
         told.append(f"{OUT_OF_TIME} for {_count(late, 'check')}")
     waived = sum(check.status == "waived" for check in report.checks)
     if waived:
         told.append(f"{_count(waived, 'check')} waived")
+    blocked = sum(check.status == "blocked" for check in report.checks)
+    if blocked and report.verdict != "faulty":
+        told.append(f"{_count(blocked, 'check')} blocked by a waived one")
+    if report.open_words and report.verdict == "partial":
+        told.append(f"{_listed(report.open_words)} could not be judged")
     return "".join(f"; {part}" for part in told)
 
 
 def _kind(report: Report) -> str:
-    """What it was taken for; where nobody said so, that, and how to say otherwise."""
+    """What it was taken for; where nobody said so, the weightiest reason for it, and how to say otherwise."""
     assumed = next((one for one in report.assumptions if one.about == "kind"), None)
     if assumed is None:
         return f" ({report.kind})"
-    return f"; assumed to be {report.kind}: {assumed.otherwise or '--kind says otherwise'}"
+    reason = assumed.reasons[0] if assumed.reasons else "nothing speaks against it"
+    return f"; assumed to be {report.kind} because {reason}: {assumed.otherwise or '--kind says otherwise'}"
 
 
 def _listed(words: Sequence[str]) -> str:
@@ -99,7 +105,7 @@ def _open(report: Report) -> Iterator[Line]:
     """What was not judged, and why: a verdict without it would say too much."""
     for status in ("waived", "blocked"):
         yield from _checks(status, [check for check in report.checks if check.status == status])
-    late = [check for check in report.checks if check.is_missing and not check.broke]
+    late = [check for check in report.checks if check.is_late]
     yield from _checks("skipped", late)
     for check in report.checks:
         if check.broke:
