@@ -169,9 +169,7 @@ def test_a_report_goes_through_json_unchanged(tmp_path: Path) -> None:
 def test_the_report_as_a_person_reads_it(tmp_path: Path) -> None:
     text = str(check(unmasked(tmp_path)))
     first, second, *_ = text.splitlines()
-    assert first.startswith(
-        "GPT is faulty: 1 fault; assumed to be causal because it is called GPT: as bidirectional "
-    )
+    assert first.startswith("GPT is faulty: 1 fault; assumed to be causal because it is called GPT: as bidirectional ")
     assert second == "FAIL M01  future tokens reach past positions  blocks.0.attn"
     assert "#!!!" in text
     assert "changing token" in text

@@ -18,7 +18,7 @@ from narrowing import Examined, denials, examined
 from clearhead.doctor import check
 from clearhead.doctor.catalogue.symptoms import SYMPTOMS, diagnose
 from clearhead.doctor.checks import CHECKS
-from clearhead.doctor.reports.findings import Report
+from clearhead.doctor.reports.verdict import Report
 from clearhead.doctor.targets.loading import load
 from clearhead.errors import DataError, FaultError
 

@@ -13,7 +13,8 @@ from doctor_helpers import source_of
 from clearhead.doctor import pytest_items
 from clearhead.doctor.apart import Request
 from clearhead.doctor.checks import CHECKS
-from clearhead.doctor.reports.findings import Checked, Evidence, Finding, Report, Where
+from clearhead.doctor.reports.findings import Evidence, Finding, Where
+from clearhead.doctor.reports.verdict import Checked, Report
 from clearhead.errors import DataError
 
 pytest_plugins = ["pytester"]

@@ -18,8 +18,9 @@ from clearhead.doctor import Finding, Report, Spec, check
 from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.doctor.reports import junit, page, sarif
 from clearhead.doctor.reports.files import FORMS, refuse_unwritable
-from clearhead.doctor.reports.findings import Checked, Evidence, Where
+from clearhead.doctor.reports.findings import Evidence, Where
 from clearhead.doctor.reports.source import excerpt
+from clearhead.doctor.reports.verdict import Checked
 from clearhead.errors import UsageError
 
 HOSTILE = "<script>alert(1)</script>\" onload='x' & ]]> --> \x00\x1b[31m\x9b \ud800 {x} \r\n end"

@@ -92,6 +92,13 @@ def test_a_check_that_passed_is_said_to_have_passed(tmp_path: Path) -> None:
     assert "could not be examined" not in "\n".join(text for text, _ in diagnosis.lines())
 
 
+def test_a_norm_in_a_layer_without_effect_is_named_where_it_stands(tmp_path: Path) -> None:
+    dropped = ("return x + self.mlp(self.ln2(x))", "self.ln2(x); return x + self.mlp(x)")
+    found = check(made(write(tmp_path, "gpt", dropped)))["A13"]
+    assert found.where.module == "blocks.0.ln2"
+    assert found.evidence.witness.startswith("other values in blocks.0.ln2.weight")
+
+
 def test_the_first_line_says_why_a_kind_was_assumed() -> None:
     class Tagger(nn.Module):
         def __init__(self) -> None:

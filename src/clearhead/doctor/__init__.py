@@ -11,7 +11,8 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.doctor.examination import check
     from clearhead.doctor.instruments.loss import xray
     from clearhead.doctor.reports.comparison import Comparison
-    from clearhead.doctor.reports.findings import Finding, Report
+    from clearhead.doctor.reports.findings import Finding
+    from clearhead.doctor.reports.verdict import Report
     from clearhead.doctor.spec import Spec
     from clearhead.doctor.training.preflight import PreflightReport, preflight
     from clearhead.doctor.training.watching import watch
@@ -20,7 +21,7 @@ _HOME_OF = {
     "Comparison": "reports.comparison",
     "Finding": "reports.findings",
     "PreflightReport": "training.preflight",
-    "Report": "reports.findings",
+    "Report": "reports.verdict",
     "Spec": "spec",
     "check": "examination",
     "compare": "comparing.models",

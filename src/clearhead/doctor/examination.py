@@ -14,7 +14,8 @@ from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import Check, answer, joined
 from clearhead.doctor.conventions.batches import Batch, Given
 from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import OUT_OF_TIME, Checked, Finding, Outcome, Report
+from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.reports.verdict import OUT_OF_TIME, Checked, Outcome, Report
 from clearhead.doctor.spec import LEVELS, Level, Spec
 from clearhead.doctor.targets.admission import admitted
 from clearhead.doctor.targets.devices import find_device

@@ -11,8 +11,8 @@ import pytest
 
 from clearhead.doctor.apart import Request, examine_apart
 from clearhead.doctor.catalogue.faults import refuse_unknown
-from clearhead.doctor.reports.findings import Checked, Report
 from clearhead.doctor.reports.text import of_finding
+from clearhead.doctor.reports.verdict import Checked, Report
 from clearhead.errors import ClearheadError, UsageError, did_you_mean
 
 TABLE = "[tool.clearhead.doctor]"

@@ -12,7 +12,8 @@ from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.catalogue.symptoms import Diagnosis, symptom
 from clearhead.doctor.catalogue.symptoms import diagnose as diagnosed
 from clearhead.doctor.reports.comparison import Comparison
-from clearhead.doctor.reports.findings import Json, Report
+from clearhead.doctor.reports.findings import Json
+from clearhead.doctor.reports.verdict import Report
 from clearhead.doctor.targets.naming import Target, read
 from clearhead.errors import DataError, UsageError, did_you_mean
 from clearhead.workflows.folders import find_folder, run_folders

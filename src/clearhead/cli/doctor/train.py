@@ -6,8 +6,8 @@ from clearhead.cli.console import Console
 from clearhead.cli.doctor.words import TIMEOUT, number, pairs
 from clearhead.doctor.apart import Request, examine_apart
 from clearhead.doctor.catalogue.faults import refuse_unknown
-from clearhead.doctor.reports.findings import Report
 from clearhead.doctor.reports.text import lines
+from clearhead.doctor.reports.verdict import Report
 from clearhead.errors import UsageError
 
 OF_A_MODEL = ("kind", "level", "only", "set")  # options that say nothing about a training

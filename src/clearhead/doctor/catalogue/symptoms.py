@@ -10,8 +10,9 @@ from importlib.resources import files
 
 from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.doctor.reports.answers import Answer, answered
-from clearhead.doctor.reports.findings import Finding, Json, Report
+from clearhead.doctor.reports.findings import Finding, Json
 from clearhead.doctor.reports.text import Line
+from clearhead.doctor.reports.verdict import Report
 from clearhead.errors import UsageError, did_you_mean
 from clearhead.pages import printable
 

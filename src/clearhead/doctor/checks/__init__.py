@@ -84,7 +84,7 @@ CHECKS = (
         ("finite", "deterministic"),
         of_tokens=True,
     ),
-    Check("I06", "gradients", ("I06", "A13", "N03", "P01"), gradients, ("finite", "deterministic")),
+    Check("I06", "gradients", ("I06", "A13", "N03", "N12", "P01", "S06"), gradients, ("finite", "deterministic")),
     Check("I06", "slices", ("I06",), slices, ("finite", "deterministic", "gradients")),
     Check("I04", "births", ("I04",), births, ("finite", "deterministic"), of_tokens=True),
     Check("N04", "residuals", ("N04", "N05"), residuals, ("finite", "deterministic"), of_tokens=True),

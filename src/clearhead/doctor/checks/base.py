@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import BROKE, Evidence, Finding, Outcome, Status, Where
+from clearhead.doctor.reports.findings import Evidence, Finding, Status, Where
+from clearhead.doctor.reports.verdict import BROKE, Outcome
 from clearhead.doctor.spec import Level
 
 Subject = TypeVar("Subject", contravariant=True)

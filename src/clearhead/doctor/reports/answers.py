@@ -7,7 +7,8 @@ one fault looks like another, and hides a third. A warning of another check hide
 
 from typing import Literal
 
-from clearhead.doctor.reports.findings import Checked, Finding, Report
+from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.reports.verdict import Checked, Report
 
 Answer = Literal["yes", "no", "unknown"]
 WATCHED = "a model alone does not show it; 'clearhead doctor train SCRIPT' watches a training"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from clearhead.doctor.reports import junit, page, sarif
-from clearhead.doctor.reports.findings import Report
+from clearhead.doctor.reports.verdict import Report
 from clearhead.errors import DataError, UsageError
 
 FORMS: Mapping[str, Callable[[Report], str]] = {"report": page.render, "junit": junit.render, "sarif": sarif.render}

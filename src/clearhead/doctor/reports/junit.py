@@ -2,8 +2,8 @@
 
 import xml.etree.ElementTree as ET
 
-from clearhead.doctor.reports.findings import Checked, Report
 from clearhead.doctor.reports.text import of_finding
+from clearhead.doctor.reports.verdict import Checked, Report
 from clearhead.pages import printable
 
 

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 from textwrap import dedent
 
 from clearhead.doctor.catalogue.faults import CATALOGUE
-from clearhead.doctor.reports.findings import Checked, Evidence, Finding, Report, Where
+from clearhead.doctor.reports.findings import Evidence, Finding, Where
 from clearhead.doctor.reports.source import Excerpt, excerpt
 from clearhead.doctor.reports.text import conclusion
+from clearhead.doctor.reports.verdict import Checked, Report
 from clearhead.pages import document, text
 
 STYLE = """

@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 from clearhead import __version__
 from clearhead.doctor.catalogue.faults import CATALOGUE, Entry
-from clearhead.doctor.reports.findings import Finding, Json, Report
+from clearhead.doctor.reports.findings import Finding, Json
+from clearhead.doctor.reports.verdict import Report
 from clearhead.pages import printable
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.doctor.reports.answers import answered
-from clearhead.doctor.reports.findings import BROKE, OUT_OF_TIME, Checked, Finding, Report
+from clearhead.doctor.reports.findings import Finding
 from clearhead.doctor.reports.source import excerpt
+from clearhead.doctor.reports.verdict import BROKE, OUT_OF_TIME, Checked, Report
 from clearhead.pages import printable
 
 Line = tuple[str, str]  # (text, style as rich names it, or nothing)

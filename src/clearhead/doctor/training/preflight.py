@@ -18,7 +18,8 @@ from clearhead.doctor.checks.base import finding
 from clearhead.doctor.examination import check
 from clearhead.doctor.instruments.freshness import freshness
 from clearhead.doctor.instruments.loss import IGNORED
-from clearhead.doctor.reports.findings import Finding, Report
+from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.reports.verdict import Report
 from clearhead.doctor.spec import Spec
 from clearhead.errors import DataError
 

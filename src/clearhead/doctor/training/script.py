@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from clearhead.doctor.reports.findings import Json, Report
+from clearhead.doctor.reports.findings import Json
+from clearhead.doctor.reports.verdict import Report
 from clearhead.doctor.training.events import Scaled
 from clearhead.doctor.training.watching import Watch
 from clearhead.errors import DataError

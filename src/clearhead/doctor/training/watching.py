@@ -12,7 +12,8 @@ from torch.optim import Optimizer
 
 from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.checks.base import answer, joined
-from clearhead.doctor.reports.findings import Checked, Finding, Report
+from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.reports.verdict import Checked, Report
 from clearhead.doctor.spec import Assumption
 from clearhead.doctor.training.checks import TRAINING_CHECKS
 from clearhead.doctor.training.diary import Diary
