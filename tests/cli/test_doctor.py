@@ -387,7 +387,7 @@ def test_options_of_an_examination_are_refused_elsewhere(words: list[str], call:
 
 
 def test_every_json_is_as_the_schema_says(call_here: Caller) -> None:
-    schema = json.loads(files("clearhead.doctor.reports").joinpath("schema.json").read_text("utf-8"))
+    schema = json.loads(files("clearhead.doctor.report").joinpath("schema.json").read_text("utf-8"))
     catalogue, entry = call_here("doctor", "list", "--json").json, call_here("doctor", "explain", "M01", "--json").json
     assert set(schema["$defs"]["entry"]["properties"]) == set(entry)
     assert {type(title) for title in catalogue.values()} == {str}

@@ -18,8 +18,8 @@ from clearhead.doctor import Report, Spec, check, examination
 from clearhead.doctor.catalogue.symptoms import SYMPTOMS, diagnose
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import Check
-from clearhead.doctor.reports.answers import HOLDS
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.report.answers import HOLDS
+from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.spec import Level
 
 Answer = list[Finding] | Exception
@@ -31,7 +31,7 @@ class Examined:
 
     report: Report
     answers: dict[str, Answer]
-    patient: dict[str, Any]
+    subject: dict[str, Any]
     level: Level = "quick"
     only_weights: nn.Module = field(default_factory=lambda: nn.Linear(2, 2))
 
@@ -39,11 +39,11 @@ class Examined:
         """What `check(model, only=only)` says."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(examination, "CHECKS", tuple(replace(one, run=self._answering(one)) for one in CHECKS))
-            patch.setattr(examination, "Patient", self._patient)
+            patch.setattr(examination, "Subject", self._subject)
             return check(self.only_weights, level=self.level, only=only)
 
     def _answering(self, one: Check) -> Any:
-        def run(patient: object) -> list[Finding]:
+        def run(subject: object) -> list[Finding]:
             if one.name not in self.answers:
                 pytest.fail(f"'{one.name}' was blocked in the whole examination, and is asked in the narrowed one")
             answer = self.answers[one.name]
@@ -53,21 +53,21 @@ class Examined:
 
         return run
 
-    def _patient(self, model: nn.Module, spec: Spec, level: Level, *_: Any) -> SimpleNamespace:
-        return SimpleNamespace(spec=spec, level=level, failed=set(), **self.patient)
+    def _subject(self, model: nn.Module, spec: Spec, level: Level, *_: Any) -> SimpleNamespace:
+        return SimpleNamespace(spec=spec, level=level, failed=set(), **self.subject)
 
 
 @contextmanager
-def _listening(answers: dict[str, Answer], patients: list[Any]) -> Iterator[None]:
+def _listening(answers: dict[str, Answer], subjects: list[Any]) -> Iterator[None]:
     def listening(one: Check) -> Any:
-        def run(patient: Any) -> list[Finding]:
+        def run(subject: Any) -> list[Finding]:
             try:
-                answers[one.name] = one.run(patient)
+                answers[one.name] = one.run(subject)
             except Exception as error:
                 answers[one.name] = error
                 raise
             finally:
-                patients[:] = [patient]
+                subjects[:] = [subject]
             return [*answers[one.name]]  # type: ignore[misc]
 
         return run
@@ -80,17 +80,17 @@ def _listening(answers: dict[str, Answer], patients: list[Any]) -> Iterator[None
 def examined(model: nn.Module, level: Level = "quick") -> Examined:
     """Of a model as it comes, with nothing declared."""
     answers: dict[str, Answer] = {}
-    patients: list[Any] = []
-    with _listening(answers, patients):
+    subjects: list[Any] = []
+    with _listening(answers, subjects):
         report = check(model, level=level)
-    (patient,) = patients
+    (subject,) = subjects
     kept = {
         "kind": report.kind,
         "paths": [],
         "assumptions": list(report.assumptions),
-        "random": patient.random,
-        "gives_rows": patient.gives_rows,
-        "convention": SimpleNamespace(sentence=patient.convention.sentence),
+        "random": subject.random,
+        "gives_rows": subject.gives_rows,
+        "convention": SimpleNamespace(sentence=subject.convention.sentence),
     }
     for answer in answers.values():
         if isinstance(answer, Exception):

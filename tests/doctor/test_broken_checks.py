@@ -12,10 +12,10 @@ from schema_helpers import problems
 
 from clearhead.doctor import Finding, Report, check, examination
 from clearhead.doctor.checks import CHECKS
-from clearhead.doctor.reports import junit, page, sarif
+from clearhead.doctor.report import junit, page, sarif
 from clearhead.errors import DataError
 
-SCHEMA: dict[str, Any] = json.loads(files("clearhead.doctor.reports").joinpath("schema.json").read_text("utf-8"))
+SCHEMA: dict[str, Any] = json.loads(files("clearhead.doctor.report").joinpath("schema.json").read_text("utf-8"))
 ERROR = "could not be made (KeyError: 'a mistake of ours')"
 
 
@@ -23,7 +23,7 @@ ERROR = "could not be made (KeyError: 'a mistake of ours')"
 def report(monkeypatch: pytest.MonkeyPatch) -> Report:
     """Of a healthy model; the check of norms raises."""
 
-    def raises(patient: object) -> list[Finding]:
+    def raises(subject: object) -> list[Finding]:
         raise KeyError("a mistake of ours")
 
     broken = [replace(one, run=raises) if one.name == "norms" else one for one in CHECKS]

@@ -8,7 +8,7 @@ from doctor_helpers import made, write
 from torch import Tensor, nn
 
 from clearhead.doctor import Spec, check
-from clearhead.doctor.instruments.freshness import freshness
+from clearhead.doctor.probes.freshness import freshness
 
 LOUD = ("nn.init.normal_(p, std=0.02)", "nn.init.normal_(p, std=1.0)")
 

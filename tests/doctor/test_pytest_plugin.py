@@ -11,10 +11,10 @@ import pytest
 from doctor_helpers import source_of
 
 from clearhead.doctor import pytest_items
-from clearhead.doctor.apart import Request
 from clearhead.doctor.checks import CHECKS
-from clearhead.doctor.reports.findings import Evidence, Finding, Where
-from clearhead.doctor.reports.verdict import Checked, Report
+from clearhead.doctor.isolated import Request
+from clearhead.doctor.report.findings import Evidence, Finding, Where
+from clearhead.doctor.report.verdict import Checked, Report
 from clearhead.errors import DataError
 
 pytest_plugins = ["pytester"]
@@ -59,7 +59,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Request, dict[str, Any]
             raise DataError("there is no file broken.py; give file.py:name")
         return json.loads(json.dumps(prepared(request).as_json()))
 
-    monkeypatch.setattr(pytest_items, "examine_apart", answer)
+    monkeypatch.setattr(pytest_items, "examine_isolated", answer)
     return kept
 
 

@@ -16,15 +16,15 @@ from schema_helpers import problems
 from clearhead.cli.doctor import FILES
 from clearhead.doctor import Finding, Report, Spec, check
 from clearhead.doctor.catalogue.faults import CATALOGUE
-from clearhead.doctor.reports import junit, page, sarif
-from clearhead.doctor.reports.files import FORMS, refuse_unwritable
-from clearhead.doctor.reports.findings import Evidence, Where
-from clearhead.doctor.reports.source import excerpt
-from clearhead.doctor.reports.verdict import Checked
+from clearhead.doctor.report import junit, page, sarif
+from clearhead.doctor.report.files import FORMS, refuse_unwritable
+from clearhead.doctor.report.findings import Evidence, Where
+from clearhead.doctor.report.source import excerpt
+from clearhead.doctor.report.verdict import Checked
 from clearhead.errors import UsageError
 
 HOSTILE = "<script>alert(1)</script>\" onload='x' & ]]> --> \x00\x1b[31m\x9b \ud800 {x} \r\n end"
-SCHEMA: dict[str, Any] = json.loads(files("clearhead.doctor.reports").joinpath("schema.json").read_text("utf-8"))
+SCHEMA: dict[str, Any] = json.loads(files("clearhead.doctor.report").joinpath("schema.json").read_text("utf-8"))
 MASKING = ('        att = att.masked_fill(self.mask[:, :, :T, :T] == 0, float("-inf"))\n', "")
 
 

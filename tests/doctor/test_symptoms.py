@@ -12,7 +12,7 @@ from clearhead.doctor.catalogue.curves import signs
 from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.doctor.catalogue.symptoms import SYMPTOMS, Diagnosis, diagnose, symptom
 from clearhead.doctor.checks import CHECKS
-from clearhead.doctor.reports.answers import HOLDS
+from clearhead.doctor.report.answers import HOLDS
 from clearhead.errors import UsageError
 
 

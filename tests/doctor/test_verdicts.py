@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from clearhead.doctor import Report, Spec, check
 from clearhead.doctor.catalogue.symptoms import SYMPTOMS, diagnose
 from clearhead.doctor.checks.base import finding
-from clearhead.doctor.reports import junit, sarif
+from clearhead.doctor.report import junit, sarif
 from clearhead.errors import DataError
 
 UNMASKED = ('        att = att.masked_fill(self.mask[:, :, :T, :T] == 0, float("-inf"))\n', "")

@@ -8,17 +8,17 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from clearhead.doctor.borrow import borrowed, plain_layers, undisturbed
+from clearhead.doctor.calling.batches import Batch, Given
 from clearhead.doctor.catalogue.faults import CATALOGUE, refuse_unknown
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import Check, answer, joined
-from clearhead.doctor.conventions.batches import Batch, Given
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding
-from clearhead.doctor.reports.verdict import OUT_OF_TIME, Checked, Outcome, Report
+from clearhead.doctor.load.devices import find_device
+from clearhead.doctor.load.unwrap import unwrapped
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.report.verdict import OUT_OF_TIME, Checked, Outcome, Report
 from clearhead.doctor.spec import LEVELS, Level, Spec
-from clearhead.doctor.targets.admission import admitted
-from clearhead.doctor.targets.devices import find_device
+from clearhead.doctor.state_guard import plain_layers, restored, undisturbed
+from clearhead.doctor.subject import Subject
 from clearhead.errors import UsageError
 
 NAMES = frozenset(check.name for check in CHECKS)
@@ -59,11 +59,11 @@ def check(
     refuse_unknown(spec.kind, level, (*(word for word in only if word not in NAMES), *spec.allow))
     begun = time.perf_counter()
     place, given = find_device(device), None if batch is None else Batch.of(batch)
-    whole, model = model, admitted(model)
+    whole, model = model, unwrapped(model)
     parameters = list(model.parameters())
     home = parameters[0].device if parameters else torch.device("cpu")
     with (
-        borrowed(model, home),
+        restored(model, home),
         undisturbed(),
         plain_layers(),
         warnings.catch_warnings(),
@@ -71,15 +71,15 @@ def check(
     ):
         warnings.simplefilter("ignore")  # the model's own; they were seen when it was built
         torch.manual_seed(seed)
-        patient = Patient(model, spec, level, seed, given, place)
-        findings, checks = _examine(patient, chosen(only), None if seconds is None else begun + seconds)
-        kind = patient.kind
-    paths = (patient.convention.sentence, f"eval(), float32, {device.upper()}", *patient.paths)
+        subject = Subject(model, spec, level, seed, given, place)
+        findings, checks = _examine(subject, chosen(only), None if seconds is None else begun + seconds)
+        kind = subject.kind
+    paths = (subject.convention.sentence, f"eval(), float32, {device.upper()}", *subject.paths)
     if whole is not model:
         paths = (*paths, f"without the {type(whole).__name__} around it")
     findings = tuple(replace(finding, repro=_again(finding.id, level, seed)) for finding in findings)
     took = time.perf_counter() - begun
-    return Report(type(model).__name__, kind, findings, checks, tuple(patient.assumptions), paths, took, tuple(only))
+    return Report(type(model).__name__, kind, findings, checks, tuple(subject.assumptions), paths, took, tuple(only))
 
 
 def _again(id: str, level: Level, seed: int) -> str:
@@ -108,25 +108,25 @@ def chosen(only: Sequence[str]) -> list[Check]:
 
 
 def _examine(
-    patient: Patient, checks: Sequence[Check], deadline: float | None
+    subject: Subject, checks: Sequence[Check], deadline: float | None
 ) -> tuple[tuple[Finding, ...], tuple[Checked, ...]]:
     findings: list[Finding] = []
     told: list[Checked] = []
     for one in checks:
         begun = time.perf_counter()
         is_late = deadline is not None and begun > deadline
-        status, note, found = ("skip", OUT_OF_TIME, []) if is_late else _make(patient, one)
-        if status in ("fail", "waived", "blocked") and not (one.name == "deterministic" and patient.random):
-            patient.failed.add(one.name)
-        findings = joined(findings, found, one.name, patient.spec.allow)
+        status, note, found = ("skip", OUT_OF_TIME, []) if is_late else _make(subject, one)
+        if status in ("fail", "waived", "blocked") and not (one.name == "deterministic" and subject.random):
+            subject.failed.add(one.name)
+        findings = joined(findings, found, one.name, subject.spec.allow)
         told.append(Checked(one.id, one.name, one.covers, status, note, 1000 * (time.perf_counter() - begun)))
     ranked = sorted(findings, key=lambda finding: finding.status != "fail")
     return tuple(ranked), tuple(told)
 
 
-def _make(patient: Patient, one: Check) -> tuple[Outcome, str, list[Finding]]:
-    if LEVELS.index(one.level) > LEVELS.index(patient.level):
+def _make(subject: Subject, one: Check) -> tuple[Outcome, str, list[Finding]]:
+    if LEVELS.index(one.level) > LEVELS.index(subject.level):
         return "skip", f"at --level {one.level}", []
-    if one.of_tokens and patient.gives_rows:
+    if one.of_tokens and subject.gives_rows:
         return "skip", "it gives one output for each row", []
-    return answer(one, patient, patient.failed, patient.spec.allow)
+    return answer(one, subject, subject.failed, subject.spec.allow)

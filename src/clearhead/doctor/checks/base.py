@@ -4,12 +4,12 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Evidence, Finding, Status, Where
-from clearhead.doctor.reports.verdict import BROKE, Outcome
+from clearhead.doctor.report.findings import Evidence, Finding, Status, Where
+from clearhead.doctor.report.verdict import BROKE, Outcome
 from clearhead.doctor.spec import Level
+from clearhead.doctor.subject import Subject
 
-Subject = TypeVar("Subject", contravariant=True)
+SubjectT = TypeVar("SubjectT", contravariant=True)
 Causes = tuple[tuple[str, float], ...]
 
 
@@ -35,23 +35,23 @@ class Check:
     id: str
     name: str
     covers: tuple[str, ...]
-    run: Callable[[Patient], list[Finding]]
+    run: Callable[[Subject], list[Finding]]
     needs: tuple[str, ...] = ()
     level: Level = "quick"
     of_tokens: bool = False
 
 
-class Question(Protocol[Subject]):
+class Question(Protocol[SubjectT]):
     """What checks of a model and of a training have in common."""
 
     @property
     def needs(self) -> tuple[str, ...]: ...
     @property
-    def run(self) -> Callable[[Subject], list[Finding]]: ...
+    def run(self) -> Callable[[SubjectT], list[Finding]]: ...
 
 
 def answer(
-    question: Question[Subject], subject: Subject, failed: Container[str], allow: Mapping[str, str]
+    question: Question[SubjectT], subject: SubjectT, failed: Container[str], allow: Mapping[str, str]
 ) -> tuple[Outcome, str, list[Finding]]:
     """Ask, unless a failed check would falsify the answer; what is allowed is waived, with the reason."""
     blocking = [name for name in question.needs if name in failed]

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Causes
-from clearhead.doctor.instruments.attention import Attention, attentions
-from clearhead.doctor.instruments.dependency import shape_of
-from clearhead.doctor.instruments.norms import is_norm
-from clearhead.doctor.instruments.tracing import Call
+from clearhead.doctor.probes.attention import Attention, attentions
+from clearhead.doctor.probes.dependency import shape_of
+from clearhead.doctor.probes.norms import is_norm
+from clearhead.doctor.probes.tracing import Call
 
 RESHAPES = {"view", "reshape", "flatten", "unflatten", "contiguous", "view_as", "reshape_as"}
 NORMS = {"layer_norm", "rms_norm", "batch_norm", "group_norm", "instance_norm", "mean", "std", "var", "pow", "rsqrt"}

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from clearhead.doctor.checks.base import finding
 from clearhead.doctor.checks.loss.slips import are_likelihoods, are_turned, rewards_normaliser, wrong_axes
-from clearhead.doctor.instruments.loss import IGNORED, LIKE, STRAIGHT, Xray, is_like, read
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.probes.loss import IGNORED, LIKE, STRAIGHT, Xray, is_like, read
+from clearhead.doctor.report.findings import Finding
 
 EVEN = 1e-3  # relative difference of weights that are meant to be equal
 EQUAL = 0.99999  # cosine of two gradients, one of which is nearly that of a sound loss as well

@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from clearhead.doctor.calling.outputs import arrange
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.loss.verdicts import mean_of_means
-from clearhead.doctor.conventions.outputs import arrange
-from clearhead.doctor.instruments.loss import FEW, IGNORED, STRAIGHT, Xray, is_like, is_probability
-from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.probes.loss import FEW, IGNORED, STRAIGHT, Xray, is_like, is_probability
+from clearhead.doctor.report.findings import Finding, Where
 from clearhead.doctor.training.checks.padding import padding
 from clearhead.doctor.training.logits import Asked
 from clearhead.doctor.training.recording import Recording, at

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.training.events import Backward, Step
 from clearhead.doctor.training.readings import is_same
 from clearhead.doctor.training.recording import Recording, at

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from torch import nn
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.instruments.places import place_of_module
-from clearhead.doctor.reports.findings import Finding, Status
+from clearhead.doctor.probes.locations import place_of_module
+from clearhead.doctor.report.findings import Finding, Status
 from clearhead.doctor.training.events import Made, Step
 from clearhead.doctor.training.readings import is_same, norm, sample
 from clearhead.doctor.training.recording import Recording, at

@@ -6,7 +6,7 @@ from torch import nn
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.parts.gradients import SOMETIMES
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.training.events import Forward
 from clearhead.doctor.training.recording import Recording
 from clearhead.doctor.training.trials import has_effect, has_gradient, is_threshold, trying

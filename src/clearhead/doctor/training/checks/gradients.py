@@ -3,7 +3,7 @@
 import math
 
 from clearhead.doctor.checks.base import finding
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.training.events import Backward, Step
 from clearhead.doctor.training.recording import Recording, at
 
@@ -23,7 +23,7 @@ def graph(recording: Recording) -> list[Finding]:
 
 def _is_flat(recording: Recording) -> bool:
     """Gradients are there, and all of them are zero."""
-    accounts = recording.diary.ledger.accounts.values()
+    accounts = recording.event_log.gradients.accounts.values()
     return any(account.present for account in accounts) and not any(account.reached for account in accounts)
 
 

@@ -1,8 +1,8 @@
 """Training in training mode, validation in evaluation mode."""
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.instruments.tracing import home_of
-from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.probes.tracing import home_of
+from clearhead.doctor.report.findings import Finding, Where
 from clearhead.doctor.training.events import Forward, Step
 from clearhead.doctor.training.recording import Recording, at
 from clearhead.doctor.training.trials import CLOSE, difference, run, trying

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.training.events import Scaled, Step, parameters_held
 from clearhead.doctor.training.recording import Recording, at
 
@@ -34,7 +34,9 @@ def _no_step(recording: Recording) -> list[Finding]:
             f"the scaler left out all {len(attempts)} steps: scaled by {attempts[0].scale:g} no gradient was finite"
         )
         return [finding("T07", witness, value=len(attempts), where=at(attempts[0].place, "step"), status="warn")]
-    thrown = [a for a in recording.diary.ledger.accounts.values() if a.thrown_away > 1 and a.parameter.requires_grad]
+    thrown = [
+        a for a in recording.event_log.gradients.accounts.values() if a.thrown_away > 1 and a.parameter.requires_grad
+    ]
     if thrown:
         times = max(account.thrown_away for account in thrown)
         names = recording.listed(account.parameter for account in thrown)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.training.events import Backward, Clip, Event, Forward, Scaled, Scheduled, Step
 from clearhead.doctor.training.recording import Recording, at
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.training.recording import Recording
 
 STRONG = 0.05  # weight decay from which what it does to a gain or a bias is seen; torch's own default is 0.01

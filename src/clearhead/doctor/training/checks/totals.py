@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.instruments.loss import STRAIGHT
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.probes.loss import STRAIGHT
+from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.training.events import Backward, Scaled, Step
 from clearhead.doctor.training.logits import Asked
 from clearhead.doctor.training.recording import Recording, at
