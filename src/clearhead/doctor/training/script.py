@@ -52,7 +52,8 @@ def examine_script(path: str, words: Sequence[str], allow: Mapping[str, str], fi
     if report.verdict == "unknown":
         raise DataError(
             f"{path} ended after {len(watched.event_log.steps)} steps of an optimizer and "
-            f"{watched.event_log.gradients.backwards} backwards, too few to see how it trains; give it data and arguments for two steps, after '--'"
+            f"{watched.event_log.gradients.backwards} backwards, too few to see how it "
+            "trains; give it data and arguments for two steps, after '--'"
         )
     return _told(watched, path, words)
 
