@@ -18,7 +18,6 @@ from clearhead.doctor import Report, Spec, check, examination
 from clearhead.doctor.catalogue.symptoms import SYMPTOMS, diagnose
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import Check
-from clearhead.doctor.report.answers import HOLDS
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.spec import Level
 
@@ -42,7 +41,7 @@ class Examined:
             patch.setattr(examination, "Subject", self._subject)
             return check(self.only_weights, level=self.level, only=only)
 
-    def _answering(self, one: Check) -> Any:
+    def _answering(self, one: Check[Any]) -> Any:
         def run(subject: object) -> list[Finding]:
             if one.name not in self.answers:
                 pytest.fail(f"'{one.name}' was blocked in the whole examination, and is asked in the narrowed one")
@@ -59,7 +58,7 @@ class Examined:
 
 @contextmanager
 def _listening(answers: dict[str, Answer], subjects: list[Any]) -> Iterator[None]:
-    def listening(one: Check) -> Any:
+    def listening(one: Check[Any]) -> Any:
         def run(subject: Any) -> list[Finding]:
             try:
                 answers[one.name] = one.run(subject)
@@ -119,7 +118,7 @@ def denials(whole: Examined, planted: Iterable[str]) -> Iterator[str]:
         diagnosis = diagnose(symptom, whole.narrowed())
         told = [*_of_report(whole, diagnosis.report, is_faulty)]
         told += [f"not {cause.id}" for cause in diagnosis.causes if cause.answer == "no" and cause.id in true]
-        wrong = [HOLDS[check.name] for check in whole.report.checks if check.status in FOUND and check.name in HOLDS]
+        wrong = [check.holds for check in whole.report.checks if check.status in FOUND]
         refuting = "\n".join(cause.why for cause in diagnosis.causes if cause.answer == "no")
         told += [f"says '{sentence}'" for sentence in wrong if sentence in refuting]
         yield from (f"--symptom {name}: {one}" for one in told)

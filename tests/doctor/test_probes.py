@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from clearhead.doctor import xray
 from clearhead.doctor.calling.outputs import arrange, find_logits, follow
 from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.doctor.checks import CHECKS
+from clearhead.doctor.checks.base import Check
 from clearhead.doctor.probes.dependency import shape_of
 from clearhead.doctor.probes.flow import Flow
 from clearhead.doctor.probes.layout import scrambled
@@ -152,12 +154,13 @@ def test_logits_are_found_wherever_they_are() -> None:
         assert torch.equal(arranged, logits)
 
 
-COVERED = {id for check in (*CHECKS, *TRAINING_CHECKS) for id in check.covers}
+ALL: tuple[Check[Any], ...] = (*CHECKS, *TRAINING_CHECKS)
+COVERED = {id for check in ALL for id in check.covers}
 
 
 def test_every_id_of_a_check_is_in_the_catalogue_and_every_entry_has_a_check() -> None:
     assert set(CATALOGUE) >= COVERED
-    assert {check.id for check in (*CHECKS, *TRAINING_CHECKS)} <= COVERED
+    assert {check.id for check in ALL} <= COVERED
     for checks in ([(c.name, c.needs) for c in CHECKS], [(c.name, c.needs) for c in TRAINING_CHECKS]):
         names = [name for name, _ in checks]
         assert len(set(names)) == len(names)

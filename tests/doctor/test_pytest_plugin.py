@@ -42,7 +42,7 @@ def prepared(request: Request) -> Report:
         Finding("N12", "warn", Evidence(1, 0, 0, "a matter of taste"), check="norms"),
     )  # fmt: skip
     checks = tuple(
-        Checked(one.id, one.name, one.covers, OUTCOMES.get(one.name, "pass"), "told why", 1.0)  # type: ignore[arg-type]
+        Checked(one.id, one.name, one.covers, one.holds, OUTCOMES.get(one.name, "pass"), "told why", 1.0)  # type: ignore[arg-type]
         for one in CHECKS
     )
     return Report(str(request.target), "causal", found, checks, (), (), 0.1)

@@ -40,7 +40,7 @@ def hostile() -> Report:
     where = Where(HOSTILE, HOSTILE, HOSTILE, 3, HOSTILE, 1, HOSTILE)
     finding = Finding("M01", "fail", evidence, where, (("M01", 0.7), ("M03", 0.3)), ("#!", "-."), HOSTILE, HOSTILE)
     checks = tuple(
-        Checked("M01", HOSTILE, ("M01",), status, HOSTILE, 1.5)
+        Checked("M01", HOSTILE, ("M01",), HOSTILE, status, HOSTILE, 1.5)
         for status in ("pass", "fail", "warn", "skip", "waived", "blocked")
     )
     return Report(HOSTILE, "causal", (finding, replace(finding, status="warn")), checks, (), (HOSTILE,), 0.25)

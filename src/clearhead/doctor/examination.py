@@ -87,7 +87,7 @@ def _again(id: str, level: Level, seed: int) -> str:
     return f"doctor.check(model, level={level!r}, only=[{id!r}], seed={seed})"
 
 
-def chosen(only: Sequence[str]) -> list[Check]:
+def chosen(only: Sequence[str]) -> list[Check[Subject]]:
     """The checks that are named or can find one of these, and those that they rest on; all of them if nothing is.
 
     Raises:
@@ -108,7 +108,7 @@ def chosen(only: Sequence[str]) -> list[Check]:
 
 
 def _examine(
-    subject: Subject, checks: Sequence[Check], deadline: float | None
+    subject: Subject, checks: Sequence[Check[Subject]], deadline: float | None
 ) -> tuple[tuple[Finding, ...], tuple[Checked, ...]]:
     findings: list[Finding] = []
     told: list[Checked] = []
@@ -119,12 +119,12 @@ def _examine(
         if status in ("fail", "waived", "blocked") and not (one.name == "deterministic" and subject.random):
             subject.failed.add(one.name)
         findings = joined(findings, found, one.name, subject.spec.allow)
-        told.append(Checked(one.id, one.name, one.covers, status, note, 1000 * (time.perf_counter() - begun)))
+        told.append(one.checked(status, note, begun))
     ranked = sorted(findings, key=lambda finding: finding.status != "fail")
     return tuple(ranked), tuple(told)
 
 
-def _make(subject: Subject, one: Check) -> tuple[Outcome, str, list[Finding]]:
+def _make(subject: Subject, one: Check[Subject]) -> tuple[Outcome, str, list[Finding]]:
     if LEVELS.index(one.level) > LEVELS.index(subject.level):
         return "skip", f"at --level {one.level}", []
     if one.of_tokens and subject.gives_rows:

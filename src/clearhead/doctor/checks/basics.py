@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 from clearhead.doctor.calling.inputs import Inputs
-from clearhead.doctor.checks.base import Causes, Skipped, finding
+from clearhead.doctor.checks.base import Causes, Skipped, finding, model_check
 from clearhead.doctor.checks.locations import place_of
 from clearhead.doctor.checks.own_batch import finite_on_own_batch
 from clearhead.doctor.probes.attention import attentions
@@ -20,6 +20,8 @@ from clearhead.doctor.probes.tracing import Call, recorded_modules, recorded_ops
 from clearhead.doctor.report.findings import Finding, Status, Where
 from clearhead.doctor.subject import Subject
 
+ROW_FAULTS = ("A10", "P02", "N02", "M15")
+
 ROWS, FEW_ROWS = 5, 3  # of a batch; fewer of a large model in a hurry
 
 DRAWS = {"rand", "randn", "rand_like", "randn_like", "randint", "randperm", "bernoulli", "normal", "multinomial"} | {
@@ -28,6 +30,9 @@ DRAWS = {"rand", "randn", "rand_like", "randn_like", "randint", "randperm", "ber
 SORTS = {"argsort", "sort", "topk"}
 
 
+@model_check(
+    "M14", "finite", order=10, covers=("M14", "M07", "M05", "M04", "A03", "R01"), holds="every logit is a number"
+)
 def finite(subject: Subject) -> list[Finding]:
     """Every number that comes out is one, with the weights as they came."""
     inputs = subject.inputs(3)
@@ -73,6 +78,14 @@ def _empty_rows(subject: Subject, inputs: Inputs) -> Causes:
     return (("M14", 0.5), ("R01", 0.5))
 
 
+@model_check(
+    "A08",
+    "deterministic",
+    order=30,
+    covers=("A08", "V01", "T09", "T08", "I05", "K06"),
+    holds="the same batch gives the same bits twice in eval()",
+    needs=("finite",),
+)
 def deterministic(subject: Subject) -> list[Finding]:
     """The same batch gives the same bits twice in evaluation."""
     inputs = subject.inputs(3)
@@ -159,6 +172,14 @@ def _switched(subject: Subject) -> str | None:
     return found
 
 
+@model_check(
+    "A10",
+    "rows",
+    order=60,
+    covers=ROW_FAULTS,
+    holds="no row of a batch depends on another row, nor on its own number",
+    needs=("finite", "deterministic", "memory", "layouts"),
+)
 def rows(subject: Subject) -> list[Finding]:
     """No row of a batch depends on another, nor on its own number in the batch."""
     axes = subject.found.axes

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import Inputs
-from clearhead.doctor.checks.base import finding
+from clearhead.doctor.checks.base import finding, model_check
 from clearhead.doctor.probes.locations import place_of_call, place_of_module
 from clearhead.doctor.probes.tracing import Call, recorded_modules
 from clearhead.doctor.report.findings import Finding
@@ -16,6 +16,13 @@ from clearhead.doctor.subject import Subject
 CHANGED = 1e-4  # of the logits' spread
 
 
+@model_check(
+    "T08",
+    "memory",
+    order=40,
+    covers=("T08", "K06", "D18"),
+    holds="a call writes nothing over its inputs, and the next call does not notice it",
+)
 def memory(subject: Subject) -> list[Finding]:
     """The ids that it is given stay as they are, and a model that was called before answers as a new one does."""
     return _remembered(subject) or _written_over(subject)

@@ -13,7 +13,7 @@ from clearhead.doctor.calling.inputs import Inputs, keep_filler
 from clearhead.doctor.calling.names import parameters_of
 from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.checks.dependence.paths import LONGER
-from clearhead.doctor.checks.padding.paddings import padding_masks
+from clearhead.doctor.checks.padding.masks import padding_masks
 from clearhead.doctor.comparison.bisect import Together, counterparts, difference, parting, together
 from clearhead.doctor.comparison.weights import Pair, bring, differing, match, named, parted_ties, told
 from clearhead.doctor.probes.locations import owner_of

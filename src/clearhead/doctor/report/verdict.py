@@ -18,11 +18,15 @@ JUDGED = ("pass", "warn", "fail", "waived")  # outcomes of checks that came to a
 
 @dataclass(frozen=True)
 class Checked:
-    """One check, what it came to, and in how many milliseconds. `covers`: every id that it can find."""
+    """One check, what it came to, and in how many milliseconds.
+
+    `covers`: every id that it can find. `holds`: what is true if it passed.
+    """
 
     id: str
     name: str
     covers: tuple[str, ...]
+    holds: str
     status: Outcome
     note: str
     milliseconds: float

@@ -5,27 +5,40 @@ from dataclasses import replace
 
 import torch
 
-from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.basics import rows
-from clearhead.doctor.checks.dependence.dependencies import dependencies
+from clearhead.doctor.checks.base import SOUND, Skipped, finding, model_check
+from clearhead.doctor.checks.basics import ROW_FAULTS, rows
+from clearhead.doctor.checks.dependence.dependencies import DEPENDENCY_FAULTS, dependencies
 from clearhead.doctor.checks.dependence.paths import leaks_on
-from clearhead.doctor.checks.padding.paddings import paddings
+from clearhead.doctor.checks.padding.paddings import PADDING_FAULTS, paddings
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.subject import Subject
 
+AGAIN_FAULTS = tuple(dict.fromkeys((*DEPENDENCY_FAULTS, *ROW_FAULTS, *PADDING_FAULTS)))
+
+AGAIN = {"rows": rows, "dependencies": dependencies, "paddings": paddings}  # by the names of these checks
 SEEDS = 3
 LENGTHS = (*range(2, 13), 16, 21, 28, 32, 33, 45, 64, 65, 96, 129)
 SIZES = (2, 7, 16)  # of batches
 TOLERANCE = 1e-3  # of the logits' spread: shapes differ, and with them the order of sums
 
 
+@model_check(
+    "M01",
+    "again",
+    order=340,
+    covers=AGAIN_FAULTS,
+    holds="the same holds for three more draws of weights and tokens, for a row alone, and in 22 lengths",
+    needs=SOUND,
+    level="deep",
+    of_tokens=True,
+)
 def again(subject: Subject) -> list[Finding]:
     """What holds for one draw of weights and tokens has to hold for each."""
     told = replace(subject.spec, kind=subject.kind, time_first=subject.convention.time_first)
     for seed in range(subject.seed + 1, subject.seed + 1 + SEEDS):
         other = Subject(subject.original, told, subject.level, seed)
-        for check in (rows, dependencies, paddings):
-            found = [] if check.__name__ in subject.failed else _made(check, other)
+        for name, check in AGAIN.items():
+            found = [] if name in subject.failed else _made(check, other)
             if found:
                 return [_with(one, f"with seed {seed} ") for one in found]
     subject.paths.append(f"{SEEDS} more draws of weights and tokens")

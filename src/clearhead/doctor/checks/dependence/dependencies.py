@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import Inputs, Run
-from clearhead.doctor.checks.base import Causes, finding
+from clearhead.doctor.checks.base import BASE, Causes, finding, model_check
 from clearhead.doctor.checks.dependence.backends import backends, with_attention
-from clearhead.doctor.checks.dependence.causes import leak_causes
+from clearhead.doctor.checks.dependence.causes import LEAK_FAULTS, leak_causes
 from clearhead.doctor.checks.locations import attention_place, place_of
 from clearhead.doctor.probes.attention import Attention, attentions
 from clearhead.doctor.probes.dependency import Matrix, dependency, shape_of, swapped_rows
@@ -18,9 +18,19 @@ from clearhead.doctor.report.findings import Finding, Where
 from clearhead.doctor.spec import Assumption
 from clearhead.doctor.subject import Subject
 
+DEPENDENCY_FAULTS = (*LEAK_FAULTS, "A12", "A13", "M07", "M14", "M16", "N04", "S03", "I06")
+
 WINDOWS = ("window", "sliding_window", "window_size", "attention_window", "local_window", "local_attention_window")
 
 
+@model_check(
+    "M01",
+    "dependencies",
+    order=100,
+    covers=DEPENDENCY_FAULTS,
+    holds="each logit depends on the tokens that it should, and on no other",
+    needs=(*BASE, "layouts", "norms"),
+)
 def dependencies(subject: Subject) -> list[Finding]:
     """Causal: no logit depends on a later token, and each on all that its window holds. Bidirectional: on all."""
     shape, _ = shape_of(subject.matrix.alive)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import SOUND, Skipped, finding, model_check
 from clearhead.doctor.checks.generation.decoding import first_off
 from clearhead.doctor.probes.locations import place_of_call
 from clearhead.doctor.probes.tracing import recorded_modules
@@ -15,6 +15,14 @@ CUT = 3  # tokens
 MOVED = 1e-3  # of the logits' spread: shapes differ, and with them the order of sums
 
 
+@model_check(
+    "M21",
+    "lengths",
+    order=120,
+    covers=("M21",),
+    holds="leaving out the last tokens moves no logit before them",
+    needs=SOUND,
+)
 def lengths(subject: Subject) -> list[Finding]:
     """Of a row whose last tokens are left out, every other logit stays."""
     if not subject.looks_back_only:

@@ -7,11 +7,12 @@ import torch
 from torch import nn
 
 from clearhead.doctor.calling.inputs import Inputs, Run, keep_filler
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import SOUND, Skipped, finding, model_check
 from clearhead.doctor.checks.dependence.backends import backends, with_attention
+from clearhead.doctor.checks.dependence.causes import LEAK_FAULTS
 from clearhead.doctor.checks.dependence.dependencies import leaks, reaches_back
 from clearhead.doctor.checks.own_batch import leaks_on_own_batch
-from clearhead.doctor.checks.padding.paddings import padding_masks
+from clearhead.doctor.checks.padding.masks import padding_masks
 from clearhead.doctor.probes.dependency import THRESHOLD, dependency, swapped_rows
 from clearhead.doctor.probes.localization import locate, token_reading
 from clearhead.doctor.probes.tracing import home_of, without_dropout
@@ -23,6 +24,15 @@ TRIES = 4  # of a path that may be random: a rare draw is not seen at once
 LONGER = (37, 31, 29, 23, 19, 17)  # tokens
 
 
+@model_check(
+    "M02",
+    "paths",
+    order=130,
+    covers=LEAK_FAULTS,
+    holds="the dependencies are the same in training mode, with gradients, a mask of ones or the other attention, in "
+    "longer rows, and on a batch that was given",
+    needs=SOUND,
+)
 def paths(subject: Subject) -> list[Finding]:
     """Training mode, gradients on, a padding mask of ones, and each attention that transformers has for the model."""
     if not subject.looks_back_only:
@@ -150,6 +160,9 @@ def _with_mask(subject: Subject, name: str, form: str) -> Run:
     return run
 
 
+@model_check(
+    "M08", "stress", order=140, covers=("M08",), holds="the dependencies are the same with scores past 1e4", needs=SOUND
+)
 def stress(subject: Subject) -> list[Finding]:
     """Scores as large as training may make them: a mask that is only a large number is then outweighed."""
     if not subject.looks_back_only:

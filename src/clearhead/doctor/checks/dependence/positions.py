@@ -7,7 +7,7 @@ from torch import Tensor
 
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import POSITION_TABLE
-from clearhead.doctor.checks.base import Causes, Skipped, finding
+from clearhead.doctor.checks.base import SOUND, Causes, Skipped, finding, model_check
 from clearhead.doctor.checks.parts.effects import idle_table
 from clearhead.doctor.probes.attention import Attention, attentions
 from clearhead.doctor.probes.dependency import swapped_rows
@@ -22,6 +22,14 @@ SAME = 1e-5  # of the largest number: two results that are equal but for roundin
 ROUNDED = 0.05  # of the scores' spread: a rotation that is off by less was rounded, not mistaken
 
 
+@model_check(
+    "P01",
+    "positions",
+    order=180,
+    covers=("P01", "P05", "P06", "P08", "S07"),
+    holds="the order of the tokens matters, and rotary scores depend on the distance alone",
+    needs=(*SOUND, "sources"),
+)
 def positions(subject: Subject) -> list[Finding]:
     """Swapping two tokens changes what others make of them."""
     if subject.convention.has_source:

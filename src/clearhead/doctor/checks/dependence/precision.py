@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import Inputs, Run
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import SOUND, Skipped, finding, model_check
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.state_guard import twin
 from clearhead.doctor.subject import Subject
@@ -20,6 +20,16 @@ STEADY = 0.8  # of the quarter before: from one to the next it must not shrink
 LARGEST = 50_000_000  # parameters
 
 
+@model_check(
+    "R03",
+    "precision",
+    order=350,
+    covers=("R03", "M09"),
+    holds="in bfloat16 the logits are finite, and no worse at the end of a long row",
+    needs=SOUND,
+    level="deep",
+    of_tokens=True,
+)
 def precision(subject: Subject) -> list[Finding]:
     """Finite where float32 is, and no worse at the end of a long row than at its beginning."""
     if sum(parameter.numel() for parameter in subject.model.parameters()) > LARGEST:

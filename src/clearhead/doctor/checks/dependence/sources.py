@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import BASE, Skipped, finding, model_check
 from clearhead.doctor.checks.locations import place_of
 from clearhead.doctor.checks.parts.effects import moves
 from clearhead.doctor.probes.attention import HIDDEN, Attention, attentions
@@ -19,6 +19,14 @@ from clearhead.doctor.subject import Subject
 ALIKE = 1e-5  # of the largest score: the same but for rounding
 
 
+@model_check(
+    "S02",
+    "sources",
+    order=110,
+    covers=("M12", "S01", "S02", "S03", "S04", "S06", "S09", "A12", "A13", "I06"),
+    holds="the whole source moves every logit",
+    needs=(*BASE, "layouts"),
+)
 def sources(subject: Subject) -> list[Finding]:
     """Every token of the source moves every logit of the target, over an encoder that looks both ways."""
     if not subject.convention.has_source:

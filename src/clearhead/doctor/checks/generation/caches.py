@@ -12,7 +12,7 @@ from clearhead.doctor.calling.convention import here
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import CACHE, START, parameters_of
 from clearhead.doctor.calling.outputs import find_logits, follow, tensors
-from clearhead.doctor.checks.base import Causes, Skipped, finding
+from clearhead.doctor.checks.base import SOUND, Causes, Skipped, finding, model_check
 from clearhead.doctor.checks.generation.decoding import causes_of, departure
 from clearhead.doctor.checks.generation.stores import Make, stores
 from clearhead.doctor.probes.locations import place_of_call
@@ -105,6 +105,15 @@ def _parts(value: Any, logits: tuple[str | int, ...]) -> Iterator[Any]:
             yield part
 
 
+@model_check(
+    "K01",
+    "caches",
+    order=200,
+    covers=("K01", "K02", "K03", "K04", "K06", "M16", "S01", "T08"),
+    holds="token by token, and three at a time, the logits with the cache are those without it",
+    needs=SOUND,
+    of_tokens=True,
+)
 def caches(subject: Subject) -> list[Finding]:
     """One token at a time behind a prefill, and two at a time."""
     names = [p.name for p in parameters_of(subject.model) if CACHE.search(p.name) and p.default is not p.empty]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import Inputs
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import SOUND, Skipped, finding, model_check
 from clearhead.doctor.report.findings import Finding, Where
 from clearhead.doctor.state_guard import twin
 from clearhead.doctor.subject import Subject
@@ -21,6 +21,15 @@ CLEAR = 1e-3  # of the logits' spread: how far the best is ahead where nobody ca
 COUNT = re.compile(r"new|len|steps|tokens|^n$|^num|^k$")
 
 
+@model_check(
+    "K11",
+    "generations",
+    order=210,
+    covers=("K06", "K08", "K11", "T08"),
+    holds="generate() writes what the logits say, and answers equal requests alike",
+    needs=(*SOUND, "caches"),
+    of_tokens=True,
+)
 def generations(subject: Subject) -> list[Finding]:
     """One request, another, and the first again; a greedy one begins with the likeliest token of the last logits."""
     method = getattr(type(subject.original), "generate", None)

@@ -9,7 +9,7 @@ from clearhead.doctor.calling.convention import Convention, here
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import parameters_of
 from clearhead.doctor.calling.outputs import arrange, find_logits, follow, leaves
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import Skipped, finding, model_check
 from clearhead.doctor.checks.loss.losses import labels_parameter
 from clearhead.doctor.checks.loss.scoring import LOUD, with_slope
 from clearhead.doctor.probes.locations import place_of_module
@@ -21,6 +21,15 @@ from clearhead.doctor.subject import Subject
 NEAR = (2, 1, 0, -1, -2, -3)  # places of a label, counted from the position that may have read it
 
 
+@model_check(
+    "D02",
+    "decoder targets",
+    order=250,
+    covers=("D01", "D02", "D05", "D18"),
+    holds="a decoder that makes its input from the labels is asked for the first token that it has not read",
+    needs=("finite", "deterministic"),
+    of_tokens=True,
+)
 def decoder_targets(subject: Subject) -> list[Finding]:
     """Every position is asked for the first label that it has not read, and for none that is marked as no label."""
     name = labels_parameter(subject)

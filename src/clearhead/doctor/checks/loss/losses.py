@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.names import CACHE, LABELS, MASK, POSITIONS, SEGMENTS, parameters_of
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import Skipped, finding, model_check
 from clearhead.doctor.checks.loss.scoring import (
     MARKS,
     Scored,
@@ -28,6 +28,9 @@ from clearhead.doctor.report.findings import Finding, Status, Where
 from clearhead.doctor.spec import Assumption
 from clearhead.doctor.subject import Subject
 
+TARGET_FAULTS = ("D01", "D02", "D03", "D04", "D05", "D12", "I06")
+LOSS_FAULTS = (*TARGET_FAULTS, "L01", "L02", "L03", "L04", "L05", "L06", "L07", "L08", "L10", "L11")
+
 SHIFTS = re.compile(
     r"\bshift(ed)?_(logits|labels|targets|preds?)\b\s*[,=]"
     r"|(?<!not )(?<!never )(?<!n't )(?<!not be )shifted (in here|inside|internally)",
@@ -42,6 +45,15 @@ OTHER_ROWS = 0.2  # of the targets: more of them come from other rows than by an
 ALIGNED = ("D01", "D02", "D03", "D12")  # faults of whoever gives the loss its logits and targets
 
 
+@model_check(
+    "D02",
+    "losses",
+    order=220,
+    covers=LOSS_FAULTS,
+    holds="the model's own loss is a cross-entropy of the right targets",
+    needs=("finite", "deterministic"),
+    of_tokens=True,
+)
 def losses(subject: Subject) -> list[Finding]:
     """The loss that the model computes itself, where it takes targets."""
     name = labels_parameter(subject)

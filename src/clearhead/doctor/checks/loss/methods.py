@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import LABELS, TOKENS
 from clearhead.doctor.calling.outputs import arrange
-from clearhead.doctor.checks.base import Skipped
-from clearhead.doctor.checks.loss.losses import end_ids
+from clearhead.doctor.checks.base import Skipped, model_check
+from clearhead.doctor.checks.loss.losses import LOSS_FAULTS, end_ids
 from clearhead.doctor.checks.loss.scoring import MARKS, alike, loss_in, quieter, with_slope
 from clearhead.doctor.checks.loss.verdicts import judge
 from clearhead.doctor.checks.padding.padding_tokens import knows_padding
@@ -35,6 +35,15 @@ NAMES = (("input_ids", "ids", "tokens", "inputs", "x"), ("labels", "targets", "t
 FRAMES = (slice(None), slice(None, -1), slice(1, None))  # the part of a row that the model is given
 
 
+@model_check(
+    "D02",
+    "loss methods",
+    order=230,
+    covers=LOSS_FAULTS,
+    holds="the loss of a method beside forward is a cross-entropy of the right targets",
+    needs=("finite", "deterministic"),
+    of_tokens=True,
+)
 def loss_methods(subject: Subject) -> list[Finding]:
     """A method that computes a loss of tokens, or of tokens and targets, asks for the next token of each."""
     of_next = subject.kind == "causal" and not subject.shifts_its_rows

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.outputs import find_logits, follow
-from clearhead.doctor.checks.base import Skipped
-from clearhead.doctor.checks.loss.losses import ALIGNED, end_ids, labels_parameter
+from clearhead.doctor.checks.base import Skipped, model_check
+from clearhead.doctor.checks.loss.losses import ALIGNED, TARGET_FAULTS, end_ids, labels_parameter
 from clearhead.doctor.checks.loss.scoring import loss_in, quieter, with_slope
 from clearhead.doctor.checks.loss.verdicts import judge
 from clearhead.doctor.checks.padding.padding_tokens import knows_padding
@@ -20,6 +20,15 @@ from clearhead.doctor.subject import Subject
 NONE = "it makes no loss of what it reads"
 
 
+@model_check(
+    "D02",
+    "losses of inputs",
+    order=240,
+    covers=TARGET_FAULTS,
+    holds="a loss that is made of the inputs alone asks for the right targets",
+    needs=("finite", "deterministic"),
+    of_tokens=True,
+)
 def losses_of_inputs(subject: Subject) -> list[Finding]:
     """A model that makes inputs and targets of one row is asked for the next token of each, and not for padding."""
     if not subject.looks_back_only or subject.shifts_its_rows or labels_parameter(subject) is not None:

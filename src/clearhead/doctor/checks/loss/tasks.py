@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import Inputs
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import SOUND, Skipped, finding, model_check
 from clearhead.doctor.probes.loss import IGNORED
 from clearhead.doctor.probes.tracing import without_dropout
 from clearhead.doctor.report.findings import Finding
@@ -42,6 +42,16 @@ class Task:
     enough: float = 0.5  # of the loss of even odds: what is below is learned
 
 
+@model_check(
+    "W01",
+    "tasks",
+    order=360,
+    covers=("W01", "W02"),
+    holds="a copy learns a batch by heart, and the tasks that such a model must learn",
+    needs=SOUND,
+    level="deep",
+    of_tokens=True,
+)
 def tasks(subject: Subject) -> list[Finding]:
     """One batch by heart, and what needs attention to the right places: to copy, to reverse, to go on, to fill in."""
     size = sum(parameter.numel() for parameter in subject.fresh.parameters())

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from clearhead.doctor.calling.inputs import Inputs, keep_filler
 from clearhead.doctor.calling.names import CACHE, LENGTHS, MASK, POSITIONS, parameters_of
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import SOUND, Skipped, finding, model_check
 from clearhead.doctor.checks.locations import attention_place
+from clearhead.doctor.checks.padding.masks import padding_masks
 from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD, own_mixer
-from clearhead.doctor.checks.padding.paddings import padding_masks
 from clearhead.doctor.report.findings import Finding, Status
 from clearhead.doctor.spec import Assumption
 from clearhead.doctor.subject import Subject
@@ -19,6 +19,15 @@ from clearhead.doctor.subject import Subject
 FRONT = 3  # tokens of padding
 
 
+@model_check(
+    "P04",
+    "left padding",
+    order=170,
+    covers=("P04",),
+    holds="a prompt behind padding is read as it is alone",
+    needs=(*SOUND, "paddings"),
+    of_tokens=True,
+)
 def left_padding(subject: Subject) -> list[Finding]:
     """Positions may be absolute; then their caller must be able to say them, and that must do."""
     if not subject.looks_back_only or subject.convention.has_source:

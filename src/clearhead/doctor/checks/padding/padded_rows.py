@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.calling.inputs import Inputs, keep_filler
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import BASE, Skipped, finding, model_check
 from clearhead.doctor.checks.locations import attention_place
+from clearhead.doctor.checks.padding.masks import forms_of, mask_parameters, padding_masks
 from clearhead.doctor.checks.padding.padding_tokens import knows_padding
-from clearhead.doctor.checks.padding.paddings import forms_of, mask_parameters, padding_masks
 from clearhead.doctor.probes.tracing import without_dropout
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.subject import Subject
@@ -29,6 +29,14 @@ class Way:
     by_token: bool = False
 
 
+@model_check(
+    "M15",
+    "padded rows",
+    order=150,
+    covers=("M15", "M14"),
+    holds="padding in one row moves no other row, and leaves gradients finite",
+    needs=(*BASE, "layouts", "norms"),
+)
 def padded_rows(subject: Subject) -> list[Finding]:
     """Padding in one row moves no other row, and the logits of real tokens have a gradient."""
     if subject.is_hurried:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import Skipped, finding, model_check
 from clearhead.doctor.checks.locations import place_of
 from clearhead.doctor.checks.parts.heads import groups
 from clearhead.doctor.probes.attention import FUSED, HIDDEN, Attention, attentions, same_tensor
@@ -24,6 +24,14 @@ PLAIN_STEPS = 8  # between a projection and the attention that reads it
 ALIKE = 1.3  # how far the spread of queries may be from that of keys, and still make up for a missing scale
 
 
+@model_check(
+    "A03",
+    "attention",
+    order=90,
+    covers=("A01", "A02", "A03", "A07", "A09", "A14", "P13"),
+    holds="weights sum to one over the keys, scores have the right size, and a head reads one head's keys and values",
+    needs=("finite", "layouts"),
+)
 def attention(subject: Subject) -> list[Finding]:
     """Weights sum to one over what they are applied to, scores are scaled, and only weights are dropped."""
     calls = subject.inside.calls

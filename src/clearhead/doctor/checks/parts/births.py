@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import Skipped, finding, model_check
 from clearhead.doctor.probes.freshness import freshness
 from clearhead.doctor.probes.locations import owner_of
 from clearhead.doctor.probes.tracing import without_dropout
@@ -18,6 +18,15 @@ STEPS = 3
 FAR = 0.1  # of a parameter's size, or at least this much: how far a step goes
 
 
+@model_check(
+    "I04",
+    "births",
+    order=280,
+    covers=("I04",),
+    holds="a gradient soon reaches what is zero at first",
+    needs=("finite", "deterministic"),
+    of_tokens=True,
+)
 def births(subject: Subject) -> list[Finding]:
     """Two matrices that are both zero and multiply each other hold each other at zero."""
     is_fresh, reason = freshness(subject.fresh, subject.spec.fresh)

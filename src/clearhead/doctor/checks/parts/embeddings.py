@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.names import POSITION_TABLE, SEGMENTS, parameters_of
-from clearhead.doctor.checks.base import finding
+from clearhead.doctor.checks.base import finding, model_check
 from clearhead.doctor.checks.locations import place_of
 from clearhead.doctor.checks.parts.effects import moves
 from clearhead.doctor.probes.flow import ADD, MULTIPLY, Flow, factor, made_by, read_by
@@ -28,6 +28,14 @@ LONGEST = 512  # tokens that are run to see that the last position is there
 DECLARED = re.compile(r"scale_emb|emb\w*_(scale|multiplier)|scale_embedding")
 
 
+@model_check(
+    "E07",
+    "embeddings",
+    order=190,
+    covers=("E03", "E07", "P03", "P09", "P10"),
+    holds="embeddings have the right size, token types count, and every position has a row",
+    needs=("finite", "deterministic"),
+)
 def embeddings(subject: Subject) -> list[Finding]:
     """Kinds of tokens count, positions are within their table and unlike each other, tokens are as loud as they."""
     return _kinds(subject) + _last_position(subject) + _waves(subject) + _loudness(subject)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import finding
+from clearhead.doctor.checks.base import finding, model_check
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.probes.tracing import Call
 from clearhead.doctor.report.findings import Finding
@@ -12,6 +12,14 @@ from clearhead.doctor.subject import Subject
 STRAIGHT = 1e-4  # of the largest number: a sum goes to the sum of what its parts go to
 
 
+@model_check(
+    "F01",
+    "activations",
+    order=320,
+    covers=("F01",),
+    holds="no two linear maps of a feed-forward follow each other",
+    needs=("finite",),
+)
 def activations(subject: Subject) -> list[Finding]:
     """No linear map reads what another wrote after widening it: the two would be one."""
     maps = [call for call in subject.module_calls if type(call.module) is nn.Linear and call.inputs]

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.names import POSITION_TABLE, parameters_of
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import Skipped, finding, model_check
 from clearhead.doctor.checks.parts.effects import is_threshold, moves, moves_beside, padding_rows
 from clearhead.doctor.probes.freshness import freshness
 from clearhead.doctor.probes.locations import layer_of, owner_of
@@ -40,6 +40,14 @@ EXPLAINED = {
 }  # what idle weights may be due to
 
 
+@model_check(
+    "I06",
+    "gradients",
+    order=260,
+    covers=("I06", "A13", "N03", "N12", "P01", "S06"),
+    holds="every weight has an effect, and what has an effect has a gradient",
+    needs=("finite", "deterministic"),
+)
 def gradients(subject: Subject) -> list[Finding]:
     """Every parameter that has an effect receives gradient, and every one has an effect."""
     model = subject.model
@@ -181,6 +189,15 @@ def _is_lost_part(model: nn.Module, name: str, reached: set[str], called: set[st
     return len(beside) >= (2 if path in called else 1)
 
 
+@model_check(
+    "E04",
+    "fresh loss",
+    order=330,
+    covers=("E04",),
+    holds="a fresh model's loss is near ln V",
+    needs=("finite",),
+    of_tokens=True,
+)
 def fresh_loss(subject: Subject) -> list[Finding]:
     """A model that has learned nothing gives every token the same chance."""
     is_fresh, reason = freshness(subject.fresh, subject.spec.fresh)

@@ -2,7 +2,7 @@
 
 import torch
 
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import Skipped, finding, model_check
 from clearhead.doctor.checks.locations import place_of
 from clearhead.doctor.probes.attention import attentions
 from clearhead.doctor.probes.layout import distances, scrambled
@@ -13,6 +13,14 @@ from clearhead.doctor.subject import Subject
 ROWS = (5, 11, 19)  # the last is a size that no other axis is likely to have
 
 
+@model_check(
+    "A05",
+    "layouts",
+    order=50,
+    covers=("A04", "A05"),
+    holds="no view or reshape moves numbers from one token or row to another",
+    needs=("finite",),
+)
 def layouts(subject: Subject) -> list[Finding]:
     """No view or reshape puts numbers of one token, or of one row, in the place of another."""
     try:

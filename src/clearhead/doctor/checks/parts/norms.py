@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import finding
+from clearhead.doctor.checks.base import finding, model_check
 from clearhead.doctor.probes.locations import place_of_call
 from clearhead.doctor.probes.norms import is_leaf_norm
 from clearhead.doctor.probes.tracing import Call
@@ -16,6 +16,14 @@ MOVED = 1e-5  # of the largest number
 FAINTER = 1e-3  # times a row, so that epsilon counts
 
 
+@model_check(
+    "N01",
+    "norms",
+    order=70,
+    covers=("N01", "N02", "N06"),
+    holds="each norm works on one token",
+    needs=("finite", "deterministic"),
+)
 def norms(subject: Subject) -> list[Finding]:
     """Every norm is called again on what it read, with one token changed: no other may move."""
     own = [call for call in subject.module_calls if _is_leaf_norm(call)]

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import finding
+from clearhead.doctor.checks.base import finding, model_check
 from clearhead.doctor.probes.locations import place_of_call
 from clearhead.doctor.probes.norms import is_norm
 from clearhead.doctor.probes.tracing import Call
@@ -17,6 +17,9 @@ MOVED = 1e-4  # of the largest number
 UNDONE = 0.05  # of the largest number: what a norm's epsilon may leave of a factor
 
 
+@model_check(
+    "N12", "query norms", order=80, covers=("N12", "N05"), holds="keys are normalized as queries are", needs=("finite",)
+)
 def query_norms(subject: Subject) -> list[Finding]:
     """Where a norm stands before an attention, the length of a token's vector does not reach other tokens."""
     for call, norm in _suspects(subject.module_calls):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import Skipped
+from clearhead.doctor.checks.base import Skipped, model_check
 from clearhead.doctor.checks.parts.sublayers import (
     has_matrices,
     is_transformer,
@@ -22,6 +22,14 @@ from clearhead.doctor.subject import Subject
 Sublayers = list[tuple[str, nn.Module]]
 
 
+@model_check(
+    "N04",
+    "residuals of rows",
+    order=300,
+    covers=("N04", "N05"),
+    holds="a residual passes the last layer where one output is given for a row",
+    needs=("finite", "deterministic"),
+)
 def residuals_of_rows(subject: Subject) -> list[Finding]:
     """With every sublayer silent the last layer of a stack still reads what the first one read."""
     if not subject.gives_rows:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import Skipped, finding, model_check
 from clearhead.doctor.checks.parts.effects import NUDGE
 from clearhead.doctor.probes.locations import owner_of
 from clearhead.doctor.probes.tracing import without_dropout
@@ -14,6 +14,14 @@ SHARE = 1 / 8  # of a matrix: fewer rows without a gradient may be units that sl
 HEARD = 0.1  # of what as small a change of the other rows does: units that sleep do not wake from it
 
 
+@model_check(
+    "I06",
+    "slices",
+    order=270,
+    covers=("I06",),
+    holds="every part of a fused matrix has a gradient",
+    needs=("finite", "deterministic", "gradients"),
+)
 def slices(subject: Subject) -> list[Finding]:
     """Rows of a matrix that a gradient leaves out, beside rows that it reaches, have no effect either."""
     if subject.is_large:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import finding
+from clearhead.doctor.checks.base import finding, model_check
 from clearhead.doctor.probes.freshness import freshness
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.probes.norms import is_norm
@@ -18,6 +18,14 @@ from clearhead.doctor.subject import Subject
 DRAWN = 2  # different numbers in a row of a matrix, from which on it was drawn
 
 
+@model_check(
+    "I02",
+    "storage",
+    order=20,
+    covers=("I01", "I02", "I05", "E01", "N08"),
+    holds="every module is registered and stands once, no two are born equal, and what is tied is one tensor",
+    needs=("finite",),
+)
 def storage(subject: Subject) -> list[Finding]:
     """What can be read off the objects."""
     model = subject.fresh

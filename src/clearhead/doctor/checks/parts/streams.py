@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import Skipped, finding, model_check
 from clearhead.doctor.checks.locations import place_of
 from clearhead.doctor.probes.locations import layer_of, owner_of, place_of_module
 from clearhead.doctor.probes.norms import is_leaf_norm
@@ -19,6 +19,14 @@ from clearhead.doctor.subject import Subject
 LEFT = 0.01  # of the largest number: what the smallness that a norm adds changes
 
 
+@model_check(
+    "N05",
+    "streams",
+    order=310,
+    covers=("N03", "N04", "N05", "N10"),
+    holds="the sublayers of a layer take their residual alike, without dropout on it, and a norm ends the stream",
+    needs=("finite", "layouts", "residuals"),
+)
 def streams(subject: Subject) -> list[Finding]:
     """Every sublayer of a layer takes its residual alike; no dropout lies on the stream; pre-norm ends with a norm."""
     calls, logits = subject.inside

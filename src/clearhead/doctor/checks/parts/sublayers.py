@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import Skipped, finding, model_check
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.probes.norms import is_norm
 from clearhead.doctor.probes.tracing import recorded_modules
@@ -16,6 +16,15 @@ from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.subject import Subject
 
 
+@model_check(
+    "N04",
+    "residuals",
+    order=290,
+    covers=("N04", "N05"),
+    holds="with sublayers at zero a token still reaches its own logits, and those of others",
+    needs=("finite", "deterministic"),
+    of_tokens=True,
+)
 def residuals(subject: Subject) -> list[Finding]:
     """With every sublayer silent a token still reaches its own logits, and with the feed-forwards silent others do."""
     reach = _reaches(subject)

@@ -12,6 +12,7 @@ from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.loss.verdicts import mean_of_means
 from clearhead.doctor.probes.loss import FEW, IGNORED, STRAIGHT, Xray, is_like, is_probability
 from clearhead.doctor.report.findings import Finding, Where
+from clearhead.doctor.training.checks.base import training_check
 from clearhead.doctor.training.checks.padding import padding
 from clearhead.doctor.training.logits import Asked
 from clearhead.doctor.training.recording import Recording, at
@@ -22,6 +23,13 @@ GIVEN_AWAY = 0.5  # share of targets that stand in the input as they are
 COARSE = 0.05  # misfit of a cross-entropy whose logits have eight bits
 
 
+@training_check(
+    "D02",
+    "asking",
+    order=110,
+    covers=("D01", "D02", "D04", "D05", "D12", "L02", "L03", "L04", "L05", "L07", "M01"),
+    holds="the loss is a cross-entropy that asks for the next token or for hidden ones, and not for padding",
+)
 def asking(recording: Recording) -> list[Finding]:
     """Targets are the next tokens, or hidden ones; the loss is a cross-entropy, and scores no padding."""
     asked = [one for one in recording.asked if len(one.logits)]

@@ -3,11 +3,13 @@
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.probes.tracing import home_of
 from clearhead.doctor.report.findings import Finding, Where
+from clearhead.doctor.training.checks.base import training_check
 from clearhead.doctor.training.events import Forward, Step
 from clearhead.doctor.training.recording import Recording, at
 from clearhead.doctor.training.trials import CLOSE, difference, run, trying
 
 
+@training_check("T06", "modes", order=80, covers=("T06", "V02"), holds="dropout drops in training, and only there")
 def modes(recording: Recording) -> list[Finding]:
     """Dropout drops while the model learns, and at no other time."""
     if not recording.learned:

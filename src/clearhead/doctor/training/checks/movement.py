@@ -7,6 +7,7 @@ import torch
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.training.checks.base import training_check
 from clearhead.doctor.training.events import Scaled, Step, parameters_held
 from clearhead.doctor.training.recording import Recording, at
 
@@ -15,6 +16,14 @@ HALF = (torch.float16, torch.bfloat16)
 LOST = 0.5  # share of the numbers with a gradient that rounding keeps where they are
 
 
+@training_check(
+    "T07",
+    "movement",
+    order=50,
+    covers=("T07", "O07", "O12", "O13", "R05"),
+    holds="what has a gradient moves, and by less than its own length",
+    needs=("graph", "numbers", "cleared"),
+)
 def movement(recording: Recording) -> list[Finding]:
     """What has a gradient moves when a step is made, and not by more than it is long."""
     if not recording.steps:
