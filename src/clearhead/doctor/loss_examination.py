@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.doctor.checks.loss.verdicts import judge
+from clearhead.doctor.checks.loss.judge import judge
 from clearhead.doctor.probes.loss import IGNORED, Xray, xray
 from clearhead.doctor.report.findings import Finding, Json
 from clearhead.errors import DataError

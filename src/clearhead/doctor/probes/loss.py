@@ -207,3 +207,13 @@ def is_like(loss: Loss, gradient: Tensor, logits: Tensor, ids: Tensor, enough: f
         (other,) = torch.autograd.grad(loss(leaf, ids), leaf)
     cosine = F.cosine_similarity(gradient.flatten().double(), other.flatten().double(), dim=0)
     return float(cosine) > enough
+
+
+def misfit(loss: Callable[[Tensor], Tensor], gradient: Tensor, logits: Tensor) -> float:
+    """What is left of a gradient without its part along that of a loss, relative."""
+    with torch.enable_grad():
+        leaf = logits.detach().clone().requires_grad_()
+        (other,) = torch.autograd.grad(loss(leaf), leaf)
+    one, two = gradient.flatten().double(), other.flatten().double()
+    rest = one - two * (one @ two) / (two @ two).clamp_min(1e-30)
+    return float(rest.norm() / one.norm().clamp_min(1e-30))

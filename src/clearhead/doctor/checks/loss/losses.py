@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.calling.names import CACHE, LABELS, MASK, POSITIONS, SEGMENTS, parameters_of
 from clearhead.doctor.checks.base import Skipped, finding, model_check
+from clearhead.doctor.checks.loss.judge import judge
 from clearhead.doctor.checks.loss.scoring import (
     MARKS,
     Scored,
@@ -21,7 +22,6 @@ from clearhead.doctor.checks.loss.scoring import (
     scored,
     xrayed,
 )
-from clearhead.doctor.checks.loss.verdicts import judge
 from clearhead.doctor.probes.locations import place_of_call, place_of_module
 from clearhead.doctor.probes.loss import FEW, OFFSETS, STRAIGHT, Xray, offset_among
 from clearhead.doctor.report.findings import Finding, Status, Where

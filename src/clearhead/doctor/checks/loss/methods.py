@@ -13,9 +13,9 @@ from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import LABELS, TOKENS
 from clearhead.doctor.calling.outputs import arrange
 from clearhead.doctor.checks.base import Skipped, model_check
+from clearhead.doctor.checks.loss.judge import judge
 from clearhead.doctor.checks.loss.losses import LOSS_FAULTS, end_ids
 from clearhead.doctor.checks.loss.scoring import MARKS, alike, loss_in, quieter, with_slope
-from clearhead.doctor.checks.loss.verdicts import judge
 from clearhead.doctor.checks.padding.padding_tokens import knows_padding
 from clearhead.doctor.probes.flow import made_by
 from clearhead.doctor.probes.loss import Xray, read, undone

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.outputs import find_logits, follow
 from clearhead.doctor.checks.base import Skipped, model_check
+from clearhead.doctor.checks.loss.judge import judge
 from clearhead.doctor.checks.loss.losses import ALIGNED, TARGET_FAULTS, end_ids, labels_parameter
 from clearhead.doctor.checks.loss.scoring import loss_in, quieter, with_slope
-from clearhead.doctor.checks.loss.verdicts import judge
 from clearhead.doctor.checks.padding.padding_tokens import knows_padding
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.probes.loss import STRAIGHT, Xray, read, undone

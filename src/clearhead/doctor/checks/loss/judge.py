@@ -1,5 +1,6 @@
-"""What a loss asks for, against what it should."""
+"""What a loss asks for, against what it should: of a function, of a model's own loss, and of a training's."""
 
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -8,11 +9,11 @@ from torch import Tensor
 
 from clearhead.doctor.checks.base import finding
 from clearhead.doctor.checks.loss.slips import are_likelihoods, are_turned, rewards_normaliser, wrong_axes
-from clearhead.doctor.probes.loss import IGNORED, LIKE, STRAIGHT, Xray, is_like, read
-from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.probes.loss import IGNORED, STRAIGHT, Xray, is_like, misfit, read
+from clearhead.doctor.report.findings import Finding, Status
 
 EVEN = 1e-3  # relative difference of weights that are meant to be equal
-EQUAL = 0.99999  # cosine of two gradients, one of which is nearly that of a sound loss as well
+UNLIKE = 0.045  # misfit of two gradients at the cosine from which they count as alike
 
 
 def judge(
@@ -30,54 +31,123 @@ def judge(
         spared = read(seen.gradient.double(), logits.double(), ids, seen.value, unasked=pad_id)
         seen = spared if spared.residual <= STRAIGHT else seen
     if seen.residual > STRAIGHT:
-        return _no_cross_entropy(seen, ids, logits, IGNORED if pad_id is None else pad_id)
+        return _no_cross_entropy(seen, ids, logits, pad_id)
     if not seen.gradient.any():
         return [finding("I06", "no gradient of it reaches the logits: nothing can learn from it", value=0.0)]
     found = []
     if seen.offset is not None and (seen.offset > 1 or (seen.offset < 0)):
-        witness = f"the loss of position 3 asks for the token at {3 + seen.offset}"
-        found.append(finding("D02", witness, value=seen.offset, threshold=1))
+        found.append(too_far(seen.offset))
     elif seen.offset == 1 and shifts is False:
         witness = "the loss of position 3 asks for target 4, where targets usually are shifted already"
         found.append(finding("D02", witness, value=1, threshold=0, status="warn"))
     elif seen.offset == 0 and shifts:
-        found.append(finding("D01", "the loss of position 3 asks for token 3 itself", value=0, threshold=1))
+        found.append(the_same_token())
     if seen.wraps:
         row = "the last position of row 0 asks for a token of row 1"
         found.append(finding("D03", row))
     if not found and seen.offset is None and are_turned(seen, ids):
         witness = "targets stand where they would if batch and time were exchanged in one of the two"
         return [finding((("D12", 0.8), ("L07", 0.2)), witness)]
-    if not found and _is_uneven(seen) and _of_probabilities(seen, ids, logits, EQUAL):
-        # of many and nearly equal probabilities the second softmax is nearly a straight line
-        return [finding("L03", "its gradient is that of cross_entropy(softmax(logits))")]
+    slip = None if found else arithmetic(seen, ids, logits, pad_id)
+    if slip is not None:
+        return [slip]
     if not found and are_likelihoods(seen, logits):
         return [finding("L04", "the weight of a position is the probability of its target: the logarithm is missing")]
     return found or _weights(seen, ids, pad_id, ends)
 
 
-def _is_uneven(seen: Xray) -> bool:
-    """Whether more is smoothed away at some positions than at others."""
-    smoothing = seen.smoothing[seen.scored]
-    return bool(len(smoothing)) and float(smoothing.max() - smoothing.min()) > EVEN
+def arithmetic(seen: Xray, ids: Tensor, logits: Tensor, pad_id: int | None = None) -> Finding | None:
+    """A slip in computing a cross-entropy, known by its gradient: in a softmax, a logarithm, or the order of axes."""
+    if _takes_softmax_twice(seen, ids, logits.float()):
+        return finding("L03", "its gradient is that of cross_entropy(softmax(logits))", value=seen.residual)
+    if seen.residual <= STRAIGHT:
+        return None
+    told = partial(finding, value=seen.residual, threshold=STRAIGHT)
+    touched = seen.gradient.abs() > 1e-7 * float(seen.gradient.abs().max())
+    if int(touched.sum(-1).max()) <= 1:
+        return told("L04", "its gradient at a position touches one logit only, and pushes it up without end")
+    if _exchanges_axes(seen.gradient, logits.float(), ids, IGNORED if pad_id is None else pad_id):
+        return told("L07", "its gradient is that of cross_entropy(logits.view(B, V, T))")
+    return None
 
 
-def _no_cross_entropy(seen: Xray, ids: Tensor, logits: Tensor, pad_id: int) -> list[Finding]:
+def _takes_softmax_twice(seen: Xray, ids: Tensor, logits: Tensor) -> bool:
+    """Whether the loss takes the softmax of a softmax, even where all logits are nearly equal.
+
+    There the two losses differ by little more than a factor: what counts is which of them explains the gradient.
+    """
+    close = STRAIGHT if seen.residual <= STRAIGHT else UNLIKE
+    for targets in _targets(seen, ids):
+        if not bool((targets >= 0).any()):
+            continue
+        labels = targets.masked_fill(targets < 0, IGNORED).flatten()
+
+        def once(x: Tensor, labels: Tensor = labels) -> Tensor:
+            return F.cross_entropy(x.flatten(0, 1), labels, ignore_index=IGNORED)
+
+        def twice(x: Tensor, labels: Tensor = labels) -> Tensor:
+            return once(x.softmax(-1), labels)
+
+        off = misfit(twice, seen.gradient, logits)
+        if off < close and off < 0.1 * misfit(once, seen.gradient, logits):
+            return True
+    return False
+
+
+def _targets(seen: Xray, ids: Tensor) -> Iterator[Tensor]:
+    """What the loss can ask for (B, T), -1 where nothing: as the X-ray has it, or if that fits badly, as ids stand."""
+    yield seen.targets
+    if seen.residual <= STRAIGHT:
+        return
+    B, T, V = seen.gradient.shape
+    for offset in (1, 0, 2):
+        shifted = torch.full((B, T), -1)
+        shifted[:, : T - offset] = ids[:B, offset:]
+        yield shifted.masked_fill((seen.targets < 0) | (shifted >= V), -1)
+
+
+def _exchanges_axes(gradient: Tensor, logits: Tensor, ids: Tensor, pad_id: int) -> bool:
+    """Whether the loss reads logits (B, T, V) as (B, V, T), of labels as they are or of the next ones."""
     B, T, V = logits.shape
+    known = torch.where(ids[:B] == pad_id, pad_id, ids[:B].clamp(0, V - 1))
+    for offset in (0, 1):
+        columns = T - offset
+
+        def exchanged(x: Tensor, labels: Tensor, columns: int = columns) -> Tensor:
+            return F.cross_entropy(x.reshape(B, V, T)[:, :, :columns], labels, ignore_index=pad_id)
+
+        part = gradient.reshape(B, V, T).clone()
+        part[:, :, columns:] = 0
+        if is_like(exchanged, part.reshape(B, T, V), logits, known[:, offset:]):
+            return True
+    return False
+
+
+def too_far(offset: int) -> Finding:
+    """What is asked for is neither the token of the position nor the next."""
+    return finding("D02", f"the loss of position 3 asks for the token at {3 + offset}", value=offset, threshold=1)
+
+
+def the_same_token(more: str = "", *, status: Status = "fail") -> Finding:
+    """What is asked for stands in the input."""
+    witness = f"the loss of position 3 asks for token 3 itself{more}"
+    return finding("D01", witness, value=0, threshold=1, status=status)
+
+
+def uneven_smoothing(smoothing: Tensor, apart: float = EVEN) -> list[Finding]:
+    """More is smoothed away at some positions than at others."""
+    if not len(smoothing) or float(smoothing.max() - smoothing.min()) <= apart:
+        return []
+    least, most = float(smoothing.min()), float(smoothing.max())
+    return [finding("L05", f"smoothing runs from {least:.4f} to {most:.4f}", value=most, threshold=least)]
+
+
+def _no_cross_entropy(seen: Xray, ids: Tensor, logits: Tensor, pad_id: int | None) -> list[Finding]:
+    slip = arithmetic(seen, ids, logits, pad_id)
+    if slip is not None:
+        return [slip]
     witness = f"no weight and target explain its gradient: residual {seen.residual:.1e}"
     told = partial(finding, value=seen.residual, threshold=STRAIGHT)
-    outside = seen.gradient.abs() > 1e-7 * float(seen.gradient.abs().max())
-    if float(outside.sum(-1).max()) <= 1:
-        return [told("L04", "its gradient at a position touches one logit only, and pushes it up without end")]
-    known = torch.where(ids == pad_id, pad_id, ids.clamp(0, V - 1))
-    if _of_probabilities(seen, ids, logits):
-        return [told("L03", "its gradient is that of cross_entropy(softmax(logits))")]
-
-    def turned(x: Tensor, ids: Tensor) -> Tensor:
-        return F.cross_entropy(x.reshape(B, V, T), known, ignore_index=pad_id)
-
-    if is_like(turned, seen.gradient, logits.float(), ids):
-        return [told("L07", "its gradient is that of cross_entropy(logits.view(B, V, T))")]
     for name, other in wrong_axes(ids):
         if is_like(other, seen.gradient, logits.float(), ids):
             return [told("L07", f"its gradient is that of {name}")]
@@ -87,21 +157,6 @@ def _no_cross_entropy(seen: Xray, ids: Tensor, logits: Tensor, pad_id: int) -> l
     if bool((seen.targets < 0).any()) or float(seen.smoothing.abs().max()) > 1e-3:
         return [told((("L05", 0.5), ("L07", 0.3), ("L04", 0.2)), witness, status="warn")]
     return [told((("L07", 0.4), ("L04", 0.3), ("L03", 0.3)), witness, status="warn")]
-
-
-def _of_probabilities(seen: Xray, ids: Tensor, logits: Tensor, enough: float = LIKE) -> bool:
-    """Whether the gradient is that of a cross-entropy that is given a softmax of the logits."""
-    T = ids.shape[1]
-    for offset in (1, 0, 2):
-        length = T - offset
-
-        def twice(x: Tensor, ids: Tensor, offset: int = offset, length: int = length) -> Tensor:
-            wanted = ids[:, offset:].masked_fill((seen.targets[:, :length] < 0) | (ids[:, offset:] < 0), IGNORED)
-            return F.cross_entropy(x[:, :length].softmax(-1).flatten(0, 1), wanted.flatten(), ignore_index=IGNORED)
-
-        if is_like(twice, seen.gradient, logits.float(), ids, enough):
-            return True
-    return False
 
 
 def _weights(seen: Xray, ids: Tensor, pad_id: int | None, ends: bool) -> list[Finding]:
@@ -125,11 +180,7 @@ def _weights(seen: Xray, ids: Tensor, pad_id: int | None, ends: bool) -> list[Fi
     if not counted.any():
         return found
     found += mean_of_means(seen) or _sums(seen, counted, bool(padded.any()))
-    smoothing = seen.smoothing[counted]
-    if float(smoothing.max() - smoothing.min()) > EVEN:
-        witness = f"smoothing runs from {float(smoothing.min()):.4f} to {float(smoothing.max()):.4f}"
-        found.append(finding("L05", witness))
-    return found
+    return found + uneven_smoothing(seen.smoothing[counted])
 
 
 def _padding_scored(seen: Xray, padded: Tensor) -> Finding:
