@@ -20,6 +20,7 @@ from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import Check
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.spec import Level
+from clearhead.doctor.subject import Journal
 
 Answer = list[Finding] | Exception
 
@@ -38,7 +39,7 @@ class Examined:
         """What `check(model, only=only)` says."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(examination, "CHECKS", tuple(replace(one, run=self._answering(one)) for one in CHECKS))
-            patch.setattr(examination, "Subject", self._subject)
+            patch.setattr(examination, "prepare", self._subject)
             return check(self.only_weights, level=self.level, only=only)
 
     def _answering(self, one: Check[Any]) -> Any:
@@ -52,8 +53,8 @@ class Examined:
 
         return run
 
-    def _subject(self, model: nn.Module, spec: Spec, level: Level, *_: Any) -> SimpleNamespace:
-        return SimpleNamespace(spec=spec, level=level, failed=set(), **self.subject)
+    def _subject(self, model: nn.Module, spec: Spec, level: Level, *more: Any) -> SimpleNamespace:
+        return SimpleNamespace(spec=spec, level=level, failed=more[-1], **self.subject)
 
 
 @contextmanager
@@ -85,9 +86,9 @@ def examined(model: nn.Module, level: Level = "quick") -> Examined:
     (subject,) = subjects
     kept = {
         "kind": report.kind,
-        "paths": [],
-        "assumptions": list(report.assumptions),
-        "random": subject.random,
+        "journal": Journal(assumptions=list(report.assumptions)),
+        "assumed_kind": None,
+        "drops_in_evaluation": subject.drops_in_evaluation,
         "gives_rows": subject.gives_rows,
         "convention": SimpleNamespace(sentence=subject.convention.sentence),
     }

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor import Report, Spec, check
 from clearhead.doctor.calling.batches import Batch, load_batch
+from clearhead.doctor.preparation import prepare
 from clearhead.doctor.subject import Subject
 from clearhead.errors import DataError
 
@@ -20,7 +21,7 @@ def ids(rows: int, T: int, low: int = 5, high: int = 30) -> Tensor:
 
 
 def subject_of(folder: Path, host: str, batch: Any) -> Subject:
-    return Subject(made(write(folder, host)), Spec(), "quick", 0, Batch.of(batch))
+    return prepare(made(write(folder, host)), Spec(), "quick", 0, Batch.of(batch))
 
 
 def status(report: Report, name: str) -> str:

@@ -12,7 +12,7 @@ from clearhead import doctor
 from clearhead.doctor.checks.base import Skipped
 from clearhead.doctor.checks.loss.methods import loss_methods
 from clearhead.doctor.loss_examination import examine_loss
-from clearhead.doctor.subject import Subject
+from clearhead.doctor.preparation import prepare
 from clearhead.errors import DataError
 
 PAD = 0
@@ -346,7 +346,7 @@ def test_a_step_that_is_taken_is_taken_by_a_copy() -> None:
     report = doctor.check(StepThatIsTaken(), doctor.Spec(kind="causal"), only=["D02", "N04", "F01", "E04"])
     assert not report.broken, str(report)
     assert not [one for one in report.findings if one.status == "fail"], str(report)
-    subject = Subject(StepThatIsTaken(), doctor.Spec(kind="causal"), "quick", 0)
+    subject = prepare(StepThatIsTaken(), doctor.Spec(kind="causal"), "quick", 0)
     before = [parameter.clone() for parameter in subject.model.parameters()]
     with pytest.raises(Skipped):
         loss_methods(subject)

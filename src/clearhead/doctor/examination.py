@@ -14,6 +14,7 @@ from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import Check, answer, joined
 from clearhead.doctor.load.devices import find_device
 from clearhead.doctor.load.unwrap import unwrapped
+from clearhead.doctor.preparation import prepare
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.report.verdict import OUT_OF_TIME, Checked, Outcome, Report
 from clearhead.doctor.spec import LEVELS, Level, Spec
@@ -71,15 +72,17 @@ def check(
     ):
         warnings.simplefilter("ignore")  # the model's own; they were seen when it was built
         torch.manual_seed(seed)
-        subject = Subject(model, spec, level, seed, given, place)
-        findings, checks = _examine(subject, chosen(only), None if seconds is None else begun + seconds)
+        failed: set[str] = set()
+        subject = prepare(model, spec, level, seed, given, place, failed)
+        findings, checks = _examine(subject, chosen(only), failed, None if seconds is None else begun + seconds)
         kind = subject.kind
-    paths = (subject.convention.sentence, f"eval(), float32, {device.upper()}", *subject.paths)
+    paths = (subject.convention.sentence, f"eval(), float32, {device.upper()}", *subject.journal.paths)
     if whole is not model:
         paths = (*paths, f"without the {type(whole).__name__} around it")
     findings = tuple(replace(finding, repro=_again(finding.id, level, seed)) for finding in findings)
     took = time.perf_counter() - begun
-    return Report(type(model).__name__, kind, findings, checks, tuple(subject.assumptions), paths, took, tuple(only))
+    assumptions = (*subject.journal.assumptions, *filter(None, [subject.assumed_kind]))
+    return Report(type(model).__name__, kind, findings, checks, assumptions, paths, took, tuple(only))
 
 
 def _again(id: str, level: Level, seed: int) -> str:
@@ -108,7 +111,7 @@ def chosen(only: Sequence[str]) -> list[Check[Subject]]:
 
 
 def _examine(
-    subject: Subject, checks: Sequence[Check[Subject]], deadline: float | None
+    subject: Subject, checks: Sequence[Check[Subject]], failed: set[str], deadline: float | None
 ) -> tuple[tuple[Finding, ...], tuple[Checked, ...]]:
     findings: list[Finding] = []
     told: list[Checked] = []
@@ -116,12 +119,19 @@ def _examine(
         begun = time.perf_counter()
         is_late = deadline is not None and begun > deadline
         status, note, found = ("skip", OUT_OF_TIME, []) if is_late else _make(subject, one)
-        if status in ("fail", "waived", "blocked") and not (one.name == "deterministic" and subject.random):
-            subject.failed.add(one.name)
+        if _stands_in_the_way(subject, one, status):
+            failed.add(one.name)
         findings = joined(findings, found, one.name, subject.spec.allow)
         told.append(one.checked(status, note, begun))
     ranked = sorted(findings, key=lambda finding: finding.status != "fail")
     return tuple(ranked), tuple(told)
+
+
+def _stands_in_the_way(subject: Subject, check: Check[Subject], status: Outcome) -> bool:
+    """Whether what needs this check cannot be judged. Dropout is taken out; what else is random stays so."""
+    if check.name == "deterministic":
+        return status not in ("pass", "skip") and not subject.drops_in_evaluation
+    return status in ("fail", "waived", "blocked")
 
 
 def _make(subject: Subject, one: Check[Subject]) -> tuple[Outcome, str, list[Finding]]:

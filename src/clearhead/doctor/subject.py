@@ -1,37 +1,38 @@
 """The model under examination: two copies of it, the way to call them, and what it is taken for."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.calling import Convention, Inputs, find_convention
-from clearhead.doctor.calling.batches import Batch
-from clearhead.doctor.calling.lengths import length_of_source, lengths_for
+from clearhead.doctor.calling import Convention, Inputs
+from clearhead.doctor.calling.batches import OwnBatch
 from clearhead.doctor.calling.search import Found
-from clearhead.doctor.kind import assumed_kind, hints_of
+from clearhead.doctor.kind import Hints, assumed_kind
 from clearhead.doctor.probes.dependency import Matrix, dependency, shape_of
 from clearhead.doctor.probes.tracing import Call, recorded_modules, recorded_ops, without_dropout
 from clearhead.doctor.spec import Assumption, Kind, Level, Spec
-from clearhead.doctor.state_guard import CPU, in_double, perturbed, twin
-from clearhead.errors import DataError
+from clearhead.doctor.state_guard import in_double
 
 LARGE = 20_000_000  # parameters
-OF_A_LENGTH = (
-    "_pool",
-    "source_pool",
-    "module_calls",
-    "inside",
-    "inside_fresh",
-    "inside_training",
-    "matrix",
-    "source_matrix",
-    "moved_under_masks",
-)
+
+
+class Repeated(NamedTuple):
+    """The logits of one batch in two calls. `drew`: random numbers were drawn for them."""
+
+    first: Tensor
+    second: Tensor
+    drew: bool
+
+    @property
+    def is_same(self) -> bool:
+        """To the last bit."""
+        return torch.equal(self.first.nan_to_num(), self.second.nan_to_num())
 
 
 class Inside(NamedTuple):
@@ -41,54 +42,48 @@ class Inside(NamedTuple):
     logits: Tensor
 
 
-@dataclass
+@dataclass(frozen=True)
+class Journal:
+    """What the checks ran and assumed, for the report: they add to it, and none of them reads it."""
+
+    paths: list[str] = field(default_factory=list)
+    assumptions: list[Assumption] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class Subject:
-    """What the checks work on. `fresh` has the weights as they came, `model` has noise on them (see `perturbed`)."""
+    """What the checks work on, made once by `prepare` and then as it is.
+
+    What is learned by calling it is computed when it is first asked for, and kept.
+
+    Args:
+        original: the model as it came, which nothing is done to.
+        fresh: a copy with the weights as they came.
+        model: a copy with noise on them (see `perturbed`).
+        found: how it is called.
+        own: the person's batch, as its inputs.
+        failed: names of the checks that failed so far; the examination keeps the list.
+        drops_in_evaluation: dropout is alive there: it is taken out, so that the rest can be examined.
+    """
 
     original: nn.Module
     spec: Spec
     level: Level
     seed: int
-    batch: Batch | None = None  # of the person
-    device: torch.device = CPU
-    assumptions: list[Assumption] = field(default_factory=list)
-    paths: list[str] = field(default_factory=list)
-    failed: set[str] = field(default_factory=set)  # names of checks
-    random: bool = False  # dropout is alive in evaluation: it is taken out, so that the rest can be examined
-
-    def __post_init__(self) -> None:
-        try:
-            self.fresh = twin(self.original, self.device)
-            self.model = perturbed(self.original, self.seed, self.device)
-        except (RuntimeError, TypeError, AttributeError) as error:
-            said = " ".join(str(error).split())[:160]
-            name = type(self.original).__name__
-            raise DataError(f"{name} cannot be copied ({said}); give a model that copy.deepcopy can copy") from None
-        hints = hints_of(self.original)
-        wanted = self.spec if self.spec.kind else replace(self.spec, kind=hints.kind if hints.sure else None)
-        with self.quiet():
-            self.found: Found = find_convention(
-                self.model,
-                wanted,
-                may_be_causal=wanted.kind != "bidirectional",
-                short=self.is_hurried,
-                named=self.batch.names if self.batch else (),
-                lengths=self.batch.lengths if self.batch else (),
-            )
-        self.own = self.batch.arranged(self.model, self.found) if self.batch else None
-        self.hints = hints
-        if self.spec.time_first is None and self.convention.time_first:
-            reason = "tokens meet along the first axis, and are counted along no other"
-            self.assumptions.append(Assumption("axes", "time first, (T, B)", (reason,)))
-        for name, filler in self.convention.call:
-            if filler.startswith("causal: "):
-                reason = "with it no token reaches an earlier position"
-                self.assumptions.append(Assumption(name, f"given by the caller, {filler[8:]}", (reason,)))
+    device: torch.device
+    fresh: nn.Module
+    model: nn.Module
+    hints: Hints
+    found: Found
+    own: OwnBatch | None = None
+    failed: AbstractSet[str] = frozenset()
+    journal: Journal = field(default_factory=Journal)
+    drops_in_evaluation: bool = False
 
     @cached_property
     def is_large(self) -> bool:
         """Whether another copy of the model, or a backward pass over many rows, costs seconds."""
-        return sum(parameter.numel() for parameter in self.model.parameters()) > LARGE
+        return is_large(self.model)
 
     @property
     def is_hurried(self) -> bool:
@@ -100,13 +95,9 @@ class Subject:
         """How the model is called."""
         return self.found.convention
 
-    @contextmanager
-    def quiet(self) -> Iterator[None]:
+    def quiet(self) -> AbstractContextManager[None]:
         """No dropout in it, and no gradients."""
-        with ExitStack() as stack:
-            stack.enter_context(torch.no_grad())
-            stack.enter_context(without_dropout())
-            yield
+        return quiet()
 
     @contextmanager
     def training(self) -> Iterator[None]:
@@ -125,27 +116,19 @@ class Subject:
 
     def run(self, inputs: Inputs, *, model: nn.Module | None = None) -> Tensor:
         """Logits (B, T, V) of the perturbed copy, or of another."""
-        if not self.random:
+        if not self.drops_in_evaluation:
             return self.convention.logits(model or self.model, inputs)
         with without_dropout():
             return self.convention.logits(model or self.model, inputs)
 
-    def shorten(self) -> bool:
-        """Take shorter rows, of which the model takes one more than a row has tokens: so many are compared at once.
-
-        For a model that takes no more rows than its buffers have. Returns whether there are any.
-        """
-        for T in (length for length in lengths_for(self.model, short=True) if 1 < length < self.found.T):
-            try:
-                with self.quiet():
-                    self.run(self.inputs(T + 1, T=T))
-            except Exception:  # still too many rows, or a length that it does not take
-                continue
-            self.found = replace(self.found, T=T, S=length_of_source(T, self.model))
-            for name in OF_A_LENGTH:
-                vars(self).pop(name, None)
-            return True
-        return False
+    @cached_property
+    def repeated(self) -> Repeated:
+        """What the same batch gives twice in evaluation."""
+        inputs = self.inputs(3)
+        state = torch.get_rng_state()
+        with torch.no_grad():
+            first, second = (self.convention.logits(self.model, inputs) for _ in range(2))
+        return Repeated(first, second, not torch.equal(state, torch.get_rng_state()))
 
     @cached_property
     def pad_id(self) -> int | None:
@@ -273,16 +256,21 @@ class Subject:
         """As declared, or as everything that can be read of the model suggests; then an assumption says so."""
         if self.spec.kind:
             return self.spec.kind
+        assert self.assumed_kind is not None
+        return self.assumed_kind.value  # type: ignore[return-value]
+
+    @cached_property
+    def assumed_kind(self) -> Assumption | None:
+        """The kind with its reasons, if nobody declared it."""
+        if self.spec.kind:
+            return None
         if self.gives_rows:
-            self.assumptions.append(Assumption("kind", "bidirectional", ("it gives one output for each row",)))
-            return "bidirectional"
+            return Assumption("kind", "bidirectional", ("it gives one output for each row",))
         try:
-            told = assumed_kind(self)
+            return assumed_kind(self)
         except Exception:  # it does not run as batches go: what was read before the first call must do
             reasons = tuple(reason for kind, _, reason in self.hints.votes if kind == self.hints.kind)
-            told = Assumption("kind", self.hints.kind, reasons)
-        self.assumptions.append(told)
-        return told.value  # type: ignore[return-value]
+            return Assumption("kind", self.hints.kind, reasons)
 
     @cached_property
     def shifts_its_rows(self) -> bool:
@@ -298,6 +286,18 @@ class Subject:
     def gives_rows(self) -> bool:
         """Whether what comes out is said of a whole row, and stands here at each of its tokens."""
         return self.convention.gives != "tokens"
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No dropout, and no gradients."""
+    with torch.no_grad(), without_dropout():
+        yield
+
+
+def is_large(model: nn.Module) -> bool:
+    """Whether another copy of it, or a backward pass over many rows, costs seconds."""
+    return sum(parameter.numel() for parameter in model.parameters()) > LARGE
 
 
 PAD_NAMES = (

@@ -88,26 +88,19 @@ def _empty_rows(subject: Subject, inputs: Inputs) -> Causes:
 )
 def deterministic(subject: Subject) -> list[Finding]:
     """The same batch gives the same bits twice in evaluation."""
-    inputs = subject.inputs(3)
-    state = torch.get_rng_state()
-    with torch.no_grad():
-        first, second = subject.run(inputs), subject.run(inputs)
-    if torch.equal(first.nan_to_num(), second.nan_to_num()):
+    inputs, (first, second, drew) = subject.inputs(3), subject.repeated
+    if subject.repeated.is_same:
         return []
     change = float((first - second).abs().max())
     if subject.device.type != "cpu" and change <= THRESHOLD * float(first.abs().max()):
         return []  # an accelerator adds in any order: rounding, which every later check measures as its noise floor
-    drew = not torch.equal(state, torch.get_rng_state())
-    quiet = without_dropout()
-    with torch.no_grad(), quiet:
-        again = torch.equal(
-            subject.convention.logits(subject.model, inputs), subject.convention.logits(subject.model, inputs)
-        )
+    dropping = without_dropout()
+    with torch.no_grad(), dropping:
+        subject.convention.logits(subject.model, inputs)
     witness = f"the same batch twice in eval() moves logits by {change:.1e}"
     switched = _switched(subject)
-    if again and quiet.seen:
-        subject.random = True  # neutralised for all that follows
-        call = quiet.seen[0]
+    if subject.drops_in_evaluation:
+        call = dropping.seen[0]
         with torch.no_grad(), recorded_ops(lambda name: name == call.name) as ops:
             subject.convention.logits(subject.model, inputs)
         same = next((op for op in ops.calls if (op.file, op.line) == (call.file, call.line)), call)
@@ -125,9 +118,8 @@ def deterministic(subject: Subject) -> list[Finding]:
         ]
     causes = (("T09", 0.8), ("A08", 0.2)) if drew else (("T08", 0.8), ("K06", 0.1), ("T09", 0.1))
     status: Status = "fail"
-    if drew and not quiet.seen and _only_orders(subject):  # as where patches to be hidden are drawn
+    if drew and not dropping.seen and _only_orders(subject):  # as where patches to be hidden are drawn
         status, witness = "warn", f"{witness}; all that it draws is an order, which may be meant"
-        subject.failed.add("deterministic")  # nothing that compares two calls can be asked
     return [finding(causes, witness, value=change, where=_first_unlike(subject, inputs), status=status)]
 
 
@@ -187,9 +179,8 @@ def rows(subject: Subject) -> list[Finding]:
         with torch.no_grad():
             _ = subject.matrix  # of T + 1 rows
     except (RuntimeError, IndexError) as error:
-        if not subject.shorten():
-            said = " ".join(str(error).split())[:100]
-            raise Skipped(f"it does not take {subject.found.T + 1} rows at once ({said})") from None
+        message = " ".join(str(error).split())[:100]
+        raise Skipped(f"it does not take {subject.found.T + 1} rows at once ({message})") from None
     count = FEW_ROWS if subject.is_hurried else ROWS
     inputs = subject.inputs(count, salt=3)
     with torch.no_grad():

@@ -27,7 +27,8 @@ def finite_on_own_batch(subject: Subject) -> list[Finding]:
     with subject.quiet():
         logits = _run(subject, more)(inputs)  # (B, T, V)
     given = "".join(f", with its {name}" for name in more)
-    subject.paths.append(f"the batch as it is, {rows} of {len(subject.own.inputs.ids)} rows of {T} tokens{given}")
+    share = f"{rows} of {len(subject.own.inputs.ids)} rows"
+    subject.journal.paths.append(f"the batch as it is, {share} of {T} tokens{given}")
     bad = ~logits.isfinite().all(-1) & _real(subject, inputs, more)
     if not bad.any():
         return []

@@ -16,6 +16,7 @@ from clearhead.doctor.checks.dependence.paths import LONGER
 from clearhead.doctor.checks.padding.masks import padding_masks
 from clearhead.doctor.comparison.bisect import Together, counterparts, difference, parting, together
 from clearhead.doctor.comparison.weights import Pair, bring, differing, match, named, parted_ties, told
+from clearhead.doctor.preparation import prepare
 from clearhead.doctor.probes.locations import owner_of
 from clearhead.doctor.probes.tracing import Call, recorded_modules, without_dropout
 from clearhead.doctor.report.comparison import Comparison, Difference
@@ -55,7 +56,7 @@ def compare(
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         torch.manual_seed(seed)
-        found = _Both(Subject(a, Spec(kind=kind), "quick", seed), Subject(b, Spec(kind=kind), "quick", seed))
+        found = _Both(prepare(a, Spec(kind=kind), "quick", seed), prepare(b, Spec(kind=kind), "quick", seed))
         first = differing(found.pairs, found.a.fresh, found.b.fresh)
         followed = found.bring()
         weights = told(found.pairs, found.a.fresh, found.b.fresh, followed, first)

@@ -10,6 +10,7 @@ from clearhead.doctor.checks.basics import ROW_FAULTS, rows
 from clearhead.doctor.checks.dependence.dependencies import DEPENDENCY_FAULTS, dependencies
 from clearhead.doctor.checks.dependence.paths import leaks_on
 from clearhead.doctor.checks.padding.paddings import PADDING_FAULTS, paddings
+from clearhead.doctor.preparation import prepare
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.subject import Subject
 
@@ -36,12 +37,12 @@ def again(subject: Subject) -> list[Finding]:
     """What holds for one draw of weights and tokens has to hold for each."""
     told = replace(subject.spec, kind=subject.kind, time_first=subject.convention.time_first)
     for seed in range(subject.seed + 1, subject.seed + 1 + SEEDS):
-        other = Subject(subject.original, told, subject.level, seed)
+        other = prepare(subject.original, told, subject.level, seed)
         for name, check in AGAIN.items():
             found = [] if name in subject.failed else _made(check, other)
             if found:
                 return [_with(one, f"with seed {seed} ") for one in found]
-    subject.paths.append(f"{SEEDS} more draws of weights and tokens")
+    subject.journal.paths.append(f"{SEEDS} more draws of weights and tokens")
     return _alone(subject) or _lengths(subject)
 
 
@@ -68,7 +69,7 @@ def _alone(subject: Subject) -> list[Finding]:
             witness = f"row 0 alone and in a batch of {size} has logits that differ by {moved:.1e} of their spread"
             causes = (("A10", 0.5), ("N02", 0.3), ("P02", 0.2))
             return [finding(causes, witness, value=moved, threshold=TOLERANCE)]
-    subject.paths.append(f"rows alone and in batches of {', '.join(map(str, SIZES))}")
+    subject.journal.paths.append(f"rows alone and in batches of {', '.join(map(str, SIZES))}")
     return []
 
 

@@ -158,7 +158,8 @@ def _gaps(subject: Subject, matrix: Matrix) -> list[Finding]:
         blind = _blind(seen)
         if seen and blind is None:
             reason = "no token moves its own logits, and no attention hides a token from itself"
-            subject.assumptions.append(Assumption("its rows", "shifted by one before the first layer", (reason,)))
+            shifted = Assumption("its rows", "shifted by one before the first layer", (reason,))
+            subject.journal.assumptions.append(shifted)
             return []
         witness = "changing token 1 leaves logits 1 as they are, to the last bit"
         causes = (("M07", 0.7), ("N04", 0.3))

@@ -56,12 +56,11 @@ def leaks_on(subject: Subject, name: str, run: Run, T: int) -> list[Finding] | N
         return None
     if not matrix.influence.isfinite().all():
         return None
-    subject.paths.append(name)
-    if not matrix.alive.triu(1).any():
-        return []
+    leaky = bool(matrix.alive.triu(1).any())
     with without_dropout():
-        if _is_random(run, subject.inputs(T=T)):
-            subject.paths[-1] += " (random by itself, so not judged)"
+        is_random = leaky and _is_random(run, subject.inputs(T=T))
+        subject.journal.paths.append(f"{name} (random by itself, so not judged)" if is_random else name)
+        if not leaky or is_random:
             return []
         return leaks(subject, matrix, run, backend=name if subject.found.T == T else None)
 
@@ -79,7 +78,7 @@ def _through_batch_norm(subject: Subject) -> list[Finding]:
     value = float((after - before)[0, :-1].abs().max()) / (float(before.std()) or 1.0)
     if not value > THRESHOLD:
         return []
-    subject.paths.append("train(), with its norms over the batch")
+    subject.journal.paths.append("train(), with its norms over the batch")
     name, norm = norms[0]
     last = changed.shape[1] - 1
     witness = f"in train() another token {last} moves the logits before it, by {value:.1e} of their spread"

@@ -42,7 +42,7 @@ def precision(subject: Subject) -> list[Finding]:
                 exact = subject.run(inputs)
         except Exception:
             continue
-        subject.paths.append(f"bfloat16 ({how}), rows of {T} tokens")
+        subject.journal.paths.append(f"bfloat16 ({how}), rows of {T} tokens")
         return _judge(subject, exact, run(inputs).float())
     raise Skipped("it takes no row of 32 tokens or more")
 

@@ -119,25 +119,22 @@ def caches(subject: Subject) -> list[Finding]:
     names = [p.name for p in parameters_of(subject.model) if CACHE.search(p.name) and p.default is not p.empty]
     names = [name for name in names if not name.startswith(("use_", "return_", "cache_position", "cross", "encoder"))]
     names.sort(key=lambda name: not NAMED.search(name))  # a state may be of something else
+    if not names:
+        subject = replace(subject, model=twin(subject.model))  # the calls fill its buffers
     inside = Decoder(subject, None)
     if not names and inside.begins is None:
         raise Skipped("it takes no cache")
     inputs = subject.inputs(2, salt=11)
-    kept = subject.model
-    subject.model = twin(kept) if not names else kept  # which the calls fill
-    try:
-        with torch.no_grad(), subject.quiet():
-            full = subject.run(inputs)  # (B, T, V)
-            spread = float(full.std()) or 1.0
-            if names:
-                decoder, moved = _tried(_decoders(subject, names), inputs, full, spread)
-            else:
-                decoder, moved = _kept_inside(inside, inputs, full, spread)
-            subject.paths.append(f"cached by {decoder.parameter or decoder.begins}")
-            found = _judged(decoder, moved, inputs, full, spread)
-            return found or _with_padded_source(decoder)
-    finally:
-        subject.model = kept
+    with torch.no_grad(), subject.quiet():
+        full = subject.run(inputs)  # (B, T, V)
+        spread = float(full.std()) or 1.0
+        if names:
+            decoder, moved = _tried(_decoders(subject, names), inputs, full, spread)
+        else:
+            decoder, moved = _kept_inside(inside, inputs, full, spread)
+        subject.journal.paths.append(f"cached by {decoder.parameter or decoder.begins}")
+        found = _judged(decoder, moved, inputs, full, spread)
+        return found or _with_padded_source(decoder)
 
 
 def _decoders(subject: Subject, names: Sequence[str]) -> Iterator[Decoder]:
@@ -192,7 +189,7 @@ def _with_padded_source(decoder: Decoder) -> list[Finding]:
     full = decoder.subject.run(inputs)
     one = _decoded(decoder, inputs, 1)
     moved = 0.0 if one is None else float((one - full).abs().max()) / (float(full.std()) or 1.0)
-    decoder.subject.paths.append("cached, behind a padded source")
+    decoder.subject.journal.paths.append("cached, behind a padded source")
     if not moved > TOLERANCE:
         return []
     where, _ = _blame(decoder, inputs, 1)

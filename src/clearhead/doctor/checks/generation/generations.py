@@ -48,7 +48,7 @@ def generations(subject: Subject) -> list[Finding]:
             return []
         witness = "the same request, with the same seed, is answered otherwise after another request"
         return [finding((("K06", 0.8), ("T08", 0.2)), witness, where=where)]
-    subject.paths.append(f"generate(), {new} tokens")
+    subject.journal.paths.append(f"generate(), {new} tokens")
     if drew or not _likelier(subject, one.cpu(), first[:, 0]).any():
         return []  # who draws may take another than the best
     rows = subject.inputs(ROWS, salt=17).ids[:, :6]

@@ -122,7 +122,7 @@ def _aligned(subject: Subject, name: str, seen: Xray, ids: Tensor) -> list[Findi
     if subject.kind == "bidirectional" or seen.offset not in (0, 1) or (subject.kind, seen.offset) == ("seq2seq", 0):
         return []
     about = "shifts them by itself" if seen.offset == 1 else "takes them as already shifted"
-    subject.assumptions.append(Assumption("its loss", f"given '{name}' it {about}", (seen.sentence,)))
+    subject.journal.assumptions.append(Assumption("its loss", f"given '{name}' it {about}", (seen.sentence,)))
     words = _words(subject.original)
     if seen.offset == 0 and ("label" in name or SHIFTS.search(words)) and not FOLLOWS.search(words):
         status: Status = "fail" if SHIFTS.search(words) else "warn"
@@ -158,7 +158,7 @@ def _batch_beside(subject: Subject, name: str, offset: int) -> list[Finding] | N
     there = _ahead(subject.own.inputs.labels, subject.own.inputs.ids)
     if there is None:
         return None
-    subject.paths.append(f"the batch's '{name}' beside its ids")
+    subject.journal.paths.append(f"the batch's '{name}' beside its ids")
     asked = there + offset
     if asked == 1:
         return []

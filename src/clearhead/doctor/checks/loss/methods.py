@@ -130,7 +130,7 @@ def _told(
     subject: Subject, method: Callable[..., Any], seen: Xray, logits: Tensor, way: Way, mark: int | None
 ) -> list[Finding]:
     """The faults in what it asks for; `mark` stands in its targets for what is not."""
-    subject.paths.append(f"{method.__name__}()")
+    subject.journal.paths.append(f"{method.__name__}()")
     ends = mark is not None and mark in end_ids(subject)
     found = judge(seen, seen.ids, logits, pad_id=mark, shifts=True if way.alone else None, ends=ends)
     code = method.__code__

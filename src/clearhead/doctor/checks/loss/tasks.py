@@ -73,10 +73,10 @@ def tasks(subject: Subject) -> list[Finding]:
         reached = list(_attempts(subject, task, begun + SECONDS))
         best = min(reached, default=math.inf)
         if best < task.enough:
-            subject.paths.append(f"learns {task.what}")
+            subject.journal.paths.append(f"learns {task.what}")
             continue
         if len(reached) < len(RATES):
-            subject.paths.append(f"{task.what}: not judged, as {SECONDS:g} s were over")
+            subject.journal.paths.append(f"{task.what}: not judged, as {SECONDS:g} s were over")
             continue
         rates = ", ".join(f"{rate:g}" for rate in RATES)
         witness = f"{task.name}: after {STEPS} steps at rates {rates} the loss is {best:.0%} of even odds"

@@ -36,7 +36,7 @@ def behind(subject: Subject, name: str) -> list[Finding]:
         witness = f"told by {name} how many tokens of a row are real, it makes NaN of real tokens, and numbers untold"
         return [finding(causes, witness, where=where)]
     value = float((told - untold)[keep].abs().max()) / (float(untold.std()) or 1.0)
-    subject.paths.append(f"{name} (lengths)")
+    subject.journal.paths.append(f"{name} (lengths)")
     if value <= LENGTH_THRESHOLD:
         return []
     last = torch.arange(ROWS), keep.sum(1) - 1  # the last real token of every row

@@ -38,14 +38,15 @@ def left_padding(subject: Subject) -> list[Finding]:
     name, form = masks[0]
     value = _moved(subject, name, form, None)
     if value <= LENGTH_THRESHOLD:
-        subject.paths.append(f"rows padded in front under {name}")
+        subject.journal.paths.append(f"rows padded in front under {name}")
         return []
     parameter = _positions(subject)
     if parameter is not None:
         value = _moved(subject, name, form, parameter)
         if value <= LENGTH_THRESHOLD:
             reason = f"without {parameter} it counts the padding"
-            subject.assumptions.append(Assumption("padding in front", f"its caller gives {parameter}", (reason,)))
+            numbered = Assumption("padding in front", f"its caller gives {parameter}", (reason,))
+            subject.journal.assumptions.append(numbered)
             return []
     elif not _generates_padded(subject, name):
         raise Skipped("its positions are absolute, and no caller can say them: padding belongs behind")

@@ -45,7 +45,7 @@ def by_token(subject: Subject, *, source: bool) -> list[Finding]:
             finding((("M14", 0.6), ("M12", 0.4)), f"with padding (token {pad}) behind {what} logits are not finite")
         ]
     value = float((after - before).abs().max()) / (float(before.std()) or 1.0)
-    subject.paths.append(f"{what} padded with token {pad}")
+    subject.journal.paths.append(f"{what} padded with token {pad}")
     if value <= LENGTH_THRESHOLD:
         return []
     witness = f"three tokens of padding (token {pad}) behind {what} move the logits of real tokens by {value:.1e}"

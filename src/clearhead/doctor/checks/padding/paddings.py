@@ -126,7 +126,7 @@ def _by_parameter(subject: Subject, names: Sequence[str], source: bool) -> list[
     inert = [form for form, value in moves.items() if value <= THRESHOLD]
     right = [form for form in inert if wanted is None or keeps_what_is_one(form) == wanted]
     if right:
-        subject.paths.append(f"{' and '.join(names)} ({right[0]})")
+        subject.journal.paths.append(f"{' and '.join(names)} ({right[0]})")
         best = min(right, key=lambda form: moves[form])
         return _outweighed(subject, batch, names, best, source) or amounts(
             subject, batch, masked_run(subject, names, best, source), name, source=source
