@@ -153,7 +153,7 @@ def _with_causal_mask(answers: Answers, found: Found) -> Found:
             convention = replace(found.convention, call=(*found.convention.call, (name, f"causal: {form}")))
             try:
                 ahead, behind, finite = influences(answers.under(convention), inputs)
-            except Exception:
+            except Exception:  # it takes a mask of another form
                 continue
             if finite and ahead and not behind:
                 return replace(found, convention=convention)
@@ -231,7 +231,7 @@ def _with_output(
     try:
         with torch.no_grad():
             shape = tuple(follow(convention.raw(model, fewer), path).shape)
-    except Exception:
+    except Exception:  # it takes so many rows only, so that nothing tells rows from tokens
         return None
     if shape[0] != rows - 2:
         return None
@@ -285,7 +285,7 @@ def _score(answers: Answers, found: Found, spec: Spec) -> int:
     inputs = _inputs(found.T, found.S, found.vocab_size, found.source_vocab_size)
     try:
         ahead, behind, finite = influences(answers.under(found.convention), inputs)
-    except Exception:
+    except Exception:  # masks in these forms are not what it takes
         return -1
     if not finite:
         return -1

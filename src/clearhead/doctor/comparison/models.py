@@ -139,6 +139,7 @@ class _Both:
                 if number == 0:
                     said = " ".join(str(error).split())[:160]
                     raise DataError(f"A and B cannot be run side by side ({type(error).__name__}: {said})") from None
+                paths.append(f"{way.name} (could not be run: {type(error).__name__})")
                 continue
             paths.append(way.name)
             if found is not None:
@@ -164,7 +165,7 @@ class _Both:
             for subject in (self.a, self.b):
                 with torch.no_grad():
                     subject.run(self.a.inputs(1, T=T))
-        except Exception:
+        except Exception:  # rows of that length are too long for it
             return False
         return True
 

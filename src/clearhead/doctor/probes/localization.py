@@ -148,5 +148,5 @@ def _quietly(trace: Callable[[], tuple[list[Call], list[Call]]]) -> tuple[list[C
     """Operations are a refinement: where they cannot be watched, the module is enough."""
     try:
         return trace()
-    except Exception:
+    except Exception:  # a finding without its line is a finding
         return [], []

@@ -145,7 +145,7 @@ def _safe_copies(value: Any) -> list[Tensor]:
     """Copies, where copies can be made: inside a vectorised map they cannot."""
     try:
         return _copies(value)
-    except Exception:
+    except Exception:  # the operation is then known by its name alone
         return []
 
 

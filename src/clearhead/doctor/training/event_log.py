@@ -24,6 +24,7 @@ class EventLog:
     timeline: list[Event] = field(default_factory=list)
     gradients: GradientLog = field(default_factory=GradientLog)
     problems: list[str] = field(default_factory=list)
+    untried: list[str] = field(default_factory=list)  # what could not be asked of the model again, for the report
     begun: float = field(default_factory=time.perf_counter)
     paused: bool = False
     with_gradient: bool = True  # whether the loop computes gradients at this moment

@@ -40,11 +40,15 @@ def paths(subject: Subject) -> list[Finding]:
     leaking = _through_batch_norm(subject)
     if leaking:
         return leaking
+    found: list[list[Finding] | None] = []
     for name, run in _paths(subject):
-        found = leaks_on(subject, name, run, subject.found.T)
-        if found:
-            return found
-    return _long_rows(subject) or leaks_on_own_batch(subject)
+        found.append(leaks_on(subject, name, run, subject.found.T))
+        if found[-1]:
+            return found[-1]
+    found.append(_long_rows(subject))
+    if all(one is None for one in found) and subject.own is None:
+        raise Skipped("no path but that of one call in eval() could be run")
+    return found[-1] or leaks_on_own_batch(subject)
 
 
 def leaks_on(subject: Subject, name: str, run: Run, T: int) -> list[Finding] | None:
@@ -52,7 +56,9 @@ def leaks_on(subject: Subject, name: str, run: Run, T: int) -> list[Finding] | N
     try:
         with without_dropout():
             matrix = dependency(run, subject.inputs(T=T), subject.pool(), subject.generator(1))
-    except Exception:
+    except Exception as error:  # what a path asks for may not be there: the report's paths say which was not run
+        if T == subject.found.T:
+            subject.journal.paths.append(f"{name} (could not be run: {type(error).__name__})")
         return None
     if not matrix.influence.isfinite().all():
         return None
@@ -97,15 +103,15 @@ def _is_random(run: Run, inputs: Inputs) -> bool:
     return not all(torch.equal(run(inputs), first) for _ in range(TRIES))
 
 
-def _long_rows(subject: Subject) -> list[Finding]:
-    """Rows longer than a chunk or a window may be, as long as the model takes them."""
+def _long_rows(subject: Subject) -> list[Finding] | None:
+    """Rows longer than a chunk or a window may be, as long as the model takes them; None if it takes none."""
     if subject.is_hurried:
-        return []
+        return None
     for T in LONGER:
         found = leaks_on(subject, f"rows of {T} tokens", subject.run, T) if T > subject.found.T else None
         if found is not None:
             return found
-    return []
+    return None
 
 
 def _paths(subject: Subject) -> Iterator[tuple[str, Run]]:

@@ -40,7 +40,7 @@ def precision(subject: Subject) -> list[Finding]:
         try:
             with subject.quiet():
                 exact = subject.run(inputs)
-        except Exception:
+        except Exception:  # too long for it
             continue
         subject.journal.paths.append(f"bfloat16 ({how}), rows of {T} tokens")
         return _judge(subject, exact, run(inputs).float())
@@ -67,7 +67,7 @@ def _rounded(subject: Subject) -> tuple[str, Run]:
         try:
             way(subject.inputs(2))
             return how, way
-        except Exception:
+        except Exception:  # some operations know no bfloat16
             continue
     raise Skipped("it does not run in bfloat16")
 

@@ -31,7 +31,7 @@ def hiding_form(subject: Subject, names: Sequence[str], source: bool) -> str | N
         try:
             if moved_under(subject, names, form, source) <= THRESHOLD:
                 return form
-        except Exception:
+        except Exception:  # the parameter takes a mask of another form
             continue
     return None
 

@@ -82,7 +82,7 @@ def _is_taken(subject: Subject, way: Way) -> bool:
     try:
         with subject.quiet():
             way.run(*_batch(subject, way))
-    except Exception:
+    except Exception:  # the parameter takes a mask of another form
         return False
     return True
 

@@ -65,6 +65,7 @@ def paddings(subject: Subject) -> list[Finding]:
     """Under every mask parameter, in one of the forms that people use, other tokens move no logit of a real one."""
     masks = mask_parameters(subject)
     found: list[Finding] = []
+    unknown: list[str] = []  # parameters that take a mask in no form that is known
     together: set[tuple[str, bool]] = set()  # masks that hide padding where others of their side do as well
     settled: set[bool] = set()  # sides whose plain mask hides padding: what else is a mask there means something else
     for name, source in sorted(masks, key=lambda mask: mask[0] != PLAIN):
@@ -73,10 +74,15 @@ def paddings(subject: Subject) -> list[Finding]:
         if (name, source) in together:
             continue
         mine = _by_parameter(subject, (name,), source)
+        if mine is None:
+            unknown.append(name)
+            continue
         beside = [other for other, of_source in masks if of_source == source and PADDING.search(other)]
         names = dict.fromkeys((name, *beside))
         if mine and len(names) > 1 and hiding_form(subject, tuple(names), source):
-            mine = _by_parameter(subject, tuple(names), source)  # one is for self-attention, another for what reads it
+            mine = (
+                _by_parameter(subject, tuple(names), source) or []
+            )  # one is for self-attention, another for what reads it
             together |= {(other, source) for other in beside}
         settled |= {source} if name == PLAIN and not mine else set()
         found += mine
@@ -91,11 +97,13 @@ def paddings(subject: Subject) -> list[Finding]:
         found += where_not_given(subject, masks, {source for _, _, source in padding_masks(subject)})
     elif not masks:
         raise Skipped("it takes no padding mask, and no padding token is known")
+    if unknown and len(unknown) == len(masks) and not found:
+        raise Skipped(f"'{unknown[0]}' takes a mask in none of the forms that are known")
     return found
 
 
-def _by_parameter(subject: Subject, names: Sequence[str], source: bool) -> list[Finding]:
-    """What is wrong with a parameter, or with the first of some that are given the same mask."""
+def _by_parameter(subject: Subject, names: Sequence[str], source: bool) -> list[Finding] | None:
+    """What is wrong with a parameter, or with the first of some that are given the same mask; None if none fits."""
     batch = padded_batch(subject, source)
     moves: dict[str, float] = {}
     broken: list[str] = []
@@ -110,7 +118,7 @@ def _by_parameter(subject: Subject, names: Sequence[str], source: bool) -> list[
             moves[form] = moved_under(subject, names, form, source)
         except FloatingPointError:
             broken.append(form)
-        except Exception:
+        except Exception:  # it takes a mask of another form
             continue
         else:
             if moves[form] <= FAINT and wanted in (None, keeps_what_is_one(form)):
@@ -122,7 +130,7 @@ def _by_parameter(subject: Subject, names: Sequence[str], source: bool) -> list[
         turned = any(value <= THRESHOLD for form, value in moves.items() if form not in meant)
         return [finding((("M12", 0.8), ("M14", 0.2)) if turned else (("M14", 0.8), ("M12", 0.2)), witness, where=where)]
     if not moves:
-        return []  # no form fits: it is another kind of mask
+        return None  # it is another kind of mask
     inert = [form for form, value in moves.items() if value <= THRESHOLD]
     right = [form for form in inert if wanted is None or keeps_what_is_one(form) == wanted]
     if right:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import finding, model_check
+from clearhead.doctor.checks.base import Skipped, finding, model_check
 from clearhead.doctor.probes.locations import place_of_call
 from clearhead.doctor.probes.norms import is_leaf_norm
 from clearhead.doctor.probes.tracing import Call
@@ -27,12 +27,19 @@ FAINTER = 1e-3  # times a row, so that epsilon counts
 def norms(subject: Subject) -> list[Finding]:
     """Every norm is called again on what it read, with one token changed: no other may move."""
     own = [call for call in subject.module_calls if _is_leaf_norm(call)]
+    problems: list[Exception] = []
     for call in own:
-        value = _moves_others(subject, call)
+        try:
+            value = _moves_others(subject, call)
+        except Exception as error:  # it takes more than one tensor, or another shape
+            problems.append(error)
+            continue
         if value > MOVED and call.module is not None and not _is_meant_to(subject, call):
             where = place_of_call(call)
             witness = f"another token at one position moves what {call.name} makes of the others by {value:.1e}"
             return [finding((("N01", 0.9), ("N02", 0.1)), witness, value=value, threshold=MOVED, where=where)]
+    if own and len(problems) == len(own):
+        raise Skipped(f"none of its norms can be called by itself ({type(problems[0]).__name__})")
     return _undefined(subject, own)
 
 
@@ -56,11 +63,8 @@ def _moves_others(subject: Subject, call: Call) -> float:
     noise = torch.randn(x.select(axes[0], place).shape, generator=subject.generator(16)).to(x)
     other = x.clone()
     other.select(axes[0], place).add_(noise * float(x.std()))
-    try:
-        with subject.quiet():
-            before, after = (call.module(given.to(subject.device)) for given in (x.clone(), other))
-    except Exception:  # it takes more than one tensor
-        return 0.0
+    with subject.quiet():
+        before, after = (call.module(given.to(subject.device)) for given in (x.clone(), other))
     if not isinstance(before, Tensor) or before.shape != x.shape:
         return 0.0
     change = (after - before).abs().cpu()

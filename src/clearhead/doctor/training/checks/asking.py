@@ -134,7 +134,8 @@ def _change_ahead(recording: Recording) -> float | None:
             again = _logits(asked, rows.shape)
             with other_tokens(asked.embedded, changed.t() if turned else changed):
                 after = _logits(asked, rows.shape)
-    except Exception:
+    except Exception as error:  # its batch may be gone, or take part in one step only: the report's paths tell it
+        recording.event_log.untried.append(f"another last token could not be tried ({type(error).__name__})")
         return None
     if before is None or after is None or again is None or not difference([before], [after]):
         return None

@@ -39,7 +39,7 @@ def _is_random(recording: Recording, forward: Forward) -> bool | None:
     try:
         with trying(recording, forward.module):
             one, other = (run(forward, training=True, seed=seed) for seed in (1, 2))
-    except Exception:
+    except Exception:  # its batch may be gone: then it is judged by whether it has dropout at all
         return None
     return difference(one, other) > CLOSE
 
