@@ -159,5 +159,6 @@ def _paths(recording: Recording) -> Iterable[str]:
     modes = {forward.training for forward in recording.learned}
     mode = " and ".join(name for held, name in ((True, "train()"), (False, "eval()")) if held in modes)
     yield f"{len(recording.backwards)} backwards, {len(recording.learned)} forwards in {mode or 'no mode'}"
+    yield from dict.fromkeys(recording.event_log.untried)
     if recording.event_log.problems:
         yield f"not written down: {recording.event_log.problems[0]}"
