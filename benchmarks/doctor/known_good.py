@@ -32,8 +32,8 @@ from tables import arguments, publish
 from transformers.models.auto import modeling_auto
 
 from clearhead.doctor import Spec, check
+from clearhead.doctor.load.loading import load
 from clearhead.doctor.spec import Level
-from clearhead.doctor.targets.loading import load
 
 HERE = Path(__file__).resolve().parent
 EXCEPTIONS = HERE / "known_good.toml"

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from known_good import MADE, percent, spread
 
-from clearhead.doctor.apart import Request, examine_apart
+from clearhead.doctor.isolated import Request, examine_isolated
 from clearhead.errors import ClearheadError
 
 HERE = Path(__file__).resolve().parent
@@ -115,7 +115,7 @@ def examine(model: Model, path: Path, given: argparse.Namespace) -> Examined:
     told = Examined(model, "examined")
     search = [str(given.libraries.resolve())]
     try:
-        told.report = examine_apart(request, timeout=given.timeout, folder=path.parent, search=search)
+        told.report = examine_isolated(request, timeout=given.timeout, folder=path.parent, search=search)
     except ClearheadError as error:
         told.sentence = (
             str(error).replace(f"{path}:build", "it").replace(str(path), "its file").replace(f"{search[0]}/", "")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from clearhead.doctor.__main__ import answer_to
-from clearhead.doctor.apart import Request, answered
-from clearhead.doctor.reports.findings import Json
+from clearhead.doctor.isolated import Request, answered
+from clearhead.doctor.report.findings import Json
 
 
 def _examine_here(request: Request, *, timeout: float) -> Json:
@@ -23,7 +23,7 @@ def _examine_here(request: Request, *, timeout: float) -> Json:
 def examined_here() -> Iterator[None]:
     """Meanwhile examinations are made in this process; modules of this folder are forgotten afterwards."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("clearhead.workflows.examining.examine_apart", _examine_here)
+        patch.setattr("clearhead.workflows.examining.examine_isolated", _examine_here)
         patch.setattr(sys, "path", [*sys.path])  # targets add their folder
         yield
     for name, module in [*sys.modules.items()]:

@@ -220,8 +220,9 @@ class Model(nn.Module):
 def test_the_first_line_says_what_the_model_was_taken_for(call_here: Caller) -> None:
     Path("mine.py").write_text(ENCODER, encoding="utf-8")
     done = call_here("doctor", "mine.py:Model", "--json")
-    said = "assumed to be bidirectional: as causal (--kind causal) its dependencies would be a fault"
-    assert said in done.err.splitlines()[0], done.err
+    said = "as causal (--kind causal) its dependencies would be a fault"
+    reason = "assumed to be bidirectional because every token reaches every position: "
+    assert reason + said in done.err.splitlines()[0], done.err
     assert said in done.json["summary"]
     assert done.err.splitlines()[0] == done.json["summary"]
     assert "(bidirectional)" in call_here("doctor", "mine.py:Model", "--kind", "bidirectional").out.splitlines()[0]
@@ -386,7 +387,7 @@ def test_options_of_an_examination_are_refused_elsewhere(words: list[str], call:
 
 
 def test_every_json_is_as_the_schema_says(call_here: Caller) -> None:
-    schema = json.loads(files("clearhead.doctor.reports").joinpath("schema.json").read_text("utf-8"))
+    schema = json.loads(files("clearhead.doctor.report").joinpath("schema.json").read_text("utf-8"))
     catalogue, entry = call_here("doctor", "list", "--json").json, call_here("doctor", "explain", "M01", "--json").json
     assert set(schema["$defs"]["entry"]["properties"]) == set(entry)
     assert {type(title) for title in catalogue.values()} == {str}

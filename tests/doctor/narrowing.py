@@ -18,9 +18,9 @@ from clearhead.doctor import Report, Spec, check, examination
 from clearhead.doctor.catalogue.symptoms import SYMPTOMS, diagnose
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import Check
-from clearhead.doctor.reports.answers import HOLDS
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.spec import Level
+from clearhead.doctor.subject import Journal
 
 Answer = list[Finding] | Exception
 
@@ -31,7 +31,7 @@ class Examined:
 
     report: Report
     answers: dict[str, Answer]
-    patient: dict[str, Any]
+    subject: dict[str, Any]
     level: Level = "quick"
     only_weights: nn.Module = field(default_factory=lambda: nn.Linear(2, 2))
 
@@ -39,11 +39,11 @@ class Examined:
         """What `check(model, only=only)` says."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(examination, "CHECKS", tuple(replace(one, run=self._answering(one)) for one in CHECKS))
-            patch.setattr(examination, "Patient", self._patient)
+            patch.setattr(examination, "prepare", self._subject)
             return check(self.only_weights, level=self.level, only=only)
 
-    def _answering(self, one: Check) -> Any:
-        def run(patient: object) -> list[Finding]:
+    def _answering(self, one: Check[Any]) -> Any:
+        def run(subject: object) -> list[Finding]:
             if one.name not in self.answers:
                 pytest.fail(f"'{one.name}' was blocked in the whole examination, and is asked in the narrowed one")
             answer = self.answers[one.name]
@@ -53,21 +53,21 @@ class Examined:
 
         return run
 
-    def _patient(self, model: nn.Module, spec: Spec, level: Level, *_: Any) -> SimpleNamespace:
-        return SimpleNamespace(spec=spec, level=level, failed=set(), **self.patient)
+    def _subject(self, model: nn.Module, spec: Spec, level: Level, *more: Any) -> SimpleNamespace:
+        return SimpleNamespace(spec=spec, level=level, failed=more[-1], **self.subject)
 
 
 @contextmanager
-def _listening(answers: dict[str, Answer], patients: list[Any]) -> Iterator[None]:
-    def listening(one: Check) -> Any:
-        def run(patient: Any) -> list[Finding]:
+def _listening(answers: dict[str, Answer], subjects: list[Any]) -> Iterator[None]:
+    def listening(one: Check[Any]) -> Any:
+        def run(subject: Any) -> list[Finding]:
             try:
-                answers[one.name] = one.run(patient)
+                answers[one.name] = one.run(subject)
             except Exception as error:
                 answers[one.name] = error
                 raise
             finally:
-                patients[:] = [patient]
+                subjects[:] = [subject]
             return [*answers[one.name]]  # type: ignore[misc]
 
         return run
@@ -80,17 +80,17 @@ def _listening(answers: dict[str, Answer], patients: list[Any]) -> Iterator[None
 def examined(model: nn.Module, level: Level = "quick") -> Examined:
     """Of a model as it comes, with nothing declared."""
     answers: dict[str, Answer] = {}
-    patients: list[Any] = []
-    with _listening(answers, patients):
+    subjects: list[Any] = []
+    with _listening(answers, subjects):
         report = check(model, level=level)
-    (patient,) = patients
+    (subject,) = subjects
     kept = {
         "kind": report.kind,
-        "paths": [],
-        "assumptions": list(report.assumptions),
-        "random": patient.random,
-        "gives_rows": patient.gives_rows,
-        "convention": SimpleNamespace(sentence=patient.convention.sentence),
+        "journal": Journal(assumptions=list(report.assumptions)),
+        "assumed_kind": None,
+        "drops_in_evaluation": subject.drops_in_evaluation,
+        "gives_rows": subject.gives_rows,
+        "convention": SimpleNamespace(sentence=subject.convention.sentence),
     }
     for answer in answers.values():
         if isinstance(answer, Exception):
@@ -119,7 +119,7 @@ def denials(whole: Examined, planted: Iterable[str]) -> Iterator[str]:
         diagnosis = diagnose(symptom, whole.narrowed())
         told = [*_of_report(whole, diagnosis.report, is_faulty)]
         told += [f"not {cause.id}" for cause in diagnosis.causes if cause.answer == "no" and cause.id in true]
-        wrong = [HOLDS[check.name] for check in whole.report.checks if check.status in FOUND and check.name in HOLDS]
+        wrong = [check.holds for check in whole.report.checks if check.status in FOUND]
         refuting = "\n".join(cause.why for cause in diagnosis.causes if cause.answer == "no")
         told += [f"says '{sentence}'" for sentence in wrong if sentence in refuting]
         yield from (f"--symptom {name}: {one}" for one in told)

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from clearhead.doctor import Report, Spec, check
 from clearhead.doctor.__main__ import answer_to
-from clearhead.doctor.apart import Request
-from clearhead.doctor.targets.loading import load
+from clearhead.doctor.isolated import Request
+from clearhead.doctor.load.loading import load
 from clearhead.errors import DataError
 
 V, D = 29, 16

@@ -10,8 +10,9 @@ from doctor_helpers import made, write
 from torch import Tensor, nn
 
 from clearhead.doctor import Report, Spec, check
-from clearhead.doctor.conventions.batches import Batch, load_batch
-from clearhead.doctor.patient import Patient
+from clearhead.doctor.calling.batches import Batch, load_batch
+from clearhead.doctor.preparation import prepare
+from clearhead.doctor.subject import Subject
 from clearhead.errors import DataError
 
 
@@ -19,8 +20,8 @@ def ids(rows: int, T: int, low: int = 5, high: int = 30) -> Tensor:
     return torch.randint(low, high, (rows, T), generator=torch.Generator().manual_seed(3))
 
 
-def patient_of(folder: Path, host: str, batch: Any) -> Patient:
-    return Patient(made(write(folder, host)), Spec(), "quick", 0, Batch.of(batch))
+def subject_of(folder: Path, host: str, batch: Any) -> Subject:
+    return prepare(made(write(folder, host)), Spec(), "quick", 0, Batch.of(batch))
 
 
 def status(report: Report, name: str) -> str:
@@ -63,11 +64,11 @@ def test_what_holds_no_ids_is_refused(given: Any) -> None:
 
 def test_its_tokens_are_those_that_the_model_is_given(tmp_path: Path) -> None:
     own = ids(4, 30, 5, 27)
-    patient = patient_of(tmp_path, "gpt", {"idx": own, "targets": own})
-    assert set(patient.pool().tolist()) <= set(own.flatten().tolist())
-    assert set(patient.inputs(3).ids.flatten().tolist()) <= set(own.flatten().tolist())
+    subject = subject_of(tmp_path, "gpt", {"idx": own, "targets": own})
+    assert set(subject.pool().tolist()) <= set(own.flatten().tolist())
+    assert set(subject.inputs(3).ids.flatten().tolist()) <= set(own.flatten().tolist())
     few = torch.tensor([[7, 8, 7, 8]])
-    assert len(patient_of(tmp_path, "gpt", few).pool()) > 20, "rows of different tokens need more than two"
+    assert len(subject_of(tmp_path, "gpt", few).pool()) > 20, "rows of different tokens need more than two"
 
 
 @pytest.mark.parametrize(
@@ -75,27 +76,27 @@ def test_its_tokens_are_those_that_the_model_is_given(tmp_path: Path) -> None:
 )
 def test_source_and_target_are_told_apart(form: Any, tmp_path: Path) -> None:
     source, target = ids(3, 9), ids(3, 12)
-    patient = patient_of(tmp_path, "translator", form(source, target))
-    assert patient.own is not None
-    assert patient.own.inputs.source is not None
-    assert torch.equal(patient.own.inputs.source, source)
-    assert torch.equal(patient.own.inputs.ids, target)
+    subject = subject_of(tmp_path, "translator", form(source, target))
+    assert subject.own is not None
+    assert subject.own.inputs.source is not None
+    assert torch.equal(subject.own.inputs.source, source)
+    assert torch.equal(subject.own.inputs.ids, target)
 
 
 def test_time_first_batches_are_turned(tmp_path: Path) -> None:
     own = ids(3, 8)
-    patient = patient_of(tmp_path, "time_first", own.t())
-    assert patient.own is not None
-    assert torch.equal(patient.own.inputs.ids, own)
+    subject = subject_of(tmp_path, "time_first", own.t())
+    assert subject.own is not None
+    assert torch.equal(subject.own.inputs.ids, own)
 
 
 def test_masks_are_given_as_they_came(tmp_path: Path) -> None:
     own, mask = ids(3, 10), torch.ones(3, 10, dtype=torch.long)
     mask[0, 7:] = 0
-    patient = patient_of(tmp_path, "bert", {"input_ids": own, "attention_mask": mask, "labels": own})
-    assert patient.own is not None
-    assert list(patient.own.more) == ["attention_mask"]
-    report = check(patient.original, batch={"input_ids": own, "attention_mask": mask})
+    subject = subject_of(tmp_path, "bert", {"input_ids": own, "attention_mask": mask, "labels": own})
+    assert subject.own is not None
+    assert list(subject.own.more) == ["attention_mask"]
+    report = check(subject.original, batch={"input_ids": own, "attention_mask": mask})
     assert status(report, "finite") == "pass", str(report)
     assert "the batch as it is, 3 of 3 rows of 10 tokens, with its attention_mask" in report.paths
 
@@ -112,7 +113,7 @@ def test_masks_are_given_as_they_came(tmp_path: Path) -> None:
 )
 def test_batches_for_another_model_are_refused(host: str, given: Any, said: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=said):
-        patient_of(tmp_path, host, given)
+        subject_of(tmp_path, host, given)
 
 
 class FarSighted(nn.Module):

@@ -10,7 +10,7 @@ from far_helpers import THERE, Far, far_device
 from torch import nn
 
 from clearhead.doctor import Report, check, examination
-from clearhead.doctor.targets.devices import find_device
+from clearhead.doctor.load.devices import find_device
 from clearhead.errors import DataError, UsageError
 
 ON_ITS_DEVICE = ("torch.arange(T)", "torch.arange(T, device=idx.device)")

@@ -12,7 +12,7 @@ from clearhead import doctor
 from clearhead.doctor.checks.base import Skipped
 from clearhead.doctor.checks.loss.methods import loss_methods
 from clearhead.doctor.loss_examination import examine_loss
-from clearhead.doctor.patient import Patient
+from clearhead.doctor.preparation import prepare
 from clearhead.errors import DataError
 
 PAD = 0
@@ -346,11 +346,11 @@ def test_a_step_that_is_taken_is_taken_by_a_copy() -> None:
     report = doctor.check(StepThatIsTaken(), doctor.Spec(kind="causal"), only=["D02", "N04", "F01", "E04"])
     assert not report.broken, str(report)
     assert not [one for one in report.findings if one.status == "fail"], str(report)
-    patient = Patient(StepThatIsTaken(), doctor.Spec(kind="causal"), "quick", 0)
-    before = [parameter.clone() for parameter in patient.model.parameters()]
+    subject = prepare(StepThatIsTaken(), doctor.Spec(kind="causal"), "quick", 0)
+    before = [parameter.clone() for parameter in subject.model.parameters()]
     with pytest.raises(Skipped):
-        loss_methods(patient)
-    assert all(map(torch.equal, before, patient.model.parameters()))
+        loss_methods(subject)
+    assert all(map(torch.equal, before, subject.model.parameters()))
 
 
 @pytest.mark.parametrize("kind", [LossBeside, LossOfTargets, StepOfPairs, StepOfNames])

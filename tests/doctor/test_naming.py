@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.doctor.targets.naming import Target, read
+from clearhead.doctor.load.naming import Target, read
 from clearhead.errors import DataError, UsageError
 
 

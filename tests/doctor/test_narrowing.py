@@ -18,8 +18,8 @@ from narrowing import Examined, denials, examined
 from clearhead.doctor import check
 from clearhead.doctor.catalogue.symptoms import SYMPTOMS, diagnose
 from clearhead.doctor.checks import CHECKS
-from clearhead.doctor.reports.findings import Report
-from clearhead.doctor.targets.loading import load
+from clearhead.doctor.load.loading import load
+from clearhead.doctor.report.verdict import Report
 from clearhead.errors import DataError, FaultError
 
 TRIANGLE = ("torch.tril(torch.ones(BLOCK, BLOCK))", "torch.triu(torch.ones(BLOCK, BLOCK))")

@@ -11,9 +11,10 @@ import pytest
 from doctor_helpers import source_of
 
 from clearhead.doctor import pytest_items
-from clearhead.doctor.apart import Request
 from clearhead.doctor.checks import CHECKS
-from clearhead.doctor.reports.findings import Checked, Evidence, Finding, Report, Where
+from clearhead.doctor.isolated import Request
+from clearhead.doctor.report.findings import Evidence, Finding, Where
+from clearhead.doctor.report.verdict import Checked, Report
 from clearhead.errors import DataError
 
 pytest_plugins = ["pytester"]
@@ -41,7 +42,7 @@ def prepared(request: Request) -> Report:
         Finding("N12", "warn", Evidence(1, 0, 0, "a matter of taste"), check="norms"),
     )  # fmt: skip
     checks = tuple(
-        Checked(one.id, one.name, one.covers, OUTCOMES.get(one.name, "pass"), "told why", 1.0)  # type: ignore[arg-type]
+        Checked(one.id, one.name, one.covers, one.holds, OUTCOMES.get(one.name, "pass"), "told why", 1.0)  # type: ignore[arg-type]
         for one in CHECKS
     )
     return Report(str(request.target), "causal", found, checks, (), (), 0.1)
@@ -58,7 +59,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Request, dict[str, Any]
             raise DataError("there is no file broken.py; give file.py:name")
         return json.loads(json.dumps(prepared(request).as_json()))
 
-    monkeypatch.setattr(pytest_items, "examine_apart", answer)
+    monkeypatch.setattr(pytest_items, "examine_isolated", answer)
     return kept
 
 

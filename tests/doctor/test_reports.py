@@ -16,14 +16,15 @@ from schema_helpers import problems
 from clearhead.cli.doctor import FILES
 from clearhead.doctor import Finding, Report, Spec, check
 from clearhead.doctor.catalogue.faults import CATALOGUE
-from clearhead.doctor.reports import junit, page, sarif
-from clearhead.doctor.reports.files import FORMS, refuse_unwritable
-from clearhead.doctor.reports.findings import Checked, Evidence, Where
-from clearhead.doctor.reports.source import excerpt
+from clearhead.doctor.report import junit, page, sarif
+from clearhead.doctor.report.files import FORMS, refuse_unwritable
+from clearhead.doctor.report.findings import Evidence, Where
+from clearhead.doctor.report.source import excerpt
+from clearhead.doctor.report.verdict import Checked
 from clearhead.errors import UsageError
 
 HOSTILE = "<script>alert(1)</script>\" onload='x' & ]]> --> \x00\x1b[31m\x9b \ud800 {x} \r\n end"
-SCHEMA: dict[str, Any] = json.loads(files("clearhead.doctor.reports").joinpath("schema.json").read_text("utf-8"))
+SCHEMA: dict[str, Any] = json.loads(files("clearhead.doctor.report").joinpath("schema.json").read_text("utf-8"))
 MASKING = ('        att = att.masked_fill(self.mask[:, :, :T, :T] == 0, float("-inf"))\n', "")
 
 
@@ -39,7 +40,7 @@ def hostile() -> Report:
     where = Where(HOSTILE, HOSTILE, HOSTILE, 3, HOSTILE, 1, HOSTILE)
     finding = Finding("M01", "fail", evidence, where, (("M01", 0.7), ("M03", 0.3)), ("#!", "-."), HOSTILE, HOSTILE)
     checks = tuple(
-        Checked("M01", HOSTILE, ("M01",), status, HOSTILE, 1.5)
+        Checked("M01", HOSTILE, ("M01",), HOSTILE, status, HOSTILE, 1.5)
         for status in ("pass", "fail", "warn", "skip", "waived", "blocked")
     )
     return Report(HOSTILE, "causal", (finding, replace(finding, status="warn")), checks, (), (HOSTILE,), 0.25)

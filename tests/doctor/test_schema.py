@@ -16,7 +16,7 @@ from clearhead.doctor.catalogue.symptoms import diagnose, symptom
 from clearhead.doctor.loss_examination import examine_loss
 from clearhead.errors import UsageError
 
-SCHEMA: dict[str, Any] = json.loads(files("clearhead.doctor.reports").joinpath("schema.json").read_text("utf-8"))
+SCHEMA: dict[str, Any] = json.loads(files("clearhead.doctor.report").joinpath("schema.json").read_text("utf-8"))
 
 
 def wrong(told: Any, definition: str | None = None) -> list[str]:

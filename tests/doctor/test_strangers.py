@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from clearhead.doctor import check
-from clearhead.doctor.targets.loading import load
+from clearhead.doctor.load.loading import load
 from clearhead.errors import DataError, UsageError
 from clearhead.interop import FAMILIES
 

@@ -11,8 +11,6 @@ from clearhead.doctor import check
 from clearhead.doctor.catalogue.curves import signs
 from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.doctor.catalogue.symptoms import SYMPTOMS, Diagnosis, diagnose, symptom
-from clearhead.doctor.checks import CHECKS
-from clearhead.doctor.reports.answers import HOLDS
 from clearhead.errors import UsageError
 
 
@@ -72,7 +70,7 @@ def test_nothing_is_behind_the_symptoms_of_a_healthy_model(host: str) -> None:
 def test_what_was_not_examined_is_neither_found_nor_refuted(tmp_path: Path) -> None:
     by_id = {cause.id: cause for cause in diagnosed(write(tmp_path, "gpt"), "cached-differs").causes}
     assert by_id["K01"].answer == "unknown"
-    assert by_id["K01"].sentence == "K01: could not be examined: it takes no cache"
+    assert by_id["K01"].sentence == "K01: open, it takes no cache"
     assert by_id["A08"].sentence.startswith("not A08 (dropout is alive in evaluation): the same batch gives")
     blocked = diagnosed(write(tmp_path, "gpt", *mutant("gpt", "M01").changes), "order-does-not-matter")
     assert {cause.id: cause for cause in blocked.causes}["P05"].answer == "unknown"
@@ -82,7 +80,6 @@ def test_the_symptoms_speak_of_what_there_is() -> None:
     for found in SYMPTOMS.values():
         assert {*found.causes} <= {*CATALOGUE}
         assert len({*found.causes}) == len(found.causes)
-    assert {*HOLDS} <= {one.name for one in CHECKS}
 
 
 @pytest.mark.parametrize("word", ["flat-loss", "flat loss", "Flat_Loss"])

@@ -12,8 +12,8 @@ from real_bugs import Bug, ahead_of_all, bugs
 from torch import nn
 
 from clearhead import doctor
+from clearhead.doctor.load.loading import load, load_function
 from clearhead.doctor.loss_examination import examine_loss
-from clearhead.doctor.targets.loading import load, load_function
 
 REPLAYS = [bug for bug in bugs() if not bug.needs_old]
 FAULTS = {fault.title: fault for fault in all_faults()}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.doctor.targets.naming import Target
+from clearhead.doctor.load.naming import Target
 from clearhead.errors import DataError, UsageError
 from clearhead.workflows import Request, examine
 from clearhead.workflows.examining import resolve
@@ -59,7 +59,7 @@ def test_without_a_run_the_newest_is_none() -> None:
 def test_words_are_refused_before_a_process_is_begun(
     request_: Request, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clearhead.workflows.examining.examine_apart", None)
+    monkeypatch.setattr("clearhead.workflows.examining.examine_isolated", None)
     with pytest.raises(UsageError, match=said):
         examine(request_)
 

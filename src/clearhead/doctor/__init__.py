@@ -1,4 +1,4 @@
-"""Contracts, instruments and findings: torch and a callable are all that an examination needs.
+"""Contracts, probes and findings: torch and a callable are all that an examination needs.
 
 Importing this loads nothing else; a name loads what it needs when it is first touched.
 """
@@ -7,26 +7,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is touched
-    from clearhead.doctor.comparing.models import compare
+    from clearhead.doctor.comparison.models import compare
     from clearhead.doctor.examination import check
-    from clearhead.doctor.instruments.loss import xray
-    from clearhead.doctor.reports.comparison import Comparison
-    from clearhead.doctor.reports.findings import Finding, Report
+    from clearhead.doctor.probes.loss import xray
+    from clearhead.doctor.report.comparison import Comparison
+    from clearhead.doctor.report.findings import Finding
+    from clearhead.doctor.report.verdict import Report
     from clearhead.doctor.spec import Spec
     from clearhead.doctor.training.preflight import PreflightReport, preflight
     from clearhead.doctor.training.watching import watch
 
 _HOME_OF = {
-    "Comparison": "reports.comparison",
-    "Finding": "reports.findings",
+    "Comparison": "report.comparison",
+    "Finding": "report.findings",
     "PreflightReport": "training.preflight",
-    "Report": "reports.findings",
+    "Report": "report.verdict",
     "Spec": "spec",
     "check": "examination",
-    "compare": "comparing.models",
+    "compare": "comparison.models",
     "preflight": "training.preflight",
     "watch": "training.watching",
-    "xray": "instruments.loss",
+    "xray": "probes.loss",
 }
 
 __all__ = [

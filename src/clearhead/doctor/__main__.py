@@ -1,4 +1,4 @@
-"""The process that `examine_apart` starts: a request in the first file that is named, the answer into the second."""
+"""The process that `examine_isolated` starts: a request in the first file that is named, the answer into the second."""
 
 import gc
 import importlib
@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from clearhead.doctor.apart import again
+from clearhead.doctor.isolated import again
 from clearhead.errors import ClearheadError, DataError
 
 SMALL = 5_000_000  # parameters
@@ -74,8 +74,8 @@ def _for_good() -> Iterator[None]:
 
 
 def _examine_loss(request: dict[str, Any]) -> dict[str, Any]:
+    from clearhead.doctor.load.loading import load_function
     from clearhead.doctor.loss_examination import examine_loss
-    from clearhead.doctor.targets.loading import load_function
 
     return examine_loss(load_function(request["target"]), request["target"]).as_json()
 
@@ -89,8 +89,8 @@ def _train(request: dict[str, Any]) -> dict[str, Any]:
 
 def _check(request: dict[str, Any]) -> dict[str, Any]:
     from clearhead.doctor import Spec, check
-    from clearhead.doctor.conventions.batches import load_batch
-    from clearhead.doctor.targets.naming import read
+    from clearhead.doctor.calling.batches import load_batch
+    from clearhead.doctor.load.naming import read
 
     batch = load_batch(request["batch"]) if request["batch"] else None
     model = _model(request["target"], request["factory"], request["settings"])
@@ -131,8 +131,8 @@ def _compare(request: dict[str, Any]) -> dict[str, Any]:
 
 def _model(target: str, factory: tuple[str, str] | None, settings: dict[str, str]) -> Any:
     """What the target or its factory makes; settings are for architectures alone."""
-    from clearhead.doctor.targets.loading import load
-    from clearhead.doctor.targets.naming import read
+    from clearhead.doctor.load.loading import load
+    from clearhead.doctor.load.naming import read
 
     libraries = list(sys.path)
     if factory:

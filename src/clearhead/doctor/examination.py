@@ -8,16 +8,18 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from clearhead.doctor.borrow import borrowed, plain_layers, undisturbed
+from clearhead.doctor.calling.batches import Batch, Given
 from clearhead.doctor.catalogue.faults import CATALOGUE, refuse_unknown
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import Check, answer, joined
-from clearhead.doctor.conventions.batches import Batch, Given
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import OUT_OF_TIME, Checked, Finding, Outcome, Report
+from clearhead.doctor.load.devices import find_device
+from clearhead.doctor.load.unwrap import unwrapped
+from clearhead.doctor.preparation import prepare
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.report.verdict import OUT_OF_TIME, Checked, Outcome, Report
 from clearhead.doctor.spec import LEVELS, Level, Spec
-from clearhead.doctor.targets.admission import admitted
-from clearhead.doctor.targets.devices import find_device
+from clearhead.doctor.state_guard import plain_layers, restored, undisturbed
+from clearhead.doctor.subject import Subject
 from clearhead.errors import UsageError
 
 NAMES = frozenset(check.name for check in CHECKS)
@@ -58,11 +60,11 @@ def check(
     refuse_unknown(spec.kind, level, (*(word for word in only if word not in NAMES), *spec.allow))
     begun = time.perf_counter()
     place, given = find_device(device), None if batch is None else Batch.of(batch)
-    whole, model = model, admitted(model)
+    whole, model = model, unwrapped(model)
     parameters = list(model.parameters())
     home = parameters[0].device if parameters else torch.device("cpu")
     with (
-        borrowed(model, home),
+        restored(model, home),
         undisturbed(),
         plain_layers(),
         warnings.catch_warnings(),
@@ -70,15 +72,17 @@ def check(
     ):
         warnings.simplefilter("ignore")  # the model's own; they were seen when it was built
         torch.manual_seed(seed)
-        patient = Patient(model, spec, level, seed, given, place)
-        findings, checks = _examine(patient, chosen(only), None if seconds is None else begun + seconds)
-        kind = patient.kind
-    paths = (patient.convention.sentence, f"eval(), float32, {device.upper()}", *patient.paths)
+        failed: set[str] = set()
+        subject = prepare(model, spec, level, seed, given, place, failed)
+        findings, checks = _examine(subject, chosen(only), failed, None if seconds is None else begun + seconds)
+        kind = subject.kind
+    paths = (subject.convention.sentence, f"eval(), float32, {device.upper()}", *subject.journal.paths)
     if whole is not model:
         paths = (*paths, f"without the {type(whole).__name__} around it")
     findings = tuple(replace(finding, repro=_again(finding.id, level, seed)) for finding in findings)
     took = time.perf_counter() - begun
-    return Report(type(model).__name__, kind, findings, checks, tuple(patient.assumptions), paths, took, tuple(only))
+    assumptions = (*subject.journal.assumptions, *filter(None, [subject.assumed_kind]))
+    return Report(type(model).__name__, kind, findings, checks, assumptions, paths, took, tuple(only))
 
 
 def _again(id: str, level: Level, seed: int) -> str:
@@ -86,7 +90,7 @@ def _again(id: str, level: Level, seed: int) -> str:
     return f"doctor.check(model, level={level!r}, only=[{id!r}], seed={seed})"
 
 
-def chosen(only: Sequence[str]) -> list[Check]:
+def chosen(only: Sequence[str]) -> list[Check[Subject]]:
     """The checks that are named or can find one of these, and those that they rest on; all of them if nothing is.
 
     Raises:
@@ -107,25 +111,32 @@ def chosen(only: Sequence[str]) -> list[Check]:
 
 
 def _examine(
-    patient: Patient, checks: Sequence[Check], deadline: float | None
+    subject: Subject, checks: Sequence[Check[Subject]], failed: set[str], deadline: float | None
 ) -> tuple[tuple[Finding, ...], tuple[Checked, ...]]:
     findings: list[Finding] = []
     told: list[Checked] = []
     for one in checks:
         begun = time.perf_counter()
         is_late = deadline is not None and begun > deadline
-        status, note, found = ("skip", OUT_OF_TIME, []) if is_late else _make(patient, one)
-        if status in ("fail", "waived", "blocked") and not (one.name == "deterministic" and patient.random):
-            patient.failed.add(one.name)
-        findings = joined(findings, found, one.name, patient.spec.allow)
-        told.append(Checked(one.id, one.name, one.covers, status, note, 1000 * (time.perf_counter() - begun)))
+        status, note, found = ("skip", OUT_OF_TIME, []) if is_late else _make(subject, one)
+        if _stands_in_the_way(subject, one, status):
+            failed.add(one.name)
+        findings = joined(findings, found, one.name, subject.spec.allow)
+        told.append(one.checked(status, note, begun))
     ranked = sorted(findings, key=lambda finding: finding.status != "fail")
     return tuple(ranked), tuple(told)
 
 
-def _make(patient: Patient, one: Check) -> tuple[Outcome, str, list[Finding]]:
-    if LEVELS.index(one.level) > LEVELS.index(patient.level):
+def _stands_in_the_way(subject: Subject, check: Check[Subject], status: Outcome) -> bool:
+    """Whether what needs this check cannot be judged. Dropout is taken out; what else is random stays so."""
+    if check.name == "deterministic":
+        return status not in ("pass", "skip") and not subject.drops_in_evaluation
+    return status in ("fail", "waived", "blocked")
+
+
+def _make(subject: Subject, one: Check[Subject]) -> tuple[Outcome, str, list[Finding]]:
+    if LEVELS.index(one.level) > LEVELS.index(subject.level):
         return "skip", f"at --level {one.level}", []
-    if one.of_tokens and patient.gives_rows:
+    if one.of_tokens and subject.gives_rows:
         return "skip", "it gives one output for each row", []
-    return answer(one, patient, patient.failed, patient.spec.allow)
+    return answer(one, subject, subject.failed, subject.spec.allow)

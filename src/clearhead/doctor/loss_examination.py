@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.doctor.checks.loss.verdicts import judge
-from clearhead.doctor.instruments.loss import IGNORED, Xray, xray
-from clearhead.doctor.reports.findings import Finding, Json
+from clearhead.doctor.checks.loss.judge import judge
+from clearhead.doctor.probes.loss import IGNORED, Xray, xray
+from clearhead.doctor.report.findings import Finding, Json
 from clearhead.errors import DataError
 
 B, T, V = 5, 9, 37

@@ -9,10 +9,10 @@ from typing import Any, Self
 
 import pytest
 
-from clearhead.doctor.apart import Request, examine_apart
 from clearhead.doctor.catalogue.faults import refuse_unknown
-from clearhead.doctor.reports.findings import Checked, Report
-from clearhead.doctor.reports.text import of_finding
+from clearhead.doctor.isolated import Request, examine_isolated
+from clearhead.doctor.report.text import of_finding
+from clearhead.doctor.report.verdict import Checked, Report
 from clearhead.errors import ClearheadError, UsageError, did_you_mean
 
 TABLE = "[tool.clearhead.doctor]"
@@ -97,7 +97,7 @@ class Model(pytest.Collector):
         if self.report is None:
             search = [str(path) for path in self.config.getini("pythonpath")]
             try:
-                told = examine_apart(
+                told = examine_isolated(
                     self.wanted.request, timeout=self.wanted.timeout, folder=self.path.parent, search=search
                 )
             except ClearheadError as error:

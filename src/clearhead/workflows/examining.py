@@ -5,15 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clearhead.doctor.apart import Request as Request
-from clearhead.doctor.apart import examine_apart
 from clearhead.doctor.catalogue.curves import signs
 from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.catalogue.symptoms import Diagnosis, symptom
 from clearhead.doctor.catalogue.symptoms import diagnose as diagnosed
-from clearhead.doctor.reports.comparison import Comparison
-from clearhead.doctor.reports.findings import Json, Report
-from clearhead.doctor.targets.naming import Target, read
+from clearhead.doctor.isolated import Request as Request
+from clearhead.doctor.isolated import examine_isolated
+from clearhead.doctor.load.naming import Target, read
+from clearhead.doctor.report.comparison import Comparison
+from clearhead.doctor.report.findings import Json
+from clearhead.doctor.report.verdict import Report
 from clearhead.errors import DataError, UsageError, did_you_mean
 from clearhead.workflows.folders import find_folder, run_folders
 
@@ -41,7 +42,7 @@ def examine(request: Request | str | None = None, *, timeout: float = TIMEOUT) -
     if request.settings and target.kind != "architecture":
         raise UsageError(FOR_ARCHITECTURES)
     request = replace(request, target=request.target or target.place, factory=_factory(target))
-    return Report.from_json(examine_apart(request, timeout=timeout))
+    return Report.from_json(examine_isolated(request, timeout=timeout))
 
 
 def _factory(target: Target) -> tuple[str, str] | None:
@@ -98,7 +99,7 @@ def compare_models(
         raise UsageError(FOR_ARCHITECTURES)
     request = Request(a, "compare", kind, settings=settings or {}, seed=seed, factory=_factory(first))
     request = replace(request, other=b, other_factory=_factory(second))
-    return Comparison.from_json(examine_apart(request, timeout=timeout))
+    return Comparison.from_json(examine_isolated(request, timeout=timeout))
 
 
 def examine_loss(target: str, *, seed: int = 0, timeout: float = TIMEOUT) -> Json:
@@ -107,7 +108,7 @@ def examine_loss(target: str, *, seed: int = 0, timeout: float = TIMEOUT) -> Jso
     Raises:
         ClearheadError: one sentence on what is wrong.
     """
-    return examine_apart(Request(target, task="loss", seed=seed), timeout=timeout)
+    return examine_isolated(Request(target, task="loss", seed=seed), timeout=timeout)
 
 
 def resolve(typed: str | None) -> Target:

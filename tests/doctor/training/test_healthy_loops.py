@@ -29,4 +29,4 @@ def test_so_is_every_other_kind_of_training(name: str) -> None:
     assert report.verdict == "healthy", str(report)
     assert not report.findings, str(report)
     assert not [check for check in report.checks if "could not be made" in check.note], str(report)
-    assert not seen.diary.problems
+    assert not seen.event_log.problems

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from training_loops import HOSTS, written
 
-from clearhead.doctor.apart import Request, examine_apart
+from clearhead.doctor.isolated import Request, examine_isolated
 from clearhead.doctor.training.script import examine_script
 from clearhead.errors import DataError
 
@@ -27,7 +27,7 @@ def test_a_script_is_stopped_before_its_third_step(tmp_path: Path) -> None:
     step = "        optimizer.step()\n"
     counted = step + "        print(step, file=open('steps', 'a'), flush=True)\n"
     path = written(tmp_path, "plain", (step, counted), ("    train()\n", MAIN))
-    told = examine_apart(Request(str(path), task="train", words=["--in", str(tmp_path)]), timeout=120)
+    told = examine_isolated(Request(str(path), task="train", words=["--in", str(tmp_path)]), timeout=120)
     assert told["verdict"] == "healthy", told["findings"]
     assert told["findings"] == []
     assert (tmp_path / "steps").read_text(encoding="utf-8").split() == ["0", "1"]

@@ -254,5 +254,5 @@ def test_it_looks_at_a_few_steps_only() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with doctor.watch() as seen:
         steps(model, optimizer, 30)
-    assert len(seen.diary.steps) == 8
-    assert len(seen.diary.timeline) < 60
+    assert len(seen.event_log.steps) == 8
+    assert len(seen.event_log.timeline) < 60

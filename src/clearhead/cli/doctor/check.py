@@ -5,8 +5,8 @@ import argparse
 from clearhead.cli.console import Console
 from clearhead.cli.doctor.symptoms import tell
 from clearhead.cli.doctor.words import TIMEOUT, number, pairs
-from clearhead.doctor.reports.files import FORMS, refuse_unwritable, write
-from clearhead.doctor.reports.text import lines
+from clearhead.doctor.report.files import FORMS, refuse_unwritable, write
+from clearhead.doctor.report.text import lines
 from clearhead.workflows import Request, diagnose, examine
 
 

@@ -4,10 +4,10 @@ import argparse
 
 from clearhead.cli.console import Console
 from clearhead.cli.doctor.words import TIMEOUT, number, pairs
-from clearhead.doctor.apart import Request, examine_apart
 from clearhead.doctor.catalogue.faults import refuse_unknown
-from clearhead.doctor.reports.findings import Report
-from clearhead.doctor.reports.text import lines
+from clearhead.doctor.isolated import Request, examine_isolated
+from clearhead.doctor.report.text import lines
+from clearhead.doctor.report.verdict import Report
 from clearhead.errors import UsageError
 
 OF_A_MODEL = ("kind", "level", "only", "set")  # options that say nothing about a training
@@ -25,7 +25,7 @@ def train(console: Console, given: argparse.Namespace, script: str | None) -> in
     request = Request(
         script, task="train", allow=allow, words=getattr(given, "words", []), seed=int(number(given, "seed", 0))
     )
-    report = Report.from_json(examine_apart(request, timeout=number(given, "timeout", TIMEOUT)))
+    report = Report.from_json(examine_isolated(request, timeout=number(given, "timeout", TIMEOUT)))
     for text, style in lines(report, verbose=hasattr(given, "verbose")):
         console.say(text, style)
     console.result(report.as_json())

@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass
 from importlib.resources import files
 
 from clearhead.doctor.catalogue.faults import CATALOGUE
-from clearhead.doctor.reports.answers import Answer, answered
-from clearhead.doctor.reports.findings import Finding, Json, Report
-from clearhead.doctor.reports.text import Line
+from clearhead.doctor.report.answers import Answer, answered
+from clearhead.doctor.report.findings import Finding, Json
+from clearhead.doctor.report.text import Line
+from clearhead.doctor.report.verdict import Report
 from clearhead.errors import UsageError, did_you_mean
 from clearhead.pages import printable
 
@@ -63,7 +64,7 @@ class Cause:
         """The answer first."""
         if self.answer == "no":
             return f"not {self.id} ({self.title}): {self.why}"
-        return f"{self.id}: {'yes, ' if self.answer == 'yes' else 'could not be examined: '}{self.why}"
+        return f"{self.id}: {'yes' if self.answer == 'yes' else 'open'}, {self.why}"
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Diagnosis:
         if found:
             return f"{self.symptom.title}: {found.id}, {found.title}"
         denied, all_ = sum(cause.answer == "no" for cause in self.causes), len(self.causes)
-        left = f"; {all_ - denied} could not be examined" if denied < all_ else ""
+        left = f"; {all_ - denied} are left open" if denied < all_ else ""
         return f"{self.symptom.title}: none of {all_} known causes is found, and {denied} are refuted{left}"
 
     @property

@@ -1,15 +1,22 @@
 """What a check is, and the few things that all of them need."""
 
+import pkgutil
+import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from importlib import import_module
+from typing import Generic, TypeVar
 
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import BROKE, Evidence, Finding, Outcome, Status, Where
+from clearhead.doctor.report.findings import Evidence, Finding, Status, Where
+from clearhead.doctor.report.verdict import BROKE, Checked, Outcome
 from clearhead.doctor.spec import Level
+from clearhead.doctor.subject import Subject
 
-Subject = TypeVar("Subject", contravariant=True)
+SubjectT = TypeVar("SubjectT")
+Run = Callable[[SubjectT], list[Finding]]
 Causes = tuple[tuple[str, float], ...]
+BASE = ("finite", "deterministic", "rows")  # what nearly every check needs
+SOUND = (*BASE, "layouts", "dependencies")
 
 
 class Skipped(Exception):  # noqa: N818 - nothing went wrong
@@ -17,14 +24,16 @@ class Skipped(Exception):  # noqa: N818 - nothing went wrong
 
 
 @dataclass(frozen=True)
-class Check:
-    """One question to a model.
+class Check(Generic[SubjectT]):
+    """One question to a model, or to a training.
 
     Args:
         id: the fault that it is named after.
         name: in a word or two.
+        order: where it stands among the others; what it needs has a smaller number.
         covers: every id that it can find, that it names among the causes of what it finds, or that would make it fail
             under another name: whoever asks for one of them is answered by this check too.
+        holds: what is true if it finds nothing.
         run: the findings; raises `Skipped`.
         needs: names of checks whose failure would make this one's answer worthless.
         level: the least at which it is made.
@@ -33,31 +42,69 @@ class Check:
 
     id: str
     name: str
+    order: int
     covers: tuple[str, ...]
-    run: Callable[[Patient], list[Finding]]
+    holds: str
+    run: Callable[[SubjectT], list[Finding]]
     needs: tuple[str, ...] = ()
     level: Level = "quick"
     of_tokens: bool = False
 
+    def checked(self, status: Outcome, note: str, began: float) -> Checked:
+        """What it came to, for the report. `began`: as `time.perf_counter` had it."""
+        milliseconds = 1000 * (time.perf_counter() - began)
+        return Checked(self.id, self.name, self.covers, self.holds, status, note, milliseconds)
 
-class Question(Protocol[Subject]):
-    """What checks of a model and of a training have in common."""
 
-    @property
-    def needs(self) -> tuple[str, ...]: ...
-    @property
-    def run(self) -> Callable[[Subject], list[Finding]]: ...
+class Registry(Generic[SubjectT]):
+    """The checks of one sort of subject. It is the decorator that registers a function as a check."""
+
+    def __init__(self) -> None:
+        self._checks: list[Check[SubjectT]] = []
+
+    def __call__(
+        self,
+        id: str,
+        name: str,
+        *,
+        order: int,
+        covers: tuple[str, ...],
+        holds: str,
+        needs: tuple[str, ...] = (),
+        level: Level = "quick",
+        of_tokens: bool = False,
+    ) -> Callable[[Run[SubjectT]], Run[SubjectT]]:
+        """See `Check`."""
+
+        def register(run: Run[SubjectT]) -> Run[SubjectT]:
+            self._checks.append(Check(id, name, order, covers, holds, run, needs, level, of_tokens))
+            return run
+
+        return register
+
+    def in_order(self) -> tuple[Check[SubjectT], ...]:
+        """All that are registered, in the order in which they are made."""
+        return tuple(sorted(self._checks, key=lambda check: check.order))
+
+
+model_check = Registry[Subject]()
+
+
+def load_all(package: str, folders: Iterable[str]) -> None:
+    """Import every module below a package, so that what registers itself there is known."""
+    for module in pkgutil.walk_packages(folders, f"{package}."):
+        import_module(module.name)
 
 
 def answer(
-    question: Question[Subject], subject: Subject, failed: Container[str], allow: Mapping[str, str]
+    check: Check[SubjectT], subject: SubjectT, failed: Container[str], allow: Mapping[str, str]
 ) -> tuple[Outcome, str, list[Finding]]:
     """Ask, unless a failed check would falsify the answer; what is allowed is waived, with the reason."""
-    blocking = [name for name in question.needs if name in failed]
+    blocking = [name for name in check.needs if name in failed]
     if blocking:
         return "blocked", f"cannot be judged while '{blocking[0]}' does not hold", []
     try:
-        found = question.run(subject)
+        found = check.run(subject)
     except Skipped as reason:
         return "skip", str(reason), []
     except (KeyboardInterrupt, MemoryError):

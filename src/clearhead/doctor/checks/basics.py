@@ -5,20 +5,22 @@ from dataclasses import replace
 
 import torch
 
-from clearhead.doctor.checks.base import Causes, Skipped, finding
+from clearhead.doctor.calling.inputs import Inputs
+from clearhead.doctor.checks.base import Causes, Skipped, finding, model_check
+from clearhead.doctor.checks.locations import place_of
 from clearhead.doctor.checks.own_batch import finite_on_own_batch
-from clearhead.doctor.checks.places import place_of
-from clearhead.doctor.conventions.inputs import Inputs
-from clearhead.doctor.instruments.attention import attentions
-from clearhead.doctor.instruments.dependency import THRESHOLD
-from clearhead.doctor.instruments.flow import Flow, read_by
-from clearhead.doctor.instruments.localisation import locate, row_reading
-from clearhead.doctor.instruments.norms import is_norm
-from clearhead.doctor.instruments.places import place_of_call
-from clearhead.doctor.instruments.products import NORMS
-from clearhead.doctor.instruments.tracing import Call, recorded_modules, recorded_ops, without_dropout
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Status, Where
+from clearhead.doctor.probes.attention import attentions
+from clearhead.doctor.probes.dependency import THRESHOLD
+from clearhead.doctor.probes.flow import Flow, read_by
+from clearhead.doctor.probes.localization import locate, row_reading
+from clearhead.doctor.probes.locations import place_of_call
+from clearhead.doctor.probes.norms import is_norm
+from clearhead.doctor.probes.products import NORMS
+from clearhead.doctor.probes.tracing import Call, recorded_modules, recorded_ops, without_dropout
+from clearhead.doctor.report.findings import Finding, Status, Where
+from clearhead.doctor.subject import Subject
+
+ROW_FAULTS = ("A10", "P02", "N02", "M15")
 
 ROWS, FEW_ROWS = 5, 3  # of a batch; fewer of a large model in a hurry
 
@@ -28,19 +30,22 @@ DRAWS = {"rand", "randn", "rand_like", "randn_like", "randint", "randperm", "ber
 SORTS = {"argsort", "sort", "topk"}
 
 
-def finite(patient: Patient) -> list[Finding]:
+@model_check(
+    "M14", "finite", order=10, covers=("M14", "M07", "M05", "M04", "A03", "R01"), holds="every logit is a number"
+)
+def finite(subject: Subject) -> list[Finding]:
     """Every number that comes out is one, with the weights as they came."""
-    inputs = patient.inputs(3)
-    with torch.no_grad(), recorded_modules(patient.fresh) as calls:
-        logits = patient.run(inputs, model=patient.fresh)
+    inputs = subject.inputs(3)
+    with torch.no_grad(), recorded_modules(subject.fresh) as calls:
+        logits = subject.run(inputs, model=subject.fresh)
     bad = ~logits.isfinite()
     if not bad.any():
-        return finite_on_own_batch(patient)
+        return finite_on_own_batch(subject)
     where = first_spoilt(calls)
     is_nan = bool(logits.isnan().any())
     row, position = (int(part) for part in bad.any(-1).nonzero()[0])
     witness = f"logits {position} of row {row} are {'NaN' if is_nan else 'infinite'} for ordinary tokens"
-    causes = _empty_rows(patient, inputs) if is_nan else (("R01", 0.8), ("M14", 0.2))
+    causes = _empty_rows(subject, inputs) if is_nan else (("R01", 0.8), ("M14", 0.2))
     return [finding(causes, witness, value=float(bad.float().mean()), where=where)]
 
 
@@ -55,10 +60,10 @@ def _spoilt(tensors: Sequence[torch.Tensor]) -> bool:
     return any(bool(tensor.isnan().any()) for tensor in tensors)
 
 
-def _empty_rows(patient: Patient, inputs: Inputs) -> Causes:
+def _empty_rows(subject: Subject, inputs: Inputs) -> Causes:
     """Which mask it is that leaves a query without any key."""
     with torch.no_grad(), recorded_ops() as ops:
-        patient.run(inputs, model=patient.fresh)
+        subject.run(inputs, model=subject.fresh)
     for seen in attentions(ops.calls):
         allowed = seen.allowed
         if seen.axis_is_wrong:  # what is hidden in every head leaves nothing to share out among them
@@ -73,32 +78,33 @@ def _empty_rows(patient: Patient, inputs: Inputs) -> Causes:
     return (("M14", 0.5), ("R01", 0.5))
 
 
-def deterministic(patient: Patient) -> list[Finding]:
+@model_check(
+    "A08",
+    "deterministic",
+    order=30,
+    covers=("A08", "V01", "T09", "T08", "I05", "K06"),
+    holds="the same batch gives the same bits twice in eval()",
+    needs=("finite",),
+)
+def deterministic(subject: Subject) -> list[Finding]:
     """The same batch gives the same bits twice in evaluation."""
-    inputs = patient.inputs(3)
-    state = torch.get_rng_state()
-    with torch.no_grad():
-        first, second = patient.run(inputs), patient.run(inputs)
-    if torch.equal(first.nan_to_num(), second.nan_to_num()):
+    inputs, (first, second, drew) = subject.inputs(3), subject.repeated
+    if subject.repeated.is_same:
         return []
     change = float((first - second).abs().max())
-    if patient.device.type != "cpu" and change <= THRESHOLD * float(first.abs().max()):
+    if subject.device.type != "cpu" and change <= THRESHOLD * float(first.abs().max()):
         return []  # an accelerator adds in any order: rounding, which every later check measures as its noise floor
-    drew = not torch.equal(state, torch.get_rng_state())
-    quiet = without_dropout()
-    with torch.no_grad(), quiet:
-        again = torch.equal(
-            patient.convention.logits(patient.model, inputs), patient.convention.logits(patient.model, inputs)
-        )
+    dropping = without_dropout()
+    with torch.no_grad(), dropping:
+        subject.convention.logits(subject.model, inputs)
     witness = f"the same batch twice in eval() moves logits by {change:.1e}"
-    switched = _switched(patient)
-    if again and quiet.seen:
-        patient.random = True  # neutralised for all that follows
-        call = quiet.seen[0]
+    switched = _switched(subject)
+    if subject.drops_in_evaluation:
+        call = dropping.seen[0]
         with torch.no_grad(), recorded_ops(lambda name: name == call.name) as ops:
-            patient.convention.logits(patient.model, inputs)
+            subject.convention.logits(subject.model, inputs)
         same = next((op for op in ops.calls if (op.file, op.line) == (call.file, call.line)), call)
-        where = place_of(patient, same)
+        where = place_of(subject, same)
         if switched:
             said = f"{witness}: a call puts {switched} into training mode"
             return [finding((("V01", 0.8), ("A08", 0.2)), said, value=change, where=where)]
@@ -112,17 +118,16 @@ def deterministic(patient: Patient) -> list[Finding]:
         ]
     causes = (("T09", 0.8), ("A08", 0.2)) if drew else (("T08", 0.8), ("K06", 0.1), ("T09", 0.1))
     status: Status = "fail"
-    if drew and not quiet.seen and _only_orders(patient):  # as where patches to be hidden are drawn
+    if drew and not dropping.seen and _only_orders(subject):  # as where patches to be hidden are drawn
         status, witness = "warn", f"{witness}; all that it draws is an order, which may be meant"
-        patient.failed.add("deterministic")  # nothing that compares two calls can be asked
-    return [finding(causes, witness, value=change, where=_first_unlike(patient, inputs), status=status)]
+    return [finding(causes, witness, value=change, where=_first_unlike(subject, inputs), status=status)]
 
 
-def _only_orders(patient: Patient) -> bool:
+def _only_orders(subject: Subject) -> bool:
     """Whether random numbers are sorted and read by nothing else."""
-    inputs = patient.inputs(3)
+    inputs = subject.inputs(3)
     with torch.no_grad(), recorded_ops() as ops:
-        patient.run(inputs)
+        subject.run(inputs)
     flow = Flow(ops.calls)
     drawn = [index for index, call in enumerate(ops.calls) if call.name in DRAWS]
     return bool(drawn) and all(
@@ -131,12 +136,12 @@ def _only_orders(patient: Patient) -> bool:
     )
 
 
-def _first_unlike(patient: Patient, inputs: Inputs) -> Where:
+def _first_unlike(subject: Subject, inputs: Inputs) -> Where:
     """The first module that makes something else of the same tensors."""
-    with torch.no_grad(), recorded_modules(patient.model) as first:
-        patient.run(inputs)
-    with torch.no_grad(), recorded_modules(patient.model) as second:
-        patient.run(inputs)
+    with torch.no_grad(), recorded_modules(subject.model) as first:
+        subject.run(inputs)
+    with torch.no_grad(), recorded_modules(subject.model) as second:
+        subject.run(inputs)
     for one, other in zip(first, second, strict=False):
         if one.module is not None and _same(one.inputs, other.inputs) and not _same(one.outputs, other.outputs):
             return place_of_call(one)
@@ -147,35 +152,42 @@ def _same(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
     return len(some) == len(others) and all(map(torch.equal, some, others))
 
 
-def _switched(patient: Patient) -> str | None:
+def _switched(subject: Subject) -> str | None:
     """A module that evaluates before a call, and is in training mode after it."""
-    before = {name: module.training for name, module in patient.model.named_modules()}
-    patient.model.eval()
+    before = {name: module.training for name, module in subject.model.named_modules()}
+    subject.model.eval()
     with torch.no_grad():
-        patient.run(patient.inputs(1))
-    found = next((name for name, module in patient.model.named_modules() if module.training), None)
-    for name, module in patient.model.named_modules():
+        subject.run(subject.inputs(1))
+    found = next((name for name, module in subject.model.named_modules() if module.training), None)
+    for name, module in subject.model.named_modules():
         module.training = before[name]
     return found
 
 
-def rows(patient: Patient) -> list[Finding]:
+@model_check(
+    "A10",
+    "rows",
+    order=60,
+    covers=ROW_FAULTS,
+    holds="no row of a batch depends on another row, nor on its own number",
+    needs=("finite", "deterministic", "memory", "layouts"),
+)
+def rows(subject: Subject) -> list[Finding]:
     """No row of a batch depends on another, nor on its own number in the batch."""
-    axes = patient.found.axes
+    axes = subject.found.axes
     try:
         with torch.no_grad():
-            _ = patient.matrix  # of T + 1 rows
+            _ = subject.matrix  # of T + 1 rows
     except (RuntimeError, IndexError) as error:
-        if not patient.shorten():
-            said = " ".join(str(error).split())[:100]
-            raise Skipped(f"it does not take {patient.found.T + 1} rows at once ({said})") from None
-    count = FEW_ROWS if patient.is_hurried else ROWS
-    inputs = patient.inputs(count, salt=3)
+        message = " ".join(str(error).split())[:100]
+        raise Skipped(f"it does not take {subject.found.T + 1} rows at once ({message})") from None
+    count = FEW_ROWS if subject.is_hurried else ROWS
+    inputs = subject.inputs(count, salt=3)
     with torch.no_grad():
-        base = patient.run(inputs)
+        base = subject.run(inputs)
     scale = float(base.std()) or 1.0
     for row in range(count):
-        other = patient.inputs(count, salt=4)
+        other = subject.inputs(count, salt=4)
         keep = torch.arange(count) == row
         changed = replace(
             inputs,
@@ -184,55 +196,55 @@ def rows(patient: Patient) -> list[Finding]:
             else torch.where(keep[:, None], other.source, inputs.source),
         )  # fmt: skip
         with torch.no_grad():
-            moved = (patient.run(changed) - base).abs().amax((1, 2)) / scale  # (B,)
+            moved = (subject.run(changed) - base).abs().amax((1, 2)) / scale  # (B,)
         moved[row] = 0
         if float(moved.max()) > 1e-4:
 
             def forbidden(alive: torch.Tensor, row: int = row) -> bool:
                 return bool(alive[torch.arange(count) != row].any())
 
-            where, call = locate(patient.model, patient.run, inputs, changed, row_reading(count), forbidden)
+            where, call = locate(subject.model, subject.run, inputs, changed, row_reading(count), forbidden)
             causes: Causes = (("A10", 0.8), ("N02", 0.1), ("M15", 0.1))
             by_norm = call is not None and call.module is not None and is_norm(call.module)
-            if by_norm or where.op in NORMS or _averages(patient, inputs, where):
+            if by_norm or where.op in NORMS or _averages(subject, inputs, where):
                 causes = (("N02", 0.8), ("A10", 0.2))
             witness = (
                 f"other tokens in row {row} move the logits of row {int(moved.argmax())} by {float(moved.max()):.1e}"
             )
             return [finding(causes, witness, value=float(moved.max()), threshold=1e-4, where=where)]
-    return _numbered(patient, inputs, base, axes.counting)
+    return _numbered(subject, inputs, base, axes.counting)
 
 
-def _averages(patient: Patient, inputs: Inputs, where: Where) -> bool:
+def _averages(subject: Subject, inputs: Inputs, where: Where) -> bool:
     """Whether what the guilty operation was given comes straight from a mean or a deviation."""
     if where.op not in ("sub", "__sub__", "sub_", "div", "__truediv__", "add", "__add__", "mul", "__mul__"):
         return False
-    with patient.quiet(), recorded_ops() as ops:
-        patient.run(inputs)
+    with subject.quiet(), recorded_ops() as ops:
+        subject.run(inputs)
     flow = Flow(ops.calls)
     places = [k for k, call in enumerate(ops.calls) if (call.name, call.line) == (where.op, where.line)]
     makers = [ops.calls[m].name for k in places for t in read_by(ops.calls[k]) if (m := flow.maker(t, k)) is not None]
     return any(name in ("mean", "std", "var", "sqrt", "norm") for name in makers)
 
 
-def _numbered(patient: Patient, inputs: Inputs, base: torch.Tensor, counting: frozenset[int]) -> list[Finding]:
+def _numbered(subject: Subject, inputs: Inputs, base: torch.Tensor, counting: frozenset[int]) -> list[Finding]:
     order = torch.arange(len(base)).roll(1)
     with torch.no_grad():
-        moved = (patient.run(inputs.rows(order)) - base[order]).abs().amax((1, 2))
+        moved = (subject.run(inputs.rows(order)) - base[order]).abs().amax((1, 2))
     value = float(moved.max()) / (float(base.std()) or 1.0)
     if value <= 1e-3:
         return []
     causes = (("P02", 0.8), ("M15", 0.2)) if 0 in counting else (("M15", 0.6), ("P02", 0.4))
     witness = f"the same row gives other logits at another place in the batch, by {value:.1e}"
-    return [finding(causes, witness, value=value, threshold=1e-3, where=_first_numbered(patient, len(base)))]
+    return [finding(causes, witness, value=value, threshold=1e-3, where=_first_numbered(subject, len(base)))]
 
 
-def _first_numbered(patient: Patient, count: int) -> Where:
+def _first_numbered(subject: Subject, count: int) -> Where:
     """The first module whose output differs between equal rows."""
-    inputs = patient.inputs(1).rows(torch.zeros(count, dtype=torch.long))
-    with torch.no_grad(), recorded_modules(patient.model) as calls:
-        patient.run(inputs)
-    axis = 1 if patient.convention.time_first else 0
+    inputs = subject.inputs(1).rows(torch.zeros(count, dtype=torch.long))
+    with torch.no_grad(), recorded_modules(subject.model) as calls:
+        subject.run(inputs)
+    axis = 1 if subject.convention.time_first else 0
     for call in calls:
         if call.module is not None and _differs(call.outputs, axis, count) and not _differs(call.inputs, axis, count):
             return place_of_call(call)

@@ -5,28 +5,35 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.borrow import shaken
-from clearhead.doctor.checks.base import finding
-from clearhead.doctor.conventions.inputs import Inputs
-from clearhead.doctor.instruments.places import place_of_call, place_of_module
-from clearhead.doctor.instruments.tracing import Call, recorded_modules
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.calling.inputs import Inputs
+from clearhead.doctor.checks.base import finding, model_check
+from clearhead.doctor.probes.locations import place_of_call, place_of_module
+from clearhead.doctor.probes.tracing import Call, recorded_modules
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.state_guard import perturbed
+from clearhead.doctor.subject import Subject
 
 CHANGED = 1e-4  # of the logits' spread
 
 
-def memory(patient: Patient) -> list[Finding]:
+@model_check(
+    "T08",
+    "memory",
+    order=40,
+    covers=("T08", "K06", "D18"),
+    holds="a call writes nothing over its inputs, and the next call does not notice it",
+)
+def memory(subject: Subject) -> list[Finding]:
     """The ids that it is given stay as they are, and a model that was called before answers as a new one does."""
-    return _remembered(patient) or _written_over(patient)
+    return _remembered(subject) or _written_over(subject)
 
 
-def _written_over(patient: Patient) -> list[Finding]:
-    inputs = patient.inputs(3)
+def _written_over(subject: Subject) -> list[Finding]:
+    inputs = subject.inputs(3)
     given = {"ids": inputs.ids, "source": inputs.source}
     kept = {name: tensor.clone() for name, tensor in given.items() if tensor is not None}
-    with patient.quiet():
-        patient.run(inputs)
+    with subject.quiet():
+        subject.run(inputs)
     for name, tensor in kept.items():
         changed = given[name] != tensor
         if changed.any():  # type: ignore[union-attr]
@@ -34,22 +41,22 @@ def _written_over(patient: Patient) -> list[Finding]:
             now = int(given[name][row, place])  # type: ignore[index]
             was = int(tensor[row, place])
             witness = f"a call writes {now} over token {place} of row {row} of its {name}, which was {was}"
-            where = place_of_module("", patient.model)
+            where = place_of_module("", subject.model)
             return [finding("D18", witness, where=where)]
     return []
 
 
-def _remembered(patient: Patient) -> list[Finding]:
+def _remembered(subject: Subject) -> list[Finding]:
     """Other calls have gone before, with longer rows; a copy that has seen none is asked the same."""
-    if patient.is_large:
+    if subject.is_large:
         return []  # so large a model is not copied once more
-    inputs = patient.inputs(2, salt=21, T=max(2, patient.found.T - 2))
-    first = _asked(shaken(patient.original, patient.seed, patient.device), patient, inputs)
+    inputs = subject.inputs(2, salt=21, T=max(2, subject.found.T - 2))
+    first = _asked(perturbed(subject.original, subject.seed, subject.device), subject, inputs)
     if first is None:  # it takes rows of one length only
-        inputs = patient.inputs(2, salt=21)
-        first = _asked(shaken(patient.original, patient.seed, patient.device), patient, inputs)
-    second = _asked(patient.model, patient, inputs)
-    where = place_of_module("", patient.model)
+        inputs = subject.inputs(2, salt=21)
+        first = _asked(perturbed(subject.original, subject.seed, subject.device), subject, inputs)
+    second = _asked(subject.model, subject, inputs)
+    where = place_of_module("", subject.model)
     if first is None:
         return []
     if second is None:
@@ -76,13 +83,13 @@ class Answer:
     calls: list[Call]
 
 
-def _asked(model: nn.Module, patient: Patient, inputs: Inputs) -> Answer | None:
+def _asked(model: nn.Module, subject: Subject, inputs: Inputs) -> Answer | None:
     """One answer; None where it fails."""
-    torch.manual_seed(patient.seed)  # what is drawn is drawn alike
+    torch.manual_seed(subject.seed)  # what is drawn is drawn alike
     given = inputs.rows(torch.arange(len(inputs.ids)))  # a call may write over them
     try:
-        with patient.quiet(), recorded_modules(model) as calls:
-            return Answer(patient.run(given, model=model), calls)
+        with subject.quiet(), recorded_modules(model) as calls:
+            return Answer(subject.run(given, model=model), calls)
     except Exception:  # whatever a stranger's code may raise
         return None
 

@@ -5,30 +5,31 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from clearhead.doctor.calling.batches import OwnBatch
+from clearhead.doctor.calling.inputs import Inputs, Run
 from clearhead.doctor.checks.base import Causes, finding
-from clearhead.doctor.conventions.batches import OwnBatch
-from clearhead.doctor.conventions.inputs import Inputs, Run
-from clearhead.doctor.instruments.dependency import FLOORS, THRESHOLD
-from clearhead.doctor.instruments.localisation import Reading, locate
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.probes.dependency import FLOORS, THRESHOLD
+from clearhead.doctor.probes.localization import Reading, locate
+from clearhead.doctor.report.findings import Finding, Where
+from clearhead.doctor.subject import Subject
 
 ROWS = 5  # of it, as many as make no more than so many tokens
 TOKENS = 2048
 CAUSES: Causes = (("M19", 0.4), ("M18", 0.2), ("M02", 0.2), ("M01", 0.2))  # short rows were clean
 
 
-def finite_on_own_batch(patient: Patient) -> list[Finding]:
+def finite_on_own_batch(subject: Subject) -> list[Finding]:
     """On the batch that was given, if one was, every logit of a real token is a number."""
-    if patient.own is None:
+    if subject.own is None:
         return []
-    inputs, more = _affordable(patient.own)
+    inputs, more = _affordable(subject.own)
     rows, T = inputs.ids.shape
-    with patient.quiet():
-        logits = _run(patient, more)(inputs)  # (B, T, V)
+    with subject.quiet():
+        logits = _run(subject, more)(inputs)  # (B, T, V)
     given = "".join(f", with its {name}" for name in more)
-    patient.paths.append(f"the batch as it is, {rows} of {len(patient.own.inputs.ids)} rows of {T} tokens{given}")
-    bad = ~logits.isfinite().all(-1) & _real(patient, inputs, more)
+    share = f"{rows} of {len(subject.own.inputs.ids)} rows"
+    subject.journal.paths.append(f"the batch as it is, {share} of {T} tokens{given}")
+    bad = ~logits.isfinite().all(-1) & _real(subject, inputs, more)
     if not bad.any():
         return []
     row, place = (int(part) for part in bad.nonzero()[0])
@@ -44,11 +45,11 @@ def _affordable(own: OwnBatch) -> tuple[Inputs, dict[str, Tensor]]:
     return own.inputs.rows(torch.arange(rows)), more
 
 
-def _run(patient: Patient, more: dict[str, Tensor]) -> Run:
-    return lambda inputs: patient.convention.logits(patient.model, inputs, **more)
+def _run(subject: Subject, more: dict[str, Tensor]) -> Run:
+    return lambda inputs: subject.convention.logits(subject.model, inputs, **more)
 
 
-def _real(patient: Patient, inputs: Inputs, more: dict[str, Tensor]) -> Tensor:
+def _real(subject: Subject, inputs: Inputs, more: dict[str, Tensor]) -> Tensor:
     """(B, T), True where no padding stands, as far as that is known."""
     mask = more.get("attention_mask")
     if mask is not None and mask.shape == inputs.ids.shape:
@@ -56,25 +57,25 @@ def _real(patient: Patient, inputs: Inputs, more: dict[str, Tensor]) -> Tensor:
     drops = next((part for name, part in more.items() if "key_padding_mask" in name), None)
     if drops is not None and drops.shape == inputs.ids.shape:
         return ~drops.bool()
-    pad = patient.pad_id
+    pad = subject.pad_id
     return torch.ones_like(inputs.ids, dtype=torch.bool) if pad is None else inputs.ids != pad
 
 
-def leaks_on_own_batch(patient: Patient) -> list[Finding]:
+def leaks_on_own_batch(subject: Subject) -> list[Finding]:
     """Other tokens behind a place of each row, as much padding as before: no logit up to there may move."""
-    if patient.own is None or patient.own.inputs.ids.shape[1] < 2:
+    if subject.own is None or subject.own.inputs.ids.shape[1] < 2:
         return []
-    inputs, more = _affordable(patient.own)
-    run, real = _run(patient, more), _real(patient, inputs, more)
+    inputs, more = _affordable(subject.own)
+    run, real = _run(subject, more), _real(subject, inputs, more)
     rows, T = inputs.ids.shape
     last = torch.linspace(0, T - 2, rows + 2)[1:-1].round().long() if rows < T else torch.zeros(rows, dtype=torch.long)
     later = torch.arange(T) > last[:, None]  # (B, T)
-    pool = patient.pool()
-    drawn = torch.randint(len(pool), (2, rows, T), generator=patient.generator(21))
+    pool = subject.pool()
+    drawn = torch.randint(len(pool), (2, rows, T), generator=subject.generator(21))
     first, second = pool[drawn]
     other = torch.where(first == inputs.ids, second, first)
     changed = replace(inputs, ids=torch.where(later & real, other, inputs.ids))
-    with patient.quiet():
+    with subject.quiet():
         before, after, again = run(inputs), run(changed), run(inputs)  # (B, T, V)
     change = (after - before).nan_to_num(0, 0, 0).abs().amax(-1)  # (B, T)
     scale = float(change.max()) or 1.0
@@ -89,21 +90,21 @@ def leaks_on_own_batch(patient: Patient) -> list[Finding]:
         f"in row {row} of the batch, other tokens behind {int(last[row])} move logits {place} by {value:.1e} "
         "of the largest move"
     )
-    where = _where(patient, run, (inputs, changed), later)
+    where = _where(subject, run, (inputs, changed), later)
     return [finding(CAUSES, witness, value=value, threshold=threshold, floor=floor, where=where)]
 
 
-def _where(patient: Patient, run: Run, pair: tuple[Inputs, Inputs], later: Tensor) -> Where:
+def _where(subject: Subject, run: Run, pair: tuple[Inputs, Inputs], later: Tensor) -> Where:
     """The first module that lets the future through; it is not looked for where its axis of time cannot be told."""
     rows, T = later.shape
-    sizes = {size for parameter in patient.model.parameters() for size in parameter.shape}
+    sizes = {size for parameter in subject.model.parameters() for size in parameter.shape}
     if {rows, T} & sizes or rows == T:
         return Where()
 
     def forbidden(moved: Tensor) -> bool:
         return bool((moved & ~later).any())
 
-    return locate(patient.model, run, *pair, _moves(rows, T), forbidden)[0]
+    return locate(subject.model, run, *pair, _moves(rows, T), forbidden)[0]
 
 
 def _moves(rows: int, T: int) -> Reading:

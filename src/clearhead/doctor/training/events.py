@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.training.ledger import Use
+from clearhead.doctor.training.gradient_log import Use
 
 Place = tuple[str | None, int | None]  # file and line of the code that called
 

@@ -7,9 +7,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from clearhead.doctor.conventions.outputs import leaves, tensors
-from clearhead.doctor.instruments.tracing import caller
-from clearhead.doctor.training.diary import Diary, quietly
+from clearhead.doctor.calling.outputs import leaves, tensors
+from clearhead.doctor.probes.tracing import caller
+from clearhead.doctor.training.event_log import EventLog, quietly
 from clearhead.doctor.training.events import Embedded, Forward, Output
 from clearhead.doctor.training.readings import sample
 
@@ -22,9 +22,9 @@ PENDING = 64  # forwards that wait for a backward
 class Forwards:
     """Listens to modules."""
 
-    def __init__(self, diary: Diary, before: Callable[[bool], None]) -> None:
+    def __init__(self, event_log: EventLog, before: Callable[[bool], None]) -> None:
         """`before` hears of every outermost forward of a module with parameters, and whether it computes gradients."""
-        self.diary = diary
+        self.event_log = event_log
         self.before = before
         self.in_backward = False  # a module that runs now is computed again, for its gradient
         self.calls: list[nn.Module] = []  # under way
@@ -38,10 +38,10 @@ class Forwards:
         if self.in_backward:
             return
         self.calls.append(module)
-        if len(self.calls) == 1 and next(module.parameters(), None) is not None and not self.diary.is_full:
-            with_gradient = self.diary.with_gradient
+        if len(self.calls) == 1 and next(module.parameters(), None) is not None and not self.event_log.is_full:
+            with_gradient = self.event_log.with_gradient
             self.before(with_gradient)
-            self.diary.ledger.open(module.parameters())
+            self.event_log.gradients.open(module.parameters())
             self.forward = Forward(module, module.training, with_gradient, caller(), args)
             self.forward.dropouts = _dropouts(module)
             self.versions = _versions(args)
@@ -73,7 +73,7 @@ class Forwards:
                 told = Output(path, leaf.detach(), leaf._version)
                 forward.outputs.append(told)
                 leaf.register_hook(functools.partial(_collect, told))  # type: ignore[no-untyped-call]
-        self.diary.write(forward)
+        self.event_log.write(forward)
         if forward.with_gradient:
             forward.batch = tuple(sample(tensor) for tensor in [*tensors(args), *tensors(kwargs)][:BATCH])
             self.pending = [*self.pending, forward][-PENDING:]

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from clearhead.doctor.instruments.tracing import caller
-from clearhead.doctor.training.diary import Diary, quietly
+from clearhead.doctor.probes.tracing import caller
+from clearhead.doctor.training.event_log import EventLog, quietly
 from clearhead.doctor.training.events import Backward, Clip, Forward, Scaled
 from clearhead.doctor.training.forwards import Forwards
 from clearhead.doctor.training.logits import asked_of
@@ -19,8 +19,8 @@ KEPT = 4  # X-rays that keep their logits
 class Gradients:
     """Listens to backward, to clipping and to gradient scalers."""
 
-    def __init__(self, diary: Diary, forwards: Forwards) -> None:
-        self.diary = diary
+    def __init__(self, event_log: EventLog, forwards: Forwards) -> None:
+        self.event_log = event_log
         self.forwards = forwards
         self.kept = 0  # X-rays with their logits
         self.scale = 1.0  # of the next backward's loss
@@ -40,20 +40,20 @@ class Gradients:
 
     @quietly
     def _begin(self, losses: Any) -> Backward | None:
-        if self.diary.is_full:
+        if self.event_log.is_full:
             return None
         given = [losses] if isinstance(losses, Tensor) else [loss for loss in losses if isinstance(loss, Tensor)]
         value = sum(float(loss.detach().double().sum()) for loss in given) / self.scale
         has_graph = any(loss.requires_grad for loss in given)
         pending, self.forwards.pending = self.forwards.pending, []
-        told = Backward(value, has_graph, self.scale, pending, caller(), in_step=self.diary.in_step)
-        self.diary.write(told)
-        told.cleared = self.diary.ledger.begin_backward()
+        told = Backward(value, has_graph, self.scale, pending, caller(), in_step=self.event_log.in_step)
+        self.event_log.write(told)
+        told.cleared = self.event_log.gradients.begin_backward()
         return told
 
     @quietly
     def _end(self, told: Backward) -> None:
-        told.reached = self.diary.ledger.end_backward()
+        told.reached = self.event_log.gradients.end_backward()
         for forward in told.forwards:
             asked = asked_of(forward, told.scale)
             if asked is not None:
@@ -62,7 +62,7 @@ class Gradients:
             for output in forward.outputs:
                 output.gradient, output.tensor = None, output.tensor.new_empty(0)
         self.scale = 1.0
-        for earlier in self.diary.timeline:  # one batch is kept, to be tried again
+        for earlier in self.event_log.timeline:  # one batch is kept, to be tried again
             if isinstance(earlier, Forward) and earlier not in told.forwards:
                 earlier.args, earlier.kwargs = (), {}
 
@@ -73,11 +73,11 @@ class Gradients:
         names = frozenset(id(parameter) for parameter in parameters)
         length = math.sqrt(sum(float(gradient.double().square().sum()) for gradient in held))
         largest = max((float(gradient.abs().max()) for gradient in held if gradient.numel()), default=0.0)
-        self.diary.write(Clip(limit, names, len(held), length if by_norm else largest, by_norm, caller()))
+        self.event_log.write(Clip(limit, names, len(held), length if by_norm else largest, by_norm, caller()))
 
     @quietly
     def scaled(self, method: str, scale: float, *, stepped: bool = True) -> None:
         """After a call of a gradient scaler."""
         if method == "scale":
             self.scale = scale
-        self.diary.write(Scaled(method, scale, caller(), stepped))
+        self.event_log.write(Scaled(method, scale, caller(), stepped))

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from clearhead.doctor.conventions.names import LABELS, parameters_of
-from clearhead.doctor.conventions.outputs import arrange
-from clearhead.doctor.instruments.loss import Xray, read, undone
+from clearhead.doctor.calling.names import LABELS, parameters_of
+from clearhead.doctor.calling.outputs import arrange
+from clearhead.doctor.probes.loss import Xray, read, undone
 from clearhead.doctor.training.events import Embedded, Forward, Output
 
 AT_ONCE = 2**22  # numbers of logits that are read together

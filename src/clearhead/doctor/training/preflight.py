@@ -13,13 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearhead.doctor.borrow import borrowed, without_zeros
 from clearhead.doctor.checks.base import finding
 from clearhead.doctor.examination import check
-from clearhead.doctor.instruments.freshness import freshness
-from clearhead.doctor.instruments.loss import IGNORED
-from clearhead.doctor.reports.findings import Finding, Report
+from clearhead.doctor.probes.freshness import freshness
+from clearhead.doctor.probes.loss import IGNORED
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.report.verdict import Report
 from clearhead.doctor.spec import Spec
+from clearhead.doctor.state_guard import restored, without_zeros
 from clearhead.errors import DataError
 
 Forward = Callable[[Tensor], Tensor]  # ids (B, T) -> logits (B, T, V)
@@ -96,7 +97,7 @@ def preflight(
     bidirectional = spec.kind == "bidirectional"
     is_fresh = freshness(model, spec.fresh)[0]
     parts = [_examined(model, spec)]
-    with borrowed(model, device), torch.no_grad():
+    with restored(model, device), torch.no_grad():
         model.eval()
         parts += [
             _check_batch(model, forward or model, inputs, tokens) if not bidirectional else NOTHING,

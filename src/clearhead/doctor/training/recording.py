@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from clearhead.doctor.instruments.places import place_of_module
-from clearhead.doctor.reports.findings import Where
-from clearhead.doctor.training.diary import Diary
+from clearhead.doctor.probes.locations import place_of_module
+from clearhead.doctor.report.findings import Where
+from clearhead.doctor.training.event_log import EventLog
 from clearhead.doctor.training.events import (
     Backward,
     Clip,
@@ -24,7 +24,7 @@ from clearhead.doctor.training.events import (
     groups_of,
     parameters_held,
 )
-from clearhead.doctor.training.ledger import Account
+from clearhead.doctor.training.gradient_log import Account
 from clearhead.doctor.training.logits import Asked
 
 NAMED = 3  # parameters that a sentence names
@@ -32,14 +32,14 @@ NAMED = 3  # parameters that a sentence names
 
 @dataclass(eq=False)
 class Recording:
-    """The diary of a training, and the objects that took part in it.
+    """The event_log of a training, and the objects that took part in it.
 
     Args:
         model: the one that is trained; found by its forwards and its parameters where it is None.
         optimizers, schedulers: those that were named; the ones alive are found.
     """
 
-    diary: Diary
+    event_log: EventLog
     model: nn.Module | None
     optimizers: Sequence[Any] = ()
     schedulers: Sequence[Any] = ()
@@ -47,12 +47,12 @@ class Recording:
     @property
     def timeline(self) -> list[Event]:
         """Everything that happened."""
-        return self.diary.timeline
+        return self.event_log.timeline
 
     @cached_property
     def steps(self) -> list[Step]:
         """Updates of the weights."""
-        return self.diary.steps
+        return self.event_log.steps
 
     @cached_property
     def backwards(self) -> list[Backward]:
@@ -120,7 +120,7 @@ class Recording:
     def stepping(self) -> list[Any]:
         """Optimizers that stepped."""
         stepped = {step.optimizer for step in self.steps}
-        return list({id(one): one for one in [*self.optimizers, *self.diary.heard] if id(one) in stepped}.values())
+        return list({id(one): one for one in [*self.optimizers, *self.event_log.heard] if id(one) in stepped}.values())
 
     @cached_property
     def alive(self) -> list[Any]:
@@ -129,7 +129,7 @@ class Recording:
 
     def schedules(self, groups: frozenset[int]) -> list[Any]:
         """The schedulers that set the rates of these groups; a search, too."""
-        found = [*self.schedulers, *self.diary.heard, *_every(LRScheduler)]
+        found = [*self.schedulers, *self.event_log.heard, *_every(LRScheduler)]
         return [scheduler for scheduler in found if groups & groups_of(getattr(scheduler, "optimizer", None))]
 
     def is_held(self, parameter: Tensor) -> bool:
@@ -144,7 +144,7 @@ class Recording:
 
     def account(self, parameter: Tensor) -> Account | None:
         """What is known of its gradient; None for one that nothing has met."""
-        return self.diary.ledger.accounts.get(id(parameter))
+        return self.event_log.gradients.accounts.get(id(parameter))
 
     def steps_of(self, optimizer: int) -> list[Step]:
         """The updates by one optimizer."""

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from clearhead.doctor.reports.findings import Json, Report
+from clearhead.doctor.report.findings import Json
+from clearhead.doctor.report.verdict import Report
 from clearhead.doctor.training.events import Scaled
 from clearhead.doctor.training.watching import Watch
 from clearhead.errors import DataError
@@ -50,17 +51,18 @@ def examine_script(path: str, words: Sequence[str], allow: Mapping[str, str], fi
         raise DataError(f"{path} {error}; mend that first") from None
     if report.verdict == "unknown":
         raise DataError(
-            f"{path} ended after {len(watched.diary.steps)} steps of an optimizer and {watched.diary.ledger.backwards} "
-            "backwards, too few to see how it trains; give it data and arguments for two steps, after '--'"
+            f"{path} ended after {len(watched.event_log.steps)} steps of an optimizer and "
+            f"{watched.event_log.gradients.backwards} backwards, too few to see how it "
+            "trains; give it data and arguments for two steps, after '--'"
         )
     return _told(watched, path, words)
 
 
 def _is_enough(watched: Watch) -> bool:
-    steps = watched.diary.steps
-    attempts = sum(isinstance(event, Scaled) and event.method == "step" for event in watched.diary.timeline)
+    steps = watched.event_log.steps
+    attempts = sum(isinstance(event, Scaled) and event.method == "step" for event in watched.event_log.timeline)
     if not steps:
-        thrown = max((account.thrown_away for account in watched.diary.ledger.accounts.values()), default=0)
+        thrown = max((account.thrown_away for account in watched.event_log.gradients.accounts.values()), default=0)
         return thrown >= THROWN_AWAY or attempts >= AT_MOST
     first = sum(step.optimizer == steps[0].optimizer for step in steps)
     return first >= STEPS or len(steps) >= AT_MOST

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.instruments.tracing import caller
-from clearhead.doctor.training.diary import Diary, quietly
+from clearhead.doctor.probes.tracing import caller
+from clearhead.doctor.training.event_log import EventLog, quietly
 from clearhead.doctor.training.events import (
     Backward,
     Made,
@@ -28,8 +28,8 @@ ROOM = 4.0  # times the spacing of numbers near a weight: a push of this size ca
 class Stepping:
     """Listens to optimizers and schedulers."""
 
-    def __init__(self, diary: Diary) -> None:
-        self.diary = diary
+    def __init__(self, event_log: EventLog) -> None:
+        self.event_log = event_log
         self.open: list[Any] = []  # optimizers whose step is under way, a wrapper first
         self.step: Step | None = None
         self.before: dict[int, Tensor] = {}  # readings of the weights
@@ -42,15 +42,15 @@ class Stepping:
         self.open.append(optimizer)
         self.begun += 1
         held = parameters_held(optimizer)
-        if len(self.open) > 1 or self.diary.is_full:
+        if len(self.open) > 1 or self.event_log.is_full:
             if self.step is not None:
                 self._add_inner(optimizer, held)
             return None
-        self.diary.in_step = True
-        self.diary.heard.append(optimizer)
+        self.event_log.in_step = True
+        self.event_log.heard.append(optimizer)
         self.step = Step(id(optimizer), type(optimizer).__name__, rates_of(optimizer), caller(), held)
         self.step.groups = groups_of(optimizer)
-        self.diary.ledger.open(held)
+        self.event_log.gradients.open(held)
         self.before = {id(parameter): sample(parameter) for parameter in held}
         if callable(kwargs.get("closure")):
             self.step.with_closure = True
@@ -67,7 +67,7 @@ class Stepping:
         self.step.groups |= groups_of(optimizer)
         known = {id(parameter) for parameter in self.step.parameters}
         new = tuple(parameter for parameter in held if id(parameter) not in known)
-        self.diary.ledger.open(new)
+        self.event_log.gradients.open(new)
         self.step.parameters += new
         self.before |= {id(parameter): sample(parameter) for parameter in new}
 
@@ -84,12 +84,12 @@ class Stepping:
     def _use_by_closure(self) -> None:
         if self.step is not None:
             self._use(self.step)
-            self.diary.ledger.settle(self.step.parameters)
+            self.event_log.gradients.settle(self.step.parameters)
 
     def _use(self, step: Step) -> None:
-        use = self.diary.ledger.use(step.parameters)
-        use.backwards = self.diary.ledger.backwards - self.backwards.get(step.optimizer, 0)
-        self.backwards[step.optimizer] = self.diary.ledger.backwards
+        use = self.event_log.gradients.use(step.parameters)
+        use.backwards = self.event_log.gradients.backwards - self.backwards.get(step.optimizer, 0)
+        self.backwards[step.optimizer] = self.event_log.gradients.backwards
         step.uses.append(use)
 
     @quietly
@@ -101,23 +101,23 @@ class Stepping:
             pass
         if self.open or self.step is None:
             return
-        step, self.step, self.diary.in_step = self.step, None, False
+        step, self.step, self.event_log.in_step = self.step, None, False
         rates = _rates(optimizer)
         for parameter in step.parameters:
             rate = rates.get(id(parameter), max(step.rates, default=0.0))
             step.moves[id(parameter)] = _move(self.before[id(parameter)], parameter, rate)
         step.remembers = bool(getattr(optimizer, "state", None))
         self.before = {}
-        self.diary.ledger.settle(step.parameters)
-        self.diary.write(step)
+        self.event_log.gradients.settle(step.parameters)
+        self.event_log.write(step)
 
     @quietly
     def look(self) -> None:
         """See weights that are not what they were, when no optimizer was there."""
-        past = [event for event in self.diary.timeline if isinstance(event, (Backward, Step))]
+        past = [event for event in self.event_log.timeline if isinstance(event, (Backward, Step))]
         if self.open or not past or isinstance(past[-1], Step):
             return
-        touched = [account for account in self.diary.ledger.accounts.values() if account.touched]
+        touched = [account for account in self.event_log.gradients.accounts.values() if account.touched]
         moved = [account for account in touched if not is_same(sample(account.parameter), account.value)]
         if not moved:
             return
@@ -125,8 +125,8 @@ class Stepping:
         step = Step(0, "a step by hand", (), past[-1].place, held)
         self._use(step)
         step.moves = {id(account.parameter): _move(account.value, account.parameter, 0.0) for account in moved}
-        self.diary.ledger.settle(held)
-        self.diary.write(step)
+        self.event_log.gradients.settle(held)
+        self.event_log.write(step)
 
     @quietly
     def scheduled(self, scheduler: Any, before: tuple[float, ...]) -> None:
@@ -134,21 +134,21 @@ class Stepping:
         optimizer = getattr(scheduler, "optimizer", None)
         name = type(scheduler).__name__
         fresh = not getattr(optimizer, "_opt_called", False)
-        self.diary.heard += [scheduler, optimizer]
+        self.event_log.heard += [scheduler, optimizer]
         told = Scheduled(id(scheduler), name, groups_of(optimizer), before, rates_of(optimizer), fresh, caller())
-        self.diary.write(told)
+        self.event_log.write(told)
 
     @quietly
     def heard_of(self, scheduler: Any) -> None:
         """A scheduler was made."""
-        self.diary.heard.append(scheduler)
+        self.event_log.heard.append(scheduler)
 
     @quietly
     def made(self, optimizer: Any) -> None:
         """After an optimizer was made."""
-        self.diary.heard.append(optimizer)
+        self.event_log.heard.append(optimizer)
         held = frozenset(id(parameter) for parameter in parameters_held(optimizer))
-        self.diary.write(Made(id(optimizer), type(optimizer).__name__, held, caller()))
+        self.event_log.write(Made(id(optimizer), type(optimizer).__name__, held, caller()))
 
 
 def _rates(optimizer: Any) -> dict[int, float]:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from clearhead.doctor.borrow import borrowed
+from clearhead.doctor.calling.outputs import follow, tensors
 from clearhead.doctor.checks.parts.effects import NUDGE, OTHER
-from clearhead.doctor.conventions.outputs import follow, tensors
+from clearhead.doctor.state_guard import restored
 from clearhead.doctor.training.events import Embedded, Forward
 from clearhead.doctor.training.recording import Recording
 
@@ -20,13 +20,13 @@ CLOSE = 1e-5  # of the largest output: below it a difference is rounding
 @contextmanager
 def trying(recording: Recording, model: nn.Module) -> Iterator[None]:
     """Nothing that happens here is written down or stays."""
-    paused, recording.diary.paused = recording.diary.paused, True
+    paused, recording.event_log.paused = recording.event_log.paused, True
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     try:
-        with borrowed(model, device), torch.no_grad():
+        with restored(model, device), torch.no_grad():
             yield
     finally:
-        recording.diary.paused = paused
+        recording.event_log.paused = paused
 
 
 def run(forward: Forward, *, training: bool, seed: int = 0) -> list[Tensor]:

@@ -12,10 +12,11 @@ from torch.optim import Optimizer
 
 from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.checks.base import answer, joined
-from clearhead.doctor.reports.findings import Checked, Finding, Report
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.report.verdict import Checked, Report
 from clearhead.doctor.spec import Assumption
 from clearhead.doctor.training.checks import TRAINING_CHECKS
-from clearhead.doctor.training.diary import Diary
+from clearhead.doctor.training.event_log import EventLog
 from clearhead.doctor.training.events import parameters_held
 from clearhead.doctor.training.forwards import Forwards
 from clearhead.doctor.training.gradients import Gradients
@@ -68,10 +69,10 @@ class Watch:
     ) -> None:
         """`before` is called before every outermost forward; it is told whether that computes gradients."""
         self.model, self.optimizers, self.schedulers, self.allow = model, optimizers, schedulers, allow
-        self.diary = Diary()
-        self.stepping = Stepping(self.diary)
-        self.forwards = Forwards(self.diary, self._before_forward)
-        self.gradients = Gradients(self.diary, self.forwards)
+        self.event_log = EventLog()
+        self.stepping = Stepping(self.event_log)
+        self.forwards = Forwards(self.event_log, self._before_forward)
+        self.gradients = Gradients(self.event_log, self.forwards)
         self.before = before
         self.stack = ExitStack()
 
@@ -83,9 +84,9 @@ class Watch:
 
     def __enter__(self) -> Self:
         if self.model is not None:
-            self.diary.ledger.open(self.model.parameters())
+            self.event_log.gradients.open(self.model.parameters())
         for optimizer in self.optimizers:
-            self.diary.ledger.open(parameters_held(optimizer))
+            self.event_log.gradients.open(parameters_held(optimizer))
         with ExitStack() as stack:
             install(stack, self.forwards, self.gradients, self.stepping)
             for optimizer in self.optimizers:
@@ -106,10 +107,10 @@ class Watch:
             name: of the target in the report; the model's class by default.
         """
         self.stepping.look()
-        paused, self.diary.paused = self.diary.paused, True
+        paused, self.event_log.paused = self.event_log.paused, True
         begun = time.perf_counter()
         try:
-            recording = Recording(self.diary, self.model, self.optimizers, self.schedulers)
+            recording = Recording(self.event_log, self.model, self.optimizers, self.schedulers)
             findings, checks = _examine(recording, self.allow)
             roots = [type(root).__name__ for root in recording.roots]
             return Report(
@@ -122,7 +123,7 @@ class Watch:
                 seconds=time.perf_counter() - begun,
             )
         finally:
-            self.diary.paused = paused
+            self.event_log.paused = paused
 
 
 def _examine(recording: Recording, allow: Mapping[str, str]) -> tuple[list[Finding], list[Checked]]:
@@ -135,7 +136,7 @@ def _examine(recording: Recording, allow: Mapping[str, str]) -> tuple[list[Findi
         if any(one.status == "fail" for one in found):
             failed.add(check.name)
         findings = joined(findings, found, check.name, allow)
-        told.append(Checked(check.id, check.name, check.covers, status, note, 1000 * (time.perf_counter() - begun)))
+        told.append(check.checked(status, note, begun))
     if not recording.steps:  # what could go wrong was not seen
         told = [replace(one, status="skip", note="no step was made") if one.status == "pass" else one for one in told]
     return findings, told
@@ -158,5 +159,6 @@ def _paths(recording: Recording) -> Iterable[str]:
     modes = {forward.training for forward in recording.learned}
     mode = " and ".join(name for held, name in ((True, "train()"), (False, "eval()")) if held in modes)
     yield f"{len(recording.backwards)} backwards, {len(recording.learned)} forwards in {mode or 'no mode'}"
-    if recording.diary.problems:
-        yield f"not written down: {recording.diary.problems[0]}"
+    yield from dict.fromkeys(recording.event_log.untried)
+    if recording.event_log.problems:
+        yield f"not written down: {recording.event_log.problems[0]}"

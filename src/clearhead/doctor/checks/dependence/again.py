@@ -5,36 +5,50 @@ from dataclasses import replace
 
 import torch
 
-from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.basics import rows
-from clearhead.doctor.checks.dependence.dependencies import dependencies
+from clearhead.doctor.checks.base import SOUND, Skipped, finding, model_check
+from clearhead.doctor.checks.basics import ROW_FAULTS, rows
+from clearhead.doctor.checks.dependence.dependencies import DEPENDENCY_FAULTS, dependencies
 from clearhead.doctor.checks.dependence.paths import leaks_on
-from clearhead.doctor.checks.padding.paddings import paddings
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.checks.padding.paddings import PADDING_FAULTS, paddings
+from clearhead.doctor.preparation import prepare
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.subject import Subject
 
+AGAIN_FAULTS = tuple(dict.fromkeys((*DEPENDENCY_FAULTS, *ROW_FAULTS, *PADDING_FAULTS)))
+
+AGAIN = {"rows": rows, "dependencies": dependencies, "paddings": paddings}  # by the names of these checks
 SEEDS = 3
 LENGTHS = (*range(2, 13), 16, 21, 28, 32, 33, 45, 64, 65, 96, 129)
 SIZES = (2, 7, 16)  # of batches
 TOLERANCE = 1e-3  # of the logits' spread: shapes differ, and with them the order of sums
 
 
-def again(patient: Patient) -> list[Finding]:
+@model_check(
+    "M01",
+    "again",
+    order=340,
+    covers=AGAIN_FAULTS,
+    holds="the same holds for three more draws of weights and tokens, for a row alone, and in 22 lengths",
+    needs=SOUND,
+    level="deep",
+    of_tokens=True,
+)
+def again(subject: Subject) -> list[Finding]:
     """What holds for one draw of weights and tokens has to hold for each."""
-    told = replace(patient.spec, kind=patient.kind, time_first=patient.convention.time_first)
-    for seed in range(patient.seed + 1, patient.seed + 1 + SEEDS):
-        other = Patient(patient.original, told, patient.level, seed)
-        for check in (rows, dependencies, paddings):
-            found = [] if check.__name__ in patient.failed else _made(check, other)
+    told = replace(subject.spec, kind=subject.kind, time_first=subject.convention.time_first)
+    for seed in range(subject.seed + 1, subject.seed + 1 + SEEDS):
+        other = prepare(subject.original, told, subject.level, seed)
+        for name, check in AGAIN.items():
+            found = [] if name in subject.failed else _made(check, other)
             if found:
                 return [_with(one, f"with seed {seed} ") for one in found]
-    patient.paths.append(f"{SEEDS} more draws of weights and tokens")
-    return _alone(patient) or _lengths(patient)
+    subject.journal.paths.append(f"{SEEDS} more draws of weights and tokens")
+    return _alone(subject) or _lengths(subject)
 
 
-def _made(check: Callable[[Patient], list[Finding]], patient: Patient) -> list[Finding]:
+def _made(check: Callable[[Subject], list[Finding]], subject: Subject) -> list[Finding]:
     try:
-        return check(patient)
+        return check(subject)
     except Skipped:
         return []
 
@@ -43,27 +57,27 @@ def _with(one: Finding, words: str) -> Finding:
     return replace(one, evidence=replace(one.evidence, witness=words + one.evidence.witness))
 
 
-def _alone(patient: Patient) -> list[Finding]:
+def _alone(subject: Subject) -> list[Finding]:
     """A row alone and in batches of several sizes."""
     for size in SIZES:
-        inputs = patient.inputs(size, salt=41)
+        inputs = subject.inputs(size, salt=41)
         with torch.no_grad():
-            beside = patient.run(inputs)[:1]
-            alone = patient.run(inputs.rows(torch.tensor([0])))
+            beside = subject.run(inputs)[:1]
+            alone = subject.run(inputs.rows(torch.tensor([0])))
         moved = float((beside - alone).abs().max()) / (float(beside.std()) or 1.0)
         if moved > TOLERANCE:
             witness = f"row 0 alone and in a batch of {size} has logits that differ by {moved:.1e} of their spread"
             causes = (("A10", 0.5), ("N02", 0.3), ("P02", 0.2))
             return [finding(causes, witness, value=moved, threshold=TOLERANCE)]
-    patient.paths.append(f"rows alone and in batches of {', '.join(map(str, SIZES))}")
+    subject.journal.paths.append(f"rows alone and in batches of {', '.join(map(str, SIZES))}")
     return []
 
 
-def _lengths(patient: Patient) -> list[Finding]:
-    if not patient.looks_back_only:
+def _lengths(subject: Subject) -> list[Finding]:
+    if not subject.looks_back_only:
         return []
     for T in LENGTHS:
-        found = leaks_on(patient, f"rows of {T} tokens", patient.run, T)
+        found = leaks_on(subject, f"rows of {T} tokens", subject.run, T)
         if found:
             return found
     return []

@@ -4,27 +4,27 @@ from collections.abc import Callable
 
 import torch
 
-from clearhead.doctor.conventions.inputs import Inputs, Run
-from clearhead.doctor.patient import Patient
+from clearhead.doctor.calling.inputs import Inputs, Run
+from clearhead.doctor.subject import Subject
 
 
-def backends(patient: Patient) -> tuple[str, str] | None:
+def backends(subject: Subject) -> tuple[str, str] | None:
     """The one that is in use and the one that is not; None where there is no choice."""
-    config = getattr(patient.model, "config", None)
+    config = getattr(subject.model, "config", None)
     current = getattr(config, "_attn_implementation", None)
-    if current not in ("eager", "sdpa") or not hasattr(patient.model, "set_attn_implementation"):
+    if current not in ("eager", "sdpa") or not hasattr(subject.model, "set_attn_implementation"):
         return None
     return current, "eager" if current == "sdpa" else "sdpa"
 
 
-def with_attention(patient: Patient, other: str, current: str) -> Run:
+def with_attention(subject: Subject, other: str, current: str) -> Run:
     """A run by the other one; the choice is taken back afterwards."""
 
     def run(inputs: Inputs) -> torch.Tensor:
-        choose: Callable[[str], None] = patient.model.set_attn_implementation  # type: ignore[assignment]
+        choose: Callable[[str], None] = subject.model.set_attn_implementation  # type: ignore[assignment]
         choose(other)
         try:
-            return patient.run(inputs)
+            return subject.run(inputs)
         finally:
             choose(current)
 

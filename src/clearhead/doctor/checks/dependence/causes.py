@@ -6,10 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Causes
-from clearhead.doctor.instruments.attention import Attention, attentions
-from clearhead.doctor.instruments.dependency import shape_of
-from clearhead.doctor.instruments.norms import is_norm
-from clearhead.doctor.instruments.tracing import Call
+from clearhead.doctor.probes.attention import Attention, attentions
+from clearhead.doctor.probes.dependency import shape_of
+from clearhead.doctor.probes.norms import is_norm
+from clearhead.doctor.probes.tracing import Call
+
+MASK_FAULTS = ("M01", "M02", "M03", "M04", "M05", "M06", "M08", "M10", "M17", "M18", "M19", "M20")
+LEAK_FAULTS = (*MASK_FAULTS, "A03", "A04", "A05", "F04", "F05", "N01", "N02", "S02")
 
 RESHAPES = {"view", "reshape", "flatten", "unflatten", "contiguous", "view_as", "reshape_as"}
 NORMS = {"layer_norm", "rms_norm", "batch_norm", "group_norm", "instance_norm", "mean", "std", "var", "pow", "rsqrt"}

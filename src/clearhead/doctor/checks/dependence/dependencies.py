@@ -5,43 +5,53 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import Causes, finding
+from clearhead.doctor.calling.inputs import Inputs, Run
+from clearhead.doctor.checks.base import BASE, Causes, finding, model_check
 from clearhead.doctor.checks.dependence.backends import backends, with_attention
-from clearhead.doctor.checks.dependence.causes import leak_causes
-from clearhead.doctor.checks.places import attention_place, place_of
-from clearhead.doctor.conventions.inputs import Inputs, Run
-from clearhead.doctor.instruments.attention import Attention, attentions
-from clearhead.doctor.instruments.dependency import Matrix, dependency, shape_of, swapped_rows
-from clearhead.doctor.instruments.localisation import first_guilty, locate, token_reading
-from clearhead.doctor.instruments.tracing import Call, recorded_ops
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.checks.dependence.causes import LEAK_FAULTS, leak_causes
+from clearhead.doctor.checks.locations import attention_place, place_of
+from clearhead.doctor.probes.attention import Attention, attentions
+from clearhead.doctor.probes.dependency import Matrix, dependency, shape_of, swapped_rows
+from clearhead.doctor.probes.localization import first_guilty, locate, token_reading
+from clearhead.doctor.probes.tracing import Call, recorded_ops
+from clearhead.doctor.report.findings import Finding, Where
 from clearhead.doctor.spec import Assumption
+from clearhead.doctor.subject import Subject
+
+DEPENDENCY_FAULTS = (*LEAK_FAULTS, "A12", "A13", "M07", "M14", "M16", "N04", "S03", "I06")
 
 WINDOWS = ("window", "sliding_window", "window_size", "attention_window", "local_window", "local_attention_window")
 
 
-def dependencies(patient: Patient) -> list[Finding]:
+@model_check(
+    "M01",
+    "dependencies",
+    order=100,
+    covers=DEPENDENCY_FAULTS,
+    holds="each logit depends on the tokens that it should, and on no other",
+    needs=(*BASE, "layouts", "norms"),
+)
+def dependencies(subject: Subject) -> list[Finding]:
     """Causal: no logit depends on a later token, and each on all that its window holds. Bidirectional: on all."""
-    shape, _ = shape_of(patient.matrix.alive)
+    shape, _ = shape_of(subject.matrix.alive)
     if shape == "deaf":
         return [finding((("A12", 0.5), ("I06", 0.3), ("M07", 0.2)), "no token moves any logit", value=0.0)]
-    if patient.looks_back_only:
-        return leaks(patient, patient.matrix, patient.run) or _gaps(patient, patient.matrix)
-    return _one_sided(patient, patient.matrix)
+    if subject.looks_back_only:
+        return leaks(subject, subject.matrix, subject.run) or _gaps(subject, subject.matrix)
+    return _one_sided(subject, subject.matrix)
 
 
-def leaks(patient: Patient, matrix: Matrix, run: Run, *, backend: str | None = None) -> list[Finding]:
+def leaks(subject: Subject, matrix: Matrix, run: Run, *, backend: str | None = None) -> list[Finding]:
     """The future that reaches back, where it does first, and why. With a backend, on that path alone."""
     future = matrix.influence.triu(1)
     found = matrix.alive.triu(1)
     if not found.any():
-        return _faint(patient, matrix)
+        return _faint(subject, matrix)
     i, j = divmod(int(future.argmax()), len(future))
-    inputs = patient.inputs(T=len(matrix.ids))
-    base, changed, _ = swapped_rows(inputs, patient.pool(), patient.generator(1))
-    where, causes = _locate_leak(patient, run, base, changed)
-    backend = backend or _only_backend(patient, base) or _only_in_evaluation(patient, base)
+    inputs = subject.inputs(T=len(matrix.ids))
+    base, changed, _ = swapped_rows(inputs, subject.pool(), subject.generator(1))
+    where, causes = _locate_leak(subject, run, base, changed)
+    backend = backend or _only_backend(subject, base) or _only_in_evaluation(subject, base)
     if backend:
         where = Where(**(vars(where) | {"backend": backend}))
         causes = (("M02", 0.9), *((id, 0.1 * score) for id, score in causes))
@@ -59,28 +69,28 @@ def leaks(patient: Patient, matrix: Matrix, run: Run, *, backend: str | None = N
     ]
 
 
-def _only_backend(patient: Patient, base: Inputs) -> str | None:
+def _only_backend(subject: Subject, base: Inputs) -> str | None:
     """The attention in use, if the model has another one that leaks nothing."""
-    choice = backends(patient)
+    choice = backends(subject)
     if choice is None:
         return None
     current, other = choice
-    row, run = base.rows(torch.tensor([0])), with_attention(patient, other, current)
+    row, run = base.rows(torch.tensor([0])), with_attention(subject, other, current)
     try:
-        matrix = dependency(run, row, patient.pool(), patient.generator(1))
+        matrix = dependency(run, row, subject.pool(), subject.generator(1))
     except Exception:  # it has no other one after all
         return None
     is_sound = bool(matrix.influence.isfinite().all()) and not bool(matrix.alive.triu(1).any())
     return f"{current} attention" if is_sound else None
 
 
-def _only_in_evaluation(patient: Patient, base: Inputs) -> str | None:
+def _only_in_evaluation(subject: Subject, base: Inputs) -> str | None:
     """Evaluation, if nothing leaks in training mode: a mask that is given in one of them only."""
-    if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in patient.model.modules()):
+    if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in subject.model.modules()):
         return None
     try:
-        with patient.training(), patient.quiet():
-            matrix = dependency(patient.run, base.rows(torch.tensor([0])), patient.pool(), patient.generator(1))
+        with subject.training(), subject.quiet():
+            matrix = dependency(subject.run, base.rows(torch.tensor([0])), subject.pool(), subject.generator(1))
     except Exception:  # it wants something else in training
         return None
     is_sound = bool(matrix.influence.isfinite().all()) and not bool(matrix.alive.triu(1).any())
@@ -92,8 +102,8 @@ def reaches_back(alive: Tensor) -> bool:
     return bool(alive.triu(1).any())
 
 
-def _locate_leak(patient: Patient, run: Run, base: Inputs, changed: Inputs) -> tuple[Where, Causes]:
-    where, call = locate(patient.model, run, base, changed, token_reading(base.ids.shape[1]), reaches_back)
+def _locate_leak(subject: Subject, run: Run, base: Inputs, changed: Inputs) -> tuple[Where, Causes]:
+    where, call = locate(subject.model, run, base, changed, token_reading(base.ids.shape[1]), reaches_back)
     with torch.no_grad(), recorded_ops() as ops:
         run(base)
     op = _operation(run, changed, ops.calls)
@@ -108,13 +118,13 @@ def _operation(run: Run, changed: Inputs, ops: Sequence[Call]) -> Call | None:
     return None if guilty is None else ops[next(k for k, call in enumerate(second.calls) if call is guilty)]
 
 
-def _faint(patient: Patient, matrix: Matrix) -> list[Finding]:
+def _faint(subject: Subject, matrix: Matrix) -> list[Finding]:
     """A change below the threshold: real if it is there in float64 too, where numbers differ by 1e-16."""
     if not matrix.influence.triu(1).any() or matrix.floor:
         return []
     try:
-        with patient.precise():
-            exact = dependency(patient.run, patient.inputs(), patient.pool(), patient.generator(1))
+        with subject.precise():
+            exact = dependency(subject.run, subject.inputs(), subject.pool(), subject.generator(1))
     except Exception:  # some operations and devices know no float64: a tie-breaker, never a verdict by itself
         return []
     future = exact.influence.triu(1)
@@ -124,35 +134,36 @@ def _faint(patient: Patient, matrix: Matrix) -> list[Finding]:
     return [finding((("M08", 0.5), ("M19", 0.5)), exact.witness((i, j)), value=float(future.max()), threshold=1e-9)]
 
 
-def _gaps(patient: Patient, matrix: Matrix) -> list[Finding]:
+def _gaps(subject: Subject, matrix: Matrix) -> list[Finding]:
     shape, number = shape_of(matrix.alive)
     allowed = torch.ones_like(matrix.alive).tril()
-    window = patient.spec.window
+    window = subject.spec.window
     if window is not None and window < len(allowed):
         allowed = allowed.triu(1 - window)
         reach = number if shape == "window" else len(allowed)
-        n_layers = max(1, len(_attentions(patient)))
+        n_layers = max(1, len(_attentions(subject)))
         if shape in ("window", "causal") and reach != min(len(allowed), (window - 1) * n_layers + 1):
             witness = f"tokens reach {reach} positions far, declared is a window of {window} in {n_layers} layers"
             return [finding("M16", witness, value=reach, threshold=window, picture=matrix.picture(allowed))]
         return []
     if shape == "alone":
-        where = attention_place(patient)
+        where = attention_place(subject)
         if where == Where():
             return []  # nothing in it is meant to mix tokens: a table of pairs
         isolated = (("A12", 0.6), ("M04", 0.2), ("A13", 0.2))
         witness = "no token but its own moves any logit"
         return [finding(isolated, witness, value=0.0, where=where, picture=matrix.picture(allowed))]
     if shape == "strict":
-        seen = _attentions(patient)
+        seen = _attentions(subject)
         blind = _blind(seen)
         if seen and blind is None:
             reason = "no token moves its own logits, and no attention hides a token from itself"
-            patient.assumptions.append(Assumption("its rows", "shifted by one before the first layer", (reason,)))
+            shifted = Assumption("its rows", "shifted by one before the first layer", (reason,))
+            subject.journal.assumptions.append(shifted)
             return []
         witness = "changing token 1 leaves logits 1 as they are, to the last bit"
         causes = (("M07", 0.7), ("N04", 0.3))
-        where = attention_place(patient) if blind is None else place_of(patient, blind.call)
+        where = attention_place(subject) if blind is None else place_of(subject, blind.call)
         return [finding(causes, witness, value=0.0, where=where, picture=matrix.picture(allowed))]
     if shape == "gaps" and not matrix.alive.diagonal().all():
         i = int((~matrix.alive.diagonal()).nonzero()[0])
@@ -160,13 +171,13 @@ def _gaps(patient: Patient, matrix: Matrix) -> list[Finding]:
         return [
             finding((("M07", 0.5), ("N04", 0.5)), witness, value=0.0, status="warn", picture=matrix.picture(allowed))
         ]
-    return _blind_to_itself(patient) + _window_forgotten(patient, len(matrix.alive))
+    return _blind_to_itself(subject) + _window_forgotten(subject, len(matrix.alive))
 
 
-def _attentions(patient: Patient) -> list[Attention]:
+def _attentions(subject: Subject) -> list[Attention]:
     """Those of tokens to the tokens of their own row."""
-    T = patient.found.T
-    return [one for one in attentions(patient.inside.calls) if one.allowed.shape == (T, T)]
+    T = subject.found.T
+    return [one for one in attentions(subject.inside.calls) if one.allowed.shape == (T, T)]
 
 
 def _blind(seen: Sequence[Attention]) -> Attention | None:
@@ -174,32 +185,32 @@ def _blind(seen: Sequence[Attention]) -> Attention | None:
     return next((one for one in seen if not one.allowed.diagonal()[1:].any()), None)
 
 
-def _blind_to_itself(patient: Patient) -> list[Finding]:
+def _blind_to_itself(subject: Subject) -> list[Finding]:
     """What the residual stream covers up: in an attention, tokens see those just before them and not themselves."""
-    blind = _blind(_attentions(patient))
+    blind = _blind(_attentions(subject))
     if blind is None or not blind.allowed.diagonal(-1).all():
         return []
     T = len(blind.allowed)
     witness = f"in the attention, token {T - 1} sees token {T - 2} and not itself"
-    return [finding("M07", witness, value=0.0, where=place_of(patient, blind.call), status="warn")]
+    return [finding("M07", witness, value=0.0, where=place_of(subject, blind.call), status="warn")]
 
 
-def _window_forgotten(patient: Patient, T: int) -> list[Finding]:
+def _window_forgotten(subject: Subject, T: int) -> list[Finding]:
     """The config names a window that is narrower than these rows, and no attention looks less far than they are."""
-    name, window = _named_window(patient)
-    if patient.spec.window is not None or not 1 < window < T - 1:
+    name, window = _named_window(subject)
+    if subject.spec.window is not None or not 1 < window < T - 1:
         return []
-    seen = _attentions(patient)
+    seen = _attentions(subject)
     if not seen or any(bool((~one.allowed).tril().any()) for one in seen):
         return []
     witness = f"the config says {name}={window}, and token {T - 1} sees all {T} tokens in every layer"
-    place = place_of(patient, seen[0].call)
+    place = place_of(subject, seen[0].call)
     return [finding("M16", witness, value=T, threshold=window, where=place, status="warn")]
 
 
-def _named_window(patient: Patient) -> tuple[str, int]:
+def _named_window(subject: Subject) -> tuple[str, int]:
     """What the config calls the window, and how wide it is; 0 where there is none, or it is switched off."""
-    config = getattr(patient.original, "config", None)
+    config = getattr(subject.original, "config", None)
     told = vars(config) if hasattr(config, "__dict__") else {}
     if told.get("use_sliding_window") is False or not any(
         "sliding" in kind for kind in told.get("layer_types") or ["sliding"]
@@ -209,18 +220,18 @@ def _named_window(patient: Patient) -> tuple[str, int]:
     return next(found, ("", 0))
 
 
-def _one_sided(patient: Patient, matrix: Matrix) -> list[Finding]:
+def _one_sided(subject: Subject, matrix: Matrix) -> list[Finding]:
     shape, _ = shape_of(matrix.alive)
     full = torch.ones_like(matrix.alive)
     picture = matrix.picture(full)
     if shape in ("causal", "window", "strict", "gaps"):
         witness = f"changing token {len(full) - 1} moves no logits before it, in a model that is to look both ways"
-        return [finding("S03", witness, value=0.0, where=attention_place(patient), picture=picture)]
+        return [finding("S03", witness, value=0.0, where=attention_place(subject), picture=picture)]
     if shape == "alone":
         witness = "no token but its own moves any logit"
         causes = (("A12", 0.7), ("A13", 0.3))
-        return [finding(causes, witness, value=0.0, where=attention_place(patient), picture=picture)]
+        return [finding(causes, witness, value=0.0, where=attention_place(subject), picture=picture)]
     if shape == "reversed":
-        where = attention_place(patient)
+        where = attention_place(subject)
         return [finding("M04", "no token moves a logit after it", value=0.0, where=where, picture=picture)]
     return []

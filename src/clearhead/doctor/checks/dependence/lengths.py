@@ -4,31 +4,39 @@ from dataclasses import replace
 
 import torch
 
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import SOUND, Skipped, finding, model_check
 from clearhead.doctor.checks.generation.decoding import first_off
-from clearhead.doctor.instruments.places import place_of_call
-from clearhead.doctor.instruments.tracing import recorded_modules
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.probes.locations import place_of_call
+from clearhead.doctor.probes.tracing import recorded_modules
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.subject import Subject
 
 CUT = 3  # tokens
 MOVED = 1e-3  # of the logits' spread: shapes differ, and with them the order of sums
 
 
-def lengths(patient: Patient) -> list[Finding]:
+@model_check(
+    "M21",
+    "lengths",
+    order=120,
+    covers=("M21",),
+    holds="leaving out the last tokens moves no logit before them",
+    needs=SOUND,
+)
+def lengths(subject: Subject) -> list[Finding]:
     """Of a row whose last tokens are left out, every other logit stays."""
-    if not patient.looks_back_only:
+    if not subject.looks_back_only:
         raise Skipped("it may look ahead")
-    T = patient.found.T
-    inputs = patient.inputs(2, salt=22)
+    T = subject.found.T
+    inputs = subject.inputs(2, salt=22)
     begun = replace(inputs, ids=inputs.ids[:, : T - CUT], labels=inputs.ids[:, : T - CUT])
-    with torch.no_grad(), patient.quiet():
-        with recorded_modules(patient.model) as whole:
-            long_ = patient.run(inputs)[:, : T - CUT]
+    with torch.no_grad(), subject.quiet():
+        with recorded_modules(subject.model) as whole:
+            long_ = subject.run(inputs)[:, : T - CUT]
         try:
-            with recorded_modules(patient.model) as part:
-                short = patient.run(begun)
-        except Exception:
+            with recorded_modules(subject.model) as part:
+                short = subject.run(begun)
+        except Exception:  # some models take one length only
             raise Skipped("it takes rows of one length only") from None
     moved = (long_ - short).abs().amax((0, 2)) / (float(short.std()) or 1.0)  # (T - CUT,)
     value = float(moved.max())

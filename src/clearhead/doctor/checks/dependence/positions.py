@@ -5,30 +5,38 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from clearhead.doctor.checks.base import Causes, Skipped, finding
+from clearhead.doctor.calling.inputs import Inputs
+from clearhead.doctor.calling.names import POSITION_TABLE
+from clearhead.doctor.checks.base import SOUND, Causes, Skipped, finding, model_check
 from clearhead.doctor.checks.parts.effects import idle_table
-from clearhead.doctor.conventions.inputs import Inputs
-from clearhead.doctor.conventions.names import POSITION_TABLE
-from clearhead.doctor.instruments.attention import Attention, attentions
-from clearhead.doctor.instruments.dependency import swapped_rows
-from clearhead.doctor.instruments.localisation import first_guilty, locate, token_reading, trace_modules
-from clearhead.doctor.instruments.places import owner_of, place_of_call
-from clearhead.doctor.instruments.tracing import Call, recorded_modules, recorded_ops
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Status, Where
+from clearhead.doctor.probes.attention import Attention, attentions
+from clearhead.doctor.probes.dependency import swapped_rows
+from clearhead.doctor.probes.localization import first_guilty, locate, token_reading, trace_modules
+from clearhead.doctor.probes.locations import owner_of, place_of_call
+from clearhead.doctor.probes.tracing import Call, recorded_modules, recorded_ops
+from clearhead.doctor.report.findings import Finding, Status, Where
+from clearhead.doctor.subject import Subject
 
 UNEVEN = 1e-3  # of the scores' spread
 SAME = 1e-5  # of the largest number: two results that are equal but for rounding
 ROUNDED = 0.05  # of the scores' spread: a rotation that is off by less was rounded, not mistaken
 
 
-def positions(patient: Patient) -> list[Finding]:
+@model_check(
+    "P01",
+    "positions",
+    order=180,
+    covers=("P01", "P05", "P06", "P08", "S07"),
+    holds="the order of the tokens matters, and rotary scores depend on the distance alone",
+    needs=(*SOUND, "sources"),
+)
+def positions(subject: Subject) -> list[Finding]:
     """Swapping two tokens changes what others make of them."""
-    if patient.convention.has_source:
-        found = _source_order(patient)
+    if subject.convention.has_source:
+        found = _source_order(subject)
         if found:
             return found
-    return _order_at_first_mixing(patient) if patient.looks_back_only else _bag(patient)
+    return _order_at_first_mixing(subject) if subject.looks_back_only else _bag(subject)
 
 
 def _exchanged(ids: Tensor, i: int, j: int) -> Tensor:
@@ -37,78 +45,78 @@ def _exchanged(ids: Tensor, i: int, j: int) -> Tensor:
     return ids[:, order]
 
 
-def _source_order(patient: Patient) -> list[Finding]:
-    inputs = patient.inputs(2, salt=7)
+def _source_order(subject: Subject) -> list[Finding]:
+    inputs = subject.inputs(2, salt=7)
     assert inputs.source is not None
     n = inputs.source.shape[1]
-    before = patient.run(inputs)
-    after = patient.run(replace(inputs, source=_exchanged(inputs.source, 0, n - 2)))
+    before = subject.run(inputs)
+    after = subject.run(replace(inputs, source=_exchanged(inputs.source, 0, n - 2)))
     value = float((after - before).abs().max()) / float(before.abs().max())
     if value > SAME:
         return []
     witness = f"swapping tokens 0 and {n - 2} of the source moves no logit"
-    idle = _idle(patient)
-    where = idle or _first_mixing_of_source(patient)
+    idle = _idle(subject)
+    where = idle or _first_mixing_of_source(subject)
     causes: Causes = (("S07", 0.9), ("P01", 0.1))
-    status: Status = "fail" if idle is not None or patient.convention.reads_words("source") else "warn"
+    status: Status = "fail" if idle is not None or subject.convention.reads_words("source") else "warn"
     return [finding(causes, witness, value=value, threshold=SAME, where=where, status=status)]
 
 
-def _bag(patient: Patient) -> list[Finding]:
-    inputs = patient.inputs(2, salt=7)
-    i, j = 1, patient.found.T - 2
+def _bag(subject: Subject) -> list[Finding]:
+    inputs = subject.inputs(2, salt=7)
+    i, j = 1, subject.found.T - 2
     if i >= j:
         raise Skipped("rows are too short to swap two tokens")
-    before, after = patient.run(inputs), patient.run(replace(inputs, ids=_exchanged(inputs.ids, i, j)))
+    before, after = subject.run(inputs), subject.run(replace(inputs, ids=_exchanged(inputs.ids, i, j)))
     after = after[:, [j if k == i else i if k == j else k for k in range(after.shape[1])]]
     value = float((after - before).abs().max()) / float(before.abs().max())
     if value > SAME:
         return []
     witness = f"swapping tokens {i} and {j} swaps their logits and moves no other: the order does not matter"
-    idle = _idle(patient)
+    idle = _idle(subject)
     # words have an order; numbers may be a set, as the points of a cloud are
-    status: Status = "fail" if idle is not None or patient.convention.reads_words("ids") else "warn"
+    status: Status = "fail" if idle is not None or subject.convention.reads_words("ids") else "warn"
     return [finding("P01", witness, value=value, threshold=SAME, where=idle, status=status)]
 
 
-def first_mixing(patient: Patient) -> tuple[Call, int, list[Call]] | None:
+def first_mixing(subject: Subject) -> tuple[Call, int, list[Call]] | None:
     """The first module in which tokens meet, the number of its call, and the calls of the pass with equal rows."""
-    base, changed, _ = swapped_rows(patient.inputs(), patient.pool(), patient.generator(1))
-    n = patient.found.T
+    base, changed, _ = swapped_rows(subject.inputs(), subject.pool(), subject.generator(1))
+    n = subject.found.T
 
     def meet(alive: Tensor) -> bool:
         return bool((alive & ~torch.eye(n, dtype=torch.bool)).any())
 
-    before, after = trace_modules(patient.model, patient.run, base, changed)
+    before, after = trace_modules(subject.model, subject.run, base, changed)
     call = first_guilty(before, after, token_reading(n), meet)
     return None if call is None else (call, next(k for k, other in enumerate(after) if other is call), before)
 
 
-def _order_at_first_mixing(patient: Patient) -> list[Finding]:
+def _order_at_first_mixing(subject: Subject) -> list[Finding]:
     """A deep causal model without positions knows the order at its logits all the same: the first mixing is asked."""
-    found = first_mixing(patient)
-    n = patient.found.T
+    found = first_mixing(subject)
+    n = subject.found.T
     if found is None or n < 4:
-        return _rotation(patient, None)
+        return _rotation(subject, None)
     call, number, first = found
-    base, _, _ = swapped_rows(patient.inputs(), patient.pool(), patient.generator(1))
-    with torch.no_grad(), recorded_modules(patient.model) as second:
-        patient.run(replace(base, ids=_exchanged(base.ids, n - 3, n - 2)))
+    base, _, _ = swapped_rows(subject.inputs(), subject.pool(), subject.generator(1))
+    with torch.no_grad(), recorded_modules(subject.model) as second:
+        subject.run(replace(base, ids=_exchanged(base.ids, n - 3, n - 2)))
     if number >= len(first) or not first[number].outputs:
         return []
     before, after = (_last(calls[number].outputs[0], n) for calls in (first, second))
     if before is None or after is None:
         return []
     value = float((after - before).abs().max()) / float(before.abs().max())
-    rotation = _rotation(patient, call)
+    rotation = _rotation(subject, call)
     if value > SAME or rotation:
         return rotation
-    told = _is_told_before(first[number], second[number], n) or _is_told_later(patient)
-    if told or not _is_seen_by_the_last(patient, base, number):
+    told = _is_told_before(first[number], second[number], n) or _is_told_later(subject)
+    if told or not _is_seen_by_the_last(subject, base, number):
         return []
-    tables = _tables(patient)
+    tables = _tables(subject)
     name = type(call.module).__name__
-    where = _idle(patient) or place_of_call(call)
+    where = _idle(subject) or place_of_call(call)
     witness = f"swapping tokens {n - 3} and {n - 2} does not move what {call.name or name} makes of the last token"
     extra = f"; {tables[0][0]} is there, and no attention knows of it" if tables else ""
     return [
@@ -116,12 +124,12 @@ def _order_at_first_mixing(patient: Patient) -> list[Finding]:
     ]
 
 
-def _is_seen_by_the_last(patient: Patient, base: Inputs, number: int) -> bool:
+def _is_seen_by_the_last(subject: Subject, base: Inputs, number: int) -> bool:
     """Whether what a module makes of the last token depends on those exchanged: one becomes the other."""
-    n = patient.found.T
+    n = subject.found.T
     ids = base.ids.clone()
     ids[:, n - 3] = ids[:, n - 2]
-    calls = trace_modules(patient.model, patient.run, base, replace(base, ids=ids))
+    calls = trace_modules(subject.model, subject.run, base, replace(base, ids=ids))
     before, after = (_last(traced[number].outputs[0], n) for traced in calls)
     return before is not None and after is not None and not torch.equal(before, after)
 
@@ -141,12 +149,12 @@ def _is_told_before(call: Call, exchanged: Call, n: int) -> bool:
     return False
 
 
-def _is_told_later(patient: Patient) -> bool:
+def _is_told_later(subject: Subject) -> bool:
     """Whether scores of equal tokens differ in any attention: some models give positions to some layers only."""
-    inputs = patient.inputs(2)
-    with patient.quiet(), recorded_ops() as ops:
-        patient.run(Inputs(torch.full_like(inputs.ids, int(inputs.ids[0, 0])), inputs.source))
-    n = patient.found.T
+    inputs = subject.inputs(2)
+    with subject.quiet(), recorded_ops() as ops:
+        subject.run(Inputs(torch.full_like(inputs.ids, int(inputs.ids[0, 0])), inputs.source))
+    n = subject.found.T
     for one in attentions(ops.calls):
         if one.allowed.shape == (n, n) and one.scores is not None:
             scores = one.scores[:, _is_seen(one.scores)]
@@ -160,24 +168,24 @@ def _is_seen(scores: Tensor) -> Tensor:
     return torch.ones(scores.shape[1:], dtype=torch.bool).tril() & (scores > -1e4).all(0)
 
 
-def _tables(patient: Patient) -> list[tuple[str, Tensor]]:
+def _tables(subject: Subject) -> list[tuple[str, Tensor]]:
     """Parameters and buffers that are called after positions."""
-    named = (*patient.model.named_parameters(), *patient.model.named_buffers())
+    named = (*subject.model.named_parameters(), *subject.model.named_buffers())
     return [(name, tensor) for name, tensor in named if POSITION_TABLE.search(name)]
 
 
-def _idle(patient: Patient) -> Where | None:
+def _idle(subject: Subject) -> Where | None:
     """The owner of a table of positions that moves nothing."""
-    name = idle_table(patient, _tables(patient))
-    return None if name is None else owner_of(patient.model, name)
+    name = idle_table(subject, _tables(subject))
+    return None if name is None else owner_of(subject.model, name)
 
 
-def _first_mixing_of_source(patient: Patient) -> Where:
+def _first_mixing_of_source(subject: Subject) -> Where:
     """The first module in which tokens of the source meet."""
-    base, changed, _ = swapped_rows(patient.inputs(), patient.source_pool, patient.generator(2), source=True)
-    n = patient.found.S
+    base, changed, _ = swapped_rows(subject.inputs(), subject.source_pool, subject.generator(2), source=True)
+    n = subject.found.S
     meet = lambda alive: bool((alive & ~torch.eye(n, dtype=torch.bool)).any())  # noqa: E731
-    return locate(patient.model, patient.run, base, changed, token_reading(n), meet)[0]
+    return locate(subject.model, subject.run, base, changed, token_reading(n), meet)[0]
 
 
 def _last(tensor: Tensor, n: int) -> Tensor | None:
@@ -185,26 +193,26 @@ def _last(tensor: Tensor, n: int) -> Tensor | None:
     return tensor.select(axes[0], n - 1) if len(axes) == 1 else None
 
 
-def _rotation(patient: Patient, call: Call | None) -> list[Finding]:
+def _rotation(subject: Subject, call: Call | None) -> list[Finding]:
     """With equal tokens everywhere a score depends on the distance only, unless positions were added to the tokens."""
-    inputs = patient.inputs(2)
+    inputs = subject.inputs(2)
     equal = Inputs(torch.full_like(inputs.ids, int(inputs.ids[0, 0])), inputs.source)
-    if call is None or not _is_even_before(patient, equal, call):
+    if call is None or not _is_even_before(subject, equal, call):
         return []
     with torch.no_grad(), recorded_ops() as ops:
-        patient.run(equal)
-    n = patient.found.T
+        subject.run(equal)
+    n = subject.found.T
     first = next((a for a in attentions(ops.calls) if a.allowed.shape == (n, n) and a.scores is not None), None)
-    if first is None or first.scores is None or not _is_same_place(patient, first.call, call):
+    if first is None or first.scores is None or not _is_same_place(subject, first.call, call):
         return []
     scores = first.scores.double()  # (N, T, T)
     seen = _is_seen(scores)
     spread = float(scores[:, seen].std())
     if spread < 1e-6 * max(1.0, float(scores[:, seen].abs().max())):
-        return _turned_values(patient, first, call)
+        return _turned_values(subject, first, call)
     worst, (distance, place) = _unevenness(scores, seen)
     if worst < UNEVEN * spread:
-        return _turned_values(patient, first, call)
+        return _turned_values(subject, first, call)
     if not _turns(first.query, n) and not _turns(first.key, n):
         return []  # positions come in otherwise: a bias on the scores may depend on the place as well
     own = scores.diagonal(0, 1, 2)[:, :, None]
@@ -250,15 +258,15 @@ def _turns(tensor: Tensor | None, n: int) -> bool:
     return bool((alike < 1 - SAME).any())
 
 
-def _is_same_place(patient: Patient, attention: Call, mixing: Call) -> bool:
+def _is_same_place(subject: Subject, attention: Call, mixing: Call) -> bool:
     """Whether tokens first meet in this attention, and not in a convolution or a recurrence before it."""
-    name = next((name for name, module in patient.model.named_modules() if module is attention.module), "")
+    name = next((name for name, module in subject.model.named_modules() if module is attention.module), "")
     return f"{name}.".startswith(f"{mixing.name}.") or not name or not mixing.name
 
 
-def _turned_values(patient: Patient, first: Attention, call: Call) -> list[Finding]:
+def _turned_values(subject: Subject, first: Attention, call: Call) -> list[Finding]:
     """Of equal tokens every position has the same value; turned by their positions they differ, at equal length."""
-    value, n = first.value, patient.found.T
+    value, n = first.value, subject.found.T
     axes = [] if value is None else [axis for axis, size in enumerate(value.shape) if size == n]
     if value is None or len(axes) != 1 or value.dim() < 3:
         return []
@@ -281,15 +289,15 @@ def _depends_on_one(scores: Tensor, seen: Tensor) -> bool:
     return min(rows, columns) < 1e-4 * max(rows, columns)
 
 
-def _is_even_before(patient: Patient, equal: Inputs, call: Call) -> bool:
+def _is_even_before(subject: Subject, equal: Inputs, call: Call) -> bool:
     """Whether what the first mixing module reads is the same at every position."""
-    with torch.no_grad(), recorded_modules(patient.model) as calls:
-        patient.run(equal)
+    with torch.no_grad(), recorded_modules(subject.model) as calls:
+        subject.run(equal)
     same = next((other for other in calls if other.name == call.name), None)
     if same is None or not same.inputs:
         return False
-    hidden = next((t for t in same.inputs if t.dim() == 3 and patient.found.T in t.shape), None)
+    hidden = next((t for t in same.inputs if t.dim() == 3 and subject.found.T in t.shape), None)
     if hidden is None:
         return False
-    axis = list(hidden.shape).index(patient.found.T)
+    axis = list(hidden.shape).index(subject.found.T)
     return float((hidden - hidden.narrow(axis, 0, 1)).abs().max()) <= SAME * float(hidden.abs().max())

@@ -6,11 +6,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.borrow import twin
-from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.conventions.inputs import Inputs, Run
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.calling.inputs import Inputs, Run
+from clearhead.doctor.checks.base import SOUND, Skipped, finding, model_check
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.state_guard import twin
+from clearhead.doctor.subject import Subject
 
 LENGTHS = (512, 384, 256, 128, 64, 48, 32)
 ROUNDING = 2**-8  # of bfloat16
@@ -20,33 +20,43 @@ STEADY = 0.8  # of the quarter before: from one to the next it must not shrink
 LARGEST = 50_000_000  # parameters
 
 
-def precision(patient: Patient) -> list[Finding]:
+@model_check(
+    "R03",
+    "precision",
+    order=350,
+    covers=("R03", "M09"),
+    holds="in bfloat16 the logits are finite, and no worse at the end of a long row",
+    needs=SOUND,
+    level="deep",
+    of_tokens=True,
+)
+def precision(subject: Subject) -> list[Finding]:
     """Finite where float32 is, and no worse at the end of a long row than at its beginning."""
-    if sum(parameter.numel() for parameter in patient.model.parameters()) > LARGEST:
+    if sum(parameter.numel() for parameter in subject.model.parameters()) > LARGEST:
         raise Skipped("too many parameters for a second copy of the numbers")
-    how, run = _rounded(patient)
+    how, run = _rounded(subject)
     for T in LENGTHS:
-        inputs = patient.inputs(2, salt=51, T=T)
+        inputs = subject.inputs(2, salt=51, T=T)
         try:
-            with patient.quiet():
-                exact = patient.run(inputs)
-        except Exception:
+            with subject.quiet():
+                exact = subject.run(inputs)
+        except Exception:  # too long for it
             continue
-        patient.paths.append(f"bfloat16 ({how}), rows of {T} tokens")
-        return _judge(patient, exact, run(inputs).float())
+        subject.journal.paths.append(f"bfloat16 ({how}), rows of {T} tokens")
+        return _judge(subject, exact, run(inputs).float())
     raise Skipped("it takes no row of 32 tokens or more")
 
 
-def _rounded(patient: Patient) -> tuple[str, Run]:
+def _rounded(subject: Subject) -> tuple[str, Run]:
     """The first of the ways to use bfloat16 that it runs in: as checkpoints are loaded, as a whole, and by autocast."""
-    weights, whole = twin(patient.model), twin(patient.model).bfloat16()
+    weights, whole = twin(subject.model), twin(subject.model).bfloat16()
     for parameter in weights.parameters():
         if parameter.dtype == torch.float32:
             parameter.data = parameter.data.bfloat16()
 
-    def run(inputs: Inputs, model: nn.Module = patient.model, autocast: bool = False) -> Tensor:
-        with patient.quiet(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            return patient.run(inputs, model=model)
+    def run(inputs: Inputs, model: nn.Module = subject.model, autocast: bool = False) -> Tensor:
+        with subject.quiet(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            return subject.run(inputs, model=model)
 
     ways: dict[str, Run] = {
         "the weights": partial(run, model=weights),
@@ -55,14 +65,14 @@ def _rounded(patient: Patient) -> tuple[str, Run]:
     }
     for how, way in ways.items():
         try:
-            way(patient.inputs(2))
+            way(subject.inputs(2))
             return how, way
-        except Exception:
+        except Exception:  # some operations know no bfloat16
             continue
     raise Skipped("it does not run in bfloat16")
 
 
-def _judge(patient: Patient, exact: Tensor, rounded: Tensor) -> list[Finding]:
+def _judge(subject: Subject, exact: Tensor, rounded: Tensor) -> list[Finding]:
     if exact.isfinite().all() and not rounded.isfinite().all():
         row, place = (int(part) for part in (~rounded.isfinite()).any(-1).nonzero()[0])
         witness = f"logits {place} of row {row} are finite in float32 and not in bfloat16"
@@ -70,7 +80,7 @@ def _judge(patient: Patient, exact: Tensor, rounded: Tensor) -> list[Finding]:
     off = (rounded - exact).pow(2).mean((0, 2)).sqrt() / (float(exact.std()) or 1.0)  # (T,)
     quarter = max(1, len(off) // 4)
     parts = [float(off[quarter * n : quarter * (n + 1)].mean()) for n in range(4)]
-    depth = sum(isinstance(module, nn.ModuleList) and len(module) for module in patient.model.modules()) or 1
+    depth = sum(isinstance(module, nn.ModuleList) and len(module) for module in subject.model.modules()) or 1
     grows = all(later > STEADY * earlier for earlier, later in pairwise(parts))
     if not grows or parts[-1] < GROWTH * parts[0] or parts[-1] < BOUND * ROUNDING * depth**0.5:
         return []

@@ -5,47 +5,55 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import BASE, Skipped, finding, model_check
+from clearhead.doctor.checks.locations import place_of
 from clearhead.doctor.checks.parts.effects import moves
-from clearhead.doctor.checks.places import place_of
-from clearhead.doctor.instruments.attention import HIDDEN, Attention, attentions
-from clearhead.doctor.instruments.dependency import Matrix, dependency, swapped_rows
-from clearhead.doctor.instruments.localisation import token_reading, trace_modules
-from clearhead.doctor.instruments.places import layer_of, owner_of, place_of_call
-from clearhead.doctor.instruments.tracing import Call
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.probes.attention import HIDDEN, Attention, attentions
+from clearhead.doctor.probes.dependency import Matrix, dependency, swapped_rows
+from clearhead.doctor.probes.localization import token_reading, trace_modules
+from clearhead.doctor.probes.locations import layer_of, owner_of, place_of_call
+from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.report.findings import Finding, Where
+from clearhead.doctor.subject import Subject
 
 ALIKE = 1e-5  # of the largest score: the same but for rounding
 
 
-def sources(patient: Patient) -> list[Finding]:
+@model_check(
+    "S02",
+    "sources",
+    order=110,
+    covers=("M12", "S01", "S02", "S03", "S04", "S06", "S09", "A12", "A13", "I06"),
+    holds="the whole source moves every logit",
+    needs=(*BASE, "layouts"),
+)
+def sources(subject: Subject) -> list[Finding]:
     """Every token of the source moves every logit of the target, over an encoder that looks both ways."""
-    if not patient.convention.has_source:
+    if not subject.convention.has_source:
         raise Skipped("it reads no source")
-    if patient.found.S == patient.found.T:  # two rows that belong together place by place may look back only, both
+    if subject.found.S == subject.found.T:  # two rows that belong together place by place may look back only, both
         raise Skipped("it takes a source only if that is as long as its target")
-    seen = list(attentions(patient.inside.calls))
-    base, changed, _ = swapped_rows(patient.inputs(), patient.source_pool, patient.generator(2), source=True)
-    mixing = _mixing(patient, trace_modules(patient.model, patient.run, base, changed))
+    seen = list(attentions(subject.inside.calls))
+    base, changed, _ = swapped_rows(subject.inputs(), subject.source_pool, subject.generator(2), source=True)
+    mixing = _mixing(subject, trace_modules(subject.model, subject.run, base, changed))
     return (
         _one_sided(mixing)
-        or _dead(patient, patient.source_matrix, seen)
-        or _hidden(patient, seen)
-        or _pooled(patient, seen)
-        or _unused(patient, [call for call, _ in mixing], seen)
-        or _cut(patient)
+        or _dead(subject, subject.source_matrix, seen)
+        or _hidden(subject, seen)
+        or _pooled(subject, seen)
+        or _unused(subject, [call for call, _ in mixing], seen)
+        or _cut(subject)
     )
 
 
-def _mixing(patient: Patient, passes: tuple[list[Call], list[Call]]) -> list[tuple[Call, Tensor]]:
+def _mixing(subject: Subject, passes: tuple[list[Call], list[Call]]) -> list[tuple[Call, Tensor]]:
     """The modules in whose outputs tokens of the source have met, with who met whom (S, S)."""
-    reading, found = token_reading(patient.found.S), []
-    other = ~torch.eye(patient.found.S, dtype=torch.bool)
+    reading, found = token_reading(subject.found.S), []
+    other = ~torch.eye(subject.found.S, dtype=torch.bool)
     for before, after in zip(*passes, strict=False):
         for first, second in zip(before.outputs, after.outputs, strict=False):
             crossing = (
-                patient.found.T in first.shape[1:]
+                subject.found.T in first.shape[1:]
             )  # weights of target over source: no place of the source is told
             influences = None if crossing else reading(first, second)
             if influences is not None and bool((influences & other).any()):
@@ -63,7 +71,7 @@ def _one_sided(mixing: Sequence[tuple[Call, Tensor]]) -> list[Finding]:
     return [finding((("S03", 0.8), ("S04", 0.2)), witness, value=0.0, where=where)]
 
 
-def _dead(patient: Patient, matrix: Matrix, seen: Sequence[Attention]) -> list[Finding]:
+def _dead(subject: Subject, matrix: Matrix, seen: Sequence[Attention]) -> list[Finding]:
     alive = matrix.alive  # (T, S)
     if alive.all():
         return []
@@ -71,10 +79,10 @@ def _dead(patient: Patient, matrix: Matrix, seen: Sequence[Attention]) -> list[F
     if not alive.any():
         witness = "no token of the source moves any logit"
         shut = next((one for one in seen if not one.allowed.any()), None)
-        if shut is not None and _crossing(patient, seen):  # it is read, under a mask that hides all that is real
+        if shut is not None and _crossing(subject, seen):  # it is read, under a mask that hides all that is real
             closed = (("M12", 0.8), ("S02", 0.2))
-            return [finding(closed, witness, value=0.0, where=place_of(patient, shut.call), picture=picture)]
-        where = _second_of_a_layer(patient, seen)
+            return [finding(closed, witness, value=0.0, where=place_of(subject, shut.call), picture=picture)]
+        where = _second_of_a_layer(subject, seen)
         return [finding((("S02", 0.7), ("S06", 0.3)), witness, value=0.0, where=where, picture=picture)]
     i, j = (int(part) for part in (~alive).nonzero()[0])
     witness = f"changing token {j} of the source leaves logits {i} as they are"
@@ -86,39 +94,39 @@ def _dead(patient: Patient, matrix: Matrix, seen: Sequence[Attention]) -> list[F
     return [finding((("S04", 0.5), ("S02", 0.3), ("S06", 0.2)), witness, value=0.0, picture=picture, status="warn")]
 
 
-def _second_of_a_layer(patient: Patient, seen: Sequence[Attention]) -> Where:
+def _second_of_a_layer(subject: Subject, seen: Sequence[Attention]) -> Where:
     """The first layer's second attention among the target's own tokens, which is where the source should be read."""
     layers: set[str] = set()
     for one in seen:
-        place = place_of(patient, one.call)
+        place = place_of(subject, one.call)
         layer = layer_of(place.module)
-        if one.allowed.shape != (patient.found.T, patient.found.T) or layer is None:
+        if one.allowed.shape != (subject.found.T, subject.found.T) or layer is None:
             continue
         if layer in layers:
             return place
         layers.add(layer)
-    return owner_of(patient.model, "source")
+    return owner_of(subject.model, "source")
 
 
-def _crossing(patient: Patient, seen: Sequence[Attention]) -> list[Attention]:
-    return [one for one in seen if one.allowed.shape == (patient.found.T, patient.found.S)]
+def _crossing(subject: Subject, seen: Sequence[Attention]) -> list[Attention]:
+    return [one for one in seen if one.allowed.shape == (subject.found.T, subject.found.S)]
 
 
-def _hidden(patient: Patient, seen: Sequence[Attention]) -> list[Finding]:
+def _hidden(subject: Subject, seen: Sequence[Attention]) -> list[Finding]:
     """A mask of the target's kind over the source, though nothing is padded."""
-    for one in _crossing(patient, seen):
+    for one in _crossing(subject, seen):
         if one.allowed.all() or not one.allowed.any():  # nothing at all: a mask of padding that is turned round
             continue
         i = int((~one.allowed.all(-1)).nonzero()[0])
         few = int(one.allowed[i].sum())
-        witness = f"position {i} may look at {few} of {patient.found.S} source tokens, none of which is padding"
-        return [finding((("S04", 0.9), ("S01", 0.1)), witness, value=0.0, where=place_of(patient, one.call))]
+        witness = f"position {i} may look at {few} of {subject.found.S} source tokens, none of which is padding"
+        return [finding((("S04", 0.9), ("S01", 0.1)), witness, value=0.0, where=place_of(subject, one.call))]
     return []
 
 
-def _pooled(patient: Patient, seen: Sequence[Attention]) -> list[Finding]:
+def _pooled(subject: Subject, seen: Sequence[Attention]) -> list[Finding]:
     """Every place of the memory is the same: all scores of a query are equal."""
-    crossing = [one for one in _crossing(patient, seen) if one.scores is not None]
+    crossing = [one for one in _crossing(subject, seen) if one.scores is not None]
     for one in crossing:
         assert one.scores is not None
         if bool((one.scores < HIDDEN).any()):
@@ -129,17 +137,17 @@ def _pooled(patient: Patient, seen: Sequence[Attention]) -> list[Finding]:
     if not crossing:
         return []
     witness = "every position of the source has the same score, for any query: the memory is one vector"
-    return [finding((("S06", 0.9), ("S02", 0.1)), witness, value=0.0, where=place_of(patient, crossing[0].call))]
+    return [finding((("S06", 0.9), ("S02", 0.1)), witness, value=0.0, where=place_of(subject, crossing[0].call))]
 
 
-def _unused(patient: Patient, mixing: Sequence[Call], seen: Sequence[Attention]) -> list[Finding]:
+def _unused(subject: Subject, mixing: Sequence[Call], seen: Sequence[Attention]) -> list[Finding]:
     """An encoder that is run, and whose output nothing reads."""
     weights = {id(p): p for call in mixing if call.module is not None for p in call.module.parameters() if p.dim() > 1}
-    if not weights or moves(patient, list(weights.values())):
+    if not weights or moves(subject, list(weights.values())):
         return []
-    crossing = _crossing(patient, seen)
-    paths = [call.name for call in mixing] + [place_of(patient, one.call).module or "" for one in crossing]
-    where = owner_of(patient.model, ".".join([*_shared([path.split(".") for path in paths]), "source"]), own_code=True)
+    crossing = _crossing(subject, seen)
+    paths = [call.name for call in mixing] + [place_of(subject, one.call).module or "" for one in crossing]
+    where = owner_of(subject.model, ".".join([*_shared([path.split(".") for path in paths]), "source"]), own_code=True)
     witness = f"other weights in {mixing[0].name} and all that follows in the encoder move no logit"
     return [finding((("S06", 0.6), ("S02", 0.3), ("A13", 0.1)), witness, value=0.0, where=where)]
 
@@ -154,16 +162,16 @@ def _shared(paths: Sequence[Sequence[str]]) -> list[str]:
     return steps
 
 
-def _cut(patient: Patient) -> list[Finding]:
+def _cut(subject: Subject) -> list[Finding]:
     """A source that is longer than its target counts to its end."""
-    T = max(2, patient.found.S // 2)
+    T = max(2, subject.found.S // 2)
     try:
-        matrix = dependency(patient.run, patient.inputs(T=T), patient.source_pool, patient.generator(2), source=True)
+        matrix = dependency(subject.run, subject.inputs(T=T), subject.source_pool, subject.generator(2), source=True)
     except Exception:  # it takes targets of one length only
         return []
     if matrix.alive[:, -1].any() or not matrix.influence.isfinite().all():
         return []
     last = int(matrix.alive.any(0).nonzero().max()) if matrix.alive.any() else 0
     witness = f"with a target of {T} tokens, no token of the source behind {last} moves any logit"
-    where = owner_of(patient.model, "source")
+    where = owner_of(subject.model, "source")
     return [finding((("S09", 0.9), ("S04", 0.1)), witness, value=0.0, where=where)]

@@ -8,17 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.doctor.borrow import twin
-from clearhead.doctor.checks.base import Causes, Skipped, finding
+from clearhead.doctor.calling.convention import here
+from clearhead.doctor.calling.inputs import Inputs
+from clearhead.doctor.calling.names import CACHE, START, parameters_of
+from clearhead.doctor.calling.outputs import find_logits, follow, tensors
+from clearhead.doctor.checks.base import SOUND, Causes, Skipped, finding, model_check
 from clearhead.doctor.checks.generation.decoding import causes_of, departure
 from clearhead.doctor.checks.generation.stores import Make, stores
-from clearhead.doctor.conventions.calling import here
-from clearhead.doctor.conventions.inputs import Inputs
-from clearhead.doctor.conventions.names import CACHE, START, parameters_of
-from clearhead.doctor.conventions.outputs import find_logits, follow, tensors
-from clearhead.doctor.instruments.places import place_of_call
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.probes.locations import place_of_call
+from clearhead.doctor.report.findings import Finding, Where
+from clearhead.doctor.state_guard import twin
+from clearhead.doctor.subject import Subject
 
 TOLERANCE = 1e-3  # of the logits' spread
 NAMED = re.compile(r"past|cache|kv")
@@ -35,9 +35,9 @@ class Decoder:
         make: an empty cache; without it the model makes its own.
     """
 
-    def __init__(self, patient: Patient, parameter: str | None, make: Make | None = None) -> None:
-        self.patient, self.parameter, self.make = patient, parameter, make
-        names = [p.name for p in parameters_of(patient.model)]
+    def __init__(self, subject: Subject, parameter: str | None, make: Make | None = None) -> None:
+        self.subject, self.parameter, self.make = subject, parameter, make
+        names = [p.name for p in parameters_of(subject.model)]
         self.more: dict[str, Any] = {"use_cache": True} if "use_cache" in names else {}
         self.counts: str | None = None  # the parameter that tells the numbers of the tokens, where it is given
         self.begins = next((name for name in names if START.search(name)), None)  # and that of the first of them
@@ -50,7 +50,7 @@ class Decoder:
             return self.make(inputs)
         rows, columns = inputs.ids.shape
         for name in MAKERS:
-            make = getattr(self.patient.model, name, None)
+            make = getattr(self.subject.model, name, None)
             for arguments in ((rows, columns), (rows,), ()):
                 if callable(make):
                     try:
@@ -61,7 +61,7 @@ class Decoder:
 
     def step(self, ids: Tensor, inputs: Inputs, cache: Any, begin: int) -> tuple[Tensor, Any]:
         """Logits of these tokens, the first of which has number `begin`, and the cache for the next."""
-        convention, model = self.patient.convention, self.patient.model
+        convention, model = self.subject.convention, self.subject.model
         given = Inputs(ids, inputs.source, source_keep=inputs.source_keep)
         more = dict(self.more)
         if self.begins is not None:
@@ -71,7 +71,7 @@ class Decoder:
         if self.parameter is not None:
             more[self.parameter] = cache
         value = convention.raw(model, given, **more)
-        path = find_logits(value, ids.shape[0], ids.shape[1], self.patient.found.vocab_size)
+        path = find_logits(value, ids.shape[0], ids.shape[1], self.subject.found.vocab_size)
         if path is None:
             raise Skipped("with a cache it returns something else")
         logits = convention_arranged(here(follow(value, path), convention.device), ids)
@@ -81,7 +81,7 @@ class Decoder:
 
 def convention_arranged(logits: Tensor, ids: Tensor) -> Tensor:
     """(B, T, V)."""
-    from clearhead.doctor.conventions.outputs import arrange
+    from clearhead.doctor.calling.outputs import arrange
 
     arranged = arrange(logits, *ids.shape)
     assert arranged is not None
@@ -105,36 +105,42 @@ def _parts(value: Any, logits: tuple[str | int, ...]) -> Iterator[Any]:
             yield part
 
 
-def caches(patient: Patient) -> list[Finding]:
+@model_check(
+    "K01",
+    "caches",
+    order=200,
+    covers=("K01", "K02", "K03", "K04", "K06", "M16", "S01", "T08"),
+    holds="token by token, and three at a time, the logits with the cache are those without it",
+    needs=SOUND,
+    of_tokens=True,
+)
+def caches(subject: Subject) -> list[Finding]:
     """One token at a time behind a prefill, and two at a time."""
-    names = [p.name for p in parameters_of(patient.model) if CACHE.search(p.name) and p.default is not p.empty]
+    names = [p.name for p in parameters_of(subject.model) if CACHE.search(p.name) and p.default is not p.empty]
     names = [name for name in names if not name.startswith(("use_", "return_", "cache_position", "cross", "encoder"))]
     names.sort(key=lambda name: not NAMED.search(name))  # a state may be of something else
-    inside = Decoder(patient, None)
+    if not names:
+        subject = replace(subject, model=twin(subject.model))  # the calls fill its buffers
+    inside = Decoder(subject, None)
     if not names and inside.begins is None:
         raise Skipped("it takes no cache")
-    inputs = patient.inputs(2, salt=11)
-    kept = patient.model
-    patient.model = twin(kept) if not names else kept  # which the calls fill
-    try:
-        with torch.no_grad(), patient.quiet():
-            full = patient.run(inputs)  # (B, T, V)
-            spread = float(full.std()) or 1.0
-            if names:
-                decoder, moved = _tried(_decoders(patient, names), inputs, full, spread)
-            else:
-                decoder, moved = _kept_inside(inside, inputs, full, spread)
-            patient.paths.append(f"cached by {decoder.parameter or decoder.begins}")
-            found = _judged(decoder, moved, inputs, full, spread)
-            return found or _with_padded_source(decoder)
-    finally:
-        patient.model = kept
+    inputs = subject.inputs(2, salt=11)
+    with torch.no_grad(), subject.quiet():
+        full = subject.run(inputs)  # (B, T, V)
+        spread = float(full.std()) or 1.0
+        if names:
+            decoder, moved = _tried(_decoders(subject, names), inputs, full, spread)
+        else:
+            decoder, moved = _kept_inside(inside, inputs, full, spread)
+        subject.journal.paths.append(f"cached by {decoder.parameter or decoder.begins}")
+        found = _judged(decoder, moved, inputs, full, spread)
+        return found or _with_padded_source(decoder)
 
 
-def _decoders(patient: Patient, names: Sequence[str]) -> Iterator[Decoder]:
+def _decoders(subject: Subject, names: Sequence[str]) -> Iterator[Decoder]:
     """Every parameter with a cache of the model's own making, then with one that the caller makes."""
-    yield from (Decoder(patient, name) for name in names)
-    yield from (Decoder(patient, name, make) for make in stores(patient) for name in names)
+    yield from (Decoder(subject, name) for name in names)
+    yield from (Decoder(subject, name, make) for make in stores(subject) for name in names)
 
 
 def _kept_inside(decoder: Decoder, inputs: Inputs, full: Tensor, spread: float) -> tuple[Decoder, Tensor]:
@@ -177,13 +183,13 @@ def _judged(decoder: Decoder, moved: Tensor, inputs: Inputs, full: Tensor, sprea
 
 def _with_padded_source(decoder: Decoder) -> list[Finding]:
     """Padding of a source is hidden from every step as it is from one call."""
-    inputs = _padded_behind_source(decoder.patient)
+    inputs = _padded_behind_source(decoder.subject)
     if inputs is None:
         return []
-    full = decoder.patient.run(inputs)
+    full = decoder.subject.run(inputs)
     one = _decoded(decoder, inputs, 1)
     moved = 0.0 if one is None else float((one - full).abs().max()) / (float(full.std()) or 1.0)
-    decoder.patient.paths.append("cached, behind a padded source")
+    decoder.subject.journal.paths.append("cached, behind a padded source")
     if not moved > TOLERANCE:
         return []
     where, _ = _blame(decoder, inputs, 1)
@@ -191,16 +197,16 @@ def _with_padded_source(decoder: Decoder) -> list[Finding]:
     return [finding((("K01", 0.6), ("S01", 0.4)), witness, value=moved, threshold=TOLERANCE, where=where)]
 
 
-def _padded_behind_source(patient: Patient) -> Inputs | None:
+def _padded_behind_source(subject: Subject) -> Inputs | None:
     """Two rows, of which one has padding behind its source; None where nothing would tell it from words."""
-    inputs = patient.inputs(2, salt=11)
-    masked = any(filler.startswith("source keep") for _, filler in patient.convention.call)
-    if inputs.source is None or not (masked or patient.pad_id is not None):
+    inputs = subject.inputs(2, salt=11)
+    masked = any(filler.startswith("source keep") for _, filler in subject.convention.call)
+    if inputs.source is None or not (masked or subject.pad_id is not None):
         return None
     keep = torch.ones_like(inputs.source, dtype=torch.bool)
     keep[1, -max(1, keep.shape[1] // 3) :] = False
-    pad = patient.pad_id
-    if pad is None or pad >= patient.found.source_vocab_size:  # the target's may be no word of the source
+    pad = subject.pad_id
+    if pad is None or pad >= subject.found.source_vocab_size:  # the target's may be no word of the source
         return replace(inputs, source_keep=keep)
     source = inputs.source.masked_fill(~keep, pad)
     return replace(inputs, source=source, source_keep=keep)
@@ -242,7 +248,7 @@ def _differ(moved: Tensor) -> str:
 
 def _is_right_with_positions(decoder: Decoder, inputs: Inputs, full: Tensor, spread: float) -> bool:
     """Whether it only leaves the counting to its caller."""
-    names = [p.name for p in parameters_of(decoder.patient.model) if p.name in COUNTED]
+    names = [p.name for p in parameters_of(decoder.subject.model) if p.name in COUNTED]
     for name in names:
         decoder.counts = name
         try:

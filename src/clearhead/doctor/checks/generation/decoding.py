@@ -7,12 +7,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.checks.base import Causes
-from clearhead.doctor.conventions.inputs import Inputs
-from clearhead.doctor.instruments.attention import attentions
-from clearhead.doctor.instruments.dependency import swapped_rows
-from clearhead.doctor.instruments.tracing import Call, recorded_modules, recorded_ops
-from clearhead.doctor.patient import Patient
+from clearhead.doctor.probes.attention import attentions
+from clearhead.doctor.probes.dependency import swapped_rows
+from clearhead.doctor.probes.tracing import Call, recorded_modules, recorded_ops
+from clearhead.doctor.subject import Subject
 
 OFF = 1e-3  # of the largest number: other numbers, not other rounding
 ALIVE = 1e-5
@@ -21,7 +21,7 @@ ALIVE = 1e-5
 class Steps(Protocol):
     """A model with a cache: what the first call is given, and one call."""
 
-    patient: Patient
+    subject: Subject
 
     def start(self, inputs: Inputs) -> Any: ...
     def step(self, ids: Tensor, inputs: Inputs, cache: Any, begin: int) -> tuple[Tensor, Any]: ...
@@ -39,9 +39,9 @@ class Departure:
 
 def departure(steps: Steps, inputs: Inputs, prefill: int, at_once: int) -> Departure | None:
     """Decode in pieces beside one call, module by module."""
-    model, T = steps.patient.model, inputs.ids.shape[1]
+    model, T = steps.subject.model, inputs.ids.shape[1]
     with recorded_modules(model) as whole:
-        steps.patient.run(inputs)
+        steps.subject.run(inputs)
     _, cache = steps.step(inputs.ids[:, :prefill], inputs, steps.start(inputs), 0)
     for begin in range(prefill, T, at_once):
         end = min(begin + at_once, T)
@@ -115,7 +115,7 @@ def _seen_in(
     """Which keys the guilty module's attention may look at, in one call and in the step."""
     inside = {id(module) for module in found.call.module.modules()} if found.call.module is not None else set()
     with recorded_ops() as ops:
-        steps.patient.run(inputs)
+        steps.subject.run(inputs)
     whole = next((one.allowed for one in attentions(ops.calls) if id(one.call.module) in inside), None)
     _, cache = steps.step(inputs.ids[:, :prefill], inputs, steps.start(inputs), 0)
     for begin in range(prefill, found.begin, at_once):
@@ -128,14 +128,14 @@ def _seen_in(
 
 def _known(steps: Steps, found: Departure, prefill: int, at_once: int) -> tuple[Tensor, Tensor]:
     """Which tokens move what the guilty module writes for the step's last token, in one call and step by step, (T,)."""
-    patient = steps.patient
-    _, changed, _ = swapped_rows(patient.inputs(), patient.pool(), patient.generator(1))
-    with recorded_modules(patient.model) as whole:
-        patient.run(changed)
+    subject = steps.subject
+    _, changed, _ = swapped_rows(subject.inputs(), subject.pool(), subject.generator(1))
+    with recorded_modules(subject.model) as whole:
+        subject.run(changed)
     _, cache = steps.step(changed.ids[:, :prefill], changed, steps.start(changed), 0)
     for begin in range(prefill, found.begin, at_once):
         _, cache = steps.step(changed.ids[:, begin : begin + at_once], changed, cache, begin)
-    with recorded_modules(patient.model) as part:
+    with recorded_modules(subject.model) as part:
         steps.step(changed.ids[:, found.begin : found.end], changed, cache, found.begin)
     T = changed.ids.shape[1]
     return _alive(whole, found, T, found.end - 1), _alive(

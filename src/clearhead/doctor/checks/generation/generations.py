@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.borrow import twin
-from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.conventions.inputs import Inputs
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.calling.inputs import Inputs
+from clearhead.doctor.checks.base import SOUND, Skipped, finding, model_check
+from clearhead.doctor.report.findings import Finding, Where
+from clearhead.doctor.state_guard import twin
+from clearhead.doctor.subject import Subject
 
 NEW, FEW = 5, 3  # tokens; few where every one takes long
 ROWS = 8  # behind which tokens are written: enough of them to see which ones may be
@@ -21,30 +21,39 @@ CLEAR = 1e-3  # of the logits' spread: how far the best is ahead where nobody ca
 COUNT = re.compile(r"new|len|steps|tokens|^n$|^num|^k$")
 
 
-def generations(patient: Patient) -> list[Finding]:
+@model_check(
+    "K11",
+    "generations",
+    order=210,
+    covers=("K06", "K08", "K11", "T08"),
+    holds="generate() writes what the logits say, and answers equal requests alike",
+    needs=(*SOUND, "caches"),
+    of_tokens=True,
+)
+def generations(subject: Subject) -> list[Finding]:
     """One request, another, and the first again; a greedy one begins with the likeliest token of the last logits."""
-    method = getattr(type(patient.original), "generate", None)
-    if method is None or patient.convention.has_source or patient.convention.time_first or not _is_own(method):
+    method = getattr(type(subject.original), "generate", None)
+    if method is None or subject.convention.has_source or subject.convention.time_first or not _is_own(method):
         raise Skipped("it has no generate() of its own that reads ids")
-    if patient.shifts_its_rows:
+    if subject.shifts_its_rows:
         raise Skipped("its last logits are about its last token, and not about the next")
-    new = FEW if patient.is_hurried else NEW
-    one, other = (patient.inputs(2, salt=salt).ids[:, :6].contiguous().to(patient.device) for salt in (17, 18))
-    model = twin(patient.model)
+    new = FEW if subject.is_hurried else NEW
+    one, other = (subject.inputs(2, salt=salt).ids[:, :6].contiguous().to(subject.device) for salt in (17, 18))
+    model = twin(subject.model)
     first, again, drew = _asked_twice(model, one, other, new, seed=1)
-    where = Where("", type(patient.model).__name__, *_home(method))
+    where = Where("", type(subject.model).__name__, *_home(method))
     if not torch.equal(first, again):  # it draws at random, or remembers
-        anew, again, _ = _asked_twice(twin(patient.model), one, other, new, seed=0)
+        anew, again, _ = _asked_twice(twin(subject.model), one, other, new, seed=0)
         if torch.equal(anew, again) or not torch.equal(first, anew):
             return []
         witness = "the same request, with the same seed, is answered otherwise after another request"
         return [finding((("K06", 0.8), ("T08", 0.2)), witness, where=where)]
-    patient.paths.append(f"generate(), {new} tokens")
-    if drew or not _likelier(patient, one.cpu(), first[:, 0]).any():
+    subject.journal.paths.append(f"generate(), {new} tokens")
+    if drew or not _likelier(subject, one.cpu(), first[:, 0]).any():
         return []  # who draws may take another than the best
-    rows = patient.inputs(ROWS, salt=17).ids[:, :6]
-    written = _written(model, rows.to(patient.device), new, seed=0)[:, 0]
-    likelier = _likelier(patient, rows, written)
+    rows = subject.inputs(ROWS, salt=17).ids[:, :6]
+    written = _written(model, rows.to(subject.device), new, seed=0)[:, 0]
+    likelier = _likelier(subject, rows, written)
     # some tokens are never written, as padding is not, or not again: those that are written behind another row may be
     allowed = torch.zeros_like(likelier[0]).scatter(0, written, True).expand_as(likelier).scatter(1, rows, False)
     wrong = likelier & allowed
@@ -57,10 +66,10 @@ def generations(patient: Patient) -> list[Finding]:
     return [finding((("K11", 0.7), ("K08", 0.3)), witness, where=where)]
 
 
-def _likelier(patient: Patient, rows: Tensor, written: Tensor) -> Tensor:
+def _likelier(subject: Subject, rows: Tensor, written: Tensor) -> Tensor:
     """(B, V), True for tokens that are clearly likelier behind rows (B, T) than those that were written (B,)."""
-    with torch.no_grad(), patient.quiet():
-        logits = patient.run(Inputs(rows))[:, -1]  # (B, V)
+    with torch.no_grad(), subject.quiet():
+        logits = subject.run(Inputs(rows))[:, -1]  # (B, V)
     return logits > logits.gather(1, written[:, None]) + CLEAR * float(logits.std())
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from clearhead.doctor.conventions.inputs import Inputs
-from clearhead.doctor.patient import Patient
+from clearhead.doctor.calling.inputs import Inputs
+from clearhead.doctor.subject import Subject
 
 STORE = re.compile(r"cache|kv|past", re.I)
 SIZES = (  # what a parameter of such a class counts
@@ -19,10 +19,10 @@ SIZES = (  # what a parameter of such a class counts
 Make = Callable[[Inputs], Any]
 
 
-def stores(patient: Patient) -> Iterator[Make]:
+def stores(subject: Subject) -> Iterator[Make]:
     """Ways to make an empty cache: an object of each class that is called so, or a list with one for every layer."""
-    n_layers = max((len(m) for m in patient.model.modules() if isinstance(m, nn.ModuleList)), default=1)
-    for store in _classes(patient.original):
+    n_layers = max((len(m) for m in subject.model.modules() if isinstance(m, nn.ModuleList)), default=1)
+    for store in _classes(subject.original):
 
         def one(inputs: Inputs, store: type = store) -> Any:
             return store(**_sizes(store, inputs, n_layers))

@@ -5,39 +5,48 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.calling.convention import Convention, here
+from clearhead.doctor.calling.inputs import Inputs
+from clearhead.doctor.calling.names import parameters_of
+from clearhead.doctor.calling.outputs import arrange, find_logits, follow, leaves
+from clearhead.doctor.checks.base import Skipped, finding, model_check
 from clearhead.doctor.checks.loss.losses import labels_parameter
 from clearhead.doctor.checks.loss.scoring import LOUD, with_slope
-from clearhead.doctor.conventions.calling import Convention, here
-from clearhead.doctor.conventions.inputs import Inputs
-from clearhead.doctor.conventions.names import parameters_of
-from clearhead.doctor.conventions.outputs import arrange, find_logits, follow, leaves
-from clearhead.doctor.instruments.loss import IGNORED, STRAIGHT, Xray, read
-from clearhead.doctor.instruments.places import place_of_module
-from clearhead.doctor.instruments.tracing import without_dropout
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.probes.locations import place_of_module
+from clearhead.doctor.probes.loss import IGNORED, STRAIGHT, Xray, read
+from clearhead.doctor.probes.tracing import without_dropout
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.subject import Subject
 
 NEAR = (2, 1, 0, -1, -2, -3)  # places of a label, counted from the position that may have read it
 
 
-def decoder_targets(patient: Patient) -> list[Finding]:
+@model_check(
+    "D02",
+    "decoder targets",
+    order=250,
+    covers=("D01", "D02", "D05", "D18"),
+    holds="a decoder that makes its input from the labels is asked for the first token that it has not read",
+    needs=("finite", "deterministic"),
+    of_tokens=True,
+)
+def decoder_targets(subject: Subject) -> list[Finding]:
     """Every position is asked for the first label that it has not read, and for none that is marked as no label."""
-    name = labels_parameter(patient)
-    optional = {p.name for p in parameters_of(patient.model) if p.default is not p.empty}
-    given = [parameter for parameter, filler in patient.convention.call if filler == "ids"]
-    convention = patient.convention
+    name = labels_parameter(subject)
+    optional = {p.name for p in parameters_of(subject.model) if p.default is not p.empty}
+    given = [parameter for parameter, filler in subject.convention.call if filler == "ids"]
+    convention = subject.convention
     if name is None or not convention.has_source or convention.time_first or not set(given) <= optional:
         raise Skipped("it does not make its decoder's input from labels")
     alone = replace(convention, call=tuple(pair for pair in convention.call if pair[1] != "ids"))
-    last = _last_read(patient, alone, name)
-    seen = _asked(patient, alone, name)
+    last = _last_read(subject, alone, name)
+    seen = _asked(subject, alone, name)
     if last is None or seen is None or seen.offset is None:
         raise Skipped("its logits or its loss do not depend on labels alone")
     asked = seen.offset
     if asked == last + 1:
-        return _marks_asked(patient, alone, name)
-    where = place_of_module("", patient.model)
+        return _marks_asked(subject, alone, name)
+    where = place_of_module("", subject.model)
     witness = f"position 3 has read the labels up to {3 + last}, and is asked for label {3 + asked}"
     if asked > last + 1:
         return [finding("D02", f"{witness}: {3 + last + 1} is never asked for", value=asked, where=where)]
@@ -45,7 +54,7 @@ def decoder_targets(patient: Patient) -> list[Finding]:
 
 
 def _logits(
-    patient: Patient, convention: Convention, model: nn.Module, inputs: Inputs, given: dict[str, Tensor]
+    subject: Subject, convention: Convention, model: nn.Module, inputs: Inputs, given: dict[str, Tensor]
 ) -> tuple[Tensor, Tensor]:
     """Logits (B, T, V), and the loss.
 
@@ -58,7 +67,7 @@ def _logits(
         except Exception as error:
             raise Skipped(f"labels alone are not enough for it ({type(error).__name__})") from None
     rows, columns = inputs.ids.shape
-    path = find_logits(value, rows, columns, patient.found.vocab_size)
+    path = find_logits(value, rows, columns, subject.found.vocab_size)
     logits = None if path is None else follow(value, path)
     scalars = [leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor) and leaf.dim() == 0]
     if not isinstance(logits, Tensor) or not scalars:
@@ -66,19 +75,19 @@ def _logits(
     return here(logits, convention.device), here(scalars[0], convention.device)
 
 
-def _last_read(patient: Patient, convention: Convention, name: str) -> int | None:
+def _last_read(subject: Subject, convention: Convention, name: str) -> int | None:
     """The last label that every position has read, counted from itself; None if they read none in common.
 
     The last two labels and positions stay out: some models put a row's last label in front of it.
     """
-    T = patient.found.T
-    inputs = patient.inputs().rows(torch.zeros(T + 1, dtype=torch.long))
+    T = subject.found.T
+    inputs = subject.inputs().rows(torch.zeros(T + 1, dtype=torch.long))
     labels = inputs.ids.clone()
-    other = patient.inputs(1, salt=17).ids[0]
+    other = subject.inputs(1, salt=17).ids[0]
     labels[torch.arange(T), torch.arange(T)] = torch.where(other == labels[0], other.roll(1), other)
     with torch.no_grad():
         before, after = (
-            arrange(_logits(patient, convention, patient.model, inputs, {name: ids})[0], T + 1, T)
+            arrange(_logits(subject, convention, subject.model, inputs, {name: ids})[0], T + 1, T)
             for ids in (inputs.ids, labels)
         )
     if before is None or after is None:
@@ -89,29 +98,29 @@ def _last_read(patient: Patient, convention: Convention, name: str) -> int | Non
     return next((k for k in NEAR if all(alive[t, t + k] for t in inner if t + k < T - 2)), None)
 
 
-def _marks_asked(patient: Patient, convention: Convention, name: str) -> list[Finding]:
+def _marks_asked(subject: Subject, convention: Convention, name: str) -> list[Finding]:
     """Labels that are marked to be left out, and are asked for all the same: as where they were written over before."""
     try:
-        seen = _asked(patient, convention, name, marked=3)
+        seen = _asked(subject, convention, name, marked=3)
     except Skipped:  # it knows no such mark
         return []
     if seen is None or not bool((seen.scored & (seen.ids == IGNORED)).any()):
         return []
     row, place = (int(part) for part in (seen.scored & (seen.ids == IGNORED)).nonzero()[0])
     witness = f"given '{name}' alone, position {place} of row {row} has a label {IGNORED}, and is asked for a token"
-    return [finding((("D05", 0.8), ("D18", 0.2)), witness, where=place_of_module("", patient.model))]
+    return [finding((("D05", 0.8), ("D18", 0.2)), witness, where=place_of_module("", subject.model))]
 
 
-def _asked(patient: Patient, convention: Convention, name: str, *, marked: int = 0) -> Xray | None:
+def _asked(subject: Subject, convention: Convention, name: str, *, marked: int = 0) -> Xray | None:
     """What the loss asks for, where so many labels at the end of the last row are marked to be left out."""
-    inputs = patient.inputs(3, salt=9)
+    inputs = subject.inputs(3, salt=9)
     labels = inputs.ids.clone()
-    labels[2, patient.found.T - marked :] = IGNORED
+    labels[2, subject.found.T - marked :] = IGNORED
     with torch.no_grad():
-        is_loud = float(patient.run(inputs).std()) > LOUD
+        is_loud = float(subject.run(inputs).std()) > LOUD
     with torch.enable_grad():
-        model = patient.fresh if is_loud else patient.model
-        logits, loss = _logits(patient, convention, model, inputs, {name: labels.clone()})
+        model = subject.fresh if is_loud else subject.model
+        logits, loss = _logits(subject, convention, model, inputs, {name: labels.clone()})
         if not logits.requires_grad or not loss.requires_grad:
             return None
     there, slope = with_slope(loss, logits, inputs.ids.shape)

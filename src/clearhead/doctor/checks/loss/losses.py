@@ -9,7 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.calling.names import CACHE, LABELS, MASK, POSITIONS, SEGMENTS, parameters_of
+from clearhead.doctor.checks.base import Skipped, finding, model_check
+from clearhead.doctor.checks.loss.judge import judge
 from clearhead.doctor.checks.loss.scoring import (
     MARKS,
     Scored,
@@ -20,13 +22,14 @@ from clearhead.doctor.checks.loss.scoring import (
     scored,
     xrayed,
 )
-from clearhead.doctor.checks.loss.verdicts import judge
-from clearhead.doctor.conventions.names import CACHE, LABELS, MASK, POSITIONS, SEGMENTS, parameters_of
-from clearhead.doctor.instruments.loss import FEW, OFFSETS, STRAIGHT, Xray, offset_among
-from clearhead.doctor.instruments.places import place_of_call, place_of_module
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Status, Where
+from clearhead.doctor.probes.locations import place_of_call, place_of_module
+from clearhead.doctor.probes.loss import FEW, OFFSETS, STRAIGHT, Xray, offset_among
+from clearhead.doctor.report.findings import Finding, Status, Where
 from clearhead.doctor.spec import Assumption
+from clearhead.doctor.subject import Subject
+
+TARGET_FAULTS = ("D01", "D02", "D03", "D04", "D05", "D12", "I06")
+LOSS_FAULTS = (*TARGET_FAULTS, "L01", "L02", "L03", "L04", "L05", "L06", "L07", "L08", "L10", "L11")
 
 SHIFTS = re.compile(
     r"\bshift(ed)?_(logits|labels|targets|preds?)\b\s*[,=]"
@@ -42,76 +45,85 @@ OTHER_ROWS = 0.2  # of the targets: more of them come from other rows than by an
 ALIGNED = ("D01", "D02", "D03", "D12")  # faults of whoever gives the loss its logits and targets
 
 
-def losses(patient: Patient) -> list[Finding]:
+@model_check(
+    "D02",
+    "losses",
+    order=220,
+    covers=LOSS_FAULTS,
+    holds="the model's own loss is a cross-entropy of the right targets",
+    needs=("finite", "deterministic"),
+    of_tokens=True,
+)
+def losses(subject: Subject) -> list[Finding]:
     """The loss that the model computes itself, where it takes targets."""
-    name = labels_parameter(patient)
+    name = labels_parameter(subject)
     if name is None:
         raise Skipped("it computes no loss")
-    inputs = patient.inputs(3, salt=9)
-    unscored = quieter(patient)
-    labels, mark = patient.inputs(3, salt=10).ids % number_of_labels(patient), None
+    inputs = subject.inputs(3, salt=9)
+    unscored = quieter(subject)
+    labels, mark = subject.inputs(3, salt=10).ids % number_of_labels(subject), None
     one = None
-    for mark in (*MARKS, patient.pad_id):
+    for mark in (*MARKS, subject.pad_id):
         marked = labels.clone()
         if mark is not None:
-            marked[2, patient.found.T // 2 :] = mark  # two rows are full, one is half
+            marked[2, subject.found.T // 2 :] = mark  # two rows are full, one is half
         try:
-            one = scored(patient, unscored, name, marked)
+            one = scored(subject, unscored, name, marked)
             break
         except (IndexError, RuntimeError, ValueError):  # it is no token to it
             continue
     if one is None:
         raise Skipped(f"'{name}' took none of -100, -1 and a padding token")
     seen, logits = xrayed(one)
-    ends = mark is not None and mark in end_ids(patient)
-    found = _aligned(patient, name, seen, inputs.ids)
+    ends = mark is not None and mark in end_ids(subject)
+    found = _aligned(subject, name, seen, inputs.ids)
     found = found or judge(seen, one.labels, logits, pad_id=mark, ends=ends)
-    found = found or _ignores_a_token(patient, unscored, name, mark) or _outweighed(seen, logits)
+    found = found or _ignores_a_token(subject, unscored, name, mark) or _outweighed(seen, logits)
     # one batch twice should have the loss of that batch: what a model gives out as its loss is no sum
     found = [replace(fault, status="fail") if fault.id == "L10" else fault for fault in found]
-    return [replace(fault, where=_where(patient, one, fault.id)) for fault in found]
+    return [replace(fault, where=_where(subject, one, fault.id)) for fault in found]
 
 
-def end_ids(patient: Patient) -> list[Any]:
+def end_ids(subject: Subject) -> list[Any]:
     """The token that ends a text, as the model and its config call it."""
-    owners = (patient.original, getattr(patient.original, "config", None))
+    owners = (subject.original, getattr(subject.original, "config", None))
     return [getattr(owner, name, None) for owner in owners for name in ("eos_token_id", "eos_id", "eos_idx")]
 
 
-def labels_parameter(patient: Patient) -> str | None:
+def labels_parameter(subject: Subject) -> str | None:
     """The parameter that takes targets, if there is one."""
-    parameters = parameters_of(patient.model)
-    named = next((p.name for p in parameters if _is_labels(patient, p.name)), None)
+    parameters = parameters_of(subject.model)
+    named = next((p.name for p in parameters if _is_labels(subject, p.name)), None)
     if named is not None:
         return named
-    given = dict(patient.convention.call)
+    given = dict(subject.convention.call)
     others = [p.name for p in parameters if p.default is None and p.name not in given]
     others = [name for name in others if not any(kind.search(name) for kind in (MASK, CACHE, POSITIONS, SEGMENTS))]
-    return next((name for name in others if makes_a_loss(patient, name)), None)
+    return next((name for name in others if makes_a_loss(subject, name)), None)
 
 
-def _is_labels(patient: Patient, name: str) -> bool:
-    given = any(parameter == name and filler != "labels" for parameter, filler in patient.convention.call)
+def _is_labels(subject: Subject, name: str) -> bool:
+    given = any(parameter == name and filler != "labels" for parameter, filler in subject.convention.call)
     return bool(LABELS.search(name)) and not given and not POSITIONS.search(name) and not MASK.search(name)
 
 
-def _aligned(patient: Patient, name: str, seen: Xray, ids: Tensor) -> list[Finding]:
+def _aligned(subject: Subject, name: str, seen: Xray, ids: Tensor) -> list[Finding]:
     """Whether the targets stand where they should, by what the model reads and by what its code says of them."""
-    if seen.residual > STRAIGHT or (seen.offset == 0 and patient.shifts_its_rows):
+    if seen.residual > STRAIGHT or (seen.offset == 0 and subject.shifts_its_rows):
         return []
     if seen.offset is None and offset_among(seen.targets, ids)[0] == 0:
         return [finding("D01", f"whatever '{name}' are given, the loss of position 3 asks for token 3 of the input")]
     if seen.offset is None and (witness := _of_other_rows(seen)):
         return [finding("D12", witness)]
-    if patient.kind == "causal" and seen.offset is not None:
-        found = _batch_beside(patient, name, seen.offset)
+    if subject.kind == "causal" and seen.offset is not None:
+        found = _batch_beside(subject, name, seen.offset)
         if found is not None:
             return found
-    if patient.kind == "bidirectional" or seen.offset not in (0, 1) or (patient.kind, seen.offset) == ("seq2seq", 0):
+    if subject.kind == "bidirectional" or seen.offset not in (0, 1) or (subject.kind, seen.offset) == ("seq2seq", 0):
         return []
     about = "shifts them by itself" if seen.offset == 1 else "takes them as already shifted"
-    patient.assumptions.append(Assumption("its loss", f"given '{name}' it {about}", (seen.sentence,)))
-    words = _words(patient.original)
+    subject.journal.assumptions.append(Assumption("its loss", f"given '{name}' it {about}", (seen.sentence,)))
+    words = _words(subject.original)
     if seen.offset == 0 and ("label" in name or SHIFTS.search(words)) and not FOLLOWS.search(words):
         status: Status = "fail" if SHIFTS.search(words) else "warn"
         said = ", and its code says that it shifts them" if status == "fail" else ""
@@ -139,14 +151,14 @@ def _of_other_rows(seen: Xray) -> str | None:
     return f"position {place} of row {row} is asked for token {token}, which is a label of row {other} only"
 
 
-def _batch_beside(patient: Patient, name: str, offset: int) -> list[Finding] | None:
+def _batch_beside(subject: Subject, name: str, offset: int) -> list[Finding] | None:
     """What the person's own labels and the model's shift come to; None where there are no labels to tell it."""
-    if patient.own is None or patient.own.inputs.labels is None or patient.shifts_its_rows:
+    if subject.own is None or subject.own.inputs.labels is None or subject.shifts_its_rows:
         return None
-    there = _ahead(patient.own.inputs.labels, patient.own.inputs.ids)
+    there = _ahead(subject.own.inputs.labels, subject.own.inputs.ids)
     if there is None:
         return None
-    patient.paths.append(f"the batch's '{name}' beside its ids")
+    subject.journal.paths.append(f"the batch's '{name}' beside its ids")
     asked = there + offset
     if asked == 1:
         return []
@@ -184,16 +196,16 @@ def _words(model: nn.Module) -> str:
         return ""
 
 
-def _ignores_a_token(patient: Patient, unscored: Unscored, name: str, mark: int | None) -> list[Finding]:
+def _ignores_a_token(subject: Subject, unscored: Unscored, name: str, mark: int | None) -> list[Finding]:
     """Where a number that is no token marks what is not learnt, every token is: none is a second mark."""
     if mark is None or mark >= 0:
         return []
-    V, T = number_of_labels(patient), patient.found.T
+    V, T = number_of_labels(subject), subject.found.T
     edge = [*range(min(V, 2 * T)), *range(max(0, V - T), V)]
     labels = torch.tensor((edge * (3 * T))[: 3 * T]).view(3, T)
     labels[2, -1] = mark
     try:
-        seen, _ = xrayed(scored(patient, unscored, name, labels))
+        seen, _ = xrayed(scored(subject, unscored, name, labels))
     except (Skipped, IndexError, RuntimeError, ValueError):
         return []
     offset = seen.offset if seen.offset is not None else offset_among(seen.targets, labels)[0] or 0
@@ -201,7 +213,7 @@ def _ignores_a_token(patient: Patient, unscored: Unscored, name: str, mark: int 
     wanted[:, : T - offset] = labels[:, offset:]
     asked = wanted != mark
     for token in dict.fromkeys(wanted[asked & ~seen.scored].tolist()):
-        if token != patient.pad_id and not seen.scored[wanted == token].any():
+        if token != subject.pad_id and not seen.scored[wanted == token].any():
             witness = f"positions that are to predict token {token} have weight 0, as those marked {mark} have"
             return [finding("L08", witness, value=0.0)]
     return []
@@ -220,7 +232,7 @@ def _outweighed(seen: Xray, logits: Tensor) -> list[Finding]:
     return [finding("L11", witness, value=abs(rest) / entropy, threshold=2, status="warn")]
 
 
-def _where(patient: Patient, one: Scored, id: str) -> Where:
+def _where(subject: Subject, one: Scored, id: str) -> Where:
     """The innermost module that computes the loss; for its alignment, whoever gives that its logits."""
     value = one.loss.detach().cpu()
     for call in one.calls:
@@ -230,4 +242,4 @@ def _where(patient: Patient, one: Scored, id: str) -> Where:
         whole = any(t.numel() == one.logits.numel() for t in call.inputs)
         if id not in ALIGNED or whole:
             return place_of_call(call)
-    return place_of_module("", patient.model)
+    return place_of_module("", subject.model)

@@ -9,20 +9,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.borrow import twin
-from clearhead.doctor.checks.base import Skipped
-from clearhead.doctor.checks.loss.losses import end_ids
+from clearhead.doctor.calling.inputs import Inputs
+from clearhead.doctor.calling.names import LABELS, TOKENS
+from clearhead.doctor.calling.outputs import arrange
+from clearhead.doctor.checks.base import Skipped, model_check
+from clearhead.doctor.checks.loss.judge import judge
+from clearhead.doctor.checks.loss.losses import LOSS_FAULTS, end_ids
 from clearhead.doctor.checks.loss.scoring import MARKS, alike, loss_in, quieter, with_slope
-from clearhead.doctor.checks.loss.verdicts import judge
 from clearhead.doctor.checks.padding.padding_tokens import knows_padding
-from clearhead.doctor.conventions.inputs import Inputs
-from clearhead.doctor.conventions.names import LABELS, TOKENS
-from clearhead.doctor.conventions.outputs import arrange
-from clearhead.doctor.instruments.flow import made_by
-from clearhead.doctor.instruments.loss import Xray, read, undone
-from clearhead.doctor.instruments.tracing import recorded_ops
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.probes.flow import made_by
+from clearhead.doctor.probes.loss import Xray, read, undone
+from clearhead.doctor.probes.tracing import recorded_ops
+from clearhead.doctor.report.findings import Finding, Where
+from clearhead.doctor.state_guard import twin
+from clearhead.doctor.subject import Subject
 
 CALLED = re.compile(  # not what is added to it: the loss of a balance, of a reconstruction
     r"^((compute|calc|calculate|get|forward|step|batch|sequence|train|training)_"
@@ -35,21 +35,30 @@ NAMES = (("input_ids", "ids", "tokens", "inputs", "x"), ("labels", "targets", "t
 FRAMES = (slice(None), slice(None, -1), slice(1, None))  # the part of a row that the model is given
 
 
-def loss_methods(patient: Patient) -> list[Finding]:
+@model_check(
+    "D02",
+    "loss methods",
+    order=230,
+    covers=LOSS_FAULTS,
+    holds="the loss of a method beside forward is a cross-entropy of the right targets",
+    needs=("finite", "deterministic"),
+    of_tokens=True,
+)
+def loss_methods(subject: Subject) -> list[Finding]:
     """A method that computes a loss of tokens, or of tokens and targets, asks for the next token of each."""
-    of_next = patient.kind == "causal" and not patient.shifts_its_rows
-    if not of_next or patient.convention.time_first or patient.convention.has_source:
+    of_next = subject.kind == "causal" and not subject.shifts_its_rows
+    if not of_next or subject.convention.time_first or subject.convention.has_source:
         raise Skipped("only methods of models that predict the next token are looked at")
-    for method in _methods(patient):
-        found = _judged(patient, method)
+    for method in _methods(subject):
+        found = _judged(subject, method)
         if found is not None:
             return found
     raise Skipped("it has no method that computes a loss from tokens")
 
 
-def _methods(patient: Patient) -> list[Callable[..., Any]]:
+def _methods(subject: Subject) -> list[Callable[..., Any]]:
     """Those of the person's own class that ask for tokens alone, or for tokens and targets."""
-    cls = type(patient.original)
+    cls = type(subject.original)
     if cls.__module__.startswith(("torch.", "transformers.", "clearhead.")):
         return []
     found: list[Callable[..., Any]] = []
@@ -93,48 +102,48 @@ def _needed(method: Callable[..., Any]) -> list[str]:
     return [p.name for p in given if p.default is p.empty and p.kind not in variable]
 
 
-def _judged(patient: Patient, method: Callable[..., Any]) -> list[Finding] | None:
+def _judged(subject: Subject, method: Callable[..., Any]) -> list[Finding] | None:
     """What it asks for; None where it cannot be called, or its logits are not to be found."""
-    model = twin(quieter(patient).model, patient.device)  # it may well take a step with it
-    pad = patient.pad_id if knows_padding(patient) else None
+    model = twin(quieter(subject).model, subject.device)  # it may well take a step with it
+    pad = subject.pad_id if knows_padding(subject) else None
     for way in _ways(*_needed(method)):
         for mark in (pad,) if way.alone else (*MARKS, pad):
-            ids = patient.inputs(3, salt=9).ids
-            labels = ids if way.alone else patient.inputs(3, salt=10).ids
+            ids = subject.inputs(3, salt=9).ids
+            labels = ids if way.alone else subject.inputs(3, salt=10).ids
             if mark is not None:
-                labels[2, patient.found.T // 2 :] = mark  # two rows are full, one is half
+                labels[2, subject.found.T // 2 :] = mark  # two rows are full, one is half
             try:
                 with torch.enable_grad(), recorded_ops() as ops:
                     loss = loss_in(method(model, *way.given(ids.clone(), labels.clone())))
             except Exception:  # it takes something else
                 continue
             made = [tensor for call in ops.calls for tensor in made_by(call) if tensor.requires_grad]
-            framed = None if loss is None else _framed(patient, model, ids, loss, made)
+            framed = None if loss is None else _framed(subject, model, ids, loss, made)
             if loss is not None and framed is not None:
                 logits, slope = undone(*framed)
                 seen = read(slope, logits, labels, float(loss.detach()))
-                return _told(patient, method, seen, logits, way, mark)
+                return _told(subject, method, seen, logits, way, mark)
     return None
 
 
 def _told(
-    patient: Patient, method: Callable[..., Any], seen: Xray, logits: Tensor, way: Way, mark: int | None
+    subject: Subject, method: Callable[..., Any], seen: Xray, logits: Tensor, way: Way, mark: int | None
 ) -> list[Finding]:
     """The faults in what it asks for; `mark` stands in its targets for what is not."""
-    patient.paths.append(f"{method.__name__}()")
-    ends = mark is not None and mark in end_ids(patient)
+    subject.journal.paths.append(f"{method.__name__}()")
+    ends = mark is not None and mark in end_ids(subject)
     found = judge(seen, seen.ids, logits, pad_id=mark, shifts=True if way.alone else None, ends=ends)
     code = method.__code__
-    where = Where("", type(patient.original).__name__, code.co_filename, code.co_firstlineno)
+    where = Where("", type(subject.original).__name__, code.co_filename, code.co_firstlineno)
     return [replace(one, where=where) for one in found]
 
 
 def _framed(
-    patient: Patient, model: nn.Module, ids: Tensor, loss: Tensor, made: list[Tensor]
+    subject: Subject, model: nn.Module, ids: Tensor, loss: Tensor, made: list[Tensor]
 ) -> tuple[Tensor, Tensor] | None:
     """Logits and their gradients (B, T, V), zero where the model was not asked."""
     for frame in FRAMES:
-        logits = _logits_among(patient, model, ids[:, frame], made)
+        logits = _logits_among(subject, model, ids[:, frame], made)
         if logits is None:
             continue
         try:
@@ -148,11 +157,11 @@ def _framed(
     return None
 
 
-def _logits_among(patient: Patient, model: nn.Module, ids: Tensor, made: list[Tensor]) -> Tensor | None:
+def _logits_among(subject: Subject, model: nn.Module, ids: Tensor, made: list[Tensor]) -> Tensor | None:
     """The first tensor that holds the logits of these tokens (B, T)."""
     try:
-        with torch.no_grad(), patient.quiet():
-            expected = patient.run(Inputs(ids, labels=ids), model=model)
+        with torch.no_grad(), subject.quiet():
+            expected = subject.run(Inputs(ids, labels=ids), model=model)
     except Exception:  # it takes rows of another length
         return None
     for tensor in made:

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.borrow import twin
+from clearhead.doctor.calling.outputs import arrange, find_logits, follow, leaves
 from clearhead.doctor.checks.base import Skipped
-from clearhead.doctor.conventions.outputs import arrange, find_logits, follow, leaves
-from clearhead.doctor.instruments.flow import made_by
-from clearhead.doctor.instruments.loss import IGNORED, Xray, read, undone
-from clearhead.doctor.instruments.tracing import Call, recorded_modules, recorded_ops
-from clearhead.doctor.patient import Patient
+from clearhead.doctor.probes.flow import made_by
+from clearhead.doctor.probes.loss import IGNORED, Xray, read, undone
+from clearhead.doctor.probes.tracing import Call, recorded_modules, recorded_ops
+from clearhead.doctor.state_guard import twin
+from clearhead.doctor.subject import Subject
 
 LOUD = 6.0  # spread of logits above which a softmax is all but one token, and shows no line
 MARKS = (IGNORED, -1)  # what people write where there is nothing to learn
@@ -36,60 +36,60 @@ class Unscored(NamedTuple):
     logits: Tensor
 
 
-def quieter(patient: Patient) -> Unscored:
-    """The shaken copy, or a fainter one of the same make whose logits are close enough to each other to be read."""
-    inputs = patient.inputs(3, salt=9)
+def quieter(subject: Subject) -> Unscored:
+    """The perturbed copy, or a fainter one of the same make whose logits are close enough to each other to be read."""
+    inputs = subject.inputs(3, salt=9)
     with torch.no_grad():
-        logits = patient.run(inputs)
+        logits = subject.run(inputs)
         if float(logits.std()) < LOUD:
-            return Unscored(patient.model, logits)
-        model = twin(patient.fresh)
-        logits = patient.run(inputs, model=model)
+            return Unscored(subject.model, logits)
+        model = twin(subject.fresh)
+        logits = subject.run(inputs, model=model)
         for _ in range(8):
             if float(logits.std()) < LOUD / 3:
                 break
             for parameter in model.parameters():
                 if parameter.dim() > 1:
                     parameter.mul_(0.5)
-            logits = patient.run(inputs, model=model)
+            logits = subject.run(inputs, model=model)
     return Unscored(model, logits)
 
 
-def number_of_labels(patient: Patient) -> int:
+def number_of_labels(subject: Subject) -> int:
     """How many there are: one for each token, or fewer classes."""
-    return min(patient.found.vocab_size, patient.inside.logits.shape[-1])
+    return min(subject.found.vocab_size, subject.inside.logits.shape[-1])
 
 
-def makes_a_loss(patient: Patient, name: str) -> bool:
+def makes_a_loss(subject: Subject, name: str) -> bool:
     """Whether a parameter of another name takes targets: with it, and not without, comes a number to learn from."""
-    inputs = patient.inputs(2, salt=9)
+    inputs = subject.inputs(2, salt=9)
     with torch.enable_grad():
         try:
-            value = patient.convention.raw(patient.model, inputs, **{name: inputs.ids % number_of_labels(patient)})
-            return loss_in(value) is not None and loss_in(patient.convention.raw(patient.model, inputs)) is None
+            value = subject.convention.raw(subject.model, inputs, **{name: inputs.ids % number_of_labels(subject)})
+            return loss_in(value) is not None and loss_in(subject.convention.raw(subject.model, inputs)) is None
         except Exception:  # it is something else
             return False
 
 
-def scored(patient: Patient, unscored: Unscored, name: str, labels: Tensor) -> Scored:
+def scored(subject: Subject, unscored: Unscored, name: str, labels: Tensor) -> Scored:
     """The loss for these labels, and the logits that it is made of.
 
     Raises:
         Skipped: it returns no loss, or its logits are not to be found.
     """
-    inputs = patient.inputs(3, salt=9)
-    wanted = labels.t() if patient.convention.time_first else labels
+    inputs = subject.inputs(3, salt=9)
+    wanted = labels.t() if subject.convention.time_first else labels
     with torch.enable_grad(), recorded_modules(unscored.model) as calls:  # of a copy: some write over their labels
-        value = patient.convention.raw(unscored.model, inputs, **{name: wanted.clone()})
+        value = subject.convention.raw(unscored.model, inputs, **{name: wanted.clone()})
     loss = loss_in(value)
-    path = find_logits(value, len(inputs.ids), patient.found.T, patient.found.vocab_size)
+    path = find_logits(value, len(inputs.ids), subject.found.T, subject.found.vocab_size)
     logits = None if path is None else follow(value, path)
     if loss is not None and isinstance(logits, Tensor) and logits.requires_grad:
         if _is_there(logits, unscored, labels.shape):
             return Scored(loss, logits, labels, calls)
     elif loss is None:
         raise Skipped("it returned no loss")
-    hidden = _hidden(patient, unscored, {name: wanted.clone()}, labels.shape)
+    hidden = _hidden(subject, unscored, {name: wanted.clone()}, labels.shape)
     if hidden is not None:  # it returns none, or in another order
         return Scored(*hidden, labels, calls)
     if not isinstance(logits, Tensor) or not logits.requires_grad:
@@ -114,11 +114,11 @@ def alike(one: Tensor, other: Tensor) -> bool:
 
 
 def _hidden(
-    patient: Patient, unscored: Unscored, given: dict[str, Tensor], shape: torch.Size
+    subject: Subject, unscored: Unscored, given: dict[str, Tensor], shape: torch.Size
 ) -> tuple[Tensor, Tensor] | None:
     """The loss and, of what was computed for it, the first tensor that holds the logits of a call without labels."""
     with torch.enable_grad(), recorded_ops() as ops:
-        loss = loss_in(patient.convention.raw(unscored.model, patient.inputs(3, salt=9), **given))
+        loss = loss_in(subject.convention.raw(unscored.model, subject.inputs(3, salt=9), **given))
     for call in ops.calls:
         for tensor in made_by(call):
             if loss is not None and tensor.requires_grad and _is_there(tensor, unscored, shape):

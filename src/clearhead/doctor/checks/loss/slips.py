@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch.nn.functional as F
 from torch import Tensor
 
-from clearhead.doctor.instruments.loss import IGNORED, Loss, Xray
+from clearhead.doctor.probes.loss import IGNORED, Loss, Xray
 
 ALIKE = 0.01  # relative: equal but for rounding
 UNLIKE = 0.1  # relative: weights that differ by more are not equal ones

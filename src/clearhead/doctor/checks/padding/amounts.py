@@ -5,29 +5,29 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from clearhead.doctor.calling.inputs import Inputs, Run
 from clearhead.doctor.checks.base import Causes, finding
 from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD, POOLED, pooled_at
-from clearhead.doctor.conventions.inputs import Inputs, Run
-from clearhead.doctor.instruments.attention import attentions
-from clearhead.doctor.instruments.tracing import recorded_ops
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Status
+from clearhead.doctor.probes.attention import attentions
+from clearhead.doctor.probes.tracing import recorded_ops
+from clearhead.doctor.report.findings import Finding, Status
+from clearhead.doctor.subject import Subject
 
 
 def amounts(
-    patient: Patient, batch: tuple[Inputs, Tensor, Tensor], run: Run, name: str, *, source: bool
+    subject: Subject, batch: tuple[Inputs, Tensor, Tensor], run: Run, name: str, *, source: bool
 ) -> list[Finding]:
     """How much padding stands behind a row must not matter either, as it does where a mean is over all places."""
     inputs, keep, _ = batch
     short = keep.shape[1] - 3
-    if short < 2 or (patient.looks_back_only and not source):
+    if short < 2 or (subject.looks_back_only and not source):
         return []
     row = inputs.source if source else inputs.ids
     assert row is not None
     cut = replace(inputs, **{"source" if source else "ids": row[:, :short]})
     real = torch.arange(keep.shape[1]).expand(keep.shape) < short
     try:
-        with patient.quiet():
+        with subject.quiet():
             before = run(_told(cut, real[:, :short], source))
             after = run(_told(inputs, real, source))
     except Exception:  # it takes rows of one length only
@@ -40,8 +40,8 @@ def amounts(
         return []
     what = "the source" if source else "a row"
     witness = f"three places of padding behind {what}, hidden by {name}, move the logits of real tokens by {value:.1e}"
-    status: Status = "fail" if _is_plain(patient) else "warn"
-    where = pooled_at(patient, source=source)
+    status: Status = "fail" if _is_plain(subject) else "warn"
+    where = pooled_at(subject, source=source)
     causes: Causes = (("S01", 0.7), ("M11", 0.3)) if source else (("M11", 0.8), ("S01", 0.2))
     causes = causes if where is None else POOLED
     return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=where, status=status)]
@@ -51,11 +51,11 @@ def _told(inputs: Inputs, keep: Tensor, source: bool) -> Inputs:
     return replace(inputs, **{"source_keep" if source else "keep": keep})
 
 
-def _is_plain(patient: Patient) -> bool:
+def _is_plain(subject: Subject) -> bool:
     """Whether every attention is over all tokens, or over numbers: none over chunks, landmarks or what was pooled."""
-    if not (patient.convention.reads_words("ids") and patient.convention.reads_words("source")):
+    if not (subject.convention.reads_words("ids") and subject.convention.reads_words("source")):
         return True
-    with patient.quiet(), recorded_ops() as ops:
-        patient.run(patient.inputs())
+    with subject.quiet(), recorded_ops() as ops:
+        subject.run(subject.inputs())
     sizes = {size for one in attentions(ops.calls) for size in one.allowed.shape}
-    return bool(sizes) and sizes <= {patient.found.T, patient.found.S}
+    return bool(sizes) and sizes <= {subject.found.T, subject.found.S}

@@ -4,39 +4,39 @@ from dataclasses import replace
 
 import torch
 
+from clearhead.doctor.calling.inputs import keep_filler
 from clearhead.doctor.checks.base import Causes, finding
+from clearhead.doctor.checks.locations import attention_place
 from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD, ROWS
-from clearhead.doctor.checks.places import attention_place
-from clearhead.doctor.conventions.inputs import keep_filler
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Status
+from clearhead.doctor.report.findings import Finding, Status
+from clearhead.doctor.subject import Subject
 
 
-def behind(patient: Patient, name: str) -> list[Finding]:
+def behind(subject: Subject, name: str) -> list[Finding]:
     """Told the lengths of its rows by this parameter, it gives real tokens the logits that it gives them untold."""
-    inputs = patient.inputs(ROWS, salt=5)
+    inputs = subject.inputs(ROWS, salt=5)
     keep = torch.ones_like(inputs.ids, dtype=torch.bool)
     for row in range(1, ROWS):
         keep[row, -row:] = False
-    given = keep_filler("lengths", False)(replace(inputs, keep=keep), patient.convention.time_first)
+    given = keep_filler("lengths", False)(replace(inputs, keep=keep), subject.convention.time_first)
     changed = inputs.ids.clone()
-    changed[:, 0] = patient.inputs(ROWS, salt=6).ids[:, 0]
+    changed[:, 0] = subject.inputs(ROWS, salt=6).ids[:, 0]
     other = replace(inputs, ids=changed)
-    with torch.no_grad(), patient.quiet():
-        untold, untold_other = patient.run(inputs), patient.run(other)
+    with torch.no_grad(), subject.quiet():
+        untold, untold_other = subject.run(inputs), subject.run(other)
         try:
             told, told_other = (
-                patient.convention.logits(patient.model, one, **{name: given}) for one in (inputs, other)
+                subject.convention.logits(subject.model, one, **{name: given}) for one in (inputs, other)
             )
         except Exception:  # it is no length of rows
             return []
     causes: Causes = (("M12", 0.7), ("M14", 0.3))
-    where = attention_place(patient)
+    where = attention_place(subject)
     if not told[keep].isfinite().all():
         witness = f"told by {name} how many tokens of a row are real, it makes NaN of real tokens, and numbers untold"
         return [finding(causes, witness, where=where)]
     value = float((told - untold)[keep].abs().max()) / (float(untold.std()) or 1.0)
-    patient.paths.append(f"{name} (lengths)")
+    subject.journal.paths.append(f"{name} (lengths)")
     if value <= LENGTH_THRESHOLD:
         return []
     last = torch.arange(ROWS), keep.sum(1) - 1  # the last real token of every row

@@ -6,80 +6,90 @@ from inspect import signature
 import torch
 from torch import Tensor
 
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.calling.inputs import Inputs, keep_filler
+from clearhead.doctor.calling.names import CACHE, LENGTHS, MASK, POSITIONS, parameters_of
+from clearhead.doctor.checks.base import SOUND, Skipped, finding, model_check
+from clearhead.doctor.checks.locations import attention_place
+from clearhead.doctor.checks.padding.masks import padding_masks
 from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD, own_mixer
-from clearhead.doctor.checks.padding.paddings import padding_masks
-from clearhead.doctor.checks.places import attention_place
-from clearhead.doctor.conventions.inputs import Inputs, keep_filler
-from clearhead.doctor.conventions.names import CACHE, LENGTHS, MASK, POSITIONS, parameters_of
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Status
+from clearhead.doctor.report.findings import Finding, Status
 from clearhead.doctor.spec import Assumption
+from clearhead.doctor.subject import Subject
 
 FRONT = 3  # tokens of padding
 
 
-def left_padding(patient: Patient) -> list[Finding]:
+@model_check(
+    "P04",
+    "left padding",
+    order=170,
+    covers=("P04",),
+    holds="a prompt behind padding is read as it is alone",
+    needs=(*SOUND, "paddings"),
+    of_tokens=True,
+)
+def left_padding(subject: Subject) -> list[Finding]:
     """Positions may be absolute; then their caller must be able to say them, and that must do."""
-    if not patient.looks_back_only or patient.convention.has_source:
+    if not subject.looks_back_only or subject.convention.has_source:
         raise Skipped("no prompt of it is padded in front")
-    masks = [(name, form) for name, form, source in padding_masks(patient) if not source and not LENGTHS.search(name)]
+    masks = [(name, form) for name, form, source in padding_masks(subject) if not source and not LENGTHS.search(name)]
     if not masks:
         raise Skipped("it takes no padding mask")
     name, form = masks[0]
-    value = _moved(patient, name, form, None)
+    value = _moved(subject, name, form, None)
     if value <= LENGTH_THRESHOLD:
-        patient.paths.append(f"rows padded in front under {name}")
+        subject.journal.paths.append(f"rows padded in front under {name}")
         return []
-    parameter = _positions(patient)
+    parameter = _positions(subject)
     if parameter is not None:
-        value = _moved(patient, name, form, parameter)
+        value = _moved(subject, name, form, parameter)
         if value <= LENGTH_THRESHOLD:
             reason = f"without {parameter} it counts the padding"
-            patient.assumptions.append(Assumption("padding in front", f"its caller gives {parameter}", (reason,)))
+            numbered = Assumption("padding in front", f"its caller gives {parameter}", (reason,))
+            subject.journal.assumptions.append(numbered)
             return []
-    elif not _generates_padded(patient, name):
+    elif not _generates_padded(subject, name):
         raise Skipped("its positions are absolute, and no caller can say them: padding belongs behind")
-    mixer = own_mixer(patient)
+    mixer = own_mixer(subject)
     given = name if parameter is None else f"{name} and {parameter}"
     witness = f"behind {FRONT} tokens of padding, with {given} given, its logits differ by {value:.1e} of their spread"
     witness += f"; {mixer} mixes tokens, and knows no mask" if mixer else ""
     status: Status = "fail" if parameter is not None and not mixer else "warn"
-    where = attention_place(patient)
+    where = attention_place(subject)
     return [finding("P04", witness, value=value, threshold=LENGTH_THRESHOLD, where=where, status=status)]
 
 
-def _moved(patient: Patient, mask: str, form: str, positions: str | None) -> float:
+def _moved(subject: Subject, mask: str, form: str, positions: str | None) -> float:
     """How far logits move between rows alone and behind some padding, of their spread."""
-    alone = patient.inputs(2, salt=17)
-    filler = int(alone.ids[0, 0]) if patient.pad_id is None else patient.pad_id
+    alone = subject.inputs(2, salt=17)
+    filler = int(alone.ids[0, 0]) if subject.pad_id is None else subject.pad_id
     ids = torch.cat([torch.full((len(alone.ids), FRONT), filler), alone.ids], dim=1)
     keep = torch.ones_like(ids, dtype=torch.bool)
     keep[:, :FRONT] = False
     rows = replace(alone, keep=keep[:, FRONT:]), replace(alone, ids=ids, labels=ids, keep=keep)
-    with patient.quiet():
+    with subject.quiet():
         before, after = (
-            patient.convention.logits(patient.model, one, **_given(patient, one, mask, form, positions)) for one in rows
+            subject.convention.logits(subject.model, one, **_given(subject, one, mask, form, positions)) for one in rows
         )
     return float((after[:, FRONT:] - before).abs().max()) / (float(before.std()) or 1.0)
 
 
-def _given(patient: Patient, inputs: Inputs, mask: str, form: str, positions: str | None) -> dict[str, Tensor]:
-    given = {mask: keep_filler(form, False)(inputs, patient.convention.time_first)}
+def _given(subject: Subject, inputs: Inputs, mask: str, form: str, positions: str | None) -> dict[str, Tensor]:
+    given = {mask: keep_filler(form, False)(inputs, subject.convention.time_first)}
     if positions is not None:
         given[positions] = (inputs.kept.long().cumsum(1) - 1).clamp(min=0)
     return given
 
 
-def _positions(patient: Patient) -> str | None:
+def _positions(subject: Subject) -> str | None:
     """The parameter that takes positions of tokens."""
-    names = [p.name for p in parameters_of(patient.model) if POSITIONS.search(p.name)]
+    names = [p.name for p in parameters_of(subject.model) if POSITIONS.search(p.name)]
     return next((name for name in names if not MASK.search(name) and not CACHE.search(name)), None)
 
 
-def _generates_padded(patient: Patient, mask: str) -> bool:
+def _generates_padded(subject: Subject, mask: str) -> bool:
     """Whether a `generate` of the person's own takes such masks: prompts of several lengths are padded in front."""
-    method = getattr(type(patient.original), "generate", None)
+    method = getattr(type(subject.original), "generate", None)
     if method is None or str(method.__module__).startswith(("transformers.", "torch.")):
         return False
     return mask in signature(method).parameters

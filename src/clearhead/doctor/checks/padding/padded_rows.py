@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.calling.inputs import Inputs, keep_filler
+from clearhead.doctor.checks.base import BASE, Skipped, finding, model_check
+from clearhead.doctor.checks.locations import attention_place
+from clearhead.doctor.checks.padding.masks import forms_of, mask_parameters, padding_masks
 from clearhead.doctor.checks.padding.padding_tokens import knows_padding
-from clearhead.doctor.checks.padding.paddings import forms_of, mask_parameters, padding_masks
-from clearhead.doctor.checks.places import attention_place
-from clearhead.doctor.conventions.inputs import Inputs, keep_filler
-from clearhead.doctor.instruments.tracing import without_dropout
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.probes.tracing import without_dropout
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.subject import Subject
 
 ROWS = 4
 MOVED = 1e-4  # of the logits' spread
@@ -29,88 +29,96 @@ class Way:
     by_token: bool = False
 
 
-def padded_rows(patient: Patient) -> list[Finding]:
+@model_check(
+    "M15",
+    "padded rows",
+    order=150,
+    covers=("M15", "M14"),
+    holds="padding in one row moves no other row, and leaves gradients finite",
+    needs=(*BASE, "layouts", "norms"),
+)
+def padded_rows(subject: Subject) -> list[Finding]:
     """Padding in one row moves no other row, and the logits of real tokens have a gradient."""
-    if patient.is_hurried:
+    if subject.is_hurried:
         raise Skipped("so large a model is examined for it at --level standard")
-    right = list(_right(patient))
-    ways = [*right, *_guessed(patient, {way.name.partition(" ")[0] for way in right})]
+    right = list(_right(subject))
+    ways = [*right, *_guessed(subject, {way.name.partition(" ")[0] for way in right})]
     if not ways:
         raise Skipped("no way to tell it of padding is known")
     for way in ways:
-        found = _other_rows(patient, way)
+        found = _other_rows(subject, way)
         if found:
             return found
     for way in right:
-        found = _gradients(patient, way)
+        found = _gradients(subject, way)
         if found:
             return found
     return []
 
 
-def _right(patient: Patient) -> Iterator[Way]:
+def _right(subject: Subject) -> Iterator[Way]:
     """Ways that the model is known to understand."""
-    for name, form, source in padding_masks(patient):
-        yield _masked(patient, name, form, source)
-    if patient.pad_id is None or patient.convention.as_dict or not knows_padding(patient):
+    for name, form, source in padding_masks(subject):
+        yield _masked(subject, name, form, source)
+    if subject.pad_id is None or subject.convention.as_dict or not knows_padding(subject):
         return
-    for source in (False, True) if patient.convention.has_source else (False,):
-        size = patient.found.source_vocab_size if source else patient.found.vocab_size
-        if patient.pad_id < size:
-            yield _filled(patient, patient.pad_id, source)
+    for source in (False, True) if subject.convention.has_source else (False,):
+        size = subject.found.source_vocab_size if source else subject.found.vocab_size
+        if subject.pad_id < size:
+            yield _filled(subject, subject.pad_id, source)
 
 
-def _guessed(patient: Patient, known: set[str]) -> Iterator[Way]:
+def _guessed(subject: Subject, known: set[str]) -> Iterator[Way]:
     """For each mask parameter of which no right form is known, the first that it takes."""
-    for name, source in mask_parameters(patient):
+    for name, source in mask_parameters(subject):
         for form in forms_of(name):
-            way = _masked(patient, name, form, source)
-            if name not in known and _is_taken(patient, way):
+            way = _masked(subject, name, form, source)
+            if name not in known and _is_taken(subject, way):
                 yield way
                 break
 
 
-def _is_taken(patient: Patient, way: Way) -> bool:
+def _is_taken(subject: Subject, way: Way) -> bool:
     try:
-        with patient.quiet():
-            way.run(*_batch(patient, way))
-    except Exception:
+        with subject.quiet():
+            way.run(*_batch(subject, way))
+    except Exception:  # the parameter takes a mask of another form
         return False
     return True
 
 
-def _masked(patient: Patient, name: str, form: str, source: bool) -> Way:
+def _masked(subject: Subject, name: str, form: str, source: bool) -> Way:
     def run(inputs: Inputs, keep: Tensor) -> Tensor:
         given = replace(inputs, source_keep=keep) if source else replace(inputs, keep=keep)
-        value = keep_filler(form, source)(given, patient.convention.time_first)
-        return patient.convention.logits(patient.model, given, **{name: value})
+        value = keep_filler(form, source)(given, subject.convention.time_first)
+        return subject.convention.logits(subject.model, given, **{name: value})
 
     return Way(f"{name} ({form})", source, run)
 
 
-def _filled(patient: Patient, pad: int, source: bool) -> Way:
+def _filled(subject: Subject, pad: int, source: bool) -> Way:
     def run(inputs: Inputs, keep: Tensor) -> Tensor:
         row = inputs.source if source else inputs.ids
         assert row is not None
         padded = row.masked_fill(~keep, pad)
-        return patient.run(replace(inputs, source=padded) if source else replace(inputs, ids=padded))
+        return subject.run(replace(inputs, source=padded) if source else replace(inputs, ids=padded))
 
     return Way(f"token {pad}{' of the source' if source else ''}", source, run, by_token=True)
 
 
-def _batch(patient: Patient, way: Way) -> tuple[Inputs, Tensor]:
+def _batch(subject: Subject, way: Way) -> tuple[Inputs, Tensor]:
     """Rows that are full, and their mask."""
-    inputs = patient.inputs(ROWS, salt=18)
+    inputs = subject.inputs(ROWS, salt=18)
     row = inputs.source if way.of_source else inputs.ids
     assert row is not None
     return inputs, torch.ones_like(row, dtype=torch.bool)
 
 
-def _other_rows(patient: Patient, way: Way) -> list[Finding]:
-    inputs, full = _batch(patient, way)
+def _other_rows(subject: Subject, way: Way) -> list[Finding]:
+    inputs, full = _batch(subject, way)
     short = full.clone()
     short[0, -3:] = False
-    with patient.quiet():
+    with subject.quiet():
         before, after = way.run(inputs, full)[1:], way.run(inputs, short)[1:]
     if not before.isfinite().all() or not after.isfinite().all():
         return []
@@ -119,17 +127,17 @@ def _other_rows(patient: Patient, way: Way) -> list[Finding]:
         return []
     row = 1 + int((after - before).abs().amax((1, 2)).argmax())
     witness = f"padding at the end of row 0, told by {way.name}, moves the logits of row {row} by {value:.1e}"
-    return [finding("M15", witness, value=value, threshold=MOVED, where=attention_place(patient))]
+    return [finding("M15", witness, value=value, threshold=MOVED, where=attention_place(subject))]
 
 
-def _gradients(patient: Patient, way: Way) -> list[Finding]:
-    inputs, keep = _batch(patient, way)
+def _gradients(subject: Subject, way: Way) -> list[Finding]:
+    inputs, keep = _batch(subject, way)
     for row in range(1, ROWS):
         keep[row, -row:] = False
-        if patient.looks_back_only and not way.of_source and not way.by_token:
+        if subject.looks_back_only and not way.of_source and not way.by_token:
             keep[row, :row] = False  # a causal model does not see what is behind a row anyway
     real = torch.ones_like(inputs.ids, dtype=torch.bool) if way.of_source else keep
-    parameters = {name: p for name, p in patient.model.named_parameters() if p.requires_grad}
+    parameters = {name: p for name, p in subject.model.named_parameters() if p.requires_grad}
     with torch.enable_grad(), without_dropout():
         logits = way.run(inputs, keep)[real]
         if not logits.isfinite().all() or not logits.requires_grad:
@@ -142,4 +150,4 @@ def _gradients(patient: Patient, way: Way) -> list[Finding]:
     witness = (
         f"with padding told by {way.name} logits of real tokens are finite; their gradient in {bad[0]}{more} is not"
     )
-    return [finding("M14", witness, value=len(bad), where=attention_place(patient))]
+    return [finding("M14", witness, value=len(bad), where=attention_place(subject))]

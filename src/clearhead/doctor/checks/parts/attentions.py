@@ -6,15 +6,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import Skipped, finding, model_check
+from clearhead.doctor.checks.locations import place_of
 from clearhead.doctor.checks.parts.heads import groups
-from clearhead.doctor.checks.places import place_of
-from clearhead.doctor.instruments.attention import FUSED, HIDDEN, Attention, attentions, same_tensor
-from clearhead.doctor.instruments.flow import ADD, Flow, read_by
-from clearhead.doctor.instruments.products import KEEPING, LINEAR, PRODUCTS, RESHAPING, fused_scale, scale_of
-from clearhead.doctor.instruments.tracing import dropout_probability, recorded_ops
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.probes.attention import FUSED, HIDDEN, Attention, attentions, same_tensor
+from clearhead.doctor.probes.flow import ADD, Flow, read_by
+from clearhead.doctor.probes.products import KEEPING, LINEAR, PRODUCTS, RESHAPING, fused_scale, scale_of
+from clearhead.doctor.probes.tracing import dropout_probability, recorded_ops
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.subject import Subject
 
 SCORES = re.compile(r"scor|att|qk|dot")
 FAR = 2.0  # times 1 / sqrt(K), from where a scale is another one; DeBERTa has 0.58
@@ -24,24 +24,32 @@ PLAIN_STEPS = 8  # between a projection and the attention that reads it
 ALIKE = 1.3  # how far the spread of queries may be from that of keys, and still make up for a missing scale
 
 
-def attention(patient: Patient) -> list[Finding]:
+@model_check(
+    "A03",
+    "attention",
+    order=90,
+    covers=("A01", "A02", "A03", "A07", "A09", "A14", "P13"),
+    holds="weights sum to one over the keys, scores have the right size, and a head reads one head's keys and values",
+    needs=("finite", "layouts"),
+)
+def attention(subject: Subject) -> list[Finding]:
     """Weights sum to one over what they are applied to, scores are scaled, and only weights are dropped."""
-    calls = patient.inside.calls
+    calls = subject.inside.calls
     seen = list(attentions(calls))
     if not seen:
         raise Skipped("no attention was found among its operations")
     return (
-        _wrong_axis(patient, seen)
-        + _dropped_scores(patient)
-        + _shared(patient, seen, Flow(calls))
-        + groups(patient, seen)
-        + _slopes(patient, seen, Flow(calls))
-        + _scales(patient)
+        _wrong_axis(subject, seen)
+        + _dropped_scores(subject)
+        + _shared(subject, seen, Flow(calls))
+        + groups(subject, seen)
+        + _slopes(subject, seen, Flow(calls))
+        + _scales(subject)
     )
 
 
-def _wrong_axis(patient: Patient, seen: Sequence[Attention]) -> list[Finding]:
-    lengths = {n + more for n in (patient.found.T, patient.found.S) for more in (0, 1, 2)}
+def _wrong_axis(subject: Subject, seen: Sequence[Attention]) -> list[Finding]:
+    lengths = {n + more for n in (subject.found.T, subject.found.S) for more in (0, 1, 2)}
     for one in seen:
         if not one.axis_is_wrong or one.summed is None or not {*one.allowed.shape} <= lengths:
             continue
@@ -53,16 +61,16 @@ def _wrong_axis(patient: Patient, seen: Sequence[Attention]) -> list[Finding]:
         witness = (
             f"the weights with which one position reads sum to {float(at):.3f}: the softmax runs along another axis"
         )
-        return [finding("A03", witness, value=off, threshold=1e-3, where=place_of(patient, one.call))]
+        return [finding("A03", witness, value=off, threshold=1e-3, where=place_of(subject, one.call))]
     return []
 
 
-def _dropped_scores(patient: Patient) -> list[Finding]:
+def _dropped_scores(subject: Subject) -> list[Finding]:
     """In training, a dropped weight is gone; a score that is dropped before the softmax becomes an even chance."""
-    if not any(dropout_probability(call) for call in patient.inside_training.calls):
+    if not any(dropout_probability(call) for call in subject.inside_training.calls):
         return []
-    with torch.no_grad(), patient.training(), recorded_ops() as ops:
-        patient.run(patient.inputs(2))
+    with torch.no_grad(), subject.training(), recorded_ops() as ops:
+        subject.run(subject.inputs(2))
     flow = Flow(ops.calls)
     for one in attentions(ops.calls):
         if one.asked is None:
@@ -80,18 +88,18 @@ def _dropped_scores(patient: Patient) -> list[Finding]:
                 continue
             largest = float(left[gone].max())
             witness = f"in training a score that dropout (p={p:g}) took away still has weight {largest:.3f}"
-            return [finding("A09", witness, value=largest, where=place_of(patient, call))]
+            return [finding("A09", witness, value=largest, where=place_of(subject, call))]
     return []
 
 
-def _shared(patient: Patient, seen: Sequence[Attention], flow: Flow) -> list[Finding]:
+def _shared(subject: Subject, seen: Sequence[Attention], flow: Flow) -> list[Finding]:
     for one in seen:
         if one.query is None or one.key is None or not _is_projected(flow, one, one.key):
             continue
         for names, other in (("queries and keys", one.query), ("keys and values", one.value)):
             if same_tensor(other, one.key) or same_tensor(other, one.key.mT):
                 witness = f"{names} are the same numbers"
-                return [finding("A14", witness, where=place_of(patient, one.call), status="warn")]
+                return [finding("A14", witness, where=place_of(subject, one.call), status="warn")]
     return []
 
 
@@ -109,7 +117,7 @@ def _is_projected(flow: Flow, one: Attention, key: Tensor) -> bool:
     return False
 
 
-def _slopes(patient: Patient, seen: Sequence[Attention], flow: Flow) -> list[Finding]:
+def _slopes(subject: Subject, seen: Sequence[Attention], flow: Flow) -> list[Finding]:
     """A bias that changes by the same amount per token prefers what is near, and lets what is further be seen."""
     for one in seen:
         for bias in _added(one, flow):
@@ -121,7 +129,7 @@ def _slopes(patient: Patient, seen: Sequence[Attention], flow: Flow) -> list[Fin
             witness = (
                 f"the bias that grows with the distance {what}; slopes run from {float(slope.min()):g} to {steep:g}"
             )
-            return [finding("P13", witness, value=steep, threshold=1, where=place_of(patient, one.call), status="warn")]
+            return [finding("P13", witness, value=steep, threshold=1, where=place_of(subject, one.call), status="warn")]
     return []
 
 
@@ -155,15 +163,15 @@ def _slope(bias: Tensor, allowed: Tensor) -> Tensor | None:
     return slope if bool(even.all()) and bool((slope.abs() > 1e-6).all()) else None
 
 
-def _scales(patient: Patient) -> list[Finding]:
+def _scales(subject: Subject) -> list[Finding]:
     """Scores are products divided by the root of their width, or something else makes up for it."""
-    calls = patient.inside_fresh.calls
+    calls = subject.inside_fresh.calls
     flow = Flow(calls)
     for one in attentions(calls):
         if one.query is None or one.key is None:
             continue
         scale, width = _scale(flow, one)
-        if scale is None or width < 4 or _is_declared(patient, scale):
+        if scale is None or width < 4 or _is_declared(subject, scale):
             continue
         ratio = scale * width**0.5
         if NEAR <= ratio <= FAR or abs(scale * width - 1) < 1e-3 or _made_up_for(one, ratio):
@@ -172,7 +180,7 @@ def _scales(patient: Patient) -> list[Finding]:
             f"scores are {scale:.3g} times the product of queries and keys; 1 / sqrt({width}) is {width**-0.5:.3g}"
         )
         causes = (("A01", 0.9), ("A02", 0.1)) if ratio > FAR else (("A02", 0.9), ("A01", 0.1))
-        return [finding(causes, witness, value=ratio, threshold=FAR, where=place_of(patient, one.call), status="warn")]
+        return [finding(causes, witness, value=ratio, threshold=FAR, where=place_of(subject, one.call), status="warn")]
     return []
 
 
@@ -200,9 +208,9 @@ def _summed_size(equation: str, first: Tensor) -> int:
     return first.shape[ours.index(letters[0])] if len(letters) == 1 and len(ours) == first.dim() else 0
 
 
-def _is_declared(patient: Patient, scale: float) -> bool:
+def _is_declared(subject: Subject, scale: float) -> bool:
     """Whether the model's config speaks of this very scale."""
-    config = getattr(patient.original, "config", None)
+    config = getattr(subject.original, "config", None)
     told = vars(config).items() if hasattr(config, "__dict__") else ()
     said = [(name, value) for name, value in told if "scal" in name or "multipl" in name]
     if abs(scale - 1) < 1e-3 and any(value is False and SCORES.search(name) for name, value in said):

@@ -3,26 +3,34 @@
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import finding
-from clearhead.doctor.instruments.places import place_of_module
-from clearhead.doctor.instruments.tracing import Call
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.checks.base import finding, model_check
+from clearhead.doctor.probes.locations import place_of_module
+from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.subject import Subject
 
 STRAIGHT = 1e-4  # of the largest number: a sum goes to the sum of what its parts go to
 
 
-def activations(patient: Patient) -> list[Finding]:
+@model_check(
+    "F01",
+    "activations",
+    order=320,
+    covers=("F01",),
+    holds="no two linear maps of a feed-forward follow each other",
+    needs=("finite",),
+)
+def activations(subject: Subject) -> list[Finding]:
     """No linear map reads what another wrote after widening it: the two would be one."""
-    maps = [call for call in patient.module_calls if type(call.module) is nn.Linear and call.inputs]
+    maps = [call for call in subject.module_calls if type(call.module) is nn.Linear and call.inputs]
     for number, second in enumerate(maps):
         first = next((call for call in maps[:number] if _is_read_as_written(call, second)), None)
         if first is not None:
             owner = first.name.rpartition(".")[0]
-            module = patient.model.get_submodule(owner)
+            module = subject.model.get_submodule(owner)
             where = place_of_module(owner, module)
             return [finding("F01", f"{second.name} reads what {first.name} wrote, bit for bit", where=where)]
-    return _straight(patient)
+    return _straight(subject)
 
 
 def _is_read_as_written(first: Call, second: Call) -> bool:
@@ -39,15 +47,15 @@ def _is_read_as_written(first: Call, second: Call) -> bool:
     return written.shape == given.shape and torch.equal(written, given)
 
 
-def _straight(patient: Patient) -> list[Finding]:
+def _straight(subject: Subject) -> list[Finding]:
     """A module that widens and narrows its input, and takes sums to sums."""
-    for name, module in patient.model.named_modules():
+    for name, module in subject.model.named_modules():
         width = _feedforward_width(module)
         if not width:
             continue
-        one, other = (torch.randn(1, 2, width, generator=patient.generator(salt)) for salt in (20, 21))
+        one, other = (torch.randn(1, 2, width, generator=subject.generator(salt)) for salt in (20, 21))
         try:
-            with patient.quiet():
+            with subject.quiet():
                 zero, first, second, both = (module(x) for x in (0 * one, one, other, one + other))
         except Exception:  # it wants more than one tensor
             continue

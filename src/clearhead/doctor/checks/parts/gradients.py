@@ -8,15 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.calling.names import POSITION_TABLE, parameters_of
+from clearhead.doctor.checks.base import Skipped, finding, model_check
 from clearhead.doctor.checks.parts.effects import is_threshold, moves, moves_beside, padding_rows
-from clearhead.doctor.conventions.names import POSITION_TABLE, parameters_of
-from clearhead.doctor.instruments.freshness import freshness
-from clearhead.doctor.instruments.norms import is_norm
-from clearhead.doctor.instruments.places import layer_of, owner_of
-from clearhead.doctor.instruments.tracing import recorded_modules, recorded_ops, without_dropout
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Status, Where
+from clearhead.doctor.probes.freshness import freshness
+from clearhead.doctor.probes.locations import layer_of, owner_of
+from clearhead.doctor.probes.norms import is_norm
+from clearhead.doctor.probes.tracing import recorded_modules, recorded_ops, without_dropout
+from clearhead.doctor.report.findings import Finding, Status, Where
+from clearhead.doctor.subject import Subject
 
 TRIED = 24  # parameters without gradient whose effect is looked at
 ODD = 1.0  # nats from ln V; over 120 architectures fresh ones stay within 0.8
@@ -40,49 +40,57 @@ EXPLAINED = {
 }  # what idle weights may be due to
 
 
-def gradients(patient: Patient) -> list[Finding]:
+@model_check(
+    "I06",
+    "gradients",
+    order=260,
+    covers=("I06", "A13", "N03", "N12", "P01", "S06"),
+    holds="every weight has an effect, and what has an effect has a gradient",
+    needs=("finite", "deterministic"),
+)
+def gradients(subject: Subject) -> list[Finding]:
     """Every parameter that has an effect receives gradient, and every one has an effect."""
-    model = patient.model
-    bare = _without_gradient(patient, model)
+    model = subject.model
+    bare = _without_gradient(subject, model)
     if bare is None:
         return [finding("I06", "the logits have no graph: nothing of the model can learn")]
     cut: list[str] = []
     idle: list[str] = []
     padding = padding_rows(model)
     for name, parameter in bare[:TRIED]:
-        if moves(patient, [parameter], padding=False):
+        if moves(subject, [parameter], padding=False):
             # a vector may be meant to be compared with; a matrix that is only compared with can learn from nothing
-            cut += [name] if parameter.dim() > 1 or not is_threshold(patient, parameter) else []
-        elif id(parameter) not in padding or not moves(patient, [parameter]):  # else only padding was read of it
+            cut += [name] if parameter.dim() > 1 or not is_threshold(subject, parameter) else []
+        elif id(parameter) not in padding or not moves(subject, [parameter]):  # else only padding was read of it
             idle.append(name)
     found = [_found_cut(model, cut)] if cut else []
-    called = _called(patient) if idle else set()
+    called = _called(subject) if idle else set()
     idle = [name for name in idle if not _reads_other_inputs(model, name, called)]
     table = next((name for name in idle if POSITION_TABLE.search(name)), None)
     reached = {name for name, _ in model.named_parameters()} - {name for name, _ in bare}
     idle = [name for name in idle if not SOMETIMES.search(name) and name != table and not _is_invariant(name, reached)]
-    idle = [name for name in idle if not moves_beside(patient, model.get_parameter(name))]
-    if not patient.convention.has_source:
+    idle = [name for name in idle if not moves_beside(subject, model.get_parameter(name))]
+    if not subject.convention.has_source:
         idle = [name for name in idle if not OF_A_SOURCE.search(name)]
-    if idle and _chooses(patient):
+    if idle and _chooses(subject):
         idle = [name for name in idle if not _is_choice(model, name, reached)]
-    if table and "sources" not in patient.failed:
+    if table and "sources" not in subject.failed:
         found.append(finding("P01", f"{table} has no effect on any logit", value=0.0, where=owner_of(model, table)))
-    elif idle and not patient.failed & EXPLAINED:
-        found.append(_found_idle(model, idle, reached, called if not _other_inputs(patient) else None))
+    elif idle and not subject.failed & EXPLAINED:
+        found.append(_found_idle(model, idle, reached, called if not _other_inputs(subject) else None))
     return found
 
 
-def _without_gradient(patient: Patient, model: nn.Module) -> list[tuple[str, nn.Parameter]] | None:
+def _without_gradient(subject: Subject, model: nn.Module) -> list[tuple[str, nn.Parameter]] | None:
     """The parameters that a gradient from all logits does not reach; None if nothing has one."""
     for parameter in model.parameters():
         parameter.grad = None
-    inputs = patient.inputs(3)
+    inputs = subject.inputs(3)
     with torch.enable_grad(), without_dropout():
-        logits = patient.convention.logits(model, inputs)
+        logits = subject.convention.logits(model, inputs)
         if not logits.requires_grad:
             return None
-        weights = torch.randn(logits.shape, generator=patient.generator(8)).to(logits)
+        weights = torch.randn(logits.shape, generator=subject.generator(8)).to(logits)
         (weights * logits).sum().backward()  # type: ignore[no-untyped-call]
     bare = [(n, p) for n, p in model.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]
     for parameter in model.parameters():
@@ -90,17 +98,17 @@ def _without_gradient(patient: Patient, model: nn.Module) -> list[tuple[str, nn.
     return bare
 
 
-def _called(patient: Patient) -> set[str]:
+def _called(subject: Subject) -> set[str]:
     """The modules that a pass goes through."""
-    with patient.quiet(), recorded_modules(patient.model) as calls:
-        patient.run(patient.inputs())
+    with subject.quiet(), recorded_modules(subject.model) as calls:
+        subject.run(subject.inputs())
     return {call.name for call in calls}
 
 
-def _chooses(patient: Patient) -> bool:
+def _chooses(subject: Subject) -> bool:
     """Whether it takes the largest of some numbers anywhere, as routers do."""
-    with patient.quiet(), recorded_ops(lambda name: name in CHOICES) as ops:
-        patient.run(patient.inputs(2))
+    with subject.quiet(), recorded_ops(lambda name: name in CHOICES) as ops:
+        subject.run(subject.inputs(2))
     return bool(ops.calls)
 
 
@@ -145,10 +153,10 @@ def _found_cut(model: nn.Module, cut: list[str]) -> Finding:
     return finding("I06", witness, value=0.0, where=owner_of(model, order[last], own_code=True))
 
 
-def _other_inputs(patient: Patient) -> list[str]:
+def _other_inputs(subject: Subject) -> list[str]:
     """Further tensors that the model may be given, such as pictures or entities; weights may be there for them."""
-    given = {name for name, _ in patient.convention.call}
-    names = [p.name for p in parameters_of(patient.model) if p.name not in given]
+    given = {name for name, _ in subject.convention.call}
+    names = [p.name for p in parameters_of(subject.model) if p.name not in given]
     return [name for name in names if OTHER_INPUT.search(name) and not USUAL_INPUT.search(name)]
 
 
@@ -181,30 +189,39 @@ def _is_lost_part(model: nn.Module, name: str, reached: set[str], called: set[st
     return len(beside) >= (2 if path in called else 1)
 
 
-def fresh_loss(patient: Patient) -> list[Finding]:
+@model_check(
+    "E04",
+    "fresh loss",
+    order=330,
+    covers=("E04",),
+    holds="a fresh model's loss is near ln V",
+    needs=("finite",),
+    of_tokens=True,
+)
+def fresh_loss(subject: Subject) -> list[Finding]:
     """A model that has learned nothing gives every token the same chance."""
-    is_fresh, reason = freshness(patient.fresh, patient.spec.fresh)
+    is_fresh, reason = freshness(subject.fresh, subject.spec.fresh)
     if not is_fresh:
         raise Skipped(reason)
-    V = patient.found.vocab_size
-    inputs, targets = patient.inputs(4, salt=12), patient.inputs(4, salt=13).ids
+    V = subject.found.vocab_size
+    inputs, targets = subject.inputs(4, salt=12), subject.inputs(4, salt=13).ids
     with torch.no_grad():
-        logits = patient.run(inputs, model=patient.fresh).float()
+        logits = subject.run(inputs, model=subject.fresh).float()
     if logits.shape[-1] < V or V < 4:
         raise Skipped("its outputs are no logits over the vocabulary")
     loss, even = float(F.cross_entropy(logits.flatten(0, 1), targets.flatten())), math.log(logits.shape[-1])
     if abs(loss - even) <= ODD:
         return []
     witness = f"its loss on random targets is {loss:.2f}, even odds for {logits.shape[-1]} tokens give {even:.2f}"
-    status: Status = "fail" if loss - even > ABSURD and freshness(patient.fresh)[0] else "warn"
-    return [finding("E04", witness, value=loss - even, threshold=ODD, where=_head(patient), status=status)]
+    status: Status = "fail" if loss - even > ABSURD and freshness(subject.fresh)[0] else "warn"
+    return [finding("E04", witness, value=loss - even, threshold=ODD, where=_head(subject), status=status)]
 
 
-def _head(patient: Patient) -> Where:
+def _head(subject: Subject) -> Where:
     """Whose weights make the logits."""
-    named = {id(parameter): name for name, parameter in patient.fresh.named_parameters()}
-    for call in reversed(patient.inside_fresh.calls):
+    named = {id(parameter): name for name, parameter in subject.fresh.named_parameters()}
+    for call in reversed(subject.inside_fresh.calls):
         for part in call.options["args"]:
             if isinstance(part, Tensor) and id(part) in named and part.dim() == 2:
-                return owner_of(patient.fresh, named[id(part)])
+                return owner_of(subject.fresh, named[id(part)])
     return Where()

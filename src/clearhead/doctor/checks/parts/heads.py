@@ -6,19 +6,19 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.checks.base import finding
-from clearhead.doctor.checks.places import place_of
-from clearhead.doctor.instruments.attention import Attention
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.checks.locations import place_of
+from clearhead.doctor.probes.attention import Attention
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.subject import Subject
 
 
-def groups(patient: Patient, seen: Sequence[Attention]) -> list[Finding]:
+def groups(subject: Subject, seen: Sequence[Attention]) -> list[Finding]:
     """A head reads the keys and the values of one head; neighbours share them, as checkpoints have it."""
     for one in seen:
         keys, values = _shared_with(one.key), _shared_with(one.value)
         if len(keys) != len(values) or len({*keys}) == len(keys) or len({*keys}) != len({*values}):
             continue  # none are shared, or keys are shared among others than values are on purpose
-        where = place_of(patient, one.call)
+        where = place_of(subject, one.call)
         if keys != values:
             head = next(head for head in range(len(keys)) if keys[head] != values[head])
             witness = f"query head {head} reads the keys of head {keys[head]} and the values of head {values[head]}"

@@ -2,28 +2,36 @@
 
 import torch
 
-from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.places import place_of
-from clearhead.doctor.instruments.attention import attentions
-from clearhead.doctor.instruments.layout import distances, scrambled
-from clearhead.doctor.instruments.tracing import recorded_ops
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.checks.base import Skipped, finding, model_check
+from clearhead.doctor.checks.locations import place_of
+from clearhead.doctor.probes.attention import attentions
+from clearhead.doctor.probes.layout import distances, scrambled
+from clearhead.doctor.probes.tracing import recorded_ops
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.subject import Subject
 
 ROWS = (5, 11, 19)  # the last is a size that no other axis is likely to have
 
 
-def layouts(patient: Patient) -> list[Finding]:
+@model_check(
+    "A05",
+    "layouts",
+    order=50,
+    covers=("A04", "A05"),
+    holds="no view or reshape moves numbers from one token or row to another",
+    needs=("finite",),
+)
+def layouts(subject: Subject) -> list[Finding]:
     """No view or reshape puts numbers of one token, or of one row, in the place of another."""
     try:
-        rows = _rows(patient)
-        inputs = patient.inputs(1).rows(torch.zeros(rows, dtype=torch.long))
+        rows = _rows(subject)
+        inputs = subject.inputs(1).rows(torch.zeros(rows, dtype=torch.long))
         with torch.no_grad(), recorded_ops() as ops:
-            patient.run(inputs)
+            subject.run(inputs)
     except Exception as error:
         raise Skipped(f"its operations cannot be watched ({type(error).__name__})") from None
-    sizes = {patient.found.T: "token", rows: "row"} | (
-        {patient.found.S: "token"} if patient.convention.has_source else {}
+    sizes = {subject.found.T: "token", rows: "row"} | (
+        {subject.found.S: "token"} if subject.convention.has_source else {}
     )
     found = [(spot, noun) for size, noun in sizes.items() if (spot := scrambled(ops.calls, size)) is not None]
     if not found:
@@ -33,11 +41,11 @@ def layouts(patient: Patient) -> list[Finding]:
     merging = bool(behind) and spot.index - behind[-1] <= 6
     causes = (("A05", 0.9), ("A04", 0.1)) if merging else (("A04", 0.9), ("A05", 0.1))
     witness = f"after '{spot.call.name}' {noun} {spot.place} holds numbers of {noun} {spot.token}"
-    return [finding(causes, witness, where=place_of(patient, spot.call))]
+    return [finding(causes, witness, where=place_of(subject, spot.call))]
 
 
-def _rows(patient: Patient) -> int:
+def _rows(subject: Subject) -> int:
     """As few rows as are told from every other axis."""
-    tensors = (tensor for call in patient.inside.calls for tensor in (*call.inputs, *call.outputs))
+    tensors = (tensor for call in subject.inside.calls for tensor in (*call.inputs, *call.outputs))
     taken = {size for tensor in tensors for size in tensor.shape}
     return next((rows for rows in ROWS if not {rows, *distances(rows)} & taken), ROWS[-1])

@@ -5,54 +5,66 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import finding
-from clearhead.doctor.instruments.norms import is_leaf_norm
-from clearhead.doctor.instruments.places import place_of_call
-from clearhead.doctor.instruments.tracing import Call
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.checks.base import Skipped, finding, model_check
+from clearhead.doctor.probes.locations import place_of_call
+from clearhead.doctor.probes.norms import is_leaf_norm
+from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.subject import Subject
 
 MOVED = 1e-5  # of the largest number
 FAINTER = 1e-3  # times a row, so that epsilon counts
 
 
-def norms(patient: Patient) -> list[Finding]:
+@model_check(
+    "N01",
+    "norms",
+    order=70,
+    covers=("N01", "N02", "N06"),
+    holds="each norm works on one token",
+    needs=("finite", "deterministic"),
+)
+def norms(subject: Subject) -> list[Finding]:
     """Every norm is called again on what it read, with one token changed: no other may move."""
-    own = [call for call in patient.module_calls if _is_leaf_norm(call)]
+    own = [call for call in subject.module_calls if _is_leaf_norm(call)]
+    problems: list[Exception] = []
     for call in own:
-        value = _moves_others(patient, call)
-        if value > MOVED and call.module is not None and not _is_meant_to(patient, call):
+        try:
+            value = _moves_others(subject, call)
+        except Exception as error:  # it takes more than one tensor, or another shape
+            problems.append(error)
+            continue
+        if value > MOVED and call.module is not None and not _is_meant_to(subject, call):
             where = place_of_call(call)
             witness = f"another token at one position moves what {call.name} makes of the others by {value:.1e}"
             return [finding((("N01", 0.9), ("N02", 0.1)), witness, value=value, threshold=MOVED, where=where)]
-    return _undefined(patient, own)
+    if own and len(problems) == len(own):
+        raise Skipped(f"none of its norms can be called by itself ({type(problems[0]).__name__})")
+    return _undefined(subject, own)
 
 
 def _is_leaf_norm(call: Call) -> bool:
     return is_leaf_norm(call.module) and bool(call.inputs)
 
 
-def _is_meant_to(patient: Patient, call: Call) -> bool:
+def _is_meant_to(subject: Subject, call: Call) -> bool:
     """Whether one of torch's norms is given channels before tokens, as it is made for, where every token sees all."""
     over_all = isinstance(call.module, (nn.GroupNorm, nn.modules.instancenorm._InstanceNorm))
-    return over_all and call.inputs[0].shape[-1] == patient.found.T and not patient.looks_back_only
+    return over_all and call.inputs[0].shape[-1] == subject.found.T and not subject.looks_back_only
 
 
-def _moves_others(patient: Patient, call: Call) -> float:
+def _moves_others(subject: Subject, call: Call) -> float:
     x = call.inputs[0]
-    lengths = {patient.found.T} | ({patient.found.S} if patient.convention.has_source else set())
+    lengths = {subject.found.T} | ({subject.found.S} if subject.convention.has_source else set())
     axes = [axis for axis, size in enumerate(x.shape) if size in lengths]
     if x.dim() != 3 or len(axes) != 1 or call.module is None:
         return 0.0
     place = x.shape[axes[0]] // 2
-    noise = torch.randn(x.select(axes[0], place).shape, generator=patient.generator(16)).to(x)
+    noise = torch.randn(x.select(axes[0], place).shape, generator=subject.generator(16)).to(x)
     other = x.clone()
     other.select(axes[0], place).add_(noise * float(x.std()))
-    try:
-        with patient.quiet():
-            before, after = (call.module(given.to(patient.device)) for given in (x.clone(), other))
-    except Exception:  # it takes more than one tensor
-        return 0.0
+    with subject.quiet():
+        before, after = (call.module(given.to(subject.device)) for given in (x.clone(), other))
     if not isinstance(before, Tensor) or before.shape != x.shape:
         return 0.0
     change = (after - before).abs().cpu()
@@ -60,29 +72,29 @@ def _moves_others(patient: Patient, call: Call) -> float:
     return float(change.max()) / (float(before.abs().max()) or 1.0)
 
 
-def _undefined(patient: Patient, calls: Sequence[Call]) -> list[Finding]:
+def _undefined(subject: Subject, calls: Sequence[Call]) -> list[Finding]:
     """What a norm divides by is the root of the mean square, or of the variance, with epsilon under the root."""
     for call in calls:
         x = call.inputs[0]
         if call.module is None or x.dim() < 2 or type(call.module).__module__.startswith("torch."):
             continue
-        said = _divisor(patient, call.module, x)
+        said = _divisor(subject, call.module, x)
         if said:
             return [finding("N06", f"{call.name} {said}", where=place_of_call(call), status="warn")]
     return []
 
 
-def _divisor(patient: Patient, norm: nn.Module, x: Tensor) -> str | None:
+def _divisor(subject: Subject, norm: nn.Module, x: Tensor) -> str | None:
     """What is odd about it: read from the sizes that a row and a fainter copy of it come out with.
 
     A norm divides by d with d^2 = v + eps, where v is the row's mean square or variance. Where d = sqrt(v) + eps
     instead, or where v is divided by one less than the width, the two sizes say so.
     """
     width = x.shape[-1]
-    row = torch.randn(1, 1, width, generator=patient.generator(19)).to(x)
+    row = torch.randn(1, 1, width, generator=subject.generator(19)).to(x)
     spread = row - row.mean()
     try:
-        with patient.quiet():
+        with subject.quiet():
             shift = norm(torch.zeros_like(row))
             outputs = [norm(size * spread) - shift for size in (1.0, FAINTER)]
     except Exception:  # it takes other shapes

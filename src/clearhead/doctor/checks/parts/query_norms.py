@@ -6,21 +6,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import finding
-from clearhead.doctor.instruments.norms import is_norm
-from clearhead.doctor.instruments.places import place_of_call
-from clearhead.doctor.instruments.tracing import Call
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.checks.base import finding, model_check
+from clearhead.doctor.probes.locations import place_of_call
+from clearhead.doctor.probes.norms import is_norm
+from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.subject import Subject
 
 MOVED = 1e-4  # of the largest number
 UNDONE = 0.05  # of the largest number: what a norm's epsilon may leave of a factor
 
 
-def query_norms(patient: Patient) -> list[Finding]:
+@model_check(
+    "N12", "query norms", order=80, covers=("N12", "N05"), holds="keys are normalized as queries are", needs=("finite",)
+)
+def query_norms(subject: Subject) -> list[Finding]:
     """Where a norm stands before an attention, the length of a token's vector does not reach other tokens."""
-    for call, norm in _suspects(patient.module_calls):
-        value, place = _reach_of_length(patient, call, norm)
+    for call, norm in _suspects(subject.module_calls):
+        value, place = _reach_of_length(subject, call, norm)
         if value > MOVED:
             where = place_of_call(call)
             witness = (
@@ -51,9 +54,9 @@ def _same(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and torch.equal(one, other)
 
 
-def _reach_of_length(patient: Patient, call: Call, norm: Call) -> tuple[float, int]:
+def _reach_of_length(subject: Subject, call: Call, norm: Call) -> tuple[float, int]:
     """How far a longer vector of one token moves what the module makes of others, and which token it was."""
-    stream, lengths = norm.inputs[0], (patient.found.T, patient.found.S)
+    stream, lengths = norm.inputs[0], (subject.found.T, subject.found.S)
     axes = [axis for axis, size in enumerate(stream.shape[:2]) if size in lengths]
     if stream.dim() != 3 or len(axes) != 1:
         return 0.0, 0
@@ -61,11 +64,11 @@ def _reach_of_length(patient: Patient, call: Call, norm: Call) -> tuple[float, i
     longer = stream.clone()
     longer.select(axis, place).mul_(2)
     assert norm.module is not None
-    with patient.quiet():
-        left = (norm.module(longer.to(patient.device)).cpu() - norm.outputs[0]).abs().max()
+    with subject.quiet():
+        left = (norm.module(longer.to(subject.device)).cpu() - norm.outputs[0]).abs().max()
     if float(left) > UNDONE * float(norm.outputs[0].abs().max()):
         return 0.0, place  # it is no norm of each token's length
-    made = _made_of(patient, call.name, stream, longer)
+    made = _made_of(subject, call.name, stream, longer)
     if made is None or made.shape != call.outputs[0].shape or made.shape[axis] != stream.shape[axis]:
         return 0.0, place
     change = (made - call.outputs[0]).abs()
@@ -73,10 +76,10 @@ def _reach_of_length(patient: Patient, call: Call, norm: Call) -> tuple[float, i
     return float(change.max()) / (float(made.abs().max()) or 1.0), place
 
 
-def _made_of(patient: Patient, name: str, stream: Tensor, longer: Tensor) -> Tensor | None:
+def _made_of(subject: Subject, name: str, stream: Tensor, longer: Tensor) -> Tensor | None:
     """What the module writes where it is given `longer` in the place of `stream`."""
     made: list[Tensor] = []
-    longer = longer.to(patient.device)
+    longer = longer.to(subject.device)
 
     def before(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any] | None:
         if made or not any(_is(value, stream) for value in (*given, *named.values())):
@@ -89,14 +92,14 @@ def _made_of(patient: Patient, name: str, stream: Tensor, longer: Tensor) -> Ten
         if any(value is longer for value in (*given, *named.values())) and isinstance(output, Tensor):
             made.append(output.detach().to("cpu", copy=True))
 
-    module = patient.model.get_submodule(name)
+    module = subject.model.get_submodule(name)
     handles = [
         module.register_forward_pre_hook(before, with_kwargs=True),
         module.register_forward_hook(after, with_kwargs=True),
     ]
     try:
-        with patient.quiet():
-            patient.run(patient.inputs(2))
+        with subject.quiet():
+            subject.run(subject.inputs(2))
     finally:
         for handle in handles:
             handle.remove()

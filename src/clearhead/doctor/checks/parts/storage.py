@@ -7,23 +7,31 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import finding
-from clearhead.doctor.instruments.freshness import freshness
-from clearhead.doctor.instruments.norms import is_norm
-from clearhead.doctor.instruments.places import place_of_module
-from clearhead.doctor.instruments.tracing import recorded_modules
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Status, Where
+from clearhead.doctor.checks.base import finding, model_check
+from clearhead.doctor.probes.freshness import freshness
+from clearhead.doctor.probes.locations import place_of_module
+from clearhead.doctor.probes.norms import is_norm
+from clearhead.doctor.probes.tracing import recorded_modules
+from clearhead.doctor.report.findings import Finding, Status, Where
+from clearhead.doctor.subject import Subject
 
 DRAWN = 2  # different numbers in a row of a matrix, from which on it was drawn
 
 
-def storage(patient: Patient) -> list[Finding]:
+@model_check(
+    "I02",
+    "storage",
+    order=20,
+    covers=("I01", "I02", "I05", "E01", "N08"),
+    holds="every module is registered and stands once, no two are born equal, and what is tied is one tensor",
+    needs=("finite",),
+)
+def storage(subject: Subject) -> list[Finding]:
     """What can be read off the objects."""
-    model = patient.fresh
-    found = _repeated(model) + _called_for_all(patient) + _unregistered(patient) + _untied(patient)
-    if freshness(patient.fresh, patient.spec.fresh)[0] is not False:
-        found += _copies(patient)
+    model = subject.fresh
+    found = _repeated(model) + _called_for_all(subject) + _unregistered(subject) + _untied(subject)
+    if freshness(subject.fresh, subject.spec.fresh)[0] is not False:
+        found += _copies(subject)
     return found + _shared_norms(model)
 
 
@@ -42,14 +50,14 @@ def _repeated(model: nn.Module) -> list[Finding]:
     return []
 
 
-def _called_for_all(patient: Patient) -> list[Finding]:
+def _called_for_all(subject: Subject) -> list[Finding]:
     """One layer of a list called as often as there are layers, the others never: their weights move nothing."""
-    times = Counter(call.name for call in patient.module_calls)
-    with patient.quiet(), recorded_modules(patient.model) as calls:
-        patient.run(patient.inputs(2, salt=25))
+    times = Counter(call.name for call in subject.module_calls)
+    with subject.quiet(), recorded_modules(subject.model) as calls:
+        subject.run(subject.inputs(2, salt=25))
     if times != Counter(call.name for call in calls):
         return []  # what is called depends on what is read
-    for name, module in patient.model.named_modules():
+    for name, module in subject.model.named_modules():
         if not isinstance(module, nn.ModuleList) or len(module) < 2 or len({type(layer) for layer in module}) > 1:
             continue
         called = [_times(times, f"{name}.{number}", layer) for number, layer in enumerate(module)]
@@ -68,13 +76,13 @@ def _times(times: Counter[str], path: str, layer: nn.Module) -> int:
     return max((times[f"{path}.{name}"] for name, _ in parts), default=0) if parts else times[path]
 
 
-def _unregistered(patient: Patient) -> list[Finding]:
+def _unregistered(subject: Subject) -> list[Finding]:
     """Modules with weights that are called and that model.modules() does not know."""
-    known = {id(module) for module in patient.model.modules()}
+    known = {id(module) for module in subject.model.modules()}
     strangers: dict[int, tuple[nn.Module, str | None, int | None]] = {}
 
     def look(module: nn.Module, given: Any, output: Any) -> None:
-        from clearhead.doctor.instruments.tracing import caller
+        from clearhead.doctor.probes.tracing import caller
 
         if id(module) not in known and any(True for _ in module.parameters(recurse=False)):
             strangers.setdefault(id(module), (module, *caller()))
@@ -82,16 +90,16 @@ def _unregistered(patient: Patient) -> list[Finding]:
     handle = nn.modules.module.register_module_forward_hook(look)
     try:
         with torch.no_grad():
-            patient.run(patient.inputs())
+            subject.run(subject.inputs())
     finally:
         handle.remove()
-    registered = {id(parameter) for parameter in patient.model.parameters()}
+    registered = {id(parameter) for parameter in subject.model.parameters()}
     lost = [one for one in strangers.values() if any(id(p) not in registered for p in one[0].parameters())]
     if not lost:
         return []
     module, file, line = lost[0]
     witness = f"model.parameters() does not know the weights of {len(lost)} modules that are called"
-    where = Where(_hidden_path(patient.model, module), type(module).__name__, file, line)
+    where = Where(_hidden_path(subject.model, module), type(module).__name__, file, line)
     return [finding("I05", witness, value=len(lost), where=where)]
 
 
@@ -109,11 +117,11 @@ def _hidden_path(model: nn.Module, wanted: nn.Module) -> str | None:
     return None
 
 
-def _untied(patient: Patient) -> list[Finding]:
+def _untied(subject: Subject) -> list[Finding]:
     """Embedding and head that are declared to be one tensor, or were copied from each other."""
-    model = patient.fresh
+    model = subject.fresh
     config = getattr(model, "config", None)
-    declared = patient.spec.tied
+    declared = subject.spec.tied
     if declared is None:
         said = getattr(config, "tie_word_embeddings", getattr(config, "tied", None))
         declared = said if isinstance(said, bool) else None
@@ -124,10 +132,10 @@ def _untied(patient: Patient) -> list[Finding]:
         return []
     for table, head in pairs:
         if tables[table].dim() == 2 and torch.equal(tables[table], heads[head]) and bool(tables[table].any()):
-            status: Any = "fail" if freshness(patient.fresh, patient.spec.fresh)[0] is not False or declared else "warn"
+            status: Any = "fail" if freshness(subject.fresh, subject.spec.fresh)[0] is not False or declared else "warn"
             witness = f"{table}.weight and {head}.weight hold the same numbers in two places"
             return [finding("E01", witness, where=Where(head, "Linear"), status=status)]
-    words = next(((t, h) for t, h in pairs if tables[t].shape[0] == patient.found.vocab_size), None)
+    words = next(((t, h) for t, h in pairs if tables[t].shape[0] == subject.found.vocab_size), None)
     if declared and words is not None and not hasattr(config, "model_type"):
         table, head = words
         witness = f"{table}.weight and {head}.weight are two tensors, and declared to be one"
@@ -135,9 +143,9 @@ def _untied(patient: Patient) -> list[Finding]:
     return []
 
 
-def _copies(patient: Patient) -> list[Finding]:
+def _copies(subject: Subject) -> list[Finding]:
     """Layers that were born with the same random numbers: exchanged, they give the same logits to the last bit."""
-    model = patient.fresh
+    model = subject.fresh
     for name, module in model.named_modules():
         if not isinstance(module, nn.ModuleList) or len(module) < 2:
             continue
@@ -150,22 +158,22 @@ def _copies(patient: Patient) -> list[Finding]:
             where = place_of_module(f"{name}.1", second)
             # torch's own stacks are born so, and many train well as they are
             owner = type(model.get_submodule(name.rpartition(".")[0])).__module__
-            if owner.startswith("torch.nn") or not _are_one(patient, first, second):
+            if owner.startswith("torch.nn") or not _are_one(subject, first, second):
                 return [finding("I01", witness, where=where, status="warn")]
             return [finding("I01", f"{witness}: each with the weights of the other, no logit moves", where=where)]
     return []
 
 
-def _are_one(patient: Patient, first: nn.Module, second: nn.Module) -> bool:
+def _are_one(subject: Subject, first: nn.Module, second: nn.Module) -> bool:
     """Whether nothing changes where two layers exchange their weights."""
-    inputs = patient.inputs(2)
+    inputs = subject.inputs(2)
     mine, other = (dict(layer.named_parameters()) for layer in (first, second))
     pairs = [(parameter, other[name]) for name, parameter in mine.items() if name in other]
-    with patient.quiet():
-        before = patient.run(inputs, model=patient.fresh)
+    with subject.quiet():
+        before = subject.run(inputs, model=subject.fresh)
         try:
             _exchange(pairs)
-            return torch.equal(before, patient.run(inputs, model=patient.fresh))
+            return torch.equal(before, subject.run(inputs, model=subject.fresh))
         finally:
             _exchange(pairs)
 

@@ -6,30 +6,38 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.places import place_of
-from clearhead.doctor.instruments.norms import is_leaf_norm
-from clearhead.doctor.instruments.places import layer_of, owner_of, place_of_module
-from clearhead.doctor.instruments.products import LINEAR, NORMS
-from clearhead.doctor.instruments.stream import Step, stream
-from clearhead.doctor.instruments.tracing import Call, dropout_probability, home_of, recorded_ops
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding, Status, Where
+from clearhead.doctor.checks.base import Skipped, finding, model_check
+from clearhead.doctor.checks.locations import place_of
+from clearhead.doctor.probes.locations import layer_of, owner_of, place_of_module
+from clearhead.doctor.probes.norms import is_leaf_norm
+from clearhead.doctor.probes.products import LINEAR, NORMS
+from clearhead.doctor.probes.stream import Step, stream
+from clearhead.doctor.probes.tracing import Call, dropout_probability, home_of, recorded_ops
+from clearhead.doctor.report.findings import Finding, Status, Where
+from clearhead.doctor.subject import Subject
 
 LEFT = 0.01  # of the largest number: what the smallness that a norm adds changes
 
 
-def streams(patient: Patient) -> list[Finding]:
+@model_check(
+    "N05",
+    "streams",
+    order=310,
+    covers=("N03", "N04", "N05", "N10"),
+    holds="the sublayers of a layer take their residual alike, without dropout on it, and a norm ends the stream",
+    needs=("finite", "layouts", "residuals"),
+)
+def streams(subject: Subject) -> list[Finding]:
     """Every sublayer of a layer takes its residual alike; no dropout lies on the stream; pre-norm ends with a norm."""
-    calls, logits = patient.inside
+    calls, logits = subject.inside
     steps, behind = stream(calls, logits)
     if len(steps) < 2:
         raise Skipped("no residual stream was found")
     from_norm = [step.is_first is False and _has_norm(calls, step.way) for step in steps]
     return (
-        _mixed(patient, steps, calls)
-        + _dropped(patient)
-        + _unnormalised(patient, steps, from_norm, [calls[index] for index in behind])
+        _mixed(subject, steps, calls)
+        + _dropped(subject)
+        + _unnormalised(subject, steps, from_norm, [calls[index] for index in behind])
     )
 
 
@@ -41,10 +49,10 @@ def _is_norm(call: Call) -> bool:
     return call.name in NORMS or is_leaf_norm(call.module)
 
 
-def _mixed(patient: Patient, steps: Sequence[Step], calls: Sequence[Call]) -> list[Finding]:
+def _mixed(subject: Subject, steps: Sequence[Step], calls: Sequence[Call]) -> list[Finding]:
     """In one layer the stream itself is carried on, and what a norm made of it as well."""
-    places = [place_of(patient, step.call) for step in steps]
-    from_norm = [_has_norm_of_a_layer(patient, calls, step) for step in steps]
+    places = [place_of(subject, step.call) for step in steps]
+    from_norm = [_has_norm_of_a_layer(subject, calls, step) for step in steps]
     layers: dict[str, list[int]] = {}
     for number, place in enumerate(places):
         layer = layer_of(place.module)
@@ -62,17 +70,17 @@ def _mixed(patient: Patient, steps: Sequence[Step], calls: Sequence[Call]) -> li
         # only beside a sublayer that reads the stream through a norm of its own is it no way of building
         is_odd = any(not from_norm[other] and _reads_through_norm(steps[other], calls) for other in numbers)
         status: Status = "warn"
-        if is_odd and _is_left(patient, layer, steps, number):
+        if is_odd and _is_left(subject, layer, steps, number):
             witness += f": twice the stream that {layer} is given is the same to the first"
             status = "fail"
         return [finding((("N05", 0.9), ("N04", 0.1)), witness, where=places[number], status=status)]
     return []
 
 
-def _has_norm_of_a_layer(patient: Patient, calls: Sequence[Call], step: Step) -> bool:
+def _has_norm_of_a_layer(subject: Subject, calls: Sequence[Call], step: Step) -> bool:
     """Whether what a step carries on comes from a norm in a layer, be it the one before; one between stacks is none."""
     norms = (calls[index] for index in step.way if _is_norm(calls[index]))
-    return not step.is_first and any(layer_of(place_of(patient, norm).module) is not None for norm in norms)
+    return not step.is_first and any(layer_of(place_of(subject, norm).module) is not None for norm in norms)
 
 
 def _reads_through_norm(step: Step, calls: Sequence[Call]) -> bool:
@@ -81,7 +89,7 @@ def _reads_through_norm(step: Step, calls: Sequence[Call]) -> bool:
     return any(_is_norm(call) and any(part is step.skip for part in call.options["args"]) for call in before)
 
 
-def _is_left(patient: Patient, layer: str, steps: Sequence[Step], number: int) -> bool:
+def _is_left(subject: Subject, layer: str, steps: Sequence[Step], number: int) -> bool:
     """Whether an addition's skip stays as it is where the layer is given twice the stream: a norm took its size."""
 
     done: list[str] = []
@@ -92,10 +100,10 @@ def _is_left(patient: Patient, layer: str, steps: Sequence[Step], number: int) -
         done.append(layer)
         return (2 * given[0], *given[1:])
 
-    handle = patient.model.get_submodule(layer).register_forward_pre_hook(twice)
+    handle = subject.model.get_submodule(layer).register_forward_pre_hook(twice)
     try:
-        with patient.quiet(), recorded_ops() as ops:
-            end = patient.run(patient.inputs(2))
+        with subject.quiet(), recorded_ops() as ops:
+            end = subject.run(subject.inputs(2))
     finally:
         handle.remove()
     again, _ = stream(ops.calls, end)
@@ -106,9 +114,9 @@ def _is_left(patient: Patient, layer: str, steps: Sequence[Step], number: int) -
     return moved < LEFT
 
 
-def _dropped(patient: Patient) -> list[Finding]:
+def _dropped(subject: Subject) -> list[Finding]:
     """In training, dropout between two additions takes numbers from the stream itself and not from a branch."""
-    calls, logits = patient.inside_training
+    calls, logits = subject.inside_training
     if not any(dropout_probability(call) for call in calls):
         return []
     for step in stream(calls, logits)[0]:
@@ -118,48 +126,48 @@ def _dropped(patient: Patient) -> list[Finding]:
             if p and not any(calls[other].name in LINEAR for other in step.way):  # else it lies in a sublayer
                 witness = f"in training each number of the stream is lost with p={p:g} before the next sublayer"
                 status: Status = "warn" if _has_norm(calls, step.way) else "fail"  # behind a norm many do so
-                return [finding("N10", witness, value=p, where=_caller_of(patient, call), status=status)]
+                return [finding("N10", witness, value=p, where=_caller_of(subject, call), status=status)]
     return []
 
 
-def _caller_of(patient: Patient, call: Call) -> Where:
+def _caller_of(subject: Subject, call: Call) -> Where:
     """The module in whose code a dropout stands: one of torch's own is only called there."""
-    place = place_of(patient, call)
+    place = place_of(subject, call)
     is_own = call.module is not None and home_of(call.module)[0] is not None
-    return place if is_own or not place.module else owner_of(patient.model, place.module, own_code=True)
+    return place if is_own or not place.module else owner_of(subject.model, place.module, own_code=True)
 
 
 def _unnormalised(
-    patient: Patient, steps: Sequence[Step], from_norm: Sequence[bool], behind: Sequence[Call]
+    subject: Subject, steps: Sequence[Step], from_norm: Sequence[bool], behind: Sequence[Call]
 ) -> list[Finding]:
     """Sublayers that each begin with a norm leave the stream as it grew; the head should read it normalised."""
     inner = [kind for step, kind in zip(steps, from_norm, strict=True) if not step.is_first]
-    if any(inner) or any(_is_norm(call) for call in behind) or not _begin_with_norms(patient, steps):
+    if any(inner) or any(_is_norm(call) for call in behind) or not _begin_with_norms(subject, steps):
         return []
-    place = layer_of(place_of(patient, steps[-1].call).module)
+    place = layer_of(place_of(subject, steps[-1].call).module)
     path = place.rpartition(".")[0].rpartition(".")[0] if place else ""
-    idle = _idle_norm(patient)
+    idle = _idle_norm(subject)
     path = path if idle is None else idle
-    module = patient.model.get_submodule(path)
+    module = subject.model.get_submodule(path)
     witness = "the head reads the stream as the last layer left it, while every sublayer reads it through a norm"
     where = place_of_module(path, module)
     return [finding("N03", witness, where=where, status="warn")]
 
 
-def _begin_with_norms(patient: Patient, steps: Sequence[Step]) -> bool:
+def _begin_with_norms(subject: Subject, steps: Sequence[Step]) -> bool:
     """Whether norms read the stream: as many of them as there are additions, or nearly."""
     skips = {id(step.skip) for step in steps}
-    norms = {id(call.module) for call in patient.inside.calls if _is_norm(call)}
+    norms = {id(call.module) for call in subject.inside.calls if _is_norm(call)}
     return len(norms) * 2 >= len(skips)
 
 
-def _idle_norm(patient: Patient) -> str | None:
+def _idle_norm(subject: Subject) -> str | None:
     """A norm outside the layers that is never called."""
-    called = {id(call.module) for call in patient.inside.calls}
+    called = {id(call.module) for call in subject.inside.calls}
     return next(
         (
             name
-            for name, module in patient.model.named_modules()
+            for name, module in subject.model.named_modules()
             if is_leaf_norm(module) and id(module) not in called and layer_of(name) is None
         ),
         None,

@@ -8,32 +8,41 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.instruments.norms import is_norm
-from clearhead.doctor.instruments.places import place_of_module
-from clearhead.doctor.instruments.tracing import recorded_modules
-from clearhead.doctor.patient import Patient
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.checks.base import Skipped, finding, model_check
+from clearhead.doctor.probes.locations import place_of_module
+from clearhead.doctor.probes.norms import is_norm
+from clearhead.doctor.probes.tracing import recorded_modules
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.subject import Subject
 
 
-def residuals(patient: Patient) -> list[Finding]:
+@model_check(
+    "N04",
+    "residuals",
+    order=290,
+    covers=("N04", "N05"),
+    holds="with sublayers at zero a token still reaches its own logits, and those of others",
+    needs=("finite", "deterministic"),
+    of_tokens=True,
+)
+def residuals(subject: Subject) -> list[Finding]:
     """With every sublayer silent a token still reaches its own logits, and with the feed-forwards silent others do."""
-    reach = _reaches(patient)
+    reach = _reaches(subject)
     if reach.own:
-        return _missing(patient, reach)
+        return _missing(subject, reach)
     try:
-        with patient.precise():  # where each layer forgets its input, what is left of a token is faint
-            return _missing(patient, _reaches(patient))
+        with subject.precise():  # where each layer forgets its input, what is left of a token is faint
+            return _missing(subject, _reaches(subject))
     except Exception as error:
         raise Skipped("a token hardly moves its own logits, and the model does not run in float64") from error
 
 
-def _missing(patient: Patient, before: "Reach") -> list[Finding]:
-    for name, stack in stacks(patient.model):
+def _missing(subject: Subject, before: "Reach") -> list[Finding]:
+    for name, stack in stacks(subject.model):
         sublayers = sublayers_of(name, stack)
-        guilty = _guilty(patient, before, name, stack, sublayers)
+        guilty = _guilty(subject, before, name, stack, sublayers)
         if guilty is not None:
-            return [without_residual(patient.model, *guilty)]
+            return [without_residual(subject.model, *guilty)]
     return []
 
 
@@ -63,13 +72,13 @@ def _wrapper(model: nn.Module, path: str) -> str:
 
 
 def _guilty(
-    patient: Patient, before: "Reach", name: str, stack: nn.Module, sublayers: list[tuple[str, nn.Module]]
+    subject: Subject, before: "Reach", name: str, stack: nn.Module, sublayers: list[tuple[str, nn.Module]]
 ) -> tuple[str, str] | None:
     """The sublayer without which nothing passes its layer, and what no longer does."""
-    left = _silenced(patient, [module for _, module in sublayers])
+    left = _silenced(subject, [module for _, module in sublayers])
     if before.own and not left.own:
-        guilty = [path for path, module in sublayers if not _silenced(patient, [module]).own]
-        if guilty and _carries_the_stream(patient, patient.model.get_submodule(guilty[0])):
+        guilty = [path for path, module in sublayers if not _silenced(subject, [module]).own]
+        if guilty and _carries_the_stream(subject, subject.model.get_submodule(guilty[0])):
             return None
         # where all are, it may be meant so: not with two kinds of them and norms beside them, as Transformers have
         if guilty and (len(guilty) < len(sublayers) or is_transformer(stack, sublayers)):
@@ -77,20 +86,20 @@ def _guilty(
     kinds: dict[str, list[tuple[str, nn.Module]]] = {}
     for path, module in sublayers:
         kinds.setdefault(path.rpartition(".")[2], []).append((path, module))
-    local = {kind for kind, parts in kinds.items() if _is_local(patient, parts[0][1])}
+    local = {kind for kind, parts in kinds.items() if _is_local(subject, parts[0][1])}
     for kind in local if len(kinds) > len(local) else ():
         parts = kinds[kind]
         if sum(p.dim() > 1 for p in parts[0][1].parameters()) < 2 or not before.others:
             continue
-        if not _silenced(patient, [module for _, module in parts]).others and _comes_last(patient, parts[0][0], local):
+        if not _silenced(subject, [module for _, module in parts]).others and _comes_last(subject, parts[0][0], local):
             return parts[0][0], f"with the weights of all {kind} at zero, no token moves another's logits any more"
     return None
 
 
-def _carries_the_stream(patient: Patient, sublayer: nn.Module) -> bool:
+def _carries_the_stream(subject: Subject, sublayer: nn.Module) -> bool:
     """Whether matrices of its own, around the part that it holds, let a token pass: several streams that are mixed."""
     parts = [child for child in sublayer.children() if has_matrices(child)]
-    return bool(parts) and _silenced(patient, parts).own
+    return bool(parts) and _silenced(subject, parts).own
 
 
 def is_transformer(stack: nn.Module, sublayers: list[tuple[str, nn.Module]]) -> bool:
@@ -99,17 +108,17 @@ def is_transformer(stack: nn.Module, sublayers: list[tuple[str, nn.Module]]) -> 
     return len(kinds) > 1 and any(is_norm(module) for module in stack.modules())
 
 
-def _is_local(patient: Patient, module: nn.Module) -> bool:
+def _is_local(subject: Subject, module: nn.Module) -> bool:
     """Whether a module makes of each token something by itself: it holds no attention and no other mixing."""
-    call = next((call for call in patient.module_calls if call.module is module), None)
+    call = next((call for call in subject.module_calls if call.module is module), None)
     if call is None or not call.inputs or call.inputs[0].dim() != 3:
         return False
-    x, axis = call.inputs[0].to(next(module.parameters()).dtype), 0 if patient.convention.time_first else 1
+    x, axis = call.inputs[0].to(next(module.parameters()).dtype), 0 if subject.convention.time_first else 1
     other = x.clone()
     other.select(axis, 0).add_(1.0)
     try:
-        with patient.quiet():
-            made = [module(given.to(patient.device)) for given in (x.clone(), other)]
+        with subject.quiet():
+            made = [module(given.to(subject.device)) for given in (x.clone(), other)]
     except Exception:  # it wants more than one tensor: a mask, positions
         return False
     before, after = (y[0] if isinstance(y, tuple) else y for y in made)
@@ -119,13 +128,13 @@ def _is_local(patient: Patient, module: nn.Module) -> bool:
     return bool((change.movedim(axis, 0)[1:] <= 1e-6 * float(change.max())).all())
 
 
-def _comes_last(patient: Patient, path: str, local: set[str]) -> bool:
+def _comes_last(subject: Subject, path: str, local: set[str]) -> bool:
     """Whether a sublayer is called behind those of its layer that mix tokens."""
     owner, _, name = path.rpartition(".")
-    layer = patient.model.get_submodule(owner)
+    layer = subject.model.get_submodule(owner)
     kinds = {kind for kind, child in layer.named_children() if kind == name or has_matrices(child)}
-    with patient.quiet(), recorded_modules(layer) as calls:
-        patient.run(patient.inputs(2))
+    with subject.quiet(), recorded_modules(layer) as calls:
+        subject.run(subject.inputs(2))
     order = [call.name for call in calls if call.name in kinds]
     mixing = [kind for kind in order if kind not in local]
     return bool(mixing) and name in order and order.index(name) > order.index(mixing[0])
@@ -156,25 +165,25 @@ class Reach(NamedTuple):
     others: bool
 
 
-def _reaches(patient: Patient) -> Reach:
+def _reaches(subject: Subject) -> Reach:
     """What one changed token moves; everything where that cannot be told."""
-    inputs = patient.inputs(2, salt=14)
-    other = patient.inputs(2, salt=15)
-    t = patient.found.T // 2
+    inputs = subject.inputs(2, salt=14)
+    other = subject.inputs(2, salt=15)
+    t = subject.found.T // 2
     ids = inputs.ids.clone()
     ids[:, t] = torch.where(other.ids[:, t] == ids[:, t], other.ids[:, t - 1], other.ids[:, t])
-    with torch.no_grad(), patient.quiet():
-        base = patient.run(inputs)
+    with torch.no_grad(), subject.quiet():
+        base = subject.run(inputs)
         if not base.isfinite().all():  # a matrix that is divided by its own length cannot be zero
             return Reach(True, True)
         scale = 8 * torch.finfo(base.dtype).eps * float(base.abs().max())
-        moved = (patient.run(replace(inputs, ids=ids)) - base).abs().amax((0, 2)) > scale  # (T,)
+        moved = (subject.run(replace(inputs, ids=ids)) - base).abs().amax((0, 2)) > scale  # (T,)
     return Reach(bool(moved[t]), bool(moved[torch.arange(len(moved)) != t].any()))
 
 
-def _silenced(patient: Patient, modules: Iterable[nn.Module]) -> Reach:
+def _silenced(subject: Subject, modules: Iterable[nn.Module]) -> Reach:
     with silent(modules):
-        return _reaches(patient)
+        return _reaches(subject)
 
 
 @contextmanager

@@ -1,17 +1,17 @@
 """What the training's own loss asks for: which target, of which token, by which arithmetic."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from clearhead.doctor.calling.outputs import arrange
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.checks.loss.verdicts import mean_of_means
-from clearhead.doctor.conventions.outputs import arrange
-from clearhead.doctor.instruments.loss import FEW, IGNORED, STRAIGHT, Xray, is_like, is_probability
-from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.checks.loss.judge import arithmetic, mean_of_means, the_same_token, too_far, uneven_smoothing
+from clearhead.doctor.probes.loss import FEW, STRAIGHT, Xray, is_probability
+from clearhead.doctor.report.findings import Finding, Where
+from clearhead.doctor.training.checks.base import training_check
 from clearhead.doctor.training.checks.padding import padding
 from clearhead.doctor.training.logits import Asked
 from clearhead.doctor.training.recording import Recording, at
@@ -22,6 +22,13 @@ GIVEN_AWAY = 0.5  # share of targets that stand in the input as they are
 COARSE = 0.05  # misfit of a cross-entropy whose logits have eight bits
 
 
+@training_check(
+    "D02",
+    "asking",
+    order=110,
+    covers=("D01", "D02", "D04", "D05", "D12", "L02", "L03", "L04", "L05", "L07", "M01"),
+    holds="the loss is a cross-entropy that asks for the next token or for hidden ones, and not for padding",
+)
 def asking(recording: Recording) -> list[Finding]:
     """Targets are the next tokens, or hidden ones; the loss is a cross-entropy, and scores no padding."""
     asked = [one for one in recording.asked if len(one.logits)]
@@ -42,58 +49,14 @@ def _placed(one: Finding, place: Where) -> Finding:
 
 def _arithmetic(asked: Asked) -> Iterator[Finding]:
     """A loss of another form is no fault; one of a form that is known to be a slip is."""
-    seen = asked.seen
-    logits, gradient = asked.logits.float(), seen.gradient
+    logits = asked.logits.float()
     if is_probability(logits):
         witness = "the model returns probabilities, which sum to 1, and the loss takes the softmax of them"
         yield finding("L03", witness, value=float(logits.max()), threshold=1.0)
         return
-    yield from _softmax_twice(seen, logits)
-    if seen.residual <= STRAIGHT:
-        return
-    largest = float(gradient.abs().max())
-    touched = (gradient.abs() > 1e-7 * largest).sum(-1)
-    if int(touched.max()) <= 1:
-        yield finding("L04", "its gradient at a position touches one logit only, and pushes it up without end")
-        return
-    B, T, V = logits.shape
-    ids = asked.ids[:B]
-    for offset in (1, 0):
-        labels, columns = ids[:, offset:], T - offset
-
-        def turned(x: Tensor, labels: Tensor, columns: int = columns) -> Tensor:
-            return F.cross_entropy(x.reshape(B, V, T)[:, :, :columns], labels)
-
-        known = gradient.reshape(B, V, T).clone()
-        known[:, :, columns:] = 0
-        if is_like(turned, known.reshape(B, T, V), logits, labels):
-            yield finding("L07", "its gradient is that of cross_entropy(logits.view(B, V, T))", value=seen.residual)
-            return
-
-
-def _softmax_twice(seen: Xray, logits: Tensor) -> Iterator[Finding]:
-    """Even where all logits are nearly equal, and the two losses differ by little more than a factor."""
-    wanted = seen.targets.masked_fill(seen.targets < 0, IGNORED)
-    if not bool((wanted != IGNORED).any()):
-        return
-
-    def once(x: Tensor) -> Tensor:
-        return F.cross_entropy(x.flatten(0, 1), wanted.flatten(), ignore_index=IGNORED)
-
-    off, plain = _misfit(lambda x: once(x.softmax(-1)), seen.gradient, logits), _misfit(once, seen.gradient, logits)
-    if off < STRAIGHT and off < 0.1 * plain:
-        witness = "its gradient is that of cross_entropy(softmax(logits))"
-        yield finding("L03", witness, value=plain, threshold=off)
-
-
-def _misfit(loss: Callable[[Tensor], Tensor], gradient: Tensor, logits: Tensor) -> float:
-    """What is left of a gradient without its part along that of a loss, relative."""
-    with torch.enable_grad():
-        leaf = logits.detach().clone().requires_grad_()
-        (other,) = torch.autograd.grad(loss(leaf), leaf)
-    one, two = gradient.flatten().double(), other.flatten().double()
-    rest = one - two * (one @ two) / (two @ two).clamp_min(1e-30)
-    return float(rest.norm() / one.norm().clamp_min(1e-30))
+    slip = arithmetic(asked.seen, asked.ids, logits)
+    if slip is not None:
+        yield slip
 
 
 def _offsets(recording: Recording, asked: list[Asked]) -> Iterator[Finding]:
@@ -109,11 +72,9 @@ def _offsets(recording: Recording, asked: list[Asked]) -> Iterator[Finding]:
     offset = offsets.pop() if len(offsets) == 1 else None
     if offset == 0:
         causal = _change_ahead(recording) == 0
-        witness = "the loss of position 3 asks for token 3 itself, which the model reads there"
-        yield finding("D01", witness, value=0, threshold=1, status="fail" if causal else "warn")
+        yield the_same_token(", which the model reads there", status="fail" if causal else "warn")
     elif offset is not None and offset != 1:
-        witness = f"the loss of position 3 asks for the token at {3 + offset}"
-        yield finding("D02", witness, value=offset, threshold=1)
+        yield too_far(offset)
     elif first.shares.get(0, 0.0) >= GIVEN_AWAY:
         share = first.shares[0]
         witness = f"{share:.0%} of the targets stand in the input as they are, at the place where they are asked for"
@@ -173,7 +134,8 @@ def _change_ahead(recording: Recording) -> float | None:
             again = _logits(asked, rows.shape)
             with other_tokens(asked.embedded, changed.t() if turned else changed):
                 after = _logits(asked, rows.shape)
-    except Exception:
+    except Exception as error:  # its batch may be gone, or take part in one step only: the report's paths tell it
+        recording.event_log.untried.append(f"another last token could not be tried ({type(error).__name__})")
         return None
     if before is None or after is None or again is None or not difference([before], [after]):
         return None
@@ -193,6 +155,5 @@ def _weights(seen: Xray) -> Iterator[Finding]:
     """Equal weights are asked for unless they were chosen; the mean of means is hardly ever."""
     yield from mean_of_means(seen)
     smoothing = seen.smoothing[seen.scored]
-    if len(smoothing) and float(smoothing.max()) > 0.5 > float(smoothing.min()) + 0.2:
-        witness = f"smoothing runs from {float(smoothing.min()):.4f} to {float(smoothing.max()):.4f}"
-        yield finding("L05", witness, value=float(smoothing.max()), threshold=float(smoothing.min()))
+    if len(smoothing) and float(smoothing.max()) > 0.5:
+        yield from uneven_smoothing(smoothing, apart=0.2)

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.training.checks.base import training_check
 from clearhead.doctor.training.events import Backward, Step
 from clearhead.doctor.training.readings import is_same
 from clearhead.doctor.training.recording import Recording, at
@@ -13,6 +14,7 @@ from clearhead.doctor.training.recording import Recording, at
 Batch = Sequence[Tensor]
 
 
+@training_check("D17", "batches", order=100, covers=("D17", "D18"), holds="batches differ, and are not written to")
 def batches(recording: Recording) -> list[Finding]:
     """Every step sees another batch, and forward leaves it as it is."""
     if not recording.learned:

@@ -5,13 +5,22 @@ from collections.abc import Iterator
 from torch import nn
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.instruments.places import place_of_module
-from clearhead.doctor.reports.findings import Finding, Status
+from clearhead.doctor.probes.locations import place_of_module
+from clearhead.doctor.report.findings import Finding, Status
+from clearhead.doctor.training.checks.base import training_check
 from clearhead.doctor.training.events import Made, Step
 from clearhead.doctor.training.readings import is_same, norm, sample
 from clearhead.doctor.training.recording import Recording, at
 
 
+@training_check(
+    "O01",
+    "coverage",
+    order=40,
+    covers=("O01", "O02", "O16", "O17", "O14", "E01"),
+    holds="what has gradients is in an optimizer, what is in one is the model's, and nothing frozen moves",
+    needs=("graph",),
+)
 def coverage(recording: Recording) -> list[Finding]:
     """What has gradients is in an optimizer, what is in one belongs to what runs, and is there once."""
     if not recording.steps:

@@ -6,7 +6,8 @@ from torch import nn
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.parts.gradients import SOMETIMES
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.training.checks.base import training_check
 from clearhead.doctor.training.events import Forward
 from clearhead.doctor.training.recording import Recording
 from clearhead.doctor.training.trials import has_effect, has_gradient, is_threshold, trying
@@ -14,6 +15,14 @@ from clearhead.doctor.training.trials import has_effect, has_gradient, is_thresh
 TRIED = 24  # parameters whose effect is looked at
 
 
+@training_check(
+    "A13",
+    "effects",
+    order=130,
+    covers=("I06", "A13"),
+    holds="what is to be trained and has an effect has a gradient",
+    needs=("graph", "coverage"),
+)
 def effects(recording: Recording) -> list[Finding]:
     """What is to be trained and has an effect has a gradient; what has no gradient has no effect."""
     if not recording.steps or not recording.learned:

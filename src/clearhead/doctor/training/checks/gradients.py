@@ -3,11 +3,13 @@
 import math
 
 from clearhead.doctor.checks.base import finding
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.training.checks.base import training_check
 from clearhead.doctor.training.events import Backward, Step
 from clearhead.doctor.training.recording import Recording, at
 
 
+@training_check("I06", "graph", order=10, covers=("I06",), holds="each backward reaches parameters")
 def graph(recording: Recording) -> list[Finding]:
     """Every backward reaches some parameter."""
     for backward in recording.backwards:
@@ -23,10 +25,13 @@ def graph(recording: Recording) -> list[Finding]:
 
 def _is_flat(recording: Recording) -> bool:
     """Gradients are there, and all of them are zero."""
-    accounts = recording.diary.ledger.accounts.values()
+    accounts = recording.event_log.gradients.accounts.values()
     return any(account.present for account in accounts) and not any(account.reached for account in accounts)
 
 
+@training_check(
+    "R02", "numbers", order=20, covers=("R01", "R02"), holds="losses and gradients are finite", needs=("graph",)
+)
 def numbers(recording: Recording) -> list[Finding]:
     """Losses and the gradients that steps use are finite; the first that is not, as the rest follows from it."""
     for event in recording.timeline:
@@ -40,6 +45,14 @@ def numbers(recording: Recording) -> list[Finding]:
     return []
 
 
+@training_check(
+    "T01",
+    "cleared",
+    order=30,
+    covers=("T01", "T02", "T11"),
+    holds="a step takes what the backwards made since the last step, all of it, once",
+    needs=("graph",),
+)
 def cleared(recording: Recording) -> list[Finding]:
     """A step takes what backwards made since the last one, all of it, and once."""
     for step in recording.steps:

@@ -1,13 +1,15 @@
 """Training in training mode, validation in evaluation mode."""
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.instruments.tracing import home_of
-from clearhead.doctor.reports.findings import Finding, Where
+from clearhead.doctor.probes.tracing import home_of
+from clearhead.doctor.report.findings import Finding, Where
+from clearhead.doctor.training.checks.base import training_check
 from clearhead.doctor.training.events import Forward, Step
 from clearhead.doctor.training.recording import Recording, at
 from clearhead.doctor.training.trials import CLOSE, difference, run, trying
 
 
+@training_check("T06", "modes", order=80, covers=("T06", "V02"), holds="dropout drops in training, and only there")
 def modes(recording: Recording) -> list[Finding]:
     """Dropout drops while the model learns, and at no other time."""
     if not recording.learned:
@@ -37,7 +39,7 @@ def _is_random(recording: Recording, forward: Forward) -> bool | None:
     try:
         with trying(recording, forward.module):
             one, other = (run(forward, training=True, seed=seed) for seed in (1, 2))
-    except Exception:
+    except Exception:  # its batch may be gone: then it is judged by whether it has dropout at all
         return None
     return difference(one, other) > CLOSE
 

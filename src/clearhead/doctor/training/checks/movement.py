@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import torch
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.training.checks.base import training_check
 from clearhead.doctor.training.events import Scaled, Step, parameters_held
 from clearhead.doctor.training.recording import Recording, at
 
@@ -15,6 +16,14 @@ HALF = (torch.float16, torch.bfloat16)
 LOST = 0.5  # share of the numbers with a gradient that rounding keeps where they are
 
 
+@training_check(
+    "T07",
+    "movement",
+    order=50,
+    covers=("T07", "O07", "O12", "O13", "R05"),
+    holds="what has a gradient moves, and by less than its own length",
+    needs=("graph", "numbers", "cleared"),
+)
 def movement(recording: Recording) -> list[Finding]:
     """What has a gradient moves when a step is made, and not by more than it is long."""
     if not recording.steps:
@@ -34,7 +43,9 @@ def _no_step(recording: Recording) -> list[Finding]:
             f"the scaler left out all {len(attempts)} steps: scaled by {attempts[0].scale:g} no gradient was finite"
         )
         return [finding("T07", witness, value=len(attempts), where=at(attempts[0].place, "step"), status="warn")]
-    thrown = [a for a in recording.diary.ledger.accounts.values() if a.thrown_away > 1 and a.parameter.requires_grad]
+    thrown = [
+        a for a in recording.event_log.gradients.accounts.values() if a.thrown_away > 1 and a.parameter.requires_grad
+    ]
     if thrown:
         times = max(account.thrown_away for account in thrown)
         names = recording.listed(account.parameter for account in thrown)

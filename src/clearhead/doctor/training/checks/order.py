@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.training.checks.base import training_check
 from clearhead.doctor.training.events import Backward, Clip, Event, Forward, Scaled, Scheduled, Step
 from clearhead.doctor.training.recording import Recording, at
 
@@ -12,6 +13,13 @@ MEASURING = 1e6  # a limit above which a clip is there for the norm that it retu
 CLOSE = 1.01  # of the limit: how much longer a clipped gradient may be by rounding
 
 
+@training_check(
+    "T05",
+    "clipping",
+    order=60,
+    covers=("T04", "T05"),
+    holds="gradients are clipped between the last backward and the step, and unscaled",
+)
 def clipping(recording: Recording) -> list[Finding]:
     """Gradients are bounded after they are complete and before they are used."""
     clips = [clip for clip in recording.clips if clip.limit < MEASURING and math.isfinite(clip.limit)]
@@ -94,6 +102,9 @@ def _early(recording: Recording, clip: Clip, coming: Sequence[Event]) -> Iterato
         yield finding("T05", witness, value=step.uses[-1].length, threshold=clip.limit, where=where)
 
 
+@training_check(
+    "O09", "scheduling", order=70, covers=("O08", "O09", "O15"), holds="the schedule steps after the optimizer"
+)
 def scheduling(recording: Recording) -> list[Finding]:
     """A schedule goes on after each step of the optimizer that it drives."""
     if not recording.scheduled:

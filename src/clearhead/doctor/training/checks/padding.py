@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from clearhead.doctor.calling.outputs import tensors
 from clearhead.doctor.checks.base import finding
-from clearhead.doctor.conventions.outputs import tensors
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.training.logits import Asked
 from clearhead.doctor.training.recording import Recording
 

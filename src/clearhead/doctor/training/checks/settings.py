@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.training.checks.base import training_check
 from clearhead.doctor.training.recording import Recording
 
 STRONG = 0.05  # weight decay from which what it does to a gain or a bias is seen; torch's own default is 0.01
@@ -15,6 +16,9 @@ DECOUPLED = 0.01  # a decay of this size is meant for AdamW; as a part of Adam's
 COUPLED = ("Adam", "NAdam", "RAdam", "Adamax")
 
 
+@training_check(
+    "O03", "settings", order=90, covers=("O03", "O05", "O06"), holds="decay and moments are as they usually are"
+)
 def settings(recording: Recording) -> list[Finding]:
     """Decay, moments and epsilon of every optimizer that stepped."""
     groups = [(one, group) for one in recording.stepping for group in getattr(one, "param_groups", ())]

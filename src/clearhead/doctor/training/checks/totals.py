@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.instruments.loss import STRAIGHT
-from clearhead.doctor.reports.findings import Finding
+from clearhead.doctor.probes.loss import STRAIGHT
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.training.checks.base import training_check
 from clearhead.doctor.training.events import Backward, Scaled, Step
 from clearhead.doctor.training.logits import Asked
 from clearhead.doctor.training.recording import Recording, at
@@ -16,6 +17,14 @@ UNEVEN = 0.01  # relative difference of the weights of tokens of two micro-batch
 Part = tuple[Backward, Asked]
 
 
+@training_check(
+    "T03",
+    "totals",
+    order=120,
+    covers=("T03", "L01", "L10"),
+    holds="the weights of all tokens of a step sum to one, however the batch was cut",
+    needs=("asking",),
+)
 def totals(recording: Recording) -> list[Finding]:
     """A mean over all tokens of a step: weights that sum to one, however the batch was cut."""
     thrown = [*_thrown_away(recording)]

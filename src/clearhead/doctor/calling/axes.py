@@ -1,0 +1,111 @@
+"""Along which axis of a batch tokens meet, and along which they are counted: behaviour that tells time from batch."""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor.calling.convention import Convention
+from clearhead.doctor.calling.inputs import Inputs, Run
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Axes of ids, 0 and 1. `mixing`: tokens see each other along it. `counting`: equal tokens differ along it.
+
+    `forward_only`: along axis 0, what is later never reaches what is earlier. `to_and_fro`: along axis 1 it does.
+    """
+
+    mixing: frozenset[int] = frozenset()
+    counting: frozenset[int] = frozenset()
+    forward_only: bool = False
+    to_and_fro: bool = False
+
+    @property
+    def are_time_first(self) -> bool:
+        """Tokens are counted along axis 0 and meet there or nowhere, or only one side of them sees the other.
+
+        Rows of a batch are no sequence, so where they see each other in one direction axis 0 is time. Where tokens meet
+        along both axes and are counted along axis 0, one fault explains it with time first, and two with batch first.
+        """
+        if 1 in self.mixing and 0 not in self.mixing:
+            return False
+        if 1 in self.mixing:
+            return self.counting == {0} or (self.forward_only and self.to_and_fro and self.counting != {1})
+        return self.counting == {0} or (self.forward_only and not self.counting)
+
+    @property
+    def swapped(self) -> Self:
+        """The same of the transposed batch."""
+        return replace(
+            self,
+            mixing=frozenset(1 - axis for axis in self.mixing),
+            counting=frozenset(1 - axis for axis in self.counting),
+            forward_only=False,
+            to_and_fro=False,
+        )
+
+
+class Answers:
+    """The logits of a model, which is asked only once about the same tokens while it is called in the same way."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self._convention: Convention | None = None
+        self._known: dict[tuple[bytes, bytes], Tensor] = {}
+
+    def under(self, convention: Convention) -> Run:
+        """The model, called so."""
+        if convention != self._convention:
+            self._convention, self._known = convention, {}
+        known = self._known
+
+        def run(inputs: Inputs) -> Tensor:
+            source = b"" if inputs.source is None else inputs.source.numpy().tobytes()
+            key = (inputs.ids.numpy().tobytes(), source)
+            if key not in known:
+                known[key] = convention.logits(self.model, inputs)
+            return known[key]
+
+        return run
+
+
+def axes_of(run: Run, inputs: Inputs) -> Axes:
+    """What a few changed tokens and a batch of equal tokens show."""
+    B, T = inputs.ids.shape
+    places = ((0, 0), (B // 2, T // 2), (B - 1, T - 1))
+    mixing, upward, leftward = set(), False, False
+    base = run(inputs)
+    for row, column in places:
+        moved = _moved(run, inputs, base, row, column)
+        mixing |= {1} if moved[row].any() else set()
+        mixing |= {0} if moved[:, column].any() else set()
+        upward |= bool(moved[:row, column].any())
+        leftward |= bool(moved[row, :column].any())
+    equal = run(replace(inputs, ids=torch.full_like(inputs.ids, int(inputs.ids[0, 0]))))  # (B, T, V)
+    tolerance = 1e-5 * float(equal.abs().max())
+    counting = {axis for axis in (0, 1) if float((equal - equal.narrow(axis, 0, 1)).abs().max()) > tolerance}
+    return Axes(frozenset(mixing), frozenset(counting), forward_only=0 in mixing and not upward, to_and_fro=leftward)
+
+
+def influences(run: Run, inputs: Inputs) -> tuple[bool, bool, bool]:
+    """Whether the first token moves later logits, whether the last one moves earlier ones, and whether all are finite.
+
+    Read along time, be it the first or the second axis.
+    """
+    B, T = inputs.ids.shape
+    base = run(inputs)
+    first, last = _moved(run, inputs, base, 0, 0), _moved(run, inputs, base, B - 1, T - 1)
+    return bool(first.any()), bool(last.any()), bool(base.isfinite().all())
+
+
+def _moved(run: Run, inputs: Inputs, base: Tensor, row: int, column: int) -> Tensor:
+    """(B, T), True where another token at one place moves the logits of another place."""
+    ids = inputs.ids.clone()
+    other = inputs.ids[inputs.ids != ids[row, column]]
+    ids[row, column] = other[0] if len(other) else ids[row, column]
+    change = (run(replace(inputs, ids=ids)) - base).abs().amax(-1)  # (B, T)
+    moved = change > 1e-6 * float(change.max())
+    moved[row, column] = False
+    return moved

@@ -1,0 +1,183 @@
+"""A way to call a model, found once and used by every probe."""
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor.calling.inputs import FILLERS, Inputs, filler_of, role_of
+from clearhead.doctor.calling.names import MASK, SOURCE, TARGET, Call, filler_for
+from clearhead.doctor.calling.numbers import forms_of, holds_numbers
+from clearhead.doctor.calling.outputs import Path, arrange, follow, spread
+from clearhead.doctor.state_guard import CPU
+
+CALLS = 40  # with ids that are tried again with numbers in their place
+
+
+class NamedInputs(dict[str, Any]):
+    """Inputs by name, for models that take one dict: what they ask for is made when they ask. `asked`: for what."""
+
+    def __init__(self, inputs: Inputs, time_first: bool) -> None:
+        self.inputs, self.time_first = inputs, time_first
+        self.asked: list[str] = []
+        tokens = FILLERS["ids"](inputs, time_first)
+        names = ("ids", "input_ids", "inputs", "tokens", "x", "idx", "text")
+        super().__init__(dict.fromkeys(names, tokens))
+        self["attention_mask"] = inputs.kept.long()
+        if inputs.source is not None:
+            source = FILLERS["source"](inputs, time_first)
+            self.update(dict.fromkeys(("src", "source", "input_ids", "inputs", "x"), source))
+            self.update(dict.fromkeys(("tgt", "trg", "target", "decoder_input_ids", "y", "ids"), tokens))
+            self["attention_mask"] = inputs.source_kept.long()
+
+    def __getitem__(self, name: str) -> Any:
+        self.asked.append(name)
+        return super().__getitem__(name)
+
+    def __missing__(self, name: str) -> Any:
+        has_source = self.inputs.source is not None
+        sides = [bool(side.search(asked)) for side in (SOURCE, TARGET) for asked in self.asked]
+        if not has_source and any(sides[: len(self.asked)]) and any(sides[len(self.asked) :]):
+            raise KeyError(f"{name}: it asks for a source and a target")
+        return filler_of(filler_for(name, has_source=has_source))(self.inputs, self.time_first)
+
+
+@dataclass(frozen=True)
+class Convention:
+    """How a model is called and where its logits are.
+
+    Args:
+        call: parameters of `forward` and what each is given.
+        output: the way to the logits.
+        time_first: tensors of ids are (T, B).
+        as_dict: the only argument is a dict that holds the inputs by name.
+        gives: logits of each token; one output for each row, as a classifier does; or one for each pair of rows.
+        drops_last: it takes the last token off by itself, as a target only; it is given one token more.
+        device: where the model is. Inputs and logits are on the CPU; what the model is given is moved there.
+        mask_types: parameters that want their mask in a class of the model's library; it is made from the tensor.
+    """
+
+    call: Call
+    output: Path = ()
+    time_first: bool = False
+    as_dict: bool = False
+    gives: Literal["tokens", "rows", "pairs"] = "tokens"
+    drops_last: bool = False
+    device: torch.device = CPU
+    mask_types: tuple[tuple[str, type], ...] = ()
+
+    @property
+    def has_source(self) -> bool:
+        """Whether the model reads a source beside the ids."""
+        return any(role_of(filler) == "source" for _, filler in self.call)
+
+    def reads_words(self, role: str) -> bool:
+        """Whether ids or a source are given as they are, and not as numbers in their place."""
+        return not any(role_of(filler) == role and holds_numbers(filler) for _, filler in self.call)
+
+    @property
+    def sentence(self) -> str:
+        """The call as one would write it."""
+        if self.as_dict:
+            return "model({...})" + ("" if self.gives == "tokens" else ", one output for each row")
+        given = ", ".join(filler if filler in ("ids", "source") else f"{name}={filler}" for name, filler in self.call)
+        returned = "".join(f"[{step!r}]" if isinstance(step, int) else f".{step}" for step in self.output)
+        whole = "" if self.gives == "tokens" else ", one output for each row"
+        return f"model({given}){returned}{whole}" + (" with time first" if self.time_first else "")
+
+    def raw(self, model: nn.Module, inputs: Inputs, **more: Any) -> Any:
+        """Whatever the model returns. `more`: further parameters by name, which win."""
+        more = {name: self._typed(name, self._there(value)) for name, value in more.items()}
+        inputs = inputs.longer if self.drops_last else inputs
+        if self.as_dict:
+            return model(self._batch(inputs, more))
+        filled = [(name, self._there(filler_of(filler)(inputs, self.time_first))) for name, filler in self.call]
+        given = {name: self._typed(name, value) for name, value in filled if name}
+        unnamed = [value for name, value in filled if not name]
+        given |= more
+        ahead = [given.pop(name) for name in _positional_only(model) if name in given]
+        return model(*unnamed, *ahead, **given)
+
+    def asked(self, model: nn.Module, inputs: Inputs) -> tuple[str, ...]:
+        """What a model that takes one dict looks for in it."""
+        if not self.as_dict:
+            return ()
+        batch = self._batch(inputs.longer if self.drops_last else inputs, {})
+        model(batch)
+        return tuple(dict.fromkeys(batch.asked))
+
+    def _batch(self, inputs: Inputs, more: Mapping[str, Any]) -> NamedInputs:
+        batch = NamedInputs(inputs, self.time_first)
+        batch.update({name: self._there(value) for name, value in batch.items()})
+        batch.update(more)
+        return batch
+
+    def logits(self, model: nn.Module, inputs: Inputs, **more: Any) -> Tensor:
+        """(B, T, V), batch first whatever the model does; what it says of a whole row it says at each token."""
+        rows, columns = inputs.ids.shape
+        output = here(follow(self.raw(model, inputs, **more), self.output), self.device)
+        if self.gives != "tokens":
+            return spread(output, columns, paired=self.gives == "pairs")
+        if self.time_first and output.dim() == 3 and tuple(output.shape[:2]) == (columns, rows):
+            return output.transpose(0, 1)  # also where T = B
+        arranged = arrange(output, rows, columns)
+        assert arranged is not None, "an output changed its shape"
+        return arranged
+
+    def _typed(self, name: str, value: Any) -> Any:
+        wanted = dict(self.mask_types).get(name)
+        return wanted(value) if wanted is not None and isinstance(value, Tensor) else value
+
+    def _there(self, value: Any) -> Any:
+        on_cpu = self.device.type == "cpu" or not isinstance(value, Tensor)
+        return value if on_cpu else value.to(self.device)
+
+
+def mask_types_of(model: nn.Module) -> tuple[tuple[str, type], ...]:
+    """Parameters of `forward` that are called masks and declared to be of a class that is made from one argument."""
+    try:
+        parameters = inspect.signature(model.forward, eval_str=True).parameters.values()
+        masks = [p for p in parameters if MASK.search(p.name) and isinstance(p.annotation, type)]
+        return tuple((p.name, p.annotation) for p in masks if _holds_a_tensor(p.annotation))
+    except Exception:  # an annotation may be any expression
+        return ()
+
+
+def _holds_a_tensor(declared: type) -> bool:
+    if issubclass(declared, Tensor) or declared.__module__ in ("builtins", "jaxtyping"):
+        return False
+    parameters = inspect.signature(declared).parameters.values()
+    return sum(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters) == 1
+
+
+def here(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on the CPU, where the probes are. `device` is where it comes from."""
+    return tensor if device.type == "cpu" else tensor.cpu()
+
+
+def _positional_only(model: nn.Module) -> list[str]:
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.POSITIONAL_ONLY]
+
+
+def with_numbers(model: nn.Module, conventions: Iterable[Convention]) -> Iterator[Convention]:
+    """The same for models that read numbers: pictures, frames of speech, values of a series."""
+    plain = [convention for convention in islice(conventions, CALLS) if not convention.as_dict]
+    for form in forms_of(model):
+        for convention in plain:
+            for call in _in_place_of_ids(convention.call, form):
+                yield replace(convention, call=call)
+
+
+def _in_place_of_ids(call: Call, form: str) -> Iterator[Call]:
+    """A call with numbers for its ids; where it has a source, for that alone, and for both."""
+    tokens = [role for _, role in call if role in ("ids", "source")]
+    for chosen in ({"ids"},) if "source" not in tokens else ({"source"}, {"ids", "source"}):
+        yield tuple((name, filler + form if filler in chosen else filler) for name, filler in call)

@@ -1,0 +1,145 @@
+"""What a model can be given, and every form in which people's models want it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from clearhead.doctor.calling.numbers import as_numbers, holds_numbers
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Token ids (B, T); a source (B, S) for models that read one; which tokens are real, True, and which padding.
+
+    `labels`: targets (B, T) for models that compute their own loss.
+    """
+
+    ids: Tensor
+    source: Tensor | None = None
+    keep: Tensor | None = None
+    source_keep: Tensor | None = None
+    labels: Tensor | None = None
+
+    @property
+    def kept(self) -> Tensor:
+        """(B, T), True for real tokens."""
+        return torch.ones_like(self.ids, dtype=torch.bool) if self.keep is None else self.keep
+
+    @property
+    def source_kept(self) -> Tensor:
+        """(B, S), True for real tokens."""
+        assert self.source is not None
+        return torch.ones_like(self.source, dtype=torch.bool) if self.source_keep is None else self.source_keep
+
+    @property
+    def longer(self) -> Self:
+        """The same with one token more behind each row of ids."""
+        more = {name: getattr(self, name) for name in ("ids", "keep", "labels")}
+        return replace(
+            self, **{name: torch.cat([t, t[:, -1:]], 1) for name, t in more.items() if isinstance(t, Tensor)}
+        )
+
+    def rows(self, rows: Tensor) -> Self:
+        """These rows, in this order."""
+        chosen = {name: tensor[rows] for name, tensor in vars(self).items() if isinstance(tensor, Tensor)}
+        return replace(self, **chosen)
+
+
+Run = Callable[[Inputs], Tensor]  # inputs -> logits (B, T, V)
+Filler = Callable[[Inputs, bool], Any]  # (inputs batch first, whether the model is time first) -> the argument
+
+
+def _token_filler(name: str) -> Filler:
+    def fill(inputs: Inputs, time_first: bool) -> Any:
+        tensor = getattr(inputs, name)
+        return tensor.transpose(0, 1) if time_first and tensor is not None else tensor
+
+    return fill
+
+
+def _additive(allowed: Tensor) -> Tensor:
+    return torch.zeros(allowed.shape).masked_fill(~allowed, float("-inf"))
+
+
+def _triangle(inputs: Inputs) -> Tensor:
+    T = inputs.ids.shape[1]
+    return torch.ones(T, T, dtype=torch.bool).tril()
+
+
+# Which tokens are real, (B, T) or (B, S) True where real -> the argument. `drop`: the opposite polarity.
+KEEP_FORMS: dict[str, Callable[[Tensor], Any]] = {
+    "1 keeps": lambda keep: keep.long(),
+    "True keeps": lambda keep: keep,
+    "True drops": lambda keep: ~keep,
+    "True keeps, (B, 1, 1, T)": lambda keep: keep[:, None, None, :],
+    "True drops, (B, 1, 1, T)": lambda keep: ~keep[:, None, None, :],
+    "True keeps, (B, 1, T)": lambda keep: keep[:, None, :],
+    "True drops, (B, 1, T)": lambda keep: ~keep[:, None, :],
+    "1.0 keeps": lambda keep: keep.float(),
+    "lengths": lambda keep: keep.sum(1),
+    "added, (B, 1, 1, T)": lambda keep: _additive(keep[:, None, None, :]),
+}
+
+# Who may see whom, given from outside by the training loop.
+CAUSAL_FORMS: dict[str, Callable[[Inputs], Any]] = {
+    "True sees, (T, T)": _triangle,
+    "True is hidden, (T, T)": lambda inputs: ~_triangle(inputs),
+    "added, (T, T)": lambda inputs: _additive(_triangle(inputs)),
+    "True sees, (B, 1, T, T)": lambda inputs: _triangle(inputs)[None, None] & inputs.kept[:, None, None, :],
+    "True sees, (B, T, T)": lambda inputs: _triangle(inputs)[None] & inputs.kept[:, None, :],
+    "True is hidden, (B, 1, T, T)": lambda inputs: ~(_triangle(inputs)[None, None] & inputs.kept[:, None, None, :]),
+    "True is hidden, (B, T, T)": lambda inputs: ~(_triangle(inputs)[None] & inputs.kept[:, None, :]),
+    "True sees, (T, T, 1)": lambda inputs: _triangle(inputs)[..., None],
+}
+
+
+def role_of(filler: str) -> str:
+    """ids, source, labels or what else it is, in whatever form."""
+    return filler.partition(" as ")[0]
+
+
+def filler_of(name: str) -> Filler:
+    """How an argument is made, by its name: one of `FILLERS`, or ids and sources as numbers."""
+    if not holds_numbers(name):
+        return FILLERS[name]
+    tokens = FILLERS[role_of(name)]
+
+    def fill(inputs: Inputs, time_first: bool) -> Any:
+        given = tokens(inputs, time_first)
+        return None if given is None else as_numbers(given, name)
+
+    return fill
+
+
+def keep_filler(form: str, source: bool) -> Filler:
+    """A padding mask in one of KEEP_FORMS."""
+    return lambda inputs, time_first: KEEP_FORMS[form](inputs.source_kept if source else inputs.kept)
+
+
+def _causal_filler(form: str) -> Filler:
+    return lambda inputs, time_first: CAUSAL_FORMS[form](inputs)
+
+
+def _arange(inputs: Inputs) -> Tensor:
+    return torch.arange(inputs.ids.shape[1])
+
+
+FILLERS: dict[str, Filler] = {
+    "ids": _token_filler("ids"),
+    "source": _token_filler("source"),
+    "labels": lambda inputs, time_first: _token_filler("ids" if inputs.labels is None else "labels")(
+        inputs, time_first
+    ),
+    "positions (B, T)": lambda inputs, _: _arange(inputs).expand(inputs.ids.shape).clone(),
+    "positions (T)": lambda inputs, _: _arange(inputs),
+    "0": lambda inputs, _: 0,
+    "None": lambda inputs, _: None,
+    "zeros like ids": lambda inputs, time_first: torch.zeros_like(FILLERS["ids"](inputs, time_first)),
+    "False": lambda inputs, _: False,
+    **{f"keep: {form}": keep_filler(form, False) for form in KEEP_FORMS},
+    **{f"source keep: {form}": keep_filler(form, True) for form in KEEP_FORMS},
+    **{f"causal: {form}": _causal_filler(form) for form in CAUSAL_FORMS},
+}

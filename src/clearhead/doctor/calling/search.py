@@ -1,0 +1,316 @@
+"""The search for a way to call a model: suggestions by name, judged by what the model does with them."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor.calling.axes import Answers, Axes, axes_of, influences
+from clearhead.doctor.calling.convention import Convention, mask_types_of, with_numbers
+from clearhead.doctor.calling.inputs import CAUSAL_FORMS, Inputs, role_of
+from clearhead.doctor.calling.labels import reads_its_labels
+from clearhead.doctor.calling.lengths import Lengths, length_of_source, lengths_for
+from clearhead.doctor.calling.names import (
+    CONTAINER,
+    MASK,
+    PADDING,
+    TARGET,
+    Call,
+    parameters_of,
+    says_time_first,
+    suggestions,
+)
+from clearhead.doctor.calling.numbers import PLACES, WORDS, is_picture
+from clearhead.doctor.calling.outputs import find_logits, find_row_output, follow, tensors
+from clearhead.doctor.load.unwrap import remedy
+from clearhead.doctor.spec import Spec
+from clearhead.doctor.state_guard import CPU
+from clearhead.errors import DataError
+
+ROWS = 5
+MANY = 40  # failed calls, after which only two lengths are tried each
+SMALL = 2  # ids below this exist in every vocabulary
+
+ADAPTER = """
+class Adapted(torch.nn.Module):
+    def __init__(self): super().__init__(); self.model = build()
+    def forward(self, ids):  # (B, T) token ids; a second parameter 'source' (B, S) where there is one
+        return self.model(ids)  # change this line: it must return logits (B, T, V)
+def adapted(): return Adapted()"""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A convention that works, and what was learned on the way."""
+
+    convention: Convention
+    T: int
+    S: int
+    vocab_size: int
+    source_vocab_size: int
+    axes: Axes
+
+
+def find_convention(
+    model: nn.Module,
+    spec: Spec,
+    *,
+    may_be_causal: bool = True,
+    short: bool = False,
+    named: Sequence[str] = (),
+    lengths: Sequence[int] = (),
+) -> Found:
+    """How `model` wants to be called, proved by calling it.
+
+    Args:
+        spec: `time_first` is taken as said.
+        may_be_causal: whether a mask that the model asks for may hide the future; that of a target always may.
+        short: try short rows first.
+        named: parameters that are given tokens, by the names of a batch of the person.
+        lengths: of rows to try where none of the usual ones is taken.
+
+    Raises:
+        DataError: no way leads to logits; the sentence holds an adapter ready to paste.
+    """
+    answers, problems = Answers(model), list[str]()
+    found, usual = None, lengths_for(model, short=short)
+    plain, beside, placed = (_candidates(model, spec, named) for _ in range(3))
+    beside = (one for one in beside if one.has_source)
+    for candidates, equal in ((plain, False), (beside, True), (with_numbers(model, placed), False)):
+        allowed = (one for one in candidates if may_be_causal or one.has_source or not _hides_future(one))
+        found = _choose(answers, spec, allowed, Lengths(usual, lengths, equal), problems)
+        if found is not None:
+            break
+    if found is None:
+        said = problems[0] if problems else "nothing it returned has the shape of logits"
+        if remedy(said):
+            raise DataError(f"{type(model).__name__} cannot be called ({said}); {remedy(said)}")
+        raise DataError(
+            f"no way was found to call {type(model).__name__} with token ids ({said}); put this beside your model, "
+            f"change one line, and examine 'adapted' instead:{ADAPTER}"
+        )
+    if found.convention.gives != "tokens":
+        return _with_axes(answers, found)
+    found = found if spec.time_first is not None else _with_order(answers, found)
+    wants_mask = (spec.kind == "causal" and may_be_causal) or found.convention.has_source
+    return _with_causal_mask(answers, found) if wants_mask else found
+
+
+def _choose(
+    answers: Answers,
+    spec: Spec,
+    candidates: Iterator[Convention],
+    lengths: Lengths,
+    problems: list[str],
+) -> Found | None:
+    """The candidate that looks most as it was meant; one that gives logits of tokens before one that does of rows."""
+    best: tuple[int, Found] | None = None
+    of_rows: tuple[int, Found] | None = None
+    roles: tuple[str, ...] = ()
+    failed: list[str] = []
+    for convention in candidates:
+        if best and _roles(convention.call) != roles:
+            continue
+        tried = lengths.usual[: None if len(failed) < MANY else 2]
+        found = _try(answers.model, convention, lengths._replace(usual=tried), failed)
+        if found is None:
+            continue
+        has_masks = any("keep" in filler or "causal" in filler for _, filler in convention.call)
+        score = _score(answers, found, spec)
+        if found.convention.gives != "tokens":
+            of_rows = (score, found) if of_rows is None or score > of_rows[0] else of_rows
+            if best is None and score >= 3 and not has_masks:
+                break
+            continue
+        if best is None or score > best[0]:
+            best, roles = (score, found), _roles(convention.call)
+        if not has_masks or score >= 4:
+            break
+    problems += failed
+    chosen = best or of_rows
+    return None if chosen is None else chosen[1]
+
+
+def _hides_future(convention: Convention) -> bool:
+    return any("causal" in filler for _, filler in convention.call)
+
+
+def _with_causal_mask(answers: Answers, found: Found) -> Found:
+    """Where the future reaches back: the mask that the model expects from its caller, if one closes it."""
+    inputs = _inputs(found.T, found.S, found.vocab_size, found.source_vocab_size)
+    if found.convention.as_dict or not influences(answers.under(found.convention), inputs)[1]:
+        return found
+    for parameter in parameters_of(answers.model):
+        name, given_already = parameter.name, dict(found.convention.call)
+        of_source = found.convention.has_source and not TARGET.search(name)
+        if not MASK.search(name) or PADDING.search(name) or of_source or name in given_already:
+            continue
+        for form in CAUSAL_FORMS:
+            convention = replace(found.convention, call=(*found.convention.call, (name, f"causal: {form}")))
+            try:
+                ahead, behind, finite = influences(answers.under(convention), inputs)
+            except Exception:  # it takes a mask of another form
+                continue
+            if finite and ahead and not behind:
+                return replace(found, convention=convention)
+    return found
+
+
+def _candidates(model: nn.Module, spec: Spec, named: Sequence[str]) -> Iterator[Convention]:
+    first = next(chain(model.parameters(), model.buffers()), None)
+    device = CPU if first is None else first.device
+    orders = (False, True) if spec.time_first is None else (spec.time_first,)
+    mask_types = mask_types_of(model)
+    for call in suggestions(model, named):
+        for time_first in orders:
+            yield Convention(call, time_first=time_first, device=device, mask_types=mask_types)
+    names = [parameter.name for parameter in parameters_of(model)]
+    if len(names) <= 1 or CONTAINER.match(names[0]):
+        for call in ((("", "ids"),), (("", "source"), ("", "ids"))):
+            yield Convention(call, as_dict=True, time_first=orders[0], device=device)
+
+
+def _roles(call: Call) -> tuple[str, ...]:
+    return tuple(role for _, filler in call if (role := role_of(filler)) in ("ids", "source", "labels"))
+
+
+def _try(model: nn.Module, convention: Convention, lengths: Lengths, problems: list[str]) -> Found | None:
+    """Call it with rows of several lengths until one fits."""
+    pictures = {role_of(filler) for _, filler in convention.call if is_picture(filler)}
+    for T in (PLACES,) if "ids" in pictures else dict.fromkeys((*lengths.usual, *lengths.more)):
+        S = PLACES if "source" in pictures else T if lengths.equal else length_of_source(T, model)
+        inputs = (
+            _inputs(T, S, SMALL, SMALL) if convention.has_source else replace(_inputs(T, S, SMALL, SMALL), source=None)
+        )
+        try:
+            with _watching(model, inputs) as sizes, torch.no_grad():
+                value = convention.raw(model, inputs)
+        except KeyboardInterrupt:
+            raise
+        except Exception as error:
+            problems.append(f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
+            if not _is_about_length(error):
+                return None
+            continue
+        told = _with_output(model, convention, inputs, value, sizes.get("ids"))
+        if told is None:
+            shapes = [tuple(leaf.shape) for leaf in tensors(value)[:3]]
+            problems.append(f"given ids {(ROWS, T)} it returned {shapes or type(value).__name__}")
+            return None
+        if reads_its_labels(model, told, inputs):
+            problems.append("what it was given as labels moves its logits")
+            return None
+        V = sizes.get("ids") or told.logits(model, inputs).shape[-1]
+        V, source_V = (
+            known if told.reads_words(role) else WORDS
+            for role, known in (("ids", V), ("source", sizes.get("source", V)))
+        )
+        return Found(told, T, S, V, source_V, Axes())
+    return None
+
+
+def _with_output(
+    model: nn.Module, convention: Convention, inputs: Inputs, value: Any, vocab_size: int | None
+) -> Convention | None:
+    """The convention, with where in what it returned its logits are; None if nothing in it has their shape."""
+    rows, columns = inputs.ids.shape
+    path = find_logits(value, rows, columns, vocab_size)
+    if path is not None:
+        return replace(convention, output=path)
+    path = find_logits(value, rows, columns - 1, vocab_size)
+    if path is not None:
+        return replace(convention, output=path, drops_last=True)
+    path = find_row_output(value, rows)
+    if path is None:
+        return None
+    fewer = inputs.rows(torch.arange(rows - 2))
+    try:
+        with torch.no_grad():
+            shape = tuple(follow(convention.raw(model, fewer), path).shape)
+    except Exception:  # it takes so many rows only, so that nothing tells rows from tokens
+        return None
+    if shape[0] != rows - 2:
+        return None
+    grows = len(shape) == 2 and shape[1] == rows - 2 and follow(value, path).shape[1] == rows
+    return replace(convention, output=path, gives="pairs" if grows else "rows")
+
+
+def _is_about_length(error: Exception) -> bool:
+    """Whether other lengths may do: what speaks of sizes and ranges, and a line that only some lengths reach."""
+    return isinstance(error, (AssertionError, IndexError, ValueError, RuntimeError, NameError))
+
+
+def _inputs(T: int, S: int, V: int, source_V: int) -> Inputs:
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(min(V, SMALL), (ROWS, T), generator=generator) if V <= SMALL else _ids((ROWS, T), V, generator)
+    source = _ids((ROWS, S), source_V, generator)
+    return Inputs(ids, source, labels=ids)
+
+
+def _ids(shape: tuple[int, int], V: int, generator: torch.Generator) -> Tensor:
+    return torch.randint(min(4, V // 2), V, shape, generator=generator)
+
+
+@contextmanager
+def _watching(model: nn.Module, inputs: Inputs) -> Iterator[dict[str, int]]:
+    """How many rows the tables have that consume the ids and the source."""
+    sizes: dict[str, int] = {}
+
+    def look(module: nn.Module, given: tuple[Any, ...], _: Any) -> None:
+        weight = getattr(module, "weight", None)
+        if given and isinstance(given[0], Tensor) and isinstance(weight, Tensor):
+            for name in ("ids", "source"):
+                wanted = getattr(inputs, name)
+                if wanted is not None and any(_equal(given[0], form) for form in (wanted, wanted.t())):
+                    sizes.setdefault(name, weight.shape[0])
+
+    handles = [module.register_forward_hook(look) for module in model.modules() if isinstance(module, nn.Embedding)]
+    try:
+        yield sizes
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _equal(given: Tensor, wanted: Tensor) -> bool:
+    return given.shape == wanted.shape and torch.equal(given.cpu(), wanted)
+
+
+def _score(answers: Answers, found: Found, spec: Spec) -> int:
+    """How much the outputs look as if every mask was given as it was meant."""
+    inputs = _inputs(found.T, found.S, found.vocab_size, found.source_vocab_size)
+    try:
+        ahead, behind, finite = influences(answers.under(found.convention), inputs)
+    except Exception:  # masks in these forms are not what it takes
+        return -1
+    if not finite:
+        return -1
+    causal_wanted = spec.kind != "bidirectional" or found.convention.has_source
+    if ahead and not behind:
+        return 4 if causal_wanted else 2
+    if ahead and behind:
+        return 3 if causal_wanted else 4
+    return 1 if behind else 0
+
+
+def _with_order(answers: Answers, found: Found) -> Found:
+    """Batch first or time first, where both can be called: by the axis along which tokens meet."""
+    found = _with_axes(answers, found)
+    axes = found.axes
+    by_words = axes.mixing == {0} and axes.forward_only and says_time_first(answers.model)
+    if not found.convention.time_first and (axes.are_time_first or by_words):
+        turned = replace(found.convention, time_first=True)
+        return replace(found, convention=turned, axes=axes.swapped)
+    return found
+
+
+def _with_axes(answers: Answers, found: Found) -> Found:
+    inputs = _inputs(found.T, found.S, found.vocab_size, found.source_vocab_size)
+    try:
+        return replace(found, axes=axes_of(answers.under(found.convention), inputs))
+    except Exception:  # one axis cannot be told from the other
+        return found

@@ -1,0 +1,203 @@
+"""Where two executions part: modules that hold the same weights, call by call in order of execution."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import tee
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor.comparison.weights import Pair, labels
+from clearhead.doctor.probes.tracing import Call, home_of
+from clearhead.doctor.report.comparison import Difference, Differing
+from clearhead.doctor.report.findings import Where
+
+LEAST = 1e-6  # of the largest number of a tensor: less is what tables made in float32 may differ by
+FLOORS = 10.0  # a difference counts from this many times what rounding does
+SINGLE = 1e-4  # the same where float64 cannot be run
+HIDDEN = -1e4  # masks write -inf, -1e9 or the least number, and mean the same
+STEPS = 8  # told of the growth
+Selection = Callable[[Tensor], Tensor | None]  # the part of a tensor that counts; None: it has none
+
+
+@dataclass(frozen=True)
+class Together:
+    """One call in each model, what they are given and what they make, compared. None: nothing there can be.
+
+    `floor`: what rounding does to what A makes.
+    """
+
+    a: Call
+    b: Call
+    given: float | None
+    made: float | None
+    floor: float | None
+
+    @property
+    def threshold(self) -> float:
+        """From where a difference counts."""
+        return SINGLE if self.floor is None else max(LEAST, FLOORS * self.floor)
+
+    @property
+    def parts(self) -> bool:
+        """Whether it is given the same, and makes something else of it."""
+        if self.given is None or self.made is None:
+            return False
+        return self.given <= self.threshold and not self.agrees and self.made > FLOORS * self.given
+
+    @property
+    def agrees(self) -> bool:
+        """Whether both make the same."""
+        return self.made is not None and self.made <= self.threshold
+
+
+def counterparts(a: nn.Module, b: nn.Module, pairs: Sequence[Pair]) -> dict[str, str]:
+    """Paths of A's modules, with those in B that hold the same weights; of the same name, where they can."""
+    known_a, known_b = labels(pairs, a, b)
+    holds_a = {path: frozenset(known_a[id(p)] for p in module.parameters()) for path, module in a.named_modules()}
+    holds_b = {path: frozenset(known_b[id(p)] for p in module.parameters()) for path, module in b.named_modules()}
+    found = {path: path for path, weights in holds_a.items() if holds_b.get(path) == weights}
+    for weights in {weights for path, weights in holds_a.items() if weights and path not in found}:
+        rest_a = [path for path in holds_a if holds_a[path] == weights and path not in found]
+        rest_b = [path for path in holds_b if holds_b[path] == weights and path not in found]
+        found |= dict(zip(rest_a, rest_b, strict=False))  # the outermost first
+    return found
+
+
+def together(
+    calls: tuple[Sequence[Call], Sequence[Call]],
+    rounded: Sequence[Call] | None,
+    partners: dict[str, str],
+    select: Selection,
+) -> list[Together]:
+    """The calls of A with their counterparts in B, in order of execution.
+
+    Args:
+        calls: those of A and of B.
+        rounded: those of A in float32, where the others are in float64.
+        partners: paths of A -> of B.
+        select: the part of a tensor that counts.
+    """
+    of_b: dict[str, list[Call]] = {}
+    for call in calls[1]:
+        of_b.setdefault(call.name, []).append(call)
+    seen: Counter[str] = Counter()
+    found = []
+    for number, call in enumerate(calls[0]):
+        others = of_b.get(partners.get(call.name, "\0"), [])
+        if seen[call.name] < len(others):
+            other = others[seen[call.name]]
+            floor = None
+            if rounded is not None:
+                floor = difference(call.outputs, rounded[number].outputs, select) or 0.0
+            given = difference(call.inputs, other.inputs, select)
+            found.append(Together(call, other, given, difference(call.outputs, other.outputs, select), floor))
+        seen[call.name] += 1
+    return found
+
+
+def difference(a: Sequence[Tensor], b: Sequence[Tensor], select: Selection) -> float | None:
+    """The largest among the tensors that can be compared, relative to the largest number; None where none can."""
+    if not a and not b:
+        return 0.0
+    gaps = [_compared(x, y, select) for x, y in (zip(a, b, strict=True) if len(a) == len(b) else _paired(a, b))]
+    return max((gap for gap in gaps if gap is not None), default=None)
+
+
+def _paired(a: Sequence[Tensor], b: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    """In order, with what does not fit left out."""
+    rest = iter(b)
+    for x in a:
+        kept, rest = tee(rest)
+        y = next((y for y in kept if laid_out(y, x.shape) is not None), None)
+        if y is not None:
+            rest = kept
+            yield x, y
+
+
+def _compared(x: Tensor, y: Tensor, select: Selection) -> float | None:
+    turned = laid_out(y, x.shape)
+    if turned is None:  # hidden states of two sequences differ; of masks in two forms nobody knows
+        hidden = x.is_floating_point() and y.is_floating_point() and x.dim() == y.dim() == 3
+        return float("inf") if hidden and x.shape[-1] == y.shape[-1] else None
+    chosen, other = select(x), select(turned)
+    return None if chosen is None or other is None else _gap(chosen, other)
+
+
+def laid_out(tensor: Tensor, shape: torch.Size) -> Tensor | None:
+    """The tensor with its axes as in `shape`: the same, in another order, or folded; None if that is not clear."""
+    if tensor.shape == shape:
+        return tensor
+    if sorted(tensor.shape) == sorted(shape) and len({*shape}) == len(shape):
+        return tensor.permute([tensor.shape.index(size) for size in shape])
+    if tensor.numel() == shape.numel() and tensor.shape[-1:] == shape[-1:] and len(shape) != tensor.dim():
+        return tensor.reshape(shape)
+    return None
+
+
+def _gap(x: Tensor, y: Tensor) -> float:
+    x, y = x.double().clamp(min=HIDDEN), y.double().clamp(min=HIDDEN)
+    unequal = (x != y) & ~(x.isnan() & y.isnan())
+    if not unequal.any():
+        return 0.0
+    scale = float(x.nan_to_num(0, 0, 0).abs().max()) or 1.0
+    return float((x - y)[unequal].abs().nan_to_num(float("inf"), float("inf")).max()) / scale
+
+
+def parting(found: Sequence[Together], path: str) -> Difference | None:
+    """The first module that parts, unless what is around it makes the same in spite of it."""
+    for number, one in enumerate(found):
+        if one.parts and not any(other.agrees for other in found[number + 1 :] if _is_around(other, one)):
+            return _told(found, number, path)
+    return None
+
+
+def _is_around(outer: Together, inner: Together) -> bool:
+    head = f"{outer.a.name}." if outer.a.name else ""
+    return outer.a.depth < inner.a.depth and inner.a.name.startswith(head)
+
+
+def _told(found: Sequence[Together], number: int, path: str) -> Difference:
+    guilty = found[number]
+    begin = number
+    while begin and found[begin - 1].a.depth > guilty.a.depth:
+        begin -= 1
+    inside = [one for one in found[begin:number] if one.a.depth == guilty.a.depth + 1]
+    child = next((one for one in inside if one.given is not None and one.given > one.threshold), None)
+    before = found[: number if child is None else found.index(child)]
+    last = next((one for one in reversed(before) if one.agrees and one.a.name), None)
+    agreed = "" if last is None else Differing(last.a.name, last.b.name, last.made or 0.0).names
+    if child is not None:
+        given = Differing(child.a.name, child.b.name, child.given or 0.0).names
+        agreed += f"{'; then ' if agreed else ''}what {given} is given differs"
+    return Difference(
+        what="output",
+        path=path,
+        a=_where(guilty.a, child.a if child else None),
+        b=_where(guilty.b, child.b if child else None),
+        difference=guilty.made or 0.0,
+        threshold=guilty.threshold,
+        noise_floor=guilty.floor or 0.0,
+        agreed=agreed,
+        growth=_growth(found[number:]),
+    )
+
+
+def _where(call: Call, child: Call | None) -> Where:
+    """The module; its line is the one that calls the first child with other inputs, where there is one."""
+    assert call.module is not None
+    file, line = home_of(call.module)
+    if child is not None and child.file == file:
+        line = child.line
+    if file is None:  # a part of torch: whoever called it is to be looked at
+        file, line = call.file, call.line
+    return Where(call.name, type(call.module).__name__, file, line)
+
+
+def _growth(found: Sequence[Together]) -> tuple[Differing, ...]:
+    """The way to the logits: the layers and what stands beside them, not what is inside them."""
+    way = [one for one in found if one.made is not None and re.fullmatch(r"\D*\d*", one.a.name)]
+    way = way[:-1][:: max(1, -(-len(way) // STEPS))] + way[-1:]
+    return tuple(Differing(one.a.name or "logits", one.b.name or "logits", one.made or 0.0) for one in way)

@@ -1,0 +1,272 @@
+"""Two models on the same ids with the same weights: the first module that differs."""
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor.calling.inputs import Inputs, keep_filler
+from clearhead.doctor.calling.names import parameters_of
+from clearhead.doctor.catalogue.faults import refuse_unknown
+from clearhead.doctor.checks.dependence.paths import LONGER
+from clearhead.doctor.checks.padding.masks import padding_masks
+from clearhead.doctor.comparison.bisect import Together, counterparts, difference, parting, together
+from clearhead.doctor.comparison.weights import Pair, bring, differing, match, named, parted_ties, told
+from clearhead.doctor.preparation import prepare
+from clearhead.doctor.probes.locations import owner_of
+from clearhead.doctor.probes.tracing import Call, recorded_modules, without_dropout
+from clearhead.doctor.report.comparison import Comparison, Difference
+from clearhead.doctor.spec import Kind, Spec
+from clearhead.doctor.state_guard import restored, twin
+from clearhead.doctor.subject import Subject
+from clearhead.errors import DataError
+
+ROWS = 3
+GRADIENT = 1e-4  # of a weight's largest, or a hundredth of the largest of all: where parts work in float32 anyway
+
+
+def compare(
+    a: nn.Module, b: nn.Module, *, kind: Kind | None = None, seed: int = 0, names: tuple[str, str] = ("A", "B")
+) -> Comparison:
+    """Find the first module that is given the same in both models and makes something else of it.
+
+    Copies of both get the weights of A and the same token ids: in evaluation, with the weights as they are and with
+    noise on them, in training mode without dropout, in shorter and longer rows, behind padding, and backwards. Neither
+    model is changed.
+
+    Args:
+        kind: what they are meant to be; read from each by default.
+        seed: of the ids and of the noise.
+        names: of the two in what is told.
+
+    Raises:
+        DataError: a model cannot be called, or their weights do not correspond.
+    """
+    refuse_unknown(kind, "quick", ())
+    begun = time.perf_counter()
+    with ExitStack() as stack:
+        for model in (a, b):
+            parameters = list(model.parameters())
+            stack.enter_context(restored(model, parameters[0].device if parameters else torch.device("cpu")))
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        torch.manual_seed(seed)
+        found = _Both(prepare(a, Spec(kind=kind), "quick", seed), prepare(b, Spec(kind=kind), "quick", seed))
+        first = differing(found.pairs, found.a.fresh, found.b.fresh)
+        followed = found.bring()
+        weights = told(found.pairs, found.a.fresh, found.b.fresh, followed, first)
+        parted, paths = found.examine()
+    return Comparison(*names, parted, weights, tuple(paths), time.perf_counter() - begun)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One code path. `keep` (B, T): the positions whose numbers count."""
+
+    name: str
+    inputs: Inputs
+    run: Callable[[Subject, nn.Module, Inputs], Tensor]
+    perturbed: bool = True
+    keep: Tensor | None = None
+
+    def select(self, tensor: Tensor) -> Tensor | None:
+        """What of a tensor counts: all of it, or that of real tokens where it is (B, T, ...) or (T, B, ...)."""
+        if self.keep is None:
+            return tensor
+        for keep in (self.keep, self.keep.t()):
+            if tensor.shape[:2] == keep.shape:
+                return tensor[keep]
+        return None
+
+
+def _plain(subject: Subject, model: nn.Module, inputs: Inputs) -> Tensor:
+    return subject.convention.logits(model, inputs)
+
+
+def _in_training(subject: Subject, model: nn.Module, inputs: Inputs) -> Tensor:
+    model.train()
+    try:
+        with without_dropout():
+            return subject.convention.logits(model, inputs)
+    finally:
+        model.eval()
+
+
+class _Both:
+    """Two subjects whose weights correspond."""
+
+    def __init__(self, a: Subject, b: Subject) -> None:
+        if a.convention.has_source != b.convention.has_source:
+            one, other = ("A", "B") if a.convention.has_source else ("B", "A")
+            raise DataError(f"{one} reads a source beside its ids and {other} does not; compare models of one kind")
+        self.a, self.b = a, b
+        self.T = self._length()
+        inputs = a.inputs(2, T=self.T)
+        calls = [self._trace(subject, subject.model, Way("", inputs, _plain))[0] for subject in (a, b)]
+        self.pairs: list[Pair] = match(a.fresh, b.fresh, *calls)
+        self.partners = counterparts(a.fresh, b.fresh, self.pairs)
+
+    def _length(self) -> int:
+        """A number of tokens that both take."""
+        problem = ""
+        for T in (self.a.found.T, self.b.found.T, *LONGER[::-1]):
+            try:
+                for subject in (self.a, self.b):
+                    with torch.no_grad():
+                        subject.run(self.a.inputs(2, T=T))
+                return T
+            except Exception as error:
+                problem = problem or f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+        raise DataError(f"A and B do not take the same ids ({problem}); give both one vocabulary and one block size")
+
+    def bring(self) -> list[str]:
+        """The weights of A in both, as they came and with noise on them."""
+        bring(self.pairs, self.a.model, self.b.model)
+        return bring(self.pairs, self.a.fresh, self.b.fresh)
+
+    def examine(self) -> tuple[Difference | None, list[str]]:
+        """The first difference on any path, and the paths that were run."""
+        paths = [f"A: {self.a.convention.sentence}", f"B: {self.b.convention.sentence}"]
+        for number, way in enumerate(self._ways()):
+            try:
+                found = self._parting(way)
+            except Exception as error:
+                if number == 0:
+                    said = " ".join(str(error).split())[:160]
+                    raise DataError(f"A and B cannot be run side by side ({type(error).__name__}: {said})") from None
+                paths.append(f"{way.name} (could not be run: {type(error).__name__})")
+                continue
+            paths.append(way.name)
+            if found is not None:
+                return found, paths
+        return self._sharing(paths) or self._gradients(paths), paths
+
+    def _ways(self) -> Iterator[Way]:
+        inputs = self.a.inputs(ROWS, salt=21, T=self.T)
+        yield Way("eval(), float32, the weights as they are", inputs, _plain, perturbed=False)
+        yield Way("noise on every weight", inputs, _plain)
+        modules = (*self.a.model.modules(), *self.b.model.modules())
+        if not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in modules):
+            yield Way("train() without dropout", inputs, _in_training)
+        yield Way("one token", self.a.inputs(ROWS, salt=22, T=1), _plain)
+        for T in LONGER:
+            if T > self.T and self._take(T):
+                yield Way(f"rows of {T} tokens", self.a.inputs(ROWS, salt=23, T=T), _plain)
+                break
+        yield from self._padded(inputs)
+
+    def _take(self, T: int) -> bool:
+        try:
+            for subject in (self.a, self.b):
+                with torch.no_grad():
+                    subject.run(self.a.inputs(1, T=T))
+        except Exception:  # rows of that length are too long for it
+            return False
+        return True
+
+    def _padded(self, inputs: Inputs) -> Iterator[Way]:
+        """Padding in front, where both take a mask for it."""
+        masks = [{source: (name, form) for name, form, source in padding_masks(p)} for p in (self.a, self.b)]
+        known = {parameter.name for parameter in parameters_of(self.b.model)}
+        for source, mask in masks[0].items():
+            other = masks[1].get(source, mask if mask[0] in known else None)  # of one that heeds no mask, A's
+            if other is None:
+                continue
+            given = {id(self.a): mask, id(self.b): other}
+            row = inputs.source if source else inputs.ids
+            assert row is not None
+            keep = torch.ones_like(row, dtype=torch.bool)
+            keep[0, :2], keep[1, : row.shape[1] // 3] = False, False
+            padded = replace(inputs, **{"source_keep" if source else "keep": keep})
+
+            def run(subject: Subject, model: nn.Module, inputs: Inputs, given=given, source=source) -> Tensor:  # type: ignore[no-untyped-def]
+                name, form = given[id(subject)]
+                value = keep_filler(form, source)(inputs, subject.convention.time_first)
+                return subject.convention.logits(model, inputs, **{name: value})
+
+            name = "padding in front" + (" of the source" if source else "")
+            yield Way(name, padded, run, keep=None if source else keep)
+
+    def _trace(self, subject: Subject, model: nn.Module, way: Way) -> tuple[list[Call], Tensor]:
+        torch.manual_seed(0)
+        with torch.no_grad(), recorded_modules(model, lambda tensor: True) as calls:
+            logits = way.run(subject, model, way.inputs)
+        return calls, logits
+
+    def _parting(self, way: Way) -> Difference | None:
+        """In float32; what differs there, in float64."""
+        models = [subject.model if way.perturbed else subject.fresh for subject in (self.a, self.b)]
+        (calls_a, logits_a), (calls_b, logits_b) = map(self._trace, (self.a, self.b), models, (way, way))
+        if torch.equal(logits_a, logits_b):
+            return None
+        rounded, floor = None, None
+        exact = self._in_float64(models, way)
+        if exact is not None:
+            rounded, floor = calls_a, difference([exact[0][1]], [logits_a], way.select)
+            (calls_a, logits_a), (calls_b, logits_b) = exact
+        made = difference([logits_a], [logits_b], way.select)
+        whole = Together(calls_a[-1], calls_b[-1], 0.0, made, floor)
+        if whole.agrees or made is None:
+            return None
+        found = together((calls_a[:-1], calls_b[:-1]), rounded, self.partners, way.select)
+        name = way.name + (", confirmed in float64" if exact else "; float64 could not be run")
+        return parting([*found, whole], name)
+
+    def _in_float64(self, models: list[nn.Module], way: Way) -> list[tuple[list[Call], Tensor]] | None:
+        kept = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)  # for what is made on the way
+        try:
+            both = zip((self.a, self.b), models, strict=True)
+            found = [self._trace(subject, twin(model).double(), way) for subject, model in both]
+        except Exception:  # parts that know float32 only
+            return None
+        finally:
+            torch.set_default_dtype(kept)
+        return found if all(bool(logits.isfinite().all()) for _, logits in found) else None
+
+    def _sharing(self, paths: list[str]) -> Difference | None:
+        """Weights that are one tensor in one model alone: equal now, and no more after a step of training."""
+        paths.append("which weights are one tensor")
+        parted = parted_ties(self.pairs, self.a.model, self.b.model)
+        if parted is None:
+            return None
+        one, first, second = parted
+        name = [(first.a, second.a), (first.b, second.b)][one == "B"]
+        path = f"{one} holds {name[0]} and {name[1]} in one tensor, {'A' if one == 'B' else 'B'} in two"
+        places = owner_of(self.a.model, second.a, own_code=True), owner_of(self.b.model, second.b, own_code=True)
+        return Difference("sharing", path, *places, 1.0, 0.0, 0.0, "")
+
+    def _gradients(self, paths: list[str]) -> Difference | None:
+        """The last module on the way forward whose gradients differ: the first on the way back."""
+        inputs = self.a.inputs(ROWS, salt=24, T=self.T)
+        try:
+            slopes_a, slopes_b = (_slopes(p, twin(p.model).double(), inputs) for p in (self.a, self.b))
+        except Exception:  # parts that know float32 only
+            return None
+        paths.append("gradients")
+        calls, _ = self._trace(self.a, self.a.model, Way("", inputs, _plain))
+        done = {call.name: number for number, call in enumerate(calls)}
+        pairs = sorted(self.pairs, key=lambda pair: -done.get(pair.a.rpartition(".")[0], -1))
+        largest = max(float(slope.abs().max()) for slope in slopes_a.values())
+        for pair in pairs:
+            x, y = slopes_a[pair.a], slopes_b[pair.b].mT if pair.turned else slopes_b[pair.b]
+            scale = max(float(x.abs().max()), float(y.abs().max()), 1e-2 * largest)
+            gap = float((x - y).abs().max()) / scale
+            if gap > GRADIENT:
+                places = owner_of(self.a.model, pair.a, own_code=True), owner_of(self.b.model, pair.b, own_code=True)
+                return Difference("gradient", f"gradients of {pair.a}", *places, gap, GRADIENT, 0.0, "")
+        return None
+
+
+def _slopes(subject: Subject, model: nn.Module, inputs: Inputs) -> dict[str, Tensor]:
+    """The gradient of a mixture of the logits with respect to every weight, zero where there is none."""
+    with torch.enable_grad(), without_dropout():
+        logits = subject.convention.logits(model, inputs)
+        weights = torch.randn(logits.shape, generator=torch.Generator().manual_seed(0), dtype=logits.dtype)
+        (weights * logits).sum().backward()  # type: ignore[no-untyped-call]
+    return {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in named(model).items()}

@@ -1,0 +1,277 @@
+"""Which weight of one model is which of the other, and the values of A in both."""
+
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.report.comparison import Differing, Weights
+from clearhead.errors import DataError
+
+Named = Mapping[str, Tensor]
+Key = Callable[[str, Tensor], Hashable | None]
+
+ROLES = {  # what people call the maps that have one shape and are made in any order
+    "query": r"(^|_|w)q($|_)|query",
+    "key": r"(^|_|w)k($|_)|key",
+    "value": r"(^|_|w)v($|_)|value",
+    "gate": r"gate|^w1$",
+    "up": r"(^|_)up|^w3$",
+}
+ROUNDS = 8  # of copying from A to B and back
+SIDES = {"cross": r"cross|encoder_attn|enc_attn|src_attn|memory|multihead_attn", "encoder": r"enc|src|source"}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Names of two tensors that are one weight. `turned`: one is the other's transpose."""
+
+    a: str
+    b: str
+    how: str
+    turned: bool = False
+
+
+def named(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Every parameter under every name that it has."""
+    return dict(model.named_parameters(remove_duplicate=False))
+
+
+def in_order(model: nn.Module, calls: Sequence[Call]) -> dict[str, nn.Parameter]:
+    """The same, in the order in which the modules that hold them are done for the first time."""
+    done: dict[str, int] = {}
+    for number, call in enumerate(calls):
+        done.setdefault(call.name, number)
+
+    def place(name: str) -> int:
+        path = name.rpartition(".")[0]
+        while path and path not in done:
+            path = path.rpartition(".")[0]
+        return done.get(path, len(calls))
+
+    parameters = named(model)
+    return {name: parameters[name] for name in sorted(parameters, key=place)}
+
+
+def match(a: nn.Module, b: nn.Module, calls_a: Sequence[Call], calls_b: Sequence[Call]) -> list[Pair]:
+    """Every weight of A with one of B: by name, by its end, by equal values, by layer and role, by shape and order.
+
+    Args:
+        calls_a, calls_b: a pass through each, for the order.
+
+    Raises:
+        DataError: something is left over.
+    """
+    left, right = in_order(a, calls_a), in_order(b, calls_b)
+    pairs: list[Pair] = []
+    for how, key in KEYS:
+        found = _by_key(left, right, key, how)
+        pairs += found
+        left, right = _without(left, [pair.a for pair in found]), _without(right, [pair.b for pair in found])
+    if left or right:
+        raise DataError(_left_over(left, right, len(pairs)))
+    order = {name: number for number, name in enumerate(named(a))}
+    return _turned(sorted(pairs, key=lambda pair: order[pair.a]), a, b)
+
+
+def _by_key(a: Named, b: Named, key: Key, how: str) -> list[Pair]:
+    """Names of one key, in order, where both sides have equally many."""
+    groups_a, groups_b = _grouped(a, key), _grouped(b, key)
+    pairs = []
+    for value, names in groups_a.items():
+        others = groups_b.get(value, [])
+        if len(names) != len(others):  # one of them has a tied weight under two names
+            names, others = _distinct(names, a), _distinct(others, b)
+        if len(names) == len(others):
+            pairs += [Pair(x, y, how) for x, y in zip(names, others, strict=True)]
+    return pairs
+
+
+def _grouped(tensors: Named, key: Key) -> dict[Hashable, list[str]]:
+    groups: dict[Hashable, list[str]] = {}
+    for name, tensor in tensors.items():
+        value = key(name, tensor)
+        if value is not None:
+            groups.setdefault((value, *sorted(tensor.shape)), []).append(name)
+    return groups
+
+
+def _distinct(names: Sequence[str], tensors: Named) -> list[str]:
+    first: dict[int, str] = {}
+    for name in names:
+        first.setdefault(id(tensors[name]), name)
+    return list(first.values())
+
+
+def _without(tensors: Mapping[str, nn.Parameter], matched: Sequence[str]) -> dict[str, nn.Parameter]:
+    """What is left; a tensor that is matched under one name needs no partner under another."""
+    known = {id(tensors[name]) for name in matched}
+    return {name: tensor for name, tensor in tensors.items() if id(tensor) not in known}
+
+
+def _ending(length: int) -> Key:
+    def key(name: str, tensor: Tensor) -> Hashable | None:
+        parts = name.split(".")
+        return tuple(parts[-length:]) if len(parts) >= length else None
+
+    return key
+
+
+def _value(name: str, tensor: Tensor) -> Hashable | None:
+    """Numbers that a transpose leaves as they are; of a constant tensor they say nothing."""
+    flat = tensor.detach().flatten()
+    if not len(flat) or bool((flat == flat[0]).all()):
+        return None
+    return float(flat[0]), float(flat[-1]), float(flat.min()), float(flat.max())
+
+
+def _role(name: str, tensor: Tensor) -> Hashable | None:
+    """Side, layer and role, where the name tells its role."""
+    *path, last = name.lower().split(".")
+    role = next((role for role, form in ROLES.items() if path and re.search(form, path[-1])), None)
+    if role is None:
+        return None
+    layer = next((part for part in path if part.isdigit()), "")
+    side = next((side for side, form in SIDES.items() if re.search(form, ".".join(path))), "")
+    return role, side, layer, last
+
+
+def _kind(name: str, tensor: Tensor) -> Hashable | None:
+    return "bias" in name.rpartition(".")[2]
+
+
+KEYS: tuple[tuple[str, Key], ...] = (
+    ("name", lambda name, tensor: name),
+    ("value", _value),
+    *(("suffix", _ending(length)) for length in (6, 5, 4, 3, 2)),
+    ("role", _role),
+    ("order", _kind),
+)
+
+
+def _left_over(left: Named, right: Named, matched: int) -> str:
+    told = [
+        f"{next(iter(rest))} {tuple(next(iter(rest.values())).shape)} of {side}"
+        + (f" and {len(rest) - 1} more" * (len(rest) > 1))
+        for side, rest in (("A", left), ("B", right))
+        if rest
+    ]
+    return (
+        f"{' and '.join(told)} {'have' if left and right else 'has'} no counterpart ({matched} weights have one); the "
+        "models must hold the same weights, in whatever names and order: build both with equal sizes, ties and biases"
+    )
+
+
+def _turned(pairs: Sequence[Pair], a: nn.Module, b: nn.Module) -> list[Pair]:
+    """Which pairs are transposes: what is not square tells it, and the square ones of such classes follow."""
+    left, right = named(a), named(b)
+
+    def classes(pair: Pair) -> tuple[type, type]:
+        return type(a.get_submodule(pair.a.rpartition(".")[0])), type(b.get_submodule(pair.b.rpartition(".")[0]))
+
+    wide = [pair for pair in pairs if left[pair.a].dim() > 1 and not _square(left[pair.a])]
+    surely = {classes(pair) for pair in wide if left[pair.a].shape != right[pair.b].shape}
+    straight = {classes(pair) for pair in wide if left[pair.a].shape == right[pair.b].shape}
+    told = []
+    for pair in pairs:
+        x, y = left[pair.a], right[pair.b]
+        turned = x.shape != y.shape or (_square(x) and classes(pair) in surely - straight)
+        if _square(x) and pair.how == "value":
+            turned = not torch.equal(x, y)
+        told.append(Pair(pair.a, pair.b, pair.how, turned))
+    return told
+
+
+def _square(tensor: Tensor) -> bool:
+    return tensor.dim() == 2 and tensor.shape[0] == tensor.shape[1] and tensor.shape[0] > 1
+
+
+def labels(pairs: Sequence[Pair], a: nn.Module, b: nn.Module) -> tuple[dict[int, int], dict[int, int]]:
+    """A number for each tensor of A and of B, by its id; one for all that are one weight in either."""
+    left, right = named(a), named(b)
+    of_a: dict[int, int] = {}
+    of_b: dict[int, int] = {}
+    for number, pair in enumerate(pairs):
+        x, y = id(left[pair.a]), id(right[pair.b])
+        of_a[x] = of_b[y] = of_b.get(y, of_a.get(x, number))
+    return of_a, of_b
+
+
+def parted_ties(pairs: Sequence[Pair], a: nn.Module, b: nn.Module) -> tuple[str, Pair, Pair] | None:
+    """The first two weights that are one tensor in one model and two in the other: 'A' or 'B', where they are one."""
+    left, right = named(a), named(b)
+    first_in_a: dict[int, Pair] = {}
+    first_in_b: dict[int, Pair] = {}
+    for pair in pairs:
+        x, y = left[pair.a], right[pair.b]
+        in_a, in_b = first_in_a.setdefault(id(x), pair), first_in_b.setdefault(id(y), pair)
+        if right[in_a.b] is not y:
+            return "A", in_a, pair
+        if left[in_b.a] is not x:
+            return "B", in_b, pair
+    return None
+
+
+def differing(pairs: Sequence[Pair], a: nn.Module, b: nn.Module) -> Differing | None:
+    """The first weight that is not equal in both."""
+    left, right = named(a), named(b)
+    for pair in pairs:
+        x, y = left[pair.a].detach(), right[pair.b].detach()
+        y = y.mT if pair.turned else y
+        if not torch.equal(x, y):
+            scale = float(x.abs().max()) or 1.0
+            return Differing(pair.a, pair.b, float((x - y).abs().max()) / scale)
+    return None
+
+
+def bring(pairs: Sequence[Pair], a: nn.Module, b: nn.Module) -> list[str]:
+    """Give B the values of A, in place. Where B holds in one tensor what A holds in two, A follows.
+
+    Returns:
+        The weights of A that had to follow.
+    """
+    left, right = named(a), named(b)
+    followed: dict[str, None] = {}
+    with torch.no_grad():
+        for _ in range(ROUNDS):  # a weight that follows may be tied in A to one that has to follow then
+            for pair in pairs:
+                right[pair.b].copy_(left[pair.a].mT if pair.turned else left[pair.a])
+            parted = [pair for pair in pairs if not _agree(pair, left, right)]
+            if not parted:
+                break
+            for pair in parted:
+                left[pair.a].copy_(right[pair.b].mT if pair.turned else right[pair.b])
+                followed[pair.a] = None
+        statistics = dict(a.named_buffers())
+        for name, buffer in b.named_buffers():
+            if "running_" in name and name in statistics and buffer.shape == statistics[name].shape:
+                buffer.copy_(statistics[name])
+    return [*followed]
+
+
+def _agree(pair: Pair, a: Named, b: Named) -> bool:
+    y = b[pair.b].mT if pair.turned else b[pair.b]
+    return torch.equal(a[pair.a], y)
+
+
+def told(
+    pairs: Sequence[Pair], a: nn.Module, b: nn.Module, followed: Sequence[str], first: Differing | None
+) -> Weights:
+    """The account of it."""
+    matched: dict[str, int] = {}
+    for pair in pairs:
+        matched[pair.how] = matched.get(pair.how, 0) + 1
+    notes = [f"B ties what A holds twice: {', '.join(followed[:3])} of A took B's value"] if followed else []
+    tables = dict(a.named_buffers())
+    for name, buffer in b.named_buffers():
+        other = tables.get(name)
+        if other is None or buffer.shape != other.shape or re.search("running_|num_batches", name):
+            continue
+        if not torch.equal(buffer, other):
+            notes.append(f"buffer {name} differs, and stays as it is")
+            break
+    renamed = tuple((pair.a, pair.b) for pair in pairs if pair.a != pair.b)
+    return Weights(tuple(matched.items()), renamed, first, tuple(notes))

@@ -1,1 +1,0 @@
-"""One file per instrument: each measures one thing exactly, and knows neither ids of faults nor sentences."""

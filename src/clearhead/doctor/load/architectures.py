@@ -1,0 +1,150 @@
+"""Architectures of transformers, by model type or by class, from a small config and without any download."""
+
+import inspect
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from clearhead.doctor.load.small_configs import WAYS, small_config
+from clearhead.errors import DataError, UsageError, did_you_mean
+
+LARGEST = 20_000_000  # parameters; what is larger was not understood, and would take minutes
+HEADS = (
+    ("ForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING"),
+    ("ForConditionalGeneration", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING"),
+    ("ForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING"),
+)
+OF_THE_MODEL = "attn_implementation"  # a setting that is no part of a config
+
+
+def build_architecture(name: str, settings: Mapping[str, str]) -> nn.Module:
+    """A small model of the architecture, which was called once if any small one could be.
+
+    Args:
+        name: a model type such as 'llama', or a class such as 'BertLMHeadModel'.
+        settings: values of the config, as text; and 'attn_implementation'.
+
+    Raises:
+        UsageError: the config has no such setting.
+        DataError: transformers has no such architecture.
+    """
+    cls, config_class, always = _classes(name)
+    values = {key: _value(text) for key, text in settings.items()}
+    how = {OF_THE_MODEL: values.pop(OF_THE_MODEL)} if OF_THE_MODEL in values else {}
+    _refuse_unknown(config_class, values)
+    random = torch.get_rng_state()
+    problem: Exception | None = None
+    made: nn.Module | None = None
+    for way in WAYS:
+        torch.set_rng_state(random)  # the same weights, however many attempts it takes
+        try:
+            config = small_config(config_class, way, always | values)
+            kind = cls or class_for(config)
+            _refuse_large(kind, config, bounded=not values)
+            model = kind._from_config(config, **how)
+            made = made or model
+            _call(model)
+        except Exception as error:
+            problem = problem or error
+            continue
+        return model  # type: ignore[no-any-return]
+    if made is None:
+        assert problem is not None
+        raise problem
+    return made
+
+
+def _classes(name: str) -> tuple[Any, Any, dict[str, Any]]:
+    """The class of the model, None where its config decides; the config's; and what the class asks of the config."""
+    import transformers
+
+    if name in transformers.CONFIG_MAPPING:
+        return None, transformers.CONFIG_MAPPING[name], {}
+    cls = getattr(transformers, name, None) if name.isidentifier() else None
+    config_class = getattr(cls, "config_class", None)
+    if config_class is None:
+        known = [*transformers.CONFIG_MAPPING, *(word for word in dir(transformers) if "For" in word or "LM" in word)]
+        raise DataError(
+            f"transformers knows no '{name}'{did_you_mean(name, known)}; give a model_type, a class or a folder"
+        )
+    is_decoder = "is_decoder" in inspect.signature(config_class).parameters and _is_only_causal(cls)
+    return cls, config_class, {"is_decoder": True} if is_decoder else {}
+
+
+def _is_only_causal(cls: Any) -> bool:
+    causal, *others = (_names(mapping) for _, mapping in HEADS)
+    return cls.__name__ in causal and not any(cls.__name__ in other for other in others)
+
+
+def _mapping(name: str) -> Any:
+    from transformers.models.auto import modeling_auto
+
+    return getattr(modeling_auto, name)
+
+
+def _names(mapping: str) -> list[str]:
+    """The classes of a mapping; asking itself for them would import them all."""
+    told: Mapping[str, str | tuple[str, ...]] = _mapping(f"{mapping}_NAMES")
+    return [names if isinstance(names, str) else names[0] for names in told.values()]
+
+
+def class_for(config: Any) -> Any:
+    """The class with a head that the architecture names, or the first that fits."""
+    import transformers
+
+    named = (getattr(config, "architectures", None) or [""])[0]
+    causal, seq2seq, masked = mappings = [_mapping(name) for _, name in HEADS]
+    for (ending, _), mapping in zip(HEADS, mappings, strict=True):
+        if named.endswith(ending) and type(config) in mapping:
+            return mapping[type(config)]
+    if getattr(config, "is_encoder_decoder", False):
+        order = (seq2seq, causal, masked)
+    elif getattr(config, "is_decoder", False):
+        order = (causal, masked, seq2seq)
+    else:
+        order = (masked, causal, seq2seq)
+    found = next((mapping[type(config)] for mapping in order if type(config) in mapping), None)
+    return found or transformers.MODEL_MAPPING[type(config)]
+
+
+def _refuse_unknown(config_class: Any, values: Mapping[str, Any]) -> None:
+    default = config_class() if values else None
+    for key in values:
+        if not hasattr(default, key):
+            known = [*vars(default), OF_THE_MODEL]
+            raise UsageError(f"{config_class.__name__} has no '{key}'{did_you_mean(key, known)}")
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads({"True": "true", "False": "false", "None": "null", "none": "null"}.get(text, text))
+    except json.JSONDecodeError:
+        return text
+
+
+def _refuse_large(cls: Any, config: Any, *, bounded: bool) -> None:
+    """Counts on a device that holds nothing; a person's own sizes are theirs to choose."""
+    if not bounded:
+        return
+    try:
+        with torch.device("meta"):
+            size = sum(parameter.numel() for parameter in cls._from_config(config).parameters())
+    except Exception:  # it computes while it is made, which that device cannot
+        return
+    if size > LARGEST:
+        raise DataError(f"even a small config makes {size:,} parameters")
+
+
+def _call(model: nn.Module) -> None:
+    """One pass of a few tokens."""
+    ids = torch.tensor([[3, 4, 5, 6, 7, 8, 9]])
+    names = inspect.signature(model.forward).parameters
+    given = {name: ids for name in ("input_ids", "decoder_input_ids") if name in names}
+    modes = [(module, module.training) for module in model.modules()]
+    with torch.no_grad():
+        model.eval()(**given or {str(getattr(model, "main_input_name", "")): ids})
+    for module, training in modes:
+        module.training = training

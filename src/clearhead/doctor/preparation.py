@@ -1,0 +1,97 @@
+"""From a model as it came to the subject of an examination: copies, how they are called, rows that fit."""
+
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from clearhead.doctor.calling import Convention, find_convention
+from clearhead.doctor.calling.batches import Batch
+from clearhead.doctor.calling.lengths import length_of_source, lengths_for
+from clearhead.doctor.kind import hints_of
+from clearhead.doctor.probes.tracing import without_dropout
+from clearhead.doctor.spec import Assumption, Level, Spec
+from clearhead.doctor.state_guard import CPU, perturbed, twin
+from clearhead.doctor.subject import Subject, is_large, quiet
+from clearhead.errors import DataError
+
+
+def prepare(
+    original: nn.Module,
+    spec: Spec,
+    level: Level,
+    seed: int,
+    batch: Batch | None = None,
+    device: torch.device = CPU,
+    failed: AbstractSet[str] = frozenset(),
+) -> Subject:
+    """Copies of a model, and how they are called.
+
+    Raises:
+        DataError: it cannot be copied, or no way was found to call it.
+    """
+    try:
+        fresh, model = twin(original, device), perturbed(original, seed, device)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        message = " ".join(str(error).split())[:160]
+        name = type(original).__name__
+        raise DataError(f"{name} cannot be copied ({message}); give a model that copy.deepcopy can copy") from None
+    hints = hints_of(original)
+    wanted = spec if spec.kind else replace(spec, kind=hints.kind if hints.sure else None)
+    with quiet():
+        found = find_convention(
+            model,
+            wanted,
+            may_be_causal=wanted.kind != "bidirectional",
+            short=level == "quick" and is_large(model),
+            named=batch.names if batch else (),
+            lengths=batch.lengths if batch else (),
+        )
+    own = batch.arranged(model, found) if batch else None
+    subject = Subject(original, spec, level, seed, device, fresh, model, hints, found, own, failed)
+    subject.journal.assumptions.extend(_assumptions(spec, found.convention))
+    subject = replace(subject, drops_in_evaluation=True) if _drops_in_evaluation(subject) else subject
+    return _with_rows_that_fit(subject)
+
+
+def _drops_in_evaluation(subject: Subject) -> bool:
+    """Whether two calls differ by dropout, and by nothing else that is random."""
+    try:
+        if subject.repeated.is_same:
+            return False
+        dropping, inputs = without_dropout(), subject.inputs(3)
+        with torch.no_grad(), dropping:
+            first, second = (subject.convention.logits(subject.model, inputs) for _ in range(2))
+    except Exception:  # it does not run twice: 'deterministic' makes the same calls, and its report tells why
+        return False
+    return bool(dropping.seen) and torch.equal(first, second)
+
+
+def _with_rows_that_fit(subject: Subject) -> Subject:
+    """The same, or if it takes no more rows than its buffers have, with shorter rows.
+
+    It is given one row more than a row has tokens: so many are compared at once.
+    """
+    longest = subject.found.T
+    for T in (longest, *(T for T in lengths_for(subject.model, short=True) if 1 < T < longest)):
+        try:
+            with quiet():
+                subject.run(subject.inputs(T + 1, T=T))
+        except Exception:  # too many rows still, or a length that it does not take: 'rows' is skipped, and says so
+            continue
+        found = replace(subject.found, T=T, S=length_of_source(T, subject.model))
+        return subject if longest == T else replace(subject, found=found)
+    return subject
+
+
+def _assumptions(spec: Spec, convention: Convention) -> Iterator[Assumption]:
+    """What the way of calling it rests on."""
+    if spec.time_first is None and convention.time_first:
+        reason = "tokens meet along the first axis, and are counted along no other"
+        yield Assumption("axes", "time first, (T, B)", (reason,))
+    for name, filler in convention.call:
+        if filler.startswith("causal: "):
+            reason = "with it no token reaches an earlier position"
+            yield Assumption(name, f"given by the caller, {filler[8:]}", (reason,))

@@ -1,0 +1,181 @@
+"""The attention that a model really computes: who is allowed to see whom, by what mask, read off the operations."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from clearhead.doctor.probes.flow import Flow
+from clearhead.doctor.probes.products import Product, product_behind, product_of
+from clearhead.doctor.probes.tracing import Call
+
+HIDDEN = -1e6  # scores below are hidden for good; a finite mask above it can be outweighed by larger scores
+FUSED = "scaled_dot_product_attention"
+WHOLE = "multi_head_attention_forward"
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One attention, in order of execution.
+
+    Args:
+        index: of its operation.
+        allowed: (T_q, T_k), True where any head of any row may look.
+        strength: how much lower scores are where a finite mask hides; None if nothing is hidden, inf for a real mask.
+        axis_is_wrong: the weights sum to one along another axis than the one that is summed over.
+        hidden_later: weights were set to zero after they had been normalised.
+        scores: (N, T_q, T_k) of all rows and heads, with what was added to them, where they can be read.
+        asked: the product of queries and keys, where it is an operation of its own.
+        summed: the product with the values.
+        query, key, value: the very tensors that a fused kernel was given.
+        ones_added: a mask of ones and zeros, beside what it hides, was added to the scores.
+    """
+
+    index: int
+    call: Call
+    allowed: Tensor
+    strength: float | None
+    axis_is_wrong: bool = False
+    hidden_later: bool = False
+    scores: Tensor | None = None
+    asked: Product | None = None
+    summed: Product | None = None
+    query: Tensor | None = None
+    key: Tensor | None = None
+    value: Tensor | None = None
+    ones_added: bool = False
+
+
+def attentions(calls: Sequence[Call]) -> Iterator[Attention]:
+    """All attentions among recorded operations."""
+    flow = Flow(calls)
+    for index, call in enumerate(calls):
+        if call.name == "softmax" and call.outputs and call.outputs[0].dim() >= 3 and call.inputs:
+            found = _plain(index, call, flow)
+            if found is not None:
+                yield found
+        elif call.name == FUSED and len(call.inputs) >= 3:
+            yield _fused(index, call)
+        elif call.name == WHOLE and len(call.inputs) >= 3:
+            yield _whole(index, call)
+
+
+def _plain(index: int, call: Call, flow: Flow) -> Attention | None:
+    scores, weights = call.inputs[0], call.outputs[0]
+    last = scores.dim() - 1
+    axis = _dim(call) % scores.dim()
+    summed = product_of(flow, index)
+    if summed is None:  # it need not be an attention at all
+        alike = [k for k, size in enumerate(scores.shape) if size == scores.shape[axis] and k != axis]
+        if len(alike) != 1 and axis != last:
+            return None
+        asking, asked = (alike[0] if len(alike) == 1 else last - 1), axis
+    else:
+        asking, asked = summed.kept, summed.summed
+    scores, weights = (t.movedim((asking, asked), (-2, -1)) for t in (scores, weights))  # (..., T_q, T_k)
+    if min(scores.shape[-2:]) < 2:
+        return None
+    flat = scores.reshape(-1, *scores.shape[-2:])
+    allowed = (flat > HIDDEN).any(0)
+    strength = float("inf") if not allowed.all() else _finite_strength(flat)
+    ones_added = _was_added(flow.calls[max(0, index - 4) : index], scores.shape[-2:])
+    if strength is None and ones_added:
+        strength = 1.0
+    behind = [c.outputs[0] for c in flow.calls[index + 1 : index + 6] if c.outputs and c.name != "softmax"]
+    moved = [t.movedim((asking, asked), (-2, -1)) for t in behind if t.shape == call.outputs[0].shape]
+    later = any(bool((t == 0).flatten(0, -3).all(0).any()) for t in moved) and bool((weights > 0).all())
+    product = product_behind(flow, index)
+    return Attention(
+        index, call, allowed, strength, axis != asked, later, flat, asked=product, summed=summed,
+        query=product.first if product else None,
+        key=product.second if product else None,
+        value=summed.other if summed else None,
+        ones_added=ones_added,
+    )  # fmt: skip
+
+
+def _dim(call: Call) -> int:
+    args, kwargs = call.options["args"], call.options["kwargs"]
+    dim = kwargs.get("dim", args[1] if len(args) > 1 else -1)
+    return -1 if dim is None else int(dim)
+
+
+def _finite_strength(flat: Tensor) -> float | None:
+    """The drop between the triangles, if the upper one lies below the lower one throughout: a mask that is finite."""
+    if flat.shape[-1] != flat.shape[-2]:
+        return None
+    upper = torch.ones(flat.shape[-2:], dtype=torch.bool).triu(1)
+    drop = float(flat[:, ~upper].mean() - flat[:, upper].mean())
+    spread = float(flat[:, ~upper].std())
+    return drop if drop > max(5.0, 4 * spread) else None
+
+
+def _was_added(calls: Sequence[Call], shape: torch.Size) -> bool:
+    """Whether a square of zeros and ones, beside what it hides, was added to the scores."""
+    for call in calls:
+        if "add" in call.name:
+            for tensor in (part for part in call.options["args"] if isinstance(part, Tensor)):
+                shown = tensor[tensor > HIDDEN] if tensor.shape[-2:] == shape else tensor[:0]
+                if len(shown) and bool(((shown == 0) | (shown == 1)).all()) and shown.any():
+                    return True
+    return False
+
+
+def _fused(index: int, call: Call) -> Attention:
+    args, kwargs = call.options["args"], call.options["kwargs"]
+    query, key = call.inputs[0], call.inputs[1]
+    mask = kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
+    causal = bool(kwargs.get("is_causal", args[5] if len(args) > 5 else False))
+    T_q, T_k = query.shape[-2], key.shape[-2]
+    allowed, strength = _allowed(mask, T_q, T_k, true_means_seen=True)
+    if causal:
+        allowed, strength = allowed.tril(), float("inf")
+    scores = None
+    if query.shape[-1] == key.shape[-1]:
+        if key.dim() == 4 and query.dim() == 4 and key.shape[1] != query.shape[1]:  # grouped queries
+            key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+        scores = query @ key.transpose(-2, -1) * (kwargs.get("scale") or query.shape[-1] ** -0.5)
+        if mask is not None and mask.dtype != torch.bool:
+            scores = scores + mask
+        scores = scores.reshape(-1, T_q, T_k)
+    given = [*(part for part in args[:3]), *(kwargs[name] for name in ("query", "key", "value") if name in kwargs)]
+    found = Attention(index, call, allowed, strength, scores=scores)
+    return replace(found, query=given[0], key=given[1], value=given[2]) if len(given) == 3 else found
+
+
+def _whole(index: int, call: Call) -> Attention:
+    kwargs = call.options["kwargs"]
+    n, m = call.inputs[0].shape[0], call.inputs[1].shape[0]  # torch's own is time first here
+    allowed, strength = _allowed(kwargs.get("attn_mask"), n, m, true_means_seen=False)
+    if kwargs.get("is_causal") and kwargs.get("attn_mask") is None:
+        allowed, strength = allowed.tril(), float("inf")
+    padding = kwargs.get("key_padding_mask")  # (B, T_k), True or -inf where nothing may be read
+    if padding is not None:
+        real = ~padding if padding.dtype == torch.bool else padding > HIDDEN
+        allowed = allowed & real.reshape(-1, m).any(0)
+    return Attention(index, call, allowed, strength)
+
+
+def _allowed(mask: Tensor | None, T_q: int, T_k: int, *, true_means_seen: bool) -> tuple[Tensor, float | None]:
+    everything = torch.ones(T_q, T_k, dtype=torch.bool)
+    if mask is None:
+        return everything, None
+    mask = mask.cpu()
+    is_bool = mask.dtype == torch.bool
+    seen = (mask if true_means_seen else ~mask) if is_bool else mask > HIDDEN
+    seen = seen.expand(*seen.shape[:-2], T_q, T_k) if seen.dim() >= 2 else seen.expand(T_q, T_k)
+    seen = seen.reshape(-1, T_q, T_k).any(0)
+    if not seen.all():
+        return seen, float("inf")
+    if is_bool or T_q != T_k:
+        return seen, None
+    whole = mask.expand(*mask.shape[:-2], T_q, T_k).reshape(-1, T_q, T_k)
+    future = torch.ones(T_q, T_k, dtype=torch.bool).triu(1)
+    drop = float((whole[:, ~future].amin(-1) - whole[:, future].amax(-1)).max()) if future.any() else 0.0
+    return seen, drop if drop > 0 else None  # what lowers no later score below the earlier ones hides nothing
+
+
+def same_tensor(one: Tensor | None, other: Tensor | None) -> bool:
+    """Whether two tensors hold the same numbers."""
+    return one is not None and other is not None and one.shape == other.shape and torch.equal(one, other)

@@ -1,0 +1,71 @@
+"""Whether a view or a reshape keeps tokens together, by sending the tokens' own numbers through it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from clearhead.doctor.probes.tracing import Call
+
+MOVES = {"view", "reshape", "flatten", "unflatten", "view_as", "reshape_as", "_unsafe_view"}
+
+
+@dataclass(frozen=True)
+class Scrambled:
+    """An operation that only moves numbers, and whose position `place` holds numbers of `token`."""
+
+    index: int
+    call: Call
+    place: int
+    token: int
+
+
+def scrambled(calls: Sequence[Call], n: int) -> Scrambled | None:
+    """The first reshape after which one position of an axis of length n holds numbers of several others.
+
+    Only tensors with exactly one such axis before and after are judged: `n` has to be a length that no other axis has.
+    """
+    ends: set[int] = set()
+    for index, call in enumerate(calls):
+        if call.name not in MOVES or not call.inputs or not call.outputs or index in ends:
+            continue
+        before, after = call.inputs[0], call.outputs[0]
+        axis, later = _axis(before, n), _axis(after, n)
+        if axis is None or later is None:
+            continue
+        tags = torch.arange(n).reshape([-1 if number == axis else 1 for number in range(before.dim())])
+        moved = tags.expand(before.shape).contiguous().reshape(after.shape)  # every number replaced by its token's
+        wanted = torch.arange(n).reshape([-1 if number == later else 1 for number in range(after.dim())])
+        wrong = (moved != wanted).nonzero()
+        if len(wrong) and (end := _end_of_shift(before, calls, index)) is not None:
+            ends.add(end)
+        elif len(wrong):
+            at = wrong[0]
+            return Scrambled(index, call, int(at[later]), int(moved[tuple(at)]))
+    return None
+
+
+def _end_of_shift(before: Tensor, calls: Sequence[Call], index: int) -> int | None:
+    """Where the axes soon come back in their order and one of them shorter by one: so relative positions are shifted.
+
+    A row of scores is padded, read with its axes exchanged, cut, and read as it was: each row moves by one more.
+    """
+    for number in range(index + 1, min(index + 4, len(calls))):
+        call = calls[number]
+        if call.name in MOVES and call.outputs and call.outputs[0].dim() == before.dim():
+            shorter = [then - now for then, now in zip(before.shape, call.outputs[0].shape, strict=True)]
+            if sorted(shorter) == [0] * (len(shorter) - 1) + [1]:
+                return number
+    return None
+
+
+def distances(n: int) -> set[int]:
+    """Sizes that tell of relative positions among n, which reshapes shift."""
+    return {n - 1, n + 1, 2 * n - 1, 2 * n, 2 * n + 1}
+
+
+def _axis(tensor: Tensor, n: int) -> int | None:
+    axes = [number for number, size in enumerate(tensor.shape) if size == n]
+    is_shifted = bool(distances(n) & {*tensor.shape})
+    return axes[0] if len(axes) == 1 and tensor.dim() >= 3 and not is_shifted else None

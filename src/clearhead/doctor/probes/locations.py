@@ -1,0 +1,40 @@
+"""Where something is: a module, a call, a weight, in the words in which a finding tells it."""
+
+import re
+
+from torch import nn
+
+from clearhead.doctor.probes.tracing import Call, home_of
+from clearhead.doctor.report.findings import Where
+
+
+def place_of_module(path: str, module: nn.Module) -> Where:
+    """A module and its code; no file and no line for torch's own."""
+    return Where(path, type(module).__name__, *home_of(module))
+
+
+def place_of_call(call: Call | None) -> Where:
+    """The module that was called and its code; for torch's own, the line that called it."""
+    if call is None or call.module is None:
+        return Where()
+    file, line = home_of(call.module)
+    return Where(call.name, type(call.module).__name__, file or call.file, line or call.line)
+
+
+def owner_of(model: nn.Module, name: str, *, own_code: bool = False) -> Where:
+    """The module of a parameter or buffer; with `own_code`, the first around it that is not torch's."""
+    path = name.rpartition(".")[0]
+    module = model.get_submodule(path)
+    file, line = home_of(module)
+    while file is None and path:
+        path = path.rpartition(".")[0]
+        file, line = home_of(model.get_submodule(path))
+    if own_code:
+        return Where(path, type(model.get_submodule(path)).__name__, file, line)
+    return Where(name.rpartition(".")[0], type(module).__name__, file, line)
+
+
+def layer_of(path: str | None) -> str | None:
+    """The layer of a stack that a module's path lies in: everything up to the first number."""
+    found = re.match(r"(?:.*?\.)?\d+(?=\.|$)", path or "")
+    return found[0] if found else None

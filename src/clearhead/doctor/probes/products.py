@@ -1,0 +1,199 @@
+"""Products of tensors as attention uses them: which axis of the weights is summed over, and what scores are made of."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from clearhead.doctor.probes.flow import Flow, factor, made_by, read_by
+from clearhead.doctor.probes.tracing import Call
+
+PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "bmm", "baddbmm", "einsum"}
+LINEAR = {"linear", "addmm", "conv1d"}
+KEEPING = {
+    "dropout", "dropout_", "to", "float", "type", "type_as", "half", "bfloat16", "contiguous", "clone", "masked_fill",
+    "masked_fill_", "mul", "__mul__", "mul_", "__imul__", "__rmul__", "where", "nan_to_num", "__getitem__", "detach",
+}  # fmt: skip
+RESHAPING = {"view", "reshape", "flatten", "unflatten", "expand", "_unsafe_view"}
+NORMS = {"layer_norm", "rms_norm", "rsqrt", "normalize", "group_norm", "norm", "vector_norm"}
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product of two tensors. For a product with weights: the axes of the weights that it keeps and sums over.
+
+    Args:
+        index: of its operation.
+        kept: the axis of the queries.
+        summed: the axis that is summed over.
+        first, second: its two tensors, the very ones.
+        other: of those, the one that is not the weights.
+    """
+
+    index: int
+    call: Call
+    first: Tensor
+    second: Tensor
+    kept: int = -2
+    summed: int = -1
+    other: Tensor | None = None
+
+
+def operands(call: Call) -> tuple[Tensor, Tensor] | None:
+    """The two tensors that are multiplied."""
+    parts = [part for part in read_by(call) if part.is_floating_point()]
+    if call.name == "baddbmm":
+        parts = parts[1:]
+    return (parts[0], parts[1]) if len(parts) == 2 else None
+
+
+def product_of(flow: Flow, index: int) -> Product | None:
+    """The product in which the weights that an operation made are used, and along which axes."""
+    start = made_by(flow.calls[index])[0]
+    open_: list[tuple[int, tuple[int, ...]]] = [(index, tuple(range(start.dim())))]
+    for _ in range(12):
+        if not open_:
+            break
+        place, axes = open_.pop(0)
+        for reader in flow.readers(place):
+            call = flow.calls[reader]
+            weights = next((t for t in read_by(call) if any(t is made for made in made_by(flow.calls[place]))), None)
+            if weights is None:
+                continue
+            if call.name in PRODUCTS:
+                found = _axes_in(call, reader, weights, axes)
+                if found is not None:
+                    return found
+            after = _axes_after(call, weights, axes)
+            if after is not None:
+                open_.append((reader, after))
+    return None
+
+
+def _axes_after(call: Call, weights: Tensor, axes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Which axes of the first weights the axes of an operation's result are; None where they cannot be told."""
+    made = made_by(call)
+    if len(made) != 1:
+        return None
+    result, args = made[0], call.options["args"]
+    if call.name in KEEPING and (result.shape == weights.shape or call.name == "__getitem__"):
+        return axes if result.dim() == weights.dim() else None
+    if call.name in ("transpose", "swapaxes", "swapdims") and len(args) == 3:
+        order = list(axes)
+        one, other = int(args[1]) % len(order), int(args[2]) % len(order)
+        order[one], order[other] = order[other], order[one]
+        return tuple(order)
+    if call.name == "einsum":
+        return _letters_after(call, weights, axes)
+    if call.name == "permute":
+        wanted = args[1] if isinstance(args[1], Sequence) else args[1:]
+        return tuple(axes[int(axis)] for axis in wanted)
+    if (
+        call.name == "__get__"
+        and result.shape[:-2] == weights.shape[:-2]
+        and result.shape[-2:] == weights.mT.shape[-2:]
+    ):
+        return (*axes[:-2], axes[-1], axes[-2])  # .mT
+    if call.name in RESHAPING and result.shape[-2:] == weights.shape[-2:] and result.dim() >= 2:
+        return (*(-1,) * (result.dim() - 2), axes[-2], axes[-1])  # rows and heads were joined or parted
+    return None
+
+
+def _axes_in(call: Call, index: int, weights: Tensor, axes: tuple[int, ...]) -> Product | None:
+    both = operands(call)
+    if both is None:
+        return None
+    is_first = both[0] is weights
+    other = both[1] if is_first else both[0]
+    if call.name == "einsum":
+        found = _in_einsum(call, weights, is_first)
+    else:
+        last = weights.dim() - 1
+        found = (last - 1, last) if is_first else (last, last - 1)
+    if found is None or min(axes[found[0]], axes[found[1]]) < 0:
+        return None
+    return Product(index, call, *both, kept=axes[found[0]], summed=axes[found[1]], other=other)
+
+
+def _in_einsum(call: Call, weights: Tensor, is_first: bool) -> tuple[int, int] | None:
+    """The axes of the weights that an equation keeps, and sums over with those of the other tensor."""
+    equation = call.options["args"][0]
+    if not isinstance(equation, str) or "->" not in equation or "." in equation:
+        return None
+    inputs, output = equation.replace(" ", "").split("->")
+    ours, theirs = inputs.split(",") if is_first else inputs.split(",")[::-1]
+    summed = [letter for letter in ours if letter in theirs and letter not in output]
+    kept = [letter for letter in ours if letter in output and letter not in theirs]
+    rows = [letter for letter in ours if letter in theirs and letter in output]  # a map that mixes heads has none
+    if len(summed) != 1 or not kept or not rows or len(ours) != weights.dim():
+        return None
+    # heads that share one value are kept as well: the queries are as many as the keys, or stand last
+    alike = [letter for letter in kept if weights.shape[ours.index(letter)] == weights.shape[ours.index(summed[0])]]
+    return ours.index((alike or kept)[-1]), ours.index(summed[0])
+
+
+def _letters_after(call: Call, weights: Tensor, axes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Which axes of the first weights an equation leaves where; heads that it mixes are none."""
+    equation, both = call.options["args"][0], operands(call)
+    if not isinstance(equation, str) or "->" not in equation or "." in equation or both is None:
+        return None
+    inputs, output = equation.replace(" ", "").split("->")
+    ours = inputs.split(",")[0 if both[0] is weights else 1]
+    if len(ours) != len(axes):
+        return None
+    return tuple(axes[ours.index(letter)] if letter in ours else -1 for letter in output)
+
+
+def product_behind(flow: Flow, index: int) -> Product | None:
+    """The product of queries and keys that a softmax's scores are made of."""
+    call = flow.calls[index]
+    given = next((t for t in read_by(call) if t.is_floating_point()), None)
+    if given is None:
+        return None
+
+    def is_product(call: Call) -> bool:
+        made = made_by(call)
+        return call.name in PRODUCTS and len(made) == 1 and made[0].dim() >= 3 and operands(call) is not None
+
+    way = flow.way_back(given, index, is_product, limit=14)
+    if not way:
+        return None
+    both = operands(flow.calls[way[-1]])
+    assert both is not None
+    return Product(way[-1], flow.calls[way[-1]], *both)
+
+
+def factor_along(flow: Flow, way: Sequence[int]) -> float:
+    """What a tensor was multiplied by on the way, as far as that was by plain numbers."""
+    total = 1.0
+    for index in way:
+        total *= factor(flow.calls[index])
+        alpha: Any = flow.calls[index].options["kwargs"].get("alpha")
+        if flow.calls[index].name == "baddbmm" and alpha is not None:
+            total *= float(alpha)
+    return total
+
+
+def scale_of(flow: Flow, index: int, product: Product) -> float | None:
+    """What a product of projections is multiplied by before it enters the softmax; None where it was normalised.
+
+    Counts what stands between the projections and the product as well: the queries may have been scaled before.
+    """
+    given = next(t for t in read_by(flow.calls[index]) if t.is_floating_point())
+    way = flow.way_back(given, index, lambda call: call is product.call, limit=14)
+    return _with_projections(flow, product.index, (product.first, product.second), factor_along(flow, way))
+
+
+def _with_projections(flow: Flow, index: int, both: tuple[Tensor, Tensor], scale: float) -> float | None:
+    for part in both:
+        way = flow.way_back(part, index, lambda call: call.name in LINEAR)
+        if not way or any(flow.calls[place].name in NORMS for place in way):
+            return None
+        scale *= factor_along(flow, way[:-1])
+    return scale
+
+
+def fused_scale(flow: Flow, index: int, query: Tensor, key: Tensor, scale: float) -> float | None:
+    """The same for a fused kernel that itself multiplies by `scale`."""
+    return _with_projections(flow, index, (query, key), scale)

@@ -1,0 +1,67 @@
+"""The residual stream: the additions that a hidden state passes on its way to the logits, and what is between."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from clearhead.doctor.probes.flow import Flow
+from clearhead.doctor.probes.tracing import Call
+
+SUMS = {"add", "add_", "__add__", "__radd__", "__iadd__"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One addition of a branch to the stream.
+
+    Args:
+        index, call: the operation.
+        skip: what the branch was added to, the very tensor.
+        way: operations from there back to the addition before, both excluded.
+        is_first: there is none before.
+    """
+
+    index: int
+    call: Call
+    skip: Tensor
+    way: tuple[int, ...]
+    is_first: bool
+
+
+def stream(calls: Sequence[Call], end: Tensor) -> tuple[list[Step], tuple[int, ...]]:
+    """The additions in order, and the operations between the last one and the end, backwards.
+
+    An addition belongs to the stream if one of its two tensors was made from the other, and if a later one, or the
+    end, goes back to it without entering a branch.
+    """
+    flow = Flow(calls)
+    additions = {index: skip for index, call in enumerate(calls) if (skip := _skip(flow, index, call)) is not None}
+    if not additions:
+        return [], ()
+
+    def is_addition(call: Call) -> bool:
+        return id(call) in numbers
+
+    numbers = {id(calls[index]): index for index in additions}
+    way = flow.way_back(end, len(calls), is_addition)
+    behind, found = tuple(way[:-1]), []
+    while way:
+        index = way[-1]
+        skip = additions[index]
+        way = flow.way_back(skip, index, is_addition)
+        found.append(Step(index, calls[index], skip, tuple(way[:-1]), not way))
+    return found[::-1], behind
+
+
+def _skip(flow: Flow, index: int, call: Call) -> Tensor | None:
+    """Of the two tensors that are added, the one that the other was made from."""
+    parts = [part for part in call.options["args"] if isinstance(part, Tensor)]
+    if call.name not in SUMS or len(parts) != 2 or parts[0].dim() < 3 or parts[0].shape != parts[1].shape:
+        return None
+    one, other = parts
+    if not one.is_floating_point() or one is other:
+        return None
+    if flow.comes_from(other, index, one):
+        return one
+    return other if flow.comes_from(one, index, other) else None

@@ -1,0 +1,127 @@
+"""What a check found, in the words and the numbers that a person and a program read. Imports no torch."""
+
+import math
+import os
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+from clearhead.doctor.catalogue.faults import CATALOGUE
+
+Json = dict[str, Any]
+Status = Literal["fail", "warn"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was measured. A fail has a witness: two inputs, and one output that had to stay and moved, or to move."""
+
+    value: float
+    threshold: float
+    noise_floor: float
+    witness: str
+
+
+@dataclass(frozen=True)
+class Where:
+    """The first part that is guilty, as far as it is known; `file` and `line` are those to be changed."""
+
+    module: str | None = None
+    class_name: str | None = None
+    file: str | None = None
+    line: int | None = None
+    op: str | None = None
+    head: int | None = None
+    backend: str | None = None
+
+    @property
+    def place(self) -> str:
+        """In a few words, for a line of text."""
+        parts = [self.module or "", f"({self.class_name})" if self.class_name else ""]
+        if self.file:
+            file = _nearby(self.file)
+            parts.append(f"{file}:{self.line}" if self.line else file)
+        return " ".join(part for part in parts if part) + (f" [{self.backend} only]" if self.backend else "")
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no infinity and no NaN."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _nearby(file: str) -> str:
+    """The path from here, where it is below."""
+    here = os.getcwd() + os.sep
+    return file.removeprefix(here)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault. `id` is the likeliest cause, in the catalogue's terms; `causes` are all that fit, best first.
+
+    `check`: the name of the check that found it.
+    """
+
+    id: str
+    status: Status
+    evidence: Evidence
+    where: Where = Where()
+    causes: tuple[tuple[str, float], ...] = ()
+    picture: tuple[str, ...] = ()
+    repro: str = ""
+    check: str = ""
+
+    @property
+    def title(self) -> str:
+        """What is wrong, in a few words."""
+        return CATALOGUE[self.id].title
+
+    @property
+    def why(self) -> str:
+        """How it comes about."""
+        return CATALOGUE[self.id].mechanism
+
+    @property
+    def fix(self) -> str:
+        """What to change."""
+        return CATALOGUE[self.id].fix
+
+    @property
+    def sentence(self) -> str:
+        """What, where, what to do."""
+        place = f" in {self.where.place}" if self.where.place else ""
+        return f"{self.id} {self.title}{place}: {self.evidence.witness}; {self.fix}"
+
+    def as_json(self) -> Json:
+        """Plain data, as the schema in docs/doctor.md has it."""
+        where = asdict(self.where)
+        where["class"] = where.pop("class_name")
+        causes = self.causes or ((self.id, 1.0),)
+        return {
+            "id": self.id,
+            "title": self.title,
+            "status": self.status,
+            "check": self.check,
+            "evidence": {name: _finite(value) for name, value in asdict(self.evidence).items()},
+            "where": where,
+            "causes": [{"id": name, "score": round(score, 3)} for name, score in causes],
+            "why": self.why,
+            "fix": self.fix,
+            "picture": list(self.picture),
+            "repro": self.repro,
+        }
+
+    @classmethod
+    def from_json(cls, told: Json) -> Self:
+        """The reverse of `as_json`."""
+        where = {("class_name" if key == "class" else key): value for key, value in told["where"].items()}
+        evidence: Json = {name: math.nan if value is None else value for name, value in told["evidence"].items()}
+        return cls(
+            id=told["id"],
+            status=told["status"],
+            evidence=Evidence(**evidence),
+            where=Where(**where),
+            causes=tuple((cause["id"], cause["score"]) for cause in told["causes"]),
+            picture=tuple(told["picture"]),
+            repro=told["repro"],
+            check=told["check"],
+        )

@@ -1,0 +1,217 @@
+"""A report as a page to look at: each fault with its picture, the line of code, why, and what to change."""
+
+from collections.abc import Iterable, Sequence
+from textwrap import dedent
+
+from clearhead.doctor.catalogue.faults import CATALOGUE
+from clearhead.doctor.report.findings import Evidence, Finding, Where
+from clearhead.doctor.report.source import Excerpt, excerpt
+from clearhead.doctor.report.text import conclusion
+from clearhead.doctor.report.verdict import Checked, Report
+from clearhead.pages import document, text
+
+STYLE = """
+:root { --bad: #b3261e; --warn: #8a5a00; --good: #1b6e3c; --legal: #0072b2; --illegal: #d55e00; --missing: #b58900; }
+@media (prefers-color-scheme: dark) { :root { --bad: #ff8a80; --warn: #f2c14e; --good: #7bd89b; --legal: #4f9fd0;
+  --illegal: #ff8f4a; --missing: #f2c14e; } }
+body { max-width: 60rem; }
+.verdict.faulty { border-color: var(--bad); }
+.verdict.healthy { border-color: var(--good); }
+.verdict.unknown, .verdict.partial { border-color: var(--warn); }
+article { margin: 2rem 0 0; padding: 1.2rem 1.5rem 1.5rem; border: 1px solid var(--line); border-radius: 10px;
+  border-left: 4px solid var(--bad); }
+article.warn { border-left-color: var(--warn); }
+article h2 { margin: 0; }
+article p { margin: .2rem 0; overflow-wrap: anywhere; }
+.witness { margin: .6rem 0 0; font-size: 1.05rem; }
+.numbers { color: var(--soft); font-size: .85rem; font-variant-numeric: tabular-nums; }
+.status { font-weight: 700; text-transform: uppercase; font-size: .82em; letter-spacing: .04em; }
+.fail .status, .status.fail { color: var(--bad); }
+.warn .status, .status.warn { color: var(--warn); }
+.status.pass { color: var(--good); }
+.status.skip, .status.waived, .status.blocked { color: var(--soft); }
+.sides { display: flex; flex-wrap: wrap; gap: 0 2rem; }
+.sides > figure { flex: 0 1 20rem; margin-top: 1.4rem; }
+.sides > div { flex: 1 1 20rem; min-width: 0; }
+svg.matrix { display: block; width: 100%; max-width: 20rem; height: auto; }
+svg.matrix text { fill: var(--soft); font-size: 9px; }
+.cell { fill: var(--card); stroke: var(--line); stroke-width: .5; }
+.legal { fill: var(--legal); }
+.illegal { fill: var(--illegal); }
+.cross { stroke: var(--paper); stroke-width: 1.6; fill: none; }
+.missing { fill: none; stroke: var(--missing); stroke-width: 1.5; stroke-dasharray: 3 2; }
+.legend svg { width: 1em; height: 1em; vertical-align: -.12em; }
+dl { grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); }
+pre.code { padding: .8rem 0; white-space: pre; overflow-x: auto; }
+pre.code code { display: inline-block; min-width: 100%; font: inherit; }
+pre.code span { display: block; padding: 0 1rem; }
+pre.code .meant { background: color-mix(in srgb, var(--bad) 14%, transparent); box-shadow: inset 3px 0 var(--bad); }
+.warn pre.code .meant { background: color-mix(in srgb, var(--warn) 14%, transparent);
+  box-shadow: inset 3px 0 var(--warn); }
+pre.code b { color: var(--soft); font-weight: 400; user-select: none; }
+.wide { overflow-x: auto; }
+.wide table { min-width: 36rem; }
+td, th { text-align: left; vertical-align: top; overflow-wrap: anywhere; }
+td.number, th.number { text-align: right; overflow-wrap: normal; }
+td.name, td.status { white-space: nowrap; }
+li { margin: .3rem 0; overflow-wrap: anywhere; }
+.otherwise { color: var(--soft); }
+"""
+
+CELL = 14.0  # units of the picture
+MARGIN = 20.0  # for the numbers along its sides
+KINDS = {"#": "legal", "!": "illegal", "-": "missing"}  # of places in a picture; all others are empty
+LEGEND = (
+    ("legal", "#", "may move it, and does"),
+    ("illegal", "!", "must not move it, and does"),
+    ("missing", "-", "should move it, and does not"),
+)
+PROVED = (
+    "A fault was seen: two inputs, and an output that had to stay and moved, or had to move and stayed. That there is "
+    "none is proved for what was run, which is these paths, their shapes and almost any weights, and for nothing else."
+)
+
+
+def render(report: Report) -> str:
+    """The page as one self-contained HTML document; every given text is escaped."""
+    made = (
+        _facts(report),
+        "".join(_finding(finding) for finding in report.findings),
+        _checks(report.checks),
+        _assumptions(report),
+        f"<h2>What was run</h2>{_list(text(path) for path in report.paths)}<p>{text(PROVED)}</p>",
+    )
+    return document(report.target, conclusion(report), "\n".join(made), style=STYLE, mood=report.verdict)
+
+
+def _facts(report: Report) -> str:
+    told = [check for check in report.checks if check.status not in ("skip", "blocked")]
+    facts = {
+        "verdict": report.verdict,
+        "kind": report.kind,
+        "checks that spoke": f"{len(told)} of {len(report.checks)}",
+        "seconds": f"{report.seconds:.2f}",
+    }
+    return f"<dl>{''.join(f'<div><dt>{text(k)}</dt><dd>{text(v)}</dd></div>' for k, v in facts.items())}</dl>"
+
+
+def _finding(finding: Finding) -> str:
+    others = (f"{text(id)} {text(CATALOGUE[id].title)} ({score:.0%})" for id, score in finding.causes[1:4])
+    parts = (
+        ("Why", f"<p>{text(finding.why)}</p>"),
+        ("What to change", f"<p>{text(finding.fix)}</p>"),
+        ("Or it is", _list(others) if finding.causes[1:] else ""),
+        ("See it again", f"<pre>{text(finding.repro)}</pre>" if finding.repro else ""),
+    )
+    told = _where(finding.where) + "".join(f"<h3>{title}</h3>{body}" for title, body in parts if body)
+    picture = _picture(finding.picture) if finding.picture else ""
+    return f"""<article class="{text(finding.status)}">
+<h2><span class="status">{text(finding.status)}</span> {text(finding.id)} {text(finding.title)}</h2>
+<p class="witness">{text(finding.evidence.witness)}</p>
+{_numbers(finding.evidence)}
+<div class="sides">{picture}<div>{told}</div></div>
+</article>
+"""
+
+
+def _numbers(evidence: Evidence) -> str:
+    told = f"value {evidence.value:.3g}, threshold {evidence.threshold:.3g}, noise floor {evidence.noise_floor:.3g}"
+    return f'<p class="numbers">{text(told)}</p>'
+
+
+def _where(where: Where) -> str:
+    if not where.place:
+        return ""
+    op = f", at '{where.op}'" if where.op else ""
+    code = excerpt(where)
+    return f"<h3>Where</h3><p>{text(where.place + op)}</p>" + ("" if code is None else _code(code))
+
+
+def _code(code: Excerpt) -> str:
+    width = len(str(code.first + len(code.lines)))
+    lines = dedent("\n".join(code.lines)).split("\n")
+    rows = "".join(
+        f"<span{' class=meant' if number == code.meant else ''}><b>{number:>{width}}</b>  {text(line)}</span>"
+        for number, line in enumerate(lines, code.first)
+    )
+    return f'<pre class="code"><code>{rows}</code></pre>'
+
+
+def _picture(rows: Sequence[str]) -> str:
+    """The matrix as a drawing: shapes tell what colours tell too."""
+    width = MARGIN + CELL * max(map(len, rows))
+    height = MARGIN + CELL * len(rows)
+    places: dict[str, list[tuple[int, int]]] = {"cell": [], "legal": [], "illegal": [], "missing": []}
+    for i, row in enumerate(rows):
+        for j, sign in enumerate(row):
+            places[KINDS.get(sign, "cell")].append((i, j))
+    drawn = "".join(f'<path class="{kind}" d="{_squares(at)}"/>' for kind, at in places.items() if at)
+    if places["illegal"]:
+        drawn += f'<path class="cross" d="{_crosses(places["illegal"])}"/>'
+    columns = max(map(len, rows))
+    numbers = "".join(
+        f'<text x="{MARGIN + CELL * (j + 0.5):g}" y="{MARGIN - 6:g}" text-anchor="middle">{j}</text>'
+        for j in range(0, columns, 4)
+    )
+    numbers += "".join(
+        f'<text x="{MARGIN - 5:g}" y="{MARGIN + CELL * (i + 0.5) + 3:g}" text-anchor="end">{i}</text>'
+        for i in range(0, len(rows), 4)
+    )
+    counts = ", ".join(f"{len(places[kind])} {kind}" for kind, _, _ in LEGEND if places[kind])
+    legend = "".join(_key(kind, meaning) for kind, _, meaning in LEGEND if places[kind])
+    return (
+        f'<figure><svg class="matrix" viewBox="0 0 {width:g} {height:g}" role="img" '
+        f'aria-label="Which token moves which logits: {text(counts)}">{drawn}{numbers}</svg>'
+        f'<figcaption>Rows are logits, columns the tokens that move them.<span class="legend">{legend}</span>'
+        "</figcaption></figure>"
+    )
+
+
+def _squares(places: Iterable[tuple[int, int]]) -> str:
+    size = CELL - 2
+    return "".join(
+        f"M{MARGIN + CELL * j + 1:g} {MARGIN + CELL * i + 1:g}h{size:g}v{size:g}h{-size:g}z" for i, j in places
+    )
+
+
+def _crosses(places: Iterable[tuple[int, int]]) -> str:
+    size = CELL - 8
+    return "".join(
+        f"M{MARGIN + CELL * j + 4:g} {MARGIN + CELL * i + 4:g}l{size:g} {size:g}m0 {-size:g}l{-size:g} {size:g}"
+        for i, j in places
+    )
+
+
+def _key(kind: str, meaning: str) -> str:
+    cross = '<path class="cross" d="M4 4l6 6m0 -6l-6 6"/>' if kind == "illegal" else ""
+    square = f'<path class="{kind}" d="M1 1h12v12h-12z"/>'
+    return f'<br><svg viewBox="0 0 14 14" aria-hidden="true">{square}{cross}</svg> {text(kind)}: {text(meaning)}'
+
+
+def _checks(checks: Sequence[Checked]) -> str:
+    rows = "".join(
+        f'<tr><td class="name">{text(check.name)}</td><td class="status {text(check.status)}">{text(check.status)}</td>'
+        f"<td>{text(check.note)}</td><td>{text(' '.join(check.covers))}</td>"
+        f'<td class="number">{check.milliseconds:,.0f}</td></tr>'
+        for check in checks
+    )
+    heads = '<th scope="col">check</th><th scope="col"></th><th scope="col">note</th><th scope="col">can find</th>'
+    return (
+        f'<h2>Every check</h2><div class="wide"><table><thead><tr>{heads}<th scope="col" class="number">ms</th></tr>'
+        f"</thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _assumptions(report: Report) -> str:
+    if not report.assumptions:
+        return ""
+    told = (
+        f"{text(f'{one.about}: {one.value}')} ({text(', '.join(one.reasons) or 'nothing speaks against it')})"
+        + (f'<br><span class="otherwise">{text(one.otherwise)}</span>' if one.otherwise else "")
+        for one in report.assumptions
+    )
+    return f"<h2>What nobody said, and was assumed</h2>{_list(told)}"
+
+
+def _list(items: Iterable[str]) -> str:
+    return f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"

@@ -1,0 +1,175 @@
+"""A model, restored for an examination and given back bit for bit as it was."""
+
+import copy
+import random
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor, nn
+
+CPU = torch.device("cpu")
+
+
+@contextmanager
+def restored(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Gradients, buffers, modes and random generators of `model` are afterwards what they were before."""
+    modes = [(module, module.training) for module in model.modules()]
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    buffers = [
+        (module, name, buffer, buffer.clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    on_cpu = device.type == "cpu"
+    with torch.random.fork_rng(devices=[] if on_cpu else [device], device_type=device.type), torch.enable_grad():
+        try:
+            for parameter, _ in gradients:
+                parameter.grad = None
+            yield
+        finally:
+            for parameter, gradient in gradients:
+                parameter.grad = gradient
+            for module, name, buffer, copy in buffers:
+                module._buffers[name] = buffer
+                with torch.no_grad():
+                    buffer.copy_(copy)
+            for module, training in modes:
+                module.training = training
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """What a model's code may change for the whole process is afterwards what it was before.
+
+    Meanwhile nothing of it stands in the way: new tensors are on the CPU, and inference mode is off.
+    """
+    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
+    deterministic = _determinism()
+    numpy_random = sys.modules.get("numpy.random")
+    drawn = random.getstate(), numpy_random.get_state() if numpy_random else None
+    with ExitStack() as stack:
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        if torch.is_inference_mode_enabled():
+            stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.set_grad_enabled(torch.is_grad_enabled()))
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(dtype)
+            if _determinism() != deterministic:  # setting it loads torch's compilers, for seconds
+                torch.use_deterministic_algorithms(deterministic[0], warn_only=deterministic[1])
+            if torch.get_num_threads() != threads:
+                torch.set_num_threads(threads)
+            random.setstate(drawn[0])
+            if numpy_random:
+                numpy_random.set_state(drawn[1])
+
+
+def _determinism() -> tuple[bool, bool]:
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+@contextmanager
+def without_zeros(parameters: Iterable[nn.Parameter], generator: torch.Generator) -> Iterator[None]:
+    """Parameters that are all zero hold small noise meanwhile: a zero hides whatever flows through it."""
+    zeros = [parameter for parameter in parameters if not parameter.detach().any()]
+    with ExitStack() as stack, torch.no_grad():
+        for parameter in zeros:
+            stack.callback(_fill_with_zeros, parameter, parameter.detach().clone())
+            noise = torch.randn(parameter.shape, generator=generator) * 0.02
+            parameter.copy_(noise)
+        yield
+
+
+def _fill_with_zeros(parameter: nn.Parameter, zeros: Tensor) -> None:
+    with torch.no_grad():
+        parameter.copy_(zeros)  # the very zeros: a zero has a sign
+
+
+def twin(model: nn.Module, device: torch.device = CPU) -> nn.Module:
+    """A copy on that device, in float32 or wider, evaluating, which shares nothing with the model."""
+    kept = [(parameter, parameter.grad) for parameter in model.parameters()]
+    for parameter, _ in kept:
+        parameter.grad = None  # gradients are not copied
+    try:
+        made = copy.deepcopy(model)
+    finally:
+        for parameter, gradient in kept:
+            parameter.grad = gradient
+    made = made.to(device).eval()
+    half = any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in made.parameters())
+    return made.float() if half else made
+
+
+def perturbed(model: nn.Module, seed: int, device: torch.device = CPU) -> nn.Module:
+    """A twin with noise on every weight: what a zero or a special start hides, almost any other weights show.
+
+    Matrices (..., out, in) get noise of 1/sqrt(in), which keeps the size of what flows through them; embeddings 0.5;
+    everything with one axis 0.1. Outputs are analytic in the weights, so the weights that hide an influence have
+    measure zero. What is frozen beside weights that are not stays as it is: it may be a table of sines.
+    """
+    made = twin(model, device)
+    generator = torch.Generator().manual_seed(seed)
+    tables = {id(m.weight): m.padding_idx for m in made.modules() if isinstance(m, nn.Embedding)}
+    learns = any(parameter.requires_grad for parameter in made.parameters())
+    with torch.no_grad():
+        for parameter in made.parameters():
+            if not parameter.is_floating_point() or (learns and not parameter.requires_grad):
+                continue
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32).to(parameter)
+            if id(parameter) in tables:
+                size, pad = 0.5, tables[id(parameter)]
+                if pad is not None:
+                    noise[pad] = 0
+            else:
+                size = 0.1 if parameter.dim() < 2 else max(parameter.shape[-2:]) ** -0.5
+            parameter.add_(noise, alpha=size)
+    return made
+
+
+@contextmanager
+def in_double(model: nn.Module) -> Iterator[None]:
+    """Every number of it is float64 meanwhile, and afterwards as wide as it was: a wider one holds it exactly."""
+    parameters = [(parameter, parameter.dtype) for parameter in model.parameters()]
+    buffers = [(module, dict(module._buffers)) for module in model.modules()]
+    model.double()
+    try:
+        yield
+    finally:
+        for parameter, dtype in parameters:
+            parameter.data = parameter.data.to(dtype)
+        for module, held in buffers:
+            module._buffers.update(held)
+
+
+@contextmanager
+def plain_layers(plain: bool = True) -> Iterator[None]:
+    """torch's own encoder layers run module by module, not as one fused operation that nothing can look into."""
+    kept = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(not plain)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(kept)
+
+
+SCALE = 256.0  # times every matrix: scores then grow past 1e4, and stay far from 1e9; a power of two comes off exactly
+
+
+@contextmanager
+def scaled(model: nn.Module) -> Iterator[None]:
+    """Every matrix but the embeddings is larger meanwhile, and with them the scores of attention."""
+    tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    matrices = [p for p in model.parameters() if p.dim() > 1 and id(p) not in tables]
+    with torch.no_grad():
+        for parameter in matrices:
+            parameter.mul_(SCALE)
+        try:
+            yield
+        finally:
+            for parameter in matrices:
+                parameter.mul_(1 / SCALE)

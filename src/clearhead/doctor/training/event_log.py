@@ -1,0 +1,78 @@
+"""What is written down of a training. Writing changes nothing in it, and a mishap of the writer stops nothing."""
+
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+import torch
+
+from clearhead.doctor.training.events import Event, Step
+from clearhead.doctor.training.gradient_log import GradientLog
+
+ENOUGH = 8  # steps, after which nothing more is written down
+
+Words = ParamSpec("Words")
+Told = TypeVar("Told")
+
+
+@dataclass(eq=False)
+class EventLog:
+    """The timeline, the log of gradients, and the mishaps of the writers."""
+
+    timeline: list[Event] = field(default_factory=list)
+    gradients: GradientLog = field(default_factory=GradientLog)
+    problems: list[str] = field(default_factory=list)
+    untried: list[str] = field(default_factory=list)  # what could not be asked of the model again, for the report
+    begun: float = field(default_factory=time.perf_counter)
+    paused: bool = False
+    with_gradient: bool = True  # whether the loop computes gradients at this moment
+    in_step: bool = False
+    heard: list[Any] = field(default_factory=list)  # optimizers and schedulers; kept, so that no other gets their id
+
+    @property
+    def steps(self) -> list[Step]:
+        """Those that were made so far."""
+        return [event for event in self.timeline if isinstance(event, Step)]
+
+    def write(self, event: Event) -> None:
+        """One more, while there is room."""
+        if not self.is_full:
+            self.timeline.append(event)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether enough was seen."""
+        return len(self.steps) >= ENOUGH
+
+
+class Writer(Protocol):
+    """Listens to one kind of call."""
+
+    event_log: EventLog
+
+
+Self = TypeVar("Self", bound=Writer)
+
+
+def quietly(
+    method: Callable[Concatenate[Self, Words], Told],
+) -> Callable[Concatenate[Self, Words], Told | None]:
+    """What cannot be written down is told in the report, and the training goes on."""
+
+    @functools.wraps(method)
+    def called(self: Self, /, *args: Words.args, **kwargs: Words.kwargs) -> Told | None:
+        event_log = self.event_log
+        if event_log.paused or torch.compiler.is_compiling():
+            return None
+        event_log.with_gradient = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+        try:
+            with torch.no_grad():
+                return method(self, *args, **kwargs)
+        except Exception as error:
+            said = " ".join(str(error).split())[:120]
+            event_log.problems.append(f"{method.__name__}: {type(error).__name__}: {said}")
+            return None
+
+    return called

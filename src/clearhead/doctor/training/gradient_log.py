@@ -1,0 +1,138 @@
+"""Every parameter's gradient, from the backward that makes it to the step that uses it and the zero that ends it.
+
+Nothing is patched for this: whether a gradient was cleared is seen in it, however it was done.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from clearhead.doctor.training.readings import is_same, is_zero, norm, sample
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """A gradient that was added to one that a step had used already; lengths of their readings."""
+
+    parameter: nn.Parameter
+    old: float
+    own: float
+    total: float
+
+
+@dataclass(eq=False)
+class Account:
+    """What is known of one parameter and its gradient."""
+
+    parameter: nn.Parameter
+    first: Tensor  # the weights when they were first seen
+    value: Tensor  # the weights after the last step
+    before: Tensor | None = None  # the gradient as the backward under way found it
+    made: Tensor | None = None  # the gradient as the last backward left it
+    used: Tensor | None = None  # the gradient as the last step left it
+    used_at: int = -1  # how many backwards there were then
+    touched: bool = False  # a backward changed it since then
+    mixture: Mixture | None = None
+    reached: bool = False  # it was anything but zero once
+    present: bool = False  # it was there once
+    thrown_away: int = 0  # times that it was cleared and no step had used it
+
+
+@dataclass(eq=False)
+class Use:
+    """The gradients at the moment when a step takes them."""
+
+    parameters: int
+    with_gradient: list[nn.Parameter] = field(default_factory=list)
+    wiped: list[nn.Parameter] = field(default_factory=list)  # a backward filled it, and now it is empty
+    again: list[nn.Parameter] = field(default_factory=list)  # a step used this very gradient, and no backward followed
+    stale: list[nn.Parameter] = field(default_factory=list)  # a step used it, and a backward passed it by
+    mixed: list[Mixture] = field(default_factory=list)
+    not_finite: list[nn.Parameter] = field(default_factory=list)
+    length: float = 0.0  # of the whole gradient
+    scaled: float = 1.0  # how long it is, of what the last backward left: it may have been divided, or clipped
+    backwards: int = 0  # since the optimizer's use before
+
+
+class GradientLog:
+    """The accounts of all parameters that were seen."""
+
+    def __init__(self) -> None:
+        self.accounts: dict[int, Account] = {}
+        self.backwards = 0
+
+    def open(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Begin to watch those that are new."""
+        for parameter in parameters:
+            if id(parameter) not in self.accounts:
+                value = sample(parameter)
+                self.accounts[id(parameter)] = Account(parameter, value, value)
+
+    def begin_backward(self) -> int:
+        """Look at all gradients, before a backward adds to them; returns how many were cleared and never used."""
+        cleared = 0
+        for account in self.accounts.values():
+            gradient = account.parameter.grad
+            account.before = None if gradient is None or is_zero(gradient) else sample(gradient)
+            if account.before is None:
+                account.thrown_away += account.touched
+                cleared += account.touched
+                account.touched, account.mixture = False, None
+        return cleared
+
+    def end_backward(self) -> int:
+        """See what it added, and to what; returns how many parameters it reached."""
+        self.backwards += 1
+        reached = 0
+        for account in self.accounts.values():
+            gradient, before = account.parameter.grad, account.before
+            account.before = None
+            if gradient is None:
+                continue
+            account.present = True
+            now = account.made = sample(gradient)
+            if is_same(now, before) or is_zero(gradient):
+                continue
+            if before is not None and is_same(before, account.used):
+                own = norm(now - before) if now.shape == before.shape else 0.0
+                account.mixture = Mixture(account.parameter, norm(before), own, norm(now))
+            account.touched = account.reached = True
+            reached += 1
+        return reached
+
+    def use(self, parameters: Iterable[nn.Parameter]) -> Use:
+        """What a step is about to take."""
+        held = tuple(parameters)
+        self.open(held)
+        told = Use(len(held))
+        square, before, after = 0.0, 0.0, 0.0
+        for parameter in held:
+            account, gradient = self.accounts[id(parameter)], parameter.grad
+            if gradient is None or is_zero(gradient):
+                if account.touched:
+                    told.wiped.append(parameter)
+                continue
+            told.with_gradient.append(parameter)
+            values = gradient.coalesce().values() if gradient.is_sparse else gradient
+            if not bool(values.isfinite().all()):
+                told.not_finite.append(parameter)
+            square += float(values.detach().double().square().sum())
+            if account.made is not None:
+                before, after = before + norm(account.made) ** 2, after + norm(sample(gradient)) ** 2
+            if account.mixture is not None:
+                told.mixed.append(account.mixture)
+            elif not account.touched and account.used is not None and is_same(sample(gradient), account.used):
+                (told.again if account.used_at == self.backwards else told.stale).append(parameter)
+        told.length = square**0.5
+        told.scaled = (after / before) ** 0.5 if before else 1.0
+        return told
+
+    def settle(self, parameters: Iterable[nn.Parameter]) -> None:
+        """A step has used them."""
+        for parameter in parameters:
+            account, gradient = self.accounts[id(parameter)], parameter.grad
+            account.used = None if gradient is None or is_zero(gradient) else sample(gradient)
+            account.used_at = self.backwards
+            account.touched, account.mixture = False, None
+            account.value = sample(parameter)
