@@ -82,7 +82,7 @@ def _show(console: Console, score: "Score") -> None:
 def _show_translation(console: Console, score: "TranslationScore") -> None:
     console.say(f"BLEU       {score.bleu:.2f}", "bold")
     console.say(f"chrF       {score.chrf:.2f}")
-    console.say(f"exact      {score.exact:.1%} of the sentences are the reference to the letter")
+    console.say(f"exact      {score.exact:.1%} of the translations equal the reference exactly")
     console.say(f"loss       {score.loss:.4f} nats per token")
     console.say(f"sentences  {score.sentences:,}")
     console.say(f"signature  {score.signature}")

@@ -17,7 +17,7 @@ def standard_input(what: str) -> str:
         DataError: it cannot be read, or is not UTF-8.
     """
     if sys.stdin is None:
-        raise DataError(f"standard input, where the {what} is to come from, is closed; pipe it in")
+        raise DataError(f"standard input is closed, so there is no {what} to read; pipe it in")
     try:
         return sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError as error:

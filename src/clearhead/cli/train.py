@@ -46,7 +46,7 @@ def parser() -> Parser:
         "keeps its options and tokenizer, at a tenth of the learning rate",
     )
     parser.add_argument("--preset", help="a named set of options to start from; 'clearhead list' shows them")
-    parser.add_argument("--minutes", type=float, help="total time that training may take")
+    parser.add_argument("--minutes", type=float, help="total time for the command, in minutes")
     parser.add_argument("--out", metavar="FOLDER", help="the run's folder (default: a new one under runs)")
     parser.add_argument("--config", metavar="FILE", help="a TOML file of options; flags override it")
     parser.add_argument("--print-config", action="store_true", help="print all options as TOML and exit")

@@ -73,7 +73,7 @@ class TranslationConfig(Options):
     batch_size: int = Field(64, ge=1, description="sentences per batch; does not change the translations")
     engine: Literal["auto", "eager", "native", "ctranslate2", "ctranslate2-int8"] = Field(
         "auto",
-        description="which engine searches; auto: ctranslate2 or native where it saves time (evaluate: always eager)",
+        description="which engine searches; auto: ctranslate2 or native where it saves time (in evaluate: eager)",
     )
 
     @model_validator(mode="after")
