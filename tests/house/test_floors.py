@@ -17,8 +17,7 @@ FLOORS = [
     {"parts", "doctor"},
     {"models"},
     {"data", "interop", "native"},
-    {"inference"},
-    {"training"},
+    {"inference", "training"},
     {"inspection"},
     {"workflows"},
     {"server"},
@@ -97,6 +96,20 @@ def test_torch_is_not_loaded_by_the_import_the_config_or_the_help() -> None:
         "assert clearhead.cli.run(['--help']) == 0\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=100)
+
+
+def test_training_loads_no_more_than_it_needs() -> None:
+    import subprocess
+    import sys
+
+    program = (
+        "import sys, clearhead.training\n"
+        "loaded = [name for name in sys.modules if name.partition('.')[0] == 'clearhead']\n"
+        "assert len(loaded) <= 60, sorted(loaded)\n"
+        "assert not [name for name in loaded if name.startswith(('clearhead.inference', 'clearhead.native'))], loaded\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_export_list_is_exactly_the_public_names() -> None:

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from clearhead.config import RunConfig
 from clearhead.config.presets import DEFAULTS, PRESETS
-from clearhead.inference import Evaluation
-from clearhead.models import build
+from clearhead.models import Evaluation, build
 from clearhead.options import Settings
 from clearhead.training import Notice, Stepped, fit
 from clearhead.training.loss import SMOOTHINGS, Smoothing, token_loss_sum

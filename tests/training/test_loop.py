@@ -12,8 +12,7 @@ from training_helpers import assert_same_weights, evaluator, start, tiny_batch, 
 
 from clearhead.config import TrainConfig
 from clearhead.errors import ClearheadError
-from clearhead.inference import Evaluation
-from clearhead.models import LanguageModel
+from clearhead.models import Evaluation, LanguageModel
 from clearhead.training import (
     Evaluated,
     Event,
@@ -142,7 +141,7 @@ def test_dropout_depends_on_the_seed_and_the_step_alone() -> None:
 @pytest.mark.parametrize("clip", [math.inf, 0.05])
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_the_loop_is_the_loop_that_one_would_write(clip: float, accumulate: int) -> None:
-    config = tiny_config(clip=clip, micro_batches=accumulate, weight_decay=0.3)
+    config = tiny_config(max_grad_norm=clip, micro_batches=accumulate, weight_decay=0.3)
     model, events = train(config, dropout=0.0)
 
     plain = tiny_model(dropout=0.0)
@@ -285,7 +284,7 @@ def out_of_memory(ids: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("forward", [out_of_device_memory, out_of_memory])
 def test_too_little_memory_says_which_option_to_lower(forward: Any) -> None:
-    with pytest.raises(ClearheadError, match=r"4 sequences in 2 parts; --train\.accumulate 4 needs about half"):
+    with pytest.raises(ClearheadError, match=r"4 sequences in 2 parts; --train\.micro_batches 4 needs about half"):
         next(fit(tiny_model(), tiny_config(micro_batches=2), tiny_batch, seed=0, forward=forward))
 
 

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from clearhead.config import ModelConfig, TrainConfig
-from clearhead.inference import Evaluation
-from clearhead.models import LanguageModel, build
+from clearhead.models import Evaluation, LanguageModel, build
 from clearhead.training import Event, Optimizer, TrainingState, build_optimizer, fit
 from clearhead.training.checkpoints import named_tensors
 

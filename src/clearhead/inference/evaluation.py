@@ -1,8 +1,6 @@
 """How well a model predicts a text."""
 
-import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -10,31 +8,10 @@ from torch import Tensor
 
 from clearhead.data import IGNORED
 from clearhead.errors import DataError
-from clearhead.models import LanguageModel
+from clearhead.models import Evaluation, LanguageModel
 from clearhead.models.eval_mode import evaluating
 
 LOGITS_AT_ONCE = 2**25  # numbers; bounds the memory of a large vocabulary
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The mean loss in nats per token, and over how many tokens."""
-
-    loss: float
-    tokens: int
-
-    @property
-    def perplexity(self) -> float:
-        """Over how many equally likely tokens the model hesitates: exp(loss)."""
-        return math.exp(self.loss) if self.loss < 700 else math.inf
-
-    def bits_per_byte(self, n_bytes: int) -> float:
-        """Bits to write down one byte of the text; comparable over tokenizers.
-
-        Args:
-            n_bytes: of the evaluated text in UTF-8.
-        """
-        return self.loss * self.tokens / (n_bytes * math.log(2))
 
 
 def evaluate(

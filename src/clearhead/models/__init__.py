@@ -5,6 +5,7 @@ from clearhead.models.bigram_lm import BigramLM
 from clearhead.models.decoder_lm import DecoderLM
 from clearhead.models.encoder_decoder import EncoderDecoder, Memory
 from clearhead.models.encoder_lm import EncoderLM
+from clearhead.models.evaluation import Evaluation
 from clearhead.models.factory import make_attention, make_block, make_norm, make_positions, make_stack
 from clearhead.models.initialization import initialize
 from clearhead.models.language_model import CausalLM, LanguageModel
@@ -29,6 +30,7 @@ __all__ = [
     "DecoderLM",
     "EncoderDecoder",
     "EncoderLM",
+    "Evaluation",
     "LanguageModel",
     "Memory",
     "build",
