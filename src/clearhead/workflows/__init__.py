@@ -46,9 +46,8 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.pretrained import Origin as Origin
     from clearhead.workflows.pretrained import open_origin as open_origin
     from clearhead.workflows.run import Run as Run
+    from clearhead.workflows.run import load as load
     from clearhead.workflows.run_log import summary as summary
-    from clearhead.workflows.runs import all_runs as all_runs
-    from clearhead.workflows.runs import load as load
     from clearhead.workflows.runs import run_and_text as run_and_text
     from clearhead.workflows.training import resume as resume
     from clearhead.workflows.training import train as train
@@ -71,9 +70,9 @@ __getattr__, __dir__, __all__ = attach(
         "importing": ("after_import", "import_model"),
         "planning": ("Plan", "as_toml", "gather", "plan"),
         "pretrained": ("Origin", "open_origin"),
-        "run": ("Run",),
+        "run": ("Run", "load"),
         "run_log": ("summary",),
-        "runs": ("all_runs", "load", "run_and_text"),
+        "runs": ("run_and_text",),
         "training": ("resume", "train"),
         "translating": ("Translated", "translate"),
     },

@@ -68,9 +68,9 @@ def diagnose(name: str, request: Request, *, timeout: float = TIMEOUT) -> Diagno
 
 
 def _signs(folder: Path) -> tuple[str, ...]:
-    from clearhead.workflows.run import Run
+    from clearhead.workflows.run_folder import RunFolder
 
-    run = Run(folder)
+    run = RunFolder(folder)
     return signs(run.records(), vocab_size=run.config.model.vocab_size)
 
 
@@ -130,6 +130,6 @@ def resolve(typed: str | None) -> Target:
 
 def model_of_run(folder: str) -> "nn.Module":
     """The model of a run, in the process that examines it."""
-    from clearhead.workflows.run import Run
+    from clearhead.workflows.run_folder import RunFolder
 
-    return Run(Path(folder)).model()
+    return RunFolder(Path(folder)).model()

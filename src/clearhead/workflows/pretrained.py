@@ -11,8 +11,8 @@ from clearhead.data import Tokenizer, is_pairs
 from clearhead.errors import DataError, UsageError
 from clearhead.models import LanguageModel, build
 from clearhead.options import Settings
-from clearhead.workflows.run import IMPORTED, Run
-from clearhead.workflows.runs import find_run, load
+from clearhead.workflows.run_folder import IMPORTED, RunFolder
+from clearhead.workflows.runs import find_run, open_folder
 
 # Fine-tuning takes small steps: 2e-5 to 5e-5 where training took 1e-4 (Devlin et al. 2019, appendix A.3); nanoGPT goes
 # from 6e-4 to 3e-5. What a run was trained with is known, so its optimizer stays and its rate is divided.
@@ -91,16 +91,16 @@ class Origin:
         return model
 
 
-def open_origin(which: str | Path | Run) -> Origin:
+def open_origin(which: str | Path | RunFolder) -> Origin:
     """A run, or a Hugging Face folder as `import_model` reads it.
 
     Raises:
         ClearheadError: one sentence on what is wrong.
     """
-    folder = None if isinstance(which, Run) or find_run(which) else Path(which).expanduser()
+    folder = None if isinstance(which, RunFolder) or find_run(which) else Path(which).expanduser()
     if folder is not None and folder.exists():
         return origin_from_folder(folder, str(which))
-    run = load(which)
+    run = open_folder(which)
     return Origin(str(run.folder), run.config, run.model(), run.tokenizers)
 
 

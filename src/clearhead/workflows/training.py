@@ -20,8 +20,9 @@ from clearhead.workflows.hardware import choose_device, enough_memory, threads
 from clearhead.workflows.planning import gather, plan, refuse_contradictions
 from clearhead.workflows.pretrained import Origin, open_origin
 from clearhead.workflows.run import Run
+from clearhead.workflows.run_folder import RunFolder
 from clearhead.workflows.run_log import Recorder, forget_after, write_report
-from clearhead.workflows.runs import create, load
+from clearhead.workflows.runs import create, open_folder
 from clearhead.workflows.signals import interruptible, until, while_watched
 from clearhead.workflows.tasks import Task, open_task
 from clearhead.workflows.tensorboard import TensorBoard
@@ -33,7 +34,7 @@ LESS_MEMORY = "lower --train.batch_size, --model.block_size or --model.d_model, 
 def train(
     source: str | Path | None = None,
     *,
-    start_from: str | Path | Run | None = None,
+    start_from: str | Path | RunFolder | None = None,
     preset: str | None = None,
     minutes: float | None = None,
     out: str | Path | None = None,
@@ -77,11 +78,11 @@ def train(
             if is_new and not run.has_begun:  # leave no folder behind for a training that never began
                 shutil.rmtree(run.folder, ignore_errors=True)
             raise
-    return run
+    return Run(run.folder)
 
 
 def resume(
-    run: str | Path | Run | None = None, *, options: Mapping[str, Any] | None = None, observe: Observer = ignore
+    run: str | Path | RunFolder | None = None, *, options: Mapping[str, Any] | None = None, observe: Observer = ignore
 ) -> Run:
     """Go on with a training where its last whole checkpoint left it, bit for bit as if it had never stopped.
 
@@ -93,18 +94,18 @@ def resume(
     Raises:
         ClearheadError: one sentence on what is wrong.
     """
-    opened = load(run)
+    opened = open_folder(run)
     with opened.locked(), enough_memory(LESS_MEMORY):
         config = RunConfig.read(opened.config.model_dump(), options or {})
         before = opened.config
         if (config.model, config.data, config.objective) != (before.model, before.data, before.objective):
             raise UsageError("resume goes on with the same model and data; for others, start a new 'clearhead train'")
         _go_on(opened, config, opened.task(), observe, check=True)
-    return opened
+    return Run(opened.folder)
 
 
 def _go_on(
-    run: Run, config: RunConfig, task: Task, observe: Observer, *, check: bool, origin: Origin | None = None
+    run: RunFolder, config: RunConfig, task: Task, observe: Observer, *, check: bool, origin: Origin | None = None
 ) -> None:
     """From the newest checkpoint, or from the start if there is none, to the last step."""
     model = build(config.model, seed=config.seed) if origin is None else origin.model_for(config.model)
@@ -167,7 +168,9 @@ def _passed(report: PreflightReport) -> str:
     return report.line()
 
 
-def _take_up(run: Run, model: LanguageModel, optimizer: Optimizer, task: Task, observe: Observer) -> TrainingState:
+def _take_up(
+    run: RunFolder, model: LanguageModel, optimizer: Optimizer, task: Task, observe: Observer
+) -> TrainingState:
     found = checkpoints.newest(run.checkpoints)
     if found is None:
         if run.metrics.exists():  # a folder that is no run yet stays as it is
