@@ -13,7 +13,7 @@ def build():
         vocab_size=37,
         source_vocab_size=33,
         pad_id=0,
-        start_id=1,
+        decoder_start_id=1,
         block_size=48,
         n_layers=2,
         n_heads=4,
