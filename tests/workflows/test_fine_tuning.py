@@ -120,7 +120,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"model": {"block_size": 32}}, "model.block_size 32 is more than the 16 of first"),
     ({"objective": "seq2seq"}, "objective"),
     ({"data": {"tokenizer": "char"}}, "first brings its tokenizer; leave out data.tokenizer char"),
-    ({"data": {"source": "pairs"}}, "pairs is sentence pairs, but first learned 'next'"),
+    ({"data": {"source": "pairs"}}, "pairs is sentence pairs, but first learned 'causal'"),
 ]
 
 
@@ -154,7 +154,7 @@ def test_a_translator_is_trained_further() -> None:
     second = train(write_pairs(120, "other.tsv", seed=7), start_from=first, out="second", options=QUICK)
     assert second.config.model == first.config.model
     assert [t.fingerprint for t in second.tokenizers] == [t.fingerprint for t in first.tokenizers]
-    with pytest.raises(UsageError, match="a text and no sentence pairs, but first learned 'translation'"):
+    with pytest.raises(UsageError, match="a text and no sentence pairs, but first learned 'seq2seq'"):
         train(write_text(), start_from=first)
 
 

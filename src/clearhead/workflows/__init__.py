@@ -40,7 +40,9 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.importing import after_import as after_import
     from clearhead.workflows.importing import import_model as import_model
     from clearhead.workflows.planning import Plan as Plan
+    from clearhead.workflows.planning import Start as Start
     from clearhead.workflows.planning import as_toml as as_toml
+    from clearhead.workflows.planning import choose_start as choose_start
     from clearhead.workflows.planning import gather as gather
     from clearhead.workflows.planning import plan as plan
     from clearhead.workflows.pretrained import Origin as Origin
@@ -68,7 +70,7 @@ __getattr__, __dir__, __all__ = attach(
         "folders": ("RUNS",),
         "generating": ("generate",),
         "importing": ("after_import", "import_model"),
-        "planning": ("Plan", "as_toml", "gather", "plan"),
+        "planning": ("Plan", "Start", "as_toml", "choose_start", "gather", "plan"),
         "pretrained": ("Origin", "open_origin"),
         "run": ("Run", "load"),
         "run_log": ("summary",),
