@@ -81,7 +81,7 @@ def test_the_score_is_that_of_the_translations(learnt: Run) -> None:
     assert (wrong.bleu < 30, wrong.loss > score.loss + 1, wrong.exact) == (True, True, 0)
 
 
-@pytest.mark.parametrize(("asked", "expected"), [(None, "plain"), ("auto", "plain"), ("ctranslate2", "ctranslate2")])
+@pytest.mark.parametrize(("asked", "expected"), [(None, "eager"), ("auto", "eager"), ("ctranslate2", "ctranslate2")])
 def test_a_score_does_not_depend_on_what_is_installed(
     learnt: Run, monkeypatch: pytest.MonkeyPatch, asked: str | None, expected: str
 ) -> None:

@@ -18,14 +18,14 @@ def evaluate(
     model: LanguageModel,
     batches: Iterable[Sequence[Tensor]],
     *,
-    hidden: Callable[..., Tensor] | None = None,
+    body: Callable[..., Tensor] | None = None,
 ) -> Evaluation:
     """The mean over all counted tokens, so the same however they are batched.
 
     Args:
         model: in whatever mode; it is evaluated without dropout and left as it was.
         batches: the model's inputs and, last, targets (B, T); a target of -100 is not counted.
-        hidden: in place of `model.hidden`, for a model that was trained to see less than it could.
+        body: in place of `model.body`, for a model that was trained to see less than it could.
 
     Raises:
         DataError: there is no token to predict.
@@ -34,7 +34,7 @@ def evaluate(
     with evaluating(model), torch.inference_mode():
         for batch in batches:
             *inputs, targets = (tensor.to(device) for tensor in batch)
-            losses = token_losses(model, (hidden or model.hidden)(*inputs), targets)  # (B, T)
+            losses = token_losses(model, (body or model.body)(*inputs), targets)  # (B, T)
             sums.append(losses.sum(-1))  # (B,): short sums, so float32 loses nothing that counts
             counts.append((targets != IGNORED).sum())
     tokens = int(torch.stack(counts).sum()) if counts else 0

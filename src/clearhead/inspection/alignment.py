@@ -80,7 +80,7 @@ def alignment(
         return torch.zeros(0, len(source_ids), device=model.device)
     with evaluating(model), watching(attentions if layer is None else [attentions[layer]]) as seen:
         source, target = (torch.tensor([ids], device=model.device) for ids in (list(source_ids), row))
-        model.hidden(source, target, source_positions=range(source.shape[1]), target_positions=range(target.shape[1]))
+        model.body(source, target, source_positions=range(source.shape[1]), target_positions=range(target.shape[1]))
     return torch.stack(seen).mean(dim=(0, 2))[0]  # (layers, 1, H, T_tgt, T_src) -> (T_tgt, T_src)
 
 

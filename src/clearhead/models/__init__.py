@@ -18,7 +18,7 @@ MODELS: dict[str, type[DecoderLM] | type[BigramLM] | type[EncoderLM] | type[Enco
 }
 
 
-def build(config: ModelConfig, *, seed: int = 0) -> LanguageModel:
+def build_model(config: ModelConfig, *, seed: int = 0) -> LanguageModel:
     """The model that the config describes, freshly initialized from the seed."""
     return MODELS[config.architecture](config, seed=seed)
 
@@ -33,7 +33,7 @@ __all__ = [
     "Evaluation",
     "LanguageModel",
     "Memory",
-    "build",
+    "build_model",
     "initialize",
     "make_attention",
     "make_block",

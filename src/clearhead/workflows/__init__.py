@@ -25,9 +25,9 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.events import command as command
     from clearhead.workflows.examining import TIMEOUT as TIMEOUT
     from clearhead.workflows.examining import Request as Request
+    from clearhead.workflows.examining import check_model as check_model
     from clearhead.workflows.examining import compare_models as compare_models
     from clearhead.workflows.examining import diagnose as diagnose
-    from clearhead.workflows.examining import examine as examine
     from clearhead.workflows.examining import examine_loss as examine_loss
     from clearhead.workflows.example_layer import Step as Step
     from clearhead.workflows.example_layer import WorkedExample as WorkedExample
@@ -63,7 +63,7 @@ __getattr__, __dir__, __all__ = attach(
         "describing": ("Listing", "describe", "list_all"),
         "evaluating": ("LengthScore", "Score", "TranslationScore", "evaluate"),
         "events": ("Finished", "Observer", "Passed", "Said", "Sampled", "Started", "WorkflowEvent", "command"),
-        "examining": ("Request", "TIMEOUT", "compare_models", "diagnose", "examine", "examine_loss"),
+        "examining": ("Request", "TIMEOUT", "check_model", "compare_models", "diagnose", "examine_loss"),
         "example_layer": ("Step", "WorkedExample", "worked_example"),
         "exporting": ("Exported", "export"),
         "filling": ("fill",),

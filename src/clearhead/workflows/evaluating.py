@@ -18,7 +18,7 @@ from clearhead.workflows.hardware import choose_device, enough_memory, threads
 from clearhead.workflows.run_folder import RunFolder
 from clearhead.workflows.runs import open_folder
 from clearhead.workflows.tasks import TASKS, NextToken, Translation
-from clearhead.workflows.tasks.next_token import hidden_of
+from clearhead.workflows.tasks.next_token import body_of
 from clearhead.workflows.tasks.translation import pair_evaluation_batches
 
 LENGTHS = (-1, 5, 10, 15, 20, 30)  # words of a source sentence, where one group ends and the next begins
@@ -112,7 +112,7 @@ def _score_text(opened: RunFolder, model: LanguageModel, source: str | Path | No
     config, tokenizer, kind = opened.config, opened.tokenizer, TASKS[opened.config.objective]
     assert issubclass(kind, NextToken)
     batches = kind.windows(tokens, tokenizer, config, rows=batch_size)
-    found = inference.evaluate(model, batches, hidden=hidden_of(model, config.data, tokenizer))
+    found = inference.evaluate(model, batches, body=body_of(model, config.data, tokenizer))
     bits = None if kind.masks else found.bits_per_byte(n_bytes)
     return Score(found.loss, found.perplexity, bits, found.tokens)
 

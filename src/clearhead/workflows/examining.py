@@ -24,7 +24,7 @@ TIMEOUT = 300.0  # seconds
 FOR_ARCHITECTURES = "--set is for hf:NAME only; a factory of yours chooses its own sizes"
 
 
-def examine(request: Request | str | None = None, *, timeout: float = TIMEOUT) -> Report:
+def check_model(request: Request | str | None = None, *, timeout: float = TIMEOUT) -> Report:
     """Examine what a target means, be it code, an architecture, a checkpoint or a run.
 
     Args:
@@ -56,14 +56,14 @@ def diagnose(name: str, request: Request, *, timeout: float = TIMEOUT) -> Diagno
 
     Args:
         name: of the symptom.
-        request: as for `examine`.
+        request: as for `check_model`.
 
     Raises:
-        ClearheadError: the symptom is unknown, or as `examine`.
+        ClearheadError: the symptom is unknown, or as `check_model`.
     """
     seen = symptom(name)
     target = resolve(request.target)
-    report = examine(request, timeout=timeout)
+    report = check_model(request, timeout=timeout)
     return diagnosed(seen, report, _signs(Path(target.place)) if target.kind == "run" else ())
 
 
@@ -86,7 +86,7 @@ def compare_models(
     """Give two models the same weights and the same ids, and find the first module that differs.
 
     Args:
-        a, b: targets, as for `examine`.
+        a, b: targets, as for `check_model`.
         settings: for those that are architectures of transformers.
 
     Raises:

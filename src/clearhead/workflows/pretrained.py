@@ -9,7 +9,7 @@ from clearhead import interop
 from clearhead.config import OBJECTIVES, ModelConfig, RunConfig
 from clearhead.data import Tokenizer, is_pairs
 from clearhead.errors import DataError, UsageError
-from clearhead.models import LanguageModel, build
+from clearhead.models import LanguageModel, build_model
 from clearhead.options import Settings
 from clearhead.workflows.run_folder import IMPORTED, RunFolder
 from clearhead.workflows.runs import find_run, open_folder
@@ -84,7 +84,7 @@ class Origin:
 
     def model_for(self, config: ModelConfig) -> LanguageModel:
         """A copy of the model, with the config's dropout; of a shorter block's learned positions, the first."""
-        model, state = build(config), self.model.state_dict()
+        model, state = build_model(config), self.model.state_dict()
         with torch.no_grad():
             for name, tensor in model.state_dict().items():
                 tensor.copy_(state[name][: len(tensor)])
@@ -110,7 +110,7 @@ def origin_from_folder(folder: Path, told: str) -> Origin:
     Raises:
         DataError: the folder is damaged, hostile, or of no family that is known; one sentence that names every fault.
     """
-    interop.examine(folder)
+    interop.read_headers(folder)
     interop.check(folder)
     tokens = interop.read_tokens(folder)
     tokenizer = Tokenizer.load(folder, end=tokens.end, pad=tokens.pad, keep_frame=True)

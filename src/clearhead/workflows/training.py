@@ -10,7 +10,7 @@ from typing import Any
 
 from clearhead.config import RunConfig
 from clearhead.errors import FaultError, InterruptedRunError, UsageError
-from clearhead.models import LanguageModel, build
+from clearhead.models import LanguageModel, build_model
 from clearhead.training import Event, Optimizer, TrainingState, build_optimizer, checkpoints, fit
 from clearhead.workflows.averaging import use_mean
 from clearhead.workflows.events import Observer, Passed, Said, Started, command, ignore
@@ -112,7 +112,7 @@ def _train(
     run: RunFolder, config: RunConfig, task: Task, observe: Observer, *, check: bool, origin: Origin | None = None
 ) -> None:
     """The model, the loop and the record, from the newest checkpoint, or from the start if there is none."""
-    model = build(config.model, seed=config.seed) if origin is None else origin.model_for(config.model)
+    model = build_model(config.model, seed=config.seed) if origin is None else origin.model_for(config.model)
     model = model.to(choose_device(config.train.device))
     optimizer = build_optimizer(model, config.train)
     state = _take_up(run, model, optimizer, task, observe)
@@ -122,7 +122,7 @@ def _train(
         observe = while_watched(observe, interrupted)
         if check and state.step == 0:
             fresh = origin is None and not run.checkpoints.exists()
-            report = task.examine(model, optimizer, config, fresh=fresh)
+            report = task.preflight(model, optimizer, config, fresh=fresh)
             if not report.passed:
                 raise FaultError(report.line())
             observe(Passed(report.line()))
