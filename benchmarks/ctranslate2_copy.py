@@ -43,7 +43,7 @@ def translator(model: EncoderDecoder, tokenizer: Tokenizer, how: TranslationConf
     def translate(sentences: Sequence[str]) -> list[str]:
         sources = [words([*map(int, tokenizer.encode(sentence)), end]) for sentence in sentences]
         found = engine.translate_batch(
-            sources, beam_size=how.beam, max_batch_size=how.batch_size, length_penalty=how.length_penalty
+            sources, beam_size=how.beam_size, max_batch_size=how.batch_size, length_penalty=how.length_penalty
         )
         return [tokenizer.decode([int(word) for word in result.hypotheses[0]]) for result in found]
 

@@ -28,7 +28,7 @@ TEXTS = {
     "repeats itself": SamplingConfig(greedy=True, max_new_tokens=96),
     "does not": SamplingConfig(seed=1, max_new_tokens=96),
 }
-WAYS = [("plain", "full"), ("compiled", "full"), ("compiled", "bfloat16"), ("compiled", "int8")]
+WAYS = [("eager", "float32"), ("native", "float32"), ("native", "bfloat16"), ("native", "int8")]
 RESULTS = Path(__file__).parent / "results" / "draft_speed.md"
 
 

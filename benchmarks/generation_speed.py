@@ -36,7 +36,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 NEW_TOKENS = {"0.8M": 256, "124M": 32}
 PROMPT = 16  # tokens
-WIDTHS = {"full": 4, "bfloat16": 2, "int8": 1}  # bytes of a weight
+WIDTHS = {"float32": 4, "bfloat16": 2, "int8": 1}  # bytes of a weight
 RESULTS = Path(__file__).parent / "results" / "generation_speed.md"
 
 
@@ -69,12 +69,12 @@ class Writing:
                 yield Row("reading the weights", weights, self._on_threads(self._reading(WIDTHS[weights])))
 
     def _engines(self) -> Iterator[tuple[str, str]]:
-        yield ("plain", "full")
+        yield ("eager", "float32")
         if self.device.type != "cpu":  # whose machine code is all that there is
             return
-        yield ("compiled", "full")
+        yield ("native", "float32")
         if self.streams == 1 and self.shape != "0.8M":
-            yield from (("compiled", "bfloat16"), ("compiled", "int8"))
+            yield from (("native", "bfloat16"), ("native", "int8"))
 
     def _on_threads(self, work: Work) -> Work:
         def bound() -> float:
@@ -125,7 +125,7 @@ class Writing:
         lines = [f"| {what} | weights | tokens per second | ratio | share of memory's speed |", "|---|---|---|---|---|"]
         for row, rates in zip(rows, measured, strict=True):
             median = medians[row.name, row.remark]
-            floor = medians.get(("reading the weights", row.remark.replace("float32", "full")))
+            floor = medians.get(("reading the weights", row.remark))
             share = f"{median / floor:.0%}" if floor else ""
             lines.append(f"| {row.name} | {row.remark} | {spread(rates)} | {median / first:.2f} | {share} |")
         return [*lines, "", self._compared()]

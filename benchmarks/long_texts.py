@@ -118,7 +118,7 @@ def table(window: int | None, given: argparse.Namespace) -> list[str]:
 def main() -> None:
     parser = arguments(__doc__, 5, RESULTS)
     parser.add_argument("--prompts", nargs="+", type=int, default=[1024, 2048, 4096, 8192, 16384])
-    parser.add_argument("--engine", choices=["plain", "compiled"], default="compiled")
+    parser.add_argument("--engine", choices=["eager", "native"], default="native")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)  # what the processes are told
     parser.add_argument("--window", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()

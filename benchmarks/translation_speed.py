@@ -87,7 +87,7 @@ class Translating:
         if self.config.batch_size > 1:
             yield Row("plain", "as they come", self._kept("plain", lambda: self._plain(list(range(n)))))
             yield Row("plain, sorted", alike, self._kept("plain, sorted", lambda: self._plain(by_length)))
-        for name, engine in (("clearhead", "plain"), ("clearhead, compiled", "compiled"), *self._engines()):
+        for name, engine in (("clearhead", "eager"), ("clearhead, native", "native"), *self._engines()):
             yield Row(name, alike, self._kept(name, self._ours(engine)))
         for precision in ("float32", "int8") if self._engines() else ():
             name = f"CTranslate2 alone, {precision}"
@@ -122,7 +122,7 @@ class Translating:
         for start in range(0, len(order), at_once):
             some = order[start : start + at_once]
             sources = [self.sources[place] for place in some]
-            found = beam_search(self.plain, sources, end=self.task.prepared.end, beam_size=BEAM)
+            found = beam_search(self.plain, sources, end=self.task.prepared.end, beam=BEAM)
             for place, ids in zip(some, found, strict=True):
                 written[place] = self.task.tokenizer.decode(ids)
         return written

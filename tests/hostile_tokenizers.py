@@ -85,6 +85,18 @@ NAMED: dict[str, Callable[[], Json]] = {
             "invert": False,
         },
     ),
+    "a catastrophic Split of what no sample holds": lambda: _with(
+        "gpt2",
+        pre_tokenizer={
+            "type": "Split",
+            "pattern": {"Regex": r"(\p{Cyrillic}|\p{Cyrillic}\p{Cyrillic})+$"},
+            "behavior": "Isolated",
+            "invert": False,
+        },
+    ),
+    "a catastrophic Replace of what no sample holds": lambda: _with(
+        "gpt2", normalizer=replace(r"(\p{Cyrillic}|\p{Cyrillic}\p{Cyrillic})+$", "x", "Regex")
+    ),
     "WordPiece without an unknown token": lambda: _model("bert", vocab=WORD_PIECE),
     "thirty doublings": lambda: _with("gpt2", normalizer=several("normalizers", [replace("a", "aa")] * 30)),
     "a decoder that doubles": lambda: _with("gpt2", decoder=several("decoders", [replace("a", "aa")] * 40)),

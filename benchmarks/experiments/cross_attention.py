@@ -44,7 +44,7 @@ def main() -> None:
         for name, change in (("with", None), ("without", without_cross_attention)):
             for seed in range(1, given.seeds + 1):
                 trained = trial.train(seed=seed, change=change)
-                greedy, beam = (trial.bleu(trained.model, beam_size=beam, sentences=given.sentences) for beam in (1, 5))
+                greedy, beam = (trial.bleu(trained.model, beam=beam, sentences=given.sentences) for beam in (1, 5))
                 size = sum(parameter.numel() for parameter in trained.model.parameters())
                 steps = trial.config.train.steps
                 rows.append((source, name, seed, size, steps, trained.val_loss, greedy, beam))

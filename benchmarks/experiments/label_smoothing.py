@@ -59,7 +59,7 @@ def main() -> None:
             model = (trained := smoothed.train(seed=seed)).model
             confidence, right = answers(model, smoothed.task.held_out(smoothed.config))
             error = expected_calibration_error(confidence, right)
-            bleu = [smoothed.bleu(model, beam_size=beam, sentences=given.sentences) for beam in (1, 5)]
+            bleu = [smoothed.bleu(model, beam=beam, sentences=given.sentences) for beam in (1, 5)]
             means = confidence.double().mean().item(), right.double().mean().item()
             rows.append((f"{share:g}", seed, train.steps, trained.val_loss, *bleu, *means, error))
     header = ["smoothing", "seed", "steps", "validation loss", "BLEU, greedy", "BLEU, beam 5"]

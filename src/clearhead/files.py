@@ -111,7 +111,7 @@ def finish_folder(temporary: Path, final: Path) -> None:
     Where another process is faster, the folder that it made stays if it holds the same.
     """
     files = {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in sorted(temporary.iterdir())}
-    write_json(temporary / MANIFEST, {"format": FORMAT, "files": files})
+    write_manifest(temporary, {"format": FORMAT, "files": files})
     for path in temporary.iterdir():
         _flush_file(path)
     _flush_folder(temporary)
@@ -125,6 +125,27 @@ def finish_folder(temporary: Path, final: Path) -> None:
             raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_manifest(folder: Path, content: Mapping[str, Any]) -> None:
+    """Write the list of a folder's files, and its own digest: without it, an altered list would blame the files."""
+    write_json(folder / MANIFEST, {**content, "sha256": _digest(content)})
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What `write_manifest` wrote.
+
+    Raises:
+        OSError, ValueError: it is missing, or is not what was written.
+    """
+    manifest = read_json(folder / MANIFEST)
+    if not isinstance(manifest, dict) or manifest.pop("sha256", None) != _digest(manifest):
+        raise ValueError("it was altered")
+    return manifest
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def move_into(folder: Path, temporary: Path) -> None:
@@ -162,7 +183,7 @@ def damage(folder: Path, *, only_sized: Collection[str] = ()) -> str | None:
         only_sized: files of which the size alone is compared, because whoever reads them checks what they hold.
     """
     try:
-        manifest = read_json(folder / MANIFEST)
+        manifest = read_manifest(folder)
         format_, files = manifest["format"], dict(manifest["files"])
         for name, written in files.items():
             path = folder / name
@@ -173,7 +194,7 @@ def damage(folder: Path, *, only_sized: Collection[str] = ()) -> str | None:
             if name not in only_sized and sha256(path) != written["sha256"]:
                 return f"{name} was altered"
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return f"{MANIFEST} is missing or unreadable"
+        return f"{MANIFEST} is missing or was altered"
     return None if format_ == FORMAT else f"its format is {format_}, this version of Clearhead reads {FORMAT}"
 
 

@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any, Self
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
 from clearhead.errors import UsageError, did_you_mean
 
 Settings = dict[str, Any]  # one source of options: a preset, a file, the flags; later layers win
+
+LARGEST = 2**63 - 1  # whole number; what counts tensors and files holds none that is larger
+LONGEST_SHOWN = 100  # characters of a value in a sentence
 
 
 class Options(BaseModel):
@@ -25,6 +28,13 @@ class Options(BaseModel):
             if key not in cls.model_fields:
                 raise ValueError(f"unknown option '{key}'{did_you_mean(str(key), cls.model_fields)}")
         return values
+
+    @field_validator("*")
+    @classmethod
+    def _refuse_huge_numbers(cls, value: Any) -> Any:
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise ValueError("must be a number below 2**63")
+        return value
 
     @classmethod
     def read(cls, *layers: Mapping[str, Any]) -> Self:
@@ -55,8 +65,17 @@ def sentence(error: ValidationError) -> str:
     where = ".".join(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
-    given = "" if isinstance(first["input"], Mapping | BaseModel) else f", not {first['input']!r}"
+    given = "" if isinstance(first["input"], Mapping | BaseModel) else f", not {_shown(first['input'])}"
     return f"{where}: {message}{given}" if where else message
+
+
+def _shown(value: Any) -> str:
+    """The value as a sentence has it."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no integer of more than some thousand digits
+        return "a number of thousands of digits"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}... ({len(text):,} characters)"
 
 
 def read_toml(path: Path) -> Settings:
@@ -83,6 +102,8 @@ def parse_toml(content: bytes, path: Path) -> Settings:
         return tomllib.loads(content.decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read as TOML: {error}") from None
+    except ValueError:  # Python's limit on the digits of an integer
+        raise UsageError(f"{path} cannot be read as TOML: it holds an integer of too many digits") from None
 
 
 def to_toml(options: Options, *, leave_out: dict[str, set[str]] | None = None) -> str:

@@ -74,7 +74,7 @@ def test_ctrl_c_is_heard_before_anything_else_is_loaded(tmp_path: Path) -> None:
         code, out, err = command.end()
     assert (code, err) == (0, "")
     loaded = {name for name in out.split() if name.startswith("clearhead")}
-    assert loaded == {"clearhead", "clearhead.cli", "clearhead.cli.interrupts"}
+    assert loaded == {"clearhead", "clearhead.cli", "clearhead.cli.interrupts", "clearhead.lazy"}
     assert len(out.split()) < 20, out
 
 

@@ -88,7 +88,12 @@ def test_what_contradicts_the_run(words: list[str], said: str, call: Caller, run
 def test_export_prints_and_saves_its_certificate(call: Caller, run: str) -> None:
     shown = call("export", run, "--to", "safetensors", "my.safetensors")
     assert (shown.code, shown.err) == (0, "")
-    for expected in ("my.safetensors, as clearhead", "full window", "batch padded on the left", "certificate: passed"):
+    for expected in (
+        "my.safetensors, checked with clearhead",
+        "full window",
+        "batch padded on the left",
+        "certificate: passed",
+    ):
         assert expected in shown.out
     told = call("export", run, "--to", "safetensors", "again", "--json").json
     saved = json.loads(Path("again/certificate.json").read_text(encoding="utf-8"))
@@ -102,9 +107,9 @@ def test_export_prints_and_saves_its_certificate(call: Caller, run: str) -> None
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("export", "export needs a place and a format"),
-        ("export RUN --to hf", "say where to: clearhead export"),
-        ("export RUN out", "export needs a place and a format"),
+        ("export", "export needs an output and a format"),
+        ("export RUN --to hf", "name the output: clearhead export"),
+        ("export RUN out", "export needs an output and a format"),
         ("export RUN --to onx out", "did you mean 'onnx'?"),
         ("export RUN --to hf out more", "'more' is one argument too many"),
         ("import", "required: model"),
@@ -178,7 +183,7 @@ HOSTILE: list[tuple[Callable[[Path], None], str]] = [
     (renamed, "q_proj.weight is missing, model.layers.0.self_attn.q_proj.wait is left over"),
     (wrong_shape, "model.norm.weight has shape [17] instead of [16]"),
     (oversized, "too small for d_ff = 1099511627776"),
-    (outside, "'../model.safetensors', which is no name of a file in it"),
+    (outside, "'../model.safetensors', which is not the plain name of a file in it"),
     (pickled, "pytorch_model.bin is a pickle, which can run code when read"),
 ]
 

@@ -47,7 +47,7 @@ def test_ctrl_c_saves_and_so_does_sigterm_and_a_second_training_waits() -> None:
     assert len(saved) >= 1
 
     with start("resume", "run") as resumed:
-        resumed.wait_for("going on after step ")
+        resumed.wait_for("continuing after step ")
         resumed.wait_for("\nstep ")
         resumed.send(signal.SIGTERM)
         code, _, err = resumed.end()

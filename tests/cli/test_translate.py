@@ -73,11 +73,11 @@ def test_evaluate_as_json_and_in_words(call: Caller, run: str) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["ein kind", "--input", "in.de"], 2, "give one of them"),
+        (["ein kind", "--input", "in.de"], 2, "leave one out"),
         (["--input", "missing.de"], 3, "missing.de"),
         (["--input", "latin.de"], 3, "not UTF-8"),
         (["ein kind", "--beam-size", "0"], 2, "beam_size"),
-        (["ein kind", "--n-best", "9"], 2, "more than the beam"),
+        (["ein kind", "--n-best", "9"], 2, "more than beam_size (5) holds"),
         (["ein kind", "--output", "no/such/folder.en"], 1, "cannot be written"),
         (["ein kind", "--beem", "3"], 2, "did you mean '--beam-size'"),
     ],

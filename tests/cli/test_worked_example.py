@@ -24,7 +24,7 @@ def sections(shown: str) -> dict[str, list[str]]:
     return {lines[0].split("  ")[0]: lines[1:] for lines in (part.splitlines() for part in shown.split("\n\n"))}
 
 
-@pytest.mark.parametrize("words", [[], ["--torch"], ["--norm-place", "pre"], ["--norm-place", "pre", "--torch"]])
+@pytest.mark.parametrize("words", [[], ["--torch"], ["--norm-position", "pre"], ["--norm-position", "pre", "--torch"]])
 def test_every_intermediate_is_shown_on_a_narrow_terminal(words: list[str], call: Caller) -> None:
     code, out, err = call("worked-example", *words)
     assert (code, err) == (0, "")
@@ -46,7 +46,7 @@ def test_the_figures_are_those_that_were_printed(call: Caller) -> None:
 
 @pytest.mark.parametrize("place", ["post", "pre"])
 def test_torch_agrees_and_is_asked_about_everything_that_it_hands_out(place: str, call: Caller) -> None:
-    told = call("worked-example", "--torch", "--norm-place", place, "--json").json
+    told = call("worked-example", "--torch", "--norm-position", place, "--json").json
     assert told["norm_position"] == place
     kept = {"x", "memory", "self-attention scores", "cross-attention scores"}
     for step, twin in zip(told["intermediates"], reference.worked_example(place).intermediates, strict=True):
@@ -71,8 +71,8 @@ def test_without_torch_as_json(call: Caller) -> None:
     assert not any("torch" in step for step in told["intermediates"])
 
 
-def test_another_norm_place_is_refused(call: Caller) -> None:
-    refused = call("worked-example", "--norm-place", "around")
+def test_another_norm_position_is_refused(call: Caller) -> None:
+    refused = call("worked-example", "--norm-position", "around")
     assert refused.code == 2
     assert "'pre' or 'post', not 'around'" in refused.err
 

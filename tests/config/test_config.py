@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -72,15 +73,23 @@ def test_there_is_a_schema(options: type[Options]) -> None:
         (ModelConfig, {"positions": "rope", "d_model": 12, "n_heads": 4}, "choose an even width"),
         (ModelConfig, {"positions": "sinusoidal", "d_model": 33, "n_heads": 3}, "even d_model, not 33"),
         (ModelConfig, {"embedding_ngrams": 9}, "embedding_ngrams: input should be less than or equal to 8, not 9"),
-        (ModelConfig, {"architecture": "encoder", "logit_ngrams": 2}, "only the architecture 'decoder' has tables of"),
-        (ModelConfig, {"architecture": "bigram", "embedding_ngrams": 2}, "only the architecture 'decoder' has tables"),
+        (ModelConfig, {"architecture": "encoder", "logit_ngrams": 2}, "n-gram tables need the architecture 'decoder'"),
+        (
+            ModelConfig,
+            {"architecture": "bigram", "embedding_ngrams": 2},
+            "n-gram tables need the architecture 'decoder'",
+        ),
         (TrainConfig, {"learning_rate": math.inf}, "learning_rate: input should be a finite number"),
         (TrainConfig, {"learning_rate": math.nan}, "learning_rate"),
-        (TrainConfig, {"max_grad_norm": math.nan}, "clip"),
-        (ModelConfig, {"architecture": "encoder", "sliding_window": 4}, "only the architecture 'decoder' has one"),
+        (TrainConfig, {"max_grad_norm": math.nan}, "max_grad_norm"),
+        (
+            ModelConfig,
+            {"architecture": "encoder", "sliding_window": 4},
+            "sliding_window needs the architecture 'decoder'",
+        ),
         (ModelConfig, {"vocab_size": 9, "pad_id": 9}, "pad_id (9) is no token of vocab_size (9)"),
         (ModelConfig, {"source_vocab_size": 5, "pad_id": 7}, "pad_id (7) is no token of source_vocab_size (5)"),
-        (TranslationConfig, {"n_best": 6}, "n_best (6) is more than the beam (5) holds"),
+        (TranslationConfig, {"n_best": 6}, "n_best (6) is more than beam_size (5) holds"),
         (RunConfig, {"objective": "seq2seq"}, "needs the architecture encoder_decoder, not decoder"),
         (RunConfig, {"model": {"architecture": "encoder"}}, "needs the architecture decoder or bigram, not encoder"),
         (SamplingConfig, {"temperature": 0}, "to take the likeliest token every time, say --greedy"),
@@ -99,7 +108,7 @@ def test_every_architecture_has_an_objective_and_every_objective_an_architecture
 
 
 def test_no_clipping_is_a_choice() -> None:
-    assert TrainConfig.read({"max_grad_norm": "inf"}).clip == math.inf
+    assert TrainConfig.read({"max_grad_norm": "inf"}).max_grad_norm == math.inf
 
 
 @given(heads=st.integers(1, 12), d_model=st.integers(1, 200))
@@ -178,3 +187,28 @@ def test_merging_layers(one: Any, two: Any, three: Any) -> None:
 def test_did_you_mean() -> None:
     assert did_you_mean("stpes", ["steps", "source"]) == "; did you mean 'steps'?"
     assert did_you_mean("zzz", ["steps", "source"]) == ""
+
+
+HUGE = [10**400, -(10**400), 2**63, "1" + "0" * 400, "1" * 5_000, int("f" * 5_000, 16)]
+
+
+@pytest.mark.parametrize("options", [options for options in ALL if options is not RunConfig])
+def test_a_huge_number_is_one_short_sentence(options: type[Options]) -> None:
+    for name, field in options.model_fields.items():
+        numbers = {int, float} & {field.annotation, *get_args(field.annotation)}
+        for value in HUGE if numbers else ():
+            if float in numbers and value == 2**63:
+                continue  # a float may be that large
+            if name == "max_grad_norm" and isinstance(value, str):
+                continue  # a text is read as infinite, which is no clipping
+            assert len(refusal(options, {name: value})) < 300
+
+
+def test_a_file_with_a_number_of_too_many_digits_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "options.toml"
+    path.write_text(f"seed = {'1' * 5_000}\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"options\.toml cannot be read as TOML: it holds an integer of too many"):
+        read_toml(path)
+    path.write_text(f"seed = 0x{'f' * 5_000}\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"seed: .*thousands of digits"):
+        RunConfig.read(read_toml(path))

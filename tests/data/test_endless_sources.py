@@ -73,7 +73,9 @@ def test_a_pipe_without_an_end_is_refused(tmp_path: Path, cache: Path, monkeypat
     writer = threading.Thread(target=write_without_end, args=[tmp_path / "pipe"])
     writer.start()
     try:
-        with pytest.raises(DataError, match="pipe has no end within 3,000,000 bytes; write what you want of it to a f"):
+        with pytest.raises(
+            DataError, match="pipe has no end within 3,000,000 bytes; write the part that you need to a f"
+        ):
             prepare(DataConfig(source=str(tmp_path / "pipe")))
     finally:
         writer.join(timeout=10)
@@ -115,8 +117,8 @@ def test_a_line_that_is_too_long_is_a_sentence(name: str, tmp_path: Path, monkey
     monkeypatch.setattr(documents, "READ_SIZE", 100)
     short = {"text.jsonl": '{"text": "b"}\n', "pairs.jsonl": '{"source": "b", "target": "c"}\n', "pairs.tsv": "b\tc\n"}
     (tmp_path / name).write_text(short[name] * 2 + LONG[name], encoding="utf-8")
-    config = DataConfig(source=str(tmp_path / name))
-    with pytest.raises(DataError, match=rf"{name}, line 3 is longer than 1,000 characters; cut it into several lines"):
+    config, unit = DataConfig(source=str(tmp_path / name)), "bytes" if name.endswith("jsonl") else "characters"
+    with pytest.raises(DataError, match=rf"{name}, line 3 is longer than 1,000 {unit}; cut it into several lines"):
         prepare(config) if name.startswith("text") else prepare_pairs(config)
 
 

@@ -203,4 +203,4 @@ def test_the_program_of_the_trial_needs_no_clearhead() -> None:
     code += "sys.exit(any(name in sys.modules for name in ('clearhead', 'numpy', 'torch')))"
     content = as_text(state_of("gpt2")).encode()
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], input=content, capture_output=True, timeout=60)
-    assert (done.returncode, json.loads(done.stdout)) == (0, {"fault": None})
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"fault": None, "patterns": []})

@@ -268,7 +268,7 @@ def test_a_tokenizer_without_the_special_tokens_is_refused(tmp_path: Path) -> No
         prepare_pairs(config_of(path), tokenizers=(one, other))
     library = tokenizers.Tokenizer.from_str(one._library.to_str())
     same = Tokenizer(library, one.end_of_document, pad=one.end_of_document)
-    with pytest.raises(DataError, match="one token for ends and for filling up"):
+    with pytest.raises(DataError, match="one token both for the end and for padding"):
         prepare_pairs(config_of(path), tokenizers=(same, same))
 
 

@@ -132,8 +132,8 @@ def test_what_cannot_be_pairs_is_a_sentence(tmp_path: Path) -> None:
         ("stories", None, "the corpus stories is a text without translations; the corpora of sentence pairs are"),
         ("pairs", other, "the corpus pairs holds both sides; leave out the target"),
         ("pairs:sene", None, "the corpus pairs has no split 'sene'; its splits are train, seen, unseen"),
-        (columns, other, r"my\.tsv is to hold both sides already; leave out the target"),
-        (json_lines(tmp_path, TEXTS), other, r"my\.jsonl is to hold both sides already"),
+        (columns, other, r"my\.tsv should already hold both sides; leave out the target"),
+        (json_lines(tmp_path, TEXTS), other, r"my\.jsonl should already hold both sides"),
         (file(tmp_path, "", "empty.tsv"), None, r"empty\.tsv is empty; there is nothing to evaluate on"),
         (file(tmp_path, "", "a"), file(tmp_path, "", "b"), "a is empty; there is nothing to evaluate on"),
     ]

@@ -170,7 +170,7 @@ def test_without_the_option_nothing_is_loaded(tmp_path: Path) -> None:
         "heavy = {name.split('.')[0] for name in sys.modules} & {'torch', 'numpy', 'pydantic', 'rich'}\n"
         "ours = {name for name in sys.modules if name.startswith('clearhead')}\n"
         "assert code == 0 and not heavy, heavy\n"
-        "assert ours == {'clearhead', 'clearhead.doctor', 'clearhead.doctor.pytest_plugin'}, ours\n"
+        "assert ours == {'clearhead', 'clearhead.lazy', 'clearhead.doctor', 'clearhead.doctor.pytest_plugin'}, ours\n"
     )
     alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-c", program, str(tmp_path)]

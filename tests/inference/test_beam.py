@@ -41,7 +41,7 @@ def assert_same(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> 
 
 def by_rule(model: EncoderDecoder, source: Sequence[int], config: TranslationConfig, longest: int) -> list[Hypothesis]:
     """The rule, one sentence at a time, one hypothesis at a time, without a cache."""
-    k, finished = config.beam, list[Hypothesis]()
+    k, finished = config.beam_size, list[Hypothesis]()
     living: list[tuple[list[int], float]] = [([], 0.0)]
     for length in range(1, longest + 1):
         penalty = ((5 + length) / 6) ** config.length_penalty

@@ -23,13 +23,13 @@ def reader(model: EncoderDecoder, sentences: int = 1, **options: object) -> tupl
 @pytest.mark.parametrize(
     ("sentences", "engine", "asked"),
     [
-        (1, "plain", []),
-        (5000, "plain", []),
+        (1, "eager", []),
+        (5000, "eager", []),
         (1, "auto", []),
         (2, "auto", [False]),
         (5000, "auto", [True]),
         (5000, "ctranslate2", [True]),
-        (1, "compiled", [True]),
+        (1, "native", [True]),
     ],
 )
 def test_it_is_compiled_where_that_saves_time_or_is_asked_for(
@@ -43,7 +43,7 @@ def test_it_is_compiled_where_that_saves_time_or_is_asked_for(
 
 
 @pytest.mark.parametrize("error", [OSError, RuntimeError, UnknownPartError])
-@pytest.mark.parametrize("engine", ["auto", "compiled"])
+@pytest.mark.parametrize("engine", ["auto", "native"])
 def test_a_failure_leaves_the_models_own_call(
     monkeypatch: pytest.MonkeyPatch, engine: str, error: type[Exception]
 ) -> None:

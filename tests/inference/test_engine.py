@@ -28,11 +28,11 @@ def small(**options: object) -> DecoderLM:
 
 
 def written(
-    model: CausalLM, how: str, *, tokens: int = 12, rows: int = 1, weights: str = "full"
+    model: CausalLM, how: str, *, tokens: int = 12, rows: int = 1, weights: str = "float32"
 ) -> tuple[object, list[str]]:
     notices: list[str] = []
     config = SamplingConfig(greedy=True, max_new_tokens=tokens)
-    settings = EngineConfig.read({"engine": how, "weights": weights})
+    settings = EngineConfig.read({"engine": how, "dtype": weights})
     prompts = [[*PROMPT, row] for row in range(rows)]
     columns = list(generate_ids(model, prompts, config, engine=settings, on_notice=notices.append))
     return columns, notices
@@ -46,7 +46,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_short_text_never_asks_for_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facade, "library", None)  # not to be called
-    assert written(small(), "auto") == written(small(), "plain")
+    assert written(small(), "auto") == written(small(), "eager")
     assert not written(small(), "auto")[1]
 
 
@@ -62,14 +62,14 @@ def test_compiling_is_announced_and_a_failure_leaves_the_plain_engine(
     monkeypatch: pytest.MonkeyPatch, kept: Path
 ) -> None:
     monkeypatch.setattr(building, "FLAGS", ("-no-such-flag",))
-    columns, notices = written(small(), "compiled")
-    assert columns == written(small(), "plain")[0]
+    columns, notices = written(small(), "native")
+    assert columns == written(small(), "eager")[0]
     assert len(notices) == 2
     assert "a few seconds" in notices[0]
     assert "without compiled code" in notices[1]
     assert "no-such-flag" in notices[1]
     monkeypatch.setattr(building, "_run", None)  # not to be called again
-    again, more = written(small(), "compiled")
+    again, more = written(small(), "native")
     assert (again, more) == (columns, notices[1:])
 
 
@@ -81,8 +81,8 @@ def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(facade, "library", lambda dtype, build, notice: ())
     monkeypatch.setattr(engine, "NativeDecoderStep", wrong)
-    columns, notices = written(small(), "compiled")
-    assert columns == written(small(), "plain")[0]
+    columns, notices = written(small(), "native")
+    assert columns == written(small(), "eager")[0]
     assert len(notices) == 1
     assert "not the model's" in notices[0]
 
@@ -130,8 +130,8 @@ def put(folder: Path, content: bytes) -> None:
 def test_a_file_that_is_no_library_is_thrown_away(kept: Path) -> None:
     folder = building.folder_of(torch.float32)
     put(folder, b"no library")
-    columns, notices = written(small(), "compiled")
-    assert columns == written(small(), "plain")[0]
+    columns, notices = written(small(), "native")
+    assert columns == written(small(), "eager")[0]
     assert len(notices) == 1
     assert not folder.exists(), "the next process makes another"
 
@@ -149,8 +149,8 @@ def test_a_file_that_others_can_change_is_not_run(kept: Path) -> None:
 def test_nothing_is_compiled_into_a_folder_of_others(kept: Path) -> None:
     kept.mkdir()
     kept.chmod(0o777)
-    columns, notices = written(small(), "compiled")
-    assert columns == written(small(), "plain")[0]
+    columns, notices = written(small(), "native")
+    assert columns == written(small(), "eager")[0]
     assert "others can write" in notices[1]
 
 
@@ -173,16 +173,16 @@ def test_what_cannot_be_compiled_is_said() -> None:
         "Mine is not a part": own,
     }
     for reason, model in reasons.items():
-        columns, notices = written(model, "compiled")
-        assert columns == written(model, "plain")[0]
+        columns, notices = written(model, "native")
+        assert columns == written(model, "eager")[0]
         assert len(notices) == 1
         assert reason in notices[0]
 
 
 def test_without_a_compiler_the_plain_engine_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    columns, notices = written(small(), "compiled")
-    assert columns == written(small(), "plain")[0]
+    columns, notices = written(small(), "native")
+    assert columns == written(small(), "eager")[0]
     assert "no C++ compiler" in notices[0]
 
 
@@ -194,8 +194,8 @@ def test_compiled_code_is_kept_and_writes_what_the_plain_engine_writes(
     for choice in ({"positions": "rope", "sliding_window": 9}, {"positions": "learned", "bias": True}):
         model = small(**choice, block_size=32)
         for rows in (1, 3):
-            columns, notices = written(model, "compiled", tokens=60, rows=rows)
-            assert columns == written(model, "plain", tokens=60, rows=rows)[0]
+            columns, notices = written(model, "native", tokens=60, rows=rows)
+            assert columns == written(model, "eager", tokens=60, rows=rows)[0]
             assert len([said for said in notices if "compil" in said]) == (rows == 1 and "sliding_window" in choice)
     assert len(list(kept.iterdir())) == 1
 
@@ -203,6 +203,6 @@ def test_compiled_code_is_kept_and_writes_what_the_plain_engine_writes(
 def test_everything_that_is_compiled_is_part_of_the_package() -> None:
     folder = Path(building.__file__).parent
     listed = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["tool"]["setuptools"]
-    patterns = [pattern for pattern in listed["package-data"]["clearhead"] if "compiled" in pattern]
-    found = {path for pattern in patterns for path in folder.parents[1].glob(pattern)}
+    patterns = [pattern for pattern in listed["package-data"]["clearhead"] if "native" in pattern]
+    found = {path for pattern in patterns for path in folder.parent.glob(pattern)}
     assert found == {path for path in folder.iterdir() if path.suffix not in (".py", "")}

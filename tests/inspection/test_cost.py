@@ -148,7 +148,7 @@ def test_flops_are_those_torch_counts(seed: int, architecture: str) -> None:
 
 def test_a_window_shortens_attention_only() -> None:
     wide = ModelConfig(block_size=64)
-    narrow = ModelConfig(block_size=64, window=16)
+    narrow = ModelConfig(block_size=64, sliding_window=16)
     assert flops_per_token(wide) - flops_per_token(narrow) == 4 * wide.n_layers * wide.d_model * (64 - 16)
 
 

@@ -97,7 +97,7 @@ def random_foreign(name: str, config: ModelConfig, end: int = END) -> Foreign:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         foreign = AUTO[config.architecture].from_config(foreign_config).eval()
-        if not config.tied:
+        if not config.tie_embeddings:
             foreign.lm_head.weight = torch.nn.Parameter(torch.empty_like(foreign.lm_head.weight))  # T5 ties it anyway
         for parameter in foreign.parameters():
             if parameter.requires_grad:  # not a table of waves

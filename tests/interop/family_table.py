@@ -38,28 +38,34 @@ PAGE = Path(__file__).parents[2] / "docs" / "families.md"
 TOKENIZER = Tokenizer.characters(stories.text(20_000, 1), end=True, pad=True, mask=True)
 END = TOKENIZER.end_of_document or 0
 
-ABOUT = """# Families of transformers
+ABOUT = """# Model families
 
-Each has one table in `src/clearhead/interop/hf`, read in both directions: `clearhead import` makes a run of such a
-folder, and a run whose architecture fits is such a folder. The figures are measured by
+Clearhead reads and writes these families. Each has one table in `src/clearhead/interop/hf` that works in both
+directions: `clearhead import` turns a folder of that family into a run, and a run whose architecture fits is such a
+folder. This command measures the figures below:
 
     python tests/interop/family_table.py --keep
 
-on three random tiny models per line, in float32, with {versions}.
+It uses three random tiny models per line, in float32, with {versions}.
 
-*Largest difference* is that of any logit over a batch, a single token, the full window and rows padded on the side that
-the architecture wants; *largest logit* says what it is a difference of. *Round trip*: the weights there and back are
-the same bits. *Greedy*: tokens that both wrote with their own caches, all equal. *Tokenizer*: characters of text
-that both cut into the same ids.
+- *Direction*: `out`, transformers opens what Clearhead wrote; `in`, Clearhead opens what transformers wrote.
+- *Largest difference*: of any logit, over a batch, a single token, the full window, and rows padded on the side that
+  the architecture expects.
+- *Largest logit*: for scale.
+- *Round trip*: whether the weights come back with the same bits.
+- *Greedy*: tokens that both programs generated with their own caches, and whether all are equal.
+- *Tokenizer*: characters of text that both programs tokenized, and whether all ids are equal.
 
 | family | direction | largest difference | largest logit | round trip | greedy | tokenizer |
 |---|---|---|---|---|---|---|
 """
 
 BELOW = """
-With the `model_type` of Qwen2, `AutoTokenizer` of transformers 5 cuts text by Qwen2's own rules, whatever the folder's
-`tokenizer.json` says; `PreTrainedTokenizerFast.from_pretrained(run)` follows the file. A T5 has no longest text:
-`block_size` is its `n_positions`, or 512. Not read: rotary scaling, Phi (one norm for two parts), pickles.
+With Qwen2's `model_type`, `AutoTokenizer` of transformers 5 splits text by Qwen2's own rules, whatever the folder's
+`tokenizer.json` says. `PreTrainedTokenizerFast.from_pretrained(run)` follows the file.
+
+A T5 has no maximum length, so `block_size` is its `n_positions`, or 512. Clearhead cannot read rotary scaling, Phi
+(which shares one norm between two parts) or pickles.
 """
 
 

@@ -237,9 +237,9 @@ def test_sizes_that_the_file_does_not_bear_out_take_no_memory(config: ModelConfi
     if config.architecture == "encoder_decoder":
         sizes |= {"n_encoder_layers", "source_vocab_size"}
     else:
-        shapes.discard("max_position_embeddings")  # rotary positions take no memory
+        sizes.discard("max_position_embeddings")  # rotary positions take no memory
     if config.positions == "sinusoidal":
-        shapes.add("block_size")
+        sizes.add("block_size")
     for key in sizes & set(names):
         if config.architecture == "bigram" and key != "vocab_size":
             continue  # a table of pairs has no other size

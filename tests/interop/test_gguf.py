@@ -162,7 +162,7 @@ def test_a_tokenizer_that_cuts_otherwise_is_refused(tmp_path: Path) -> None:
     state = json.loads(path.read_text(encoding="utf-8"))
     for changed in ({"normalizer": {"type": "NFC"}}, {"pre_tokenizer": None}, {"model": {"type": "Unigram"}}):
         path.write_text(json.dumps(state | changed), encoding="utf-8")
-        with pytest.raises(UsageError, match=r"neither a byte-level BPE that cuts texts as GPT-2's does"):
+        with pytest.raises(UsageError, match=r"neither a byte-level BPE that splits texts like GPT-2's"):
             save_gguf(tmp_path / "model.gguf", model, path)
     path.write_text("{}", encoding="utf-8")
     with pytest.raises(DataError, match=r"cannot be read as a tokenizer.json"):

@@ -126,3 +126,29 @@ def sparse(folder: Path, *, n_layers: int, width: int, files: int = 1) -> int:
 def test_the_free_memory_is_told_or_not() -> None:
     free = memory.free_memory()
     assert free is None or free > 0
+
+
+@pytest.mark.parametrize(
+    ("limit", "usage", "cached"),
+    [("memory.max", "memory.current", "inactive_file"), ("limit_in_bytes", "usage_in_bytes", "total_inactive_file")],
+    ids=["v2", "v1"],
+)
+def test_what_a_container_uses_is_not_free(
+    limit: str, usage: str, cached: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """File cache that was not read lately is given back when somebody needs the room."""
+    group = memory.Group(str(tmp_path / limit), str(tmp_path / usage), str(tmp_path / "memory.stat"), cached)
+    monkeypatch.setattr(memory, "GROUPS", (group,))
+    monkeypatch.setattr(memory, "_free_of_system", lambda: None)
+    monkeypatch.setattr(memory, "_free_of_process", lambda: None)
+    assert memory.free_memory() is None
+    (tmp_path / limit).write_text("max\n", encoding="ascii")
+    assert memory.free_memory() is None
+    (tmp_path / limit).write_text("1000\n", encoding="ascii")
+    assert memory.free_memory() == 1000  # nobody says what is used
+    (tmp_path / usage).write_text("700\n", encoding="ascii")
+    assert memory.free_memory() == 300
+    (tmp_path / "memory.stat").write_text(f"anon 5\n{cached} 200\nactive_file 40\n", encoding="ascii")
+    assert memory.free_memory() == 500
+    (tmp_path / usage).write_text("1700\n", encoding="ascii")
+    assert memory.free_memory() == 0

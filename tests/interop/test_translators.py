@@ -164,7 +164,7 @@ def test_the_tokens_are_told(case: Case) -> None:
         assert told["pad_token_id"] == model.config.pad_id
     assert told["bad_words_ids"] == [[model.config.pad_id]]
     assert read_config(folder)[1].pad_id == model.config.pad_id
-    assert read_config(folder)[1].start_id == model.config.decoder_start_id
+    assert read_config(folder)[1].decoder_start_id == model.config.decoder_start_id
     assert load(folder, config=model.config).config == model.config
     with pytest.raises(DataError, match=r"says pad_id = \d+, the run's options say 5"):
         load(folder, config=model.config.model_copy(update={"pad_id": 5}))

@@ -79,7 +79,7 @@ def texts_of_batch(draw: random.Random) -> None:
 
     def write(how: str) -> list[tuple[int, list[int]]]:
         engine = Engine(twin.model, EngineConfig.read({"engine": how} | ({"draft": guesses} if guesses else {})))
-        if how == "compiled":
+        if how == "native":
             engine._compiled = twin
         found: dict[int, list[int]] = {}
         with Batch(twin.model, engine) as batch:
@@ -93,7 +93,7 @@ def texts_of_batch(draw: random.Random) -> None:
                     found.setdefault(name, []).extend(tokens)
         return sorted(found.items())
 
-    written, expected = write("compiled"), write("plain")
+    written, expected = write("native"), write("eager")
     assert written == expected, (written, expected)
 
 

@@ -16,7 +16,7 @@ from clearhead.parts import DecoderCache
 
 WRONG: tuple[Any, ...] = (-1, -2, 1.5, None, 10**6, -(10**6), 2**31, 2**40, -(2**40), 2**63 - 1, -(2**63), 2**64)
 INT64 = [wrong for wrong in WRONG if isinstance(wrong, int) and -(2**63) <= wrong < 2**63]
-BLOCK_SIZES, WIDTHS = (3, 10, 24), ("full", "full", "bfloat16", "int8")
+BLOCK_SIZES, WIDTHS = (3, 10, 24), ("float32", "float32", "bfloat16", "int8")
 
 
 class Refused(str):

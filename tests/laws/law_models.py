@@ -47,7 +47,7 @@ def pairs(choice: Choice) -> set[frozenset[tuple[str, Any]]]:
 
 def possible(choice: Choice) -> bool:
     """Whether the options, or those that are chosen yet, go together."""
-    return (choice.get("residual"), choice.get("norm_position")) != ("parallel", "post")
+    return (choice.get("parallel_residual"), choice.get("norm_position")) != (True, "post")
 
 
 def pairwise(options: dict[str, tuple[Any, ...]]) -> Iterator[Choice]:

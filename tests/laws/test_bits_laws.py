@@ -9,11 +9,13 @@ from test_engine_laws import WIDTHS, compiled
 from torch import Tensor
 
 from clearhead.config import Dtype
+from clearhead.inference import decoder_step
 from clearhead.inference.decoder_step import NativeDecoderStep
 from clearhead.inference.kv_context import Context
 from clearhead.models import DecoderLM
 from clearhead.models.quantization import rounded
-from clearhead.native import compiler, decoder
+from clearhead.native import compiler
+from clearhead.native import decoder as native_decoder
 
 pytestmark = [
     pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler"),
@@ -61,7 +63,7 @@ def assert_same_bits(model: DecoderLM, writer: NativeDecoderStep, monkeypatch: p
     prompts = [tokens(draw, length) for length in lengths]
     alone = told([Context(model, writer=writer) for _ in prompts], prompts, seed)
     with monkeypatch.context() as patch:
-        patch.setattr(decoder, "ENOUGH", 0)
+        patch.setattr(native_decoder, "ENOUGH", 0)
         patch.setattr(torch, "get_num_threads", lambda: 3)
         beside = told([Context(model, writer=writer)], prompts, seed)
     for mine, others in zip(alone, beside, strict=True):
@@ -92,7 +94,7 @@ def test_rounded_matrices_have_the_same_bits(choice: Choice, weights: Dtype, mon
 @pytest.mark.parametrize("choice", [*CHOICES[::8], WINDOWED[1]], ids=name)
 @torch.inference_mode()
 def test_who_reads_a_prompt_is_chosen_by_its_own_length(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoder, "FEW", 20 * 20)  # and torch reads longer ones
+    monkeypatch.setattr(decoder_step, "FEW", 20 * 20)  # and torch reads longer ones
     for block_size in (64, 44):  # of which a half is longer, and read again
         model = make_model(**choice, block_size=block_size).float()
         for seed in range(3):

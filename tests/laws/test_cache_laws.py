@@ -80,7 +80,7 @@ def test_a_cache_that_was_reset_is_as_good_as_new() -> None:
 @pytest.mark.parametrize("ragged", [False, True])
 @torch.inference_mode()
 def test_columns_that_left_the_window_can_be_dropped(positions: str, ragged: bool) -> None:
-    model, ids = make_model(positions=positions, window=WINDOW, logit_ngrams=3), random_ids(2, 60)
+    model, ids = make_model(positions=positions, sliding_window=WINDOW, logit_ngrams=3), random_ids(2, 60)
     first = positions_from_lengths(torch.tensor([10, 7]), 10, side="left") if ragged else None
     full, small = model.new_cache(2, 60), model.new_cache(2, 12)
     for cache in (full, small):

@@ -29,7 +29,7 @@ def influence(model: DecoderLM, ids: Tensor) -> Tensor:
 def test_a_logit_depends_on_no_later_token_and_on_all_in_reach(choice: Choice) -> None:
     moved = influence(make_model(**choice), random_ids(20))
     distance = torch.arange(20)[:, None] - torch.arange(20)
-    reach = N_LAYERS * (WINDOW - 1) if choice["window"] else 20
+    reach = N_LAYERS * (WINDOW - 1) if choice["sliding_window"] else 20
     assert (moved[(distance < 0) | (distance > reach)] == 0).all()
     assert (moved[(distance >= 0) & (distance <= reach)] > 0).all()
 
@@ -47,6 +47,6 @@ def test_a_later_token_never_changes_a_bit(choice: Choice) -> None:
 
 @pytest.mark.parametrize("window", [1, 2, 7])
 def test_a_window_sees_exactly_that_many_tokens(window: int) -> None:
-    moved = influence(make_model(positions="rope", window=window, n_layers=1), random_ids(12))
+    moved = influence(make_model(positions="rope", sliding_window=window, n_layers=1), random_ids(12))
     distance = torch.arange(12)[:, None] - torch.arange(12)
     assert torch.equal(moved > 0, (distance >= 0) & (distance < window))

@@ -127,9 +127,9 @@ def test_the_models_own_guesses_are_all_right(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("window", [1, 2, 30])
 def test_a_window_goes_on_without_end(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
     monkeypatch.setattr(kv_context, "PREFILL_TOKENS", 6)  # and so little room
-    model = make_model(positions="rope", window=window, block_size=BLOCK_SIZE, embedding_ngrams=3)
+    model = make_model(positions="rope", sliding_window=window, block_size=BLOCK_SIZE, embedding_ngrams=3)
     options = GREEDY | {"max_new_tokens": 40}
-    draft = make_model(positions="alibi", window=2)
+    draft = make_model(positions="alibi", sliding_window=2)
     assert written(model, PROMPTS[1:3], options, NGRAMS) == written(model, PROMPTS[1:3], options)
     assert written(model, PROMPTS[1:3], options, RUN, draft) == written(model, PROMPTS[1:3], options)
 

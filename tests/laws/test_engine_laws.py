@@ -12,12 +12,13 @@ from test_draft_laws import Oracle
 from torch import Tensor
 
 from clearhead.config import Dtype, EngineConfig, SamplingConfig
-from clearhead.inference import Batch, batching, generate_ids, kv_context
+from clearhead.inference import Batch, batching, decoder_step, generate_ids, kv_context
 from clearhead.inference.decoder_step import DecoderStep, EagerDecoderStep, NativeDecoderStep
 from clearhead.inference.requests import begin
 from clearhead.models import CausalLM, DecoderLM
 from clearhead.models.quantization import rounded
-from clearhead.native import compiler, decoder, library
+from clearhead.native import compiler, library
+from clearhead.native import decoder as native_decoder
 from clearhead.parts import DecoderCache, positions_from_lengths
 
 pytestmark = [
@@ -27,7 +28,7 @@ pytestmark = [
 every_choice = pytest.mark.parametrize("choice", CHOICES, ids=name)
 BLOCK_SIZE, NEW_TOKENS = 10, 8  # rows that are full slide at once
 PROMPTS = [random_ids(length, seed=length).tolist() for length in (4, 1, 13, 10, 4)]  # two longer than a block
-WIDTHS: tuple[Dtype, ...] = ("full", "bfloat16", "int8")
+WIDTHS: tuple[Dtype, ...] = ("float32", "bfloat16", "int8")
 DRAWINGS: list[dict[str, float]] = [
     {"greedy": True},
     {"greedy": True, "repetition_penalty": 3.0},
@@ -46,7 +47,7 @@ DRAWINGS: list[dict[str, float]] = [
 ]
 
 
-def compiled(model: DecoderLM, weights: Dtype = "full") -> NativeDecoderStep:
+def compiled(model: DecoderLM, weights: Dtype = "float32") -> NativeDecoderStep:
     found = library(next(model.parameters()).dtype, build=True, notice=print)
     assert isinstance(found, ctypes.CDLL)
     return NativeDecoderStep(model, weights, found)
@@ -159,7 +160,7 @@ def test_a_broken_model_is_broken_in_compiled_code_too() -> None:
 
 @torch.inference_mode()
 def test_a_default_device_is_not_compiled_codes() -> None:
-    model, more = make_model(positions="rope", window=3).float(), random_ids(ROWS, 6, seed=1)
+    model, more = make_model(positions="rope", sliding_window=3).float(), random_ids(ROWS, 6, seed=1)
     cache, other, twin = model.new_cache(ROWS, 6), model.new_cache(ROWS, 6), compiled(model)
     with torch.device("meta"):
         found = twin.read(more, cache, wanted=6)
@@ -198,10 +199,10 @@ def test_what_a_row_gets_does_not_depend_on_the_others_or_on_threads(
     together = found(everything)
     for row in (0, 7, 16, 18):
         assert torch.equal(found(everything[row : row + 1])[0], together[row])
-    monkeypatch.setattr(decoder, "ENOUGH", 0)
+    monkeypatch.setattr(native_decoder, "ENOUGH", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    for small in (0, decoder.SMALL):  # threads share each step; each has rows of its own
-        monkeypatch.setattr(decoder, "SMALL", small)
+    for small in (0, native_decoder.SMALL):  # threads share each step; each has rows of its own
+        monkeypatch.setattr(native_decoder, "SMALL", small)
         assert torch.equal(found(everything), together)
 
 
@@ -210,7 +211,7 @@ def test_what_a_row_gets_does_not_depend_on_the_others_or_on_threads(
 def test_many_tokens_at_once_are_what_single_ones_are(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
     twin = compiled(make_model(**choice).float())
     texts = begin(0, random_ids(19, 3).tolist(), SamplingConfig(seed=1, temperature=1.5, repetition_penalty=1.3))
-    monkeypatch.setattr(decoder, "ENOUGH", 0)
+    monkeypatch.setattr(native_decoder, "ENOUGH", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
 
     def found(at_once: int) -> tuple[list[list[int]], list[Tensor]]:
@@ -224,11 +225,11 @@ def test_many_tokens_at_once_are_what_single_ones_are(choice: Choice, monkeypatc
             last = tokens[:, -1]
         return tokens.tolist(), cache.tensors
 
-    small = decoder.SMALL
-    monkeypatch.setattr(decoder, "SMALL", 0)
+    small = native_decoder.SMALL
+    monkeypatch.setattr(native_decoder, "SMALL", 0)
     tokens, held = found(1)
     for at_once, limit in ((4, 0), (6, small), (12, small)):
-        monkeypatch.setattr(decoder, "SMALL", limit)
+        monkeypatch.setattr(native_decoder, "SMALL", limit)
         more, other = found(at_once)
         assert more == tokens
         assert all(map(torch.equal, held, other))
@@ -236,7 +237,7 @@ def test_many_tokens_at_once_are_what_single_ones_are(choice: Choice, monkeypatc
 
 @pytest.mark.parametrize("options", DRAWINGS, ids=str)
 def test_tokens_are_drawn_as_elsewhere(options: dict[str, float]) -> None:
-    model = make_model(positions="rope", tied=False, block_size=64)
+    model = make_model(positions="rope", tie_embeddings=False, block_size=64)
     assert model.lm_head.weight is not None
     with torch.no_grad():
         model.lm_head.weight[5:] = 0  # tokens that are equally likely, to the last bit
@@ -328,15 +329,15 @@ def test_a_draft_model_is_compiled_too(draft: Choice) -> None:
 def test_rounded_matrices_are_the_same_in_both_engines(choice: Choice, weights: str) -> None:
     model = make_model(**choice, block_size=BLOCK_SIZE)
     for prompts in (PROMPTS[1:2], PROMPTS[:2]):
-        found = written(model, prompts, {"engine": "native", "weights": weights})
-        assert found == written(model, prompts, {"engine": "eager", "weights": weights})
+        found = written(model, prompts, {"engine": "native", "dtype": weights})
+        assert found == written(model, prompts, {"engine": "eager", "dtype": weights})
 
 
 @pytest.mark.parametrize("positions", ["rope", "alibi"])
 @pytest.mark.parametrize("rows", [slice(2, 3), slice(3)])
 def test_columns_that_left_the_window_make_room(monkeypatch: pytest.MonkeyPatch, positions: str, rows: slice) -> None:
     monkeypatch.setattr(kv_context, "PREFILL_TOKENS", 6)  # and so little room
-    model = make_model(positions=positions, window=5, block_size=BLOCK_SIZE)
+    model = make_model(positions=positions, sliding_window=5, block_size=BLOCK_SIZE)
     found = written(model, PROMPTS[rows], {"engine": "native"}, max_new_tokens=40)
     assert found == written(model, PROMPTS[rows], {"engine": "eager"}, max_new_tokens=40)
 
@@ -344,7 +345,7 @@ def test_columns_that_left_the_window_make_room(monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.parametrize("choice", CHOICES[::9], ids=name)
 @torch.inference_mode()
 def test_a_long_prompt_is_read_by_the_models_own_call(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoder, "FEW", 8 * 8)
+    monkeypatch.setattr(decoder_step, "FEW", 8 * 8)
     model, more, called = make_model(**choice), random_ids(ROWS, 5, seed=1), list[int]()
     hidden = model.body
 

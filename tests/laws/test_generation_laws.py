@@ -71,7 +71,7 @@ def test_a_sampled_text_depends_on_no_neighbour(choice: Choice) -> None:
 def test_reading_the_prompt_in_chunks_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, positions: str, window: int | None, at_once: int
 ) -> None:
-    model = make_model(positions=positions, window=window, block_size=BLOCK_SIZE)
+    model = make_model(positions=positions, sliding_window=window, block_size=BLOCK_SIZE)
     config = SamplingConfig(greedy=True, max_new_tokens=NEW_TOKENS)
     expected = written(model, PROMPTS, config)
     monkeypatch.setattr(kv_context, "PREFILL_TOKENS", at_once)
@@ -86,7 +86,7 @@ def test_the_smallest_blocks_slide(block_size: int) -> None:
 @pytest.mark.parametrize("positions", ["rope", "alibi", "none"])
 @pytest.mark.parametrize("window", [1, 2, 30])
 def test_any_window_goes_on_without_end(positions: str, window: int) -> None:
-    model = make_model(positions=positions, window=window, block_size=BLOCK_SIZE, embedding_ngrams=3)
+    model = make_model(positions=positions, sliding_window=window, block_size=BLOCK_SIZE, embedding_ngrams=3)
     assert_greedy(model, PROMPTS[1:3], SamplingConfig(greedy=True, max_new_tokens=100))
 
 
@@ -105,7 +105,7 @@ def test_a_bigram_model_writes_from_its_table() -> None:
 
 
 def test_the_cache_is_bounded_by_the_window() -> None:
-    model = make_model(positions="rope", window=5, block_size=BLOCK_SIZE)
+    model = make_model(positions="rope", sliding_window=5, block_size=BLOCK_SIZE)
     reading, columns = kv_context.Context(model), []
     reading.join([[1] * 20, [2] * 3], 10_000)
     for _ in range(200):

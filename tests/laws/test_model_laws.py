@@ -51,7 +51,7 @@ def test_a_fresh_model_gives_all_tokens_nearly_the_same_odds(choice: Choice, voc
 @pytest.mark.parametrize("tied", [True, False])
 @torch.inference_mode()
 def test_the_fresh_loss_does_not_depend_on_the_width(d_model: int, tied: bool) -> None:
-    config = ModelConfig(vocab_size=65, block_size=64, n_layers=2, n_heads=4, d_model=d_model, tied=tied)
+    config = ModelConfig(vocab_size=65, block_size=64, n_layers=2, n_heads=4, d_model=d_model, tie_embeddings=tied)
     ids = torch.randint(65, (8, 64), generator=torch.Generator().manual_seed(0))
     loss = F.cross_entropy(build_model(config, seed=3).eval()(ids).flatten(0, 1), (ids.flatten() + 1) % 65).item()
     assert loss == pytest.approx(math.log(65), rel=0.02)

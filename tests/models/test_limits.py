@@ -77,13 +77,13 @@ def test_a_cache_goes_on_to_the_end_of_a_block(positions: str) -> None:
 @pytest.mark.parametrize("positions", ["rope", "alibi", "relative", "none"])
 @torch.inference_mode()
 def test_an_endless_window_has_no_end(positions: str) -> None:
-    model = decoder(positions=positions, window=4)
+    model = decoder(positions=positions, sliding_window=4)
     assert model(ids(1, 30)).shape == (1, 30, 11)
 
 
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
 def test_a_window_over_bounded_positions_ends(positions: str) -> None:
-    refused_beyond(lambda T: decoder(positions=positions, window=4)(ids(1, T)))
+    refused_beyond(lambda T: decoder(positions=positions, sliding_window=4)(ids(1, T)))
 
 
 @every_kind
@@ -144,3 +144,14 @@ def test_an_unknown_id_leaves_the_cache_as_it_was(kind: type[CausalLM]) -> None:
     with pytest.raises(UsageError):
         model(torch.tensor([[99]]), cache=cache)
     assert cache.length == 0
+
+
+@every_kind
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's own, of attention
+def test_vmap_goes_over_rows_of_positions(positions: str) -> None:
+    """There no tensor says what it holds, so nothing is judged."""
+    model = decoder(positions=positions)
+    tokens, places = ids(3, 6), positions_from_lengths(torch.tensor([6, 4, 2]), 6)
+    each = torch.vmap(lambda row, at: model(row[None], positions=at[None])[0])(tokens, places)
+    assert torch.allclose(each, model(tokens, positions=places), atol=1e-5)

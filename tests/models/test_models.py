@@ -79,7 +79,7 @@ def drawn_like(name: str, tied: bool, architecture: str) -> float:
 @pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
 def test_every_number_is_drawn_as_the_table_says(tied: bool, feedforward: str, norm: str, architecture: str) -> None:
     model = make(
-        tied=tied, feedforward=feedforward, norm=norm, bias=True, qk_norm=True, architecture=architecture,
+        tie_embeddings=tied, feedforward=feedforward, norm=norm, bias=True, qk_norm=True, architecture=architecture,
         n_encoder_layers=2, source_vocab_size=400,
     )  # fmt: skip
     matrices = 0
@@ -103,7 +103,7 @@ def test_every_number_is_drawn_as_the_table_says(tied: bool, feedforward: str, n
 
 def test_xavier_keeps_to_its_bounds() -> None:
     """U(-a, a) with a^2 = 6 / (in + out); tables as otherwise."""
-    model = make(init="xavier", architecture="encoder_decoder", d_ff=200, n_kv_heads=2, tied=False)
+    model = make(init="xavier", architecture="encoder_decoder", d_ff=200, n_kv_heads=2, tie_embeddings=False)
     for name, parameter in model.named_parameters():
         if "blocks" in name and parameter.dim() == 2:
             bound = math.sqrt(6 / sum(parameter.shape))
@@ -122,7 +122,7 @@ def test_scaled_embeddings_meet_positions_of_their_own_size() -> None:
 
 
 def test_a_wide_tied_embedding_starts_smaller_and_its_positions_with_it() -> None:
-    wide = make(tied=True, vocab_size=65, d_model=768)
+    wide = make(tie_embeddings=True, vocab_size=65, d_model=768)
     scales = [wide.get_parameter(f"{name}.weight").std().item() for name in ("embedding", "positions")]
     assert scales[0] < 0.015
     assert scales[1] == pytest.approx(scales[0], rel=0.06)
@@ -148,7 +148,7 @@ def test_a_stack_ends_in_a_norm_if_and_only_if_it_is_pre_norm() -> None:
 
 
 def test_a_tied_head_is_the_embedding() -> None:
-    tied, untied = make(tied=True), make(tied=False)
+    tied, untied = make(tie_embeddings=True), make(tie_embeddings=False)
     assert isinstance(tied, DecoderLM)
     assert tied.lm_head.weight is None
     hidden = torch.randn(2, 64, generator=torch.Generator().manual_seed(0))

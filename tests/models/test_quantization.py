@@ -42,7 +42,7 @@ def test_rounding_twice_changes_nothing_more(weights: Dtype) -> None:
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_what_linear_maps_multiply_with_is_found(tied: bool) -> None:
-    model = make_model(tied=tied, feedforward="swiglu", head_transform=True)
+    model = make_model(tie_embeddings=tied, feedforward="swiglu", head_transform=True)
     found = matrices(model)
     maps = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
     assert set(found) == maps | {"embedding.weight" if tied else "lm_head.weight"}
@@ -53,7 +53,7 @@ def test_what_linear_maps_multiply_with_is_found(tied: bool) -> None:
 @pytest.mark.parametrize(("weights", "bound"), [("bfloat16", 0.01), ("int8", 0.02)])
 @torch.inference_mode()
 def test_logits_stay_near_the_full_ones(positions: str, weights: Dtype, bound: float) -> None:
-    model = make_model(positions=positions, tied=False)
+    model = make_model(positions=positions, tie_embeddings=False)
     for parameter in model.parameters():
         if parameter.dim() > 1:
             parameter.mul_(3)  # as far from each other as a trained model's
@@ -66,7 +66,7 @@ def test_logits_stay_near_the_full_ones(positions: str, weights: Dtype, bound: f
 def test_rounding_leaves_the_model_as_it_was() -> None:
     model = make_model()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    assert rounded(model, "full") is model
+    assert rounded(model, "float32") is model
     changed = rounded(model, "int8")
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert torch.equal(changed.get_parameter("positions.weight"), before["positions.weight"])

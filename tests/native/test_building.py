@@ -22,7 +22,7 @@ PROGRAM = "import test_building; test_building.write()"  # in a process of its o
 QUICKLY = "-O0"  # compiled
 
 
-def write(engine: str = "compiled") -> None:
+def write(engine: str = "native") -> None:
     """Print a text, and what was said."""
     building.FLAGS = (*building.FLAGS, QUICKLY)
     model = DecoderLM(ModelConfig(vocab_size=11, block_size=16, n_layers=1, n_heads=2, d_model=8, d_ff=8))
@@ -163,7 +163,7 @@ def test_a_compiler_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest
     model = DecoderLM(ModelConfig(vocab_size=11, block_size=16, n_layers=1, n_heads=2, d_model=8, d_ff=8))
     config, texts = SamplingConfig(greedy=True, max_new_tokens=6), list[list[dict[int, int]]]()
     notices: list[str] = []
-    for engine in ("compiled", "plain"):
+    for engine in ("native", "eager"):
         settings = EngineConfig.read({"engine": engine})
         texts.append(list(generate_ids(model, [[1, 2]], config, engine=settings, on_notice=notices.append)))
     assert texts[0] == texts[1]
@@ -175,3 +175,31 @@ def test_a_compiler_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest
             return
         time.sleep(0.01)
     pytest.fail("what the compiler has started runs on")
+
+
+def test_a_compiler_that_never_ends_is_waited_for_once_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by every new process; another compiler, also of the same name, is tried."""
+    starts = tmp_path / "starts"
+    compiler = script(tmp_path / "slow", f"echo started >> '{starts}'; exec sleep 1000")
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("CLEARHEAD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(building, "MOST_SECONDS", 0.5)
+
+    def notices_of_a_new_process() -> list[str]:
+        building._failure.cache_clear()
+        notices: list[str] = []
+        with pytest.raises(RuntimeError, match=r"did not end within 0\.5 seconds"):
+            building.library(torch.float32, build=True, notice=notices.append)
+        return notices
+
+    def tries() -> int:
+        return len(starts.read_text().splitlines())
+
+    assert len(notices_of_a_new_process()) == 1
+    assert (notices_of_a_new_process(), tries()) == ([], 1)
+    (note,) = (tmp_path / "cache" / "compilers").iterdir()
+    os.utime(note, (time.time() - 90_000,) * 2)
+    assert (len(notices_of_a_new_process()), tries()) == (1, 2)
+    assert (notices_of_a_new_process(), tries()) == ([], 2)
+    script(compiler, f"echo another >> '{starts}'; exec sleep 1000")
+    assert (len(notices_of_a_new_process()), tries()) == (1, 3)

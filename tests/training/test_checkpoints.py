@@ -1,4 +1,3 @@
-import json
 import os
 import re
 import shutil
@@ -15,7 +14,7 @@ from torch import nn
 from training_helpers import assert_same_weights, start, tiny_batch, tiny_config, tiny_model
 
 from clearhead.errors import ClearheadError, DataError
-from clearhead.files import damage
+from clearhead.files import damage, read_manifest, write_manifest
 from clearhead.models import LanguageModel
 from clearhead.training import Optimizer, TrainingState, checkpoints, fit
 from clearhead.training.adamw import AdamW
@@ -48,13 +47,13 @@ def names(folder: Path) -> list[str]:
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_what_is_loaded_is_what_was_saved(tied: bool, optimizer: str, tmp_path: Path) -> None:
     config = tiny_config(optimizer=optimizer)
-    model, mover, state = start(config, tied=tied)
+    model, mover, state = start(config, tie_embeddings=tied)
     list(fit(model, config, tiny_batch, seed=0, optimizer=mover, state=state))
     path = checkpoints.save(tmp_path / "checkpoints", model, mover, state, keep=2)
     assert path.name == "step-00000012"
     assert set(names(path)) == FILES
 
-    other, other_mover, _ = start(config, tied=tied, seed=5)
+    other, other_mover, _ = start(config, tie_embeddings=tied, seed=5)
     assert checkpoints.load(path, other, other_mover) == state
     assert_same_weights(other, model)
     assert mover.moments.keys() == other_mover.moments.keys()
@@ -123,7 +122,7 @@ def test_a_damaged_newest_is_passed_over_with_a_sentence(
     assert found.path == older
     [notice] = found.notices
     assert str(newer) in notice
-    expected = "manifest.json is missing or unreadable|was altered|format" if file == "manifest.json" else symptom
+    expected = "manifest.json is missing or was altered" if file == "manifest.json" else symptom
     assert re.search(expected, notice), notice
 
 
@@ -146,8 +145,7 @@ def test_a_later_format_is_not_guessed_at(
     tmp_path: Path, training: tuple[LanguageModel, Optimizer, TrainingState]
 ) -> None:
     [path] = save_steps(tmp_path, training, 3)
-    manifest = json.loads((path / "manifest.json").read_text())
-    (path / "manifest.json").write_text(json.dumps(manifest | {"format": 2}))
+    write_manifest(path, read_manifest(path) | {"format": 2})
     with pytest.raises(DataError, match="its format is 2, this version of Clearhead reads 1"):
         checkpoints.newest(tmp_path)
 

@@ -126,7 +126,7 @@ def spoil_row(model: LanguageModel, events: Iterator[Event]) -> None:
 def test_a_weight_that_no_batch_shows_is_noticed_before_it_is_saved(tmp_path: Path) -> None:
     """The row of a token that does not occur may overflow while every loss is finite."""
     config = tiny_config(save_every=2)
-    model, optimizer, state = start(config, vocab_size=20, tied=False)
+    model, optimizer, state = start(config, vocab_size=20, tie_embeddings=False)
     with pytest.raises(
         ClearheadError, match=r"embedding\.weight was not finite, up to step 2; nothing was saved before"
     ):

@@ -128,7 +128,7 @@ def test_a_zero_gradient_moves_nothing() -> None:
 @pytest.mark.parametrize("architecture", ["decoder", "bigram"])
 def test_every_parameter_is_moved_by_exactly_one_optimizer(tied: bool, optimizer: str, architecture: str) -> None:
     tables = {"embedding_ngrams": 3, "logit_ngrams": 2} if architecture == "decoder" else {}
-    model = tiny_model(tied=tied, architecture=architecture, bias=True, **tables)
+    model = tiny_model(tie_embeddings=tied, architecture=architecture, bias=True, **tables)
     moved = build_optimizer(model, tiny_config(optimizer=optimizer))
     assert moved.parameters.keys() == dict(model.named_parameters()).keys()
     assert all(moved.parameters[name] is p for name, p in model.named_parameters())
@@ -138,7 +138,13 @@ def test_every_parameter_is_moved_by_exactly_one_optimizer(tied: bool, optimizer
 @pytest.mark.parametrize("tied", [True, False])
 def test_muon_takes_the_matrices_inside_the_blocks(tied: bool) -> None:
     model = tiny_model(
-        tied=tied, bias=True, positions="learned", qk_norm=True, embedding_ngrams=3, logit_ngrams=2, ngram_rows=50
+        tie_embeddings=tied,
+        bias=True,
+        positions="learned",
+        qk_norm=True,
+        embedding_ngrams=3,
+        logit_ngrams=2,
+        ngram_rows=50,
     )
     names = list(hidden_matrices(model))
     expected = [name for name, p in model.named_parameters() if name.startswith("stack.blocks.") and p.ndim == 2]

@@ -13,13 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from workflow_helpers import some_text, tiny
+from pair_helpers import tiny_translator, write_pairs
+from workflow_helpers import tiny, write_text
 
 from clearhead.errors import ClearheadError
 from clearhead.options import merge
 from clearhead.workflows import Observer, Run, Said, WorkflowEvent, resume, train
 
 LENGTH = {"steps": 7, "save_every": 2, "eval_every": 3}
+PAIRS = "my.tsv"
 PASSIVE = {".lock"}  # holds nothing
 NOTICES = ("is damaged", "was altered")
 
@@ -46,12 +48,13 @@ def crash_at(step: int) -> Observer:
     return observe
 
 
-def make_run(root: Path, options: dict[str, Any]) -> None:
-    """A run that a crash ended before its last step, with its text and its cache, in `root`."""
-    (root / "my.txt").write_text(some_text(900), encoding="utf-8")
+def make_run(root: Path, options: dict[str, Any], *, pairs: bool = False) -> None:
+    """A run that a crash ended before its last step, with its text or its pairs and its cache, in `root`."""
+    usual = tiny_translator(train=LENGTH) if pairs else tiny(**LENGTH)
     with here(root):
+        source = write_pairs(name=PAIRS) if pairs else write_text()
         try:
-            train("my.txt", out="run", options=merge(tiny(**LENGTH), options), observe=crash_at(LENGTH["steps"]))
+            train(source, out="run", options=merge(usual, options), observe=crash_at(LENGTH["steps"]))
         except Crash:
             return
     raise AssertionError("the training did not crash")
@@ -119,9 +122,12 @@ def use(root: Path) -> Outcome:
         paths = (run.folder / "model.safetensors", last / "model.safetensors", last / "optimizer.safetensors")
         return [last.name, *(hashlib.sha256(path.read_bytes()).hexdigest() for path in paths)]
 
+    def translate() -> str:
+        return run.translate("the old dog sees the cat.", engine="eager")
+
     what: dict[str, Callable[[], Any]] = {
         "options": lambda: run.config.model_dump(),
-        "text": lambda: run.generate("the", max_new_tokens=2, greedy=True),
+        "text": lambda: translate() if (root / PAIRS).exists() else run.generate("the", max_new_tokens=2, greedy=True),
         "score": run.evaluate,
         "weights": finished,
     }

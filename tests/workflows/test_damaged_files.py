@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from damage_law import Outcome, files_of, judge, make_run, use
+from damage_law import PAIRS, Outcome, files_of, judge, make_run, use
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "characters": {},
+    "pairs": {"data": {"vocabulary": "separate"}},
     "pieces": {
         "data": {"tokenizer": "bpe", "bpe_vocab_size": 270},
         "train": {"average_checkpoints": 2, "optimizer": "muon"},
@@ -19,7 +20,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
     """A run that was interrupted, not to be changed, and what comes of it undamaged."""
     folder = tmp_path_factory.mktemp("base")
-    make_run(folder, OPTIONS[request.param])
+    make_run(folder, OPTIONS[request.param], pairs=request.param == "pairs")
     scratch = tmp_path_factory.mktemp("whole") / "copy"
     import shutil
 
@@ -39,7 +40,11 @@ def check(base: tuple[Path, Outcome], scratch: Path, seeds: range) -> None:
 
 def test_every_kind_of_file_is_among_those_that_are_damaged(base: tuple[Path, Outcome]) -> None:
     names = {path.name for path in files_of(base[0])}
-    assert {"clearhead.toml", "train.bin", "train.bin.blocks", "facts.json", "metrics.jsonl", "state.json"} <= names
+    assert {"clearhead.toml", "facts.json", "metrics.jsonl", "state.json"} <= names
+    prepared = {"train.bin", "train.bin.blocks"}
+    if (base[0] / PAIRS).exists():
+        prepared = {"train.source.bin", "train.source.bin.blocks", "val.json", "source_tokenizer.json"}
+    assert prepared <= names, names
 
 
 def test_damage_is_noticed_or_changes_nothing(base: tuple[Path, Outcome], tmp_path: Path) -> None:

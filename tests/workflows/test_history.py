@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import shutil
 import tracemalloc
 from collections.abc import Iterator
 from itertools import pairwise
@@ -15,8 +16,9 @@ from workflow_helpers import tiny, trained, write_text
 from clearhead.errors import InterruptedRunError
 from clearhead.inspection import Report, render
 from clearhead.training import Stepped
-from clearhead.workflows import WorkflowEvent, list_all, resume, summary, train
+from clearhead.workflows import Started, WorkflowEvent, list_all, resume, summary, train
 from clearhead.workflows.history import MOST_POINTS, MOST_SAMPLES, RECENT, History, Means, Thinned
+from clearhead.workflows.records import record_of
 from clearhead.workflows.run_folder import RunFolder
 
 Record = dict[str, Any]
@@ -141,11 +143,7 @@ def test_a_damaged_record_tells_nothing_and_harms_nothing() -> None:
         for place in range(len(line)):
             for bit in range(7):
                 damaged = line[:place] + chr(ord(line[place]) ^ 1 << bit) + line[place + 1 :]
-                try:
-                    record = json.loads(damaged)
-                except ValueError:
-                    continue
-                if isinstance(record, dict):
+                if record := record_of(damaged):
                     curve = History.of([record]).curve(None)
                     assert all(map(math.isfinite, (*curve.losses, curve.last_step)))
 
@@ -154,9 +152,17 @@ def test_a_damaged_record_tells_nothing_and_harms_nothing() -> None:
 def test_a_value_of_another_type_tells_nothing(value: Any) -> None:
     for record in some_records(1, every=1):
         for key in record:
-            history = History.of([record | {key: value}])
+            changed = record_of(json.dumps(record | {key: value}))
+            history = History.of([changed] if changed else [])
             history.curve(None)
             assert history.train_loss is None or math.isfinite(history.train_loss)
+
+
+def test_a_record_is_judged_once() -> None:
+    """By `record_of`, on the way in: a history takes what it is given as it is."""
+    (record,) = [record for record in some_records(1) if record["kind"] == "step"]
+    assert History.of([record | {"loss": 1e301}]).train_loss == 1e301
+    assert record_of(json.dumps(record | {"loss": 1e301})) is None
 
 
 def test_samples_can_be_looked_at_in_a_terminal() -> None:
@@ -174,3 +180,17 @@ def test_samples_can_be_looked_at_in_a_terminal() -> None:
     assert "\n`````text\n␛]0;title␇ �31m � ```` end\n```\nafter\n`````\n" in samples
     assert "as it came from a\\n\\x1b[31m\n" in samples
     assert Path(finished.folder / "report.html").stat().st_size < 100_000
+
+
+def test_the_list_tells_where_a_resume_begins() -> None:
+    """A crash came after step 8, and the last checkpoint is of step 6."""
+    run = trained("runs/a")
+    assert list_all().runs["runs/a"].startswith("9 of 9 steps, validation loss")
+    lines = run.metrics.read_text(encoding="utf-8").splitlines(keepends=True)
+    run.metrics.write_text("".join(line for line in lines if json.loads(line)["step"] < 9), encoding="utf-8")
+    shutil.rmtree(run.checkpoints / "step-00000009")
+    assert list_all().runs["runs/a"].startswith("8 of 9 steps, saved after 6, where a resume begins, validation loss")
+    started: list[int] = []
+    resume(run, observe=lambda event: started.append(event.step) if isinstance(event, Started) else None)
+    assert started == [6]
+    assert list_all().runs["runs/a"].startswith("9 of 9 steps, validation loss")

@@ -235,3 +235,10 @@ def test_a_memory_that_may_be_too_small_is_said_before(monkeypatch: pytest.Monke
         reasons = plan({"train": {"steps": 9}}, None, None, text).reasons
         assert any("lower --train.batch_size" in reason for reason in reasons) == warned
     assert (hardware.memory(torch.device("cpu")) or 2**30) > 2**28
+
+
+def test_a_model_that_no_memory_holds_is_refused_before_it_is_begun() -> None:
+    given = {"train": {"steps": 9}}
+    for name in ("n_layers", "d_model", "vocab_size"):
+        with pytest.raises(UsageError, match=r"parameters, which alone take [0-9.,]+ GB, and this machine has"):
+            plan(merge(given, {"model": {name: 2**50}}), None, None, prepared(5000))

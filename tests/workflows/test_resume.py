@@ -22,27 +22,9 @@ class Crash(BaseException):
     """What nobody catches."""
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run; of which nothing may be changed."""
-    folder, here = tmp_path_factory.mktemp("undisturbed"), Path.cwd()
-    os.chdir(folder)
-    trained()
-    os.chdir(here)
-    return folder / "run"
-
-
 @pytest.fixture
 def reference(undisturbed: Path) -> Outcome:
     return outcome(undisturbed)
-
-
-@pytest.fixture
-def finished(undisturbed: Path) -> Run:
-    """A copy of it that may be changed."""
-    shutil.copy(undisturbed.parent / "my.txt", "my.txt")
-    shutil.copytree(undisturbed, "run")
-    return Run(Path("run"))
 
 
 def crash_at(number: int) -> Observer:

@@ -146,16 +146,6 @@ def test_one_damaged_run_does_not_hide_the_others() -> None:
     assert "2 of 2 steps, validation loss" in listed[str(Path("runs/my-2"))]
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that nothing was left of before; no test changes it."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        trained("run")
-    return folder / "run"
-
-
 @pytest.mark.parametrize(
     "left",
     [

@@ -2,7 +2,6 @@
 
 import json
 import random
-import shutil
 import subprocess
 import sys
 import threading
@@ -12,28 +11,13 @@ from typing import Any
 
 import pytest
 from beside_a_reader import save_again
-from workflow_helpers import STEPS, tiny, trained, write_text
+from workflow_helpers import STEPS, tiny, write_text
 
+from clearhead.data import Tokenizer
 from clearhead.errors import ClearheadError, DataError
+from clearhead.files import damage
 from clearhead.workflows import Run, Said, list_all, resume, summary, train
 from clearhead.workflows.sealed import is_whole, seal
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        trained("run")
-    return folder
-
-
-@pytest.fixture
-def finished(undisturbed: Path) -> Run:
-    """A copy that may be changed."""
-    shutil.copy(undisturbed / "my.txt", "my.txt")
-    shutil.copytree(undisturbed / "run", "run")
-    return Run(Path("run"))
 
 
 def uses(run: Run) -> list[Any]:
@@ -92,7 +76,7 @@ def test_a_manifest_that_is_nested_without_end_is_a_damaged_one(finished: Run) -
     resume(finished, observe=lambda event: notices.append(event.text) if isinstance(event, Said) else None)
     assert any(f"{newest} is damaged" in notice for notice in notices)
     (finished.folder / "manifest.json").write_text(NESTED, encoding="utf-8")
-    with pytest.raises(DataError, match=r"manifest\.json cannot be read"):
+    with pytest.raises(DataError, match=r"manifest\.json was altered or cut off"):
         finished.model()
     resume(finished)
     assert finished.generate("the", max_new_tokens=1)
@@ -238,3 +222,28 @@ def test_a_crash_while_the_model_is_replaced_leaves_a_whole_one(
             save_again(finished, model, 77)
     assert finished.damage() is None
     assert finished.model_step in (before, 77)
+
+
+def test_an_altered_manifest_is_what_is_named(finished: Run) -> None:
+    """Not the tokenizer, nor the weights, whose digests it holds."""
+    for folder in (finished.folder, max(finished.checkpoints.iterdir())):
+        path = folder / "manifest.json"
+        whole = path.read_bytes()
+        for at in [place for place, byte in enumerate(whole) if chr(byte).isalnum()][::29]:
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+            if folder == finished.folder:
+                with pytest.raises(DataError, match=r"is damaged: manifest\.json was altered or cut off"):
+                    finished.generate("the", max_new_tokens=1)
+            else:
+                assert damage(folder) == "manifest.json is missing or was altered"
+        path.write_bytes(whole)
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(finished: Run) -> None:
+    """Where no manifest tells that it is another one."""
+    size = finished.config.model.vocab_size
+    assert finished.tokenizer.vocab_size == size
+    (finished.folder / "manifest.json").unlink()
+    Tokenizer.characters([chr(code) for code in range(0x4E00, 0x4E00 + 300)]).save(finished.folder)
+    with pytest.raises(DataError, match=f"run has a tokenizer of 300 tokens and a model of {size}; put the tokenizer"):
+        resume(finished)

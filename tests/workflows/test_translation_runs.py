@@ -224,7 +224,7 @@ def test_spaces_around_a_sentence_mean_nothing(learnt: Run) -> None:
 
 
 def test_verbs_that_are_for_other_models_say_so(learnt: Run) -> None:
-    with pytest.raises(UsageError, match="does not go on with a text"):
+    with pytest.raises(UsageError, match="cannot continue a text"):
         generate(learnt, ["a"])
     write_text()
     text = train("my.txt", out="text", options=merge(tiny_translator(), {"data": {"tokenizer": "char"}}))

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -277,3 +279,19 @@ def test_a_run_without_scores_in_its_samples_can_go_on() -> None:
     assert "scores" not in old
     run.metrics.write_text(old, encoding="utf-8")
     assert summary(resume(run, options={"train": {"steps": STEPS + 1}}))["steps"] == STEPS + 1
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["pipe", "pipe.jsonl"])
+def test_a_training_says_that_it_waits_for_a_pipe(name: str) -> None:
+    """Nobody writes to it before that is said."""
+    os.mkfifo(name)
+    writer = threading.Thread(target=Path(name).write_text, args=[some_text(900)], daemon=True)
+
+    def observe(event: WorkflowEvent) -> None:
+        if isinstance(event, Said) and event.text.endswith(f"{name}: waiting for it to be written to, and closed"):
+            writer.start()
+
+    train(name, out="run", options=tiny(), observe=observe)
+    writer.join(timeout=10)

@@ -18,7 +18,7 @@ def build():
         norm="rmsnorm",
         feedforward="swiglu",
         positions="rope",
-        window=6,
+        sliding_window=6,
         dropout=0.1,
     )
     return own_parts.models(CHANGES).DecoderLM(config)

@@ -31,7 +31,12 @@ class Parser(argparse.ArgumentParser):
         )
         self.examples = examples
         self.switches: set[str] = set()
-        self.add_argument("--json", action="store_true", default=False, help="print one JSON object and nothing else")
+        self.add_argument(
+            "--json",
+            action="store_true",
+            default=False,
+            help="print one JSON object to standard output; progress goes to standard error",
+        )
 
     def format_help(self) -> str:
         width = max(len(command) for command, _ in self.examples)
@@ -133,7 +138,7 @@ def one_of(given: argparse.Namespace, *names: str) -> str | None:
     """
     found = [getattr(given, name) for name in names if name in given]
     if len(found) > 1:
-        raise UsageError(f"'{found[0]}' and '{found[1]}' are given for the same; leave one out")
+        raise UsageError(f"'{found[0]}' and '{found[1]}' both name the source; leave one out")
     return found[0] if found else None
 
 

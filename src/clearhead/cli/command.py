@@ -11,29 +11,29 @@ from clearhead.errors import ClearheadError, DataError, InterruptedRunError, Out
 
 VERBS = {
     "train": "train a model on your text or sentence pairs",
-    "resume": "go on with a training that was interrupted, or make it longer",
-    "generate": "let a model write",
-    "fill": "let an encoder fill in what is masked",
+    "resume": "continue an interrupted run, or make a finished one longer",
+    "generate": "generate text",
+    "fill": "fill in masked words with an encoder",
     "translate": "translate sentences, lines or files",
-    "evaluate": "measure how well a model predicts a text, or translates",
-    "import": "make a run of a Hugging Face folder, or of a model of the hub",
-    "export": "write a run for other programs, checked against them",
-    "doctor": "prove or refute that any Transformer is right, and name the guilty module",
-    "describe": "what a model costs: parameters, FLOPs, memory",
-    "list": "runs, presets and corpora",
-    "worked-example": "a decoder layer with every number that it computes",
+    "evaluate": "measure a model on a text, or a translator on references",
+    "import": "turn a Hugging Face model into a run",
+    "export": "write a run for other programs, and check it with them",
+    "doctor": "find bugs in any PyTorch Transformer, and name the module",
+    "describe": "count a model's parameters, FLOPs and memory",
+    "list": "list runs, presets and corpora",
+    "worked-example": "compute one decoder layer step by step, with every number",
 }
 
 HELP = """Clearhead: Transformers you can see through.
 
 Examples:
-  clearhead train my.txt --minutes 3     # a model of your text, everything chosen for you
-  clearhead generate "Once upon a time"  # let the newest model write
+  clearhead train my.txt --minutes 3     # train on your text; Clearhead picks the settings
+  clearhead generate "Once upon a time"  # continue this prompt with the newest run
 
 Verbs:
 {verbs}
 
-'clearhead VERB --help' shows what a verb can do. Every verb takes --json.
+'clearhead VERB --help' lists the options of a verb. Every verb takes --json.
 """
 
 

@@ -82,7 +82,7 @@ class Console:
     def _started(self, event: "Started") -> None:
         self.steps = event.steps
         if event.step:
-            self.say(f"going on after step {event.step:,} of {event.steps:,} in {event.folder}")
+            self.say(f"continuing after step {event.step:,} of {event.steps:,} in {event.folder}")
         self.shown.begin(event.step, event.steps)
 
     def _stepped(self, event: "Stepped") -> None:
@@ -117,7 +117,7 @@ class Console:
         self.shown.block(draw(event.curve, width=min(self.shown.width, 100), encoding=self.shown.encoding))
         self.say(event.verdict, "bold")
         self.say("")
-        self.say(f"The run is in {event.folder}; report.html there shows it all. What you may want next:")
+        self.say(f"The run is in {event.folder}; open its report.html for curves and samples. What you can do next:")
         for command in event.commands:
             self.say("  " + command)
 

@@ -14,14 +14,16 @@ def parser() -> Parser:
     """What `clearhead describe` understands."""
     parser = Parser(
         "describe",
-        "What a model costs, on paper: parameters by part, FLOPs per token, memory to train and to generate.",
+        "Count a model's parameters by part, its FLOPs per token, and the memory for training and generation.",
         [
             ("clearhead describe --preset gpt2", "a preset"),
             ("clearhead describe --model.n_layers 12 --model.d_model 768", "any shape"),
         ],
     )
-    parser.add_argument("run", nargs="?", help="a run's folder or name (default: the newest, if no option is given)")
-    parser.add_argument("--preset", help="a preset instead of a run")
+    parser.add_argument(
+        "run", nargs="?", help="a run's folder or name (default: the newest run, if no option is given)"
+    )
+    parser.add_argument("--preset", help="describe a preset instead of a run")
     parser.add_options(RunConfig, "run options")
     return parser
 

@@ -18,23 +18,29 @@ def parser() -> Parser:
     """What `clearhead evaluate` understands."""
     parser = Parser(
         "evaluate",
-        "Measure how well a run predicts a text, or translates. The figures do not depend on the batch size.",
+        "Measure how well a run predicts a text or translates. The batch size does not change the figures.",
         [
-            ("clearhead evaluate", "the newest run, on what it held out"),
+            ("clearhead evaluate", "the newest run, on its held-out data"),
             ("clearhead evaluate runs/a other.txt", "on another text"),
             ("clearhead evaluate runs/b --source t.de --target t.en", "BLEU, chrF and loss of a translator"),
         ],
     )
     parser.add_argument("run", nargs="?", help="a run's folder or name (default: the newest)")
     parser.add_argument(
-        "text", nargs="?", help="a text, or pairs, as in train; or a corpus's split, such as pairs:unseen"
+        "text",
+        nargs="?",
+        help="a text or sentence pairs, as in train, or a split of a corpus, such as pairs:unseen "
+        "(default: the held-out data)",
     )
     parser.add_argument(
-        "--source", dest="source_file", metavar="FILE", help="the same; beside --target, sentences to translate"
+        "--source",
+        dest="source_file",
+        metavar="FILE",
+        help="same as the positional text; with --target: the sentences to translate",
     )
-    parser.add_argument("--target", metavar="FILE", help="their references, line by line")
+    parser.add_argument("--target", metavar="FILE", help="the reference translations, line by line")
     parser.add_argument("--device", help="auto, cpu, cuda, mps")
-    parser.add_options(TranslationConfig, "how a translation is searched for; --batch-size is for texts as well")
+    parser.add_options(TranslationConfig, "beam search (--batch-size applies to texts as well)")
     return parser
 
 

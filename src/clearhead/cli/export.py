@@ -17,14 +17,16 @@ def parser() -> Parser:
     """What `clearhead export` understands."""
     parser = Parser(
         "export",
-        "Write a run's model for other programs, open it with such a program, and compare: logits, greedy text, ids.",
+        "Write a run's model for another program, open it there, and compare logits, greedy text and token ids.",
         [
             ("clearhead export runs/a --to hf somewhere", "a folder for transformers"),
             ("clearhead export --to gguf model.gguf", "the newest run, in one file"),
         ],
     )
     parser.add_argument("run", nargs="?", help="a run's folder or name (default: the newest)")
-    parser.add_argument("out", nargs="?", metavar="OUT", help="the folder to write, or for gguf and safetensors a file")
+    parser.add_argument(
+        "out", nargs="?", metavar="OUT", help="the folder to write; for gguf and safetensors also a file"
+    )
     parser.add_argument("--to", metavar="{hf,onnx,gguf,safetensors}", help="the format")
     return parser
 
@@ -33,13 +35,13 @@ def run(given: argparse.Namespace) -> None:
     """Export, and print the certificate."""
     places = [getattr(given, name) for name in ("run", "out") if name in given]
     if not places or "to" not in given:
-        raise UsageError("export needs a place and a format: clearhead export RUN --to hf|onnx|gguf|safetensors OUT")
+        raise UsageError("export needs an output and a format: clearhead export RUN --to hf|onnx|gguf|safetensors OUT")
     load_workflow("export")
     from clearhead import workflows
 
     which, out = workflows.run_and_text(*places, *[None] * (2 - len(places)))
     if out is None:
-        raise UsageError(f"say where to: clearhead export {which} --to {given.to} OUT")
+        raise UsageError(f"name the output: clearhead export {which} --to {given.to} OUT")
     done = workflows.export(which, given.to, out)
     console = Console(json=given.json)
     _show(console, done)
@@ -49,7 +51,7 @@ def run(given: argparse.Namespace) -> None:
 
 def _show(console: Console, done: "Exported") -> None:
     found = done.certificate
-    console.say(f"{done.path}, as {found.peer} computes it", "bold")
+    console.say(f"{done.path}, checked with {found.peer}", "bold")
     for kind, difference in found.differences.items():
         console.say(f"  {kind:<28} largest difference of a logit {difference:.1e}")
     if found.greedy_equal is not None:

@@ -15,16 +15,16 @@ def parser() -> Parser:
     """What `clearhead fill` understands."""
     parser = Parser(
         "fill",
-        "Let an encoder fill in what is masked in a text: one token for each [MASK].",
+        "Fill in the masked words of a text, one token for each [MASK]. Needs a run trained with --objective masked.",
         [
-            ('clearhead fill "To be or not to [MASK]"', "the newest run says what is missing"),
-            ('clearhead fill runs/a "The [MASK] is [MASK]." --top-k 3', "the three likeliest for each"),
+            ('clearhead fill "To be or not to [MASK]"', "fill in one word with the newest run"),
+            ('clearhead fill runs/a "The [MASK] is [MASK]." --top-k 3', "show three candidates for each"),
         ],
     )
     parser.add_argument("run", nargs="?", help="a run's folder or name (default: the newest)")
-    parser.add_argument("text", nargs="?", help="a text with at least one [MASK]; - for standard input")
+    parser.add_argument("text", nargs="?", help="a text with at least one [MASK], or - for standard input")
     parser.add_argument("--device", help="auto, cpu, cuda, mps")
-    parser.add_options(FillConfig, "what is told")
+    parser.add_options(FillConfig, "output")
     return parser
 
 

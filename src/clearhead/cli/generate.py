@@ -18,17 +18,20 @@ def parser() -> Parser:
     """What `clearhead generate` understands."""
     parser = Parser(
         "generate",
-        "Let a model write. The text is shown as it is written.",
+        "Generate text from a prompt. The text appears as it is generated.",
         [
-            ('clearhead generate "Once upon a time"', "the newest run goes on from these words"),
-            ('clearhead generate runs/a "ROMEO:" --temperature 0.7 --num-samples 3 --seed 1', "three repeatable texts"),
+            ('clearhead generate "Once upon a time"', "continue this prompt with the newest run"),
+            (
+                'clearhead generate runs/a "ROMEO:" --temperature 0.7 --num-samples 3 --seed 1',
+                "three texts, the same every time",
+            ),
         ],
     )
     parser.add_argument("run", nargs="?", help="a run's folder or name (default: the newest)")
-    parser.add_argument("prompt", nargs="?", help="what the text begins with; - for standard input (default: nothing)")
+    parser.add_argument("prompt", nargs="?", help="the beginning of the text, or - for standard input (default: empty)")
     parser.add_argument("--device", help="auto, cpu, cuda, mps")
-    parser.add_options(SamplingConfig, "how tokens are drawn")
-    parser.add_options(EngineConfig, "how they are computed")
+    parser.add_options(SamplingConfig, "sampling, in the order in which it is applied")
+    parser.add_options(EngineConfig, "speed")
     return parser
 
 

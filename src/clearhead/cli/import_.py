@@ -13,14 +13,14 @@ def parser() -> Parser:
     """What `clearhead import` understands."""
     parser = Parser(
         "import",
-        "Make a run of a model that was trained elsewhere: to generate with, evaluate, export and train further. "
-        "Reads safetensors and JSON only; nothing in the folder is executed.",
+        "Turn a Hugging Face model into a run, which you can generate with, evaluate, export and fine-tune. "
+        "Import reads safetensors and JSON only, and executes nothing from the folder.",
         [
-            ("clearhead import some/folder", "a Hugging Face folder becomes a run under runs"),
-            ("clearhead import gpt2 --out runs/gpt2", "fetched from the hub by its name, with the extra 'hub'"),
+            ("clearhead import some/folder", "from a folder on disk"),
+            ("clearhead import gpt2 --out runs/gpt2", "from the Hugging Face hub (needs the extra 'hub')"),
         ],
     )
-    parser.add_argument("model", help="a Hugging Face folder, or where there is none of that name, the hub's model")
+    parser.add_argument("model", help="a Hugging Face folder; if there is none of that name, a model on the hub")
     parser.add_argument("--out", metavar="FOLDER", help="the run's folder (default: a new one under runs)")
     return parser
 
@@ -43,7 +43,7 @@ def run(given: argparse.Namespace) -> None:
     found = workflows.describe(done)
     console.say(f"model: {found.parameters:,} parameters, a {done.config.model.architecture}")
     console.say("")
-    console.say(f"The run is in {done.folder}. What you may want next:")
+    console.say(f"The run is in {done.folder}. What you can do next:")
     for command in workflows.after_import(done):
         console.say("  " + command)
     console.result(

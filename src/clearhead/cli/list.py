@@ -13,8 +13,8 @@ def parser() -> Parser:
     """What `clearhead list` understands."""
     return Parser(
         "list",
-        "Runs in the folder 'runs', the newest first; presets; corpora.",
-        [("clearhead list", "everything there is"), ("clearhead list --json", "the same, for a program")],
+        "List the runs in the folder 'runs', newest first, and the presets and corpora.",
+        [("clearhead list", "on the terminal"), ("clearhead list --json", "for a program")],
     )
 
 

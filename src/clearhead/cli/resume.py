@@ -12,7 +12,7 @@ def parser() -> Parser:
     """What `clearhead resume` understands."""
     parser = Parser(
         "resume",
-        "Go on with a training as if it had never stopped, also after a crash; or make a finished one longer.",
+        "Continue an interrupted run as if it had never stopped, even after a crash, or make a finished run longer.",
         [
             ("clearhead resume", "the newest run"),
             ("clearhead resume runs/a --train.steps 4000", "make a finished run longer"),

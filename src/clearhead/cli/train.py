@@ -16,13 +16,13 @@ def parser() -> Parser:
     parser = Parser(
         "train",
         "Train a model on a text or on sentence pairs. "
-        "What you leave open is chosen from the data's size, the time and the machine.",
+        "Clearhead picks what you leave out from the data, the time and the machine, and says what it picked.",
         [
-            ("clearhead train my.txt --minutes 3", "everything chosen for you, and said why"),
-            ("clearhead train shakespeare --preset tutorial --train.steps 2000", "a known model, a known length"),
-            ("clearhead train pairs.tsv", "a translator from two columns; from two files: --source a.de --target a.en"),
-            ("clearhead train my.txt --objective masked", "an encoder that fills in masked words"),
-            ("clearhead train my.txt --from runs/a", "fine-tune; shows what it writes before and after"),
+            ("clearhead train my.txt --minutes 3", "Clearhead picks the settings and says why"),
+            ("clearhead train shakespeare --preset tutorial --train.steps 2000", "a preset and a number of steps"),
+            ("clearhead train pairs.tsv", "a translator; for two files: --source a.de --target a.en"),
+            ("clearhead train my.txt --objective masked", "an encoder, for 'clearhead fill'"),
+            ("clearhead train my.txt --from runs/a", "fine-tune a run; shows samples before and after"),
         ],
     )
     parser.add_argument(
@@ -32,22 +32,25 @@ def parser() -> Parser:
         "sentence pairs: a .tsv of two columns, or a .jsonl with 'source' and 'target'",
     )
     parser.add_argument(
-        "--source", dest="source_file", metavar="FILE", help="the same; beside --target, its other side"
+        "--source",
+        dest="source_file",
+        metavar="FILE",
+        help="same as the positional source; with --target: the sentences to translate",
     )
-    parser.add_argument("--target", metavar="FILE", help="translations of the source's lines, line by line")
+    parser.add_argument("--target", metavar="FILE", help="their translations, line by line")
     parser.add_argument(
         "--from",
         dest="start_from",
         metavar="RUN",
-        help="train this run's model further (fine-tuning), or that of a Hugging Face folder; "
-        "its options and tokenizer hold, at a tenth of the learning rate",
+        help="fine-tune this run, or the model in this Hugging Face folder; "
+        "keeps its options and tokenizer, at a tenth of the learning rate",
     )
-    parser.add_argument("--preset", help="the options to start from; 'clearhead list' shows them")
-    parser.add_argument("--minutes", type=float, help="how long it may take as a whole")
+    parser.add_argument("--preset", help="a named set of options to start from; 'clearhead list' shows them")
+    parser.add_argument("--minutes", type=float, help="total time that training may take")
     parser.add_argument("--out", metavar="FOLDER", help="the run's folder (default: a new one under runs)")
-    parser.add_argument("--config", metavar="FILE", help="a TOML file of options; flags win over it")
-    parser.add_argument("--print-config", action="store_true", help="print every option as TOML and stop")
-    parser.add_argument("--no-preflight", action="store_true", help="do not check the model before the first step")
+    parser.add_argument("--config", metavar="FILE", help="a TOML file of options; flags override it")
+    parser.add_argument("--print-config", action="store_true", help="print all options as TOML and exit")
+    parser.add_argument("--no-preflight", action="store_true", help="skip the checks before the first step")
     parser.add_options(RunConfig, "run options")
     return parser
 

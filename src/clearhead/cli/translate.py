@@ -22,22 +22,25 @@ def parser() -> Parser:
     """What `clearhead translate` understands."""
     parser = Parser(
         "translate",
-        "Translate sentences, one to a line, by beam search.",
+        "Translate sentences, one per line, with beam search.",
         [
-            ('clearhead translate "Ein Mann schläft."', "the newest run, one sentence"),
+            ('clearhead translate "Ein Mann schläft."', "one sentence, with the newest run"),
             ("clearhead translate runs/a --input t.de --output t.en", "a file, line by line"),
-            ("clearhead translate runs/a --n-best 3 --alignment < t.de", "the three best of each line, and whence"),
+            (
+                "clearhead translate runs/a --n-best 3 --alignment < t.de",
+                "three candidates per line, with word alignment",
+            ),
         ],
     )
     parser.add_argument("run", nargs="?", help="a run's folder or name (default: the newest)")
-    parser.add_argument("sentence", nargs="?", help="what to translate (default: the lines of standard input)")
+    parser.add_argument("sentence", nargs="?", help="the sentence to translate (default: the lines of standard input)")
     parser.add_argument("--input", metavar="FILE", help="translate the lines of this file")
     parser.add_argument("--output", metavar="FILE", help="write the translations to this file")
     parser.add_argument(
-        "--alignment", action="store_true", help="after each one, which source word made which: 0-0 1-2"
+        "--alignment", action="store_true", help="append the word alignment to each translation: 0-0 1-2"
     )
     parser.add_argument("--device", help="auto, cpu, cuda, mps")
-    parser.add_options(TranslationConfig, "how a translation is searched for")
+    parser.add_options(TranslationConfig, "beam search")
     return parser
 
 
@@ -84,7 +87,7 @@ def _line(translated: "Translated", *, numbered: bool) -> str:
 def _sentences(sentence: str | None, file: str | None) -> Sequence[str]:
     """One sentence to a line: the word on the command line, a file, or standard input."""
     if sentence is not None and file is not None:
-        raise UsageError("a sentence and --input are two things to translate; give one of them")
+        raise UsageError("a sentence and --input both name what to translate; leave one out")
     if sentence is not None and sentence != "-":
         return [sentence]
     if file is not None:
@@ -92,7 +95,7 @@ def _sentences(sentence: str | None, file: str | None) -> Sequence[str]:
 
         return list(read_lines(Path(file)))
     if is_typed():
-        notice("type a sentence to a line, then Ctrl-D")
+        notice("type one sentence per line, then Ctrl-D")
     lines = standard_input("text").removeprefix("\ufeff").split("\n")
     return [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
 

@@ -21,16 +21,21 @@ def parser() -> Parser:
     """What `clearhead worked-example` understands."""
     parser = Parser(
         "worked-example",
-        "A decoder layer small enough to follow by hand: every intermediate with its shape and its numbers, in NumPy.",
+        "Compute one small decoder layer in NumPy, step by step: every equation, shape and number.",
         [
-            ("clearhead worked-example", "the layer of the first Transformer"),
-            ("clearhead worked-example --torch --norm-place pre", "as most are built today, beside our torch parts"),
+            ("clearhead worked-example", "the layer of the original Transformer (post-norm)"),
+            (
+                "clearhead worked-example --torch --norm-position pre",
+                "pre-norm, as most are today, beside the PyTorch parts",
+            ),
         ],
     )
     parser.add_argument(
-        "--norm-place", metavar="{pre,post}", help="normalize before each sublayer, or after its sum (default: post)"
+        "--norm-position",
+        metavar="{pre,post}",
+        help="normalize before each sublayer, or after each residual sum (default: post)",
     )
-    parser.add_argument("--torch", action="store_true", default=False, help="the same from our torch parts beside it")
+    parser.add_argument("--torch", action="store_true", default=False, help="also show what the PyTorch parts compute")
     return parser
 
 
@@ -55,8 +60,8 @@ def run(given: argparse.Namespace) -> None:
     differences = [step.difference for step in example.steps if step.difference is not None]
     if differences:
         console.say("")
-        console.say(f"The twin and torch differ by at most {max(differences):.1e} in any number.", "bold")
-        console.say("What was drawn is the same for both; torch's kernel keeps its scores to itself.")
+        console.say(f"NumPy and torch differ by at most {max(differences):.1e} in any number.", "bold")
+        console.say("Both use the same random numbers; torch's kernel returns no attention scores.")
     console.result(example.as_dict())
 
 

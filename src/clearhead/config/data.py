@@ -10,17 +10,20 @@ from clearhead.options import Options
 class DataConfig(Options):
     """Which text, and how it becomes tokens."""
 
-    source: str = Field("stories", description="a file, a folder, a .jsonl, '-' for standard input, or a corpus name")
-    target: str | None = Field(None, description="the file of translations, line by line, where source holds one side")
-    reverse: bool = Field(False, description="pairs: translate from the second language into the first")
+    source: str = Field("stories", description="a file, a folder, a .jsonl, - for standard input, or a corpus name")
+    target: str | None = Field(
+        None, description="sentence pairs: the file of translations, aligned line by line with source"
+    )
+    reverse: bool = Field(False, description="sentence pairs: translate the second column into the first")
     tokenizer: str = Field("auto", description="auto, char, bpe, or the path of a tokenizer.json")
-    bpe_vocab_size: int = Field(4096, ge=257, description="number of tokens when a BPE is trained")
-    vocabulary: Literal["joint", "separate"] = Field("joint", description="pairs: one vocabulary for both sides or two")
+    bpe_vocab_size: int = Field(4096, ge=257, description="vocabulary size of a newly trained BPE")
+    vocabulary: Literal["joint", "separate"] = Field(
+        "joint", description="sentence pairs: share one vocabulary, or train one per language"
+    )
     bad_pairs: Literal["skip", "refuse"] = Field(
-        "skip", description="pairs with an empty side or sides absurdly unequal: count and skip them, or stop"
+        "skip",
+        description="sentence pairs with an empty side or wildly different lengths: skip and count them, or stop",
     )
-    mask_probability: float = Field(
-        0.15, gt=0, lt=1, description="objective masked: share of the tokens to be filled in"
-    )
-    val_fraction: float = Field(0.1, gt=0, lt=1, description="share of the text, at its end, held out for validation")
-    document_mask: bool = Field(False, description="no attention from one document to another in the same window")
+    mask_probability: float = Field(0.15, gt=0, lt=1, description="objective masked: fraction of tokens to predict")
+    val_fraction: float = Field(0.1, gt=0, lt=1, description="fraction held out for validation; of a text, its end")
+    document_mask: bool = Field(False, description="block attention between documents that share a window")

@@ -13,16 +13,22 @@ Dtype = Literal["float32", "bfloat16", "int8"]  # what matrices are rounded to
 class SamplingConfig(Options):
     """How tokens are drawn from logits, in the order in which the options are listed."""
 
-    max_new_tokens: int = Field(200, ge=1, description="tokens to add to the prompt")
-    repetition_penalty: float = Field(1.0, ge=1, description="divide the odds of tokens already present; 1: off")
-    temperature: float = Field(0.8, description="below 1 sharper, above 1 flatter; for 0 use --greedy")
-    top_k: int | None = Field(None, ge=1, description="keep the k likeliest tokens")
-    top_p: float | None = Field(None, gt=0, le=1, description="keep the likeliest tokens that hold this probability")
-    min_p: float | None = Field(None, ge=0, le=1, description="keep tokens at least this share as likely as the best")
+    max_new_tokens: int = Field(200, ge=1, description="maximum number of tokens to add to the prompt")
+    repetition_penalty: float = Field(
+        1.0, ge=1, description="divide the odds of tokens already in the text by this; 1: off"
+    )
+    temperature: float = Field(0.8, description="below 1: sharper, above 1: flatter; for 0, use --greedy")
+    top_k: int | None = Field(None, ge=1, description="sample from the k likeliest tokens only")
+    top_p: float | None = Field(
+        None, gt=0, le=1, description="sample from the smallest set of tokens with at least this total probability"
+    )
+    min_p: float | None = Field(
+        None, ge=0, le=1, description="drop tokens less likely than this fraction of the likeliest one"
+    )
     greedy: bool = Field(False, description="always take the likeliest token")
-    stop: tuple[str, ...] = Field((), description="end a text before the first of these strings")
-    num_samples: int = Field(1, ge=1, description="texts per prompt")
-    seed: int | None = Field(None, ge=0, description="same seed, same text; none: a new one every time")
+    stop: tuple[str, ...] = Field((), description="end a text before this string; repeat the option for several")
+    num_samples: int = Field(1, ge=1, description="number of texts per prompt")
+    seed: int | None = Field(None, ge=0, description="the same seed gives the same text; none: a new text every time")
 
     @field_validator("temperature")
     @classmethod
@@ -37,30 +43,37 @@ class EngineConfig(Options):
 
     engine: Literal["auto", "eager", "native"] = Field(
         "auto",
-        description="eager: PyTorch, call by call; native: C++, compiled once for a machine in a few seconds and kept; "
-        "auto: native, on a CPU, where that saves time",
+        description="eager: PyTorch, one call per token; native: a C++ engine for CPUs, compiled once, in seconds; "
+        "auto: native where it saves time",
     )
     dtype: Dtype = Field(
-        "float32", description="round the model's matrices; native, a large model then writes a single text faster"
+        "float32",
+        description="precision of the weight matrices; bfloat16 and int8 make large models faster on the native engine",
     )
     draft: str | None = Field(
         None,
-        description="guess the next tokens and check several in one call: ngrams, from what was written before, or the "
-        "name of a smaller run with the same tokenizer",
+        description="speculative decoding: ngrams guesses the next tokens from the text so far; a run's name lets that "
+        "smaller model guess (it needs the same tokenizer)",
     )
 
 
 class TranslationConfig(Options):
     """How a translation is searched for."""
 
-    beam_size: int = Field(5, ge=1, description="hypotheses followed at once; 1: greedy")
-    length_penalty: float = Field(0.6, ge=0, description="alpha of ((5 + length) / 6)^alpha; 0: none, more: longer")
-    n_best: int = Field(1, ge=1, description="translations per sentence, the best first; at most as many as the beam")
-    max_new_tokens: int | None = Field(None, ge=1, description="longest translation; none: twice the source, and ten")
-    batch_size: int = Field(64, ge=1, description="sentences at once; does not change a translation")
+    beam_size: int = Field(5, ge=1, description="beam width; 1 is greedy search")
+    length_penalty: float = Field(
+        0.6,
+        ge=0,
+        description="alpha in ((5 + length) / 6)^alpha; 0: off, larger: longer translations",
+    )
+    n_best: int = Field(1, ge=1, description="translations per sentence, best first; at most beam_size")
+    max_new_tokens: int | None = Field(
+        None, ge=1, description="maximum length of a translation; none: twice the source's length plus ten"
+    )
+    batch_size: int = Field(64, ge=1, description="sentences per batch; does not change the translations")
     engine: Literal["auto", "eager", "native", "ctranslate2", "ctranslate2-int8"] = Field(
         "auto",
-        description="who searches; auto: CTranslate2 if installed, or native code, where that pays; in evaluate eager",
+        description="which engine searches; auto: ctranslate2 or native where it saves time (evaluate: always eager)",
     )
 
     @model_validator(mode="after")
@@ -73,4 +86,4 @@ class TranslationConfig(Options):
 class FillConfig(Options):
     """What is told of a masked token."""
 
-    top_k: int = Field(5, ge=1, description="likeliest tokens shown for each mask")
+    top_k: int = Field(5, ge=1, description="candidates shown for each mask")

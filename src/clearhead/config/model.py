@@ -18,45 +18,50 @@ class ModelConfig(Options):
     """The shape of a model."""
 
     architecture: Literal["decoder", "bigram", "encoder", "encoder_decoder"] = Field(
-        "decoder", description="which assembly of the parts"
+        "decoder", description="kind of model"
     )
-    vocab_size: int = Field(65, ge=2, description="number of tokens; training takes it from the tokenizer")
+    vocab_size: int = Field(65, ge=2, description="number of tokens; train takes it from the tokenizer")
     source_vocab_size: int | None = Field(
-        None, ge=2, description="encoder-decoder: a vocabulary and embedding of the source's own; none: one for both"
+        None,
+        ge=2,
+        description="encoder-decoder: size of a separate source vocabulary; none: one vocabulary for both sides",
     )
     pad_id: int | None = Field(
-        None, ge=0, description="the token that fills up short rows, unseen by all others; training takes it likewise"
+        None, ge=0, description="the padding token, which no other token attends to; train takes it from the tokenizer"
     )
-    block_size: int = Field(128, ge=1, description="context length in tokens; of source and of target")
+    block_size: int = Field(128, ge=1, description="context length in tokens; of source and target alike")
     n_layers: int = Field(4, ge=1, description="number of blocks")
     n_encoder_layers: int = Field(
         default_factory=lambda seen: seen.get("n_layers", 1),
         ge=1,
-        description="encoder-decoder: blocks of the encoder; as many as the decoder's n_layers unless said",
+        description="encoder-decoder: number of encoder blocks (default: n_layers)",
     )
-    n_heads: int = Field(4, ge=1, description="attention heads; each is d_model / n_heads wide")
+    n_heads: int = Field(4, ge=1, description="number of attention heads")
     n_kv_heads: int = Field(
         default_factory=lambda seen: seen.get("n_heads", 1),
         ge=1,
-        description="heads of keys and values: n_heads is multi-head, 1 is multi-query, between is grouped-query",
+        description="key and value heads: 1 is multi-query, between 1 and n_heads is grouped-query (default: n_heads)",
     )
     d_model: int = Field(128, ge=1, description="width of the residual stream")
     head_dim: int = Field(
         default_factory=lambda seen: max(1, seen.get("d_model", 1) // seen.get("n_heads", 1)),
         ge=1,
-        description="width of one attention head; d_model / n_heads unless said",
+        description="width of one attention head (default: d_model / n_heads)",
     )
     norm: Literal["layernorm", "rmsnorm", "rmsnorm_plus_one"] = Field(
-        "layernorm", description="kind of normalization; plus_one: its scale is one more than its weight (Gemma)"
+        "layernorm", description="kind of normalization; rmsnorm_plus_one scales by 1 + weight (Gemma)"
     )
-    norm_position: Literal["pre", "post"] = Field("pre", description="normalize before each sublayer, or after its sum")
-    norm_eps: float = Field(1e-5, gt=0, description="added to the variance before its root is taken")
-    embedding_norm: bool = Field(False, description="a norm of its own for what enters the stack (BERT, BART)")
+    norm_position: Literal["pre", "post"] = Field(
+        "pre", description="normalize before each sublayer, or after each residual sum"
+    )
+    norm_eps: float = Field(1e-5, gt=0, description="epsilon added to the variance")
+    embedding_norm: bool = Field(False, description="normalize the embeddings before the first block (BERT, BART)")
     parallel_residual: bool = Field(
-        False, description="feed-forward beside the attention, on the same input, not after it (GPT-NeoX)"
+        False, description="run attention and feed-forward side by side on the same input (GPT-NeoX)"
     )
     feedforward: Literal["relu", "gelu", "gelu_tanh", "silu", "relu2", "swiglu", "geglu"] = Field(
-        "gelu", description="kind of feed-forward; geglu and swiglu are gated, geglu and gelu_tanh approximate the GELU"
+        "gelu",
+        description="kind of feed-forward; swiglu and geglu are gated; geglu and gelu_tanh use the tanh approximation",
     )
     d_ff: int = Field(
         default_factory=lambda seen: (
@@ -65,40 +70,48 @@ class ModelConfig(Options):
             else 4 * seen.get("d_model", 1)
         ),
         ge=1,
-        description="hidden width of the feed-forward; 4 d_model, or two thirds of that when gated",
+        description="hidden width of the feed-forward (default: 4 d_model, or two thirds of that when gated)",
     )
     positions: Literal["learned", "sinusoidal", "rope", "alibi", "relative", "none"] = Field(
-        "learned", description="how a token knows where it stands; relative: T5's learned bias by distance"
+        "learned", description="position encoding; relative is T5's learned bias by distance"
     )
-    rope_theta: float = Field(10_000.0, gt=1, description="rotary and sinusoidal positions: longest wavelength / 2 pi")
+    rope_theta: float = Field(
+        10_000.0, gt=1, description="rotary and sinusoidal positions: the base of the wavelengths"
+    )
     partial_rotary_factor: float = Field(
-        1.0, gt=0, le=1, description="rotary positions: share of each head that is turned"
+        1.0, gt=0, le=1, description="rotary positions: fraction of each head that is rotated"
     )
-    relative_buckets: int = Field(32, ge=4, description="relative positions: classes of distance with a bias each")
-    relative_max_distance: int = Field(128, ge=2, description="relative positions: all beyond it share the last class")
-    qk_norm: bool = Field(False, description="normalize queries and keys per head (RMSNorm) before they meet")
+    relative_buckets: int = Field(32, ge=4, description="relative positions: number of distance buckets")
+    relative_max_distance: int = Field(
+        128, ge=2, description="relative positions: all larger distances share the last bucket"
+    )
+    qk_norm: bool = Field(False, description="normalize queries and keys per head (RMSNorm)")
     scale_attention: bool = Field(True, description="divide attention scores by sqrt(head_dim); T5 does not")
-    bias: bool = Field(False, description="biases in the linear maps")
+    bias: bool = Field(False, description="biases in the linear layers")
     qkv_bias: bool = Field(
         default_factory=lambda seen: seen.get("bias", False),
-        description="biases in the maps to queries, keys and values; as in the other maps unless said (Qwen2)",
+        description="biases in the query, key and value projections (Qwen2; default: same as bias)",
     )
-    sliding_window: int | None = Field(None, ge=1, description="attend to the last this-many tokens only; none: to all")
-    tie_embeddings: bool = Field(True, description="the head shares the embedding's weights")
+    sliding_window: int | None = Field(None, ge=1, description="attend to the last N tokens only; none: to all")
+    tie_embeddings: bool = Field(True, description="share the embedding's weights with the head")
     scale_embedding: bool = Field(False, description="multiply embeddings by sqrt(d_model)")
-    scale_logits: bool = Field(False, description="divide what the head reads by sqrt(d_model) (T5)")
+    scale_logits: bool = Field(False, description="divide the head's input by sqrt(d_model) (T5)")
     head_transform: bool = Field(False, description="a dense layer and a norm before the head (BERT)")
-    head_bias: bool = Field(False, description="a bias for each token's logit (BERT, Marian)")
+    head_bias: bool = Field(False, description="a bias per token on the logits (BERT, Marian)")
     n_token_types: int = Field(
-        0, ge=0, description="encoder: kinds of segments, each with an embedding (BERT); 0: none"
+        0, ge=0, description="encoder: number of token types, each with an embedding (BERT); 0: none"
     )
-    embedding_ngrams: int = Field(1, ge=1, le=8, description="add vectors of the last 2 to N tokens to the embedding")
-    logit_ngrams: int = Field(1, ge=1, le=8, description="the same to what the head reads; 1, as above, for none")
-    ngram_rows: int = Field(16_384, ge=1, le=2**30, description="vectors for the n-grams of each length, at most")
+    embedding_ngrams: int = Field(
+        1, ge=1, le=8, description="add learned vectors for the last 2, 3, ... N tokens to the embedding; 1: none"
+    )
+    logit_ngrams: int = Field(
+        1, ge=1, le=8, description="add learned vectors for the last 2, 3, ... N tokens to the head's input; 1: none"
+    )
+    ngram_rows: int = Field(16_384, ge=1, le=2**30, description="maximum number of vectors per n-gram length")
     decoder_start_id: int | None = Field(
-        None, ge=0, description="encoder-decoder: the token that a translation begins with; none: the one that ends it"
+        None, ge=0, description="encoder-decoder: the token that starts a translation; none: the end token"
     )
-    init: Literal["normal", "xavier"] = Field("normal", description="how fresh weights are drawn")
+    init: Literal["normal", "xavier"] = Field("normal", description="how the weights are initialized")
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the embedding and on each sublayer's output")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the attention weights (slow on a CPU)")
     feedforward_dropout: float = Field(0.0, ge=0, lt=1, description="dropout inside the feed-forward")
@@ -120,7 +133,7 @@ class ModelConfig(Options):
     @model_validator(mode="after")
     def _refuse_impossible_shapes(self) -> Self:
         if self.longest_ngram > 1 and self.architecture != "decoder":
-            raise ValueError("n-grams end with each token, so only the architecture 'decoder' has tables of them")
+            raise ValueError("n-gram tables need the architecture 'decoder'")
         if self.architecture == "bigram":
             return self  # a bigram table has none of the shapes below
         if self.d_model % self.n_heads and self.head_dim == max(1, self.d_model // self.n_heads):
@@ -131,30 +144,27 @@ class ModelConfig(Options):
         if self.n_heads % self.n_kv_heads:
             raise ValueError(
                 f"n_heads ({self.n_heads}) is not divisible by n_kv_heads ({self.n_kv_heads}); "
-                "every key head must serve the same number of query heads"
+                "each key head must serve the same number of query heads"
             )
         if self.positions == "rope" and (self.rotary_width % 2 or not self.rotary_width):
             raise ValueError(
-                f"rotary positions turn pairs of numbers, but {self.rotary_width} of a head's {self.head_dim} are "
-                f"to be turned (d_model {self.d_model}, n_heads {self.n_heads}, partial_rotary_factor "
-                f"{self.partial_rotary_factor:g}); "
-                "choose an even width"
+                f"rotary positions rotate pairs of dimensions, but {self.rotary_width} of a head's {self.head_dim} "
+                f"would be rotated (d_model {self.d_model}, n_heads {self.n_heads}, partial_rotary_factor "
+                f"{self.partial_rotary_factor:g}); choose an even width"
             )
         if self.positions == "relative" and self.relative_max_distance <= self.relative_buckets // 2:
             raise ValueError(
                 f"relative_max_distance ({self.relative_max_distance}) is within the first half of relative_buckets "
-                f"({self.relative_buckets}), which are for one distance each; choose a larger one"
+                f"({self.relative_buckets}), which hold one distance each; choose a larger one"
             )
         if self.parallel_residual and (self.norm_position, self.architecture) not in PARALLEL:
-            raise ValueError(
-                "parallel residuals need norm_position pre and one stack: the architecture decoder or encoder"
-            )
+            raise ValueError("parallel_residual needs norm_position 'pre' and the architecture 'decoder' or 'encoder'")
         if self.n_token_types and self.architecture != "encoder":
-            raise ValueError("only the architecture 'encoder' has segments; leave n_token_types at 0")
+            raise ValueError("only the architecture 'encoder' has token types; leave n_token_types at 0")
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(f"sinusoidal positions need an even d_model, not {self.d_model}")
         if self.sliding_window is not None and self.architecture != "decoder":
-            raise ValueError("a window looks back from each token, so only the architecture 'decoder' has one")
+            raise ValueError("sliding_window needs the architecture 'decoder'")
         if self.decoder_start_id is not None and self.decoder_start_id >= self.vocab_size:
             raise ValueError(
                 f"decoder_start_id ({self.decoder_start_id}) is no token of vocab_size ({self.vocab_size})"

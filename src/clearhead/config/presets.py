@@ -49,22 +49,22 @@ _MUON: Settings = {
 
 PRESETS: dict[str, Preset] = {
     "tiny": Preset(
-        about="the default up to a minute, tuned for half a minute on two CPU cores",
+        about="the default for up to one minute; tuned for 30 seconds on two CPU cores",
         model={**_MODERN, "block_size": 128, "n_layers": 2, "n_heads": 4, "d_model": 128},
         train={**_MUON, "steps": 400, "batch_size": 12, "learning_rate": 0.015, "beta1": 0.7},
     ),
     "small": Preset(
-        about="the default, tuned for the lowest loss after three minutes on two CPU cores",
+        about="the default; tuned for the lowest loss after three minutes on two CPU cores",
         model={**_MODERN, "block_size": 256, "n_layers": 4, "n_heads": 4, "d_model": 128},
         train={**_MUON, "steps": 1000, "batch_size": 8},
     ),
     "medium": Preset(
-        about="the default from six minutes on, tuned for a quarter of an hour on two CPU cores",
+        about="the default for more than six minutes; tuned for 15 minutes on two CPU cores",
         model={**_MODERN, "block_size": 256, "n_layers": 4, "n_heads": 6, "d_model": 192, "dropout": 0.1},
         train={**_MUON, "steps": 3000, "batch_size": 8},
     ),
     "ngram-tables": Preset(
-        about="one narrow block beside tables of hashed n-grams, which learn soonest; no other program reads it",
+        about="one narrow block beside tables of hashed n-grams, the quickest to learn; no other program reads it",
         model={
             **_MODERN,
             "block_size": 128,
@@ -88,7 +88,7 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "bigram": Preset(
-        about="the (V, V) table that every tutorial starts from",
+        about="the (V, V) table that every tutorial starts with",
         model={"architecture": "bigram", "block_size": 64},
         train={
             "steps": 500,
@@ -101,7 +101,7 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "tutorial": Preset(
-        about="the tutorials' character model: 813,440 parameters at 65 characters, AdamW",
+        about="the tutorials' character model: 813,440 parameters for 65 characters, AdamW",
         model={
             "block_size": 128,
             "n_layers": 4,
@@ -139,7 +139,7 @@ PRESETS: dict[str, Preset] = {
         data={"tokenizer": "bpe", "bpe_vocab_size": 50_257},
     ),
     "llama": Preset(
-        about="Llama's layout, small: RMSNorm, rotary positions, SwiGLU, grouped queries, an untied head",
+        about="a small Llama: RMSNorm, rotary positions, SwiGLU, grouped-query attention, untied head",
         model={
             "vocab_size": 8192,
             "block_size": 512,
@@ -156,7 +156,7 @@ PRESETS: dict[str, Preset] = {
         data={"tokenizer": "bpe", "bpe_vocab_size": 8192},
     ),
     "translator": Preset(
-        about="the default for sentence pairs, tuned for the best translations after half an hour on two CPU cores",
+        about="the default for sentence pairs; tuned for the best translations after 30 minutes on two CPU cores",
         objective="seq2seq",
         model={
             "architecture": "encoder_decoder",
@@ -183,7 +183,7 @@ PRESETS: dict[str, Preset] = {
         data={"source": "pairs", "bpe_vocab_size": 8000},
     ),
     "masked": Preset(
-        about="the default for filling in masked words: an encoder that looks both ways",
+        about="the default for --objective masked: a bidirectional encoder",
         objective="masked",
         model={
             "architecture": "encoder",
@@ -208,7 +208,7 @@ PRESETS: dict[str, Preset] = {
         data={"tokenizer": "bpe", "bpe_vocab_size": 4096},
     ),
     "vaswani2017": Preset(
-        about="the Transformer as published (base): 65 M parameters with its vocabulary of 37,000, for one GPU",
+        about="the base Transformer as published: 65 M parameters with its vocabulary of 37,000; for one GPU",
         objective="seq2seq",
         model={
             "architecture": "encoder_decoder",

@@ -20,9 +20,9 @@ OBJECTIVES: dict[str, tuple[str, ...]] = {
 class RunConfig(Options):
     """Everything that a training run was told: its clearhead.toml."""
 
-    seed: int = Field(1, ge=0, lt=2**63, description="decides the first weights, the order of the data and the dropout")
+    seed: int = Field(1, ge=0, lt=2**63, description="seed of the initial weights, the data order and dropout")
     objective: Literal["causal", "masked", "seq2seq"] = Field(
-        "causal", description="predict the next token, masked tokens, or a sentence's translation"
+        "causal", description="what the model learns to predict: the next token, masked tokens, or a translation"
     )
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()

@@ -12,35 +12,35 @@ _CHAR_TEXT = 5_000_000  # ...and the text is too short to learn pieces of words 
 
 
 def choose_tokenizer(
-    source: Source, found: Survey, config: DataConfig, *, masks: bool = False
+    source: Source, survey: Survey, config: DataConfig, *, masks: bool = False
 ) -> tuple[Tokenizer, str]:
     """The tokenizer that the config asks for (auto, char or bpe), made from the text; a clause that says why.
 
     With `masks` it has a mask and a pad, and auto never means characters: those are guessed from their neighbours.
     """
-    n_different, several = len(found.alphabet), len(found.lengths) > 1
-    few, short = n_different <= _CHAR_ALPHABET, found.characters <= _CHAR_TEXT
-    asked = None if config.tokenizer == "auto" else f"data.tokenizer is {config.tokenizer}"
-    if config.tokenizer == "char" or (asked is None and few and short and not masks):
-        why = asked or f"the text is small and has few different ones ({n_different:,})"
-        tokenizer = Tokenizer.characters(found.alphabet, end=several, pad=masks, mask=masks)
+    n_different, several = len(survey.alphabet), len(survey.lengths) > 1
+    few, short = n_different <= _CHAR_ALPHABET, survey.characters <= _CHAR_TEXT
+    reason = None if config.tokenizer == "auto" else f"data.tokenizer is {config.tokenizer}"
+    if config.tokenizer == "char" or (reason is None and few and short and not masks):
+        why = reason or f"the text is small and has few different ones ({n_different:,})"
+        tokenizer = Tokenizer.characters(survey.alphabet, end=several, pad=masks, mask=masks)
         return tokenizer, f"tokens: characters, because {why}"
     bpe = Tokenizer.train_bpe(
-        sample(source, found.characters), config.bpe_vocab_size, end=several, pad=masks, mask=masks
+        sample(source, survey.characters), config.bpe_vocab_size, end=several, pad=masks, mask=masks
     )
     why = "the text is long" if few else f"the text has many different characters ({n_different:,})"
-    why = asked or ("there are words to fill in" if masks else why)
+    why = reason or ("there are words to fill in" if masks else why)
     kind = f"{bpe.vocab_size:,} pieces of words (byte-level BPE trained on the text)"
     return bpe, f"tokens: {kind}, because {why}"
 
 
-def notes_on_documents(found: Survey, cut: int, tokenizer: Tokenizer) -> list[str]:
+def notes_on_documents(survey: Survey, cut: int, tokenizer: Tokenizer) -> list[str]:
     """Where the cut fell among several documents, and what marks their ends."""
-    if len(found.lengths) == 1:
+    if len(survey.lengths) == 1:
         return []
-    ends = np.cumsum(found.lengths)
+    ends = np.cumsum(survey.lengths)
     before = int(np.searchsorted(ends, cut, side="right"))  # documents that are whole before the cut
-    held_out = f"{1 - cut / found.characters:.1%} of the text is held out"
+    held_out = f"{1 - cut / survey.characters:.1%} of the text is held out"
     notes = [f"{len(ends):,} documents, the last {len(ends) - before:,} for validation: {held_out}."]
     if cut not in ends:
         notes = [f"{len(ends):,} documents, too uneven to cut between two: document {before + 1:,} is on both sides."]
@@ -49,9 +49,9 @@ def notes_on_documents(found: Survey, cut: int, tokenizer: Tokenizer) -> list[st
     return notes
 
 
-def notes_on_loss(source: Source, found: Survey, tokenizer: Tokenizer) -> list[str]:
+def notes_on_loss(source: Source, survey: Survey, tokenizer: Tokenizer) -> list[str]:
     """A stranger's tokenizer may fold case or spaces; then what the model writes cannot look like the text."""
-    return notes_on_round_trip(next(sample(source, found.characters)), tokenizer)
+    return notes_on_round_trip(next(sample(source, survey.characters)), tokenizer)
 
 
 def notes_on_round_trip(text: str, tokenizer: Tokenizer) -> list[str]:

@@ -86,7 +86,7 @@ def read_lines(path: Path) -> Iterator[str]:
             held, number = "", number + 1
         held += rest
         if len(held) > LONGEST_LINE:
-            raise _too_long(f"{path}, line {number:,}")
+            raise _too_long(f"{path}, line {number:,}", "characters")
     if held:
         yield held.removesuffix("\r")
 
@@ -102,7 +102,7 @@ def json_strings(path: Path, keys: tuple[str, ...]) -> Iterator[tuple[int, list[
         with path.open("rb") as file:
             for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), start=1):
                 if len(line) > LONGEST_LINE:
-                    raise _too_long(f"{path}, line {number:,}")
+                    raise _too_long(f"{path}, line {number:,}", "bytes")
                 whole = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
                 if whole.strip():
                     name = f"{path}, line {number}"
@@ -112,8 +112,8 @@ def json_strings(path: Path, keys: tuple[str, ...]) -> Iterator[tuple[int, list[
         raise unreadable(path, error) from None
 
 
-def _too_long(name: str) -> DataError:
-    return DataError(f"{name} is longer than {LONGEST_LINE:,} characters; cut it into several lines")
+def _too_long(name: str, unit: str) -> DataError:
+    return DataError(f"{name} is longer than {LONGEST_LINE:,} {unit}; cut it into several lines")
 
 
 def refuse_no_text(block: bytes, offset: int, path: Path) -> None:
@@ -184,8 +184,8 @@ def _json_record(line: bytes, name: str, keys: tuple[str, ...]) -> Any:
     except UnicodeDecodeError as error:
         raise DataError(f"{name}: not UTF-8 at byte {error.start:,} of the line; save the file as UTF-8") from None
     except ValueError as error:
-        wanted = " and ".join(f"a '{key}'" for key in keys)
-        raise DataError(f"{name}: not JSON ({error}); every line is an object with {wanted}") from None
+        needed = " and ".join(f"a '{key}'" for key in keys)
+        raise DataError(f"{name}: not JSON ({error}); every line is an object with {needed}") from None
 
 
 def _json_string(record: Any, key: str, name: str, keys: tuple[str, ...]) -> str:

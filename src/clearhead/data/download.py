@@ -81,12 +81,12 @@ def checked(path: Path, sha256: str) -> Path:
         DataError: it cannot be read, or it is another file.
     """
     try:
-        found = _sha256(path)
+        digest = _sha256(path)
     except OSError as error:
         raise unreadable(path, error) from None
-    if found != sha256:
+    if digest != sha256:
         raise DataError(
-            f"{path} is not the published file (SHA-256 {found[:8]}..., not {sha256[:8]}...); "
+            f"{path} is not the published file (SHA-256 {digest[:8]}..., not {sha256[:8]}...); "
             "remove it, or give its path instead of the corpus name to use it as it is"
         )
     return path

@@ -115,4 +115,4 @@ def _placed(batch: list[_Piece], tokenizer: Tokenizer) -> DataError:
         except UnseenCharacterError as unseen:
             where = f"at character {piece.offset + unseen.offset:,} of {piece.document}"
             return UnseenCharacterError(unseen.character, piece.offset + unseen.offset, where)
-    raise AssertionError("a batch failed of which every piece can be encoded")
+    raise AssertionError("a batch failed, though each of its pieces can be encoded")

@@ -96,8 +96,8 @@ def prepare(
         )
     content = source.identity()
 
-    def place(wanted: str) -> Path:
-        return folder / "texts" / _digest(content, wanted, config.val_fraction)[:32]
+    def place(choices: str) -> Path:
+        return folder / "texts" / _digest(content, choices, config.val_fraction)[:32]
 
     entry = place(f"{config.tokenizer} {config.bpe_vocab_size}" + (" masks" if masks else ""))
     prepared = _found(entry)
@@ -129,12 +129,14 @@ def encode_for_evaluation(source: str, tokenizer: Tokenizer, *, cache: Path | No
         DataError: the text cannot be read, is shorter than two tokens, or has a character without a token.
     """
     text = open_source(source, cache_folder(cache))
-    found = survey(text)
-    parts = list(encode_source(text, tokenizer, cut=found.characters, separate=len(found.lengths) > 1))
-    ids = np.concatenate([part.ids for part in parts]) if found.characters else np.empty(0)
+    surveyed = survey(text)
+    parts = list(encode_source(text, tokenizer, cut=surveyed.characters, separate=len(surveyed.lengths) > 1))
+    ids = np.concatenate([part.ids for part in parts]) if surveyed.characters else np.empty(0)
     if len(ids) < 2:
         what = "is too short to evaluate on; at least two tokens are needed"
-        raise DataError(f"{_said(source)} {what if found.characters else 'is empty; there is nothing to evaluate on'}")
+        raise DataError(
+            f"{_said(source)} {what if surveyed.characters else 'is empty; there is nothing to evaluate on'}"
+        )
     return ids, sum(part.n_bytes for part in parts)
 
 
@@ -142,29 +144,29 @@ def _make(
     folder: Path, source: Source, config: DataConfig, tokenizer: Tokenizer | None, masks: bool, progress: Progress
 ) -> dict[str, Any]:
     """Fill an entry of the cache with train.bin, val.bin and the tokenizer; what to remember about them."""
-    found = survey(source)
-    _refuse_short(found.characters, config.source)
+    surveyed = survey(source)
+    _refuse_short(surveyed.characters, config.source)
     progress(0.2)
     if tokenizer is None:
-        tokenizer, note = choose_tokenizer(source, found, config, masks=masks)
+        tokenizer, note = choose_tokenizer(source, surveyed, config, masks=masks)
         notes = [note]
     else:
-        notes = notes_on_loss(source, found, tokenizer)
+        notes = notes_on_loss(source, surveyed, tokenizer)
     progress(0.3)
-    separate = len(found.lengths) > 1
-    cut = place_of_cut(found.lengths, config.val_fraction)
-    notes += notes_on_documents(found, cut, tokenizer)
+    separate = len(surveyed.lengths) > 1
+    cut = place_of_cut(surveyed.lengths, config.val_fraction)
+    notes += notes_on_documents(surveyed, cut, tokenizer)
     with ExitStack() as files:
         sides = [Side(files.enter_context((folder / f"{name}.bin").open("wb"))) for name in _SIDES]
         for encoded in encode_source(source, tokenizer, cut=cut, separate=separate):
             sides[encoded.side].write(encoded)
-            progress(0.3 + 0.7 * (sides[0].characters + sides[1].characters) / found.characters)
-    if sides[0].characters + sides[1].characters != found.characters:
+            progress(0.3 + 0.7 * (sides[0].characters + sides[1].characters) / surveyed.characters)
+    if sides[0].characters + sides[1].characters != surveyed.characters:
         raise DataError(f"{_said(config.source)} changed while it was read; run the command again")
     for name, side in zip(_SIDES, sides, strict=True):
         if side.tokens < 2:
             raise DataError(
-                f"data.val_fraction {config.val_fraction} of {found.characters:,} characters leaves "
+                f"data.val_fraction {config.val_fraction} of {surveyed.characters:,} characters leaves "
                 f"{side.tokens} tokens for {name}; at least 2 are needed"
             )
     tokenizer.save(folder)
@@ -175,8 +177,8 @@ def _make(
         "tokens": [side.tokens for side in sides],
         "bytes": [side.n_bytes for side in sides],
         "characters": [side.characters for side in sides],
-        "n_documents": len(found.lengths),
-        "distinct_characters": len(found.alphabet),
+        "n_documents": len(surveyed.lengths),
+        "distinct_characters": len(surveyed.alphabet),
         "notes": notes,
     }
 

@@ -55,6 +55,15 @@ def open_source(source: str, cache: Path) -> Source:
     raise DataError(f"there is no file, folder or corpus '{source}'; {close or known}")
 
 
+def pipe_of(source: str) -> Path | None:
+    """The pipe or terminal that `source` names, which is read to its end and has none until somebody writes to it."""
+    path = Path(os.path.expanduser(source)).absolute()
+    try:
+        return path if source not in CORPORA and (path.is_fifo() or _is_terminal(path)) else None
+    except OSError:
+        return None  # `open_source` names what is wrong
+
+
 def _texts_in(folder: Path) -> list[Path]:
     """Every .txt and .md below the folder in one order on every system; runs and what is hidden stay out."""
     files: list[Path] = []
@@ -74,7 +83,7 @@ def nearby(source: str, path: Path, corpora: Iterable[str]) -> str:
     """Asks whether the corpus or the file of the same folder was meant that has nearly this name; '' without one."""
     names = list(corpora)
     try:
-        beside = [found.name for found in path.parent.iterdir()]
+        beside = [entry.name for entry in path.parent.iterdir()]
     except OSError:
         beside = []
     close = difflib.get_close_matches(path.name, [*names, *beside], n=1, cutoff=0.5)
@@ -116,7 +125,9 @@ def _keep(stream: BinaryIO, name: Path, folder: Path) -> Path:
                     refuse_no_text(block, size, name)
                     size += len(block)
                     if size > most:
-                        raise DataError(f"{name} has no end within {most:,} bytes; write what you want of it to a file")
+                        raise DataError(
+                            f"{name} has no end within {most:,} bytes; write the part that you need to a file"
+                        )
                     digest.update(block)
                     copy.write(block)
                 copy.flush()

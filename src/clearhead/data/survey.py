@@ -32,15 +32,17 @@ class Survey:
 def survey(source: Source) -> Survey:
     """Read the source once, in bounded memory. DataErrors of reading come from here first."""
     lengths = array("q")
-    seen = np.zeros(_CODE_POINTS, dtype=bool)
+    present = np.zeros(_CODE_POINTS, dtype=bool)
     for document in source.documents():
         length = 0
         for piece in document.pieces:
             length += len(piece)
             codes = code_points(piece)
-            seen[codes if codes.itemsize > 1 else np.flatnonzero(np.bincount(codes))] = True  # a byte is sooner counted
+            present[codes if codes.itemsize > 1 else np.flatnonzero(np.bincount(codes))] = (
+                True  # counting bytes is quicker
+            )
         lengths.append(length)
-    return Survey(np.array(lengths, dtype=np.int64), "".join(map(chr, np.flatnonzero(seen))))
+    return Survey(np.array(lengths, dtype=np.int64), "".join(map(chr, np.flatnonzero(present))))
 
 
 def place_of_cut(lengths: NDArray[np.int64], val_fraction: float) -> int:
@@ -50,7 +52,7 @@ def place_of_cut(lengths: NDArray[np.int64], val_fraction: float) -> int:
     at least half of its share and the held-out one gets at most twice its own. Otherwise it falls inside a document.
     """
     total = int(lengths.sum())
-    wanted = int(total * (1 - val_fraction))
+    target = int(total * (1 - val_fraction))
     ends = np.cumsum(lengths)[:-1]
     held_out = total - ends
     sensible = (
@@ -59,7 +61,7 @@ def place_of_cut(lengths: NDArray[np.int64], val_fraction: float) -> int:
         & (ends >= total * (1 - val_fraction) / 2)
     )
     ends = ends[sensible]
-    return int(ends[np.abs(ends - wanted).argmin()]) if ends.size else wanted
+    return int(ends[np.abs(ends - target).argmin()]) if ends.size else target
 
 
 def sample(source: Source, characters: int) -> Iterator[str]:

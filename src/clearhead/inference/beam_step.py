@@ -75,6 +75,7 @@ class NativeBeamStep:
         Raises:
             UnknownPartError: it has a part that native code does not know.
         """
+        self.model = model
         self._native, self._eager = NativeTranslator(model, library), EagerBeamStep(model)
 
     def read(self, tokens: Tensor, place: int, memory: Memory, cache: DecoderCache, among: Tensor) -> Tensor:

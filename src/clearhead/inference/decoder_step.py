@@ -74,6 +74,7 @@ class NativeDecoderStep:
         Raises:
             UnknownPartError: it has a part that native code does not know.
         """
+        self.model = model
         self._native, self._eager = NativeDecoder(model, dtype, library), EagerDecoderStep(model)
         self.at_once = self._native.at_once
 
@@ -92,5 +93,5 @@ class NativeDecoderStep:
             device="cpu",
         )  # (B, steps)
         penalized = any(text.config.repetition_penalty != 1 for text in texts)
-        present = present_in(texts, self._native.model.config.vocab_size) if penalized else None  # (B, V)
+        present = present_in(texts, self.model.config.vocab_size) if penalized else None  # (B, V)
         return self._native.write(ids, cache, Draws([text.config for text in texts], uniforms, present))

@@ -21,9 +21,9 @@ def _known(number: int, row: Sequence[SupportsIndex], vocab_size: int) -> list[i
     try:
         ids = [index(token) for token in row]
     except TypeError:
-        raise InputError(f"token ids are whole numbers, and number {number} has others: {str(row)[:60]}") from None
+        raise InputError(f"token ids must be whole numbers; text {number} holds others: {str(row)[:60]}") from None
     if not ids:
-        raise InputError(f"number {number} has no token ids; give at least one to go on from")
+        raise InputError(f"text {number} has no token ids; give at least one")
     unknown = next((token for token in ids if not 0 <= token < vocab_size), None)
     if unknown is not None:
         raise InputError(unknown_id(unknown, vocab_size))

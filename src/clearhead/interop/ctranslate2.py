@@ -54,7 +54,7 @@ def save_ctranslate2(folder: Path, model: EncoderDecoder, *, end: int) -> None:
     require("ctranslate2", "ctranslate2")
     config = model.config
     if reason := ctranslate2_obstacle(config):
-        raise UsageError(f"CTranslate2 knows no model of this kind, because of {reason}")
+        raise UsageError(f"CTranslate2 has no equivalent of this model, because of {reason}")
     specs: Any = import_module("ctranslate2.specs")
     spec = specs.TransformerSpec.from_config(
         (config.n_encoder_layers, config.n_layers),

@@ -156,7 +156,7 @@ def read_header(path: Path) -> dict[str, Stored]:
                 raise ValueError(f"{name} has {len(told['shape'])} axes")
             size = SIZES[told["dtype"]] * math.prod(_natural(n) for n in told["shape"])
             if (_natural(start), _natural(stop)) != (end, end + size):
-                raise ValueError(f"{name} lies where it cannot")
+                raise ValueError(f"{name} overlaps another tensor, or leaves a gap before it")
             end = stop
         if end != room:
             fault = "it is cut off: " if room < end else ""
@@ -204,7 +204,7 @@ def inside(folder: Path, name: str) -> Path:
     """
     path = folder / name
     if not name or any(sign in name for sign in "/\\:\0") or name in (".", ".."):
-        raise DataError(f"{folder} speaks of {shown(name)}, which is no name of a file in it; such a folder is refused")
+        raise DataError(f"{folder} names {shown(name)}, which is not the plain name of a file in it")
     try:
         if path.is_symlink():
             home, aim = folder.resolve(), path.resolve()
@@ -251,13 +251,13 @@ def _guess(start: bytes) -> str:
 def _once(pairs: list[tuple[str, Any]]) -> Json:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("its header has a name twice")
+        raise ValueError("its header repeats a name")
     return found
 
 
 def _natural(n: object) -> int:
     if not isinstance(n, int) or isinstance(n, bool) or not 0 <= n < 2**63:
-        raise ValueError(f"{shown(n)} is no size")
+        raise ValueError(f"{shown(n)} is not a size")
     return n
 
 

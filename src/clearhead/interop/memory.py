@@ -6,11 +6,26 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from clearhead.errors import DataError
 from clearhead.interop.headers import Stored
 
-GROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+class Group(NamedTuple):
+    """The files in which the system describes the memory of a container."""
+
+    limit: str
+    usage: str
+    statistics: str
+    cached: str  # the line of file cache that was not read lately: it counts as used, and is given back when needed
+
+
+_V2, _V1 = "/sys/fs/cgroup/memory.", "/sys/fs/cgroup/memory/memory."
+GROUPS = (
+    Group(f"{_V2}max", f"{_V2}current", f"{_V2}stat", "inactive_file"),
+    Group(f"{_V1}limit_in_bytes", f"{_V1}usage_in_bytes", f"{_V1}stat", "total_inactive_file"),
+)
 
 
 def refuse_larger_than_memory(path: Path, stored: Iterable[Stored]) -> None:
@@ -32,7 +47,7 @@ def refuse_larger_than_memory(path: Path, stored: Iterable[Stored]) -> None:
 
 def free_memory() -> int | None:
     """The bytes that this process may still take, where the system tells."""
-    limits = [_free_of_system(), *map(_limit_of_group, GROUP_LIMITS), _free_of_process()]
+    limits = [_free_of_system(), *map(_free_of_group, GROUPS), _free_of_process()]
     return min((limit for limit in limits if limit is not None), default=None)
 
 
@@ -46,10 +61,19 @@ def _free_of_system() -> int | None:
     return None
 
 
-def _limit_of_group(path: str) -> int | None:
-    """Of the container that the process runs in."""
-    with suppress(OSError, ValueError):
-        return int(Path(path).read_text(encoding="ascii"))  # "max" where there is none
+def _free_of_group(group: Group) -> int | None:
+    """What the container that the process runs in may still take; None where it has no limit."""
+    limit = _number_in(group.limit)
+    if limit is None:
+        return None
+    used = (_number_in(group.usage) or 0) - (_number_in(group.statistics, group.cached) or 0)
+    return max(0, limit - max(0, used))
+
+
+def _number_in(path: str, name: str = "") -> int | None:
+    """The number that a file of the system holds, in the line of that name where it has several; "max" is none."""
+    with suppress(OSError, ValueError, StopIteration), open(path, encoding="ascii") as lines:
+        return int(next(line for line in lines if line.startswith(f"{name} " if name else "")).split()[-1])
     return None
 
 

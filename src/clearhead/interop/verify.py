@@ -100,7 +100,7 @@ class OwnPeer:
             written = torch.tensor([[self._start]])
             cache = self._model.new_cache(1, n)
         else:
-            assert isinstance(self._model, CausalLM), "an encoder does not go on with a text"
+            assert isinstance(self._model, CausalLM), "an encoder cannot continue a text"
             cache = self._model.new_cache(1, ids.shape[1] + n)
         unread = written
         for _ in range(n):

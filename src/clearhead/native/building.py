@@ -29,6 +29,7 @@ from clearhead.native.structures import refuse_other_structures
 HERE = Path(__file__).parent
 FILE = "decoder.so"
 MOST_SECONDS = 120.0  # of one compilation: some ten times what it takes
+DAY = 86_400  # seconds for which a compiler that did not end is not tried again
 CPP_TYPES = {torch.float32: "float", torch.float64: "double"}  # of the numbers that it can compute in
 MAC = sys.platform == "darwin"
 FLAGS: tuple[str, ...] = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-ffp-contract=fast", "-fno-math-errno")
@@ -137,6 +138,8 @@ class Building:
 @cache
 def _failure(building: Building) -> str | None:
     """Compile; why that cannot be done, if so. This process does not try it again."""
+    if _did_not_end():
+        return _endless()
     building.notice("compiling code for this machine: a few seconds, once; the engine 'plain' does without")
     try:
         build_into(building.folder, building.dtype)
@@ -170,13 +173,38 @@ def _run(command: tuple[str, ...], end: float) -> None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             if isinstance(error, subprocess.TimeoutExpired):
-                message = f"the compiler {command[0]} did not end within {MOST_SECONDS:g} seconds; set CXX to another"
-                raise DataError(message) from None
+                with suppress(OSError):
+                    _note().parent.mkdir(exist_ok=True)
+                    _note().touch()
+                raise DataError(_endless()) from None
             raise
         output.seek(0)
         lines = output.read(1 << 16).decode("utf-8", "replace").splitlines()
     if code:
         raise DataError(next((line for line in lines if line.strip()), f"the compiler ended with {code}"))
+
+
+def _note() -> Path:
+    """An empty file: this compiler did not end when the file was last touched.
+
+    The compiler's own file stands for its version, as one that hangs cannot be asked.
+    """
+    command = compiler()
+    assert command is not None
+    file = os.stat(command[0])
+    identity = repr((command, file.st_size, file.st_mtime_ns)).encode()
+    return cache_folder() / "compilers" / hashlib.blake2b(identity, digest_size=16).hexdigest()
+
+
+def _did_not_end() -> bool:
+    try:
+        return compiler() is not None and time.time() - _note().stat().st_mtime < DAY
+    except OSError:
+        return False
+
+
+def _endless() -> str:
+    return f"the compiler {' '.join(compiler() or ())} did not end within {MOST_SECONDS:g} seconds; set CXX to another"
 
 
 def _is_owned(path: Path) -> bool:

@@ -26,7 +26,9 @@ class Draws(NamedTuple):
 
     configs: Sequence[SamplingConfig]  # of each text
     uniforms: Tensor  # (B, steps) a random number for each token
-    present: Tensor | None = None  # (B, V) which tokens stand in a text, where some are penalized for it
+    present: Tensor | None = (
+        None  # (B, V) bytes: 1 for the tokens that stand in a text, where some are penalized for it
+    )
 
 
 class NativeDecoder:
@@ -75,7 +77,7 @@ class NativeDecoder:
         steps = 1 if draws is None else draws.uniforms.shape[1]
         B, G, config, places = *ids.shape, self.model.config, ids.shape[1] + steps - 1
         if not 0 <= wanted <= G or steps < 1 or (steps > 1 < G):
-            raise UsageError(f"of {G} tokens that are read, {wanted} cannot be answered and {steps} cannot follow")
+            raise UsageError(f"cannot return the logits of the last {wanted} of {G} tokens and draw {steps} more")
         require_cache(cache, self._decoder, self._packer.dtype, B, places)
         ids = ids.contiguous()
         logits = torch.empty(B, wanted, config.vocab_size, dtype=self._packer.dtype, device=CPU)
@@ -134,7 +136,7 @@ def _draws(call: Call, draws: Draws | None, logits: Tensor) -> list[object]:
     if draws.present is None:
         return [drawings, uniforms]
     present = draws.present.contiguous()
-    require("present", present, (call.texts, logits.shape[2]), torch.bool)
+    require("present", present, (call.texts, logits.shape[2]), torch.uint8)
     call.present = present.data_ptr()
     return [drawings, uniforms, present]
 

@@ -195,7 +195,7 @@ def refuse_beyond(positions: Positions, block_size: int) -> None:
     """A token at `block_size` or behind it stands where the model never learned anything to stand.
 
     A range costs nothing to judge, also in a compiled graph. A tensor is judged only where it lies on the CPU, as a GPU
-    would have to be waited for, and by no graph.
+    would have to be waited for, and by no graph and no `torch.vmap`, in which it does not say what it holds.
 
     Raises:
         InputError: there is one.
@@ -205,7 +205,10 @@ def refuse_beyond(positions: Positions, block_size: int) -> None:
     elif positions.device.type != "cpu" or torch.compiler.is_compiling() or not positions.numel():
         return
     else:
-        length = int(positions.max()) + 1
+        try:
+            length = int(positions.max()) + 1
+        except RuntimeError:  # within vmap
+            return
     if length > block_size:
         raise InputError(
             f"{length} tokens are more than the model's block_size of {block_size}; "

@@ -1,7 +1,7 @@
 """Checkpoints: folders `step-00002000/` with weights, the optimizer's moments, the state, and a manifest. No pickle."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,6 +78,12 @@ def newest(folder: Path) -> Found | None:
     if not paths:
         return None
     raise DataError(f"every checkpoint in {folder} is damaged; the newest: {_fault(paths[-1])}; train again")
+
+
+def last_step(folder: Path) -> int | None:
+    """The step of the newest checkpoint, without reading its tensors: files of the right size count as whole."""
+    sized = (WEIGHTS, OPTIMIZER)
+    return next((_step(path) for path in reversed(_checkpoints(folder)) if _fault(path, sized) is None), None)
 
 
 def best(folder: Path) -> Found | None:
@@ -204,9 +210,9 @@ def _regular(paths: list[Path], every: int) -> list[Path]:
     return [path for path in paths if _step(path) % every == 0 or path == paths[-1]]
 
 
-def _fault(path: Path) -> str | None:
-    """What is wrong with a checkpoint, as the end of a sentence, or None."""
-    fault = damage(path)
+def _fault(path: Path, only_sized: Collection[str] = ()) -> str | None:
+    """What is wrong with a checkpoint, as the end of a sentence, or None; `only_sized` as in `damage`."""
+    fault = damage(path, only_sized=only_sized)
     if fault is not None:
         return fault
     try:

@@ -12,6 +12,7 @@ from clearhead.data import CORPORA, PAIR_CORPORA
 from clearhead.errors import DataError, UsageError
 from clearhead.inspection import Account, account
 from clearhead.options import Settings
+from clearhead.training import checkpoints
 from clearhead.workflows.history import History
 from clearhead.workflows.run_folder import RunFolder
 from clearhead.workflows.runs import all_runs, open_folder
@@ -79,4 +80,6 @@ def _about(run: RunFolder) -> str:
         return f"imported from {origin}"
     history = History.of(run.records())
     best = "" if history.best_val_loss is None else f", validation loss {history.best_val_loss:.4f}"
-    return f"{history.last_step:,} of {planned:,} steps{best}"
+    saved = checkpoints.last_step(run.checkpoints) or 0
+    resumes = "" if saved == history.last_step else f", saved after {saved:,}, where a resume begins"
+    return f"{history.last_step:,} of {planned:,} steps{resumes}{best}"

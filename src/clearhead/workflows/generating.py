@@ -56,7 +56,7 @@ def generate(
 def _writer(run: RunFolder, device: str) -> CausalLM:
     model = run.model().to(choose_device(device))
     if not isinstance(model, CausalLM):
-        raise UsageError(f"{run.folder} does not go on with a text; use translate or fill, as it was trained for")
+        raise UsageError(f"{run.folder} cannot continue a text; use translate or fill, which it was trained for")
     return model
 
 

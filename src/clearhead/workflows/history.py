@@ -1,6 +1,8 @@
-"""What metrics.jsonl tells of a training: read once, in memory that does not grow with the training's length."""
+"""What metrics.jsonl tells of a training: read once, in memory that does not grow with the training's length.
 
-import math
+Which lines are records, and that their values are of the right type, is judged in `records.py`, and only there.
+"""
+
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -100,12 +102,10 @@ class History:
 
     @classmethod
     def of(cls, records: Iterable[Mapping[str, Any]]) -> Self:
-        """What the records tell; a damaged one tells nothing."""
+        """What the records tell, all of which `record_of` has passed."""
         history = cls()
         for record in records:
-            step = _number(record, "step")
-            if step is not None and step >= 0:
-                history._take(record, int(step))
+            history._take(record, record["step"])
         return history
 
     @property
@@ -120,7 +120,7 @@ class History:
         return Curve(tuple(self.train), tuple(sorted({*self.validation} | best)), floor)
 
     def _take(self, record: Mapping[str, Any], step: int) -> None:
-        loss = _number(record, "loss")
+        loss = record.get("loss")
         match record.get("kind"):
             case "step":
                 self._stepped(record, step, loss)
@@ -129,23 +129,21 @@ class History:
                 if self.best is None or loss < self.best[1]:
                     self.best = (step, loss)
                 self._measured(loss)
-            case "mean" if loss is not None and record.get("used") is True:
+            case "mean" if loss is not None and record["used"]:
                 self._measured(loss)
-            case "sample" if isinstance(record.get("text"), str):
+            case "sample":
                 self.samples.append(Sample(step, record["text"][:MOST_CHARACTERS]))
-                scores = record.get("scores")
-                known = {name: _number(scores, name) for name in scores} if isinstance(scores, dict) else {}
-                self.scores = {name: value for name, value in known.items() if value is not None}
-            case "origin" if self.origin is None and "from" in record:
-                self.origin = str(record["from"])
+                self.scores = record.get("scores", {})
+            case "origin" if self.origin is None:
+                self.origin = record["from"]
 
     def _stepped(self, record: Mapping[str, Any], step: int, loss: float | None) -> None:
         if self.steps == 0:
             self.first_loss = loss
         self.steps += 1
         self.last_step = max(self.last_step, step)
-        self.seconds += _number(record, "seconds") or 0.0
-        self.tokens += _number(record, "tokens") or 0.0
+        self.seconds += record["seconds"]
+        self.tokens += record["tokens"]
         self.recent.append(loss)
         if loss is not None:
             self.train.append(step, loss)
@@ -153,11 +151,3 @@ class History:
     def _measured(self, loss: float) -> None:
         self.val_loss = loss
         self.best_val_loss = loss if self.best_val_loss is None else min(loss, self.best_val_loss)
-
-
-def _number(record: Mapping[str, Any], key: str) -> float | None:
-    """A finite number of that key; None where there is none, also where it was damaged."""
-    value = record.get(key)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e300:
-        return None
-    return value if math.isfinite(value) else None

@@ -25,6 +25,7 @@ EVALUATIONS = (3, 8)  # along one training, at least and at most
 SHARE_FOR_EVALUATIONS = 0.1  # of the time of the steps
 TOKENS_OF_AN_EVALUATION = 2**14  # fewer save nothing that counts, and say too little
 PASSES_OF_A_STEP = 3  # a step costs as much as so many forward passes, of which an evaluation is one
+BYTES_OF_A_WEIGHT = 4  # float32
 SHARE_OF_MEMORY = 0.5  # what is taken on paper, above which it may be too small in fact
 
 
@@ -121,6 +122,7 @@ def plan(start: Start, task: Task) -> Plan:
     own, minutes = settings.get("train", {}), start.minutes
     decided = {} if start.origin else {"model": _from_data(task.model_settings(), settings)}
     config, fitted = task.fit_to_data(RunConfig.read(start.below, settings, decided), settings)
+    _refuse_larger_than_machine(config)
     if minutes is None and "steps" not in own and start.preset is None:
         minutes = DEFAULT_MINUTES
     if minutes is None:
@@ -239,6 +241,17 @@ def _evaluation_reason(config: RunConfig, held_out: int) -> str:
     train = config.train
     count = _count(-(-train.steps // train.eval_every), "evaluation")
     return f"{count} on {train.eval_tokens:,} of the {held_out:,} held-out tokens, to take little of the time"
+
+
+def _refuse_larger_than_machine(config: RunConfig) -> None:
+    """A model that nothing can hold is not begun: its layers would be made one by one until the memory is full."""
+    parameters, memory_size = account(config.model).parameters, memory(choose_device(config.train.device))
+    if memory_size is not None and BYTES_OF_A_WEIGHT * parameters > memory_size:
+        raise UsageError(
+            f"the model has {parameters:,} parameters, which alone take {BYTES_OF_A_WEIGHT * parameters / 2**30:,.1f} "
+            f"GB, and this machine has {memory_size / 2**30:,.1f}; lower --model.d_model, --model.n_layers or "
+            "--model.vocab_size"
+        )
 
 
 def _memory_reason(config: RunConfig) -> tuple[str, ...]:

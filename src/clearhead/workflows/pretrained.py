@@ -126,7 +126,7 @@ def origin_from_folder(folder: Path, told: str) -> Origin:
         raise DataError(f"{folder} holds numbers that are not finite, in {interop.in_short(broken)}; fetch it again")
     pad, end = model.config.pad_id, tokenizer.end_of_document
     if pad is not None and pad == end:
-        raise DataError(f"{folder} ends texts with the token {pad} that fills up rows, which nobody attends to here")
+        raise DataError(f"{folder} ends texts with its padding token {pad}, to which nothing attends here")
     source = str(folder.resolve()) if Path(told).expanduser().exists() else told
     layer = {
         "objective": next(name for name, able in OBJECTIVES.items() if model.config.architecture in able),

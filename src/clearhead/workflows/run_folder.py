@@ -71,9 +71,8 @@ class RunFolder:
             return _read_config(path.read_bytes(), path)
         except (UsageError, OSError) as error:
             raise DataError(
-                f"{path} is damaged ({error}); restore it, or start a new run with what it says: "
-                f"clearhead train --config {path} (options of a training change by {command('resume', self.folder)} "
-                "and the option)"
+                f"{path} is damaged ({error}); restore it, or start a new run with its options: "
+                f"clearhead train --config {path} (to change one: {command('resume', self.folder)} --train.OPTION)"
             ) from None
 
     @property
@@ -100,14 +99,24 @@ class RunFolder:
         """Those of what the model reads and of what it writes; one object where they are the same.
 
         Raises:
-            DataError: a file is missing or damaged.
+            DataError: a file is missing or damaged, or a tokenizer has tokens that the model does not know.
         """
         try:
             if name := altered(self.folder, TOKENIZER):  # before anybody parses it
                 raise DataError(f"{name} was altered or cut off")
-            return load_tokenizers(self.folder)
+            tokenizers = load_tokenizers(self.folder)
         except DataError as error:
             raise DataError(f"{self.folder} is damaged ({error}); put tokenizer.json back, or train again") from None
+        model = self.config.model
+        for tokenizer, size in zip(
+            tokenizers, (model.source_vocab_size or model.vocab_size, model.vocab_size), strict=True
+        ):
+            if tokenizer.vocab_size > size:
+                raise DataError(
+                    f"{self.folder} has a tokenizer of {tokenizer.vocab_size:,} tokens and a model of {size:,}; "
+                    "put the tokenizer.json of its training back"
+                )
+        return tokenizers
 
     def task(self) -> Task:
         """What the run learns, with the data that it was trained on, as its tokenizers encode it.
@@ -198,8 +207,8 @@ class RunFolder:
             raise  # the trouble is with whoever read the output
         except OSError as error:
             raise ClearheadError(
-                f"cannot write in {self.folder} ({error.strerror or error}); mend that, and what was saved "
-                f"goes on with: {command('resume', self.folder)}"
+                f"cannot write in {self.folder} ({error.strerror or error}); fix that, then continue from what "
+                f"was saved with: {command('resume', self.folder)}"
             ) from error
 
 

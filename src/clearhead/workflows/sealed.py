@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from clearhead.files import FORMAT, MANIFEST, move_into, read_json, sha256, write_json
+from clearhead.files import FORMAT, MANIFEST, move_into, read_manifest, sha256, write_manifest
 
 WEIGHTS = "model.safetensors"
 MARK = "# sha256 of the lines above: "
@@ -89,7 +89,7 @@ def _compare(folder: Path) -> tuple[str | None, int]:
     except FileNotFoundError:
         return "no model was saved in it yet", -1
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
-        return f"{MANIFEST} cannot be read", -1
+        return f"{MANIFEST} was altered or cut off", -1
     return None, steps[-1]
 
 
@@ -101,8 +101,8 @@ def _identity(folder: Path) -> bytes | None:
 
 
 def _versions(folder: Path) -> list[Version]:
-    return list(read_json(folder / MANIFEST)["versions"])
+    return list(read_manifest(folder)["versions"])
 
 
 def _write_versions(folder: Path, versions: list[Version]) -> None:
-    write_json(folder / MANIFEST, {"format": FORMAT, "versions": versions})
+    write_manifest(folder, {"format": FORMAT, "versions": versions})

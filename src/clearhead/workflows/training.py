@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.config import RunConfig
+from clearhead.data import pipe_of
 from clearhead.errors import FaultError, InterruptedRunError, UsageError
 from clearhead.models import LanguageModel, build_model
 from clearhead.training import Event, Optimizer, TrainingState, build_optimizer, checkpoints, fit
@@ -63,6 +64,8 @@ def train(
     origin = None if start_from is None else open_origin(start_from)
     start = choose_start(settings, preset, minutes, origin)  # before anything slow
     with _new_run(Path(out) if out else None, start.config.data.source) as run, enough_memory(LESS_MEMORY):
+        if pipe := pipe_of(start.config.data.source):
+            observe(Said(f"reading {pipe}: waiting for it to be written to, and closed"))
         tokenizers = None if origin is None else origin.tokenizers
         task = open_task(start.config, tokenizers=tokenizers, on_progress=_progress(observe))
         planned = plan(start, task)

@@ -36,14 +36,14 @@ def _sentence(node: Node) -> str:
     form = node["form"]
     if form == "linked":
         first, link, second = node["opening"], node["link"].english, node["follower"]
-        one, two = clause(first), clause(second, after(first))
-        return f"{link} {one}, {two}" if "inverted" in node else f"{one} {link} {two}"
+        opening, follower = clause(first), clause(second, after(first))
+        return f"{link} {opening}, {follower}" if "inverted" in node else f"{opening} {link} {follower}"
     if form == "joined":
         comma = "," if node["conjunction"].english == "but" else ""
         return f"{clause(node['first'])}{comma} {node['conjunction'].english} {clause(node['second'])}"
     if form == "shared":
         also = {**node["also"], "tense": node["tense"], "subject": node["subject"]}
-        return f"{clause(node)} and {_joined(_predicate(also, NOTHING_BEFORE, asked=False))}"
+        return f"{clause(node)} and {_joined(_predicate(also, NOTHING_BEFORE, question=False))}"
     if "asking" in node:
         return _inquiry(node)
     return _question(node) if form == "question" else clause(node)
@@ -52,21 +52,21 @@ def _sentence(node: Node) -> str:
 def clause(node: Node, before: Before = NOTHING_BEFORE) -> str:
     """A clause that states something."""
     if "existing" in node:
-        verb = _joined(_predicate(node, before, asked=False))
+        verb = _joined(_predicate(node, before, question=False))
         return f"{_front(node)} there {verb}"
     subject = noun_phrase(node["subject"], before, relative=relative)
-    return _joined((_front(node), subject, *_predicate(node, before, asked=False)))
+    return _joined((_front(node), subject, *_predicate(node, before, question=False)))
 
 
 def relative(node: Node, head: Node) -> str:
     """The relative clause of a noun phrase: who, whom, whose; that of a thing."""
     person, role = head["noun"].person, node["role"]
     if role == "owner":
-        return "whose " + _joined((noun_phrase(node["subject"]), *_predicate(node, NOTHING_BEFORE, asked=False)))
+        return "whose " + _joined((noun_phrase(node["subject"]), *_predicate(node, NOTHING_BEFORE, question=False)))
     if role == "subject":
-        words = _predicate({**node, "subject": head}, NOTHING_BEFORE, asked=False)
+        words = _predicate({**node, "subject": head}, NOTHING_BEFORE, question=False)
         return _joined(("who" if person else "that", *words))
-    words = (noun_phrase(node["subject"]), *_predicate(node, NOTHING_BEFORE, asked=False))
+    words = (noun_phrase(node["subject"]), *_predicate(node, NOTHING_BEFORE, question=False))
     return _joined(("whom" if person else "that", *words))
 
 
@@ -77,7 +77,7 @@ def _front(node: Node) -> str:
 
 
 def _question(node: Node) -> str:
-    auxiliary, *rest = _predicate(node, NOTHING_BEFORE, asked=True)
+    auxiliary, *rest = _predicate(node, NOTHING_BEFORE, question=True)
     return _joined((auxiliary, noun_phrase(node["subject"], relative=relative), *rest))
 
 
@@ -98,7 +98,7 @@ def _inquiry(node: Node) -> str:
     return f"{first} {_question(rest)}"
 
 
-def _predicate(node: Node, before: Before, *, asked: bool) -> tuple[str, ...]:
+def _predicate(node: Node, before: Before, *, question: bool) -> tuple[str, ...]:
     """The auxiliary, 'not', how often, and all else after the subject; some of them empty."""
     if "existing" in node:
         number = PLURAL if "plural" in node["object"] else THIRD
@@ -106,9 +106,9 @@ def _predicate(node: Node, before: Before, *, asked: bool) -> tuple[str, ...]:
         verb = ("is" if present else "was") if number == THIRD else ("are" if present else "were")
         return verb, noun_phrase(node["object"], none="negated" in node)
     denied = "negated" in node
-    auxiliary, main = _verb(node, agreement(node["subject"], before), helped=denied or asked)
+    auxiliary, main = _verb(node, agreement(node["subject"], before), helped=denied or question)
     often = node["often"].english if "often" in node else ""
-    if auxiliary == "can" and denied and not asked:
+    if auxiliary == "can" and denied and not question:
         return "cannot", main, *_after_verb(node, before)
     return auxiliary, "not" if denied else "", often, main, *_after_verb(node, before)
 

@@ -66,5 +66,5 @@ def _determined(node: Node, *, none: bool) -> str:
         return f"{inflection.article(written)} {written}"
     if determiner in ("", "whose"):
         return written
-    found = lexicon().determiners[determiner]
-    return f"{found.english_plural if plural else found.english} {written}"
+    entry = lexicon().determiners[determiner]
+    return f"{entry.english_plural if plural else entry.english} {written}"

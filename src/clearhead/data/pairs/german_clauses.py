@@ -87,8 +87,8 @@ def relative(node: Node, head: Node) -> str:
 
 def _finite_first(node: Node, before: Before = NOTHING_BEFORE) -> str:
     if "existing" in node:
-        found = noun_phrase(node["object"], ACCUSATIVE, none="negated" in node)
-        return _joined(THERE_IS[node["tense"]], "es", found)
+        phrase = noun_phrase(node["object"], ACCUSATIVE, none="negated" in node)
+        return _joined(THERE_IS[node["tense"]], "es", phrase)
     finite, rest = _verb(node, before)
     return _joined(finite, _subject_and_reflexive(node, before), *_middle(node, before), rest) + _content(node, before)
 

@@ -166,6 +166,6 @@ def _determiner(node: Node, kind: str, case: int, *, none: bool) -> tuple[str, s
         return ARTICLE[kind][case], "weak"
     if name in ("", "whose") or (name == "a" and kind == "p"):
         return "", "strong"
-    found = lexicon().determiners[name]
-    endings = POSSESSIVE if found.declension == "mixed" else DETERMINER
-    return found.stem + endings[kind][case], found.declension
+    entry = lexicon().determiners[name]
+    endings = POSSESSIVE if entry.declension == "mixed" else DETERMINER
+    return entry.stem + endings[kind][case], entry.declension

@@ -81,8 +81,8 @@ def read_grammar(text: str, words: Mapping[str, Sequence[Any]]) -> Category:
     for name, lines in written.items():
         for line in lines:
             weight, _, items = line.partition(": ")
-            made = _line(name, items, categories)
-            categories[name].chances += [made] * int(weight)
+            template = _line(name, items, categories)
+            categories[name].chances += [template] * int(weight)
     return categories["sentence"]
 
 
@@ -124,4 +124,4 @@ def _expanded(text: str) -> dict[str, list[str]]:
 
 
 def _replaced(text: str, values: Mapping[str, str]) -> str:
-    return re.sub(r"[A-Z]+", lambda found: values.get(found[0], found[0]), text)
+    return re.sub(r"[A-Z]+", lambda match: values.get(match[0], match[0]), text)

@@ -74,9 +74,9 @@ def _lines(text: str, header: str, lexicon: Lexicon) -> Iterator[tuple[tuple[str
         if not line.strip() or line.startswith("#"):
             continue
         if header and not line.startswith(" "):
-            found = re.fullmatch(header, line)
-            assert found, f"'{line}' is no header: {header}"
-            above = found.groups()
+            match = re.fullmatch(header, line)
+            assert match, f"'{line}' is no header: {header}"
+            above = match.groups()
         else:
             lexicon.lines.add(line.strip())
             yield above, line.strip()
@@ -152,9 +152,9 @@ def _add_small_word(lexicon: Lexicon, category: str, kind: str, pronoun: str, li
         (subject, other), (forms, number) = english.split("/"), german.split(": ")
         lexicon.add(category, Pronoun(subject, other, tuple(forms.split()), AGREEMENTS[number]))
     elif kind == "determiner":
-        (one, many), (stem, declension) = english.split("/"), german.split(": ")
-        found = Determiner(_spaced(one), _spaced(many), _spaced(stem), declension)
-        lexicon.determiners[many if one == "-" else one] = found
+        (singular, plural), (stem, declension) = english.split("/"), german.split(": ")
+        entry = Determiner(_spaced(singular), _spaced(plural), _spaced(stem), declension)
+        lexicon.determiners[plural if singular == "-" else singular] = entry
     elif kind == "preposition":
         word, case = german.split()
         lexicon.prepositions[english] = Preposition(_spaced(english.partition("/")[0]), word, CASES[case])

@@ -125,10 +125,10 @@ def open_encoded(folder: Path, cut: str, dtypes: Sequence[str]) -> EncodedPairs:
     rows = []
     for side, dtype in zip(_SIDES, dtypes, strict=True):
         ids_file, offsets_file = _files(folder / f"{cut}.{side}")
-        found = Rows(TokenFile(ids_file, dtype), np.memmap(offsets_file, _OFFSETS, mode="r"))
-        if found.offsets[-1] != len(found.ids):
+        side_rows = Rows(TokenFile(ids_file, dtype), np.memmap(offsets_file, _OFFSETS, mode="r"))
+        if side_rows.offsets[-1] != len(side_rows.ids):
             raise ValueError(f"{ids_file} is not whole")
-        rows.append(found)
+        rows.append(side_rows)
     if len(rows[0]) != len(rows[1]):
         raise ValueError(f"{folder} is not whole")
     return EncodedPairs(*rows)
@@ -196,4 +196,4 @@ def _placed(batch: list[Placed], side: str, tokenizer: Tokenizer) -> UnseenChara
         except UnseenCharacterError as unseen:
             where = f"at character {unseen.offset:,} of the {side} in line {placed.pair.line:,} of {placed.name}"
             return UnseenCharacterError(unseen.character, unseen.offset, where)
-    raise AssertionError("a batch failed of which every sentence can be encoded")
+    raise AssertionError("a batch failed, though each of its sentences can be encoded")

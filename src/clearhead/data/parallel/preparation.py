@@ -104,21 +104,24 @@ def prepare_pairs(
     progress = on_progress or (lambda share: None)
     if _found(entry) is None:
         with writing(folder):
-            keep(entry, partial(_make, opened=opened, content=content, config=config, known=tokenizers, told=progress))
+            keep(
+                entry,
+                partial(_make, opened=opened, content=content, config=config, known=tokenizers, progress=progress),
+            )
     progress(1.0)
-    found = _found(entry)
-    assert found is not None, "what was just made can be opened"
-    facts = found.facts
-    end, pad = special_tokens(found.tokenizers)
+    opened_entry = _found(entry)
+    assert opened_entry is not None, "what was just made can be opened"
+    facts = opened_entry.facts
+    end, pad = special_tokens(opened_entry.tokenizers)
     return PairData(
-        source_tokenizer=found.tokenizers[0],
-        target_tokenizer=found.tokenizers[1],
+        source_tokenizer=opened_entry.tokenizers[0],
+        target_tokenizer=opened_entry.tokenizers[1],
         end=end,
         pad=pad,
-        train=found.train,
-        val=found.val,
-        val_texts=found.val_texts,
-        n_pairs=len(found.train) + len(found.val),
+        train=opened_entry.train,
+        val=opened_entry.val,
+        val_texts=opened_entry.val_texts,
+        n_pairs=len(opened_entry.train) + len(opened_entry.val),
         n_skipped=facts["n_skipped"],
         source=opened.train.name,
         target=opened.train.target,
@@ -131,8 +134,8 @@ def _entry(folder: Path, content: list[str], config: DataConfig, tokenizers: Tok
     """The folder of the cache for these pairs and options."""
     cut = (config.val_fraction, config.bad_pairs)
 
-    def place(*wanted: object) -> Path:
-        return folder / _digest(content, *cut, *wanted)[:32]
+    def place(*choices: object) -> Path:
+        return folder / _digest(content, *cut, *choices)[:32]
 
     entry = place(config.tokenizer, config.bpe_vocab_size, config.vocabulary)
     if tokenizers is None:
@@ -143,33 +146,39 @@ def _entry(folder: Path, content: list[str], config: DataConfig, tokenizers: Tok
 
 
 def _make(
-    folder: Path, *, opened: Opened, content: list[str], config: DataConfig, known: Tokenizers | None, told: Progress
+    folder: Path,
+    *,
+    opened: Opened,
+    content: list[str],
+    config: DataConfig,
+    known: Tokenizers | None,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Fill an entry of the cache with ids, tokenizers and held-out texts; what to remember about them."""
-    found = [survey_pairs(part) for part in opened if part]
-    n_skipped = sum(part.n_bad for part in found)
-    notes = _notes_on_faults(opened, found, config)
-    told(0.2)
-    held_out = _held_out(opened, found[0], config)
-    notes += _notes_on_cut(opened, found[0], config)
+    surveys = [survey_pairs(part) for part in opened if part]
+    n_skipped = sum(part.n_bad for part in surveys)
+    notes = _notes_on_faults(opened, surveys, config)
+    progress(0.2)
+    held_out = _held_out(opened, surveys[0], config)
+    notes += _notes_on_cut(opened, surveys[0], config)
 
     def training() -> Iterator[Pair]:
         return (placed.pair for placed in _placed(opened, held_out) if placed.cut == 0)
 
     if known is None:
-        alphabets = ["".join({*"".join(part.alphabets[side] for part in found)}) for side in (0, 1)]
-        tokenizers, note = make_tokenizers(training, found[0].characters, (alphabets[0], alphabets[1]), config)
+        alphabets = ["".join({*"".join(part.alphabets[side] for part in surveys)}) for side in (0, 1)]
+        tokenizers, note = make_tokenizers(training, surveys[0].characters, (alphabets[0], alphabets[1]), config)
         notes.insert(0, note)
     else:
         tokenizers = known
         texts = zip(next(training())[1:], tokenizers, strict=True)
         notes += [note for text, tokenizer in texts for note in notes_on_round_trip(text, tokenizer)]
-    told(0.3)
-    n_pairs, done = sum(len(part.keys) for part in found), 0
+    progress(0.3)
+    n_pairs, done = sum(len(part.keys) for part in surveys), 0
     val_texts: list[tuple[str, str]] = []
     for count in write_pairs(folder, _noting(_placed(opened, held_out), val_texts), tokenizers, _CUTS):
         done += count
-        told(0.3 + 0.7 * min(1.0, done / n_pairs))
+        progress(0.3 + 0.7 * min(1.0, done / n_pairs))
     if done != n_pairs:
         raise DataError(f"{config.source} changed while it was read; run the command again")
     write_text(folder / "val.json", json.dumps(val_texts, ensure_ascii=False))
@@ -205,35 +214,35 @@ def _noting(pairs: Iterable[Placed], texts: list[tuple[str, str]]) -> Iterator[P
         yield placed
 
 
-def _held_out(opened: Opened, found: PairSurvey, config: DataConfig) -> Keys:
+def _held_out(opened: Opened, survey: PairSurvey, config: DataConfig) -> Keys:
     """The keys of the source sentences that are held out; none where the corpus holds pairs out by itself."""
-    chosen = hold_out(found.keys, config.val_fraction, config.source)  # which refuses too few pairs
+    chosen = hold_out(survey.keys, config.val_fraction, config.source)  # which refuses too few pairs
     return np.empty(0, dtype=np.uint64) if opened.val else chosen
 
 
-def _notes_on_faults(opened: Opened, found: list[PairSurvey], config: DataConfig) -> list[str]:
+def _notes_on_faults(opened: Opened, surveys: list[PairSurvey], config: DataConfig) -> list[str]:
     """What was skipped.
 
     Raises:
         DataError: the config refuses pairs with a fault, and there are some.
     """
-    faults = [(part, seen) for part, seen in zip(filter(None, opened), found, strict=True) if seen.bad]
+    faults = [(part, survey) for part, survey in zip(filter(None, opened), surveys, strict=True) if survey.bad]
     if config.bad_pairs == "refuse" and faults:
-        part, seen = faults[0]
-        raise DataError(f"{part.name}: {said(seen.bad)}; mend them, or set data.bad_pairs to skip")
-    return [f"skipped of {part.name}: {said(seen.bad)}" for part, seen in faults]
+        part, survey = faults[0]
+        raise DataError(f"{part.name}: {said(survey.bad)}; mend them, or set data.bad_pairs to skip")
+    return [f"skipped of {part.name}: {said(survey.bad)}" for part, survey in faults]
 
 
-def _notes_on_cut(opened: Opened, found: PairSurvey, config: DataConfig) -> list[str]:
+def _notes_on_cut(opened: Opened, survey: PairSurvey, config: DataConfig) -> list[str]:
     """How the held-out pairs were chosen, and whether many pairs come again and again."""
     if opened.val:
         notes = [f"held out: {opened.val.name}"]
     else:
         share = f"data.val_fraction {config.val_fraction:g}, at most {MOST_HELD_OUT:,}"
         notes = [f"held out: {share}, chosen so that no source sentence is on both sides"]
-    repeated = len(found.keys) - found.n_different
-    if repeated > _REPEATED * len(found.keys):
-        notes.append(f"{repeated:,} of {len(found.keys):,} pairs repeat an earlier one; they are kept")
+    repeated = len(survey.keys) - survey.n_different
+    if repeated > _REPEATED * len(survey.keys):
+        notes.append(f"{repeated:,} of {len(survey.keys):,} pairs repeat an earlier one; they are kept")
     return notes
 
 

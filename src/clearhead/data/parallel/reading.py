@@ -49,15 +49,15 @@ def side_by_side(source: Path, target: Path) -> PairSource:
 
     def pairs() -> Iterator[Pair]:
         lines = zip_longest(read_lines(source), read_lines(target))
-        for number, (one, other) in enumerate(lines, start=1):
-            if one is None or other is None:
+        for number, (left, right) in enumerate(lines, start=1):
+            if left is None or right is None:
                 longer = f"{number + sum(1 for _ in lines):,}"
-                n_source, n_target = (f"{number - 1:,}", longer) if one is None else (longer, f"{number - 1:,}")
+                n_source, n_target = (f"{number - 1:,}", longer) if left is None else (longer, f"{number - 1:,}")
                 raise DataError(
                     f"{source} has {n_source} lines and {target} has {n_target}; "
                     "sentence pairs need as many on both sides, line by line"
                 )
-            yield Pair(number, one.strip(), other.strip())
+            yield Pair(number, left.strip(), right.strip())
 
     return PairSource(str(source), str(target), lambda: digest("two files", [source, target]), pairs)
 
@@ -73,8 +73,8 @@ def two_columns(path: Path) -> PairSource:
         for number, line in enumerate(read_lines(path), start=1):
             columns = line.split("\t") if line.strip() else ["", ""]
             if len(columns) != 2:
-                found = f"{len(columns)} columns" if len(columns) > 1 else "one column"
-                raise DataError(f"{path}, line {number}: {found}; two columns are needed: source, tab, target")
+                count = f"{len(columns)} columns" if len(columns) > 1 else "one column"
+                raise DataError(f"{path}, line {number}: {count}; two columns are needed: source, tab, target")
             yield Pair(number, columns[0].strip(), columns[1].strip())
 
     return PairSource(str(path), None, lambda: digest("two columns", [path]), pairs)

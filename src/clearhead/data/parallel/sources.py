@@ -31,7 +31,7 @@ def is_pairs(config: DataConfig) -> bool:
     if config.target is not None or config.source.partition(":")[0] in PAIR_CORPORA:
         return True
     path = Path(os.path.expanduser(config.source))
-    if path.suffix.lower() in _OBJECTS:
+    if path.suffix.lower() in _OBJECTS and path.is_file():  # a pipe can be read only once
         try:
             return next(json_strings(path, ("source", "target")), None) is not None
         except DataError:
@@ -73,10 +73,10 @@ def read_pairs(
         DataError: there is nothing of that name, its sides differ in their number of lines, or it is empty.
     """
     train, val = open_pairs(source, target, cache_folder(cache), reverse=reverse)
-    found = [(pair.source, pair.target) for pair in (val or train).pairs()]
-    if not found:
+    pairs = [(pair.source, pair.target) for pair in (val or train).pairs()]
+    if not pairs:
         raise DataError(f"{source} is empty; there is nothing to evaluate on")
-    return found
+    return pairs
 
 
 def _open_corpus(source: str, cache: Path) -> Opened:
@@ -95,7 +95,7 @@ def _open_files(source: str, target: str | None) -> PairSource:
     kind = first.suffix.lower()
     if other:
         if kind in (*_TABLES, *_OBJECTS):
-            raise DataError(f"{first} is to hold both sides already; leave out the target {target}")
+            raise DataError(f"{first} should already hold both sides; leave out the target {target}")
         return side_by_side(first, other[0])
     if kind in _TABLES:
         return two_columns(first)
@@ -113,14 +113,14 @@ def _paths(*names: str | None) -> Iterator[Path]:
             raise DataError(f"sentence pairs cannot come from standard input, for they are read twice; {_WHAT}")
         path = Path(os.path.expanduser(name)).absolute()
         try:
-            found, other = path.is_file(), path.exists()
+            is_file, other = path.is_file(), path.exists()
         except OSError as error:
             raise unreadable(path, error) from None
-        if not found and name in CORPORA:
+        if not is_file and name in CORPORA:
             raise DataError(f"the corpus {name} is a text without translations; {_names()}")
-        if not found and other:
+        if not is_file and other:
             raise DataError(f"{path} is not a file; {_WHAT}")
-        if not found:
+        if not is_file:
             raise DataError(f"there is no file or corpus of sentence pairs '{name}'; {_nearby(name, path)}")
         yield path
 

@@ -77,9 +77,9 @@ def survey_pairs(source: PairSource) -> PairSurvey:
     bad: dict[str, tuple[int, str]] = {}
     characters = 0
     for pair in source.pairs():
-        if found := fault(pair):
-            count, place = bad.get(found, (0, f"line {pair.line:,}"))
-            bad[found] = (count + 1, place)
+        if name := fault(pair):
+            count, line = bad.get(name, (0, f"line {pair.line:,}"))
+            bad[name] = (count + 1, line)
             continue
         keys.append(key_of(pair.source))
         both.append(key_of(f"{pair.source}\0{pair.target}"))
@@ -98,8 +98,8 @@ def survey_pairs(source: PairSource) -> PairSurvey:
 def said(bad: dict[str, tuple[int, str]]) -> str:
     """The faults in words: how many pairs have each, and the line of the first."""
     return " and ".join(
-        f"{count:,} {'pair' if count == 1 else 'pairs'} {_FAULTS[name][count > 1]} ({place})"
-        for name, (count, place) in bad.items()
+        f"{count:,} {'pair' if count == 1 else 'pairs'} {_FAULTS[name][count > 1]} ({line})"
+        for name, (count, line) in bad.items()
     )
 
 
@@ -117,8 +117,8 @@ def hold_out(keys: Keys, val_fraction: float, name: str) -> Keys:
     different, counts = np.unique(keys, return_counts=True)  # in the order of keys, which is as good as a shuffle
     if len(different) == 1:
         raise DataError(f"{name} has the same source sentence in every pair; at least two are needed to hold one out")
-    wanted = min(max(1, int(len(keys) * val_fraction)), MOST_HELD_OUT)
-    fit = counts <= wanted
+    count = min(max(1, int(len(keys) * val_fraction)), MOST_HELD_OUT)
+    fit = counts <= count
     if not fit.any():
         return different[[counts.argmin()]]
-    return different[fit][np.cumsum(counts[fit]) <= wanted]
+    return different[fit][np.cumsum(counts[fit]) <= count]

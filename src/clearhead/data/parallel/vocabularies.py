@@ -43,7 +43,7 @@ def special_tokens(tokenizers: Tokenizers) -> tuple[int, int]:
     assert end is not None
     assert pad is not None
     if end == pad:
-        raise DataError(f"the tokenizer has one token for ends and for filling up, which pairs need two for; {advice}")
+        raise DataError(f"the tokenizer has one token both for the end and for padding, and pairs need two; {advice}")
     return end, pad
 
 

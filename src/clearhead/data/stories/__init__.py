@@ -68,7 +68,7 @@ def entropy_per_character() -> float:
 
 def log_probability(text: str) -> float:
     """ln P, in nats, of a sequence of whole stories, summed over all derivations; -inf for any other text."""
-    ends = [found.end() for found in re.finditer(SEPARATOR, text)]
+    ends = [match.end() for match in re.finditer(SEPARATOR, text)]
     if text[(ends or [0])[-1] :]:
         return float("-inf")
     return sum(parse.log_probability(english(), text[a:b]) for a, b in zip([0, *ends], ends, strict=False))

@@ -134,6 +134,6 @@ def _einsum(
 ) -> Floats:
     """The product of chances (variables...) and a table (variables..., 2), summed over the variables not in `axes`."""
     letters = {v: chr(ord("a") + i) for i, v in enumerate(dict.fromkeys(chance_axes + table_axes))}
-    one, two, three = ("".join(letters[v] for v in names) for names in (chance_axes, table_axes, axes))
-    result: Floats = np.einsum(f"{one},{two}Z->{three}Z", chances, table)
+    first, second, result_axes = ("".join(letters[v] for v in names) for names in (chance_axes, table_axes, axes))
+    result: Floats = np.einsum(f"{first},{second}Z->{result_axes}Z", chances, table)
     return result

@@ -85,12 +85,12 @@ class Law:
 
     def same_as(self, other: "Law") -> bool:
         """Whether both give every outcome the same probability, by having the same weights and masks."""
-        mine = {mask.variables: mask.allowed for mask in self.masks}
-        theirs = {mask.variables: mask.allowed for mask in other.masks}
+        own = {mask.variables: mask.allowed for mask in self.masks}
+        others = {mask.variables: mask.allowed for mask in other.masks}
         return (
             self.weights == other.weights
-            and mine.keys() == theirs.keys()
-            and all(np.array_equal(mine[variables], theirs[variables]) for variables in mine)
+            and own.keys() == others.keys()
+            and all(np.array_equal(own[variables], others[variables]) for variables in own)
         )
 
 
@@ -198,13 +198,13 @@ class Grammar:
             GrammarError: two templates of the rule would bind it by different laws, or one not at all.
         """
         laws = [self._binding_in(option, variable) for option in self.rules[rule].body.options]
-        found = [law for law in laws if law is not None]
+        bound = [law for law in laws if law is not None]
         own = {*self.rules[rule].takes, *self.rules[rule].gives}
-        if len(found) < len(laws) or not all(found[0].same_as(law) and {*law.parents} <= own for law in found):
+        if len(bound) < len(laws) or not all(bound[0].same_as(law) and {*law.parents} <= own for law in bound):
             raise GrammarError(
                 f"rule '{rule}' must bind '{variable}' by one and the same draw in each of its templates"
             )
-        return found[0]
+        return bound[0]
 
     def _binding_in(self, items: Template, variable: str) -> Law | None:
         for item in items:

@@ -104,26 +104,26 @@ class _Reader:
             raise self._error(f"'{self.tokens[-1]}' outside brackets in '{template}'")
         return items
 
-    def _items(self, seen: list[str]) -> tuple[Item, ...]:
+    def _items(self, bound: list[str]) -> tuple[Item, ...]:
         """Items up to a bar, a closing bracket or the end; `seen` grows by the variables that they bind."""
         items: list[Item] = []
         while self.tokens and self.tokens[-1] not in "|)":
             token = self.tokens.pop()
             if token == "(":
-                items.append(self._inline_choice(seen))
+                items.append(self._inline_choice(bound))
             elif token[0] == "{":
-                items.append(self._word(token[1:-1], seen))
+                items.append(self._word(token[1:-1], bound))
             elif token[0] == "<":
-                items.append(self._call(token[1:-1].split(), seen))
+                items.append(self._call(token[1:-1].split(), bound))
             else:
                 items.append(FixedText(token))
         return tuple(items)
 
-    def _inline_choice(self, seen: list[str]) -> Choice:
+    def _inline_choice(self, bound: list[str]) -> Choice:
         options, weights = [], []
         closed = False
         while not closed:
-            items = self._items([*seen])
+            items = self._items([*bound])
             weight = 1
             if items and isinstance(last := items[-1], FixedText) and (written := re.search(r"\*(\d+)$", last.text)):
                 weight, rest = int(written[1]), last.text[: written.start()]
@@ -135,48 +135,48 @@ class _Reader:
             closed = self.tokens.pop() == ")"
         return Choice(Law(tuple(weights)), tuple(options))
 
-    def _word(self, written: str, seen: list[str]) -> Item:
+    def _word(self, written: str, bound: list[str]) -> Item:
         parts = re.fullmatch(r"(?:(new|any) )?(\w+)(?:\.(\w+))?(?: ~ (\w+))?", written)
         if parts is None:
             raise self._error(f"cannot read '{{{written}}}'")
         how, name, form, like = parts[1], parts[2], parts[3] or "name", parts[4]
         category = (self.categories if how == "any" else self.variables).get(name)
-        if category is None or (how is None and name not in seen) or (how == "new" and name in seen):
+        if category is None or (how is None and name not in bound) or (how == "new" and name in bound):
             raise self._error(f"'{{{written}}}' names something unknown, not yet bound, or bound already")
         strings = category.strings(form)
         if how is None:
             return Mention(name, strings)
         if len({*strings}) < len(strings):
             raise self._error(f"'{{{written}}}' does not tell all words of '{category.name}' apart")
-        masks = [self._shares_kind(like, category, seen)] if like else []
+        masks = [self._shares_kind(like, category, bound)] if like else []
         if how == "new":
             different = ~np.eye(len(strings), dtype=bool)
-            masks += [Mask((other,), different) for other in seen if self.variables[other] is category]
-            seen.append(name)
+            masks += [Mask((other,), different) for other in bound if self.variables[other] is category]
+            bound.append(name)
         return Draw(name if how == "new" else None, strings, Law(tuple(category.weights), tuple(masks)))
 
-    def _shares_kind(self, like: str, category: Category, seen: list[str]) -> Mask:
-        if like not in seen:
+    def _shares_kind(self, like: str, category: Category, bound: list[str]) -> Mask:
+        if like not in bound:
             raise self._error(f"'{like}' is not bound yet")
-        wanted = [{*kind.split("+")} for kind in self.variables[like].strings("kind")]
+        required = [{*kind.split("+")} for kind in self.variables[like].strings("kind")]
         offered = [{*kind.split("+")} for kind in category.strings("kind")]
-        return Mask((like,), np.array([[bool(one & other) for other in offered] for one in wanted]))
+        return Mask((like,), np.array([[bool(kinds & others) for others in offered] for kinds in required]))
 
-    def _call(self, written: list[str], seen: list[str]) -> Call:
+    def _call(self, written: list[str], bound: list[str]) -> Call:
         rule, renames = written[0], dict(part.split("=") for part in written[1:])
         if rule not in self.sources:
             raise self._error(f"there is no rule '{rule}'")
         source = self.sources[rule]
         names = {own: renames.pop(own, own) for own in (*source.takes, *source.gives)}
-        taken, given = [names[own] for own in source.takes], [names[own] for own in source.gives]
-        wrong = [v for v in taken if v not in seen] + [v for v in given if v in seen] + [*renames]
+        taken, yielded = [names[own] for own in source.takes], [names[own] for own in source.gives]
+        wrong = [v for v in taken if v not in bound] + [v for v in yielded if v in bound] + [*renames]
         wrong += [v for own, v in names.items() if self.variables.get(own) is not self.variables.get(v)]
         # The callee draws a word different from those it sees, so it must see all that it could repeat.
-        new = [self.variables[v] for v in given]
-        wrong += [v for v in seen if v not in taken and any(self.variables[v] is category for category in new)]
+        new = [self.variables[v] for v in yielded]
+        wrong += [v for v in bound if v not in taken and any(self.variables[v] is category for category in new)]
         if wrong or len({*names.values()}) < len(names):
             raise self._error(f"the call of '{rule}' is wrong about {', '.join(wrong) or 'a variable used twice'}")
-        seen += given
+        bound += yielded
         return Call(rule, tuple(names.items()))
 
     def _guards(self, guards: Iterable[str], takes: tuple[str, ...]) -> tuple[Mask, ...]:

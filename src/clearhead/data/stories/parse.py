@@ -15,11 +15,11 @@ def derivations(grammar: Grammar, text: str) -> list[float]:
 
 def log_probability(grammar: Grammar, text: str) -> float:
     """ln P(text), summed over all derivations; -inf if there is none."""
-    found = derivations(grammar, text)
-    if not found:
+    logs = derivations(grammar, text)
+    if not logs:
         return -math.inf
-    largest = max(found)
-    return largest + math.log(math.fsum(math.exp(one - largest) for one in found))
+    largest = max(logs)
+    return largest + math.log(math.fsum(math.exp(log - largest) for log in logs))
 
 
 def _read(grammar: Grammar, items: Template, text: str, start: State) -> list[State]:

@@ -59,9 +59,9 @@ def _within(grammar: Grammar, rule: Rule, items: Template, bound: set[str], afte
         rest = (*(_Pending(later) for later in items[position + 1 :]), *after)
         match item:
             case Choice(law, options):
-                for one, other in itertools.combinations(range(len(options)), 2):
-                    if _together(law, one, other):
-                        starts = [(*(_Pending(i) for i in options[k]), *rest) for k in (one, other)]
+                for left, right in itertools.combinations(range(len(options)), 2):
+                    if _together(law, left, right):
+                        starts = [(*(_Pending(i) for i in options[k]), *rest) for k in (left, right)]
                         if (witness := _clash(grammar, starts[0], starts[1], bound)) is not None:
                             yield f"rule '{rule.name}': two templates can both begin '{witness}'"
                 for option in options:
@@ -76,7 +76,7 @@ def _within(grammar: Grammar, rule: Rule, items: Template, bound: set[str], afte
                 pass
 
 
-def _together(law: Law, one: int, other: int) -> bool:
+def _together(law: Law, left: int, right: int) -> bool:
     """Whether some values of the parents leave both outcomes possible."""
     axes = {variable: axis for axis, variable in enumerate(law.parents)}
     both = np.ones([1] * len(axes), dtype=bool)
@@ -85,7 +85,7 @@ def _together(law: Law, one: int, other: int) -> bool:
         shape = [1] * len(axes)
         for variable, size in zip(mask.variables, mask.allowed.shape, strict=False):
             shape[axes[variable]] = size
-        both = both & (mask.allowed[..., one] & mask.allowed[..., other]).transpose(order).reshape(shape)
+        both = both & (mask.allowed[..., left] & mask.allowed[..., right]).transpose(order).reshape(shape)
     return bool(both.any())
 
 
@@ -98,9 +98,9 @@ def _prefixed(strings: tuple[str, ...]) -> tuple[str, str] | None:
     return None
 
 
-def _clash(grammar: Grammar, one: Rest, other: Rest, bound: set[str]) -> str | None:
-    """Tokens with which a text of one begins and a text of the other ends (or the reverse); None if there are none."""
-    pairs = [(one, other, "")]
+def _clash(grammar: Grammar, start: Rest, other_start: Rest, bound: set[str]) -> str | None:
+    """Tokens with which a text of one begins and a text of the other ends, or the reverse; None without any."""
+    pairs = [(start, other_start, "")]
     tried = set()
     while pairs:
         left, right, written = pairs.pop()
@@ -134,9 +134,9 @@ def _write_the_same(grammar: Grammar, left: str | _Pending, right: str | _Pendin
             return strings == others and not _must_differ(left, right, bound)
         case Call(rule, names), Call(other, others):
             takes = grammar.rules[rule].takes
-            mine = [left.name(callers) for own, callers in names if own in takes]
-            theirs = [right.name(callers) for own, callers in others if own in takes]
-            return rule == other and mine == theirs and {*mine} <= bound
+            own_names = [left.name(callers) for own, callers in names if own in takes]
+            other_names = [right.name(callers) for own, callers in others if own in takes]
+            return rule == other and own_names == other_names and {*own_names} <= bound
         case _:
             return False
 

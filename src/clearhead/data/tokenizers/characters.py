@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
-from tokenizers import models
 
+from clearhead.data.tokenizers.sandboxed import INTO_CHARACTERS, is_character_level
 from clearhead.errors import DataError
 
-ONE_CHARACTER = r"[\s\S]"  # any code point, newlines too
-INTO_CHARACTERS = {"type": "Split", "pattern": {"Regex": ONE_CHARACTER}, "behavior": "Isolated", "invert": False}
+ONE_CHARACTER = INTO_CHARACTERS["pattern"]["Regex"]
 
 
 class UnseenCharacterError(DataError):
@@ -61,16 +60,11 @@ def refuse_surrogates(text: str) -> None:
 
 def character_table(library: tokenizers.Tokenizer) -> NDArray[Any] | None:
     """Code point -> id, -1 where there is none; None unless the tokenizer is a character level one."""
-    if (
-        not isinstance(library.model, models.WordLevel)
-        or library.normalizer is not None
-        or state_of(library.pre_tokenizer) != INTO_CHARACTERS
-        or not all(added.special for added in library.get_added_tokens_decoder().values())
+    if not is_character_level(
+        library, {name: state_of(getattr(library, name)) for name in ("normalizer", "pre_tokenizer")}
     ):
         return None
     vocab = json.loads(library.model.__getstate__())["vocab"]
-    if any(len(token) != 1 for token in vocab):
-        return None
     codes = np.array([ord(token) for token in vocab])
     table = np.full(codes.max() + 2, -1, dtype=np.min_scalar_type(-max(vocab.values()) - 1))
     table[codes] = list(vocab.values())

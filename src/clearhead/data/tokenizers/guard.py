@@ -10,10 +10,10 @@ from typing import Any
 
 import tokenizers
 
-from clearhead.data.tokenizers.characters import INTO_CHARACTERS, state_of
+from clearhead.data.tokenizers.characters import state_of
+from clearhead.data.tokenizers.sandboxed import INTO_CHARACTERS, in_short
 from clearhead.errors import DataError
 
-LONGEST_REASON = 200  # characters of what the library says
 # Components that cannot panic, whatever their options; others are listened to, so that nobody reads what Rust prints.
 CALM = {"Sequence", "ByteLevel", "Fuse", "Strip", "Metaspace", "WhitespaceSplit", "Digits"}
 
@@ -48,19 +48,13 @@ class guarded:  # noqa: N801  (named as what it does; a class, as a generator wo
             self._silence.__exit__(kind, error, traceback)
         if error is not None and is_the_librarys(error):
             raise DataError(
-                f"the tokenizer cannot {self._action}: {reason(error)}; use another tokenizer.json"
+                f"the tokenizer cannot {self._action}: {in_short(error)}; use another tokenizer.json"
             ) from None
 
 
 def is_the_librarys(error: BaseException) -> bool:
     """Whether it is what the library raises: a bare `Exception`, or pyo3's PanicException, which is no `Exception`."""
     return type(error) is Exception or type(error).__name__ == "PanicException"
-
-
-def reason(error: BaseException) -> str:
-    """What the library says, in one line that is not too long."""
-    line = " ".join(str(error).split())
-    return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 3] + "..."
 
 
 def is_calm(library: tokenizers.Tokenizer) -> bool:

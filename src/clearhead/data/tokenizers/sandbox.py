@@ -17,6 +17,7 @@ import tokenizers
 
 from clearhead.cache import cache_folder
 from clearhead.data.tokenizers import sandboxed
+from clearhead.data.tokenizers.patterns import TooAmbiguousError, refuse_ambiguous
 from clearhead.errors import DataError
 from clearhead.files import read_bytes
 
@@ -24,8 +25,9 @@ MOST_BYTES = 48 << 20  # of a tokenizer.json; the largest published ones, of 262
 SECONDS, SECONDS_PER_MB = 1.5, 0.15  # of processor time; small published ones take 0.2
 MEMORY, MEMORY_PER_BYTE = 200 << 20, 16  # of addresses, of which the process has 30 MB when it starts
 UNIGRAM_FACTOR = 4  # the library keeps such a vocabulary as a tree of characters as well
+LONGEST_SHOWN = 100  # characters of a regular expression
 PATIENCE = 20  # times the processor time, on a clock: the machine may be busy
-TRIAL = 1  # raised when more is tried, so that what was believed is tried again
+TRIAL = 2  # raised when more is tried, so that what was believed is tried again
 
 
 def refuse_hostile(file: Path) -> bytes:
@@ -97,10 +99,22 @@ def _tried(content: bytes) -> str | None:
     except OSError as error:
         return f"cannot be tried in a process of its own ({error.strerror or error}), so it is not used"
     try:
-        fault: str | None = json.loads(done.stdout.splitlines()[-1])["fault"]  # before it, the library's warnings
+        verdict = json.loads(done.stdout.splitlines()[-1])  # before it, the library's warnings
+        fault: str | None = verdict["fault"]
+        patterns: list[str] = verdict["patterns"]
     except (ValueError, LookupError):
         return _how_it_ended(done.returncode)
-    return fault
+    return fault or next(filter(None, map(_ambiguity, patterns)), None)
+
+
+def _ambiguity(pattern: str) -> str | None:
+    """Whatever the samples of the trial did not meet."""
+    try:
+        refuse_ambiguous(pattern)
+    except TooAmbiguousError as error:
+        shown = pattern if len(pattern) <= LONGEST_SHOWN else pattern[: LONGEST_SHOWN - 3] + "..."
+        return f"has the regular expression {shown!r}, which {error}"
+    return None
 
 
 def _how_it_ended(code: int) -> str:

@@ -1,8 +1,9 @@
 """A program of its own: tries the tokenizer.json on standard input, in bounded time and memory, and says what is wrong.
 
 Its arguments are the seconds of processor time and the bytes of memory that it may take, and the folder of the library.
-It prints one JSON object with the fault, as the end of a sentence, or null. When it prints nothing, it was ended by its
-limits or by the library. It runs without the rest of Clearhead, so that it starts within a few hundredths of a second.
+It prints one JSON object: the fault, as the end of a sentence, or null, and the regular expressions, which the caller
+judges. When it prints nothing, it was ended by its limits or by the library. It runs without the rest of Clearhead, so
+that it starts within a few hundredths of a second.
 """
 
 import json
@@ -18,7 +19,14 @@ MOST_PARTS = 64  # of one component; published ones have up to ten
 MOST_FRAME = 64  # tokens around a text
 LONGEST_TEXT = 1_000  # characters that one part puts in the place of others
 MOST_GROWTH = 1_000  # times that a text may become longer
-INTO_CHARACTERS = {"type": "Split", "pattern": {"Regex": r"[\s\S]"}, "behavior": "Isolated", "invert": False}
+# How a text becomes characters: any code point is one, newlines too.
+INTO_CHARACTERS: dict[str, Any] = {
+    "type": "Split",
+    "pattern": {"Regex": r"[\s\S]"},
+    "behavior": "Isolated",
+    "invert": False,
+}
+LONGEST_REASON = 200  # characters of what the library says
 
 REPEATS = 2_048
 SEVERAL_IDS = 2_048
@@ -41,16 +49,16 @@ def main() -> None:
     seconds, memory, library = float(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     limit(seconds, memory)
     sys.path.append(library)
-    fault = None
+    fault, patterns = None, list[str]()
     try:
-        judge(sys.stdin.buffer.read())
+        patterns = judge(sys.stdin.buffer.read())
     except FaultyTokenizerError as error:
         fault = str(error)
     except MemoryError:
         fault = "takes too much memory"
     except BaseException as error:  # the library's panics are no Exceptions
         fault = f"breaks the tokenizers library ({in_short(error)})"
-    print(json.dumps({"fault": fault}))
+    print(json.dumps({"fault": fault, "patterns": patterns}))
 
 
 def limit(seconds: float, memory: int) -> None:
@@ -66,8 +74,12 @@ def limit(seconds: float, memory: int) -> None:
         pass  # Windows has none of these, macOS not the last
 
 
-def judge(content: bytes) -> None:
-    """Raise a FaultyTokenizerError, or whatever the library raises, unless the tokenizer is fit for use."""
+def judge(content: bytes) -> list[str]:
+    """Raise a FaultyTokenizerError, or whatever the library raises, unless the tokenizer is fit for use.
+
+    Returns:
+        Its regular expressions.
+    """
     import tokenizers
 
     try:
@@ -95,13 +107,15 @@ def judge(content: bytes) -> None:
     del library  # a large one does not fit beside a second
     if tokenizers.Tokenizer.from_str(saved).get_vocab(with_added_tokens=True) != vocabulary:
         raise FaultyTokenizerError("has tokens that share a number, so it cannot be saved as it is")
+    patterns = [part.get("pattern") for part in parts_of(list(states.values()))]
+    return [pattern["Regex"] for pattern in patterns if isinstance(pattern, dict) and "Regex" in pattern]
 
 
 def refuse_scattered_ids(library: Any) -> None:
     """The library goes through all numbers up to the largest when it writes a vocabulary."""
     largest = max(library.get_vocab(with_added_tokens=True).values())
     if largest > LARGEST_ID:
-        raise FaultyTokenizerError(f"has a token of number {largest:,}, beyond any vocabulary")
+        raise FaultyTokenizerError(f"has a token with the id {largest:,}, beyond any vocabulary")
 
 
 def state_of(library: Any, name: str) -> Any:
@@ -125,7 +139,7 @@ def parts_of(state: Any) -> Iterator[dict[str, Any]]:
 
 
 def refuse_excess(name: str, state: Any) -> None:
-    """Parts that do nothing but take time, and parts that the library does not stand."""
+    """Refuse parts that only take time, and parts that the library cannot handle."""
     parts = list(parts_of(state))
     if sum("type" in part for part in parts) > MOST_PARTS:
         raise FaultyTokenizerError(f"has a {name} of more than {MOST_PARTS} parts, which no published one has")
@@ -151,7 +165,7 @@ def refuse_template(part: dict[str, Any]) -> None:
     if max(len(part["single"]), len(part["pair"]), n_ids) > MOST_FRAME:
         raise FaultyTokenizerError(f"puts more than {MOST_FRAME} tokens around a text")
     if [piece["Sequence"]["id"] for piece in part["single"] if "Sequence" in piece] != ["A"]:
-        raise FaultyTokenizerError("has a template for one text that does not hold that text once")
+        raise FaultyTokenizerError("has a template that does not hold its text exactly once")
 
 
 def refuse_growth(name: str, state: Any) -> None:
@@ -178,7 +192,7 @@ def refuse_vanishing_tokens(library: Any) -> None:
     for token in library.get_added_tokens_decoder().values():
         if token.normalized and library.normalizer is not None and not library.normalizer.normalize_str(token.content):
             raise FaultyTokenizerError(
-                f"has an added token {token.content[:50]!r} of which its normalizer leaves nothing"
+                f"has an added token {token.content[:50]!r} that its normalizer removes entirely"
             )
 
 
@@ -246,7 +260,7 @@ def units(states: dict[str, Any]) -> list[str]:
 def in_short(error: BaseException) -> str:
     """What the library says, in one line that is not too long."""
     line = " ".join(str(error).split()) or type(error).__name__
-    return line if len(line) <= 200 else line[:197] + "..."
+    return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 3] + "..."
 
 
 if __name__ == "__main__":

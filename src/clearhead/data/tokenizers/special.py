@@ -62,10 +62,10 @@ def frame_of(library: tokenizers.Tokenizer) -> tuple[Sequence[int], Sequence[int
     whole = library.post_processor.process(text)
     if 0 not in whole.special_tokens_mask:
         raise ValueError("puts tokens around a text and leaves the text itself out")
-    place = whole.special_tokens_mask.index(0)
-    before, after = whole.ids[:place], whole.ids[place + 1 :]
+    index = whole.special_tokens_mask.index(0)
+    before, after = whole.ids[:index], whole.ids[index + 1 :]
     if any(token >= library.get_vocab_size() or library.id_to_token(token) is None for token in (*before, *after)):
-        raise ValueError("puts tokens around a text that it does not have")
+        raise ValueError("puts tokens around a text that are not in its vocabulary")
     return before, after
 
 

@@ -51,7 +51,7 @@ def layout_of(config: ModelConfig) -> tuple[Family, Layout]:
                 return family, layout
             obstacles.append(found)
     nearest = min(obstacles, key=len)
-    raise UsageError(f"GGUF holds no such model: {' and '.join(nearest)}; export it to onnx or hf")
+    raise UsageError(f"GGUF cannot hold this model: {' and '.join(nearest)}; export it to onnx or hf")
 
 
 def unread_options(config: ModelConfig) -> dict[str, int]:

@@ -40,8 +40,8 @@ def read_vocabulary(path: Path, size: int) -> Vocabulary:
     spelt = None if kind is None or state.get("normalizer") else kind(model["vocab"], cuts)
     if spelt is None:
         raise UsageError(
-            f"GGUF holds no such tokenizer as {path}: neither a byte-level BPE that cuts texts as GPT-2's does, nor "
-            f"one of single characters of ASCII; {ADVICE}"
+            f"GGUF cannot hold the tokenizer {path}: it is neither a byte-level BPE that splits texts like GPT-2's, "
+            f"nor one of single characters of ASCII; {ADVICE}"
         )
     special = {token["content"]: token["id"] for token in state["added_tokens"]}
     held = dict.fromkeys(range(size), "") | {number: token for token, number in (spelt | special).items()}

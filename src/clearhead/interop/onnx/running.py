@@ -108,7 +108,7 @@ class Encoder:
         return torch.from_numpy(self._session.run(**given)["logits"])
 
     def greedy(self, ids: Tensor, n: int) -> Tensor:
-        raise AssertionError("an encoder does not go on with a text")
+        raise AssertionError("an encoder cannot continue a text")
 
     def tokenize(self, text: str) -> None:
         return None
