@@ -22,7 +22,7 @@ from side_by_side import Row, Work, arguments, compare, machine
 from clearhead.cli.environment import prepare_process
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.inference import Engine, generate_ids
-from clearhead.models import CausalLM, build
+from clearhead.models import CausalLM, build_model
 
 TEXTS = {
     "repeats itself": SamplingConfig(greedy=True, max_new_tokens=96),
@@ -59,7 +59,7 @@ def main() -> None:
     prepare_process()
     lines = [f"{machine()}, {given.clock} clock, {given.rounds} rounds, interleaved; 96 new tokens."]
     for shape in given.shapes:
-        model = build(ModelConfig.read(SHAPES[shape], GPT2)).eval()
+        model = build_model(ModelConfig.read(SHAPES[shape], GPT2)).eval()
         assert isinstance(model, CausalLM)
         prompt = torch.randint(model.config.vocab_size, (PROMPT,), generator=torch.Generator().manual_seed(1)).tolist()
         for text, sampling in TEXTS.items():

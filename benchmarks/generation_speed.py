@@ -26,7 +26,7 @@ from clearhead import interop
 from clearhead.cli.environment import prepare_process
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.inference import Engine, generate_ids
-from clearhead.models import CausalLM, build
+from clearhead.models import CausalLM, build_model
 from clearhead.workflows.hardware import threads
 
 GPT2: dict[str, Any] = {"bias": True, "feedforward": "gelu_tanh", "positions": "learned"}
@@ -46,7 +46,7 @@ class Writing:
     def __init__(self, shape: str, streams: int, device: str = "cpu") -> None:
         self.shape, self.streams, self.new_tokens = shape, streams, NEW_TOKENS[shape]
         self.device = torch.device(device)
-        model = build(ModelConfig.read(SHAPES[shape], GPT2)).eval().to(self.device)
+        model = build_model(ModelConfig.read(SHAPES[shape], GPT2)).eval().to(self.device)
         assert isinstance(model, CausalLM)
         self.model = model
         self.size = sum(parameter.numel() for parameter in model.parameters())

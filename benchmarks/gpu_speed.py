@@ -35,7 +35,7 @@ from training_speed import step_flops
 
 from clearhead.config import DataConfig, ModelConfig
 from clearhead.data import TextData, prepare
-from clearhead.workflows.runs import load
+from clearhead.workflows import load
 
 RESULTS = Path(__file__).parent / "results" / "gpu_speed.md"
 VOCAB = 65  # of Shakespeare's characters

@@ -32,7 +32,7 @@ from side_by_side import CLOCKS, arguments, machine
 from clearhead.cli.environment import prepare_process
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.inference import Engine, generate_ids
-from clearhead.models import CausalLM, build
+from clearhead.models import CausalLM, build_model
 from clearhead.parts import attend
 
 NEW_TOKENS, REPEATS, WINDOW = 64, 20, 1024
@@ -45,7 +45,7 @@ def measure(length: int, window: int | None, engine: str, clock: str) -> dict[st
     now = CLOCKS[clock]
     prepare_process()  # the allocator
     config = ModelConfig.read(SHAPE, {"block_size": length + NEW_TOKENS, "sliding_window": window})
-    model = build(config).eval()
+    model = build_model(config).eval()
     assert isinstance(model, CausalLM)
     prompt = torch.randint(65, (length,), generator=torch.Generator().manual_seed(1)).tolist()
     sampling = SamplingConfig(greedy=True, max_new_tokens=NEW_TOKENS)

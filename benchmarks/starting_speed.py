@@ -33,7 +33,7 @@ from clearhead.config import DataConfig, RunConfig
 from clearhead.config.presets import default_preset, preset
 from clearhead.data import prepare, stories
 from clearhead.inference import evaluate
-from clearhead.models import build
+from clearhead.models import build_model
 from clearhead.workflows.tasks import open_task
 
 RESULTS = Path(__file__).parent / "results" / "starting_speed.md"
@@ -134,7 +134,7 @@ def evaluating(text: Path) -> list[Row]:
     config = RunConfig.read(preset(default_preset()).options, layer)
     task = open_task(config)
     config = RunConfig.read(config.model_dump(), {"model": task.model_settings()})
-    model = build(config.model, seed=1).eval()
+    model = build_model(config.model, seed=1).eval()
 
     def forward() -> float:
         with torch.inference_mode():

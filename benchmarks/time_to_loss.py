@@ -33,7 +33,7 @@ from torch import Tensor
 
 from clearhead.config import DataConfig
 from clearhead.data import TextData, evaluation_batches, prepare
-from clearhead.workflows.runs import load
+from clearhead.workflows import load
 
 NANOGPT = "https://github.com/karpathy/nanoGPT"
 # The line of its README for computers without a GPU.

@@ -30,7 +30,7 @@ from clearhead.config import ModelConfig, RunConfig
 from clearhead.config.presets import DEFAULTS, PRESETS, default_preset
 from clearhead.data import prepare, training_batch
 from clearhead.inspection import flops_per_token
-from clearhead.models import build
+from clearhead.models import build_model
 from clearhead.training import Stepped, fit, has_bfloat16
 
 RESULTS = Path(__file__).parent / "results" / "training_speed.md"
@@ -54,7 +54,7 @@ class Tables:
         plain = TutorialModel(vocab_size=self.vocab_size)
         steps = training_steps(plain, torch.from_numpy(self.tokens).long(), BATCH)
         size = sum(p.numel() for p in plain.parameters())
-        assert size == sum(p.numel() for p in build(self._config("tutorial").model).parameters())
+        assert size == sum(p.numel() for p in build_model(self._config("tutorial").model).parameters())
         return [
             Row("tutorials' code", "float32", lambda: BATCH * plain.block_size * len(_some(steps))),
             Row("clearhead", "float32", self._tokens("tutorial", {"precision": "float32"})),
@@ -91,7 +91,7 @@ class Tables:
         config = self._config(preset, train, model)
         shape = {"block_size": config.model.block_size, "batch_size": config.train.batch_size}
         events = fit(
-            build(config.model),
+            build_model(config.model),
             config.train,
             lambda step: training_batch(self.tokens, **shape, seed=1, step=step),
             seed=1,

@@ -34,7 +34,7 @@ from clearhead import inference
 from clearhead.cli.environment import prepare_process
 from clearhead.config import RunConfig, TranslationConfig
 from clearhead.inference import evaluating
-from clearhead.models import EncoderDecoder, build
+from clearhead.models import EncoderDecoder, build_model
 from clearhead.training import Stepped, fit
 from clearhead.workflows import load
 from clearhead.workflows.tasks import open_task
@@ -165,7 +165,7 @@ class Translating:
 
 def trained(config: RunConfig, task: Translation, steps: int) -> EncoderDecoder:
     """A model that has learnt to write sentences of natural length."""
-    model = build(config.model, seed=config.seed)
+    model = build_model(config.model, seed=config.seed)
     assert isinstance(model, EncoderDecoder)
     train = config.train.model_copy(update={**TO_TRANSLATE, "steps": steps})
     for event in fit(model, train, task.batches(config), seed=config.seed):

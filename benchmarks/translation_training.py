@@ -11,7 +11,7 @@ from torch import Tensor
 
 from clearhead.config import RunConfig
 from clearhead.data import IGNORED, EncodedPairs, PairBatches
-from clearhead.models import EncoderDecoder, build
+from clearhead.models import EncoderDecoder, build_model
 from clearhead.training import Stepped, fit, has_bfloat16
 from clearhead.workflows.tasks.translation import Translation
 
@@ -40,7 +40,7 @@ class Training:
         assert isinstance(batches, PairBatches)
         self.batches = batches
         self.sentences = round(len(self.pairs) / batches.n_batches)  # on average as many real tokens as in ours
-        model = build(config.model, seed=config.seed)
+        model = build_model(config.model, seed=config.seed)
         assert isinstance(model, EncoderDecoder)
         self.model = model
 
@@ -72,7 +72,7 @@ class Training:
         return lambda: sum(real_tokens(b.source, b.targets, self.pad) for b in itertools.islice(steps, STEPS))
 
     def ours(self, precision: str) -> Work:
-        model = build(self.config.model, seed=self.config.seed)
+        model = build_model(self.config.model, seed=self.config.seed)
         never = {"steps": 10**9, "eval_every": 10**9, "save_every": 10**9, "precision": precision}
         train = self.config.train.model_copy(update=never)
         fed: list[Sequence[Tensor]] = []

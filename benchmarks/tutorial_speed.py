@@ -20,7 +20,7 @@ from clearhead.config import RunConfig, SamplingConfig
 from clearhead.config.presets import PRESETS
 from clearhead.data import prepare
 from clearhead.inference import generate_ids
-from clearhead.models import CausalLM, build
+from clearhead.models import CausalLM, build_model
 
 NEW_TOKENS, STREAMS = 256, 16
 
@@ -31,7 +31,7 @@ def main() -> None:
     given = parser.parse_args()
     data = prepare(RunConfig.read({"data": {"source": given.text}}).data)
     layer = {**PRESETS["tutorial"].options}
-    model = build(RunConfig.read(layer, {"model": {"vocab_size": data.tokenizer.vocab_size}}).model).eval()
+    model = build_model(RunConfig.read(layer, {"model": {"vocab_size": data.tokenizer.vocab_size}}).model).eval()
     assert isinstance(model, CausalLM)
     plain = TutorialModel(vocab_size=data.tokenizer.vocab_size).eval()
     assert sum(p.numel() for p in plain.parameters()) == sum(p.numel() for p in model.parameters())

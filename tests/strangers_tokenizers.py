@@ -13,7 +13,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 from clearhead.config import ModelConfig
 from clearhead.data import Tokenizer
 from clearhead.interop import SpecialTokens, save
-from clearhead.models import build
+from clearhead.models import build_model
 
 Json = dict[str, Any]
 
@@ -203,5 +203,5 @@ def state_of(kind: str) -> Json:
 
 def model_folder(folder: Path) -> Path:
     """A small Llama, without a tokenizer."""
-    save(folder, build(CONFIG, seed=3), SpecialTokens(end=2))
+    save(folder, build_model(CONFIG, seed=3), SpecialTokens(end=2))
     return folder

@@ -20,7 +20,7 @@ from clearhead.cli.environment import prepare_process
 from clearhead.config import RunConfig
 from clearhead.config.presets import PRESETS
 from clearhead.inspection import account
-from clearhead.models import build
+from clearhead.models import build_model
 from clearhead.options import Settings
 from clearhead.training import Evaluated, fit
 from clearhead.workflows.tasks import Task, open_task
@@ -42,7 +42,7 @@ def variants(longest: int) -> dict[str, Settings]:
 
 def losses(config: RunConfig, task: Task) -> tuple[dict[int, float], float]:
     """Step -> loss on held-out text, of one training; and its seconds."""
-    model, began = build(config.model, seed=config.seed), time.perf_counter()
+    model, began = build_model(config.model, seed=config.seed), time.perf_counter()
     found: dict[int, float] = {}
     events = fit(
         model, config.train, task.batches(config), seed=config.seed, evaluate=lambda: task.evaluate(model, config)

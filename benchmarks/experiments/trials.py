@@ -20,7 +20,7 @@ from clearhead.config import RunConfig, TranslationConfig
 from clearhead.config.presets import PRESETS
 from clearhead.errors import ClearheadError
 from clearhead.inspection import Curve, Point
-from clearhead.models import EncoderDecoder, build
+from clearhead.models import EncoderDecoder, build_model
 from clearhead.options import Settings, merge, read_toml
 from clearhead.training import Evaluated, Stepped, fit
 from clearhead.workflows.hardware import choose_device, seconds_per_step
@@ -71,7 +71,7 @@ class Trial:
             seed: of weights, order and dropout.
             change: made to the fresh model.
         """
-        model = build(self.config.model, seed=seed)
+        model = build_model(self.config.model, seed=seed)
         assert isinstance(model, EncoderDecoder)
         if change:
             change(model)

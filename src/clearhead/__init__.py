@@ -31,13 +31,12 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.models import DecoderLM as DecoderLM
     from clearhead.models import EncoderDecoder as EncoderDecoder
     from clearhead.models import EncoderLM as EncoderLM
-    from clearhead.models import build as build
+    from clearhead.models import build_model as build_model
     from clearhead.parts import positions_from_lengths as positions_from_lengths
     from clearhead.training import fit as fit
     from clearhead.workflows import Run as Run
     from clearhead.workflows import describe as describe
     from clearhead.workflows import evaluate as evaluate
-    from clearhead.workflows import examine as examine
     from clearhead.workflows import export as export
     from clearhead.workflows import fill as fill
     from clearhead.workflows import generate as generate
@@ -63,14 +62,13 @@ __getattr__, __dir__, __all__ = attach(
             "TranslationConfig",
         ),
         "errors": ("ClearheadError",),
-        "models": ("BigramLM", "DecoderLM", "EncoderDecoder", "EncoderLM", "build"),
+        "models": ("BigramLM", "DecoderLM", "EncoderDecoder", "EncoderLM", "build_model"),
         "parts": ("positions_from_lengths",),
         "training": ("fit",),
         "workflows": (
             "Run",
             "describe",
             "evaluate",
-            "examine",
             "export",
             "fill",
             "generate",

@@ -9,7 +9,7 @@ from clearhead.config.presets import DEFAULTS, PRESETS, default_preset, preset
 from clearhead.errors import UsageError
 from clearhead.inspection import account
 from clearhead.interop import obstacle
-from clearhead.models import build
+from clearhead.models import build_model
 from clearhead.training import learning_rate
 
 CPU_SIZED = ["bigram", "tiny", "small", "medium", "ngram-tables", "tutorial", "translator", "masked"]
@@ -86,7 +86,7 @@ def test_a_fresh_model_has_no_opinion(name: str) -> None:
 
     config = ModelConfig.read(preset(name).model, {"vocab_size": 65})
     ids = torch.randint(64, (8, config.block_size + 1), generator=torch.Generator().manual_seed(0))
-    model, (inputs, targets) = build(config, seed=3).eval(), (ids[:, :-1], ids[:, 1:])
+    model, (inputs, targets) = build_model(config, seed=3).eval(), (ids[:, :-1], ids[:, 1:])
     with torch.no_grad():
         if config.architecture == "encoder_decoder":
             logits = model(inputs.flip(1), inputs)

@@ -21,7 +21,7 @@ from clearhead.data import (
     training_batch,
 )
 from clearhead.inference import evaluate
-from clearhead.models import build
+from clearhead.models import build_model
 
 V = 23
 SPECIAL = frozenset({0, 7, 22})
@@ -234,7 +234,7 @@ def test_a_limit_leaves_windows_out_and_the_others_as_they_are(limit: int, block
 
 def test_the_held_out_loss_is_one_number_whatever_the_batch_size() -> None:
     shape = {"architecture": "encoder", "vocab_size": V, "block_size": 24, "n_layers": 1, "n_heads": 2, "d_model": 16}
-    model = build(ModelConfig.read(shape, {"positions": "rope"}))
+    model = build_model(ModelConfig.read(shape, {"positions": "rope"}))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(5)

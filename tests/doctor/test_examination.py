@@ -14,7 +14,7 @@ from clearhead.doctor import Report, Spec, check
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.examination import chosen
 from clearhead.errors import FaultError, UsageError
-from clearhead.models import build
+from clearhead.models import build_model
 
 SHAPE = {"vocab_size": 41, "block_size": 24, "n_layers": 2, "n_heads": 2, "d_model": 16}
 OWN: list[dict[str, Any]] = [
@@ -51,7 +51,7 @@ OWN: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("options", OWN, ids=str)
 def test_our_own_models_are_healthy(options: dict[str, Any]) -> None:
-    report = check(build(ModelConfig.read(SHAPE, options), seed=1), level="standard")
+    report = check(build_model(ModelConfig.read(SHAPE, options), seed=1), level="standard")
     assert report.verdict == "healthy", str(report)
     assert not report.findings, str(report)
     kinds = {"encoder": "bidirectional", "encoder_decoder": "seq2seq"}

@@ -11,7 +11,7 @@ from clearhead.config import ModelConfig
 from clearhead.doctor import PreflightReport, Spec, preflight
 from clearhead.doctor.examination import chosen
 from clearhead.doctor.training.preflight import EXAMINED, EXAMINED_BY_GRADIENT, Forward
-from clearhead.models import LanguageModel, build
+from clearhead.models import LanguageModel, build_model
 
 VOCAB, T, D = 13, 10, 8
 
@@ -37,7 +37,7 @@ def ids_of(report: PreflightReport) -> list[str]:
 
 def healthy(**options: Any) -> LanguageModel:
     shape = {"vocab_size": VOCAB, "block_size": T, "n_layers": 2, "n_heads": 2, "d_model": D}
-    return build(ModelConfig.read(shape, options), seed=3)
+    return build_model(ModelConfig.read(shape, options), seed=3)
 
 
 class Plain(nn.Module):

@@ -17,8 +17,7 @@ FLOORS = [
     {"parts", "doctor"},
     {"models"},
     {"data", "interop", "native"},
-    {"inference"},
-    {"training"},
+    {"inference", "training"},
     {"inspection"},
     {"workflows"},
     {"server"},
@@ -99,6 +98,20 @@ def test_torch_is_not_loaded_by_the_import_the_config_or_the_help() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=100)
 
 
+def test_training_loads_no_more_than_it_needs() -> None:
+    import subprocess
+    import sys
+
+    program = (
+        "import sys, clearhead.training\n"
+        "loaded = [name for name in sys.modules if name.partition('.')[0] == 'clearhead']\n"
+        "assert len(loaded) <= 60, sorted(loaded)\n"
+        "assert not [name for name in loaded if name.startswith(('clearhead.inference', 'clearhead.native'))], loaded\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_export_list_is_exactly_the_public_names() -> None:
     for name in clearhead.__all__:
         assert getattr(clearhead, name) is not None
@@ -129,3 +142,69 @@ def test_what_editors_see_of_a_package_is_what_it_exports(path: Path) -> None:
     attached = [(module, name) for module, names in exports.items() for name in names]
     assert len(LAZY) >= 4
     assert sorted(shown) == sorted(attached + submodules)
+
+
+# The doctor's findings know their own page of text, which knows them; they come apart when the doctor is renamed.
+CIRCLES_OF_THE_DOCTOR = [
+    {f"clearhead.doctor.reports.{name}" for name in ("answers", "findings", "source", "text")},
+]
+MODULE_OF = {
+    ".".join(("clearhead", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in [*FILES, SOURCE / "__init__.py"]
+}
+
+
+def _is_for_type_checkers(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def imported_names(tree: ast.AST) -> Iterator[str]:
+    """Every dotted name that is imported, at the top or inside a function, but not for type checkers alone."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif not _is_for_type_checkers(node):
+            yield from imported_names(node)
+
+
+def lazily_exported(package: ast.Module) -> dict[str, str]:
+    """The names that a package loads when they are touched, and the module of each."""
+    blocks = [node for node in package.body if _is_for_type_checkers(node)]
+    imports = [node for block in blocks for node in ast.walk(block) if isinstance(node, ast.ImportFrom)]
+    return {alias.name: str(node.module) for node in imports for alias in node.names}
+
+
+def imports_of(tree: ast.Module, lazy: dict[str, dict[str, str]]) -> set[str]:
+    """The modules of ours that a module imports; where a name is loaded lazily, the module that it is loaded from."""
+    modules = set()
+    for name in imported_names(tree):
+        holder, _, attribute = name.rpartition(".")
+        holder = name if name in MODULE_OF else lazy.get(holder, {}).get(attribute, holder)
+        modules |= {holder} & MODULE_OF.keys()
+    return modules
+
+
+def circles_of(known: dict[str, set[str]]) -> list[set[str]]:
+    """The sets of modules that reach one another."""
+    reached = {start: _reachable(start, known) for start in known}
+    circles = {frozenset(other for other in reached[start] if start in reached[other]) for start in known}
+    return sorted((set(circle) for circle in circles if circle), key=sorted)
+
+
+def _reachable(start: str, known: dict[str, set[str]]) -> set[str]:
+    reached: set[str] = set()
+    waiting = [start]
+    while waiting:
+        new = known[waiting.pop()] - reached
+        reached |= new
+        waiting += new
+    return reached
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    trees = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in MODULE_OF.items()}
+    lazy = {module: lazily_exported(tree) for module, tree in trees.items() if MODULE_OF[module] in LAZY}
+    circles = circles_of({module: imports_of(tree, lazy) - {module} for module, tree in trees.items()})
+    assert [circle for circle in circles if circle not in CIRCLES_OF_THE_DOCTOR] == []

@@ -250,13 +250,13 @@ def test_the_mode_is_borrowed_and_dropout_is_off() -> None:
 
 
 @pytest.mark.parametrize("decoder_start_id", [PAD, END, A])
-def test_a_translation_begins_with_the_token_that_the_config_names(start_id: int) -> None:
-    plain, model = random_translator(9), random_translator(9, decoder_start_id=start_id)
+def test_a_translation_begins_with_the_token_that_the_config_names(decoder_start_id: int) -> None:
+    plain, model = random_translator(9), random_translator(9, decoder_start_id=decoder_start_id)
     options, texts = config(beam_size=3, n_best=3, max_new_tokens=8), sources(3, 6, vocab_size=9)
     found = beam_search(model, texts, options, end=END)
     for source, hypotheses in zip(texts, found, strict=True):
         assert_same(hypotheses, by_rule(model, source, options, 8))
-    assert (found == beam_search(plain, texts, options, end=END)) == (start_id == END)
+    assert (found == beam_search(plain, texts, options, end=END)) == (decoder_start_id == END)
 
 
 def test_no_sentences_and_no_gradients() -> None:

@@ -13,9 +13,9 @@ from clearhead.config import ModelConfig
 from clearhead.data import IGNORED, document_numbers, evaluation_batches
 from clearhead.errors import DataError
 from clearhead.inference import Evaluation, evaluate, evaluation
-from clearhead.models import build
+from clearhead.models import build_model
 
-MODEL = build(ModelConfig(vocab_size=11, block_size=8, n_layers=1, n_heads=2, d_model=16, dropout=0.5))
+MODEL = build_model(ModelConfig(vocab_size=11, block_size=8, n_layers=1, n_heads=2, d_model=16, dropout=0.5))
 TOKENS = np.random.default_rng(0).integers(0, 11, 203).astype(np.uint16)
 
 
@@ -43,7 +43,7 @@ def test_a_large_vocabulary_is_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_isolated_documents_are_evaluated_as_if_alone() -> None:
-    model = build(ModelConfig(vocab_size=11, block_size=8, n_layers=1, n_heads=2, d_model=16, positions="rope"))
+    model = build_model(ModelConfig(vocab_size=11, block_size=8, n_layers=1, n_heads=2, d_model=16, positions="rope"))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(20)
@@ -54,8 +54,8 @@ def test_isolated_documents_are_evaluated_as_if_alone() -> None:
         evaluate(model, [(first, torch.cat((first[:, 1:], ignored), dim=1))]),
         evaluate(model, [(second, torch.tensor([[4, 5, 6]]))]),
     ]
-    apart = partial(model.hidden, documents=document_numbers(packed, 0))
-    together = evaluate(model, [(packed, targets)], hidden=apart)
+    apart = partial(model.body, documents=document_numbers(packed, 0))
+    together = evaluate(model, [(packed, targets)], body=apart)
     assert together.loss == pytest.approx(sum(one.loss * one.tokens for one in alone) / 5, rel=1e-5)
     assert together.loss != pytest.approx(evaluate(model, [(packed, targets)]).loss, rel=1e-3)
 

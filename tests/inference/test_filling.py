@@ -37,7 +37,7 @@ class Oracle(EncoderLM):
         super().__init__(make_model(tokenizer, block_size=block_size).config)
         self.answers, self.shown = answers, list[int]()
 
-    def hidden(self, ids: Tensor, **options: object) -> Tensor:
+    def body(self, ids: Tensor, **options: object) -> Tensor:
         assert ids.shape[0] == 1
         self.shown = ids[0].tolist()
         return torch.arange(ids.shape[1])[None, :, None]

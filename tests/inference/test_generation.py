@@ -9,7 +9,7 @@ from clearhead.config import ModelConfig, SamplingConfig
 from clearhead.data import Tokenizer, UnseenCharacterError
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.inference import Piece, encode_prompt, generate, generate_ids, stream
-from clearhead.models import CausalLM, DecoderLM, build
+from clearhead.models import CausalLM, DecoderLM, build_model
 
 LETTERS = "\n abcdefgé🙂"
 TOKENIZER = Tokenizer.characters(LETTERS)
@@ -17,7 +17,7 @@ TOKENIZER = Tokenizer.characters(LETTERS)
 
 def make_model(tokenizer: Tokenizer = TOKENIZER, block_size: int = 16, **options: float) -> CausalLM:
     shape = {"n_layers": 1, "n_heads": 2, "d_model": 16, "block_size": block_size, "vocab_size": tokenizer.vocab_size}
-    model = build(ModelConfig.read(shape, options))
+    model = build_model(ModelConfig.read(shape, options))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(5)

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from clearhead.config import ModelConfig, TrainConfig
 from clearhead.inspection import account, flops_per_token, parameters
 from clearhead.inspection.cost import COSTS
-from clearhead.models import MODELS, CausalLM, EncoderDecoder, LanguageModel, build
+from clearhead.models import MODELS, CausalLM, EncoderDecoder, LanguageModel, build_model
 from clearhead.training.optimizers import build_optimizer
 
 PIECES = {"attention": ".self_attention.part.", "feedforward": ".feedforward.part.", "norms": "norm."}
@@ -97,7 +97,7 @@ def test_every_architecture_has_its_costs() -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_parameters_by_part_are_those_of_the_built_model(seed: int, architecture: str) -> None:
     config = random_config(seed, architecture)
-    model = build(config)
+    model = build_model(config)
     built = dict.fromkeys(PARTS[architecture], 0)
     for name, parameter in model.named_parameters():
         built[part_of(name, architecture)] += parameter.numel()
@@ -126,7 +126,7 @@ def test_the_published_decoder_layer_by_part() -> None:
 @pytest.mark.parametrize("vocab_size", [2, 65])
 def test_a_bigram_is_its_table(vocab_size: int) -> None:
     config = ModelConfig(architecture="bigram", vocab_size=vocab_size)
-    assert account(config).parameters == sum(p.numel() for p in build(config).parameters())
+    assert account(config).parameters == sum(p.numel() for p in build_model(config).parameters())
 
 
 def test_the_tutorial_shape_has_813440_parameters() -> None:
@@ -140,7 +140,7 @@ def test_the_tutorial_shape_has_813440_parameters() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_flops_are_those_torch_counts(seed: int, architecture: str) -> None:
     config = random_config(seed, architecture).model_copy(update={"positions": "rope"})
-    model = build(config)
+    model = build_model(config)
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
         model(*inputs(model, rows=2))
     assert counter.get_total_flops() == flops_per_token(config) * 2 * config.block_size
@@ -157,7 +157,7 @@ def test_a_window_shortens_attention_only() -> None:
 def test_optimizer_bytes_are_those_of_its_state(optimizer: str, architecture: str) -> None:
     model_config = ModelConfig.read({"architecture": architecture, "n_layers": 2, "d_model": 32, "block_size": 16})
     train = TrainConfig.read({"optimizer": optimizer, "batch_size": 2})
-    model = build(model_config)
+    model = build_model(model_config)
     moments = build_optimizer(model, train).moments.values()
     numbers = sum(tensor.numel() for tensor in moments if tensor.dim())  # not the counters of steps
     assert account(model_config, train).bytes["optimizer"] == 4 * numbers
@@ -171,7 +171,7 @@ def test_activations_are_near_what_autograd_keeps(architecture: str, norm: str, 
         {"vocab_size": 96, "n_layers": 3, "d_model": 64, "norm": norm, "feedforward": feedforward, "positions": "rope"},
         {"architecture": architecture, "n_encoder_layers": 2},
     )
-    model = build(config)
+    model = build_model(config)
     kept: dict[int, int] = {p.untyped_storage().data_ptr(): 0 for p in model.parameters()}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -192,7 +192,7 @@ def test_the_cache_on_paper_is_the_cache(architecture: str) -> None:
     config = ModelConfig.read(
         {"architecture": architecture, "n_heads": 4, "n_kv_heads": 2, "block_size": 16, "n_encoder_layers": 3}
     )
-    model, held = build(config), 0
+    model, held = build_model(config), 0
     if isinstance(model, EncoderDecoder):
         (source, target), cache = inputs(model, rows=1), model.new_cache(1, config.block_size)
         model.decode(target, model.encode(source), cache=cache)

@@ -12,7 +12,7 @@ from torch import Tensor
 from clearhead.config import ModelConfig
 from clearhead.interop import FAMILIES, SpecialTokens, save
 from clearhead.interop.hf import folder as folder_module
-from clearhead.models import LanguageModel, build
+from clearhead.models import LanguageModel, build_model
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 transformers = pytest.importorskip("transformers", reason="parity is measured against transformers: pip install it")
@@ -79,7 +79,7 @@ def random_config(family: str, seed: int) -> ModelConfig:
 
 def random_model(config: ModelConfig, seed: int) -> LanguageModel:
     """No weight keeps its initial value, so that one that is lost, swapped or left alone is seen."""
-    model = build(config, seed=seed).eval()
+    model = build_model(config, seed=seed).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -16,7 +16,7 @@ from clearhead.config import ModelConfig
 from clearhead.errors import ClearheadError, DataError
 from clearhead.interop import SpecialTokens, load, read_config, save, shapes
 from clearhead.interop.hf import folder as folder_module
-from clearhead.models import MODELS, build
+from clearhead.models import MODELS, build_model
 
 GPT2 = ModelConfig(vocab_size=20, block_size=12, n_layers=2, n_heads=2, d_model=8)
 LLAMA = GPT2.model_copy(update={"norm": "rmsnorm", "positions": "rope", "feedforward": "swiglu"})
@@ -35,7 +35,7 @@ WEIGHTS = "model.safetensors"
 
 
 def saved(folder: Path, config: ModelConfig = GPT2) -> Path:
-    save(folder, build(config, seed=4), SpecialTokens(end=0))
+    save(folder, build_model(config, seed=4), SpecialTokens(end=0))
     return folder
 
 
@@ -62,7 +62,7 @@ def change_weights(folder: Path, changed: dict[str, Tensor | None]) -> None:
 @pytest.mark.parametrize("config", ALL)
 def test_what_was_saved_is_loaded(config: ModelConfig, tmp_path: Path) -> None:
     saved(tmp_path, config)
-    state = build(config, seed=4).state_dict()
+    state = build_model(config, seed=4).state_dict()
     for back in (load(tmp_path, config=config), load(tmp_path)):
         assert {name for name, tensor in back.state_dict().items() if tensor.any()} <= set(state)
         assert all(torch.equal(back.state_dict()[name], tensor) for name, tensor in state.items())
@@ -80,7 +80,7 @@ def test_without_a_family_the_reason_is_written(config: ModelConfig, tmp_path: P
 
 @pytest.mark.parametrize("end", [None, 7])
 def test_the_end_of_a_document_is_told(end: int | None, tmp_path: Path) -> None:
-    save(tmp_path, build(GPT2), SpecialTokens(end=end))
+    save(tmp_path, build_model(GPT2), SpecialTokens(end=end))
     for name in ("config.json", "generation_config.json"):
         told = json.loads((tmp_path / name).read_text(encoding="utf-8"))
         assert told["eos_token_id"] == told["bos_token_id"] == end
@@ -119,7 +119,7 @@ def test_no_single_key_can_be_lost_renamed_or_reshaped(config: ModelConfig, tmp_
 @pytest.mark.parametrize("family", [GPT2, LLAMA])
 def test_a_tied_head_may_be_in_the_file_but_not_differ(family: ModelConfig, tmp_path: Path) -> None:
     saved(tmp_path, family)
-    embedding = build(family, seed=4).state_dict()["embedding.weight"]
+    embedding = build_model(family, seed=4).state_dict()["embedding.weight"]
     change_weights(tmp_path, {"lm_head.weight": embedding})
     load(tmp_path)
     change_weights(tmp_path, {"lm_head.weight": embedding + 1e-6})
@@ -172,7 +172,7 @@ def test_options_that_change_no_number_are_not_compared(config: ModelConfig, tmp
     others = {"init": "xavier", "dropout": 0.5, "n_encoder_layers": 7, "pad_id": 2, "source_vocab_size": 25}
     for option, value in others.items():
         other = config.model_copy(update={option: value})
-        changed = build(other).eval()
+        changed = build_model(other).eval()
         try:
             changed.load_state_dict(whole.state_dict())
             is_same = torch.equal(changed(*given), whole(*given))
@@ -189,7 +189,7 @@ def test_the_base_is_compared_where_it_changes_what_is_computed(positions: str, 
     config = OWN.model_copy(update={"positions": positions})
     other = config.model_copy(update={"rope_theta": 500.0})
     ids = torch.arange(12)[None]
-    if torch.equal(build(config, seed=4)(ids), build(other, seed=4)(ids)):
+    if torch.equal(build_model(config, seed=4)(ids), build_model(other, seed=4)(ids)):
         load(saved(tmp_path, config), config=other)
     else:
         assert "says rope_theta = 10000.0, the run's options say 500.0" in refusal(saved(tmp_path, config), other)
@@ -292,7 +292,7 @@ def test_a_failed_save_leaves_the_old_model_whole(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(folder_module, "write_tensors", no_space)
     with pytest.raises(ClearheadError, match="No space left"):
-        save(tmp_path, build(LLAMA), SpecialTokens(end=0))
+        save(tmp_path, build_model(LLAMA), SpecialTokens(end=0))
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 

@@ -16,7 +16,7 @@ from clearhead.interop import FAMILIES, CannotOpenError, SpecialTokens, extras
 from clearhead.interop.gguf import open_gguf, reader_advice, save_gguf, saving
 from clearhead.interop.gguf.layouts import LAYOUTS, layout_of
 from clearhead.interop.peer import Peer
-from clearhead.models import LanguageModel, build
+from clearhead.models import LanguageModel, build_model
 from clearhead.parts import positions_from_lengths
 
 gguf = pytest.importorskip("gguf", reason="needs the extra: pip install 'clearhead[gguf]'")
@@ -101,7 +101,7 @@ def test_pairs_that_are_not_made_neighbours_would_be_seen(tmp_path: Path, monkey
 def test_texts_are_cut_as_the_tokenizer_cuts_them(make: Any, text: str, tmp_path: Path) -> None:
     tokenizer = make(tmp_path)
     own = Tokenizer.load(tokenizer)
-    model = build(config_of("llama", 0))  # has more tokens than the tokenizer
+    model = build_model(config_of("llama", 0))  # has more tokens than the tokenizer
     save_gguf(tmp_path / "model.gguf", model, tokenizer, SpecialTokens(end=own.end_of_document, pad=own.pad))
     peer = open_gguf(tmp_path / "model.gguf")
     fields = gguf.GGUFReader(tmp_path / "model.gguf").fields
@@ -115,10 +115,10 @@ def test_texts_are_cut_as_the_tokenizer_cuts_them(make: Any, text: str, tmp_path
 
 
 def test_nothing_is_said_and_nothing_is_left(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    written(tmp_path, build(config_of("llama", 1)))
+    written(tmp_path, build_model(config_of("llama", 1)))
     assert capfd.readouterr() == ("", "")
     assert {path.name for path in tmp_path.iterdir()} == {"model.gguf", "tokenizer.json", "tokenizer_config.json"}
-    model = build(config_of("llama", 1))
+    model = build_model(config_of("llama", 1))
     with pytest.raises(ClearheadError, match=r"cannot be written to .*tokenizer.json"):
         save_gguf(tmp_path / "tokenizer.json" / "model.gguf", model, tmp_path / "tokenizer.json")
     (tmp_path / "model.gguf").write_bytes(b"GGUF?")
@@ -142,7 +142,7 @@ LLAMA: dict[str, Any] = {"norm": "rmsnorm", "positions": "rope", "feedforward": 
 )
 def test_the_option_that_stands_in_the_way_is_named(options: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refusal:
-        save_gguf(tmp_path / "model.gguf", build(ModelConfig.read(options)), tmp_path / "tokenizer.json")
+        save_gguf(tmp_path / "model.gguf", build_model(ModelConfig.read(options)), tmp_path / "tokenizer.json")
     assert said in str(refusal.value)
     assert "export it to onnx or hf" in str(refusal.value)
     assert not list(tmp_path.iterdir())
@@ -154,7 +154,7 @@ def test_the_defaults_of_training_are_held(name: str) -> None:
 
 
 def test_a_tokenizer_that_cuts_otherwise_is_refused(tmp_path: Path) -> None:
-    model = build(config_of("llama", 0))
+    model = build_model(config_of("llama", 0))
     beyond = character_tokenizer(tmp_path, "aé")
     with pytest.raises(UsageError, match=r"characters of ASCII; train with data.tokenizer bpe"):
         save_gguf(tmp_path / "model.gguf", model, beyond)
@@ -174,6 +174,6 @@ def test_without_the_packages_one_sentence_says_what_to_install(
 ) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"needs gguf; .* pip install 'clearhead\[gguf\]'"):
-        save_gguf(tmp_path / "model.gguf", build(config_of("llama", 0)), tmp_path / "tokenizer.json")
+        save_gguf(tmp_path / "model.gguf", build_model(config_of("llama", 0)), tmp_path / "tokenizer.json")
     with pytest.raises(UsageError, match=r"needs gguf and transformers and accelerate; .*\[gguf\]'"):
         open_gguf(tmp_path / "model.gguf")

@@ -18,9 +18,9 @@ from safetensors.torch import load_file, save_file
 
 from clearhead.config import ModelConfig
 from clearhead.errors import DataError
-from clearhead.interop import SpecialTokens, checks, examine, links, load, load_weights, save
+from clearhead.interop import SpecialTokens, checks, links, load, load_weights, read_headers, save
 from clearhead.interop.headers import read_header, stored_tensors
-from clearhead.models import build
+from clearhead.models import build_model
 
 CONFIG = ModelConfig(vocab_size=20, block_size=12, n_layers=2, n_heads=2, d_model=8)
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -30,7 +30,7 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 def folder(tmp_path: Path) -> Path:
     """A whole one."""
     made = tmp_path / "folder"
-    save(made, build(CONFIG, seed=4), SpecialTokens(end=0))
+    save(made, build_model(CONFIG, seed=4), SpecialTokens(end=0))
     (made / "tokenizer.json").write_text("{}", encoding="utf-8")
     return made
 
@@ -54,7 +54,7 @@ def write_index(folder: Path, where: object) -> None:
 def refusal(folder: Path) -> str:
     """What both ways in say, and it is the same."""
     said = []
-    for way in (examine, load):
+    for way in (read_headers, load):
         with pytest.raises(DataError) as error:
             way(folder)
         said.append(str(error.value))
@@ -100,7 +100,7 @@ def test_no_link_leaves_the_folder(name: str, folder: Path) -> None:
     (folder / name).rename(folder.parent / name)
     (folder / name).symlink_to(folder.parent / name)
     with pytest.raises(DataError, match="a link that leads out of its folder"):
-        examine(folder)
+        read_headers(folder)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
@@ -111,7 +111,7 @@ def test_the_hubs_own_cache_is_read(folder: Path, tmp_path: Path) -> None:
     for path in list(folder.iterdir()):
         path.rename(blobs / path.name)
         (snapshot / path.name).symlink_to(Path("../../blobs") / path.name)
-    examine(snapshot)
+    read_headers(snapshot)
     assert load(snapshot)
 
 
@@ -142,7 +142,7 @@ def test_a_pickle_is_refused_by_name(name: str, folder: Path) -> None:
     (folder / name).write_bytes(pickle.dumps(Bomb(folder / "ran")))
     assert f"{name} is a pickle, which can run code when read" in refusal(folder)
     with pytest.raises(DataError, match=r"pickle|is a file"):
-        examine(folder / name)
+        read_headers(folder / name)
     where = {"a": "pytorch_model.bin"}
     write_index(folder, where)
     assert "'pytorch_model.bin', which is no safetensors file" in refusal(folder)
@@ -242,22 +242,22 @@ def test_building_without_drawing_leaves_the_generator_alone(folder: Path) -> No
 
 def test_what_is_no_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"there is no config\.json"):
-        examine(tmp_path)
+        read_headers(tmp_path)
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     with pytest.raises(DataError, match=r"there is no model\.safetensors"):
-        examine(tmp_path)
+        read_headers(tmp_path)
     save_file({"a": torch.zeros(1)}, tmp_path / WEIGHTS)
     assert list(stored_tensors(tmp_path)) == ["a"]
     with pytest.raises(DataError, match=r"there is no tokenizer\.json"):
-        examine(tmp_path)
+        read_headers(tmp_path)
     with pytest.raises(DataError, match="is a file; give a folder"):
-        examine(tmp_path / WEIGHTS)
+        read_headers(tmp_path / WEIGHTS)
 
 
 def test_headers_are_judged_without_torch(folder: Path) -> None:
     program = (
-        "import sys\nfrom clearhead.interop import examine\nfrom pathlib import Path\n"
-        f"examine(Path({str(folder)!r}))\nassert not {{'torch', 'numpy', 'safetensors'}} & set(sys.modules)\n"
+        "import sys\nfrom clearhead.interop import read_headers\nfrom pathlib import Path\n"
+        f"read_headers(Path({str(folder)!r}))\nassert not {{'torch', 'numpy', 'safetensors'}} & set(sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr

@@ -16,7 +16,7 @@ from clearhead.config import ModelConfig
 from clearhead.errors import ClearheadError, DataError, UsageError
 from clearhead.interop import SpecialTokens, extras
 from clearhead.interop.onnx import open_onnx, running, save_onnx, saving
-from clearhead.models import BigramLM, CausalLM, EncoderDecoder, EncoderLM, LanguageModel, build
+from clearhead.models import BigramLM, CausalLM, EncoderDecoder, EncoderLM, LanguageModel, build_model
 from clearhead.parts import positions_from_lengths
 
 pytest.importorskip("onnxscript", reason="needs the extra: pip install 'clearhead[onnx]'")
@@ -128,7 +128,7 @@ def random_choice(architecture: str, seed: int) -> Choice:
 
 def make_model(choice: Choice) -> LanguageModel:
     """A model of this choice, whose weights are all large enough to matter."""
-    model = build(ModelConfig.read(SHAPE, choice)).eval()
+    model = build_model(ModelConfig.read(SHAPE, choice)).eval()
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in model.parameters():

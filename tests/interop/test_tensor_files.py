@@ -17,7 +17,7 @@ from clearhead.errors import DataError
 from clearhead.interop import FAMILIES, links, load, memory, save
 from clearhead.interop.headers import read_header
 from clearhead.interop.tensor_files import TYPES, Writable, read_tensor, write_tensors
-from clearhead.models import build
+from clearhead.models import build_model
 
 shapes = st.lists(st.integers(0, 4), max_size=3).map(tuple)
 tensors = st.dictionaries(st.text('abé."\\', min_size=1, max_size=6), st.tuples(shapes, st.sampled_from(sorted(TYPES))))
@@ -54,7 +54,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path) -> Non
 
 
 def test_a_model_larger_than_the_memory_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save(tmp_path, build(CONFIG, seed=1))
+    save(tmp_path, build_model(CONFIG, seed=1))
     monkeypatch.setattr(memory, "free_memory", lambda: 10_000)
     with pytest.raises(DataError, match=r"takes 0\.0 GB of memory, and 0\.0 GB are free") as error:
         load(tmp_path)
@@ -70,7 +70,7 @@ def test_a_sparse_file_of_terabytes_is_refused_without_torch(files: int, tmp_pat
     program = (
         "import sys, pathlib, clearhead.interop as e, clearhead.errors as errors\n"
         f"folder = pathlib.Path({str(tmp_path)!r})\n"
-        "try:\n    e.examine(folder); e.check(folder)\n"
+        "try:\n    e.read_headers(folder); e.check(folder)\n"
         "except errors.DataError as error:\n    sys.exit(0 if 'GB are free' in str(error) else str(error))\n"
         "sys.exit('believed')"
     )

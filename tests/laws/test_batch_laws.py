@@ -86,13 +86,13 @@ def test_a_bigram_model_has_visitors_too() -> None:
 
 def shapes_read(model: CausalLM, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """The rows and columns of each call of the model from now on."""
-    shapes, hidden = list[tuple[int, ...]](), model.hidden
+    shapes, hidden = list[tuple[int, ...]](), model.body
 
     def counted(ids: torch.Tensor, **options: object) -> torch.Tensor:
         shapes.append(tuple(ids.shape))
         return hidden(ids, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(model, "hidden", counted)
+    monkeypatch.setattr(model, "body", counted)
     return shapes
 
 

@@ -110,13 +110,13 @@ def test_the_smallest_blocks_slide(block_size: int) -> None:
 
 def test_the_models_own_guesses_are_all_right(monkeypatch: pytest.MonkeyPatch) -> None:
     model, calls = make_model(positions="rope", block_size=64), list[int]()
-    hidden = model.hidden
+    hidden = model.body
 
     def counted(ids: torch.Tensor, **options: object) -> torch.Tensor:
         calls.append(ids.shape[1])
         return hidden(ids, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(model, "hidden", counted)
+    monkeypatch.setattr(model, "body", counted)
     itself = make_model(positions="rope", block_size=64)
     for options in (GREEDY, DRAWN):
         assert len([*generate_ids(model, PROMPTS[:1], SamplingConfig.read(options), engine=RUN, draft=itself)]) == 16

@@ -347,7 +347,7 @@ def test_columns_that_left_the_window_make_room(monkeypatch: pytest.MonkeyPatch,
 def test_a_long_prompt_is_read_by_the_models_own_call(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoder_step, "FEW", 8 * 8)
     model, more, called = make_model(**choice), random_ids(ROWS, 5, seed=1), list[int]()
-    hidden = model.hidden
+    hidden = model.body
 
     def counted(ids: Tensor, **options: Any) -> Tensor:
         called.append(ids.shape[1])
@@ -355,7 +355,7 @@ def test_a_long_prompt_is_read_by_the_models_own_call(choice: Choice, monkeypatc
 
     twin, rows = compiled(model), [*more[:2].tolist(), *random_ids(3, 9, seed=2).tolist()]
     expected = [kv_context.Context(model).join([row], 4)[0] for row in rows]
-    monkeypatch.setattr(model, "hidden", counted)
+    monkeypatch.setattr(model, "body", counted)
     beside = kv_context.Context(model, writer=twin)
     for one, right in zip(beside.join(rows, 4), expected, strict=True):
         assert_same(one, right)

@@ -10,7 +10,7 @@ from law_models import CHOICES, Choice, make_model, name, random_ids
 from torch import Tensor
 
 from clearhead.config import ModelConfig
-from clearhead.models import BigramLM, build
+from clearhead.models import BigramLM, build_model
 
 every_choice = pytest.mark.parametrize("choice", CHOICES, ids=name)
 
@@ -41,7 +41,7 @@ def test_grouped_queries_equal_repeated_heads(n_kv_heads: int, positions: str, b
 @torch.inference_mode()
 def test_a_fresh_model_gives_all_tokens_nearly_the_same_odds(choice: Choice, vocab_size: int) -> None:
     shape = {"vocab_size": vocab_size, "block_size": 64, "n_layers": 4, "n_heads": 4, "d_model": 64}
-    model = build(ModelConfig.read(shape, choice), seed=3).eval()
+    model = build_model(ModelConfig.read(shape, choice), seed=3).eval()
     ids = torch.randint(vocab_size, (8, 65), generator=torch.Generator().manual_seed(0))
     loss = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).item()
     assert loss == pytest.approx(math.log(vocab_size), rel=0.02)
@@ -53,7 +53,7 @@ def test_a_fresh_model_gives_all_tokens_nearly_the_same_odds(choice: Choice, voc
 def test_the_fresh_loss_does_not_depend_on_the_width(d_model: int, tied: bool) -> None:
     config = ModelConfig(vocab_size=65, block_size=64, n_layers=2, n_heads=4, d_model=d_model, tie_embeddings=tied)
     ids = torch.randint(65, (8, 64), generator=torch.Generator().manual_seed(0))
-    loss = F.cross_entropy(build(config, seed=3).eval()(ids).flatten(0, 1), (ids.flatten() + 1) % 65).item()
+    loss = F.cross_entropy(build_model(config, seed=3).eval()(ids).flatten(0, 1), (ids.flatten() + 1) % 65).item()
     assert loss == pytest.approx(math.log(65), rel=0.02)
 
 
@@ -85,13 +85,13 @@ def test_each_dropout_acts_in_training_only(option: str) -> None:
 @every_choice
 def test_a_seed_decides_the_weights(choice: Choice) -> None:
     config = ModelConfig.read({"n_heads": 4, "d_model": 16, "n_layers": 2, "vocab_size": 11}, choice)
-    one, same, other = (build(config, seed=seed).state_dict() for seed in (1, 1, 2))
+    one, same, other = (build_model(config, seed=seed).state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(one[label], same[label]) for label in one)
     assert not torch.equal(one["embedding.weight"], other["embedding.weight"])
 
 
 def test_building_a_model_leaves_the_global_generator_alone() -> None:
     before = torch.get_rng_state()
-    build(ModelConfig())
-    build(ModelConfig(architecture="bigram"))
+    build_model(ModelConfig())
+    build_model(ModelConfig(architecture="bigram"))
     assert torch.equal(torch.get_rng_state(), before)

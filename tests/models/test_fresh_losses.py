@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.config import ModelConfig
-from clearhead.models import EncoderDecoder, EncoderLM, build
+from clearhead.models import EncoderDecoder, EncoderLM, build_model
 
 
 def random_config(architecture: str, seed: int) -> ModelConfig:
@@ -47,7 +47,7 @@ def random_ids(vocab_size: int, columns: int, seed: int) -> Tensor:
 @torch.inference_mode()
 def test_of_a_translator(seed: int) -> None:
     config = random_config("encoder_decoder", seed)
-    model = build(config, seed=seed).eval()
+    model = build_model(config, seed=seed).eval()
     assert isinstance(model, EncoderDecoder)
     source = random_ids(config.source_vocab_size or config.vocab_size, 40, seed=1)
     target = random_ids(config.vocab_size, 65, seed=2)
@@ -61,7 +61,7 @@ def test_of_a_translator_that_copies(seed: int) -> None:
     """Where source and target are one text, cross-attention must not give the targets away."""
     config = random_config("encoder_decoder", seed).model_copy(update={"source_vocab_size": None})
     ids = random_ids(config.vocab_size, 64, seed=2)
-    loss = F.cross_entropy(build(config, seed=seed).eval()(ids, ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+    loss = F.cross_entropy(build_model(config, seed=seed).eval()(ids, ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
     assert loss.item() == pytest.approx(math.log(config.vocab_size), rel=0.02)
 
 
@@ -70,7 +70,7 @@ def test_of_a_translator_that_copies(seed: int) -> None:
 def test_of_an_encoder(seed: int) -> None:
     """As Devlin et al. 2019 ask: of the chosen tokens four fifths are hidden and a tenth exchanged; a tenth stay."""
     config = random_config("encoder", seed)
-    model = build(config, seed=seed).eval()
+    model = build_model(config, seed=seed).eval()
     assert isinstance(model, EncoderLM)
     mask = config.vocab_size - 1
     ids, others = random_ids(mask, 64, seed=2), random_ids(mask, 64, seed=3)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clearhead.config import ModelConfig
 from clearhead.errors import UsageError
-from clearhead.models import BigramLM, CausalLM, DecoderLM, EncoderDecoder, EncoderLM, build
+from clearhead.models import BigramLM, CausalLM, DecoderLM, EncoderDecoder, EncoderLM, build_model
 from clearhead.parts import positions_from_lengths
 
 SHAPE = {"vocab_size": 11, "block_size": 8, "n_layers": 1, "n_heads": 2, "d_model": 8, "d_ff": 8}
@@ -119,7 +119,7 @@ def test_a_compiled_graph_has_no_break(positions: str) -> None:
 @pytest.mark.parametrize("architecture", ["decoder", "encoder", "bigram"])
 @torch.inference_mode()
 def test_an_unknown_id_is_named(architecture: str) -> None:
-    model = build(ModelConfig.read(SHAPE, {"architecture": architecture}))
+    model = build_model(ModelConfig.read(SHAPE, {"architecture": architecture}))
     for bad in (11, -1, 2**40):
         with pytest.raises(UsageError, match=rf"token id {bad} is not in the model's vocabulary of 11 tokens, 0 to 10"):
             model(torch.tensor([[1, bad]]))

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
-from clearhead.models import MODELS, BigramLM, CausalLM, DecoderLM, EncoderDecoder, LanguageModel, build
+from clearhead.models import MODELS, BigramLM, CausalLM, DecoderLM, EncoderDecoder, LanguageModel, build_model
 from clearhead.parts import DecoderCache, LayerNorm, RMSNorm
 
 SHAPE = {"vocab_size": 300, "block_size": 20, "n_layers": 3, "n_heads": 4, "d_model": 64}
 
 
 def make(**options: Any) -> LanguageModel:
-    return build(ModelConfig.read(SHAPE, options))
+    return build_model(ModelConfig.read(SHAPE, options))
 
 
 def test_the_words_of_the_config_are_the_keys() -> None:
@@ -33,8 +33,8 @@ def test_forward_is_head_of_hidden(architecture: str) -> None:
     given = inputs(model, torch.arange(10).view(2, 5))
     logits = model(*given)
     assert logits.shape == (2, 5, 300)
-    assert torch.equal(model.head(model.hidden(*given)), logits)
-    torch.testing.assert_close(model.head(model.hidden(*given)[:, -1]), logits[:, -1])
+    assert torch.equal(model.head(model.body(*given)), logits)
+    torch.testing.assert_close(model.head(model.body(*given)[:, -1]), logits[:, -1])
     assert type(model) is MODELS[architecture]
 
 

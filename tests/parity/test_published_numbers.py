@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from clearhead import reference
 from clearhead.config import ModelConfig
-from clearhead.models import build, make_block
+from clearhead.models import build_model, make_block
 from clearhead.parts import Attention, Block, FeedForward, LayerNorm, Sublayer
 
 
@@ -87,7 +87,7 @@ def test_the_parameters_of_the_tutorial_model() -> None:
     config = ModelConfig(
         vocab_size=65, block_size=128, n_layers=4, n_heads=4, d_model=128, d_ff=512, feedforward="relu", dropout=0.1
     )
-    assert count(build(config)) == 813_440
+    assert count(build_model(config)) == 813_440
 
 
 def test_the_parameters_of_gpt2() -> None:

@@ -12,7 +12,7 @@ from torch import nn
 from clearhead import reference
 from clearhead.config import ModelConfig
 from clearhead.errors import UsageError
-from clearhead.models import build
+from clearhead.models import build_model
 from clearhead.reference import Array, Ids, as_float64, positions_of
 
 BLOCK_SIZE, B = 8, 2
@@ -115,7 +115,7 @@ def draw_case(seed: int) -> Case:
     """The case of this number."""
     draw = random.Random(seed)
     config = draw_config(draw)
-    model = randomized(build(config, seed=seed), seed)
+    model = randomized(build_model(config, seed=seed), seed)
     if config.architecture == "encoder_decoder":
         size = config.source_vocab_size or config.vocab_size
         source, source_positions = draw_rows(draw, size, config.pad_id)

@@ -34,16 +34,31 @@ def result_and_gradients(found: Tensor, parts: Sequence[Tensor]) -> list[Tensor]
 @pytest.mark.parametrize("n_kv_heads", [1, 2, 4])
 @pytest.mark.parametrize("form", ["none", "causal", "one for all", "one a row"])
 @pytest.mark.parametrize("scale", [None, 1.0])
-def test_it_is_the_fused_kernels(n_kv_heads: int, form: str, scale: float | None) -> None:
+@pytest.mark.parametrize("biased", [False, True])
+def test_it_is_the_fused_kernels(n_kv_heads: int, form: str, scale: float | None, biased: bool) -> None:
     parts = heads(n_kv_heads, T_q, T_q if form == "causal" else T_k)
     rows = draw(B, 1, T_q, T_k, seed=5) > 0
     rows[0, 0, 2] = False  # nothing to attend to
     masks: dict[str, Mask] = {"none": None, "causal": "causal", "one for all": rows[0, 0], "one a row": rows}
     query, key, value = parts
-    expected = result_and_gradients(attend(query, key, value, mask=masks[form], scale=scale), parts)
-    by_scores = eager_attention(query, key, value, mask=masks[form], dropout=0.0, scale=scale)
+    bias = draw(H, T_q, key.shape[2], seed=6) if biased else None
+    expected = result_and_gradients(attend(query, key, value, mask=masks[form], bias=bias, scale=scale), parts)
+    by_scores = eager_attention(query, key, value, mask=masks[form], bias=bias, scale=scale)
     found = result_and_gradients(by_scores, parts)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("n_kv_heads", [1, 2, 4])
+def test_the_weights_it_returns_are_those_it_applied(n_kv_heads: int) -> None:
+    query, key, value = heads(n_kv_heads, T_q, T_k)
+    mask = draw(T_q, T_k, seed=5) > 0
+    mask[2] = False  # nothing to attend to
+    mixed, weights = eager_attention(query, key, value, mask=mask, return_weights=True)
+    assert weights.shape == (B, H, T_q, T_k)
+    assert not weights[..., ~mask].any()
+    torch.testing.assert_close(weights.sum(-1), mask.any(-1).double().expand(B, H, T_q), rtol=0, atol=1e-12)
+    each_value = value.repeat_interleave(H // n_kv_heads, dim=1)
+    torch.testing.assert_close(weights @ each_value, mixed, rtol=0, atol=1e-12)
 
 
 def test_weights_are_dropped() -> None:

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from clearhead.config import RunConfig
 from clearhead.config.presets import DEFAULTS, PRESETS
-from clearhead.inference import Evaluation
-from clearhead.models import build
+from clearhead.models import Evaluation, build_model
 from clearhead.options import Settings
 from clearhead.training import Notice, Stepped, fit
 from clearhead.training.loss import SMOOTHINGS, Smoothing, token_loss_sum
@@ -51,7 +50,7 @@ def batch_of(config: RunConfig, sizes: int, step: int) -> tuple[Tensor, ...]:
 
 def train(config: RunConfig, sizes: int = 1) -> list[float]:
     """The losses of a training with evaluations in between, while the rate changes."""
-    model = build(config.model)
+    model = build_model(config.model)
 
     def evaluate() -> Evaluation:
         *inputs, _ = batch_of(config, sizes, STEPS)

@@ -12,8 +12,7 @@ import torch
 from training_helpers import evaluator, start, tiny_batch, tiny_config
 
 from clearhead.errors import ClearheadError
-from clearhead.inference import Evaluation
-from clearhead.models import LanguageModel
+from clearhead.models import Evaluation, LanguageModel
 from clearhead.training import Event, Notice, SaveDue, Stepped, TrainingState, checkpoints, fit
 from clearhead.training.checkpoints import named_tensors
 

@@ -12,8 +12,7 @@ from training_helpers import assert_same_weights, evaluator, start, tiny_batch, 
 
 from clearhead.config import TrainConfig
 from clearhead.errors import ClearheadError
-from clearhead.inference import Evaluation
-from clearhead.models import LanguageModel
+from clearhead.models import Evaluation, LanguageModel
 from clearhead.training import (
     Evaluated,
     Event,

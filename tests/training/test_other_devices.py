@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from clearhead.config import RunConfig
 from clearhead.config.presets import DEFAULTS, PRESETS
-from clearhead.models import LanguageModel, build
+from clearhead.models import LanguageModel, build_model
 from clearhead.training import build_optimizer
 from clearhead.training.loop import clip_gradient
 from clearhead.training.loss import backward, losses_of
@@ -43,7 +43,7 @@ class OnTheProcessor(TorchDispatchMode):
 def model_and_config(name: str) -> tuple[LanguageModel, RunConfig]:
     options = {"model": {"n_layers": 2, "vocab_size": 65}}
     config = RunConfig.read(PRESETS[name].options, options)
-    return build(config.model).to(ELSEWHERE).train(), config
+    return build_model(config.model).to(ELSEWHERE).train(), config
 
 
 def ids_elsewhere() -> Tensor:
@@ -117,7 +117,7 @@ def test_muon_moves_matrices_of_one_shape_together(monkeypatch: pytest.MonkeyPat
     counts = []
     for n_layers in (1, 4):
         config = RunConfig.read(PRESETS["small"].options, {"model": {"n_layers": n_layers, "vocab_size": 65}})
-        model = build(config.model)
+        model = build_model(config.model)
         for parameter in model.parameters():
             parameter.grad = torch.ones_like(parameter)
         products.clear()
@@ -130,6 +130,6 @@ def test_muon_moves_matrices_of_one_shape_together(monkeypatch: pytest.MonkeyPat
 def test_muon_multiplies_in_bfloat16_where_the_hardware_does(able: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clearhead.training.optimizers.has_bfloat16", lambda _: able)
     config = RunConfig.read(PRESETS["small"].options, {"model": {"n_layers": 1, "vocab_size": 65}})
-    built = build_optimizer(build(config.model), config.train)
+    built = build_optimizer(build_model(config.model), config.train)
     (muon,) = (member for member in getattr(built, "members", ()) if isinstance(member, Muon))
     assert muon.precision == (torch.bfloat16 if able else torch.float32)

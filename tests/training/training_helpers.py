@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from clearhead.config import ModelConfig, TrainConfig
-from clearhead.inference import Evaluation
-from clearhead.models import LanguageModel, build
+from clearhead.models import Evaluation, LanguageModel, build_model
 from clearhead.training import Event, Optimizer, TrainingState, build_optimizer, fit
 from clearhead.training.checkpoints import named_tensors
 
@@ -17,7 +16,7 @@ VOCAB, BLOCK = 11, 8
 
 def tiny_model(*, seed: int = 0, **options: Any) -> LanguageModel:
     shape = {"vocab_size": VOCAB, "block_size": BLOCK, "n_layers": 2, "n_heads": 2, "d_model": 8, "dropout": 0.2}
-    return build(ModelConfig.read(shape, options), seed=seed)
+    return build_model(ModelConfig.read(shape, options), seed=seed)
 
 
 def tiny_config(**options: Any) -> TrainConfig:

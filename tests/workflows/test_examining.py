@@ -9,7 +9,7 @@ import pytest
 
 from clearhead.doctor.load.naming import Target
 from clearhead.errors import DataError, UsageError
-from clearhead.workflows import Request, examine
+from clearhead.workflows import Request, check_model
 from clearhead.workflows.examining import resolve
 
 
@@ -61,7 +61,7 @@ def test_words_are_refused_before_a_process_is_begun(
 ) -> None:
     monkeypatch.setattr("clearhead.workflows.examining.examine_isolated", None)
     with pytest.raises(UsageError, match=said):
-        examine(request_)
+        check_model(request_)
 
 
 def test_it_loads_no_torch() -> None:
@@ -69,7 +69,7 @@ def test_it_loads_no_torch() -> None:
         "import sys\n"
         "from clearhead import workflows\n"
         "from clearhead.errors import ClearheadError\n"
-        "try:\n    workflows.examine('nothing')\n"
+        "try:\n    workflows.check_model('nothing')\n"
         "except ClearheadError as error:\n    print(error)\n"
         "assert not {'torch', 'numpy'} & set(sys.modules)\n"
         "assert set(workflows.__all__) <= set(dir(workflows))\n"

@@ -17,7 +17,7 @@ from clearhead.config import ModelConfig
 from clearhead.data import Tokenizer
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.interop import OwnPeer, load_file
-from clearhead.models import DecoderLM, build
+from clearhead.models import DecoderLM, build_model
 from clearhead.options import merge
 from clearhead.workflows import Run, exporting, generate, train
 from clearhead.workflows import export as export_run
@@ -36,7 +36,7 @@ ARCHITECTURES = [
 
 
 def random_peer(config: ModelConfig, seed: int = 0) -> OwnPeer:
-    model = build(config, seed=seed).eval()
+    model = build_model(config, seed=seed).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed)))

@@ -16,9 +16,10 @@ from workflow_helpers import tiny, trained, write_text
 from clearhead.errors import InterruptedRunError
 from clearhead.inspection import Report, render
 from clearhead.training import Stepped
-from clearhead.workflows import Run, Started, WorkflowEvent, list_all, resume, summary, train
+from clearhead.workflows import Started, WorkflowEvent, list_all, resume, summary, train
 from clearhead.workflows.history import MOST_POINTS, MOST_SAMPLES, RECENT, History, Means, Thinned
 from clearhead.workflows.records import record_of
+from clearhead.workflows.run_folder import RunFolder
 
 Record = dict[str, Any]
 
@@ -38,14 +39,14 @@ class Reads:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        records = Run.records
+        records = RunFolder.records
 
-        def counted(run: Run) -> Iterator[Record]:
+        def counted(run: RunFolder) -> Iterator[Record]:
             for record in records(run):
                 self.count += 1
                 yield record
 
-        monkeypatch.setattr(Run, "records", counted)
+        monkeypatch.setattr(RunFolder, "records", counted)
 
 
 @pytest.mark.parametrize("steps", [6, 24])

@@ -14,7 +14,7 @@ from clearhead import inference
 from clearhead.config import ModelConfig, SamplingConfig
 from clearhead.errors import DataError, UsageError
 from clearhead.interop import SpecialTokens, save
-from clearhead.models import DecoderLM, build
+from clearhead.models import DecoderLM, build_model
 from clearhead.workflows import Run, Said, evaluate, generate, import_model, list_all, load, resume
 from clearhead.workflows.importing import after_import
 
@@ -40,7 +40,7 @@ def sentencepiece() -> tokenizers.Tokenizer:
 def folder() -> Path:
     """A Llama of somebody else's; its end token is known from generation_config.json alone."""
     made = Path("llama")
-    save(made, build(CONFIG, seed=3), SpecialTokens(end=1))
+    save(made, build_model(CONFIG, seed=3), SpecialTokens(end=1))
     sentencepiece().save(str(made / "tokenizer.json"))
     return made
 
@@ -53,7 +53,7 @@ def test_a_folder_becomes_a_run(folder: Path) -> None:
     config = run.config
     assert config.model == CONFIG
     assert config.objective == "causal"
-    ours, theirs = run.model().state_dict(), build(CONFIG, seed=3).state_dict()
+    ours, theirs = run.model().state_dict(), build_model(CONFIG, seed=3).state_dict()
     assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
     assert generate(run, ["the king"], {"max_new_tokens": 5, "greedy": True})[0][0].startswith("the king")
     assert evaluate(run, "my.txt").loss > 0

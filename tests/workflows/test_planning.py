@@ -15,13 +15,17 @@ from clearhead.config.presets import DEFAULT_MINUTES, DEFAULTS, PRESETS, preset
 from clearhead.data import training_batch
 from clearhead.errors import DataError, UsageError
 from clearhead.options import merge
-from clearhead.workflows import describe, hardware, plan, planning, train
-from clearhead.workflows.tasks import Masked, NextToken, Translation
+from clearhead.workflows import describe, hardware, planning, train
+from clearhead.workflows.tasks import Masked, NextToken, Task, Translation
 
 SIZES = [200, 300, 1000, 5000, 40_000]
 
 
 TEXTS = [name for name, found in PRESETS.items() if found.objective != "seq2seq"]
+
+
+def plan(settings: dict[str, Any], preset_name: str | None, minutes: float | None, task: Task) -> planning.Plan:
+    return planning.plan(planning.choose_start(settings, preset_name, minutes), task)
 
 
 def prepared(characters: int, kind: type[NextToken] = NextToken, **options: Any) -> NextToken:
@@ -204,8 +208,8 @@ def test_time_picks_the_preset(objective: str) -> None:
     named = []
     for minutes in (0.1, 0.5, 3, 15, 600):
         data = {"source": "pairs" if text is None else str(text)}
-        start, _ = planning.choose_start({"objective": objective, "data": data}, None, minutes)
-        named.append(start.told.split("'")[1])
+        start = planning.choose_start({"objective": objective, "data": data}, None, minutes)
+        named.append(start.description.split("'")[1])
     assert list(dict.fromkeys(named)) == [name for _, name in DEFAULTS[objective]]
 
 

@@ -15,6 +15,7 @@ from workflow_helpers import STEPS, Outcome, assert_same, outcome, tiny, trained
 from clearhead.errors import ClearheadError, DataError, InterruptedRunError, UsageError
 from clearhead.training import Stepped
 from clearhead.workflows import Observer, Run, Said, WorkflowEvent, resume, train
+from clearhead.workflows.run_folder import RunFolder
 
 
 class Crash(BaseException):
@@ -111,9 +112,9 @@ def test_a_crash_in_the_middle_of_writing_leaves_no_trace(
 def test_a_crash_between_a_checkpoint_and_the_best_model_leaves_no_trace(
     nth: int, reference: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bests, save_model = 0, Run.save_model
+    bests, save_model = 0, RunFolder.save_model
 
-    def save_or_crash(run: Run, *arguments: Any, **options: Any) -> None:
+    def save_or_crash(run: RunFolder, *arguments: Any, **options: Any) -> None:
         nonlocal bests
         bests += 1
         if bests == nth:
@@ -121,7 +122,7 @@ def test_a_crash_between_a_checkpoint_and_the_best_model_leaves_no_trace(
         save_model(run, *arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "save_model", save_or_crash)
+        patch.setattr(RunFolder, "save_model", save_or_crash)
         with pytest.raises(Crash):
             trained()
     resume("run")

@@ -123,7 +123,7 @@ def test_a_training_that_never_began_leaves_a_folder_of_ones_own_empty(monkeypat
         raise FaultError("a fault")
 
     with monkeypatch.context() as patch:
-        patch.setattr(NextToken, "examine", broken)
+        patch.setattr(NextToken, "preflight", broken)
         with pytest.raises(FaultError):
             train("my.txt", out="mine", options=tiny(steps=2))
     assert {path.name for path in Path("mine").iterdir()} <= {".lock"}

@@ -111,7 +111,7 @@ def test_the_summary_tells_the_training(run: Run) -> None:
 def test_a_model_on_paper_has_the_parameters_of_the_real_one(name: str) -> None:
     config = RunConfig.read(PRESETS[name].options, {"model": {"vocab_size": 70}})
     costs = describe(preset=name, options={"model": {"vocab_size": 70}})
-    assert costs.parameters == sum(parameter.numel() for parameter in clearhead.build(config.model).parameters())
+    assert costs.parameters == sum(parameter.numel() for parameter in clearhead.build_model(config.model).parameters())
 
 
 def test_a_run_or_a_preset_or_options_are_described(run: Run) -> None:
@@ -224,7 +224,7 @@ def test_too_little_memory_names_the_option_to_lower(
     monkeypatch.setattr(clearhead.inference, "evaluate", fail)
     with pytest.raises(ClearheadError, match=r"lower --batch-size"):
         evaluate(run, "my.txt", options={"batch_size": 5})
-    monkeypatch.setattr(training, "build", fail)
+    monkeypatch.setattr(training, "build_model", fail)
     with pytest.raises(ClearheadError, match=r"lower --train\.batch_size"):
         trained()
     assert not Path("run").exists()

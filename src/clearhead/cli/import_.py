@@ -32,7 +32,7 @@ def run(given: argparse.Namespace) -> None:
 
     if os.path.exists(given.model):  # what is wrong with bad folders is said before torch is loaded
         folder = Path(given.model)
-        interop.examine(folder)
+        interop.read_headers(folder)
         interop.check(folder)
         refuse_hostile(folder / "tokenizer.json")
     load_workflow("import_model")

@@ -68,7 +68,7 @@ def run(given: argparse.Namespace) -> None:
         minutes = getattr(given, "minutes", None)
         gathered = workflows.gather(source, getattr(given, "config", None), options, timed=minutes is not None)
         origin = workflows.open_origin(given.start_from) if "start_from" in given else None
-        toml = workflows.as_toml(gathered, getattr(given, "preset", None), minutes, origin)
+        toml = workflows.as_toml(workflows.choose_start(gathered, getattr(given, "preset", None), minutes, origin))
         standard_output().text(json_line(tomllib.loads(toml)) if given.json else toml)
         return
     with Console(json=given.json) as console:

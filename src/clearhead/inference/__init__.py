@@ -3,12 +3,13 @@
 from clearhead.inference.batching import Batch
 from clearhead.inference.beam import Hypothesis, beam_search
 from clearhead.inference.engine import Engine
-from clearhead.inference.evaluation import Evaluation, evaluate, token_losses
+from clearhead.inference.evaluation import evaluate, token_losses
 from clearhead.inference.filling import Candidate, Filled, fill
 from clearhead.inference.generation import Piece, Tokenizer, encode_prompt, generate, generate_ids, stream
 from clearhead.inference.sampling import sample
 from clearhead.inference.scoring import CorpusScores, can_score, corpus_scores, require_sacrebleu
 from clearhead.inference.translation import Translation, translate
+from clearhead.models import Evaluation
 from clearhead.models.eval_mode import evaluating
 
 __all__ = [

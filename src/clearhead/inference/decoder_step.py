@@ -55,7 +55,7 @@ class EagerDecoderStep:
         self.model = model
 
     def read(self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, wanted: int = 1) -> Tensor:
-        hidden = self.model.hidden(ids, positions=positions, cache=cache)  # (B, T, D)
+        hidden = self.model.body(ids, positions=positions, cache=cache)  # (B, T, D)
         return self.model.head(hidden[:, ids.shape[1] - wanted :])
 
     def of_prompt(self, length: int) -> DecoderStep:

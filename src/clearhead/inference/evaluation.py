@@ -1,8 +1,6 @@
 """How well a model predicts a text."""
 
-import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -10,45 +8,24 @@ from torch import Tensor
 
 from clearhead.data import IGNORED
 from clearhead.errors import DataError
-from clearhead.models import LanguageModel
+from clearhead.models import Evaluation, LanguageModel
 from clearhead.models.eval_mode import evaluating
 
 LOGITS_AT_ONCE = 2**25  # numbers; bounds the memory of a large vocabulary
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The mean loss in nats per token, and over how many tokens."""
-
-    loss: float
-    tokens: int
-
-    @property
-    def perplexity(self) -> float:
-        """Over how many equally likely tokens the model hesitates: exp(loss)."""
-        return math.exp(self.loss) if self.loss < 700 else math.inf
-
-    def bits_per_byte(self, n_bytes: int) -> float:
-        """Bits to write down one byte of the text; comparable over tokenizers.
-
-        Args:
-            n_bytes: of the evaluated text in UTF-8.
-        """
-        return self.loss * self.tokens / (n_bytes * math.log(2))
 
 
 def evaluate(
     model: LanguageModel,
     batches: Iterable[Sequence[Tensor]],
     *,
-    hidden: Callable[..., Tensor] | None = None,
+    body: Callable[..., Tensor] | None = None,
 ) -> Evaluation:
     """The mean over all counted tokens, so the same however they are batched.
 
     Args:
         model: in whatever mode; it is evaluated without dropout and left as it was.
         batches: the model's inputs and, last, targets (B, T); a target of -100 is not counted.
-        hidden: in place of `model.hidden`, for a model that was trained to see less than it could.
+        body: in place of `model.body`, for a model that was trained to see less than it could.
 
     Raises:
         DataError: there is no token to predict.
@@ -57,7 +34,7 @@ def evaluate(
     with evaluating(model), torch.inference_mode():
         for batch in batches:
             *inputs, targets = (tensor.to(device) for tensor in batch)
-            losses = token_losses(model, (hidden or model.hidden)(*inputs), targets)  # (B, T)
+            losses = token_losses(model, (body or model.body)(*inputs), targets)  # (B, T)
             sums.append(losses.sum(-1))  # (B,): short sums, so float32 loses nothing that counts
             counts.append((targets != IGNORED).sum())
     tokens = int(torch.stack(counts).sum()) if counts else 0

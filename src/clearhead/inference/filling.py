@@ -111,7 +111,7 @@ def _logits(model: EncoderLM, ids: list[int], places: list[int], on_notice: Noti
             f"only {length} around what is masked are read"
         )
     with evaluating(model), torch.inference_mode():
-        hidden = model.hidden(torch.tensor([ids[start : start + length]], device=model.device))  # (1, T, D)
+        hidden = model.body(torch.tensor([ids[start : start + length]], device=model.device))  # (1, T, D)
         logits = model.head(hidden[0, [place - start for place in places]]).float().cpu()
     refuse_not_finite(logits)
     return logits

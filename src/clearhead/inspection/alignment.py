@@ -10,7 +10,8 @@ from torch import Tensor
 from clearhead.inference import evaluating
 from clearhead.inference.text_stream import INCOMPLETE
 from clearhead.models import EncoderDecoder
-from clearhead.parts import Attention, Block, additive_from_allowed
+from clearhead.parts import Attention, Block
+from clearhead.parts.eager_attention import eager_attention
 from clearhead.parts.masks import Mask
 from clearhead.parts.positions import Rotate
 
@@ -28,21 +29,8 @@ def attention_weights(
 
     A query that may attend to nothing has zeros.
     """
-    query = attention.query_norm(_split(attention.query(x), attention))
-    key = attention.key_norm(_split(attention.key(x if memory is None else memory), attention))
-    query, key = (rotate(query), rotate(key)) if rotate else (query, key)
-    key = key.repeat_interleave(attention.n_heads // attention.n_kv_heads, dim=1)  # (B, H_kv, T, K) -> (B, H, T, K)
-    scores = query @ key.transpose(-1, -2) * attention.scale  # (B, H, T_q, T_k)
-    scores = scores if bias is None else scores + bias.to(scores.dtype)
-    if isinstance(mask, str):
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-    if mask is not None:
-        scores = scores + additive_from_allowed(mask, scores.dtype)
-    return scores.softmax(-1).nan_to_num(0.0)  # a row of nothing but -inf is NaN
-
-
-def _split(x: Tensor, attention: Attention) -> Tensor:
-    return x.view(*x.shape[:2], -1, attention.head_dim).transpose(1, 2)  # (B, T, H * K) -> (B, H, T, K)
+    query, key, value = attention.project(x, memory, rotate=rotate)
+    return eager_attention(query, key, value, mask=mask, bias=bias, scale=attention.scale, return_weights=True)[1]
 
 
 @contextmanager
@@ -92,7 +80,7 @@ def alignment(
         return torch.zeros(0, len(source_ids), device=model.device)
     with evaluating(model), watching(attentions if layer is None else [attentions[layer]]) as seen:
         source, target = (torch.tensor([ids], device=model.device) for ids in (list(source_ids), row))
-        model.hidden(source, target, source_positions=range(source.shape[1]), target_positions=range(target.shape[1]))
+        model.body(source, target, source_positions=range(source.shape[1]), target_positions=range(target.shape[1]))
     return torch.stack(seen).mean(dim=(0, 2))[0]  # (layers, 1, H, T_tgt, T_src) -> (T_tgt, T_src)
 
 

@@ -7,8 +7,8 @@ from clearhead.lazy import attach
 
 TYPE_CHECKING = False  # as `typing` has it, which takes a while to load
 if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is first touched
-    from clearhead.interop.headers import examine as examine
     from clearhead.interop.headers import in_short as in_short
+    from clearhead.interop.headers import read_headers as read_headers
     from clearhead.interop.hf.configs import check as check
     from clearhead.interop.hf.configs import read_config as read_config
     from clearhead.interop.hf.families import FAMILIES as FAMILIES
@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
-        "headers": ("examine", "in_short"),
+        "headers": ("in_short", "read_headers"),
         "hf.configs": ("check", "read_config"),
         "hf.families": ("FAMILIES", "family_of", "obstacle"),
         "hf.family": ("Entry", "Family"),

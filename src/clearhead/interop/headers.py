@@ -59,7 +59,7 @@ class Stored(NamedTuple):
         return self.numbers * SIZES[self.type]
 
 
-def examine(folder: Path) -> dict[str, Stored]:
+def read_headers(folder: Path) -> dict[str, Stored]:
     """What can be refused in a folder to be imported before torch is loaded; its tensors by name.
 
     Raises:

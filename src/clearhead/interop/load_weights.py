@@ -17,7 +17,7 @@ from clearhead.interop.hf.key_map import Link
 from clearhead.interop.hf.weights import to_own
 from clearhead.interop.memory import refuse_larger_than_memory
 from clearhead.interop.tensor_files import read_tensor
-from clearhead.models import LanguageModel, build
+from clearhead.models import LanguageModel, build_model
 
 
 def filled_model(path: Path, stored: Mapping[str, Stored], family: Family | None, config: ModelConfig) -> LanguageModel:
@@ -81,7 +81,7 @@ def _fill(model: LanguageModel, path: Path, table: list[Link], read: Callable[[s
 def _blank(config: ModelConfig) -> LanguageModel:
     """The model without a number in it: every weight is NaN until one is written."""
     with _Undrawn():
-        model = build(config)
+        model = build_model(config)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(torch.nan)

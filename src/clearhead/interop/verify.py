@@ -107,7 +107,7 @@ class OwnPeer:
             if isinstance(self._model, EncoderDecoder):
                 hidden = self._model.decode(unread, memory, cache=cache)  # (1, 1, D)
             else:
-                hidden = self._model.hidden(unread, cache=cache)  # (1, T, D), then (1, 1, D)
+                hidden = self._model.body(unread, cache=cache)  # (1, T, D), then (1, 1, D)
             unread = self._model.head(hidden[:, -1:]).argmax(-1)  # (1, 1)
             written = torch.cat((written, unread), dim=1)
         return written

@@ -5,6 +5,7 @@ from clearhead.models.bigram_lm import BigramLM
 from clearhead.models.decoder_lm import DecoderLM
 from clearhead.models.encoder_decoder import EncoderDecoder, Memory
 from clearhead.models.encoder_lm import EncoderLM
+from clearhead.models.evaluation import Evaluation
 from clearhead.models.factory import make_attention, make_block, make_norm, make_positions, make_stack
 from clearhead.models.initialization import initialize
 from clearhead.models.language_model import CausalLM, LanguageModel
@@ -17,7 +18,7 @@ MODELS: dict[str, type[DecoderLM] | type[BigramLM] | type[EncoderLM] | type[Enco
 }
 
 
-def build(config: ModelConfig, *, seed: int = 0) -> LanguageModel:
+def build_model(config: ModelConfig, *, seed: int = 0) -> LanguageModel:
     """The model that the config describes, freshly initialized from the seed."""
     return MODELS[config.architecture](config, seed=seed)
 
@@ -29,9 +30,10 @@ __all__ = [
     "DecoderLM",
     "EncoderDecoder",
     "EncoderLM",
+    "Evaluation",
     "LanguageModel",
     "Memory",
-    "build",
+    "build_model",
     "initialize",
     "make_attention",
     "make_block",

@@ -19,7 +19,7 @@ class BigramLM(CausalLM):
             self.embedding = Embedding(config.vocab_size, config.vocab_size)
         initialize(self, config, seed)
 
-    def hidden(
+    def body(
         self,
         ids: Tensor,
         *,

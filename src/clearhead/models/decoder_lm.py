@@ -23,7 +23,7 @@ class DecoderLM(StackLM, CausalLM):
         self.embedding_ngrams = make_ngram_tables(config, config.embedding_ngrams)
         self.logit_ngrams = make_ngram_tables(config, config.logit_ngrams)
 
-    def hidden(
+    def body(
         self,
         ids: Tensor,
         *,

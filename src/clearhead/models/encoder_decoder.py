@@ -123,7 +123,7 @@ class EncoderDecoder(LanguageModel):
             memory_caches=None if cache is None else cache.memory_layers,
         )
 
-    def hidden(
+    def body(
         self,
         source: Tensor,
         target: Tensor,
@@ -153,7 +153,7 @@ class EncoderDecoder(LanguageModel):
                 `pad_id` says.
         """
         return self.head(
-            self.hidden(source, target, source_positions=source_positions, target_positions=target_positions)
+            self.body(source, target, source_positions=source_positions, target_positions=target_positions)
         )
 
     def new_cache(self, batch_size: int, capacity: int) -> DecoderCache:

@@ -17,7 +17,7 @@ class EncoderLM(StackLM):
     def add_parts(self, config: ModelConfig) -> None:
         self.segments = nn.Embedding(config.n_token_types, config.d_model) if config.n_token_types else None
 
-    def hidden(
+    def body(
         self,
         ids: Tensor,
         *,
@@ -50,4 +50,4 @@ class EncoderLM(StackLM):
             documents: (B, T) number of the document of each token: no attention from one to another.
             segments: (B, T) kind of the segment of each token, where the config has kinds; 0 without it.
         """
-        return self.head(self.hidden(ids, positions=positions, documents=documents, segments=segments))
+        return self.head(self.body(ids, positions=positions, documents=documents, segments=segments))

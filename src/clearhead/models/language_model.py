@@ -11,12 +11,12 @@ from clearhead.parts import DecoderCache
 
 
 class LanguageModel(nn.Module, ABC):
-    """Tokens in, logits out: `forward` is `head` of `hidden`, and takes what `hidden` takes."""
+    """Tokens in, logits out: `forward` is `head` of `body`, and takes what `body` takes."""
 
     config: ModelConfig
 
     @abstractmethod
-    def hidden(self, *inputs: Any, **options: Any) -> Tensor:
+    def body(self, *inputs: Any, **options: Any) -> Tensor:
         """The last layer's output, ids (B, T) -> (B, T, D); each architecture says what else it takes."""
 
     @abstractmethod
@@ -25,7 +25,7 @@ class LanguageModel(nn.Module, ABC):
 
     def forward(self, *inputs: Any, **options: Any) -> Tensor:
         """Logits (B, T, V)."""
-        return self.head(self.hidden(*inputs, **options))
+        return self.head(self.body(*inputs, **options))
 
     @property
     def device(self) -> torch.device:
@@ -37,7 +37,7 @@ class CausalLM(LanguageModel):
     """A model whose logits are the next token's, so that it can go on with a text."""
 
     @abstractmethod
-    def hidden(
+    def body(
         self,
         ids: Tensor,
         *,
@@ -68,7 +68,7 @@ class CausalLM(LanguageModel):
             documents: (B, T) number of the document of each token: no attention from one to another.
             cache: holds the keys and values of earlier calls and takes up those of this one.
         """
-        return self.head(self.hidden(ids, positions=positions, documents=documents, cache=cache))
+        return self.head(self.body(ids, positions=positions, documents=documents, cache=cache))
 
     @property
     @abstractmethod

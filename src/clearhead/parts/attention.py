@@ -127,18 +127,29 @@ class Attention(nn.Module):
         Returns:
             (B, T_q, D).
         """
+        query, key, value = self.project(x, memory, rotate=rotate, cache=cache)
+        dropout = self.dropout if self.training else 0.0
+        mixed = attend(query, key, value, mask=mask, bias=bias, dropout=dropout, scale=self.scale)  # (B, H, T_q, K)
+        return self.output(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # (B, T_q, H * K)
+
+    def project(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        *,
+        rotate: Rotate | None = None,
+        cache: AttentionCache | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The queries (B, H, T_q, K), keys and values (B, H_kv, T_k, K) of the same inputs, as `attend` takes them."""
         source = x if memory is None else memory
 
-        def project() -> KeysValues:
+        def keys_and_values() -> KeysValues:
             key: Tensor = self.key_norm(self._split(self.key(source)))
             return rotate(key) if rotate else key, self._split(self.value(source))
 
         query: Tensor = self.query_norm(self._split(self.query(x)))
         query = rotate(query) if rotate else query
-        key, value = cache.update(project) if cache else project()
-        dropout = self.dropout if self.training else 0.0
-        mixed = attend(query, key, value, mask=mask, bias=bias, dropout=dropout, scale=self.scale)  # (B, H, T_q, K)
-        return self.output(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # (B, T_q, H * K)
+        return query, *(cache.update(keys_and_values) if cache else keys_and_values())
 
     def _split(self, x: Tensor) -> Tensor:
         batch, time, _ = x.shape

@@ -1,9 +1,12 @@
-"""Attention by whole matrices of scores: in bfloat16 on a CPU, 1.5 to 2 times as fast as the fused kernel in float32.
+"""Attention by whole matrices of scores, in operations that every runtime has: the only one with weights to look at.
 
-That kernel has narrow blocks and a slow backward there; these are six large products. Their memory grows with the
-square of the text, so they are only for short ones. A score is rounded to eight binary places: one of 10 is off by
-0.03 at most, one of 80 by 0.25.
+`inspection` reads its weights, ONNX graphs are traced through it, and in bfloat16 on a CPU it is 1.5 to 2 times as fast
+as the fused kernel in float32: that kernel has narrow blocks and a slow backward there; these are six large products.
+Their memory grows with the square of the text, so they are only for short ones. A score is rounded to eight binary
+places there: one of 10 is off by 0.03 at most, one of 80 by 0.25.
 """
+
+from typing import Literal, overload
 
 import torch
 from torch import Tensor
@@ -19,10 +22,51 @@ def is_small(query: Tensor, key: Tensor) -> bool:
     return key.shape[2] <= WIDTHS * query.shape[3]
 
 
+@overload
 def eager_attention(
-    query: Tensor, key: Tensor, value: Tensor, *, mask: Mask, dropout: float, scale: float | None
-) -> Tensor:
-    """What `attend` gives, in the type of `value`, to which the scores are rounded as well; arguments as there."""
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Mask = None,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+    scale: float | None = None,
+    return_weights: Literal[False] = False,
+) -> Tensor: ...
+
+
+@overload
+def eager_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Mask = None,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+    scale: float | None = None,
+    return_weights: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+
+
+def eager_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Mask = None,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+    scale: float | None = None,
+    return_weights: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """What `attend` gives, in the type of `value`, to which the scores are rounded as well; arguments as there.
+
+    Args:
+        return_weights: also return the weights (B, H, T_q, T_k) as they were applied: rows that sum to 1, or zeros
+            where a query has nothing to attend to.
+    """
     B, H, T_q, K = query.shape
     H_kv, T_k = key.shape[1:3]
     query, key, value = (
@@ -30,25 +74,28 @@ def eager_attention(
         for part in (query, key, value)
     )  # (B * H_kv, H / H_kv * T_q, K), the heads that share a key one after the other; (B * H_kv, T_k, K)
     scale = K**-0.5 if scale is None else scale
-    shut, blind = _shut(mask, query, (T_q, T_k))
-    shut = shut.expand(B, H, T_q, T_k).reshape(B * H_kv, -1, T_k)
-    scores = torch.baddbmm(
-        shut, query, key.mT, beta=0 if mask is None else 1, alpha=scale
-    )  # (B * H_kv, H / H_kv * T_q, T_k)
+    added, blind = _added_to_scores(mask, bias, query, (T_q, T_k))
+    added = added.expand(B, H, T_q, T_k).reshape(B * H_kv, -1, T_k)
+    beta = 0 if mask is None and bias is None else 1
+    scores = torch.baddbmm(added, query, key.mT, beta=beta, alpha=scale)  # (B * H_kv, H / H_kv * T_q, T_k)
     weights = scores.softmax(dim=-1)
     weights = weights if blind is None else weights.view(B, H, T_q, T_k).masked_fill(blind, 0).view_as(scores)
     weights = drop(weights, dropout) if dropout else weights
-    return torch.bmm(weights, value).view(B, H, T_q, K)
+    mixed = torch.bmm(weights, value).view(B, H, T_q, K)
+    return (mixed, weights.view(B, H, T_q, T_k)) if return_weights else mixed
 
 
-def _shut(mask: Mask, like: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor | None]:
+def _added_to_scores(
+    mask: Mask, bias: Tensor | None, like: Tensor, shape: tuple[int, int]
+) -> tuple[Tensor, Tensor | None]:
     """What is added to the scores, (..., T_q, T_k), and where a mask lets a query see nothing, (..., T_q, 1).
 
     Such a query sees all for a moment, lest 0 be divided by 0.
     """
+    added = like.new_zeros(()) if bias is None else bias.to(like.dtype)
     if mask is None:
-        return like.new_zeros(()), None
+        return added, None
     if isinstance(mask, str):
-        return like.new_full(shape, -torch.inf).triu(1), None
+        return added + like.new_full(shape, -torch.inf).triu(1), None
     blind = ~mask.any(dim=-1, keepdim=True)
-    return like.new_zeros(mask.shape).masked_fill_(~(mask | blind), -torch.inf), blind
+    return added + like.new_zeros(mask.shape).masked_fill_(~(mask | blind), -torch.inf), blind

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from clearhead.config import TrainConfig
 from clearhead.errors import ClearheadError
-from clearhead.inference import Evaluation
+from clearhead.models import Evaluation
 from clearhead.training.checkpoints import not_finite
 from clearhead.training.events import Evaluated, Event, Notice, SaveDue, Stepped, TrainingState
 from clearhead.training.loss import Forward, counted_tokens

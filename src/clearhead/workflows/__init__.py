@@ -25,9 +25,9 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.events import command as command
     from clearhead.workflows.examining import TIMEOUT as TIMEOUT
     from clearhead.workflows.examining import Request as Request
+    from clearhead.workflows.examining import check_model as check_model
     from clearhead.workflows.examining import compare_models as compare_models
     from clearhead.workflows.examining import diagnose as diagnose
-    from clearhead.workflows.examining import examine as examine
     from clearhead.workflows.examining import examine_loss as examine_loss
     from clearhead.workflows.example_layer import Step as Step
     from clearhead.workflows.example_layer import WorkedExample as WorkedExample
@@ -40,15 +40,16 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.importing import after_import as after_import
     from clearhead.workflows.importing import import_model as import_model
     from clearhead.workflows.planning import Plan as Plan
+    from clearhead.workflows.planning import Start as Start
     from clearhead.workflows.planning import as_toml as as_toml
+    from clearhead.workflows.planning import choose_start as choose_start
     from clearhead.workflows.planning import gather as gather
     from clearhead.workflows.planning import plan as plan
     from clearhead.workflows.pretrained import Origin as Origin
     from clearhead.workflows.pretrained import open_origin as open_origin
     from clearhead.workflows.run import Run as Run
+    from clearhead.workflows.run import load as load
     from clearhead.workflows.run_log import summary as summary
-    from clearhead.workflows.runs import all_runs as all_runs
-    from clearhead.workflows.runs import load as load
     from clearhead.workflows.runs import run_and_text as run_and_text
     from clearhead.workflows.training import resume as resume
     from clearhead.workflows.training import train as train
@@ -62,18 +63,18 @@ __getattr__, __dir__, __all__ = attach(
         "describing": ("Listing", "describe", "list_all"),
         "evaluating": ("LengthScore", "Score", "TranslationScore", "evaluate"),
         "events": ("Finished", "Observer", "Passed", "Said", "Sampled", "Started", "WorkflowEvent", "command"),
-        "examining": ("Request", "TIMEOUT", "compare_models", "diagnose", "examine", "examine_loss"),
+        "examining": ("Request", "TIMEOUT", "check_model", "compare_models", "diagnose", "examine_loss"),
         "example_layer": ("Step", "WorkedExample", "worked_example"),
         "exporting": ("Exported", "export"),
         "filling": ("fill",),
         "folders": ("RUNS",),
         "generating": ("generate",),
         "importing": ("after_import", "import_model"),
-        "planning": ("Plan", "as_toml", "gather", "plan"),
+        "planning": ("Plan", "Start", "as_toml", "choose_start", "gather", "plan"),
         "pretrained": ("Origin", "open_origin"),
-        "run": ("Run",),
+        "run": ("Run", "load"),
         "run_log": ("summary",),
-        "runs": ("all_runs", "load", "run_and_text"),
+        "runs": ("run_and_text",),
         "training": ("resume", "train"),
         "translating": ("Translated", "translate"),
     },

@@ -10,11 +10,11 @@ from clearhead.config import RunConfig
 from clearhead.models import LanguageModel
 from clearhead.training import checkpoints
 from clearhead.workflows.events import Averaged, Observer, Said
-from clearhead.workflows.run import Run
+from clearhead.workflows.run_folder import RunFolder
 from clearhead.workflows.tasks import Task
 
 
-def use_mean(run: Run, model: LanguageModel, task: Task, config: RunConfig, observe: Observer) -> Averaged:
+def use_mean(run: RunFolder, model: LanguageModel, task: Task, config: RunConfig, observe: Observer) -> Averaged:
     """Make the mean of the last `average_checkpoints` the run's model, unless the best one's loss is lower."""
     best = checkpoints.best(run.checkpoints)
     lowest = checkpoints.read_state(best.path).best_loss if best else None

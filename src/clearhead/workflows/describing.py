@@ -14,12 +14,12 @@ from clearhead.inspection import Account, account
 from clearhead.options import Settings
 from clearhead.training import checkpoints
 from clearhead.workflows.history import History
-from clearhead.workflows.run import Run
-from clearhead.workflows.runs import all_runs, load
+from clearhead.workflows.run_folder import RunFolder
+from clearhead.workflows.runs import all_runs, open_folder
 
 
 def describe(
-    run: str | Path | Run | None = None,
+    run: str | Path | RunFolder | None = None,
     *,
     preset: str | None = None,
     options: Mapping[str, Any] | None = None,
@@ -37,7 +37,7 @@ def describe(
     if run is not None and preset is not None:
         raise UsageError("describe takes a run or a preset, not both")
     if preset is None and (run is not None or not options):
-        config = RunConfig.read(_told(load(run).config), options or {})
+        config = RunConfig.read(_told(open_folder(run).config), options or {})
     else:
         config = RunConfig.read(find_preset(preset or default_preset()).options, options or {})
     return account(config.model, config.train)
@@ -71,7 +71,7 @@ def list_all() -> Listing:
     )
 
 
-def _about(run: Run) -> str:
+def _about(run: RunFolder) -> str:
     try:
         planned, origin = run.config.train.steps, run.imported_from
     except DataError as error:

@@ -15,10 +15,10 @@ from clearhead.config import TranslationConfig
 from clearhead.errors import DataError, UsageError
 from clearhead.models import EncoderDecoder, LanguageModel
 from clearhead.workflows.hardware import choose_device, enough_memory, threads
-from clearhead.workflows.run import Run
-from clearhead.workflows.runs import load
+from clearhead.workflows.run_folder import RunFolder
+from clearhead.workflows.runs import open_folder
 from clearhead.workflows.tasks import TASKS, NextToken, Translation
-from clearhead.workflows.tasks.next_token import hidden_of
+from clearhead.workflows.tasks.next_token import body_of
 from clearhead.workflows.tasks.translation import pair_evaluation_batches
 
 LENGTHS = (-1, 5, 10, 15, 20, 30)  # words of a source sentence, where one group ends and the next begins
@@ -64,7 +64,7 @@ class TranslationScore:
 
 
 def evaluate(
-    run: str | Path | Run | None = None,
+    run: str | Path | RunFolder | None = None,
     source: str | Path | None = None,
     target: str | Path | None = None,
     *,
@@ -90,7 +90,7 @@ def evaluate(
     if config.engine == "auto":
         config = config.model_copy(update={"engine": "eager"})
     batch_size = config.batch_size if "batch_size" in (options or {}) else None
-    opened = load(run)
+    opened = open_folder(run)
     objective = opened.config.objective
     if target is not None and objective != "seq2seq":
         raise UsageError(f"{opened.folder} is no translator, so it has no --target; give one text")
@@ -104,7 +104,7 @@ def evaluate(
         return _score_text(opened, model, source, batch_size)
 
 
-def _score_text(opened: Run, model: LanguageModel, source: str | Path | None, batch_size: int | None) -> Score:
+def _score_text(opened: RunFolder, model: LanguageModel, source: str | Path | None, batch_size: int | None) -> Score:
     """Every token but the first is predicted once, from at most block_size tokens before it; or masked ones are."""
     tokens, n_bytes = _tokens(opened, source)
     if len(tokens) < 2:
@@ -112,12 +112,12 @@ def _score_text(opened: Run, model: LanguageModel, source: str | Path | None, ba
     config, tokenizer, kind = opened.config, opened.tokenizer, TASKS[opened.config.objective]
     assert issubclass(kind, NextToken)
     batches = kind.windows(tokens, tokenizer, config, rows=batch_size)
-    found = inference.evaluate(model, batches, hidden=hidden_of(model, config.data, tokenizer))
+    found = inference.evaluate(model, batches, body=body_of(model, config.data, tokenizer))
     bits = None if kind.masks else found.bits_per_byte(n_bytes)
     return Score(found.loss, found.perplexity, bits, found.tokens)
 
 
-def _tokens(opened: Run, source: str | Path | None) -> tuple[NDArray[Any], int]:
+def _tokens(opened: RunFolder, source: str | Path | None) -> tuple[NDArray[Any], int]:
     """The ids of the text, or of what was held out, and its bytes in UTF-8."""
     if source is not None:
         return texts.encode_for_evaluation(str(source), opened.tokenizer)
@@ -127,7 +127,7 @@ def _tokens(opened: Run, source: str | Path | None) -> tuple[NDArray[Any], int]:
 
 
 def _score_pairs(
-    opened: Run,
+    opened: RunFolder,
     model: LanguageModel,
     pairs: Sequence[tuple[str, str]],
     config: TranslationConfig,
@@ -151,7 +151,7 @@ def _score_pairs(
     )
 
 
-def _pairs(opened: Run, source: str | Path | None, target: str | Path | None) -> list[tuple[str, str]]:
+def _pairs(opened: RunFolder, source: str | Path | None, target: str | Path | None) -> list[tuple[str, str]]:
     if source is not None:
         return texts.read_pairs(
             str(source), None if target is None else str(target), reverse=opened.config.data.reverse

@@ -25,7 +25,7 @@ TIMEOUT = 300.0  # seconds
 FOR_ARCHITECTURES = "--set is for hf:NAME only; a factory of yours chooses its own sizes"
 
 
-def examine(request: Request | str | None = None, *, timeout: float = TIMEOUT) -> Report:
+def check_model(request: Request | str | None = None, *, timeout: float = TIMEOUT) -> Report:
     """Examine what a target means, be it code, an architecture, a checkpoint or a run.
 
     Args:
@@ -57,21 +57,21 @@ def diagnose(name: str, request: Request, *, timeout: float = TIMEOUT) -> Diagno
 
     Args:
         name: of the symptom.
-        request: as for `examine`.
+        request: as for `check_model`.
 
     Raises:
-        ClearheadError: the symptom is unknown, or as `examine`.
+        ClearheadError: the symptom is unknown, or as `check_model`.
     """
     seen = symptom(name)
     target = resolve(request.target)
-    report = examine(request, timeout=timeout)
+    report = check_model(request, timeout=timeout)
     return diagnosed(seen, report, _signs(Path(target.place)) if target.kind == "run" else ())
 
 
 def _signs(folder: Path) -> tuple[str, ...]:
-    from clearhead.workflows.run import Run
+    from clearhead.workflows.run_folder import RunFolder
 
-    run = Run(folder)
+    run = RunFolder(folder)
     return signs(run.records(), vocab_size=run.config.model.vocab_size)
 
 
@@ -87,7 +87,7 @@ def compare_models(
     """Give two models the same weights and the same ids, and find the first module that differs.
 
     Args:
-        a, b: targets, as for `examine`.
+        a, b: targets, as for `check_model`.
         settings: for those that are architectures of transformers.
 
     Raises:
@@ -131,6 +131,6 @@ def resolve(typed: str | None) -> Target:
 
 def model_of_run(folder: str) -> "nn.Module":
     """The model of a run, in the process that examines it."""
-    from clearhead.workflows.run import Run
+    from clearhead.workflows.run_folder import RunFolder
 
-    return Run(Path(folder)).model()
+    return RunFolder(Path(folder)).model()

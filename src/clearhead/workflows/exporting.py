@@ -13,8 +13,8 @@ from clearhead.interop import Peer, SpecialTokens
 from clearhead.models import LanguageModel
 from clearhead.workflows.certificate import Certificate, Comparison, not_opened
 from clearhead.workflows.hardware import enough_memory
-from clearhead.workflows.run import Run
-from clearhead.workflows.runs import load
+from clearhead.workflows.run_folder import RunFolder
+from clearhead.workflows.runs import open_folder
 from clearhead.workflows.tasks import TASKS
 
 CERTIFICATE = "certificate.json"
@@ -32,7 +32,7 @@ class Exported(NamedTuple):
 class _Content:
     """What an export holds."""
 
-    run: Run
+    run: RunFolder
     model: LanguageModel
     tokens: SpecialTokens
 
@@ -121,7 +121,7 @@ FORMATS = {
 }
 
 
-def export(run: str | Path | Run | None, to: str, out: str | Path) -> Exported:
+def export(run: str | Path | RunFolder | None, to: str, out: str | Path) -> Exported:
     """Write the run's model in another program's format, then compare what that program makes of it.
 
     Args:
@@ -141,7 +141,7 @@ def export(run: str | Path | Run | None, to: str, out: str | Path) -> Exported:
         raise UsageError(f"there is no format '{to}'{did_you_mean(to, FORMATS)} (formats: {', '.join(FORMATS)})")
     format, out = FORMATS[to], Path(out)
     path, where = _places(out, format.suffix)
-    opened = load(run)
+    opened = open_folder(run)
     tokenizer = opened.tokenizer
     content = _Content(opened, opened.model(), SpecialTokens(end=tokenizer.end_of_document, pad=tokenizer.pad))
     format.check(content)

@@ -10,12 +10,12 @@ from clearhead.errors import UsageError
 from clearhead.inference import Filled
 from clearhead.models import EncoderLM
 from clearhead.workflows.hardware import choose_device, enough_memory
-from clearhead.workflows.run import Run
-from clearhead.workflows.runs import load
+from clearhead.workflows.run_folder import RunFolder
+from clearhead.workflows.runs import open_folder
 
 
 def fill(
-    run: str | Path | Run | None = None,
+    run: str | Path | RunFolder | None = None,
     text: str = "",
     options: Mapping[str, Any] | None = None,
     *,
@@ -35,7 +35,7 @@ def fill(
         ClearheadError: one sentence on what is wrong.
     """
     config = FillConfig.read(options or {})
-    opened = load(run)
+    opened = open_folder(run)
     objective = opened.config.objective
     if objective != "masked":
         verb = {"causal": "generate", "seq2seq": "translate"}[objective]

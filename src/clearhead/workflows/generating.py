@@ -10,14 +10,14 @@ from clearhead.errors import UsageError
 from clearhead.inference import Piece
 from clearhead.models import CausalLM
 from clearhead.workflows.hardware import choose_device, enough_memory, threads
-from clearhead.workflows.run import Run
-from clearhead.workflows.runs import load
+from clearhead.workflows.run_folder import RunFolder
+from clearhead.workflows.runs import open_folder
 
 SMALL = 5_000_000  # parameters; a smaller model writes faster on one thread than it can share work between two
 
 
 def generate(
-    run: str | Path | Run | None = None,
+    run: str | Path | RunFolder | None = None,
     prompts: Sequence[str] = ("",),
     options: Mapping[str, Any] | None = None,
     *,
@@ -41,9 +41,9 @@ def generate(
         ClearheadError: one sentence on what is wrong.
     """
     sampling, how = SamplingConfig.read(options or {}), EngineConfig.read(engine or {})
-    opened = load(run)
+    opened = open_folder(run)
     tokenizer, model = opened.tokenizer, _writer(opened, device)
-    draft = None if how.draft in (None, "ngrams") else _draft(load(how.draft), opened, device)
+    draft = None if how.draft in (None, "ngrams") else _draft(open_folder(how.draft), opened, device)
     n_parameters = sum(p.numel() for p in model.parameters())
     few = len(prompts) * sampling.num_samples == 1 and n_parameters < SMALL
     with threads(1 if few else None), enough_memory("lower --num-samples or --max-new-tokens"):
@@ -53,14 +53,14 @@ def generate(
     return [[prompt + text for text in texts] for prompt, texts in zip(prompts, written, strict=True)]
 
 
-def _writer(run: Run, device: str) -> CausalLM:
+def _writer(run: RunFolder, device: str) -> CausalLM:
     model = run.model().to(choose_device(device))
     if not isinstance(model, CausalLM):
         raise UsageError(f"{run.folder} cannot continue a text; use translate or fill, which it was trained for")
     return model
 
 
-def _draft(run: Run, writer: Run, device: str) -> CausalLM:
+def _draft(run: RunFolder, writer: RunFolder, device: str) -> CausalLM:
     """The model that guesses what the writer's will write."""
     model = _writer(run, device)
     same = run.config.model.vocab_size == writer.config.model.vocab_size

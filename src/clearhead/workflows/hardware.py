@@ -10,7 +10,7 @@ import torch
 
 from clearhead.config import RunConfig
 from clearhead.errors import ClearheadError, UsageError
-from clearhead.models import build
+from clearhead.models import build_model
 from clearhead.training import Stepped, fit, is_out_of_memory
 from clearhead.workflows.tasks import Task
 
@@ -72,7 +72,7 @@ def threads(count: int | None) -> Iterator[None]:
 
 def seconds_per_step(config: RunConfig, task: Task) -> float:
     """The median time of a training step, measured for a second on a throw-away model."""
-    model = build(config.model, seed=0).to(choose_device(config.train.device))
+    model = build_model(config.model, seed=0).to(choose_device(config.train.device))
     train = config.train.model_copy(update={"steps": PROBE_STEPS})
     began, seconds = time.perf_counter(), []
     with threads(train.threads):

@@ -9,6 +9,7 @@ from clearhead import interop
 from clearhead.workflows.events import Observer, Said, command, ignore
 from clearhead.workflows.pretrained import Origin, origin_from_folder
 from clearhead.workflows.run import Run
+from clearhead.workflows.run_folder import RunFolder
 from clearhead.workflows.runs import create
 from clearhead.workflows.tasks import TASKS
 
@@ -41,10 +42,10 @@ def import_model(source: str | Path, *, out: str | Path | None = None, observe: 
             raise
     for sentence in _notices(origin):
         observe(Said(sentence))
-    return run
+    return Run(run.folder)
 
 
-def after_import(run: Run) -> tuple[str, ...]:
+def after_import(run: RunFolder) -> tuple[str, ...]:
     """What a person may want to do with an imported run: commands, ready to be pasted."""
     verb, rest = TASKS[run.config.objective].next_verbs[0]
     given = rest or '"Once"'

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -29,11 +29,27 @@ BYTES_OF_A_WEIGHT = 4  # float32
 SHARE_OF_MEMORY = 0.5  # what is taken on paper, above which it may be too small in fact
 
 
-class Start(NamedTuple):
-    """What lies below a person's own options, and where it comes from, in words."""
+@dataclass(frozen=True)
+class Start:
+    """What a training starts from, decided before its data is read.
 
-    told: str
-    options: Settings
+    Attributes:
+        settings: the person's own options, which always win.
+        below: the options of the preset, or of the origin in its place, where the person leaves them open.
+        config: both together; the data still decides the vocabulary.
+        description: where `below` comes from, for a person to read.
+        preset: the one that the person named.
+        minutes: how long training may take as a whole, or None.
+        origin: the trained model that is to learn more.
+    """
+
+    settings: Settings
+    below: Settings
+    config: RunConfig
+    description: str
+    preset: str | None = None
+    minutes: float | None = None
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True)
@@ -42,44 +58,6 @@ class Plan:
 
     config: RunConfig
     reasons: tuple[str, ...]
-
-
-def plan(
-    given: Settings, preset_name: str | None, minutes: float | None, task: Task, origin: Origin | None = None
-) -> Plan:
-    """Complete what the person gave.
-
-    Args:
-        given: the person's options, which always win.
-        preset_name: the preset they named, or None for the objective's default.
-        minutes: how long training may take as a whole, or None.
-        task: what is learned, from which data.
-        origin: the trained model that is to learn it; its options stand in place of a preset's.
-
-    Raises:
-        UsageError: options that cannot be together, or a window longer than the text.
-        DataError: a text of a single character.
-    """
-    refuse_contradictions(given, preset_name, minutes, origin)
-    start, _ = choose_start(given, preset_name, minutes, origin)
-    theirs = given.get("train", {})
-    decided = {} if origin else {"model": _from_data(task.model_settings(), given)}
-    layer = merge(start.options, given, decided)
-    config, fitted = task.fit_to_data(RunConfig.read(layer), given)
-    _refuse_larger_than_machine(config)
-    if minutes is None and "steps" not in theirs and preset_name is None:
-        minutes = DEFAULT_MINUTES
-    if minutes is None:
-        steps, why = config.train.steps, "given" if "steps" in theirs else f"as the preset '{preset_name}' says"
-    else:
-        steps, why = _steps_in(minutes, config, task)
-    config = _fit_to_steps(config, given, steps, task.held_out_tokens)
-    reasons = [_model_reason(config, start), _length_reason(config, why)]
-    if config.train.eval_tokens is not None and "eval_tokens" not in theirs:
-        reasons.append(_evaluation_reason(config, task.held_out_tokens))
-    if origin and "learning_rate" not in theirs:
-        reasons.append(origin.reason)
-    return Plan(config, (*reasons, *fitted, *_memory_reason(config)))
 
 
 def gather(
@@ -100,65 +78,99 @@ def gather(
     return merge(file, options or {}, {"data": {"source": str(source)}} if source is not None else {})
 
 
-def as_toml(
-    given: Settings, preset_name: str | None, minutes: float | None = None, origin: Origin | None = None
-) -> str:
-    """Every option as `train` would begin with it; the vocabulary is the tokenizer's, unless it was given."""
-    config = refuse_contradictions(given, preset_name, minutes, origin)
-    own_size = origin is not None or "vocab_size" in given.get("model", {})
-    return to_toml(config, leave_out=None if own_size else {"model": {"vocab_size"}})
+def choose_start(
+    settings: Settings, preset_name: str | None = None, minutes: float | None = None, origin: Origin | None = None
+) -> Start:
+    """The origin, the preset that was named, or the default for what is to be learned in the time; over it `settings`.
 
-
-def refuse_contradictions(
-    given: Settings, preset_name: str | None, minutes: float | None, origin: Origin | None = None
-) -> RunConfig:
-    """What was given, over the preset or the origin, as far as it can be judged without the data.
+    Args:
+        settings: the person's own options.
+        preset_name: the preset that they named.
+        minutes: how long training may take as a whole.
+        origin: the trained model that is to learn more; its options stand in place of a preset's.
 
     Raises:
-        UsageError: options that cannot be, or cannot be together.
+        UsageError: options that cannot be, that cannot be together, or that do not suit the data.
     """
     if minutes is not None and not 0 < minutes < math.inf:
         raise UsageError(f"--minutes must be above 0 and finite, not {minutes:g}")
     if origin is not None:
-        origin.refuse_contradictions(given, preset_name)
-    _, config = choose_start(given, preset_name, minutes, origin)
-    if minutes is not None and "steps" in given.get("train", {}):
+        origin.refuse_contradictions(settings, preset_name)
+        below, description = origin.options, f"from {origin.told}"
+    else:
+        below, description = _preset_for(settings, preset_name, minutes)
+    config = RunConfig.read(below, settings)
+    if origin is None:
+        _refuse_other_data(config)
+    if minutes is not None and "steps" in settings.get("train", {}):
         raise UsageError("--minutes and --train.steps both say how long to train; give one of them")
-    return config
+    return Start(settings, below, config, description, preset_name, minutes, origin)
 
 
-def choose_start(
-    given: Settings, preset_name: str | None, minutes: float | None, origin: Origin | None = None
-) -> tuple[Start, RunConfig]:
-    """The origin, the preset that was named, or the default for what is to be learned in the time, and what was given.
+def plan(start: Start, task: Task) -> Plan:
+    """Complete what the person left open.
+
+    Args:
+        start: what the person asked for, over what they start from.
+        task: what is learned, from which data.
 
     Raises:
-        UsageError: options that cannot be, or that do not suit the data.
+        UsageError: a window longer than the text.
+        DataError: a text of a single character.
     """
-    if origin is not None:
-        return Start(f"from {origin.told}", origin.options), RunConfig.read(origin.options, given)
-    data = RunConfig.read({"data": given.get("data", {})}).data
+    settings = merge(start.settings, {"data": task.data_settings()})
+    own, minutes = settings.get("train", {}), start.minutes
+    decided = {} if start.origin else {"model": _from_data(task.model_settings(), settings)}
+    config, fitted = task.fit_to_data(RunConfig.read(start.below, settings, decided), settings)
+    _refuse_larger_than_machine(config)
+    if minutes is None and "steps" not in own and start.preset is None:
+        minutes = DEFAULT_MINUTES
+    if minutes is None:
+        steps, why = config.train.steps, "given" if "steps" in own else f"as the preset '{start.preset}' says"
+    else:
+        steps, why = _steps_in(minutes, config, task)
+    config = _fit_to_steps(config, settings, steps, task.held_out_tokens)
+    reasons = [_model_reason(config, start), _length_reason(config, why)]
+    if config.train.eval_tokens is not None and "eval_tokens" not in own:
+        reasons.append(_evaluation_reason(config, task.held_out_tokens))
+    if start.origin and "learning_rate" not in own:
+        reasons.append(start.origin.reason)
+    return Plan(config, (*reasons, *fitted, *_memory_reason(config)))
+
+
+def as_toml(start: Start) -> str:
+    """Every option as `train` would begin with it; the vocabulary is the tokenizer's, unless it was given."""
+    own_size = start.origin is not None or "vocab_size" in start.settings.get("model", {})
+    return to_toml(start.config, leave_out=None if own_size else {"model": {"vocab_size"}})
+
+
+def _preset_for(settings: Settings, name: str | None, minutes: float | None) -> tuple[Settings, str]:
+    """The options of the preset of that name, or of the default for what is to be learned, and a description."""
+    data = RunConfig.read({"data": settings.get("data", {})}).data
     implied = "seq2seq" if is_pairs(data) else "causal"
-    objective = str(given.get("objective", implied))
-    named = preset_name or default_preset(objective if objective in DEFAULTS else "causal", minutes)
-    config = RunConfig.read(preset(named).options, given)
+    objective = str(settings.get("objective", implied))
+    name = name or default_preset(objective if objective in DEFAULTS else "causal", minutes)
+    own = "with your own changes" if "model" in settings else preset(name).about
+    return preset(name).options, f"preset '{name}', {own}"
+
+
+def _refuse_other_data(config: RunConfig) -> None:
+    """UsageError where the data is not what the objective learns from."""
     pairs = is_pairs(config.data)
     if pairs != (config.objective == "seq2seq"):
-        able = ", ".join(name for name, found in PRESETS.items() if (found.objective == "seq2seq") == pairs)
+        able = ", ".join(name for name, option in PRESETS.items() if (option.objective == "seq2seq") == pairs)
         kind, work = ("sentence pairs", "to translate") if pairs else ("a text and no sentence pairs", "such a text")
         raise UsageError(f"{config.data.source} is {kind}; presets that learn {work}: {able}")
-    own = "with your own changes" if "model" in given else preset(named).about
-    return Start(f"preset '{named}', {own}", preset(named).options), config
 
 
-def _from_data(decided: Settings, given: Settings) -> Settings:
+def _from_data(decided: Settings, settings: Settings) -> Settings:
     """What the data decides of the model, but for a vocabulary that the person wants larger."""
-    own, asked = int(decided["vocab_size"]), given.get("model", {}).get("vocab_size")
+    own, requested = int(decided["vocab_size"]), settings.get("model", {}).get("vocab_size")
     if own < 2:
         raise DataError("the text is one character again and again; there is nothing to learn from it")
-    if asked is not None and int(asked) < own:
-        raise UsageError(f"model.vocab_size {asked} is too small for the tokenizer's {own} tokens; leave it out")
-    return {**decided, "vocab_size": int(asked or own)}
+    if requested is not None and int(requested) < own:
+        raise UsageError(f"model.vocab_size {requested} is too small for the tokenizer's {own} tokens; leave it out")
+    return {**decided, "vocab_size": int(requested or own)}
 
 
 def _steps_in(minutes: float, config: RunConfig, task: Task) -> tuple[int, str]:
@@ -179,20 +191,20 @@ def _machine(config: RunConfig) -> str:
     return _count(count, "CPU thread") if device.type == "cpu" else str(device)
 
 
-def _fit_to_steps(config: RunConfig, given: Settings, steps: int, held_out: int) -> RunConfig:
+def _fit_to_steps(config: RunConfig, settings: Settings, steps: int, held_out: int) -> RunConfig:
     """Warm-up, evaluations and checkpoints in proportion to the run's length, unless the person said otherwise."""
     evaluations, eval_tokens = _evaluations(steps * config.train.batch_size * config.model.block_size, held_out)
-    theirs = given.get("train", {})
+    own = settings.get("train", {})
     every = max(1, -(-steps // evaluations))
     fitting = {
         "steps": steps,
         "warmup_steps": min(config.train.warmup_steps, steps // 10),
         "eval_every": every,
         "eval_tokens": eval_tokens,
-        "save_every": min(_beside(int(theirs.get("eval_every", every)), every, steps), config.train.save_every),
+        "save_every": min(_beside(int(own.get("eval_every", every)), every, steps), config.train.save_every),
     }
     return RunConfig.read(
-        config.model_dump(), {"train": {key: value for key, value in fitting.items() if key not in theirs}}
+        config.model_dump(), {"train": {key: value for key, value in fitting.items() if key not in own}}
     )
 
 
@@ -214,7 +226,7 @@ def _model_reason(config: RunConfig, start: Start) -> str:
     model = config.model
     parts = f"{_count(model.n_layers, 'layer')}, {_count(model.n_heads, 'head')}, d_model {model.d_model}"
     shape = "" if model.architecture == "bigram" else f" ({parts}, block_size {model.block_size})"
-    return f"model: {account(model).parameters:,} parameters{shape}; {start.told}"
+    return f"model: {account(model).parameters:,} parameters{shape}; {start.description}"
 
 
 def _length_reason(config: RunConfig, why: str) -> str:

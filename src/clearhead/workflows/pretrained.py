@@ -9,10 +9,10 @@ from clearhead import interop
 from clearhead.config import OBJECTIVES, ModelConfig, RunConfig
 from clearhead.data import Tokenizer, is_pairs
 from clearhead.errors import DataError, UsageError
-from clearhead.models import LanguageModel, build
+from clearhead.models import LanguageModel, build_model
 from clearhead.options import Settings
-from clearhead.workflows.run import IMPORTED, Run
-from clearhead.workflows.runs import find_run, load
+from clearhead.workflows.run_folder import IMPORTED, RunFolder
+from clearhead.workflows.runs import find_run, open_folder
 
 # Fine-tuning takes small steps: 2e-5 to 5e-5 where training took 1e-4 (Devlin et al. 2019, appendix A.3); nanoGPT goes
 # from 6e-4 to 3e-5. What a run was trained with is known, so its optimizer stays and its rate is divided.
@@ -84,23 +84,23 @@ class Origin:
 
     def model_for(self, config: ModelConfig) -> LanguageModel:
         """A copy of the model, with the config's dropout; of a shorter block's learned positions, the first."""
-        model, state = build(config), self.model.state_dict()
+        model, state = build_model(config), self.model.state_dict()
         with torch.no_grad():
             for name, tensor in model.state_dict().items():
                 tensor.copy_(state[name][: len(tensor)])
         return model
 
 
-def open_origin(which: str | Path | Run) -> Origin:
+def open_origin(which: str | Path | RunFolder) -> Origin:
     """A run, or a Hugging Face folder as `import_model` reads it.
 
     Raises:
         ClearheadError: one sentence on what is wrong.
     """
-    folder = None if isinstance(which, Run) or find_run(which) else Path(which).expanduser()
+    folder = None if isinstance(which, RunFolder) or find_run(which) else Path(which).expanduser()
     if folder is not None and folder.exists():
         return origin_from_folder(folder, str(which))
-    run = load(which)
+    run = open_folder(which)
     return Origin(str(run.folder), run.config, run.model(), run.tokenizers)
 
 
@@ -110,7 +110,7 @@ def origin_from_folder(folder: Path, told: str) -> Origin:
     Raises:
         DataError: the folder is damaged, hostile, or of no family that is known; one sentence that names every fault.
     """
-    interop.examine(folder)
+    interop.read_headers(folder)
     interop.check(folder)
     tokens = interop.read_tokens(folder)
     tokenizer = Tokenizer.load(folder, end=tokens.end, pad=tokens.pad, keep_frame=True)

@@ -16,7 +16,7 @@ from clearhead.pages import one_line, printable
 from clearhead.training import Evaluated, Event, Notice, Optimizer, SaveDue, Stepped, TrainingState, checkpoints
 from clearhead.workflows.events import Averaged, Finished, Observer, Said, Sampled, command
 from clearhead.workflows.history import History
-from clearhead.workflows.run import Run
+from clearhead.workflows.run_folder import RunFolder
 from clearhead.workflows.tasks import Task
 
 KINDS = {Stepped: "step", Evaluated: "evaluation", Sampled: "sample", Averaged: "mean"}
@@ -25,7 +25,9 @@ KINDS = {Stepped: "step", Evaluated: "evaluation", Sampled: "sample", Averaged: 
 class Recorder:
     """Consumes the training's events: writes what is to be kept and passes on what is to be seen."""
 
-    def __init__(self, run: Run, model: LanguageModel, optimizer: Optimizer, task: Task, observe: Observer) -> None:
+    def __init__(
+        self, run: RunFolder, model: LanguageModel, optimizer: Optimizer, task: Task, observe: Observer
+    ) -> None:
         self.run, self.model, self.optimizer, self.task, self.observe = run, model, optimizer, task, observe
         train = run.config.train
         self.keep = max(train.keep_checkpoints, train.average_checkpoints)  # what a mean is taken of must be there
@@ -94,18 +96,18 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value  # JSON has no NaN
 
 
-def forget_after(run: Run, step: int) -> None:
+def forget_after(run: RunFolder, step: int) -> None:
     """Cut metrics.jsonl back to the first `step` steps: what came after will come again, and so will a mean."""
     kept = [record for record in run.records() if record["step"] <= step and record["kind"] != "mean"]
     write_text(run.metrics, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept))
 
 
-def summary(run: Run) -> dict[str, Any]:
+def summary(run: RunFolder) -> dict[str, Any]:
     """What `train` and `resume` give as JSON; losses are in nats per token."""
     return _figures(run, History.of(run.records()))
 
 
-def _figures(run: Run, history: History) -> dict[str, Any]:
+def _figures(run: RunFolder, history: History) -> dict[str, Any]:
     model = run.config.model
     return {
         "run": str(run.folder),
@@ -122,7 +124,7 @@ def _figures(run: Run, history: History) -> dict[str, Any]:
     }
 
 
-def write_report(run: Run, task: Task) -> Finished:
+def write_report(run: RunFolder, task: Task) -> Finished:
     """Write samples.md and report.html from what metrics.jsonl holds, which is read once."""
     history = History.of(run.records())
     curve = history.curve(task.floor)
@@ -154,7 +156,7 @@ def _section(sample: Sample, origin: str | None) -> str:
     return f"## {f'After {sample.step:,} steps' if sample.step else before}\n\n{fence}text\n{text}\n{fence}\n"
 
 
-def _result(run: Run, history: History, curve: Curve) -> str:
+def _result(run: RunFolder, history: History, curve: Curve) -> str:
     """Where the training ended; a fresh model's loss is no part of one that began with a trained model."""
     if history.origin is None or history.best_val_loss is None or curve.floor is not None:
         return verdict(curve, run.config.model.vocab_size)

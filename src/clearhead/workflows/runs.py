@@ -7,13 +7,13 @@ from pathlib import Path
 from clearhead import files
 from clearhead.errors import ClearheadError, DataError, UsageError, did_you_mean
 from clearhead.workflows.folders import CONFIG, RUNS, find_folder, run_folders
-from clearhead.workflows.run import LOCK, TEXT, TOKENIZER, Run
+from clearhead.workflows.run_folder import LOCK, TEXT, TOKENIZER, RunFolder
 
 # What may stand in a folder without any sign that it is ours.
 BEFORE_IT_BEGINS = {LOCK, files.UNFINISHED + TEXT, "tensorboard"}
 
 
-def create(folder: Path | None, stem: str) -> tuple[Run, bool]:
+def create(folder: Path | None, stem: str) -> tuple[RunFolder, bool]:
     """A new, empty run, and whether its folder is new as well.
 
     Args:
@@ -26,7 +26,7 @@ def create(folder: Path | None, stem: str) -> tuple[Run, bool]:
     """
     chosen = folder or next(RUNS / f"{stem}-{number}" for number in count(1) if _make(RUNS / f"{stem}-{number}"))
     is_new = folder is None or _make(folder)
-    if Run(chosen).has_begun:
+    if RunFolder(chosen).has_begun:
         raise UsageError(
             f"{chosen} already holds a run; 'clearhead resume {chosen}' goes on with it, or choose another --out"
         )
@@ -39,7 +39,7 @@ def create(folder: Path | None, stem: str) -> tuple[Run, bool]:
     }  # a crash came early
     if found and not ours:
         raise UsageError(f"{chosen} is not empty, and a run would write over what is there; choose another --out")
-    return Run(chosen), is_new
+    return RunFolder(chosen), is_new
 
 
 def _make(folder: Path) -> bool:
@@ -56,13 +56,13 @@ def _make(folder: Path) -> bool:
     return True
 
 
-def load(which: str | Path | Run | None) -> Run:
+def open_folder(which: str | Path | RunFolder | None) -> RunFolder:
     """A run by its folder or its name under `runs`; without either, the one that was written to last.
 
     Raises:
         DataError: there is no such run.
     """
-    if isinstance(which, Run):
+    if isinstance(which, RunFolder):
         return which
     runs = all_runs()
     if which is None:
@@ -86,12 +86,12 @@ def run_and_text(first: str | None, second: str | None) -> tuple[str | None, str
     return (first, None) if looks_like_one or find_run(first) else (None, first)
 
 
-def find_run(which: str | Path) -> Run | None:
+def find_run(which: str | Path) -> RunFolder | None:
     """The run of that folder or name, where there is one."""
     folder = find_folder(which)
-    return None if folder is None else Run(folder)
+    return None if folder is None else RunFolder(folder)
 
 
-def all_runs() -> list[Run]:
+def all_runs() -> list[RunFolder]:
     """The runs under `runs`, the one that was written to last first."""
-    return [Run(folder) for folder in run_folders()]
+    return [RunFolder(folder) for folder in run_folders()]

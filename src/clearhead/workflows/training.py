@@ -3,26 +3,25 @@
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from clearhead.config import RunConfig
 from clearhead.data import pipe_of
-from clearhead.doctor import PreflightReport
 from clearhead.errors import FaultError, InterruptedRunError, UsageError
-from clearhead.models import LanguageModel, build
-from clearhead.options import merge
+from clearhead.models import LanguageModel, build_model
 from clearhead.training import Event, Optimizer, TrainingState, build_optimizer, checkpoints, fit
 from clearhead.workflows.averaging import use_mean
 from clearhead.workflows.events import Observer, Passed, Said, Started, command, ignore
 from clearhead.workflows.hardware import choose_device, enough_memory, threads
-from clearhead.workflows.planning import gather, plan, refuse_contradictions
+from clearhead.workflows.planning import choose_start, gather, plan
 from clearhead.workflows.pretrained import Origin, open_origin
 from clearhead.workflows.run import Run
+from clearhead.workflows.run_folder import RunFolder
 from clearhead.workflows.run_log import Recorder, forget_after, write_report
-from clearhead.workflows.runs import create, load
+from clearhead.workflows.runs import create, open_folder
 from clearhead.workflows.signals import interruptible, until, while_watched
 from clearhead.workflows.tasks import Task, open_task
 from clearhead.workflows.tensorboard import TensorBoard
@@ -34,7 +33,7 @@ LESS_MEMORY = "lower --train.batch_size, --model.block_size or --model.d_model, 
 def train(
     source: str | Path | None = None,
     *,
-    start_from: str | Path | Run | None = None,
+    start_from: str | Path | RunFolder | None = None,
     preset: str | None = None,
     minutes: float | None = None,
     out: str | Path | None = None,
@@ -61,30 +60,23 @@ def train(
     Raises:
         ClearheadError: one sentence on what is wrong; InterruptedRunError after Ctrl-C, with everything saved.
     """
-    given = gather(source, config, options, timed=minutes is not None)
+    settings = gather(source, config, options, timed=minutes is not None)
     origin = None if start_from is None else open_origin(start_from)
-    wanted = refuse_contradictions(given, preset, minutes, origin)  # before anything slow
-    run, is_new = create(Path(out) if out else None, _stem(wanted.data.source))
-    with run.locked(), enough_memory(LESS_MEMORY):
-        try:
-            known = None if origin is None else origin.tokenizers
-            if pipe := pipe_of(wanted.data.source):
-                observe(Said(f"reading {pipe}: waiting for it to be written to, and closed"))
-            task = open_task(wanted, tokenizers=known, on_progress=_progress(observe))
-            given = merge(given, {"data": task.data_settings()})
-            made = plan(given, preset, minutes, task, origin)
-            for sentence in (task.describe(), *made.reasons):
-                observe(Said(sentence))
-            _go_on(run, made.config, task, observe, check=check, origin=origin)
-        except BaseException:
-            if is_new and not run.has_begun:  # leave no folder behind for a training that never began
-                shutil.rmtree(run.folder, ignore_errors=True)
-            raise
-    return run
+    start = choose_start(settings, preset, minutes, origin)  # before anything slow
+    with _new_run(Path(out) if out else None, start.config.data.source) as run, enough_memory(LESS_MEMORY):
+        if pipe := pipe_of(start.config.data.source):
+            observe(Said(f"reading {pipe}: waiting for it to be written to, and closed"))
+        tokenizers = None if origin is None else origin.tokenizers
+        task = open_task(start.config, tokenizers=tokenizers, on_progress=_progress(observe))
+        planned = plan(start, task)
+        for sentence in (task.describe(), *planned.reasons):
+            observe(Said(sentence))
+        _train(run, planned.config, task, observe, check=check, origin=origin)
+    return Run(run.folder)
 
 
 def resume(
-    run: str | Path | Run | None = None, *, options: Mapping[str, Any] | None = None, observe: Observer = ignore
+    run: str | Path | RunFolder | None = None, *, options: Mapping[str, Any] | None = None, observe: Observer = ignore
 ) -> Run:
     """Go on with a training where its last whole checkpoint left it, bit for bit as if it had never stopped.
 
@@ -96,45 +88,50 @@ def resume(
     Raises:
         ClearheadError: one sentence on what is wrong.
     """
-    opened = load(run)
+    opened = open_folder(run)
     with opened.locked(), enough_memory(LESS_MEMORY):
         config = RunConfig.read(opened.config.model_dump(), options or {})
         before = opened.config
         if (config.model, config.data, config.objective) != (before.model, before.data, before.objective):
             raise UsageError("resume goes on with the same model and data; for others, start a new 'clearhead train'")
-        _go_on(opened, config, opened.task(), observe, check=True)
-    return opened
+        _train(opened, config, opened.task(), observe, check=True)
+    return Run(opened.folder)
 
 
-def _go_on(
-    run: Run, config: RunConfig, task: Task, observe: Observer, *, check: bool, origin: Origin | None = None
+@contextmanager
+def _new_run(folder: Path | None, source: str) -> Iterator[RunFolder]:
+    """A new run's folder, locked; it does not stay where the training never begins."""
+    run, is_new = create(folder, _stem(source))
+    with run.locked():
+        try:
+            yield run
+        except BaseException:
+            if is_new and not run.has_begun:
+                shutil.rmtree(run.folder, ignore_errors=True)
+            raise
+
+
+def _train(
+    run: RunFolder, config: RunConfig, task: Task, observe: Observer, *, check: bool, origin: Origin | None = None
 ) -> None:
-    """From the newest checkpoint, or from the start if there is none, to the last step."""
-    model = build(config.model, seed=config.seed) if origin is None else origin.model_for(config.model)
+    """The model, the loop and the record, from the newest checkpoint, or from the start if there is none."""
+    model = build_model(config.model, seed=config.seed) if origin is None else origin.model_for(config.model)
     model = model.to(choose_device(config.train.device))
     optimizer = build_optimizer(model, config.train)
     state = _take_up(run, model, optimizer, task, observe)
     if state.step > config.train.steps:
         raise UsageError(f"{run.folder} has done {state.step:,} steps already; give more with --train.steps")
-    with ExitStack() as open_until_the_end:
-        enter = open_until_the_end.enter_context
-        interrupted = enter(interruptible())
+    with interruptible() as interrupted, threads(config.train.threads), _board(run, config, state) as board:
         observe = while_watched(observe, interrupted)
-        enter(threads(config.train.threads))
         if check and state.step == 0:
             fresh = origin is None and not run.checkpoints.exists()
-            observe(Passed(_passed(task.examine(model, optimizer, config, fresh=fresh))))
-        consumers: list[Callable[[Event], None]] = []
-        if config.train.tensorboard:
-            consumers.append(enter(TensorBoard(run.folder / "tensorboard", state.step)).take)
+            report = task.preflight(model, optimizer, config, fresh=fresh)
+            if not report.passed:
+                raise FaultError(report.line())
+            observe(Passed(report.line()))
         if origin is not None:  # before the folder is a run, so that no resume can begin without the trained weights
             checkpoints.save(run.checkpoints, model, optimizer, state, keep=config.train.keep_checkpoints)
         run.begin(config, task)
-        recorder = enter(Recorder(run, model, optimizer, task, observe))
-        consumers.append(recorder.take)
-        observe(Started(run.folder, state.step, config.train.steps, task.floor))
-        if origin is not None:
-            recorder.begin_from(origin.told)
         events = fit(
             model,
             config.train,
@@ -145,32 +142,47 @@ def _go_on(
             evaluate=lambda: task.evaluate(model, config),
             forward=task.forward(model),
         )
-        try:
-            for event in events:
-                for consume in consumers:
-                    consume(event)
-        except KeyboardInterrupt:
-            saved = checkpoints.path_of(run.checkpoints, state.step).is_dir()  # not where the loss was not finite
-            what = "everything is saved" if saved else "what was saved while the loss was finite is kept"
-            raise InterruptedRunError(
-                f"{interrupted.reason}stopped after step {state.step:,} of {config.train.steps:,}, {what}; "
-                f"go on with: {command('resume', run.folder)}"
-            ) from None
-        else:
-            if config.train.average_checkpoints > 1:
-                recorder.averaged(use_mean(run, model, task, config, observe))
-        finally:
-            finished = write_report(run, task)  # also of a training that was stopped or that failed
-        observe(finished)
+        with Recorder(run, model, optimizer, task, observe) as recorder:
+            observe(Started(run.folder, state.step, config.train.steps, task.floor))
+            if origin is not None:
+                recorder.begin_from(origin.told)
+            try:
+                for event in events:
+                    board(event)
+                    recorder.take(event)
+            except KeyboardInterrupt:
+                raise _stopped(run, config, state, interrupted.reason) from None
+            else:
+                if config.train.average_checkpoints > 1:
+                    recorder.averaged(use_mean(run, model, task, config, observe))
+            finally:
+                finished = write_report(run, task)  # also of a training that was stopped or that failed
+            observe(finished)
 
 
-def _passed(report: PreflightReport) -> str:
-    if not report.passed:
-        raise FaultError(report.line())
-    return report.line()
+@contextmanager
+def _board(run: RunFolder, config: RunConfig, state: TrainingState) -> Iterator[Callable[[Event], object]]:
+    """TensorBoard, where it is wanted, as a consumer of events."""
+    if not config.train.tensorboard:
+        yield lambda event: None
+        return
+    with TensorBoard(run.folder / "tensorboard", state.step) as board:
+        yield board.take
 
 
-def _take_up(run: Run, model: LanguageModel, optimizer: Optimizer, task: Task, observe: Observer) -> TrainingState:
+def _stopped(run: RunFolder, config: RunConfig, state: TrainingState, reason: str) -> InterruptedRunError:
+    """What a person must know of a training that was stopped, and how it goes on."""
+    saved = checkpoints.path_of(run.checkpoints, state.step).is_dir()  # not where the loss was not finite
+    kept = "everything is saved" if saved else "what was saved while the loss was finite is kept"
+    return InterruptedRunError(
+        f"{reason}stopped after step {state.step:,} of {config.train.steps:,}, {kept}; "
+        f"go on with: {command('resume', run.folder)}"
+    )
+
+
+def _take_up(
+    run: RunFolder, model: LanguageModel, optimizer: Optimizer, task: Task, observe: Observer
+) -> TrainingState:
     found = checkpoints.newest(run.checkpoints)
     if found is None:
         if run.metrics.exists():  # a folder that is no run yet stays as it is

@@ -13,8 +13,8 @@ from clearhead.inference import Translation
 from clearhead.inspection.alignment import alignment, token_texts, word_alignment
 from clearhead.models import EncoderDecoder
 from clearhead.workflows.hardware import choose_device, enough_memory
-from clearhead.workflows.run import Run
-from clearhead.workflows.runs import load
+from clearhead.workflows.run_folder import RunFolder
+from clearhead.workflows.runs import open_folder
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Translated:
 
 
 def translate(
-    run: str | Path | Run | None = None,
+    run: str | Path | RunFolder | None = None,
     sentences: Sequence[str] = (),
     options: Mapping[str, Any] | None = None,
     *,
@@ -55,7 +55,7 @@ def translate(
         ClearheadError: one sentence on what is wrong.
     """
     config = TranslationConfig.read(options or {})
-    opened = load(run)
+    opened = open_folder(run)
     if opened.config.objective != "seq2seq":
         raise UsageError(f"{opened.folder} is no translator; train one on sentence pairs, or use generate")
     source_tokenizer, tokenizer = opened.tokenizers

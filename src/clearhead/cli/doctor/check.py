@@ -7,7 +7,7 @@ from clearhead.cli.doctor.symptoms import tell
 from clearhead.cli.doctor.words import TIMEOUT, number, pairs
 from clearhead.doctor.report.files import FORMS, refuse_unwritable, write
 from clearhead.doctor.report.text import lines
-from clearhead.workflows import Request, diagnose, examine
+from clearhead.workflows import Request, check_model, diagnose
 
 
 def check(console: Console, given: argparse.Namespace, target: str | None) -> int:
@@ -20,7 +20,7 @@ def check(console: Console, given: argparse.Namespace, target: str | None) -> in
         tell(console, diagnosis)
         report, told = diagnosis.report, diagnosis.as_json()
     else:
-        report = examine(request, timeout=timeout)
+        report = check_model(request, timeout=timeout)
         told = report.as_json()
     for text, style in lines(report, verbose=hasattr(given, "verbose")):
         console.say(text, style)

@@ -42,9 +42,9 @@ class Masked(NextToken):
             tokens, block_size=block, batch_size=rows, seed=seed, step=step, masking=masking
         )
 
-    def hidden(self, model: LanguageModel) -> Callable[..., Tensor]:
+    def body(self, model: LanguageModel) -> Callable[..., Tensor]:
         """Nobody looks for padding, of which a window has none: a GPU would have to be waited for."""
-        everywhere = super().hidden(model)
+        everywhere = super().body(model)
         return lambda ids: everywhere(ids, positions=range(ids.shape[1]))
 
     @classmethod
@@ -76,7 +76,7 @@ class Masked(NextToken):
         ]
         return Example("".join(pieces))
 
-    def examine(
+    def preflight(
         self, model: LanguageModel, optimizer: Optimizer, config: RunConfig, *, fresh: bool = True
     ) -> PreflightReport:
         inputs, targets = self.batches(config)(0)

@@ -111,7 +111,7 @@ class NextToken(Task):
         assert isinstance(model, CausalLM)
         return Example(inference.generate(model, self.tokenizer, [""], SAMPLE)[0][0])
 
-    def examine(
+    def preflight(
         self, model: LanguageModel, optimizer: Optimizer, config: RunConfig, *, fresh: bool = True
     ) -> PreflightReport:
         inputs, targets = self.batches(config)(0)
@@ -120,16 +120,16 @@ class NextToken(Task):
             model, inputs, targets, moved, spec=declared(model, "causal", fresh=fresh), forward=self.forward(model)
         )
 
-    def hidden(self, model: LanguageModel) -> Callable[..., Tensor]:
-        return hidden_of(model, self.config, self.tokenizer)
+    def body(self, model: LanguageModel) -> Callable[..., Tensor]:
+        return body_of(model, self.config, self.tokenizer)
 
 
-def hidden_of(model: LanguageModel, config: DataConfig, tokenizer: Tokenizer) -> Callable[..., Tensor]:
+def body_of(model: LanguageModel, config: DataConfig, tokenizer: Tokenizer) -> Callable[..., Tensor]:
     """ids (B, T) -> (B, T, D), documents apart from each other where the model was trained so."""
     end = tokenizer.end_of_document
     if end is None or not config.document_mask:
-        return model.hidden
-    return lambda ids, **options: model.hidden(ids, documents=texts.document_numbers(ids, end), **options)
+        return model.body
+    return lambda ids, **options: model.body(ids, documents=texts.document_numbers(ids, end), **options)
 
 
 def window_shape(block_size: int, n_tokens: int, rows: int | None = None) -> tuple[int, int]:

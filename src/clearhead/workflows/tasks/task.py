@@ -98,25 +98,25 @@ class Task(ABC):
         """What the model makes of held-out data by now."""
 
     @abstractmethod
-    def examine(
+    def preflight(
         self, model: LanguageModel, optimizer: Optimizer, config: RunConfig, *, fresh: bool = True
     ) -> PreflightReport:
         """The preflight of a model before its first step; a trained one, which is not fresh, may have any loss."""
 
-    def hidden(self, model: LanguageModel) -> Callable[..., Tensor]:
+    def body(self, model: LanguageModel) -> Callable[..., Tensor]:
         """The inputs of a batch -> the model's last layer (B, T, D)."""
-        return model.hidden
+        return model.body
 
     def forward(self, model: LanguageModel) -> Callable[..., Tensor]:
         """The inputs of a batch -> logits (B, T, V)."""
-        hidden = self.hidden(model)
-        return model if hidden == model.hidden else lambda *inputs: model.head(hidden(*inputs))
+        body = self.body(model)
+        return model if body == model.body else lambda *inputs: model.head(body(*inputs))
 
     def evaluate(self, model: LanguageModel, config: RunConfig) -> Evaluation:
         """The loss on what is held out, as far as `train.eval_tokens` allows, in the precision of the training."""
         batches = self.held_out(config, limit=config.train.eval_tokens)
         with autocast(model.device, resolve_precision(config.train, model.device)):
-            return inference.evaluate(model, batches, hidden=self.hidden(model))
+            return inference.evaluate(model, batches, body=self.body(model))
 
     @property
     def tokenizers(self) -> Tokenizers:

@@ -104,7 +104,7 @@ class Translation(Task):
         scores = {"bleu": inference.corpus_scores(written, references).bleu} if inference.can_score() else {}
         return Example("\n".join(lines), scores)
 
-    def examine(
+    def preflight(
         self, model: LanguageModel, optimizer: Optimizer, config: RunConfig, *, fresh: bool = True
     ) -> PreflightReport:
         """The batch's targets with one source: which token may see which does not depend on it."""
