@@ -26,6 +26,7 @@ from clearhead.parts import (
     PositionOptions,
     ProjectionConfig,
     RMSNorm,
+    Scoring,
     attention_mask,
     positions_from_lengths,
 )
@@ -67,7 +68,7 @@ def mixed(attention: Attention, weights: Tensor, source: Tensor) -> Tensor:
 ATTENTIONS = [
     {},
     {"projections": ProjectionConfig(True)},
-    {"n_kv_heads": 2, "projections": ProjectionConfig(qk_norm=RMSNorm), "scaled": False},
+    {"n_kv_heads": 2, "projections": ProjectionConfig(qk_norm=RMSNorm), "scoring": Scoring(1.0)},
     {"n_kv_heads": 1, "projections": ProjectionConfig(True, qk_norm=RMSNorm)},
 ]
 
@@ -142,7 +143,7 @@ def test_a_row_belongs_to_the_token_that_was_written_then() -> None:
 
 def test_the_first_row_belongs_to_the_token_that_the_config_begins_with() -> None:
     source, target = [4, 5, 6, END], [3, 8, 9]
-    other = alignment(make_model(start_id=7, pad_id=7), source, target, end=END)
+    other = alignment(make_model(decoder_start_id=7, pad_id=7), source, target, end=END)
     torch.testing.assert_close(other, alignment(make_model(), source, target, end=7), rtol=0, atol=1e-12)
     assert not torch.allclose(other[0], alignment(make_model(), source, target, end=END)[0])
 

@@ -32,7 +32,7 @@ def attention_weights(
     key = attention.key_norm(_split(attention.key(x if memory is None else memory), attention))
     query, key = (rotate(query), rotate(key)) if rotate else (query, key)
     key = key.repeat_interleave(attention.n_heads // attention.n_kv_heads, dim=1)  # (B, H_kv, T, K) -> (B, H, T, K)
-    scores = query @ key.transpose(-1, -2) * attention.scale  # (B, H, T_q, T_k)
+    scores = attention.scoring.scores(query, key)  # (B, H, T_q, T_k)
     scores = scores if bias is None else scores + bias.to(scores.dtype)
     if isinstance(mask, str):
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()

@@ -5,6 +5,8 @@ square of the text, so they are only for short ones. A score is rounded to eight
 0.03 at most, one of 80 by 0.25.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -14,13 +16,47 @@ from clearhead.parts.masks import Mask
 WIDTHS = 8  # the longest text, in widths of a head: its scores are then twice as many as a feed-forward's numbers
 
 
+@dataclass(frozen=True)
+class Scoring:
+    """How a query scores a key, before positions and masks have their say.
+
+    Args:
+        scale: what the product of the two is multiplied with; 1 / sqrt(K) without it.
+    """
+
+    scale: float | None = None
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether torch's fused kernel computes it."""
+        return True
+
+    def factor(self, width: int) -> float:
+        """The scale of heads of this width."""
+        return width**-0.5 if self.scale is None else self.scale
+
+    def scores(self, query: Tensor, key: Tensor) -> Tensor:
+        """(..., T_q, K), (..., T_k, K) -> (..., T_q, T_k)."""
+        return query @ key.mT * self.factor(query.shape[-1])
+
+
+PLAIN = Scoring()
+
+
 def is_small(query: Tensor, key: Tensor) -> bool:
     """Whether (B, H, T_q, K) and (B, H_kv, T_k, K) have no more scores than a step has other numbers to remember."""
     return key.shape[2] <= WIDTHS * query.shape[3]
 
 
 def eager_attention(
-    query: Tensor, key: Tensor, value: Tensor, *, mask: Mask, dropout: float, scale: float | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Mask,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+    scoring: Scoring = PLAIN,
 ) -> Tensor:
     """What `attend` gives, in the type of `value`, to which the scores are rounded as well; arguments as there."""
     B, H, T_q, K = query.shape
@@ -29,12 +65,16 @@ def eager_attention(
         part.to(value.dtype, memory_format=torch.contiguous_format).reshape(B * H_kv, -1, K)
         for part in (query, key, value)
     )  # (B * H_kv, H / H_kv * T_q, K), the heads that share a key one after the other; (B * H_kv, T_k, K)
-    scale = K**-0.5 if scale is None else scale
     shut, blind = _shut(mask, query, (T_q, T_k))
-    shut = shut.expand(B, H, T_q, T_k).reshape(B * H_kv, -1, T_k)
-    scores = torch.baddbmm(
-        shut, query, key.mT, beta=0 if mask is None else 1, alpha=scale
-    )  # (B * H_kv, H / H_kv * T_q, T_k)
+    added = shut if bias is None else shut + bias.to(value.dtype)
+    added = added.expand(B, H, T_q, T_k).reshape(B * H_kv, -1, T_k)
+    if scoring.is_fused:
+        nothing = mask is None and bias is None
+        scores = torch.baddbmm(
+            added, query, key.mT, beta=0 if nothing else 1, alpha=scoring.factor(K)
+        )  # (B * H_kv, H / H_kv * T_q, T_k)
+    else:
+        scores = scoring.scores(query, key) + added
     weights = scores.softmax(dim=-1)
     weights = weights if blind is None else weights.view(B, H, T_q, T_k).masked_fill(blind, 0).view_as(scores)
     weights = drop(weights, dropout) if dropout else weights
