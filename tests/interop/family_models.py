@@ -74,7 +74,8 @@ def random_config(family: str, seed: int) -> ModelConfig:
         options["relative_max_distance"] = draw.choice([6, 20])
     if "head_bias" in FAMILIES[family].always:
         options["head_bias"] = draw.random() < 0.5
-    return ModelConfig.read(options, needs)
+    known = {option: value for option, value in options.items() if option in FAMILIES[family].understood}
+    return ModelConfig.read(known, needs)
 
 
 def random_model(config: ModelConfig, seed: int) -> LanguageModel:

@@ -40,8 +40,8 @@ END = TOKENIZER.end_of_document or 0
 
 ABOUT = """# Families of transformers
 
-Each has one table in `src/clearhead/interop/hf`, read in both directions: `clearhead import` makes a run of such a
-folder, and a run whose architecture fits is such a folder. The figures are measured by
+Each has one table in `src/clearhead/interop/hf/families`, read in both directions: `clearhead import` makes a run of
+such a folder, and a run whose architecture fits is such a folder. The figures are measured by
 
     python tests/interop/family_table.py --keep
 

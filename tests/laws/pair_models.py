@@ -15,7 +15,6 @@ Side = Literal["left", "right"]
 
 DECODERS_OWN = {"sliding_window", "embedding_ngrams", "logit_ngrams", "ngram_rows"}
 BOTH_WAYS = {key: values for key, values in OPTIONS.items() if key not in DECODERS_OWN}
-BOTH_WAYS |= {"scale_embedding": (False, True)}
 ENCODER_OPTIONS = BOTH_WAYS | {"n_token_types": (0, 2)}
 PAIR_OPTIONS = {key: values for key, values in BOTH_WAYS.items() if key != "parallel_residual"} | {
     "source_vocab_size": (None, SOURCE_VOCAB_SIZE),
