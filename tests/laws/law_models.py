@@ -11,6 +11,7 @@ from torch import nn
 
 from clearhead.config import ModelConfig
 from clearhead.models import DecoderLM
+from clearhead.native.facade import UNDERSTOOD
 
 VOCAB_SIZE, BLOCK_SIZE, N_LAYERS, WINDOW = 11, 24, 2, 5
 
@@ -59,7 +60,13 @@ def pairwise(options: dict[str, tuple[Any, ...]]) -> Iterator[Choice]:
         yield best
 
 
+def known_to_native(options: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+    """The options, of which the native engine does not know all, with its default alone where it does not."""
+    return {option: values if option in UNDERSTOOD else values[:1] for option, values in options.items()}
+
+
 CHOICES = list(pairwise(OPTIONS))
+NATIVE_CHOICES = list(pairwise(known_to_native(OPTIONS)))
 
 
 def name(choice: Choice) -> str:

@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 import torch
-from law_models import BLOCK_SIZE, N_LAYERS, OPTIONS, VOCAB_SIZE, pairwise, randomized
+from law_models import BLOCK_SIZE, N_LAYERS, OPTIONS, VOCAB_SIZE, known_to_native, pairwise, randomized
 from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
@@ -21,6 +21,7 @@ PAIR_OPTIONS = {key: values for key, values in BOTH_WAYS.items() if key != "para
     "n_encoder_layers": (1, N_LAYERS),
 }
 PAIR_CHOICES = list(pairwise(PAIR_OPTIONS))
+NATIVE_PAIR_CHOICES = list(pairwise(known_to_native(PAIR_OPTIONS)))
 ENCODER_CHOICES = list(pairwise(ENCODER_OPTIONS))
 
 
