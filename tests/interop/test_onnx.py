@@ -61,6 +61,7 @@ DECODERS: list[Choice] = [
         "parallel_residual": True,
         "feedforward": "geglu",
         "scale_attention": False,
+        "attention_softcap": 2.0,
         "scale_logits": True,
     },
     {"architecture": "bigram"},
@@ -86,6 +87,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "partial_rotary_factor": (1.0, 0.5),
     "n_kv_heads": (4, 2, 1),
     "head_dim": (4, 8),
+    "attention_softcap": (None, 2.0),
 }
 OPTIONS_OF: dict[str, dict[str, tuple[Any, ...]]] = {
     "decoder": {

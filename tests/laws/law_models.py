@@ -19,6 +19,7 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "n_kv_heads": (4, 2, 1),
     "head_dim": (4, 8),
     "partial_rotary_factor": (1.0, 0.5),
+    "attention_softcap": (None, 1.5),
     "sliding_window": (None, WINDOW),
     "embedding_ngrams": (1, 3),
     "logit_ngrams": (1, 2, 4),

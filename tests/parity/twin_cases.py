@@ -36,6 +36,7 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "partial_rotary_factor": (1.0, 0.5),
     "relative_buckets": (4, 8),
     "relative_max_distance": (5, 128),
+    "attention_softcap": (None, None, 1.5),
     "sliding_window": (None, 1, 3),
     "n_token_types": (0, 3),
     "decoder_start_id": (None, 0, 3),

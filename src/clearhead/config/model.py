@@ -89,6 +89,11 @@ class ModelConfig(Options):
     relative_max_distance: int = Field(128, ge=2, description="relative positions: all beyond it share the last class")
     qk_norm: bool = Field(False, description="normalize queries and keys per head (RMSNorm) before they meet")
     scale_attention: bool = Field(True, description="divide attention scores by sqrt(head_dim); T5 does not")
+    attention_softcap: float | None = Field(
+        None,
+        gt=0,
+        description="bend attention scores s to c tanh(s / c), so that none exceeds c (Gemma 2); none: do not",
+    )
     bias: bool = Field(False, description="biases in the linear maps")
     qkv_bias: bool = Field(
         default_factory=lambda seen: seen.get("bias", False),
@@ -127,7 +132,7 @@ class ModelConfig(Options):
     @property
     def keeps_scores(self) -> bool:
         """Whether a training step keeps the T x T attention weights, which torch's fused kernel otherwise avoids."""
-        return self.attention_dropout > 0
+        return self.attention_dropout > 0 or self.attention_softcap is not None
 
     @property
     def idle_options(self) -> set[str]:

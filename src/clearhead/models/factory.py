@@ -91,7 +91,7 @@ def make_attention(config: ModelConfig) -> Attention:
         config.n_kv_heads,
         config.head_dim,
         projections=ProjectionConfig(config.bias, config.qkv_bias, qk_norm),
-        scoring=Scoring(scale=None if config.scale_attention else 1.0),
+        scoring=Scoring(None if config.scale_attention else 1.0, config.attention_softcap),
         dropout=config.attention_dropout,
     )
 

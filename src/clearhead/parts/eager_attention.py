@@ -1,8 +1,8 @@
 """Attention by whole matrices of scores: in bfloat16 on a CPU, 1.5 to 2 times as fast as the fused kernel in float32.
 
 That kernel has narrow blocks and a slow backward there; these are six large products. Their memory grows with the
-square of the text, so they are only for short ones. A score is rounded to eight binary places: one of 10 is off by
-0.03 at most, one of 80 by 0.25.
+square of the text, so they are only for short ones, or where the kernel does not know how queries score keys. In
+bfloat16 a score is rounded to eight binary places: one of 10 is off by 0.03 at most, one of 80 by 0.25.
 """
 
 from dataclasses import dataclass
@@ -20,16 +20,21 @@ WIDTHS = 8  # the longest text, in widths of a head: its scores are then twice a
 class Scoring:
     """How a query scores a key, before positions and masks have their say.
 
+    A soft cap costs memory: torch's fused kernel has none, so a step keeps T x T numbers for each head, a few times.
+
     Args:
         scale: what the product of the two is multiplied with; 1 / sqrt(K) without it.
+        softcap: c, where a score s becomes c tanh(s / c), between -c and c (Gemma Team 2024, arXiv 2408.00118,
+            section 2).
     """
 
     scale: float | None = None
+    softcap: float | None = None
 
     @property
     def is_fused(self) -> bool:
         """Whether torch's fused kernel computes it."""
-        return True
+        return self.softcap is None
 
     def factor(self, width: int) -> float:
         """The scale of heads of this width."""
@@ -37,7 +42,8 @@ class Scoring:
 
     def scores(self, query: Tensor, key: Tensor) -> Tensor:
         """(..., T_q, K), (..., T_k, K) -> (..., T_q, T_k)."""
-        return query @ key.mT * self.factor(query.shape[-1])
+        scores = query @ key.mT * self.factor(query.shape[-1])
+        return scores if self.softcap is None else self.softcap * torch.tanh(scores / self.softcap)
 
 
 PLAIN = Scoring()

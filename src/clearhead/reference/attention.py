@@ -61,14 +61,23 @@ def attend(x: Array, memory: Array, weights: Weights, config: ModelConfig, sight
 
 
 def score(query: Array, key: Array, config: ModelConfig) -> Array:
-    """How well each query fits each key: (B, H, T_q, K), (B, H, T_k, K) -> (B, H, T_q, T_k)."""
+    """How well each query fits each key: (B, H, T_q, K), (B, H, T_k, K) -> (B, H, T_q, T_k).
+
+    With a soft cap c a score s becomes c tanh(s / c) (Gemma Team 2024, arXiv 2408.00118, section 2).
+    """
     scores: Array = query @ key.swapaxes(-1, -2) * score_scale(config)  # (B, H, T_q, K) (B, H, K, T_k)
-    return scores
+    cap = config.attention_softcap
+    return scores if cap is None else cap * np.tanh(scores / cap)
 
 
 def score_gradient(d_scores: Array, query: Array, key: Array, config: ModelConfig) -> tuple[Array, Array]:
-    """Of `score`, at the queries and at the keys: (B, H, T_q, T_k) -> (B, H, T_q, K), (B, H, T_k, K)."""
+    """Of `score`, at the queries and at the keys: (B, H, T_q, T_k) -> (B, H, T_q, K), (B, H, T_k, K).
+
+    The derivative of c tanh(s / c) is 1 - tanh(s / c)^2.
+    """
     d_products = d_scores * score_scale(config)  # (B, H, T_q, T_k)
+    if config.attention_softcap is not None:
+        d_products = d_products * (1 - (score(query, key, config) / config.attention_softcap) ** 2)
     return d_products @ key, d_products.swapaxes(-1, -2) @ query
 
 
