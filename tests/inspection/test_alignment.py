@@ -26,6 +26,7 @@ from clearhead.parts import (
     PositionOptions,
     ProjectionConfig,
     RMSNorm,
+    Scoring,
     attention_mask,
     positions_from_lengths,
 )
@@ -67,7 +68,7 @@ def mixed(attention: Attention, weights: Tensor, source: Tensor) -> Tensor:
 ATTENTIONS = [
     {},
     {"projections": ProjectionConfig(True)},
-    {"n_kv_heads": 2, "projections": ProjectionConfig(qk_norm=RMSNorm), "scaled": False},
+    {"n_kv_heads": 2, "projections": ProjectionConfig(qk_norm=RMSNorm), "scoring": Scoring(1.0)},
     {"n_kv_heads": 1, "projections": ProjectionConfig(True, qk_norm=RMSNorm)},
 ]
 

@@ -6,6 +6,7 @@ from typing import Any, get_args
 import pytest
 import torch
 import torch.nn.functional as F
+from model_options import listed_choices
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -50,13 +51,9 @@ def random_config(seed: int, architecture: str = "decoder") -> ModelConfig:
         "n_heads": n_heads,
         "n_kv_heads": n_kv_heads,
         "d_model": n_heads * 2 * draw.randint(1, 5),
-        "norm": draw.choice(["layernorm", "rmsnorm"]),
-        "norm_position": draw.choice(["pre", "post"]),
-        "feedforward": draw.choice(["relu", "gelu", "gelu_tanh", "silu", "relu2", "swiglu", "geglu"]),
-        "positions": draw.choice(["learned", "sinusoidal", "rope", "alibi", "relative", "none"]),
-        **{name: draw.random() < 0.5 for name in ("qk_norm", "bias", "qkv_bias", "tie_embeddings")},
-        **{name: draw.random() < 0.3 for name in ("embedding_norm", "head_transform", "head_bias")},
+        **{name: draw.choice(values) for name, values in listed_choices("architecture").items()},
     }
+    options["parallel_residual"] &= options["norm_position"] == "pre" and architecture != "encoder_decoder"
     if draw.random() < 0.3:
         options["head_dim"] = 2 * draw.randint(1, 5)
     if architecture == "decoder":

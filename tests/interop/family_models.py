@@ -51,6 +51,7 @@ def random_config(family: str, seed: int) -> ModelConfig:
         "tie_embeddings": draw.random() < 0.5,
         "dropout": draw.choice([0.0, 0.1]),
         "bias": draw.random() < 0.5,
+        "attention_softcap": draw.choice([1.5, 5.0]),
     }
     if "sliding_window" in FAMILIES[family].options.values():
         options["sliding_window"] = draw.randint(2, 12)  # with 1, transformers' own cache differs from no cache
@@ -74,7 +75,8 @@ def random_config(family: str, seed: int) -> ModelConfig:
         options["relative_max_distance"] = draw.choice([6, 20])
     if "head_bias" in FAMILIES[family].always:
         options["head_bias"] = draw.random() < 0.5
-    return ModelConfig.read(options, needs)
+    known = {option: value for option, value in options.items() if option in FAMILIES[family].understood}
+    return ModelConfig.read(known, needs)
 
 
 def random_model(config: ModelConfig, seed: int) -> LanguageModel:

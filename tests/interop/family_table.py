@@ -40,7 +40,7 @@ END = TOKENIZER.end_of_document or 0
 
 ABOUT = """# Model families
 
-Clearhead reads and writes these families. Each has one table in `src/clearhead/interop/hf` that works in both
+Clearhead reads and writes these families. Each has one table in `src/clearhead/interop/hf/families` that works in both
 directions: `clearhead import` turns a folder of that family into a run, and a run whose architecture fits is such a
 folder. This command measures the figures below:
 

@@ -19,6 +19,7 @@ from family_models import (
     random_model,
     save_as,
 )
+from model_options import listed_choices
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -159,13 +160,13 @@ def test_every_table_is_its_own_reverse(family: Family, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_a_config_has_a_family_or_an_obstacle(seed: int) -> None:
-    draw = random.Random(seed)
+    draw, listed = random.Random(seed), listed_choices()
     config = ModelConfig.read(
         {
-            "norm": draw.choice(["layernorm", "rmsnorm", "rmsnorm_plus_one"]),
+            "norm": draw.choice(listed["norm"]),
             "norm_position": draw.choice(["pre", "pre", "post"]),
-            "feedforward": draw.choice(["relu", "gelu", "gelu_tanh", "relu2", "swiglu", "geglu"]),
-            "positions": draw.choice(["learned", "sinusoidal", "rope", "alibi", "none"]),
+            "feedforward": draw.choice(listed["feedforward"]),
+            "positions": draw.choice(listed["positions"]),
             "qk_norm": draw.random() < 0.3,
             "partial_rotary_factor": draw.choice([1.0, 0.5]),
             "bias": draw.random() < 0.5,

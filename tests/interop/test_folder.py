@@ -261,7 +261,7 @@ def test_sizes_that_the_file_does_not_bear_out_take_no_memory(config: ModelConfi
         ("[" * 100_000, "cannot be read as JSON"),
         (" " * 2**21, "at most 1,048,576 are read"),
         ("{}", "model_type None"),
-        ('{"model_type": "elmo"}', "model_type 'elmo'; this version reads gpt2"),
+        ('{"model_type": "elmo"}', "model_type 'elmo'; this version reads bart"),
         ('{"model_type": ["gpt2"]}', "model_type ['gpt2']"),
         ('{"model_type": "llama"}', "vocab_size is missing"),
         ('{"model_type": "clearhead", "d_modle": 3}', "unknown option 'd_modle'; did you mean 'd_model'?"),

@@ -67,7 +67,8 @@ def test_no_foreign_key_is_overlooked(family: Family) -> None:
             assert getattr(default, key) in (value, None), key
     for key, value in family.constants.items():
         if key in type(default).__dataclass_fields__:
-            assert getattr(default, key) in (value if isinstance(value, tuple) else (value,)), key
+            means_ours = getattr(default, key) in (value if isinstance(value, tuple) else (value,))
+            assert means_ours or getattr(default, key) == family.absent[key], key  # a file without it is refused too
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -106,6 +107,9 @@ def test_keys_that_are_called_harmless_are(name: str, tmp_path: Path) -> None:
         ("opt", {"_remove_final_layer_norm": True}, "_remove_final_layer_norm = true"),
         ("opt", {"layer_norm_elementwise_affine": False}, "layer_norm_elementwise_affine = false"),
         ("gpt_neox", {"attention_bias": False}, "attention_bias = false"),
+        ("vaultgemma", {"final_logit_softcapping": 30.0}, "final_logit_softcapping = 30.0 has no equal here; none has"),
+        ("vaultgemma", {"sliding_window": 5}, "and sliding_window = 5 have no equal here"),
+        ("vaultgemma", {"query_pre_attn_scalar": 5}, "and query_pre_attn_scalar = 5 have no equal here"),
         (
             "gpt_neox",
             {"rope_parameters": {"partial_rotary_factor": 0.7}},
@@ -136,3 +140,16 @@ def test_a_foreign_option_without_equal_is_refused(
         read_config(tmp_path)
     assert said in str(refusal.value)
     assert "config.json" in str(refusal.value)
+
+
+def test_a_window_that_no_layer_has_is_not_read(tmp_path: Path) -> None:
+    model = random_model(random_config("vaultgemma", 1), 1)
+    save_as("vaultgemma", tmp_path, model, SpecialTokens(END))
+    path = tmp_path / "config.json"
+    told = json.loads(path.read_text(encoding="utf-8"))
+    told |= {"sliding_window": 5, "layer_types": ["full_attention"] * model.config.n_layers}
+    path.write_text(json.dumps(told), encoding="utf-8")
+    inputs = random_inputs(model.config, 2, 30)
+    with torch.no_grad():
+        foreign = logits_of(opened(tmp_path, "decoder"), inputs)
+        torch.testing.assert_close(load(tmp_path)(*inputs), foreign, rtol=0, atol=1e-5)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from model_options import listed_choices
 from torch import Tensor
 
 import clearhead
@@ -60,6 +61,7 @@ DECODERS: list[Choice] = [
         "parallel_residual": True,
         "feedforward": "geglu",
         "scale_attention": False,
+        "attention_softcap": 2.0,
         "scale_logits": True,
     },
     {"architecture": "bigram"},
@@ -81,23 +83,11 @@ TRANSLATOR: Choice = {
 }
 OPTIONS: dict[str, tuple[Any, ...]] = {
     "n_layers": (1, 2),
-    "positions": ("learned", "sinusoidal", "rope", "alibi", "relative", "none"),
+    **listed_choices("architecture", "init", "parallel_residual"),
     "partial_rotary_factor": (1.0, 0.5),
-    "norm_position": ("pre", "post"),
-    "norm": ("layernorm", "rmsnorm", "rmsnorm_plus_one"),
-    "embedding_norm": (False, True),
-    "feedforward": ("relu", "gelu", "gelu_tanh", "relu2", "swiglu", "geglu"),
     "n_kv_heads": (4, 2, 1),
     "head_dim": (4, 8),
-    "qk_norm": (False, True),
-    "scale_attention": (True, False),
-    "tie_embeddings": (True, False),
-    "bias": (False, True),
-    "qkv_bias": (False, True),
-    "scale_embedding": (False, True),
-    "scale_logits": (False, True),
-    "head_transform": (False, True),
-    "head_bias": (False, True),
+    "attention_softcap": (None, 2.0),
 }
 OPTIONS_OF: dict[str, dict[str, tuple[Any, ...]]] = {
     "decoder": {

@@ -25,8 +25,8 @@ from fuzz_values import (
     spoiled,
     tensor_wrong,
 )
-from law_models import CHOICES, VOCAB_SIZE, make_model
-from pair_models import END, PAIR_CHOICES, make_translator
+from law_models import NATIVE_CHOICES, VOCAB_SIZE, make_model
+from pair_models import END, NATIVE_PAIR_CHOICES, make_translator
 
 from clearhead.config import Dtype, EngineConfig, SamplingConfig, TranslationConfig
 from clearhead.inference import Batch, Engine, beam_search
@@ -41,18 +41,18 @@ from clearhead.parts import DecoderCache, positions_from_lengths
 
 @cache
 def writer_of(choice: int, block_size: int, dtype: torch.dtype, weights: Dtype) -> NativeDecoderStep:
-    model = rounded(make_model(**CHOICES[choice], block_size=block_size).to(dtype), weights)
+    model = rounded(make_model(**NATIVE_CHOICES[choice], block_size=block_size).to(dtype), weights)
     return NativeDecoderStep(model, weights, loaded(dtype))
 
 
 @cache
 def reader_of(choice: int, block_size: int) -> NativeBeamStep:
-    model = make_translator(**PAIR_CHOICES[choice], block_size=block_size)
+    model = make_translator(**NATIVE_PAIR_CHOICES[choice], block_size=block_size)
     return NativeBeamStep(model, loaded(torch.float64))
 
 
 def some_writer(draw: random.Random, dtype: torch.dtype | None = None) -> NativeDecoderStep:
-    choice, block_size = draw.randrange(0, len(CHOICES), 4), draw.choice(BLOCK_SIZES)
+    choice, block_size = draw.randrange(0, len(NATIVE_CHOICES), 4), draw.choice(BLOCK_SIZES)
     weights: Any = draw.choice(WIDTHS)
     return writer_of(choice, block_size, dtype or draw.choice((torch.float64, torch.float32)), weights)
 
@@ -179,7 +179,7 @@ def tokens_written(draw: random.Random) -> None:
 
 def translations(draw: random.Random) -> None:
     """A whole search; a source may have what is no token, or the end may be none."""
-    reader = reader_of(draw.randrange(0, len(PAIR_CHOICES), 3), draw.choice(BLOCK_SIZES[1:]))
+    reader = reader_of(draw.randrange(0, len(NATIVE_PAIR_CHOICES), 3), draw.choice(BLOCK_SIZES[1:]))
     vocab_size = reader.model.config.source_vocab_size or VOCAB_SIZE
     longest = min(9, reader.model.config.block_size)
     sources = [some_ids(draw, draw.randint(1, longest), vocab_size) for _ in range(draw.randint(1, 4))]
@@ -201,7 +201,7 @@ def translations(draw: random.Random) -> None:
 
 def beams(draw: random.Random) -> None:
     """A step of a search: tokens, the memory, the cache or the columns that are seen may be wrong."""
-    reader = reader_of(draw.randrange(0, len(PAIR_CHOICES), 3), BLOCK_SIZES[-1])
+    reader = reader_of(draw.randrange(0, len(NATIVE_PAIR_CHOICES), 3), BLOCK_SIZES[-1])
     model, S, b = reader.model, draw.randint(1, 4), draw.randint(1, 4)
     size = model.config.source_vocab_size or VOCAB_SIZE
     source = torch.tensor([[1 + draw.randrange(size - 1) for _ in range(draw.randint(1, 9))]] * S)
@@ -231,7 +231,7 @@ def beams(draw: random.Random) -> None:
 
 def continuations(draw: random.Random) -> None:
     """The likeliest ways to go on, of logits of right and wrong shapes and types."""
-    reader = reader_of(draw.randrange(0, len(PAIR_CHOICES), 3), BLOCK_SIZES[-1])
+    reader = reader_of(draw.randrange(0, len(NATIVE_PAIR_CHOICES), 3), BLOCK_SIZES[-1])
     S, b, n = draw.randint(1, 4), draw.randint(1, 5), draw.choice((1, 2, 8, 8, 0, -1))
     logits = torch.randn(
         S, b, VOCAB_SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(draw.randrange(99))

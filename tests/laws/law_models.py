@@ -6,36 +6,32 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import torch
+from model_options import listed_choices
 from torch import nn
 
 from clearhead.config import ModelConfig
 from clearhead.models import DecoderLM
+from clearhead.native.facade import UNDERSTOOD
 
 VOCAB_SIZE, BLOCK_SIZE, N_LAYERS, WINDOW = 11, 24, 2, 5
 
-OPTIONS: dict[str, tuple[Any, ...]] = {
-    "positions": ("learned", "sinusoidal", "rope", "alibi", "relative", "none"),
-    "norm_position": ("pre", "post"),
-    "parallel_residual": (False, True),
-    "norm": ("layernorm", "rmsnorm", "rmsnorm_plus_one"),
-    "embedding_norm": (False, True),
-    "feedforward": ("relu", "gelu", "gelu_tanh", "silu", "relu2", "swiglu", "geglu"),
+NUMBERS: dict[str, tuple[Any, ...]] = {
     "n_kv_heads": (4, 2, 1),
     "head_dim": (4, 8),
     "partial_rotary_factor": (1.0, 0.5),
-    "qk_norm": (False, True),
-    "scale_attention": (True, False),
+    "attention_softcap": (None, 1.5),
     "sliding_window": (None, WINDOW),
-    "tie_embeddings": (True, False),
     "embedding_ngrams": (1, 3),
     "logit_ngrams": (1, 2, 4),
     "ngram_rows": (7, 150),  # shared by all, or by all but bigrams
-    "bias": (False, True),
-    "qkv_bias": (False, True),
-    "scale_logits": (False, True),
-    "head_transform": (False, True),
-    "head_bias": (False, True),
 }
+# What the laws hold fixed: sizes, what another architecture has (see `pair_models`), and what acts in training alone.
+FIXED = {
+    *("architecture", "vocab_size", "block_size", "n_layers", "n_heads", "d_model", "d_ff", "norm_eps", "rope_theta"),
+    *("relative_buckets", "relative_max_distance", "source_vocab_size", "pad_id", "n_encoder_layers"),
+    *("n_token_types", "decoder_start_id", "init", "dropout", "attention_dropout", "feedforward_dropout"),
+}
+OPTIONS = listed_choices(*FIXED) | NUMBERS
 Choice = dict[str, Any]
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -65,7 +61,13 @@ def pairwise(options: dict[str, tuple[Any, ...]]) -> Iterator[Choice]:
         yield best
 
 
+def known_to_native(options: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+    """The options, of which the native engine does not know all, with its default alone where it does not."""
+    return {option: values if option in UNDERSTOOD else values[:1] for option, values in options.items()}
+
+
 CHOICES = list(pairwise(OPTIONS))
+NATIVE_CHOICES = list(pairwise(known_to_native(OPTIONS)))
 
 
 def name(choice: Choice) -> str:

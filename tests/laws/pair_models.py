@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 import torch
-from law_models import BLOCK_SIZE, N_LAYERS, OPTIONS, VOCAB_SIZE, pairwise, randomized
+from law_models import BLOCK_SIZE, N_LAYERS, OPTIONS, VOCAB_SIZE, known_to_native, pairwise, randomized
 from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
@@ -15,13 +15,13 @@ Side = Literal["left", "right"]
 
 DECODERS_OWN = {"sliding_window", "embedding_ngrams", "logit_ngrams", "ngram_rows"}
 BOTH_WAYS = {key: values for key, values in OPTIONS.items() if key not in DECODERS_OWN}
-BOTH_WAYS |= {"scale_embedding": (False, True)}
 ENCODER_OPTIONS = BOTH_WAYS | {"n_token_types": (0, 2)}
 PAIR_OPTIONS = {key: values for key, values in BOTH_WAYS.items() if key != "parallel_residual"} | {
     "source_vocab_size": (None, SOURCE_VOCAB_SIZE),
     "n_encoder_layers": (1, N_LAYERS),
 }
 PAIR_CHOICES = list(pairwise(PAIR_OPTIONS))
+NATIVE_PAIR_CHOICES = list(pairwise(known_to_native(PAIR_OPTIONS)))
 ENCODER_CHOICES = list(pairwise(ENCODER_OPTIONS))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from law_models import CHOICES, VOCAB_SIZE, Choice, assert_same, make_model, name, random_ids
+from law_models import NATIVE_CHOICES, VOCAB_SIZE, Choice, assert_same, make_model, name, random_ids
 
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.inference import Batch, generate_ids
@@ -52,7 +52,7 @@ def alone(model: CausalLM, engine: EngineConfig = PLAIN, draft: CausalLM | None 
     return texts
 
 
-@pytest.mark.parametrize("choice", CHOICES[::3], ids=name)
+@pytest.mark.parametrize("choice", NATIVE_CHOICES[::3], ids=name)
 def test_a_text_in_a_batch_is_the_text_alone(choice: Choice) -> None:
     model = make_model(**choice, block_size=BLOCK_SIZE)
     texts = dict[int, list[int]]()
@@ -64,7 +64,7 @@ def test_a_text_in_a_batch_is_the_text_alone(choice: Choice) -> None:
 @pytest.mark.parametrize(
     "draft", [None, {"block_size": 7, "logit_ngrams": 2}, {"sliding_window": 3, "positions": "alibi"}]
 )
-@pytest.mark.parametrize("choice", CHOICES[::21], ids=name)
+@pytest.mark.parametrize("choice", NATIVE_CHOICES[::21], ids=name)
 def test_guesses_come_and_go_with_the_texts(choice: Choice, draft: Choice | None) -> None:
     model = make_model(**choice, block_size=BLOCK_SIZE)
     small = None if draft is None else make_model(**draft)
@@ -135,7 +135,7 @@ def test_a_text_that_is_dropped_before_it_begins_is_never_written() -> None:
         assert batch.step().keys() == {1}
 
 
-@pytest.mark.parametrize("choice", CHOICES[::6], ids=name)
+@pytest.mark.parametrize("choice", NATIVE_CHOICES[::6], ids=name)
 @torch.inference_mode()
 def test_rows_of_two_caches_go_on_as_they_would_have(choice: Choice) -> None:
     model, ids, other = make_model(**choice), random_ids(2, 4), random_ids(2, 9, seed=1)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from law_models import CHOICES, VOCAB_SIZE, Choice, make_model, name
+from law_models import NATIVE_CHOICES, VOCAB_SIZE, Choice, make_model, name
 from test_engine_laws import WIDTHS, compiled
 from torch import Tensor
 
@@ -70,7 +70,7 @@ def assert_same_bits(model: DecoderLM, writer: NativeDecoderStep, monkeypatch: p
         assert all(map(torch.equal, mine, others)), f"prompts of {lengths} tokens"
 
 
-@pytest.mark.parametrize("choice", [*CHOICES[::3], *WINDOWED], ids=name)
+@pytest.mark.parametrize("choice", [*NATIVE_CHOICES[::3], *WINDOWED], ids=name)
 @torch.inference_mode()
 def test_a_row_has_the_same_bits_alone_and_beside_others(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
     for block_size in (64, 16):  # of which some outgrow the shorter
@@ -80,7 +80,7 @@ def test_a_row_has_the_same_bits_alone_and_beside_others(choice: Choice, monkeyp
 
 
 @pytest.mark.parametrize("weights", WIDTHS)
-@pytest.mark.parametrize("choice", [CHOICES[0], CHOICES[7], WINDOWED[0]], ids=name)
+@pytest.mark.parametrize("choice", [NATIVE_CHOICES[0], NATIVE_CHOICES[7], WINDOWED[0]], ids=name)
 @torch.inference_mode()
 def test_rounded_matrices_have_the_same_bits(choice: Choice, weights: Dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     model = rounded(
@@ -91,7 +91,7 @@ def test_rounded_matrices_have_the_same_bits(choice: Choice, weights: Dtype, mon
         assert_same_bits(model, compiled(model, weights), monkeypatch, seed)
 
 
-@pytest.mark.parametrize("choice", [*CHOICES[::8], WINDOWED[1]], ids=name)
+@pytest.mark.parametrize("choice", [*NATIVE_CHOICES[::8], WINDOWED[1]], ids=name)
 @torch.inference_mode()
 def test_who_reads_a_prompt_is_chosen_by_its_own_length(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoder_step, "FEW", 20 * 20)  # and torch reads longer ones

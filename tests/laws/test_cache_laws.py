@@ -2,11 +2,29 @@
 
 import pytest
 import torch
-from law_models import CHOICES, OPTIONS, WINDOW, Choice, assert_same, make_model, name, pairs, possible, random_ids
+from law_models import (
+    CHOICES,
+    FIXED,
+    OPTIONS,
+    WINDOW,
+    Choice,
+    assert_same,
+    make_model,
+    name,
+    pairs,
+    possible,
+    random_ids,
+)
 
+from clearhead.config import ModelConfig
 from clearhead.parts import positions_from_lengths
 
 every_choice = pytest.mark.parametrize("choice", CHOICES, ids=name)
+
+
+def test_every_option_of_the_config_is_tried_or_held_fixed() -> None:
+    assert OPTIONS.keys() | FIXED == ModelConfig.model_fields.keys()
+    assert not OPTIONS.keys() & FIXED
 
 
 def test_every_two_options_meet_in_some_choice() -> None:

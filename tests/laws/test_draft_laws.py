@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from law_models import CHOICES, VOCAB_SIZE, Choice, assert_same, make_model, name, random_ids
+from law_models import NATIVE_CHOICES, VOCAB_SIZE, Choice, assert_same, make_model, name, random_ids
 
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.inference import batching, generate_ids, kv_context
@@ -17,7 +17,7 @@ from clearhead.inference.verification import Guesses
 from clearhead.models import BigramLM, CausalLM
 from clearhead.parts import positions_from_lengths
 
-every_choice = pytest.mark.parametrize("choice", CHOICES, ids=name)
+every_choice = pytest.mark.parametrize("choice", NATIVE_CHOICES, ids=name)
 BLOCK_SIZE, NEW_TOKENS = 10, 16  # two slides or more
 PROMPTS = [random_ids(length, seed=length).tolist() for length in (4, 1, 13, 10, 4)]  # two longer than a block
 PLAIN, NGRAMS, RUN = EngineConfig(), EngineConfig(draft="ngrams"), EngineConfig(draft="a run")
@@ -72,7 +72,7 @@ def written(
 
 @every_choice
 def test_guesses_partly_right_change_nothing(monkeypatch: pytest.MonkeyPatch, choice: Choice) -> None:
-    options = GREEDY if CHOICES.index(choice) % 3 else DRAWN
+    options = GREEDY if NATIVE_CHOICES.index(choice) % 3 else DRAWN
     model = make_model(**choice, block_size=BLOCK_SIZE)
     expected = written(model, PROMPTS, options)
     oracle = Oracle(expected)
@@ -81,7 +81,7 @@ def test_guesses_partly_right_change_nothing(monkeypatch: pytest.MonkeyPatch, ch
     assert oracle.right >= 5
 
 
-@pytest.mark.parametrize("choice", CHOICES[::8], ids=name)
+@pytest.mark.parametrize("choice", NATIVE_CHOICES[::8], ids=name)
 def test_the_likeliest_tokens_are_written_whatever_an_ngram_was_followed_by(choice: Choice) -> None:
     model = make_model(**choice, block_size=BLOCK_SIZE)
     assert written(model, PROMPTS[:3], GREEDY, NGRAMS) == written(model, PROMPTS[:3], GREEDY)
@@ -140,7 +140,7 @@ def test_a_bigram_model_guesses_and_checks() -> None:
     assert written(model, PROMPTS, GREEDY, RUN, model) == written(model, PROMPTS, GREEDY)
 
 
-@pytest.mark.parametrize("choice", CHOICES[::4], ids=name)
+@pytest.mark.parametrize("choice", NATIVE_CHOICES[::4], ids=name)
 @torch.inference_mode()
 def test_what_is_forgotten_was_never_read(choice: Choice) -> None:
     model, ids, lengths, columns = make_model(**choice), random_ids(3, 12), [12, 3, 7], torch.tensor([2, 0, 5])

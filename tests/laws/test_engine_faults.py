@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import test_engine_laws as laws
 import test_reading_laws as searches
-from law_models import CHOICES
-from pair_models import PAIR_CHOICES
+from law_models import NATIVE_CHOICES as CHOICES
+from pair_models import NATIVE_PAIR_CHOICES as PAIR_CHOICES
 
 from clearhead.errors import ClearheadError
 from clearhead.native import building, compiler

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from law_models import CHOICES, VOCAB_SIZE, Choice, assert_same, make_model, name, random_ids
+from law_models import NATIVE_CHOICES, VOCAB_SIZE, Choice, assert_same, make_model, name, random_ids
 from test_batch_laws import alone, together
 from test_draft_laws import Oracle
 from torch import Tensor
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler"),
     pytest.mark.usefixtures("compiled_code"),
 ]
-every_choice = pytest.mark.parametrize("choice", CHOICES, ids=name)
+every_choice = pytest.mark.parametrize("choice", NATIVE_CHOICES, ids=name)
 BLOCK_SIZE, NEW_TOKENS = 10, 8  # rows that are full slide at once
 PROMPTS = [random_ids(length, seed=length).tolist() for length in (4, 1, 13, 10, 4)]  # two longer than a block
 WIDTHS: tuple[Dtype, ...] = ("float32", "bfloat16", "int8")
@@ -174,12 +174,12 @@ def test_the_shortest_blocks_are_compiled_too(block_size: int, positions: str) -
     assert written(model, [[1, 2]], {"engine": "native"}) == written(model, [[1, 2]], {"engine": "eager"})
 
 
-@pytest.mark.parametrize("choice", CHOICES[::5], ids=name)
+@pytest.mark.parametrize("choice", NATIVE_CHOICES[::5], ids=name)
 @torch.inference_mode()
 def test_what_a_row_gets_does_not_depend_on_the_others_or_on_threads(
     choice: Choice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    weights = WIDTHS[CHOICES.index(choice) % 3]
+    weights = WIDTHS[NATIVE_CHOICES.index(choice) % 3]
     model = rounded(make_model(**choice).float(), weights)
     # 19 rows are multiplied eight, four, two at a time, and alone
     twin, more = compiled(model, weights), random_ids(19, 3, seed=1)
@@ -206,7 +206,7 @@ def test_what_a_row_gets_does_not_depend_on_the_others_or_on_threads(
         assert torch.equal(found(everything), together)
 
 
-@pytest.mark.parametrize("choice", CHOICES[::5], ids=name)
+@pytest.mark.parametrize("choice", NATIVE_CHOICES[::5], ids=name)
 @torch.inference_mode()
 def test_many_tokens_at_once_are_what_single_ones_are(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
     twin = compiled(make_model(**choice).float())
@@ -276,7 +276,7 @@ def test_both_engines_write_the_same_text(choice: Choice) -> None:
         assert written(model, prompts, {"engine": "native"}) == written(model, prompts, {"engine": "eager"})
 
 
-@pytest.mark.parametrize("choice", CHOICES[::7], ids=name)
+@pytest.mark.parametrize("choice", NATIVE_CHOICES[::7], ids=name)
 def test_rows_that_end_leave_the_others_as_they_were(choice: Choice) -> None:
     model = make_model(**choice, block_size=BLOCK_SIZE)
     options = {"greedy": False, "temperature": 1.5, "seed": 3, "max_new_tokens": 14}
@@ -285,7 +285,7 @@ def test_rows_that_end_leave_the_others_as_they_were(choice: Choice) -> None:
     assert len(set(map(len, found))) > 1, "rows that end at the same time would show little"
 
 
-@pytest.mark.parametrize("choice", CHOICES[::9], ids=name)
+@pytest.mark.parametrize("choice", NATIVE_CHOICES[::9], ids=name)
 def test_texts_join_and_leave_compiled_code_as_well(choice: Choice) -> None:
     model, texts = make_model(**choice, block_size=BLOCK_SIZE), dict[int, list[int]]()
     for text, tokens in together(Batch(model, EngineConfig(engine="native"))):
@@ -301,7 +301,7 @@ def test_a_text_that_has_ended_shortens_no_call_of_the_others() -> None:
         assert not batch.live
 
 
-@pytest.mark.parametrize("choice", CHOICES[::6], ids=name)
+@pytest.mark.parametrize("choice", NATIVE_CHOICES[::6], ids=name)
 def test_guesses_that_compiled_code_reads_change_nothing(monkeypatch: pytest.MonkeyPatch, choice: Choice) -> None:
     model = make_model(**choice, block_size=BLOCK_SIZE)
     expected = written(model, PROMPTS, {"engine": "eager"}, max_new_tokens=16)
@@ -325,7 +325,7 @@ def test_a_draft_model_is_compiled_too(draft: Choice) -> None:
 
 
 @pytest.mark.parametrize("weights", WIDTHS[1:])
-@pytest.mark.parametrize("choice", CHOICES[::12], ids=name)
+@pytest.mark.parametrize("choice", NATIVE_CHOICES[::12], ids=name)
 def test_rounded_matrices_are_the_same_in_both_engines(choice: Choice, weights: str) -> None:
     model = make_model(**choice, block_size=BLOCK_SIZE)
     for prompts in (PROMPTS[1:2], PROMPTS[:2]):
@@ -342,7 +342,7 @@ def test_columns_that_left_the_window_make_room(monkeypatch: pytest.MonkeyPatch,
     assert found == written(model, PROMPTS[rows], {"engine": "eager"}, max_new_tokens=40)
 
 
-@pytest.mark.parametrize("choice", CHOICES[::9], ids=name)
+@pytest.mark.parametrize("choice", NATIVE_CHOICES[::9], ids=name)
 @torch.inference_mode()
 def test_a_long_prompt_is_read_by_the_models_own_call(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoder_step, "FEW", 8 * 8)

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 from law_models import Choice, assert_same, name
-from pair_models import END, PAD, PAIR_CHOICES, make_translator, padded, sentence, words
+from pair_models import END, NATIVE_PAIR_CHOICES, PAD, make_translator, padded, sentence, words
 from torch import Tensor
 
 from clearhead.config import TranslationConfig
@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler"),
     pytest.mark.usefixtures("compiled_code"),
 ]
-every_choice = pytest.mark.parametrize("choice", PAIR_CHOICES, ids=name)
+every_choice = pytest.mark.parametrize("choice", NATIVE_PAIR_CHOICES, ids=name)
 VOCABULARIES = [(size, pad_id) for size in (3, 7, 63, 64, 65, 1001) for pad_id in (None, PAD)]
 BAD = [(bad, place) for bad in (math.nan, math.inf, -math.inf) for place in (0, 63, 99)]
 SOURCES = [sentence(1 + 5 * n % 13, seed=n) for n in range(7)]
@@ -67,14 +67,16 @@ def assert_same_texts(found: list[list[Hypothesis]], expected: list[list[Hypothe
         assert [h.score for h in mine] == pytest.approx([h.score for h in theirs], rel=1e-9)
 
 
-@pytest.mark.parametrize(("beam", "choice"), [(1 + n % 6, choice) for n, choice in enumerate(PAIR_CHOICES)], ids=str)
+@pytest.mark.parametrize(
+    ("beam", "choice"), [(1 + n % 6, choice) for n, choice in enumerate(NATIVE_PAIR_CHOICES)], ids=str
+)
 def test_translations_are_the_plain_searchs(beam: int, choice: Choice) -> None:
     model, options = make_translator(**choice), TranslationConfig(beam_size=beam, n_best=beam)
     expected = beam_search(model, SOURCES, options, end=END)
     assert_same_texts(beam_search(model, SOURCES, options, end=END, reader=compiled(model)), expected)
 
 
-@pytest.mark.parametrize("choice", PAIR_CHOICES[::4], ids=name)
+@pytest.mark.parametrize("choice", NATIVE_PAIR_CHOICES[::4], ids=name)
 def test_a_translation_depends_on_no_neighbour_and_on_no_threads(
     choice: Choice, monkeypatch: pytest.MonkeyPatch
 ) -> None:

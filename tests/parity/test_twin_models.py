@@ -6,7 +6,8 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from twin_cases import NUMBERS, Case, draw_case, listed_choices, uncovered
+from model_options import listed_choices
+from twin_cases import NUMBERS, Case, draw_case, uncovered
 
 from clearhead import reference
 from clearhead.config import ModelConfig

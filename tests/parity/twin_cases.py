@@ -3,10 +3,11 @@
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 import numpy as np
 import torch
+from model_options import listed_choices
 from torch import nn
 
 from clearhead import reference
@@ -35,6 +36,7 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "partial_rotary_factor": (1.0, 0.5),
     "relative_buckets": (4, 8),
     "relative_max_distance": (5, 128),
+    "attention_softcap": (None, None, 1.5),
     "sliding_window": (None, 1, 3),
     "n_token_types": (0, 3),
     "decoder_start_id": (None, 0, 3),
@@ -46,17 +48,6 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "feedforward_dropout": (0.0, 0.2),
 }
 ARCHITECTURES = ("decoder",) * 4 + ("encoder",) * 3 + ("encoder_decoder",) * 4 + ("bigram",)
-
-
-def listed_choices() -> dict[str, tuple[Any, ...]]:
-    """Every option of a model that is a choice between names or a switch, with all of its values."""
-    found: dict[str, tuple[Any, ...]] = {}
-    for name, field in ModelConfig.model_fields.items():
-        if get_origin(field.annotation) is Literal:
-            found[name] = get_args(field.annotation)
-        elif field.annotation is bool:
-            found[name] = (False, True)
-    return found
 
 
 def uncovered(configs: Iterable[ModelConfig]) -> set[tuple[str, Any]]:

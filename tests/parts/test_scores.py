@@ -10,7 +10,7 @@ from torch import Tensor
 
 from clearhead.parts import attend
 from clearhead.parts.dropout import kept
-from clearhead.parts.eager_attention import WIDTHS, eager_attention
+from clearhead.parts.eager_attention import WIDTHS, Scoring, eager_attention
 from clearhead.parts.masks import Mask
 
 B, H, T_q, T_k, K = 2, 4, 6, 9, 8
@@ -42,8 +42,10 @@ def test_it_is_the_fused_kernels(n_kv_heads: int, form: str, scale: float | None
     masks: dict[str, Mask] = {"none": None, "causal": "causal", "one for all": rows[0, 0], "one a row": rows}
     query, key, value = parts
     bias = draw(H, T_q, key.shape[2], seed=6) if biased else None
-    expected = result_and_gradients(attend(query, key, value, mask=masks[form], bias=bias, scale=scale), parts)
-    by_scores = eager_attention(query, key, value, mask=masks[form], bias=bias, scale=scale)
+    expected = result_and_gradients(
+        attend(query, key, value, mask=masks[form], bias=bias, scoring=Scoring(scale)), parts
+    )
+    by_scores = eager_attention(query, key, value, mask=masks[form], bias=bias, scoring=Scoring(scale))
     found = result_and_gradients(by_scores, parts)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
@@ -65,7 +67,7 @@ def test_weights_are_dropped() -> None:
     query, key, value = heads(2, T_q, T_k)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        found = eager_attention(query, key, value, mask=None, dropout=0.5, scale=1.0)
+        found = eager_attention(query, key, value, mask=None, dropout=0.5, scoring=Scoring(1.0))
         torch.manual_seed(1)
         survivors = kept(torch.Size([B * 2, 2 * T_q, T_k]), 0.5, torch.float64).view(B, H, T_q, T_k)
     assert 0.3 < float((survivors == 0).double().mean()) < 0.7
@@ -94,7 +96,7 @@ def test_what_rounding_the_scores_does(greatest: float, causal: bool) -> None:
     moved = (weights * torch.expm1(U * scores.abs()))[..., None] * apart
     bound = moved.sum(-2) / (weights * torch.exp(-U * scores.abs())).sum(-1, keepdim=True)
     bound += 2 * U * (weights @ v.abs() + bound)
-    found = eager_attention(query, key, value, mask="causal" if causal else None, dropout=0.0, scale=scale)
+    found = eager_attention(query, key, value, mask="causal" if causal else None, scoring=Scoring(scale))
     assert ((found.double() - exact).abs() <= bound).all()
 
 

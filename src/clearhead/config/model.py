@@ -1,5 +1,6 @@
 """The shape of a model."""
 
+from collections.abc import Collection
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -8,6 +9,16 @@ from clearhead.options import Options
 
 GATED = {"swiglu", "geglu"}  # feed-forwards that multiply two hidden layers
 PARALLEL = {("pre", "decoder"), ("pre", "encoder")}  # norm places and architectures of blocks with parallel residuals
+
+OUTSIDE_THE_LOGITS = {"init", "dropout", "attention_dropout", "feedforward_dropout"}  # they change training alone
+# Options that only some values of another option read: (the other option, its values that read them) -> the options.
+READ_BY: dict[tuple[str, tuple[str, ...]], set[str]] = {
+    ("positions", ("rope", "sinusoidal")): {"rope_theta"},
+    ("positions", ("rope",)): {"partial_rotary_factor"},
+    ("positions", ("relative",)): {"relative_buckets", "relative_max_distance"},
+    ("architecture", ("encoder_decoder",)): {"source_vocab_size", "n_encoder_layers"},
+    ("architecture", ("encoder", "encoder_decoder")): {"pad_id"},
+}
 
 
 def _round_up(width: float, multiple: int) -> int:
@@ -87,6 +98,11 @@ class ModelConfig(Options):
     )
     qk_norm: bool = Field(False, description="normalize queries and keys per head (RMSNorm)")
     scale_attention: bool = Field(True, description="divide attention scores by sqrt(head_dim); T5 does not")
+    attention_softcap: float | None = Field(
+        None,
+        gt=0,
+        description="bend attention scores s to c tanh(s / c), so that none exceeds c (Gemma 2); none: do not",
+    )
     bias: bool = Field(False, description="biases in the linear layers")
     qkv_bias: bool = Field(
         default_factory=lambda seen: seen.get("bias", False),
@@ -125,6 +141,30 @@ class ModelConfig(Options):
     def longest_ngram(self) -> int:
         """How many tokens the n-gram tables look at, the last one its own; 1 where there are none."""
         return max(self.embedding_ngrams, self.logit_ngrams)
+
+    @property
+    def keeps_scores(self) -> bool:
+        """Whether a training step keeps the T x T attention weights, which torch's fused kernel otherwise avoids."""
+        return self.attention_dropout > 0 or self.attention_softcap is not None
+
+    @property
+    def idle_options(self) -> set[str]:
+        """The options that change no logit of this model."""
+        unread = [options for (other, values), options in READ_BY.items() if getattr(self, other) not in values]
+        return OUTSIDE_THE_LOGITS.union(*unread, {"ngram_rows"} if self.longest_ngram == 1 else ())
+
+    def unusual_options(self, known: Collection[str]) -> dict[str, object]:
+        """The options that are not `known`, change the logits and are not at their default -> that default.
+
+        A format or an engine names the options that it understands and refuses a model with any of these, so an option
+        that is new to the library is refused wherever nobody has taught it.
+        """
+        fields, values = type(self).model_fields, dict(self)
+        defaults = {
+            option: fields[option].get_default(call_default_factory=True, validated_data=values)
+            for option in fields.keys() - self.idle_options - set(known)
+        }
+        return {option: defaults[option] for option in fields if defaults.get(option, values[option]) != values[option]}
 
     def first_token(self, end: int) -> int:
         """What the decoder reads before a translation, which the token `end` ends."""

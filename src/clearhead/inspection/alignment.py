@@ -30,7 +30,7 @@ def attention_weights(
     A query that may attend to nothing has zeros.
     """
     query, key, value = attention.project(x, memory, rotate=rotate)
-    return eager_attention(query, key, value, mask=mask, bias=bias, scale=attention.scale, return_weights=True)[1]
+    return eager_attention(query, key, value, mask=mask, bias=bias, scoring=attention.scoring, return_weights=True)[1]
 
 
 @contextmanager

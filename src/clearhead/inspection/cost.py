@@ -209,8 +209,8 @@ def _stack_kept(model: ModelConfig, n_layers: int, cross: bool) -> int:
     attention = 2 * _width(model) + 2 * kv  # queries, output; keys, values
     if model.qk_norm:
         attention += _width(model) + kv
-    if model.attention_dropout:
-        attention += 2 * model.n_heads * model.block_size  # dropped weights need the T x T matrices after all
+    if model.keeps_scores:
+        attention += 2 * model.n_heads * model.block_size
     norm = 2 if model.norm == "layernorm" else 3  # input and output; an RMSNorm the unscaled output too
     hidden = STEPS[model.feedforward]
     layer = (1 + cross) * attention + hidden * model.d_ff + (2 + cross) * norm * D

@@ -3,7 +3,7 @@
 So nothing of a tokenizer is written, and no other package is asked.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from clearhead.config import ModelConfig
 from clearhead.errors import UsageError
 from clearhead.interop.extras import require
-from clearhead.interop.hf.family import PLAIN, without
 from clearhead.models import EncoderDecoder
 from clearhead.parts import Block, Embedding, LayerNorm, Stack, Sublayer
 
-NEEDS: Mapping[str, object] = {
-    **without(PLAIN, "embedding_norm", "scale_embedding", "head_bias", "decoder_start_id"),
-    "architecture": "encoder_decoder",
-    "norm": "layernorm",
+NEEDS: dict[str, object] = {"architecture": "encoder_decoder", "norm": "layernorm"}
+UNDERSTOOD = {
+    *("vocab_size", "source_vocab_size", "pad_id", "block_size", "n_layers", "n_encoder_layers", "d_model", "d_ff"),
+    *("n_heads", "n_kv_heads", "head_dim", "feedforward", "positions", "rope_theta", "norm_position", "norm_eps"),
+    *("embedding_norm", "scale_embedding", "bias", "qkv_bias", "tie_embeddings", "head_bias", "decoder_start_id"),
 }
 POSITIONS = ("learned", "sinusoidal")
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}  # and what it calls them
@@ -29,8 +29,8 @@ ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": 
 
 def ctranslate2_obstacle(config: ModelConfig) -> str | None:
     """Which options CTranslate2 does not know, in words; None if it can compute the model."""
-    given = config.model_dump()
-    reasons = [f"{option} {given[option]}" for option, value in NEEDS.items() if given[option] != value]
+    needs = NEEDS | config.unusual_options({*NEEDS, *UNDERSTOOD})
+    reasons = [f"{option} {getattr(config, option)}" for option in needs if getattr(config, option) != needs[option]]
     if config.positions not in POSITIONS:
         reasons.append(f"positions {config.positions}")
     if config.feedforward not in ACTIVATIONS:

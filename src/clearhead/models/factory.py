@@ -19,6 +19,7 @@ from clearhead.parts import (
     PositionOptions,
     ProjectionConfig,
     RMSNorm,
+    Scoring,
     SelfAttentionCache,
     Stack,
     Sublayer,
@@ -90,7 +91,7 @@ def make_attention(config: ModelConfig) -> Attention:
         config.n_kv_heads,
         config.head_dim,
         projections=ProjectionConfig(config.bias, config.qkv_bias, qk_norm),
-        scaled=config.scale_attention,
+        scoring=Scoring(None if config.scale_attention else 1.0, config.attention_softcap),
         dropout=config.attention_dropout,
     )
 

@@ -68,7 +68,7 @@ def _stack(stack: ModelStack, packer: Packer) -> Stack:
         n_kv_heads=attention.n_kv_heads,
         head_dim=attention.head_dim,
         d_ff=feedforward.down.in_features,
-        scale=attention.scale,
+        scale=attention.scoring.factor(attention.head_dim),
         activation=_number(feedforward.activation),
         post=block.self_attention.place == "post",
         parallel=isinstance(block, ParallelBlock),
@@ -108,8 +108,8 @@ def _cross_attention(sublayer: Sublayer | None, own: Attention, packer: Packer) 
     }
 
 
-def _heads(attention: Attention) -> tuple[float, ...]:
-    return attention.n_heads, attention.n_kv_heads, attention.head_dim, attention.scale
+def _heads(attention: Attention) -> tuple[object, ...]:
+    return attention.n_heads, attention.n_kv_heads, attention.head_dim, attention.scoring
 
 
 def _parts(block: nn.Module) -> tuple[Attention, FeedForward]:

@@ -14,6 +14,15 @@ BUILDING, LOADING = 3.0, 0.02  # seconds that compiled code costs before its fir
 PACKING = 5e8  # bytes of weights that are brought into its order in a second
 CALL = 1.5e-4  # seconds that a block takes at least, call by call; what is around the blocks takes as much as two
 TOLERANCE = 1e-3  # of the largest number
+# The options of a model that native code computes; any other must be at its default.
+UNDERSTOOD = {
+    *("architecture", "vocab_size", "source_vocab_size", "pad_id", "block_size", "n_layers", "n_encoder_layers"),
+    *("n_heads", "n_kv_heads", "d_model", "head_dim", "norm", "norm_position", "norm_eps", "embedding_norm"),
+    *("parallel_residual", "feedforward", "d_ff", "positions", "rope_theta", "partial_rotary_factor"),
+    *("relative_buckets", "relative_max_distance", "qk_norm", "scale_attention", "bias", "qkv_bias", "sliding_window"),
+    *("tie_embeddings", "scale_embedding", "scale_logits", "head_transform", "head_bias", "embedding_ngrams"),
+    *("logit_ngrams", "ngram_rows", "decoder_start_id"),
+}
 
 
 def code_for(model: DecoderLM | EncoderDecoder, saved: float, *, asked: bool, say: Notice) -> ctypes.CDLL | None:
@@ -57,6 +66,8 @@ def _refuse_unknown(model: DecoderLM | EncoderDecoder) -> None:
         raise UnknownPartError("torch.autocast is on, in which other numbers are computed")
     if any(parameter.dtype not in CPP_TYPES for parameter in model.parameters()):
         raise UnknownPartError("the model's weights are not float32")
+    for option in model.config.unusual_options(UNDERSTOOD):
+        raise UnknownPartError(f"{option} = {getattr(model.config, option)} is not known to native code")
     if kind := hooked(model):
         raise UnknownPartError(f"something is hooked onto {kind}, a part of the model")
     for module in model.modules():

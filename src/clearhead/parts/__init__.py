@@ -4,6 +4,7 @@ from clearhead.parts.attention import Attention, ProjectionConfig, attend
 from clearhead.parts.block import Block, ParallelBlock, Stack
 from clearhead.parts.cache import DecoderCache, MemoryCache, SelfAttentionCache
 from clearhead.parts.dropout import make_dropout
+from clearhead.parts.eager_attention import Scoring
 from clearhead.parts.embedding import Embedding, refuse_unknown_ids, unknown_id
 from clearhead.parts.feedforward import ACTIVATIONS, FEEDFORWARDS, FeedForward, GatedFeedForward
 from clearhead.parts.lm_head import LMHead, Transform
@@ -41,6 +42,7 @@ __all__ = [
     "PositionOptions",
     "ProjectionConfig",
     "RMSNorm",
+    "Scoring",
     "SelfAttentionCache",
     "Stack",
     "Sublayer",

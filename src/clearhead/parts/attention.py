@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.parts.cache import AttentionCache, KeysValues
-from clearhead.parts.eager_attention import eager_attention, is_small
+from clearhead.parts.eager_attention import PLAIN, Scoring, eager_attention, is_small
 from clearhead.parts.masks import Mask
 from clearhead.parts.positions import Rotate
 
@@ -21,16 +21,19 @@ def attend(
     mask: Mask = None,
     bias: Tensor | None = None,
     dropout: float = 0.0,
-    scale: float | None = None,
+    scoring: Scoring = PLAIN,
 ) -> Tensor:
     """softmax(q k^T / sqrt(K) + bias) v (Vaswani et al. 2017, equation 1), the only consumer of masks.
+
+    Torch's fused kernel computes it, in memory that grows with T, unless it does not know the `scoring`: then
+    `eager_attention` does, which keeps matrices of T x T numbers for each head.
 
     Args:
         query: (B, H, T_q, K). key, value: (B, H_kv, T_k, K), each serving H / H_kv query heads.
         mask: see `masks.attention_mask`; True means may attend. A query with nothing to attend to yields zeros.
         bias: added to the scores, broadcastable to (B, H, T_q, T_k).
         dropout: probability of dropping an attention weight.
-        scale: what the products are multiplied with; 1 / sqrt(K) without it.
+        scoring: how queries score keys; by their products over sqrt(K) without it.
 
     Returns:
         (B, H, T_q, K).
@@ -38,9 +41,11 @@ def attend(
     if value.dtype == torch.bfloat16 and value.device.type == "cpu":  # where the kernel's backward is slow in bfloat16
         with torch.autocast("cpu", enabled=False):
             if bias is None and is_small(query, key):
-                return eager_attention(query, key, value, mask=mask, dropout=dropout, scale=scale)
+                return eager_attention(query, key, value, mask=mask, dropout=dropout, scoring=scoring)
             wide = (part.float() for part in (query, key, value))
-            return attend(*wide, mask=mask, bias=bias, dropout=dropout, scale=scale).to(value.dtype)
+            return attend(*wide, mask=mask, bias=bias, dropout=dropout, scoring=scoring).to(value.dtype)
+    if not scoring.is_fused:
+        return eager_attention(query, key, value, mask=mask, bias=bias, dropout=dropout, scoring=scoring)
     causal = mask == "causal" if isinstance(mask, str) else False
     allowed = mask if isinstance(mask, Tensor) else None
     if bias is not None:
@@ -50,7 +55,14 @@ def attend(
         allowed = bias if allowed is None else bias.masked_fill(~allowed, -torch.inf)
     grouped = key.shape[1] != query.shape[1]
     return F.scaled_dot_product_attention(
-        query, key, value, attn_mask=allowed, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=grouped
+        query,
+        key,
+        value,
+        attn_mask=allowed,
+        dropout_p=dropout,
+        is_causal=causal,
+        scale=scoring.scale,
+        enable_gqa=grouped,
     )
 
 
@@ -68,7 +80,7 @@ class ProjectionConfig:
     qk_norm: Callable[[int], nn.Module] | None = None
 
 
-PLAIN = ProjectionConfig()
+NO_BIAS = ProjectionConfig()
 
 
 class Attention(nn.Module):
@@ -84,8 +96,8 @@ class Attention(nn.Module):
         n_kv_heads: int | None = None,
         head_dim: int | None = None,
         *,
-        projections: ProjectionConfig = PLAIN,
-        scaled: bool = True,
+        projections: ProjectionConfig = NO_BIAS,
+        scoring: Scoring = PLAIN,
         dropout: float = 0.0,
     ) -> None:
         """
@@ -94,13 +106,13 @@ class Attention(nn.Module):
             n_heads, n_kv_heads: heads of the queries, and of keys and values (as many without it).
             head_dim: K; d_model / n_heads without it.
             projections: the four maps; without biases and norms by default.
-            scaled: divide scores by sqrt(K).
+            scoring: how queries score keys.
             dropout: probability of dropping an attention weight in training.
         """
         super().__init__()
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
         self.head_dim = head_dim or d_model // n_heads
-        self.scale = self.head_dim**-0.5 if scaled else 1.0
+        self.scoring = scoring
         self.dropout = dropout
         width, kv_width = self.n_heads * self.head_dim, self.n_kv_heads * self.head_dim
         bias, qk_norm = projections.bias, projections.qk_norm
@@ -129,7 +141,7 @@ class Attention(nn.Module):
         """
         query, key, value = self.project(x, memory, rotate=rotate, cache=cache)
         dropout = self.dropout if self.training else 0.0
-        mixed = attend(query, key, value, mask=mask, bias=bias, dropout=dropout, scale=self.scale)  # (B, H, T_q, K)
+        mixed = attend(query, key, value, mask=mask, bias=bias, dropout=dropout, scoring=self.scoring)  # (B, H, T_q, K)
         return self.output(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # (B, T_q, H * K)
 
     def project(

@@ -1,11 +1,12 @@
 """Attention by whole matrices of scores, in operations that every runtime has: the only one with weights to look at.
 
-`inspection` reads its weights, ONNX graphs are traced through it, and in bfloat16 on a CPU it is 1.5 to 2 times as fast
-as the fused kernel in float32: that kernel has narrow blocks and a slow backward there; these are six large products.
-Their memory grows with the square of the text, so they are only for short ones. A score is rounded to eight binary
-places there: one of 10 is off by 0.03 at most, one of 80 by 0.25.
+`inspection` reads its weights, and ONNX graphs are traced through it. Attention runs through it where torch's fused
+kernel does not know how queries score keys, and for short texts in bfloat16 on a CPU, where it is 1.5 to 2 times as
+fast: there the kernel has narrow blocks and a slow backward, and these are six large products. Their memory grows with
+the square of the text. A bfloat16 score has eight binary places: one of 10 is off by 0.03 at most, one of 80 by 0.25.
 """
 
+from dataclasses import dataclass
 from typing import Literal, overload
 
 import torch
@@ -15,6 +16,39 @@ from clearhead.parts.dropout import drop
 from clearhead.parts.masks import Mask
 
 WIDTHS = 8  # the longest text, in widths of a head: its scores are then twice as many as a feed-forward's numbers
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How a query scores a key, before positions and masks have their say.
+
+    A soft cap costs memory: torch's fused kernel has none, so a step keeps T x T numbers for each head, a few times.
+
+    Args:
+        scale: what the product of the two is multiplied with; 1 / sqrt(K) without it.
+        softcap: c, where a score s becomes c tanh(s / c), between -c and c (Gemma Team 2024, arXiv 2408.00118,
+            section 2).
+    """
+
+    scale: float | None = None
+    softcap: float | None = None
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether torch's fused kernel computes it."""
+        return self.softcap is None
+
+    def factor(self, width: int) -> float:
+        """The scale of heads of this width."""
+        return width**-0.5 if self.scale is None else self.scale
+
+    def scores(self, query: Tensor, key: Tensor) -> Tensor:
+        """(..., T_q, K), (..., T_k, K) -> (..., T_q, T_k)."""
+        scores = query @ key.mT * self.factor(query.shape[-1])
+        return scores if self.softcap is None else self.softcap * torch.tanh(scores / self.softcap)
+
+
+PLAIN = Scoring()
 
 
 def is_small(query: Tensor, key: Tensor) -> bool:
@@ -31,7 +65,7 @@ def eager_attention(
     mask: Mask = None,
     bias: Tensor | None = None,
     dropout: float = 0.0,
-    scale: float | None = None,
+    scoring: Scoring = PLAIN,
     return_weights: Literal[False] = False,
 ) -> Tensor: ...
 
@@ -45,7 +79,7 @@ def eager_attention(
     mask: Mask = None,
     bias: Tensor | None = None,
     dropout: float = 0.0,
-    scale: float | None = None,
+    scoring: Scoring = PLAIN,
     return_weights: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...
 
@@ -58,7 +92,7 @@ def eager_attention(
     mask: Mask = None,
     bias: Tensor | None = None,
     dropout: float = 0.0,
-    scale: float | None = None,
+    scoring: Scoring = PLAIN,
     return_weights: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """What `attend` gives, in the type of `value`, to which the scores are rounded as well; arguments as there.
@@ -73,11 +107,13 @@ def eager_attention(
         part.to(value.dtype, memory_format=torch.contiguous_format).reshape(B * H_kv, -1, K)
         for part in (query, key, value)
     )  # (B * H_kv, H / H_kv * T_q, K), the heads that share a key one after the other; (B * H_kv, T_k, K)
-    scale = K**-0.5 if scale is None else scale
     added, blind = _added_to_scores(mask, bias, query, (T_q, T_k))
     added = added.expand(B, H, T_q, T_k).reshape(B * H_kv, -1, T_k)
-    beta = 0 if mask is None and bias is None else 1
-    scores = torch.baddbmm(added, query, key.mT, beta=beta, alpha=scale)  # (B * H_kv, H / H_kv * T_q, T_k)
+    if scoring.is_fused:
+        beta = 0 if mask is None and bias is None else 1
+        scores = torch.baddbmm(added, query, key.mT, beta=beta, alpha=scoring.factor(K))
+    else:
+        scores = scoring.scores(query, key) + added  # (B * H_kv, H / H_kv * T_q, T_k)
     weights = scores.softmax(dim=-1)
     weights = weights if blind is None else weights.view(B, H, T_q, T_k).masked_fill(blind, 0).view_as(scores)
     weights = drop(weights, dropout) if dropout else weights

@@ -51,13 +51,34 @@ def attend(x: Array, memory: Array, weights: Weights, config: ModelConfig, sight
     if sight.angles is not None:
         query, key = turn(query, sight.angles), turn(key, sight.angles)  # (B, H, T, K), (B, H_kv, T, K)
     key, value = serve(key, config.n_heads), serve(value, config.n_heads)  # (B, H, T_k, K)
-    scores = query @ key.swapaxes(-1, -2) * score_scale(config)  # (B, H, T_q, K) (B, H, K, T_k)
+    scores = score(query, key, config)  # (B, H, T_q, T_k)
     if sight.bias is not None:
         scores = scores + sight.bias  # (B, H, T_q, T_k)
     shares = softmax_over(scores, sight.allowed)  # (B, H, T_q, T_k)
     mixed = shares @ value  # (B, H, T_q, T_k) (B, H, T_k, K) -> (B, H, T_q, K)
     output = linear(merge_heads(mixed), weights, "output")  # (B, T_q, H * K) -> (B, T_q, D)
     return AttentionSteps(query, key, value, scores, shares, mixed, output)
+
+
+def score(query: Array, key: Array, config: ModelConfig) -> Array:
+    """How well each query fits each key: (B, H, T_q, K), (B, H, T_k, K) -> (B, H, T_q, T_k).
+
+    With a soft cap c a score s becomes c tanh(s / c) (Gemma Team 2024, arXiv 2408.00118, section 2).
+    """
+    scores: Array = query @ key.swapaxes(-1, -2) * score_scale(config)  # (B, H, T_q, K) (B, H, K, T_k)
+    cap = config.attention_softcap
+    return scores if cap is None else cap * np.tanh(scores / cap)
+
+
+def score_gradient(d_scores: Array, query: Array, key: Array, config: ModelConfig) -> tuple[Array, Array]:
+    """Of `score`, at the queries and at the keys: (B, H, T_q, T_k) -> (B, H, T_q, K), (B, H, T_k, K).
+
+    The derivative of c tanh(s / c) is 1 - tanh(s / c)^2.
+    """
+    d_products = d_scores * score_scale(config)  # (B, H, T_q, T_k)
+    if config.attention_softcap is not None:
+        d_products = d_products * (1 - (score(query, key, config) / config.attention_softcap) ** 2)
+    return d_products @ key, d_products.swapaxes(-1, -2) @ query
 
 
 def score_scale(config: ModelConfig) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 
 from clearhead.config import ModelConfig
 from clearhead.reference.arrays import Array, Ids, Weights, linear, within
-from clearhead.reference.attention import Sight, attend, merge_heads, score_scale, split_heads
+from clearhead.reference.attention import Sight, attend, merge_heads, score_gradient, split_heads
 from clearhead.reference.feedforward import FEEDFORWARDS, feed_forward, normal_below, sigmoid
 from clearhead.reference.loss import IGNORED, log_softmax, smoothed_targets
 from clearhead.reference.positions import turn
@@ -158,8 +158,7 @@ def attention_gradient(
     d_shares = d_mixed @ value.swapaxes(-1, -2)  # (B, H, T_q, K) (B, H, K, T_k) -> (B, H, T_q, T_k)
     d_value = shares.swapaxes(-1, -2) @ d_mixed  # (B, H, T_k, T_q) (B, H, T_q, K) -> (B, H, T_k, K)
     d_scores = softmax_gradient(d_shares, shares)  # (B, H, T_q, T_k)
-    d_query = d_scores @ key * score_scale(config)  # (B, H, T_q, K)
-    d_key = d_scores.swapaxes(-1, -2) @ query * score_scale(config)  # (B, H, T_k, K)
+    d_query, d_key = score_gradient(d_scores, query, key, config)  # (B, H, T_q, K), (B, H, T_k, K)
     d_key, d_value = _sum_of_groups(d_key, config), _sum_of_groups(d_value, config)  # (B, H_kv, T_k, K)
     if sight.angles is not None:  # a turn keeps lengths: its transpose is the turn back
         d_query, d_key = turn(d_query, -sight.angles), turn(d_key, -sight.angles)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from clearhead.config import ModelConfig
+from clearhead.config.model import OUTSIDE_THE_LOGITS
 from clearhead.errors import DataError, UsageError
 from clearhead.interop.hf.buffers import Relic
 from clearhead.interop.hf.constants import Fixed
@@ -13,22 +14,8 @@ from clearhead.interop.hf.rotary import RotaryWords, turned_width
 Json = dict[str, Any]
 
 
-# What most families do not have; each family's `needs` begin with it.
-PLAIN: Mapping[str, object] = {
-    "parallel_residual": False,
-    "embedding_norm": False,
-    "qk_norm": False,
-    "scale_attention": True,
-    "sliding_window": None,
-    "scale_embedding": False,
-    "scale_logits": False,
-    "head_transform": False,
-    "head_bias": False,
-    "n_token_types": 0,
-    "embedding_ngrams": 1,
-    "logit_ngrams": 1,
-    "decoder_start_id": None,
-}
+# Options that `Family.obstacles` judges by rules of their own.
+JUDGED = {"n_kv_heads", "head_dim", "qkv_bias", "rope_theta", "partial_rotary_factor"}
 # Plain feed-forwards and what transformers calls them, the same in every family that leaves the choice open.
 UNGATED: Mapping[str, str | tuple[str, ...]] = {
     "gelu": ("gelu", "gelu_python"),
@@ -38,12 +25,6 @@ UNGATED: Mapping[str, str | tuple[str, ...]] = {
     "relu2": "relu2",
 }
 BIASED = {"bias": True, "qkv_bias": True}
-INVISIBLE = {"dropout", "attention_dropout", "feedforward_dropout"}  # options that change no logit
-
-
-def without(needs: Mapping[str, object], *options: str) -> dict[str, object]:
-    """The needs of a family that leaves these options open."""
-    return {option: value for option, value in needs.items() if option not in options}
 
 
 class Entry(NamedTuple):
@@ -85,6 +66,8 @@ class Choice(NamedTuple):
 @dataclass(frozen=True)
 class Family:
     """A family of foreign models: what fits in, and what everything is called there.
+
+    An option that the table does not name must be at its default.
 
     Args:
         name: its `model_type`.
@@ -146,11 +129,17 @@ class Family:
         """Every option whose values have other names there."""
         return {"feedforward": Choice(self.activation_key, self.activations), **self.choices}
 
+    @property
+    def understood(self) -> set[str]:
+        """The options that the family has a word for, or that `obstacles` judges by a rule of their own."""
+        named = {*self.needs, *self.options, *self.named_choices, *self.always, *self.least}
+        return named | JUDGED | ({"decoder_start_id"} if self.translates else set())
+
     def obstacles(self, config: ModelConfig) -> list[str]:
         """The options that stand in the way, in words; none if the config fits."""
         found = [
             f"{option} = {_told(getattr(config, option))} ({self.name} has {_told(needed)})"
-            for option, needed in self.needs.items()
+            for option, needed in {**self.needs, **config.unusual_options(self.understood)}.items()
             if getattr(config, option) != needed
         ]
         for option, choice in self.named_choices.items():
@@ -189,7 +178,7 @@ class Family:
         shared = {}
         for option, keys in self.options.items():
             first = firsts.setdefault(_keys(keys)[0], option)
-            if first != option and option not in INVISIBLE:
+            if first != option and option not in OUTSIDE_THE_LOGITS:
                 shared[option] = first
         return shared
 

@@ -15,7 +15,6 @@ from clearhead.interop.headers import CONFIG, WEIGHTS, Json, inside, read_json, 
 from clearhead.interop.hf.configs import OWN_FORMAT, place, read_config
 from clearhead.interop.hf.constants import Fixed
 from clearhead.interop.hf.families import family_of, obstacle
-from clearhead.interop.hf.family import INVISIBLE
 from clearhead.interop.hf.key_map import links
 from clearhead.interop.hf.weights import to_foreign
 from clearhead.interop.load_weights import filled_model
@@ -24,13 +23,6 @@ from clearhead.models import LanguageModel
 
 GENERATION = "generation_config.json"
 BEGINNING = {"encoder_decoder"}  # the architectures that write a text of their own, which must begin with something
-# Options of positions -> the kinds that they change.
-OF_POSITIONS = {
-    "rope_theta": {"rope", "sinusoidal"},
-    "partial_rotary_factor": {"rope"},
-    "relative_buckets": {"relative"},
-    "relative_max_distance": {"relative"},
-}
 
 
 class SpecialTokens(NamedTuple):
@@ -130,19 +122,8 @@ def _token(told: object) -> int | None:
     return first if isinstance(first, int) and not isinstance(first, bool) and first >= 0 else None
 
 
-# What an architecture never looks at: foreign files do not tell it, and it changes no number.
-UNREAD: dict[str, set[str]] = {
-    "decoder": {"source_vocab_size", "n_encoder_layers", "pad_id"},
-    "bigram": {"source_vocab_size", "n_encoder_layers", "pad_id"},
-    "encoder": {"source_vocab_size", "n_encoder_layers"},
-    "encoder_decoder": set(),
-}
-
-
 def _refuse_another(path: Path, known: ModelConfig, told: ModelConfig) -> None:
     """config.json must agree with the options that the caller knows, where they are part of the architecture."""
-    meaningless = INVISIBLE | {"init"} | UNREAD[known.architecture]
-    meaningless |= {option for option, kinds in OF_POSITIONS.items() if known.positions not in kinds}
-    for option, value in known.model_dump(exclude=meaningless).items():
+    for option, value in known.model_dump(exclude=known.idle_options).items():
         if value != getattr(told, option):
             raise DataError(f"{path} says {option} = {getattr(told, option)!r}, the run's options say {value!r}")

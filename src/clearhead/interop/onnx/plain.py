@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from clearhead.parts.eager_attention import eager_attention
+from clearhead.parts.eager_attention import Scoring, eager_attention
 
 
 def attention(
@@ -26,9 +26,11 @@ def attention(
         (B, H, T, K).
     """
     if attn_mask.dtype == torch.bool:
-        return eager_attention(query, key, value, mask=attn_mask, scale=scale)
+        return eager_attention(query, key, value, mask=attn_mask, scoring=Scoring(scale))
     allowed = attn_mask > -torch.inf
-    return eager_attention(query, key, value, mask=allowed, bias=attn_mask.masked_fill(~allowed, 0), scale=scale)
+    return eager_attention(
+        query, key, value, mask=allowed, bias=attn_mask.masked_fill(~allowed, 0), scoring=Scoring(scale)
+    )
 
 
 class PlainAttention(TorchFunctionMode):

@@ -1,6 +1,6 @@
 """BERT: an encoder that fills in masked tokens (Devlin et al. 2019, arXiv 1810.04805)."""
 
-from clearhead.interop.hf.family import BIASED, PLAIN, UNGATED, Entry, Family, without
+from clearhead.interop.hf.family import BIASED, UNGATED, Entry, Family
 
 BLOCK, LAYER = "stack.blocks.N", "bert.encoder.layer.N"
 
@@ -8,7 +8,6 @@ BERT = Family(
     name="bert",
     architecture="BertForMaskedLM",
     needs={
-        **without(PLAIN, "head_bias", "n_token_types"),
         "architecture": "encoder",
         "norm": "layernorm",
         "norm_position": "post",

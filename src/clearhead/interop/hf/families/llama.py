@@ -1,11 +1,10 @@
 """Llama and the families after it: RMSNorm, rotary positions, mostly gated feed-forwards."""
 
 from clearhead.interop.hf.buffers import FREQUENCIES
-from clearhead.interop.hf.family import PLAIN, Entry, Family, without
-from clearhead.interop.hf.gpt import ATTENTION, FEEDFORWARD
+from clearhead.interop.hf.families.gpt import ATTENTION, FEEDFORWARD
+from clearhead.interop.hf.family import Entry, Family
 
 LLAMA_NEEDS = {
-    **PLAIN,
     "architecture": "decoder",
     "norm": "rmsnorm",
     "norm_position": "pre",
@@ -114,7 +113,7 @@ QWEN3 = Family(
 MISTRAL = Family(
     name="mistral",
     architecture="MistralForCausalLM",
-    needs=without(LLAMA_NEEDS, "sliding_window") | {"bias": False, "qkv_bias": False},
+    needs=LLAMA_NEEDS | {"bias": False, "qkv_bias": False},
     activations={"swiglu": "silu"},
     activation_key="hidden_act",
     options=LLAMA_OPTIONS | {"sliding_window": "sliding_window"},

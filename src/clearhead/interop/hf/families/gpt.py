@@ -1,7 +1,7 @@
 """GPT-2 and the families after it that norm with LayerNorm and have plain feed-forwards."""
 
 from clearhead.interop.hf.buffers import CAUSAL_MASK, FORBIDDEN_SCORE, FREQUENCIES
-from clearhead.interop.hf.family import BIASED, PLAIN, UNGATED, Choice, Entry, Family, without
+from clearhead.interop.hf.family import BIASED, UNGATED, Choice, Entry, Family
 from clearhead.interop.hf.rotary import RotaryWords
 
 ATTENTION = "stack.blocks.N.self_attention"
@@ -13,7 +13,6 @@ GPT2 = Family(
     name="gpt2",
     architecture="GPT2LMHeadModel",
     needs={
-        **PLAIN,
         "architecture": "decoder",
         "norm": "layernorm",
         "norm_position": "pre",
@@ -70,7 +69,7 @@ GPT2 = Family(
 OPT = Family(
     name="opt",
     architecture="OPTForCausalLM",
-    needs=dict(PLAIN) | {"architecture": "decoder", "norm": "layernorm", "norm_eps": 1e-5, "positions": "learned"},
+    needs={"architecture": "decoder", "norm": "layernorm", "norm_eps": 1e-5, "positions": "learned"},
     activations=UNGATED,
     activation_key="activation_function",
     choices={"norm_position": Choice("do_layer_norm_before", {"pre": True, "post": False})},
@@ -118,8 +117,7 @@ OPT = Family(
 GPT_NEOX = Family(
     name="gpt_neox",
     architecture="GPTNeoXForCausalLM",
-    needs=without(PLAIN, "parallel_residual")
-    | {"architecture": "decoder", "norm": "layernorm", "norm_position": "pre", "positions": "rope"},
+    needs={"architecture": "decoder", "norm": "layernorm", "norm_position": "pre", "positions": "rope"},
     activations=UNGATED,
     activation_key="hidden_act",
     options={

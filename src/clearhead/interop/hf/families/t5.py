@@ -1,6 +1,6 @@
 """T5: a bias for every distance in place of positions, and no other bias (Raffel et al. 2020, arXiv 1910.10683)."""
 
-from clearhead.interop.hf.family import PLAIN, UNGATED, Entry, Family, Json, without
+from clearhead.interop.hf.family import UNGATED, Entry, Family, Json
 
 GATED: dict[str, str | tuple[str, ...]] = {"geglu": "gated-gelu", "swiglu": ("gated-silu", "gated-swish")}
 
@@ -46,7 +46,6 @@ T5 = Family(
     name="t5",
     architecture="T5ForConditionalGeneration",
     needs={
-        **without(PLAIN, "scale_attention", "scale_logits", "decoder_start_id"),
         "architecture": "encoder_decoder",
         "source_vocab_size": None,
         "norm": "rmsnorm",

@@ -1,7 +1,7 @@
 """BART and the families that transformers derives from it; they differ in their positions and in where norms stand."""
 
 from clearhead.interop.hf.constants import WAVES
-from clearhead.interop.hf.family import BIASED, PLAIN, UNGATED, Entry, Family, without
+from clearhead.interop.hf.family import BIASED, UNGATED, Entry, Family
 
 OPTIONS: dict[str, str | tuple[str, ...]] = {
     "vocab_size": "vocab_size",
@@ -25,7 +25,6 @@ ABSENT = {
     "activation_dropout": 0.0,
 }
 NEEDS = {
-    **without(PLAIN, "scale_embedding", "head_bias", "decoder_start_id"),
     "architecture": "encoder_decoder",
     "source_vocab_size": None,
     "norm": "layernorm",

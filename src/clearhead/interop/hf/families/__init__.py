@@ -1,32 +1,17 @@
-"""The families, one table each, read in both directions. Nothing else in the library knows a foreign name."""
+"""The families: every `Family` in a module of this folder. Nothing else in the library knows a foreign name."""
+
+from importlib import import_module
+from pkgutil import iter_modules
 
 from clearhead.config import ModelConfig
-from clearhead.interop.hf.bart import BART, MARIAN, PEGASUS
-from clearhead.interop.hf.bert import BERT
 from clearhead.interop.hf.family import Family
-from clearhead.interop.hf.gpt import GPT2, GPT_NEOX, OPT
-from clearhead.interop.hf.llama import ARCEE, GEMMA, LLAMA, MISTRAL, QWEN2, QWEN3
-from clearhead.interop.hf.t5 import T5
 
-# Where a config fits in several, the first is taken.
+# Modules by name, and the families of each as they stand there; where a config fits in several, the first is taken.
 FAMILIES: dict[str, Family] = {
     family.name: family
-    for family in (
-        GPT2,
-        OPT,
-        GPT_NEOX,
-        LLAMA,
-        ARCEE,
-        QWEN2,
-        QWEN3,
-        MISTRAL,
-        GEMMA,
-        BERT,
-        PEGASUS,
-        MARIAN,
-        BART,
-        T5,
-    )
+    for module in sorted(module.name for module in iter_modules(__path__, f"{__name__}."))
+    for family in vars(import_module(module)).values()
+    if isinstance(family, Family)
 }
 
 
