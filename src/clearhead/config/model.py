@@ -30,19 +30,19 @@ class ModelConfig(Options):
     block_size: int = Field(128, ge=1, description="context length in tokens; of source and of target")
     n_layers: int = Field(4, ge=1, description="number of blocks")
     n_encoder_layers: int = Field(
-        default_factory=lambda seen: seen.get("n_layers", 1),
+        default_factory=lambda data: data.get("n_layers", 1),
         ge=1,
         description="encoder-decoder: blocks of the encoder; as many as the decoder's n_layers unless said",
     )
     n_heads: int = Field(4, ge=1, description="attention heads; each is d_model / n_heads wide")
     n_kv_heads: int = Field(
-        default_factory=lambda seen: seen.get("n_heads", 1),
+        default_factory=lambda data: data.get("n_heads", 1),
         ge=1,
         description="heads of keys and values: n_heads is multi-head, 1 is multi-query, between is grouped-query",
     )
     d_model: int = Field(128, ge=1, description="width of the residual stream")
     head_dim: int = Field(
-        default_factory=lambda seen: max(1, seen.get("d_model", 1) // seen.get("n_heads", 1)),
+        default_factory=lambda data: max(1, data.get("d_model", 1) // data.get("n_heads", 1)),
         ge=1,
         description="width of one attention head; d_model / n_heads unless said",
     )
@@ -59,10 +59,10 @@ class ModelConfig(Options):
         "gelu", description="kind of feed-forward; geglu and swiglu are gated, geglu and gelu_tanh approximate the GELU"
     )
     d_ff: int = Field(
-        default_factory=lambda seen: (
-            _round_up(8 / 3 * seen.get("d_model", 1), 8)
-            if seen.get("feedforward") in GATED
-            else 4 * seen.get("d_model", 1)
+        default_factory=lambda data: (
+            _round_up(8 / 3 * data.get("d_model", 1), 8)
+            if data.get("feedforward") in GATED
+            else 4 * data.get("d_model", 1)
         ),
         ge=1,
         description="hidden width of the feed-forward; 4 d_model, or two thirds of that when gated",
@@ -80,7 +80,7 @@ class ModelConfig(Options):
     scale_attention: bool = Field(True, description="divide attention scores by sqrt(head_dim); T5 does not")
     bias: bool = Field(False, description="biases in the linear maps")
     qkv_bias: bool = Field(
-        default_factory=lambda seen: seen.get("bias", False),
+        default_factory=lambda data: data.get("bias", False),
         description="biases in the maps to queries, keys and values; as in the other maps unless said (Qwen2)",
     )
     sliding_window: int | None = Field(None, ge=1, description="attend to the last this-many tokens only; none: to all")
