@@ -205,7 +205,7 @@ def test_time_picks_the_preset(objective: str) -> None:
     for minutes in (0.1, 0.5, 3, 15, 600):
         data = {"source": "pairs" if text is None else str(text)}
         start, _ = planning.choose_start({"objective": objective, "data": data}, None, minutes)
-        named.append(start.told.split("'")[1])
+        named.append(start.description.split("'")[1])
     assert list(dict.fromkeys(named)) == [name for _, name in DEFAULTS[objective]]
 
 

@@ -83,4 +83,4 @@ def _show_translation(console: Console, score: "TranslationScore") -> None:
     console.say("")
     console.say(f"{'source words':<14}{'sentences':>10}{'BLEU':>8}{'exact':>9}")
     for group in score.by_length:
-        console.say(f"{group.words:<14}{group.sentences:>10,}{group.bleu:>8.2f}{group.exact:>9.1%}")
+        console.say(f"{group.length:<14}{group.sentences:>10,}{group.bleu:>8.2f}{group.exact:>9.1%}")

@@ -32,7 +32,7 @@ SHARE_OF_MEMORY = 0.5  # what is taken on paper, above which it may be too small
 class Start(NamedTuple):
     """What lies below a person's own options, and where it comes from, in words."""
 
-    told: str
+    description: str
     options: Settings
 
 
@@ -45,12 +45,12 @@ class Plan:
 
 
 def plan(
-    given: Settings, preset_name: str | None, minutes: float | None, task: Task, origin: Origin | None = None
+    options: Settings, preset_name: str | None, minutes: float | None, task: Task, origin: Origin | None = None
 ) -> Plan:
-    """Complete what the person gave.
+    """Complete the person's options.
 
     Args:
-        given: the person's options, which always win.
+        options: the person's options, which always win.
         preset_name: the preset they named, or None for the objective's default.
         minutes: how long training may take as a whole, or None.
         task: what is learned, from which data.
@@ -60,24 +60,24 @@ def plan(
         UsageError: options that cannot be together, or a window longer than the text.
         DataError: a text of a single character.
     """
-    refuse_contradictions(given, preset_name, minutes, origin)
-    start, _ = choose_start(given, preset_name, minutes, origin)
-    theirs = given.get("train", {})
-    decided = {} if origin else {"model": _from_data(task.model_settings(), given)}
-    layer = merge(start.options, given, decided)
-    config, fitted = task.fit_to_data(RunConfig.read(layer), given)
+    refuse_contradictions(options, preset_name, minutes, origin)
+    start, _ = choose_start(options, preset_name, minutes, origin)
+    train_options = options.get("train", {})
+    decided = {} if origin else {"model": _from_data(task.model_settings(), options)}
+    layer = merge(start.options, options, decided)
+    config, fitted = task.fit_to_data(RunConfig.read(layer), options)
     _refuse_larger_than_machine(config)
-    if minutes is None and "steps" not in theirs and preset_name is None:
+    if minutes is None and "steps" not in train_options and preset_name is None:
         minutes = DEFAULT_MINUTES
     if minutes is None:
-        steps, why = config.train.steps, "given" if "steps" in theirs else f"as the preset '{preset_name}' says"
+        steps, why = config.train.steps, "given" if "steps" in train_options else f"as the preset '{preset_name}' says"
     else:
         steps, why = _steps_in(minutes, config, task)
-    config = _fit_to_steps(config, given, steps, task.held_out_tokens)
+    config = _fit_to_steps(config, options, steps, task.held_out_tokens)
     reasons = [_model_reason(config, start), _length_reason(config, why)]
-    if config.train.eval_tokens is not None and "eval_tokens" not in theirs:
+    if config.train.eval_tokens is not None and "eval_tokens" not in train_options:
         reasons.append(_evaluation_reason(config, task.held_out_tokens))
-    if origin and "learning_rate" not in theirs:
+    if origin and "learning_rate" not in train_options:
         reasons.append(origin.reason)
     return Plan(config, (*reasons, *fitted, *_memory_reason(config)))
 
@@ -101,16 +101,16 @@ def gather(
 
 
 def as_toml(
-    given: Settings, preset_name: str | None, minutes: float | None = None, origin: Origin | None = None
+    options: Settings, preset_name: str | None, minutes: float | None = None, origin: Origin | None = None
 ) -> str:
     """Every option as `train` would begin with it; the vocabulary is the tokenizer's, unless it was given."""
-    config = refuse_contradictions(given, preset_name, minutes, origin)
-    own_size = origin is not None or "vocab_size" in given.get("model", {})
+    config = refuse_contradictions(options, preset_name, minutes, origin)
+    own_size = origin is not None or "vocab_size" in options.get("model", {})
     return to_toml(config, leave_out=None if own_size else {"model": {"vocab_size"}})
 
 
 def refuse_contradictions(
-    given: Settings, preset_name: str | None, minutes: float | None, origin: Origin | None = None
+    options: Settings, preset_name: str | None, minutes: float | None, origin: Origin | None = None
 ) -> RunConfig:
     """What was given, over the preset or the origin, as far as it can be judged without the data.
 
@@ -120,15 +120,15 @@ def refuse_contradictions(
     if minutes is not None and not 0 < minutes < math.inf:
         raise UsageError(f"--minutes must be above 0 and finite, not {minutes:g}")
     if origin is not None:
-        origin.refuse_contradictions(given, preset_name)
-    _, config = choose_start(given, preset_name, minutes, origin)
-    if minutes is not None and "steps" in given.get("train", {}):
+        origin.refuse_contradictions(options, preset_name)
+    _, config = choose_start(options, preset_name, minutes, origin)
+    if minutes is not None and "steps" in options.get("train", {}):
         raise UsageError("--minutes and --train.steps both say how long to train; give one of them")
     return config
 
 
 def choose_start(
-    given: Settings, preset_name: str | None, minutes: float | None, origin: Origin | None = None
+    options: Settings, preset_name: str | None, minutes: float | None, origin: Origin | None = None
 ) -> tuple[Start, RunConfig]:
     """The origin, the preset that was named, or the default for what is to be learned in the time, and what was given.
 
@@ -136,29 +136,29 @@ def choose_start(
         UsageError: options that cannot be, or that do not suit the data.
     """
     if origin is not None:
-        return Start(f"from {origin.told}", origin.options), RunConfig.read(origin.options, given)
-    data = RunConfig.read({"data": given.get("data", {})}).data
+        return Start(f"from {origin.source}", origin.options), RunConfig.read(origin.options, options)
+    data = RunConfig.read({"data": options.get("data", {})}).data
     implied = "seq2seq" if is_pairs(data) else "causal"
-    objective = str(given.get("objective", implied))
+    objective = str(options.get("objective", implied))
     named = preset_name or default_preset(objective if objective in DEFAULTS else "causal", minutes)
-    config = RunConfig.read(preset(named).options, given)
+    config = RunConfig.read(preset(named).options, options)
     pairs = is_pairs(config.data)
     if pairs != (config.objective == "seq2seq"):
-        able = ", ".join(name for name, found in PRESETS.items() if (found.objective == "seq2seq") == pairs)
+        able = ", ".join(name for name, entry in PRESETS.items() if (entry.objective == "seq2seq") == pairs)
         kind, work = ("sentence pairs", "to translate") if pairs else ("a text and no sentence pairs", "such a text")
         raise UsageError(f"{config.data.source} is {kind}; presets that learn {work}: {able}")
-    own = "with your own changes" if "model" in given else preset(named).about
+    own = "with your own changes" if "model" in options else preset(named).about
     return Start(f"preset '{named}', {own}", preset(named).options), config
 
 
-def _from_data(decided: Settings, given: Settings) -> Settings:
+def _from_data(decided: Settings, options: Settings) -> Settings:
     """What the data decides of the model, but for a vocabulary that the person wants larger."""
-    own, asked = int(decided["vocab_size"]), given.get("model", {}).get("vocab_size")
+    own, vocab_size = int(decided["vocab_size"]), options.get("model", {}).get("vocab_size")
     if own < 2:
         raise DataError("the text is one character again and again; there is nothing to learn from it")
-    if asked is not None and int(asked) < own:
-        raise UsageError(f"model.vocab_size {asked} is too small for the tokenizer's {own} tokens; leave it out")
-    return {**decided, "vocab_size": int(asked or own)}
+    if vocab_size is not None and int(vocab_size) < own:
+        raise UsageError(f"model.vocab_size {vocab_size} is too small for the tokenizer's {own} tokens; leave it out")
+    return {**decided, "vocab_size": int(vocab_size or own)}
 
 
 def _steps_in(minutes: float, config: RunConfig, task: Task) -> tuple[int, str]:
@@ -179,20 +179,20 @@ def _machine(config: RunConfig) -> str:
     return _count(count, "CPU thread") if device.type == "cpu" else str(device)
 
 
-def _fit_to_steps(config: RunConfig, given: Settings, steps: int, held_out: int) -> RunConfig:
+def _fit_to_steps(config: RunConfig, options: Settings, steps: int, held_out: int) -> RunConfig:
     """Warm-up, evaluations and checkpoints in proportion to the run's length, unless the person said otherwise."""
     evaluations, eval_tokens = _evaluations(steps * config.train.batch_size * config.model.block_size, held_out)
-    theirs = given.get("train", {})
+    train_options = options.get("train", {})
     every = max(1, -(-steps // evaluations))
     fitting = {
         "steps": steps,
         "warmup_steps": min(config.train.warmup_steps, steps // 10),
         "eval_every": every,
         "eval_tokens": eval_tokens,
-        "save_every": min(_beside(int(theirs.get("eval_every", every)), every, steps), config.train.save_every),
+        "save_every": min(_beside(int(train_options.get("eval_every", every)), every, steps), config.train.save_every),
     }
     return RunConfig.read(
-        config.model_dump(), {"train": {key: value for key, value in fitting.items() if key not in theirs}}
+        config.model_dump(), {"train": {key: value for key, value in fitting.items() if key not in train_options}}
     )
 
 
@@ -206,15 +206,15 @@ def _evaluations(tokens: int, held_out: int) -> tuple[int, int | None]:
     affordable = round(SHARE_FOR_EVALUATIONS * PASSES_OF_A_STEP * tokens)
     fewest, most = EVALUATIONS
     count = min(most, max(fewest, affordable // max(1, held_out)))
-    each = max(TOKENS_OF_AN_EVALUATION, affordable // count)
-    return count, None if each >= held_out else each
+    tokens_each = max(TOKENS_OF_AN_EVALUATION, affordable // count)
+    return count, None if tokens_each >= held_out else tokens_each
 
 
 def _model_reason(config: RunConfig, start: Start) -> str:
     model = config.model
     parts = f"{_count(model.n_layers, 'layer')}, {_count(model.n_heads, 'head')}, d_model {model.d_model}"
     shape = "" if model.architecture == "bigram" else f" ({parts}, block_size {model.block_size})"
-    return f"model: {account(model).parameters:,} parameters{shape}; {start.told}"
+    return f"model: {account(model).parameters:,} parameters{shape}; {start.description}"
 
 
 def _length_reason(config: RunConfig, why: str) -> str:

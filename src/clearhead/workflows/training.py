@@ -61,21 +61,21 @@ def train(
     Raises:
         ClearheadError: one sentence on what is wrong; InterruptedRunError after Ctrl-C, with everything saved.
     """
-    given = gather(source, config, options, timed=minutes is not None)
+    settings = gather(source, config, options, timed=minutes is not None)
     origin = None if start_from is None else open_origin(start_from)
-    wanted = refuse_contradictions(given, preset, minutes, origin)  # before anything slow
-    run, is_new = create(Path(out) if out else None, _stem(wanted.data.source))
+    requested = refuse_contradictions(settings, preset, minutes, origin)  # before anything slow
+    run, is_new = create(Path(out) if out else None, _stem(requested.data.source))
     with run.locked(), enough_memory(LESS_MEMORY):
         try:
             known = None if origin is None else origin.tokenizers
-            if pipe := pipe_of(wanted.data.source):
+            if pipe := pipe_of(requested.data.source):
                 observe(Said(f"reading {pipe}: waiting for it to be written to, and closed"))
-            task = open_task(wanted, tokenizers=known, on_progress=_progress(observe))
-            given = merge(given, {"data": task.data_settings()})
-            made = plan(given, preset, minutes, task, origin)
-            for sentence in (task.describe(), *made.reasons):
+            task = open_task(requested, tokenizers=known, on_progress=_progress(observe))
+            settings = merge(settings, {"data": task.data_settings()})
+            planned = plan(settings, preset, minutes, task, origin)
+            for sentence in (task.describe(), *planned.reasons):
                 observe(Said(sentence))
-            _go_on(run, made.config, task, observe, check=check, origin=origin)
+            _go_on(run, planned.config, task, observe, check=check, origin=origin)
         except BaseException:
             if is_new and not run.has_begun:  # leave no folder behind for a training that never began
                 shutil.rmtree(run.folder, ignore_errors=True)
@@ -134,7 +134,7 @@ def _go_on(
         consumers.append(recorder.take)
         observe(Started(run.folder, state.step, config.train.steps, task.floor))
         if origin is not None:
-            recorder.begin_from(origin.told)
+            recorder.begin_from(origin.source)
         events = fit(
             model,
             config.train,
@@ -171,33 +171,33 @@ def _passed(report: PreflightReport) -> str:
 
 
 def _take_up(run: Run, model: LanguageModel, optimizer: Optimizer, task: Task, observe: Observer) -> TrainingState:
-    found = checkpoints.newest(run.checkpoints)
-    if found is None:
+    checkpoint = checkpoints.newest(run.checkpoints)
+    if checkpoint is None:
         if run.metrics.exists():  # a folder that is no run yet stays as it is
             forget_after(run, 0)
         return TrainingState()
-    for notice in found.notices:
+    for notice in checkpoint.notices:
         observe(Said(notice))
-    best_step = checkpoints.read_state(found.path).best_step
+    best_step = checkpoints.read_state(checkpoint.path).best_step
     if run.damage() or (best_step is not None and run.model_step < best_step):
-        best = checkpoints.best(run.checkpoints) or found
-        for notice in best.notices[len(found.notices) :]:
+        best = checkpoints.best(run.checkpoints) or checkpoint
+        for notice in best.notices[len(checkpoint.notices) :]:
             observe(Said(notice))
         behind = checkpoints.load(best.path, model)  # a crash came between the checkpoint and the model
         run.save_model(model, task.special_tokens, step=behind.step)
-    state = checkpoints.load(found.path, model, optimizer)
+    state = checkpoints.load(checkpoint.path, model, optimizer)
     forget_after(run, state.step)
     return state
 
 
 def _progress(observe: Observer) -> Callable[[float], None]:
     """Says how far the data is prepared, where that takes a while."""
-    told = time.monotonic()
+    last_notice = time.monotonic()
 
     def tell(share: float) -> None:
-        nonlocal told
-        if time.monotonic() - told > SILENCE:
-            told = time.monotonic()
+        nonlocal last_notice
+        if time.monotonic() - last_notice > SILENCE:
+            last_notice = time.monotonic()
             observe(Said(f"preparing the data: {share:.0%}"))
 
     return tell
