@@ -29,8 +29,8 @@ ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": 
 
 def ctranslate2_obstacle(config: ModelConfig) -> str | None:
     """Which options CTranslate2 does not know, in words; None if it can compute the model."""
-    given = config.model_dump()
-    reasons = [f"{option} {given[option]}" for option, value in NEEDS.items() if given[option] != value]
+    options = config.model_dump()
+    reasons = [f"{option} {options[option]}" for option, value in NEEDS.items() if options[option] != value]
     if config.positions not in POSITIONS:
         reasons.append(f"positions {config.positions}")
     if config.feedforward not in ACTIVATIONS:
@@ -116,8 +116,8 @@ def _fill_attention(spec: Any, sublayer: Sublayer, *groups: Sequence[str]) -> No
 
 
 def _fill_linear(spec: Any, *maps: nn.Linear) -> None:
-    matrices: list[Tensor] = [one.weight for one in maps]
-    biases: list[Tensor] = [one.bias for one in maps if one.bias is not None]
+    matrices: list[Tensor] = [linear.weight for linear in maps]
+    biases: list[Tensor] = [linear.bias for linear in maps if linear.bias is not None]
     spec.weight = _numbers(torch.cat(matrices))
     if biases:
         spec.bias = _numbers(torch.cat(biases))
