@@ -71,7 +71,7 @@ def _stack(stack: ModelStack, packer: Packer) -> Stack:
         d_ff=feedforward.down.in_features,
         scale=attention.scale,
         activation=_number(feedforward.activation),
-        post=block.self_attention.place == "post",
+        post=block.self_attention.norm_position == "post",
         parallel=isinstance(block, ParallelBlock),
         norm=packer.norm(stack.norm),
     )
