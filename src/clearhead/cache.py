@@ -18,17 +18,17 @@ FACTS = "facts.json"
 _DAY = 86_400  # seconds
 
 
-def cache_folder(given: Path | None = None) -> Path:
-    """The folder for what can be made again: the argument, $CLEARHEAD_CACHE, or the platform's place for such files.
+def cache_folder(folder: Path | None = None) -> Path:
+    """The folder for what can be made again: the argument, $CLEARHEAD_CACHE, or the platform's folder for such files.
 
-    Where the platform's place cannot be written, the folder for temporary files serves.
+    Where the platform's folder cannot be written, the folder for temporary files serves.
 
     Raises:
         DataError: a folder that was asked for cannot be written.
     """
-    named = given or os.environ.get("CLEARHEAD_CACHE")
-    if named:
-        folder = Path(os.path.expanduser(named)).absolute()
+    chosen = folder or os.environ.get("CLEARHEAD_CACHE")
+    if chosen:
+        folder = Path(os.path.expanduser(chosen)).absolute()
         with writing(folder):
             _probe(folder)
         return folder

@@ -211,9 +211,9 @@ def _write(path: Path, write: Callable[[Path], object]) -> None:
     path.chmod(mode)
 
 
-def _same(one: Path, other: Path) -> bool:
-    manifests = [folder / MANIFEST for folder in (one, other)]
-    return damage(other) is None and manifests[0].read_bytes() == manifests[1].read_bytes()
+def _same(first: Path, second: Path) -> bool:
+    manifests = [folder / MANIFEST for folder in (first, second)]
+    return damage(second) is None and manifests[0].read_bytes() == manifests[1].read_bytes()
 
 
 def _flush_file(path: Path) -> None:

@@ -65,8 +65,8 @@ def sentence(error: ValidationError) -> str:
     where = ".".join(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
-    given = "" if isinstance(first["input"], Mapping | BaseModel) else f", not {_shown(first['input'])}"
-    return f"{where}: {message}{given}" if where else message
+    rejected = "" if isinstance(first["input"], Mapping | BaseModel) else f", not {_shown(first['input'])}"
+    return f"{where}: {message}{rejected}" if where else message
 
 
 def _shown(value: Any) -> str:

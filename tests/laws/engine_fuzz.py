@@ -138,11 +138,11 @@ def logits_of_read(draw: random.Random) -> None:
     elif wrong == 5:
         positions = torch.zeros(rows + 1, columns, dtype=torch.int64)
     other = copy.deepcopy(held)
-    found = outcome(lambda: twin.read(ids, held, positions, wanted=wanted))
+    found = outcome(lambda: twin.read(ids, held, positions, logits_to_keep=wanted))
     if isinstance(found, Refused):
         assert wrong < 6, found
         return
-    expected = EagerDecoderStep(model).read(ids, other, positions, wanted=wanted)
+    expected = EagerDecoderStep(model).read(ids, other, positions, logits_to_keep=wanted)
     close(found, expected, real[:, columns - wanted :])
 
 

@@ -99,11 +99,11 @@ def test_compiled_code_is_the_models_call(choice: Choice) -> None:
 def test_tokens_read_together_are_those_read_one_by_one(choice: Choice) -> None:
     model, more = make_model(**choice), random_ids(ROWS, 6, seed=1)
     twin, caches = compiled(model), [half_read(model) for _ in range(4)]
-    together = twin.read(more, caches[0], wanted=6)
-    assert_same(together, EagerDecoderStep(model).read(more, caches[1], wanted=6))
+    together = twin.read(more, caches[0], logits_to_keep=6)
+    assert_same(together, EagerDecoderStep(model).read(more, caches[1], logits_to_keep=6))
     assert_same_caches(*caches[:2])
     for width, cache in ((1, caches[2]), (4, caches[3])):
-        pieces = [twin.read(piece, cache, wanted=piece.shape[1]) for piece in torch.split(more, width, dim=1)]
+        pieces = [twin.read(piece, cache, logits_to_keep=piece.shape[1]) for piece in torch.split(more, width, dim=1)]
         assert torch.equal(torch.cat(pieces, dim=1), together), "the same bits"
         assert all(map(torch.equal, cache.tensors, caches[0].tensors))
 
@@ -115,12 +115,12 @@ def test_padding_is_passed_over(choice: Choice) -> None:
     twin, cache, other = compiled(model), model.new_cache(ROWS, 20), half_read(model)
     positions = positions_from_lengths(lengths, 12, side="left")
     for piece in (slice(0, 5), slice(5, 12)):
-        assert twin.read(ids[:, piece], cache, positions[:, piece], wanted=0).shape[1] == 0
+        assert twin.read(ids[:, piece], cache, positions[:, piece], logits_to_keep=0).shape[1] == 0
     more, places = random_ids(ROWS, 4, seed=1), torch.arange(4)
     real = places < torch.tensor([4, 1, 0, 3, 2])[:, None]  # (B, T)
     positions = (lengths[:, None] + places).where(real, -1)
     found, expected = (
-        writer.read(more, held, positions, wanted=4)
+        writer.read(more, held, positions, logits_to_keep=4)
         for writer, held in ((twin, cache), (EagerDecoderStep(model), other))
     )
     assert_same(found[real], expected[real])
@@ -163,8 +163,8 @@ def test_a_default_device_is_not_compiled_codes() -> None:
     model, more = make_model(positions="rope", sliding_window=3).float(), random_ids(ROWS, 6, seed=1)
     cache, other, twin = model.new_cache(ROWS, 6), model.new_cache(ROWS, 6), compiled(model)
     with torch.device("meta"):
-        found = twin.read(more, cache, wanted=6)
-    assert torch.equal(found, twin.read(more, other, wanted=6))
+        found = twin.read(more, cache, logits_to_keep=6)
+    assert torch.equal(found, twin.read(more, other, logits_to_keep=6))
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 4])
@@ -193,7 +193,7 @@ def test_what_a_row_gets_does_not_depend_on_the_others_or_on_threads(
             one.keys, one.values, one.length = other.keys.clone(), other.values.clone(), other.length
         mine.tokens = cache.tokens
         mine.select(rows)
-        return twin.read(more[rows], mine, wanted=2)
+        return twin.read(more[rows], mine, logits_to_keep=2)
 
     everything = torch.arange(19)
     together = found(everything)
@@ -263,7 +263,9 @@ def test_float32_of_any_width_is_as_near_as_the_models_own(width: int, weights: 
     caches, errors = [half_read(each) for each in (exact, model, model)], [0.0, 0.0]
     for t in (1, 1, 2, 4):
         more = random_ids(ROWS, t, seed=t)
-        right, *found = (writer.read(more, cache, wanted=t) for writer, cache in zip(writers, caches, strict=True))
+        right, *found = (
+            writer.read(more, cache, logits_to_keep=t) for writer, cache in zip(writers, caches, strict=True)
+        )
         apart = [float((one - right).abs().max() / right.abs().max()) for one in found]
         errors = [max(two) for two in zip(errors, apart, strict=True)]
     assert errors[1] < max(1e-6, 4 * errors[0])

@@ -20,7 +20,9 @@ def worked_example() -> dict[str, Tensor]:
     matrices = [random.randn(*shape) / shape[0] ** 0.5 for shape in [(8, 8)] * 8 + [(8, 16), (16, 8)]]
     weights = [torch.from_numpy(matrix.T.copy()) for matrix in matrices]  # (in, out) -> torch's (out, in)
     first, second, feedforward = Attention(8, 2), Attention(8, 2), FeedForward(F.relu, 8, 16)
-    block = Block(*(Sublayer(part, LayerNorm(8), place="post") for part in (first, feedforward, second))).double()
+    block = Block(
+        *(Sublayer(part, LayerNorm(8), norm_position="post") for part in (first, feedforward, second))
+    ).double()
     linears: list[nn.Linear] = [
         linear for part in (first, second) for linear in (part.query, part.key, part.value, part.output)
     ]

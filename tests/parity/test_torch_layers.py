@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_pairs import CHOICES, PLACES, Both, Choice, Form, Masks, Side, assert_same, share_weights
 
 from clearhead.interop import from_torch
-from clearhead.parts.sublayer import NormPlace
+from clearhead.parts.sublayer import NormPosition
 
 SEEDS = range(2)
 
@@ -71,7 +71,7 @@ def test_the_short_cut_of_evaluation(choice: Choice, seed: int) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_no_two_modules_can_be_exchanged_unnoticed(place: NormPlace) -> None:
+def test_no_two_modules_can_be_exchanged_unnoticed(place: NormPosition) -> None:
     """A table that calls any module by the name of another gives other numbers, so that the tests above see it."""
     both = Both((place, "relu", True))
     block, theirs = both.block(cross=True), both.decoder_layer()

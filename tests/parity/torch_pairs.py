@@ -28,13 +28,13 @@ from clearhead.parts import (
     positions_from_lengths,
 )
 from clearhead.parts.masks import Mask, Positions
-from clearhead.parts.sublayer import NormPlace
+from clearhead.parts.sublayer import NormPosition
 
 Form = Literal["boolean", "additive"]  # of torch's masks
 Side = Literal["left", "right"] | None  # where rows are filled up with padding
-Choice = tuple[NormPlace, Literal["relu", "gelu"], bool]  # norms, activation, biases
+Choice = tuple[NormPosition, Literal["relu", "gelu"], bool]  # norms, activation, biases
 
-PLACES: tuple[NormPlace, ...] = ("pre", "post")
+PLACES: tuple[NormPosition, ...] = ("pre", "post")
 CHOICES: list[Choice] = [(place, bend, bias) for place in PLACES for bend in ("relu", "gelu") for bias in (True, False)]
 
 
@@ -89,7 +89,7 @@ class Both:
 
     def block(self, *, cross: bool) -> Block:
         def around(part: nn.Module) -> Sublayer:
-            return Sublayer(part, self.norm(), place=self.place).double()
+            return Sublayer(part, self.norm(), norm_position=self.place).double()
 
         feedforward = FEEDFORWARDS[self.activation](self.d_model, self.d_ff, bias=self.bias)
         return Block(around(self.attention()), around(feedforward), around(self.attention()) if cross else None)

@@ -121,8 +121,8 @@ def test_hidden_widths_cost_the_same_however_they_are_gated(kind: str, d_model: 
 
 def test_sublayers_are_the_two_formulas() -> None:
     part, norm, x = nn.Linear(8, 8).double(), LayerNorm(8).double(), draw(2, 5, 8)
-    assert torch.equal(Sublayer(part, norm, place="pre")(x), x + part(norm(x)))
-    assert torch.equal(Sublayer(part, norm, place="post")(x), norm(x + part(x)))
+    assert torch.equal(Sublayer(part, norm, norm_position="pre")(x), x + part(norm(x)))
+    assert torch.equal(Sublayer(part, norm, norm_position="post")(x), norm(x + part(x)))
 
 
 def test_a_sublayer_drops_what_the_part_adds_and_never_the_residual() -> None:

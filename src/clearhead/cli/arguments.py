@@ -63,21 +63,21 @@ class Parser(argparse.ArgumentParser):
             action = "append" if _is_tuple(field) else "store"
             group.add_argument(flag, dest=f"{prefix}{name}", metavar=_metavar(field), help=_help(field), action=action)
 
-    def parse(self, words: Sequence[str]) -> argparse.Namespace:
-        """What the person said.
+    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
+        """The arguments of a verb, without the defaults.
 
         Raises:
             UsageError: an unknown option, with the one that was probably meant.
         """
         known = {_plain_flag(flag): flag for action in self._actions for flag in action.option_strings}
-        last = words.index("--") if "--" in words else len(words)
-        plain = [PLAIN + word for word in words[last + 1 :]]  # what follows "--" is no option, however it looks
-        given, rest = self.parse_known_intermixed_args([*self._normalized(words[:last], known), *plain])
-        for name, value in vars(given).items():
+        last = argv.index("--") if "--" in argv else len(argv)
+        plain = [PLAIN + word for word in argv[last + 1 :]]  # what follows "--" is no option, however it looks
+        args, rest = self.parse_known_intermixed_args([*self._normalized(argv[:last], known), *plain])
+        for name, value in vars(args).items():
             if isinstance(value, str):
-                setattr(given, name, value.removeprefix(PLAIN))
+                setattr(args, name, value.removeprefix(PLAIN))
             elif isinstance(value, list):
-                setattr(given, name, [word.removeprefix(PLAIN) for word in value])
+                setattr(args, name, [word.removeprefix(PLAIN) for word in value])
         for word in rest:
             if word.startswith("-"):
                 flag = word.partition("=")[0]
@@ -85,16 +85,16 @@ class Parser(argparse.ArgumentParser):
                     f"unknown option '{flag}'{did_you_mean(flag, known.values())}; see '{self.prog} --help'"
                 )
             raise UsageError(f"'{word.removeprefix(PLAIN)}' is one argument too many; see '{self.prog} --help'")
-        return given
+        return args
 
-    def _normalized(self, words: Sequence[str], known: Mapping[str, str]) -> Iterator[str]:
+    def _normalized(self, argv: Sequence[str], known: Mapping[str, str]) -> Iterator[str]:
         """Flags as they are listed, however hyphens were written, and a yes or no to every switch.
 
-        A switch is said as --greedy, --no-greedy, --greedy false or --greedy=false.
+        A switch is written as --greedy, --no-greedy, --greedy false or --greedy=false.
         """
-        following = iter([*words[1:], ""])
+        following = iter([*argv[1:], ""])
         answered = False  # the word is the yes or no of the switch before it
-        for word in words:
+        for word in argv:
             after = next(following).lower()
             if answered or not word.startswith("--"):
                 if not answered:
@@ -117,10 +117,10 @@ def _plain_flag(flag: str) -> str:
     return flag[:2] + flag[2:].replace("-", "_")
 
 
-def settings_of(given: argparse.Namespace, options: "type[Options]") -> "Settings":
+def settings_of(args: argparse.Namespace, options: "type[Options]") -> "Settings":
     """The flags that belong to `options` as nested tables; the word 'none' is no value."""
     layer: Settings = {}
-    for dotted, value in vars(given).items():
+    for dotted, value in vars(args).items():
         head, *tail = dotted.split(".")
         if head in options.model_fields:
             table = layer
@@ -130,16 +130,16 @@ def settings_of(given: argparse.Namespace, options: "type[Options]") -> "Setting
     return layer
 
 
-def one_of(given: argparse.Namespace, *names: str) -> str | None:
-    """What was given under one of several names.
+def one_of(args: argparse.Namespace, *names: str) -> str | None:
+    """The value of the only one of these arguments that is there; None if none is.
 
     Raises:
-        UsageError: it was given under two.
+        UsageError: two of them are there.
     """
-    found = [getattr(given, name) for name in names if name in given]
-    if len(found) > 1:
-        raise UsageError(f"'{found[0]}' and '{found[1]}' both name the source; leave one out")
-    return found[0] if found else None
+    values = [getattr(args, name) for name in names if name in args]
+    if len(values) > 1:
+        raise UsageError(f"'{values[0]}' and '{values[1]}' both name the source; leave one out")
+    return values[0] if values else None
 
 
 def _is_tuple(field: "FieldInfo") -> bool:

@@ -1,4 +1,4 @@
-"""One command, from its words to its exit code; and the process that runs one and ends."""
+"""One command, from its arguments to its exit code; and the process that runs one and ends."""
 
 import sys
 from importlib import import_module
@@ -46,21 +46,21 @@ def run_process() -> None:
         leave(code)
 
 
-def run(words: list[str]) -> int:
+def run(argv: list[str]) -> int:
     """Run one command; a person's mistake becomes one sentence and its exit code."""
     with printable_streams() as out:
         try:
-            code = _dispatch(words)
+            code = _dispatch(argv)
         except OutputError as error:
             code = 0 if error.nobody_reads or out.error else _fail(error, as_json=False)
         except ClearheadError as error:
-            code = _fail(error, as_json="--json" in words)
+            code = _fail(error, as_json="--json" in argv)
         except KeyboardInterrupt as interrupt:
-            code = _fail(_cause(interrupt), as_json="--json" in words)
+            code = _fail(_cause(interrupt), as_json="--json" in argv)
         except Exception as error:
             if not interrupts.were_heard():  # else it is what a library made of the interruption
                 raise
-            code = _fail(_cause(error), as_json="--json" in words)
+            code = _fail(_cause(error), as_json="--json" in argv)
         except SystemExit as request:  # of argparse after its help, or of a third Ctrl-C
             code = request.code if isinstance(request.code, int) else 0
         return _settle(out, code)
@@ -83,26 +83,26 @@ def _settle(out: Output, code: int) -> int:
     return code or OutputError.exit_code
 
 
-def _dispatch(words: list[str]) -> int:
-    _refuse_what_is_no_text(words)
-    if not words or words[0] in ("-h", "--help", "help"):
+def _dispatch(argv: list[str]) -> int:
+    _refuse_what_is_no_text(argv)
+    if not argv or argv[0] in ("-h", "--help", "help"):
         width = max(map(len, VERBS))
         verbs = "\n".join(f"  {verb:<{width}}  {about}" for verb, about in VERBS.items())
         standard_output().text(HELP.format(verbs=verbs))
         return 0
-    if words[0] in ("--version", "-V"):
+    if argv[0] in ("--version", "-V"):
         from clearhead import __version__
 
         standard_output().text(f"clearhead {__version__}\n")
         return 0
-    if words[0] not in VERBS:
-        raise UsageError(f"there is no verb '{words[0]}'{did_you_mean(words[0], VERBS)}; see 'clearhead --help'")
+    if argv[0] not in VERBS:
+        raise UsageError(f"there is no verb '{argv[0]}'{did_you_mean(argv[0], VERBS)}; see 'clearhead --help'")
     with collector_at_rest():
-        verb = import_module(module_of(words[0]))
-        given = verb.parser().parse(words[1:])
+        verb = import_module(module_of(argv[0]))
+        args = verb.parser().parse(argv[1:])
     prepare_process()
     interrupts.something_to_lose()
-    code: int | None = verb.run(given)
+    code: int | None = verb.run(args)
     return code or 0
 
 
@@ -111,11 +111,11 @@ def module_of(verb: str) -> str:
     return "clearhead.cli." + verb.replace("-", "_") + "_" * iskeyword(verb)
 
 
-def _refuse_what_is_no_text(words: list[str]) -> None:
-    for word in words:
+def _refuse_what_is_no_text(argv: list[str]) -> None:
+    for word in argv:
         if any("\ud800" <= sign <= "\udfff" for sign in word):
             raise UsageError(f"the argument '{word}' is not UTF-8; rename the file, or write the text in UTF-8")
-    if "-" in words and sys.stdin is None:
+    if "-" in argv and sys.stdin is None:
         raise DataError("standard input is closed; pipe something into it, or name a file instead of -")
 
 

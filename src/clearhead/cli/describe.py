@@ -28,15 +28,15 @@ def parser() -> Parser:
     return parser
 
 
-def run(given: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     """Print the account."""
     load_workflow("describe")
     from clearhead import workflows
 
     costs = workflows.describe(
-        getattr(given, "run", None), preset=getattr(given, "preset", None), options=settings_of(given, RunConfig)
+        getattr(args, "run", None), preset=getattr(args, "preset", None), options=settings_of(args, RunConfig)
     )
-    console = Console(json=given.json)
+    console = Console(json=args.json)
     width = max(map(len, costs.parts))
     for part, count in costs.parts.items():
         console.say(f"{part:<{width}} {count:>14,}  {count / max(costs.parameters, 1):6.1%}")

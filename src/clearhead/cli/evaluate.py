@@ -44,26 +44,26 @@ def parser() -> Parser:
     return parser
 
 
-def run(given: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     """Evaluate and print the figures."""
     load_workflow("evaluate")
     from clearhead import workflows
 
-    given.run, given.text = workflows.run_and_text(getattr(given, "run", None), getattr(given, "text", None))
-    if given.text is None:
-        del given.text
+    args.run, args.text = workflows.run_and_text(getattr(args, "run", None), getattr(args, "text", None))
+    if args.text is None:
+        del args.text
     notices: list[str] = []
     score = workflows.evaluate(
-        given.run,
-        one_of(given, "text", "source_file"),
-        getattr(given, "target", None),
-        options=settings_of(given, TranslationConfig),
-        device=getattr(given, "device", "auto"),
+        args.run,
+        one_of(args, "text", "source_file"),
+        getattr(args, "target", None),
+        options=settings_of(args, TranslationConfig),
+        device=getattr(args, "device", "auto"),
         on_notice=notices.append,
     )
     for sentence in notices:
         notice(sentence)
-    console = Console(json=given.json)
+    console = Console(json=args.json)
     if isinstance(score, workflows.TranslationScore):
         _show_translation(console, score)
     else:
@@ -89,4 +89,4 @@ def _show_translation(console: Console, score: "TranslationScore") -> None:
     console.say("")
     console.say(f"{'source words':<14}{'sentences':>10}{'BLEU':>8}{'exact':>9}")
     for group in score.by_length:
-        console.say(f"{group.words:<14}{group.sentences:>10,}{group.bleu:>8.2f}{group.exact:>9.1%}")
+        console.say(f"{group.length:<14}{group.sentences:>10,}{group.bleu:>8.2f}{group.exact:>9.1%}")

@@ -31,33 +31,33 @@ def parser() -> Parser:
     return parser
 
 
-def run(given: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     """Export, and print the certificate."""
-    places = [getattr(given, name) for name in ("run", "out") if name in given]
-    if not places or "to" not in given:
+    places = [getattr(args, name) for name in ("run", "out") if name in args]
+    if not places or "to" not in args:
         raise UsageError("export needs an output and a format: clearhead export RUN --to hf|onnx|gguf|safetensors OUT")
     load_workflow("export")
     from clearhead import workflows
 
     which, out = workflows.run_and_text(*places, *[None] * (2 - len(places)))
     if out is None:
-        raise UsageError(f"name the output: clearhead export {which} --to {given.to} OUT")
-    done = workflows.export(which, given.to, out)
-    console = Console(json=given.json)
+        raise UsageError(f"name the output: clearhead export {which} --to {args.to} OUT")
+    done = workflows.export(which, args.to, out)
+    console = Console(json=args.json)
     _show(console, done)
-    told = {**asdict(done.certificate), "out": str(done.path), "certificate": str(done.certificate_path)}
-    console.result(told)
+    result = {**asdict(done.certificate), "out": str(done.path), "certificate": str(done.certificate_path)}
+    console.result(result)
 
 
 def _show(console: Console, done: "Exported") -> None:
-    found = done.certificate
-    console.say(f"{done.path}, checked with {found.peer}", "bold")
-    for kind, difference in found.differences.items():
+    certificate = done.certificate
+    console.say(f"{done.path}, checked with {certificate.peer}", "bold")
+    for kind, difference in certificate.differences.items():
         console.say(f"  {kind:<28} largest difference of a logit {difference:.1e}")
-    if found.greedy_equal is not None:
-        console.say(f"  {'greedy text':<28} {found.greedy_tokens} tokens equal")
-    if found.tokenizer_equal is not None:
-        console.say(f"  {'tokenizer':<28} {found.tokenizer_characters:,} characters of text, equal ids")
+    if certificate.greedy_equal is not None:
+        console.say(f"  {'greedy text':<28} {certificate.greedy_tokens} tokens equal")
+    if certificate.tokenizer_equal is not None:
+        console.say(f"  {'tokenizer':<28} {certificate.tokenizer_characters:,} characters of text, equal ids")
     console.say(
-        f"certificate: passed, differences up to {found.tolerance:.0e} allowed; {done.certificate_path}", "green"
+        f"certificate: passed, differences up to {certificate.tolerance:.0e} allowed; {done.certificate_path}", "green"
     )

@@ -28,23 +28,23 @@ def parser() -> Parser:
     return parser
 
 
-def run(given: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     """Fill in, and print the text and what else was likely."""
     load_workflow("fill")
     from clearhead import workflows
 
-    which, text = workflows.run_and_text(getattr(given, "run", None), getattr(given, "text", None))
+    which, text = workflows.run_and_text(getattr(args, "run", None), getattr(args, "text", None))
     if text == "-":
         text = standard_input("text").removesuffix("\n").removesuffix("\r")  # the end of a line that a shell puts there
     notices: list[str] = []  # said after the text
     filled = workflows.fill(
         which,
         text or "",
-        settings_of(given, FillConfig),
-        device=getattr(given, "device", "auto"),
+        settings_of(args, FillConfig),
+        device=getattr(args, "device", "auto"),
         on_notice=notices.append,
     )
-    console = Console(json=given.json)
+    console = Console(json=args.json)
     console.text(filled.text)
     for number, candidates in enumerate(filled.masks, start=1):
         console.say(f"--- {number} ---", "bold")

@@ -35,17 +35,17 @@ def parser() -> Parser:
     return parser
 
 
-def run(given: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     """Generate, streaming when there is one text to show."""
     load_workflow("generate")
     from clearhead import workflows
 
-    which, prompt = workflows.run_and_text(getattr(given, "run", None), getattr(given, "prompt", None))
+    which, prompt = workflows.run_and_text(getattr(args, "run", None), getattr(args, "prompt", None))
     prompt = standard_input("prompt") if prompt == "-" else prompt or ""
-    options = settings_of(given, SamplingConfig)
+    options = settings_of(args, SamplingConfig)
     options["stop"] = [_unescaped(stop) for stop in options.get("stop", [])]
-    console = Console(json=given.json)
-    single = SamplingConfig.read(options).num_samples == 1 and not given.json
+    console = Console(json=args.json)
+    single = SamplingConfig.read(options).num_samples == 1 and not args.json
 
     notices: list[str] = []  # said before the text or after it, not in the middle
     unsaid = [prompt]  # it is shown with the first piece: before that, something may be wrong
@@ -58,14 +58,14 @@ def run(given: argparse.Namespace) -> None:
         which,
         [prompt],
         options,
-        engine=settings_of(given, EngineConfig),
-        device=getattr(given, "device", "auto"),
+        engine=settings_of(args, EngineConfig),
+        device=getattr(args, "device", "auto"),
         on_text=show if single else None,
         on_notice=lambda sentence: notice(sentence) if unsaid else notices.append(sentence),
     )[0]
     if single:
         standard_output().text("".join(unsaid) + "\n")
-    elif not given.json:
+    elif not args.json:
         for number, text in enumerate(texts, start=1):
             console.say(f"--- {number} ---", "bold")
             console.text(text)

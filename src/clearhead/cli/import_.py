@@ -25,27 +25,27 @@ def parser() -> Parser:
     return parser
 
 
-def run(given: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     """Import, and say what can be done next."""
     from clearhead import interop
     from clearhead.data.tokenizers import refuse_hostile
 
-    if os.path.exists(given.model):  # what is wrong with bad folders is said before torch is loaded
-        folder = Path(given.model)
+    if os.path.exists(args.model):  # what is wrong with bad folders is said before torch is loaded
+        folder = Path(args.model)
         interop.read_headers(folder)
         interop.check(folder)
         refuse_hostile(folder / "tokenizer.json")
     load_workflow("import_model")
     from clearhead import workflows
 
-    console = Console(json=given.json)
-    done = workflows.import_model(given.model, out=getattr(given, "out", None), observe=console.observe)
-    found = workflows.describe(done)
-    console.say(f"model: {found.parameters:,} parameters, a {done.config.model.architecture}")
+    console = Console(json=args.json)
+    done = workflows.import_model(args.model, out=getattr(args, "out", None), observe=console.observe)
+    costs = workflows.describe(done)
+    console.say(f"model: {costs.parameters:,} parameters, a {done.config.model.architecture}")
     console.say("")
     console.say(f"The run is in {done.folder}. What you can do next:")
     for command in workflows.after_import(done):
         console.say("  " + command)
     console.result(
-        {"run": str(done.folder), "parameters": found.parameters, "architecture": done.config.model.architecture}
+        {"run": str(done.folder), "parameters": costs.parameters, "architecture": done.config.model.architecture}
     )

@@ -18,12 +18,12 @@ def parser() -> Parser:
     )
 
 
-def run(given: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     """Print what there is."""
     load_workflow("list_all")
     from clearhead import workflows
 
-    console, listing = Console(json=given.json), asdict(workflows.list_all())
+    console, listing = Console(json=args.json), asdict(workflows.list_all())
     for title, entries in listing.items():
         console.say(title, "bold")
         width = max((len(one_line(name)) for name in entries), default=0)

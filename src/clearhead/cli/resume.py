@@ -23,13 +23,13 @@ def parser() -> Parser:
     return parser
 
 
-def run(given: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     """Resume, telling how it goes."""
     load_workflow("resume")
     from clearhead import workflows
 
-    with Console(json=given.json) as console:
-        options = settings_of(given, RunConfig)
-        done = workflows.resume(getattr(given, "run", None), options=options, observe=console.observe)
-    if given.json:  # a long log is not read again for nothing
+    with Console(json=args.json) as console:
+        options = settings_of(args, RunConfig)
+        done = workflows.resume(getattr(args, "run", None), options=options, observe=console.observe)
+    if args.json:  # a long log is not read again for nothing
         console.result(workflows.summary(done))

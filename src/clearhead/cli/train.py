@@ -55,33 +55,33 @@ def parser() -> Parser:
     return parser
 
 
-def run(given: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     """Train, telling how it goes."""
-    options = settings_of(given, RunConfig)
-    if "target" in given:
-        options = merge(options, {"data": {"target": given.target}})
-    source = one_of(given, "source", "source_file")
+    options = settings_of(args, RunConfig)
+    if "target" in args:
+        options = merge(options, {"data": {"target": args.target}})
+    source = one_of(args, "source", "source_file")
     load_workflow("train")
     from clearhead import workflows
 
-    if "print_config" in given:
-        minutes = getattr(given, "minutes", None)
-        gathered = workflows.gather(source, getattr(given, "config", None), options, timed=minutes is not None)
-        origin = workflows.open_origin(given.start_from) if "start_from" in given else None
-        toml = workflows.as_toml(workflows.choose_start(gathered, getattr(given, "preset", None), minutes, origin))
-        standard_output().text(json_line(tomllib.loads(toml)) if given.json else toml)
+    if "print_config" in args:
+        minutes = getattr(args, "minutes", None)
+        gathered = workflows.gather(source, getattr(args, "config", None), options, timed=minutes is not None)
+        origin = workflows.open_origin(args.start_from) if "start_from" in args else None
+        toml = workflows.as_toml(workflows.choose_start(gathered, getattr(args, "preset", None), minutes, origin))
+        standard_output().text(json_line(tomllib.loads(toml)) if args.json else toml)
         return
-    with Console(json=given.json) as console:
+    with Console(json=args.json) as console:
         done = workflows.train(
             source,
-            start_from=getattr(given, "start_from", None),
-            preset=getattr(given, "preset", None),
-            minutes=getattr(given, "minutes", None),
-            out=getattr(given, "out", None),
-            config=getattr(given, "config", None),
+            start_from=getattr(args, "start_from", None),
+            preset=getattr(args, "preset", None),
+            minutes=getattr(args, "minutes", None),
+            out=getattr(args, "out", None),
+            config=getattr(args, "config", None),
             options=options,
-            check="no_preflight" not in given,
+            check="no_preflight" not in args,
             observe=console.observe,
         )
-    if given.json:  # a long log is not read again for nothing
+    if args.json:  # a long log is not read again for nothing
         console.result(workflows.summary(done))

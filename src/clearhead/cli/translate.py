@@ -44,36 +44,36 @@ def parser() -> Parser:
     return parser
 
 
-def run(given: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     """Translate, and print or write line by line."""
     load_workflow("translate")
     from clearhead import workflows
 
-    which, sentence = workflows.run_and_text(getattr(given, "run", None), getattr(given, "sentence", None))
-    sentences = _sentences(sentence, getattr(given, "input", None))
-    output = Path(given.output) if "output" in given else None
+    which, sentence = workflows.run_and_text(getattr(args, "run", None), getattr(args, "sentence", None))
+    sentences = _sentences(sentence, getattr(args, "input", None))
+    output = Path(args.output) if "output" in args else None
     if output:
         _writing(output, lambda: output.touch())  # before the work, not after it
     notices: list[str] = []
-    console = Console(json=given.json)
+    console = Console(json=args.json)
     with console.progress("translating") as advance:
-        found = workflows.translate(
+        translations = workflows.translate(
             which,
             sentences,
-            settings_of(given, TranslationConfig),
-            align="alignment" in given,
-            device=getattr(given, "device", "auto"),
+            settings_of(args, TranslationConfig),
+            align="alignment" in args,
+            device=getattr(args, "device", "auto"),
             on_progress=advance,
             on_notice=notices.append,
         )
-    lines = [_line(translated, numbered=len(best) > 1) for best in found for translated in best]
+    lines = [_line(translated, numbered=len(best) > 1) for best in translations for translated in best]
     if output:
         _writing(output, lambda: output.write_text("".join(line + "\n" for line in lines), encoding="utf-8"))
-    elif not given.json:
+    elif not args.json:
         standard_output().text("".join(line + "\n" for line in lines))
     for warning in notices:
         notice(warning)
-    texts = zip(sentences, found, strict=True)
+    texts = zip(sentences, translations, strict=True)
     console.result({"translations": [{"source": s, "translations": [asdict(t) for t in best]} for s, best in texts]})
 
 

@@ -39,13 +39,13 @@ def parser() -> Parser:
     return parser
 
 
-def run(given: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     """Print the layer, step by step."""
     load_workflow("worked_example")
     from clearhead import workflows
 
-    example = workflows.worked_example(norm_position=getattr(given, "norm_position", "post"), torch=given.torch)
-    console = Console(json=given.json)
+    example = workflows.worked_example(norm_position=getattr(args, "norm_position", "post"), torch=args.torch)
+    console = Console(json=args.json)
     config = example.config
     console.say(f"One decoder layer, {config.norm_position}-norm, with the numbers of numpy.random.seed(0):", "bold")
     console.say(f"d_model {config.d_model}, {config.n_heads} heads, d_ff {config.d_ff}, ReLU, no biases.")
@@ -68,13 +68,13 @@ def run(given: argparse.Namespace) -> None:
 def _lines(step: "Step") -> Iterator[str]:
     """A row of numbers for each token, or for each token of each head, and torch's under it."""
     names = [AXES[axis] for axis in step.axes.split()[1:-1]]
-    places = list(product(*map(range, step.values.shape[1:-1])))
-    labels = [", ".join(f"{name} {number}" for name, number in zip(names, place, strict=True)) for place in places]
+    indices = list(product(*map(range, step.values.shape[1:-1])))
+    labels = [", ".join(f"{name} {number}" for name, number in zip(names, index, strict=True)) for index in indices]
     width = max(map(len, labels))
-    for label, place in zip(labels, places, strict=True):
-        yield from _row(f"  {label:<{width}}", step.values[(0, *place)])
+    for label, index in zip(labels, indices, strict=True):
+        yield from _row(f"  {label:<{width}}", step.values[(0, *index)])
         if step.torch is not None:
-            yield from _row(f"  {'torch':>{width}}", step.torch[(0, *place)])
+            yield from _row(f"  {'torch':>{width}}", step.torch[(0, *index)])
 
 
 def _row(label: str, numbers: "Array") -> Iterator[str]:

@@ -43,19 +43,19 @@ class ModelConfig(Options):
     block_size: int = Field(128, ge=1, description="context length in tokens; of source and target alike")
     n_layers: int = Field(4, ge=1, description="number of blocks")
     n_encoder_layers: int = Field(
-        default_factory=lambda seen: seen.get("n_layers", 1),
+        default_factory=lambda data: data.get("n_layers", 1),
         ge=1,
         description="encoder-decoder: number of encoder blocks (default: n_layers)",
     )
     n_heads: int = Field(4, ge=1, description="number of attention heads")
     n_kv_heads: int = Field(
-        default_factory=lambda seen: seen.get("n_heads", 1),
+        default_factory=lambda data: data.get("n_heads", 1),
         ge=1,
         description="key and value heads: 1 is multi-query, between 1 and n_heads is grouped-query (default: n_heads)",
     )
     d_model: int = Field(128, ge=1, description="width of the residual stream")
     head_dim: int = Field(
-        default_factory=lambda seen: max(1, seen.get("d_model", 1) // seen.get("n_heads", 1)),
+        default_factory=lambda data: max(1, data.get("d_model", 1) // data.get("n_heads", 1)),
         ge=1,
         description="width of one attention head (default: d_model / n_heads)",
     )
@@ -75,10 +75,10 @@ class ModelConfig(Options):
         description="kind of feed-forward; swiglu and geglu are gated; geglu and gelu_tanh use the tanh approximation",
     )
     d_ff: int = Field(
-        default_factory=lambda seen: (
-            _round_up(8 / 3 * seen.get("d_model", 1), 8)
-            if seen.get("feedforward") in GATED
-            else 4 * seen.get("d_model", 1)
+        default_factory=lambda data: (
+            _round_up(8 / 3 * data.get("d_model", 1), 8)
+            if data.get("feedforward") in GATED
+            else 4 * data.get("d_model", 1)
         ),
         ge=1,
         description="hidden width of the feed-forward (default: 4 d_model, or two thirds of that when gated)",
@@ -105,7 +105,7 @@ class ModelConfig(Options):
     )
     bias: bool = Field(False, description="biases in the linear layers")
     qkv_bias: bool = Field(
-        default_factory=lambda seen: seen.get("bias", False),
+        default_factory=lambda data: data.get("bias", False),
         description="biases in the query, key and value projections (Qwen2; default: same as bias)",
     )
     sliding_window: int | None = Field(None, ge=1, description="attend to the last N tokens only; none: to all")

@@ -248,8 +248,8 @@ PRESETS: dict[str, Preset] = {
 
 def default_preset(objective: str = "causal", minutes: float | None = None) -> str:
     """The name of the preset that is taken for an objective in so much time, `DEFAULT_MINUTES` if None."""
-    wanted = DEFAULT_MINUTES if minutes is None else minutes
-    return next(name for most, name in DEFAULTS[objective] if wanted <= most)
+    minutes = DEFAULT_MINUTES if minutes is None else minutes
+    return next(name for most, name in DEFAULTS[objective] if minutes <= most)
 
 
 def preset(name: str) -> Preset:

@@ -119,7 +119,7 @@ class Batch:
 
     def _guessed_ahead(self, draft: Draft) -> list[list[int]]:
         """Read guesses behind the last tokens as well: those that are right, and what follows them."""
-        guesses = draft.guess([self._most(*each) for each in enumerate(self._texts)], self._texts)
+        guesses = draft.guess([self._most(row, text) for row, text in enumerate(self._texts)], self._texts)
         if not any(guesses.tokens):
             tokens = self._context.write(self._texts)
             draft.learn(tokens)
@@ -132,9 +132,9 @@ class Batch:
             text.learn(len(guess), len(new) - 1)
         return tokens
 
-    def _most(self, place: int, text: Text) -> int:
+    def _most(self, row: int, text: Text) -> int:
         """How many tokens of a text are worth a guess."""
-        room = self._context.room(place)
+        room = self._context.room(row)
         return max(0, min(text.reach, text.remaining - 1, text.reach if room is None else room - 1))
 
     def _clear(self, *, seldom: bool) -> None:
@@ -142,15 +142,15 @@ class Batch:
 
         As this moves the others' cache, it is done `seldom`: where they are the half, or one would hold the others up.
         """
-        ended = [place for place, text in enumerate(self._texts) if not text.remaining]
+        ended = [row for row, text in enumerate(self._texts) if not text.remaining]
         few = 2 * len(ended) < len(self._texts) and all(map(self._context.has_room, ended))
         if not ended or (seldom and few):
             return
-        places = [place for place, text in enumerate(self._texts) if text.remaining]
-        self._context.keep(places)
+        rows = [row for row, text in enumerate(self._texts) if text.remaining]
+        self._context.keep(rows)
         if self._draft is not None:
-            self._draft.keep(places)
-        self._texts = [self._texts[place] for place in places]
+            self._draft.keep(rows)
+        self._texts = [self._texts[row] for row in rows]
 
 
 def _draft_of(config: EngineConfig, model: CausalLM | None, vocab_size: int) -> Draft | None:

@@ -82,12 +82,12 @@ def length_penalty(length: int, alpha: float) -> float:
 
 
 def greatest_length(model: EncoderDecoder, config: TranslationConfig, source_length: int) -> int:
-    """Tokens that a translation may have, its end included: what was asked, or twice the source and ten.
+    """Tokens that a translation may have, its end included: max_new_tokens, or twice the source and ten.
 
     Where positions end with the block, so does the translation.
     """
-    asked = config.max_new_tokens or 2 * source_length + 10
-    return min(asked, model.config.block_size) if model.positions.bounded else asked
+    limit = config.max_new_tokens or 2 * source_length + 10
+    return min(limit, model.config.block_size) if model.positions.bounded else limit
 
 
 @dataclass
@@ -167,11 +167,11 @@ class _Search:
         scores, parents, tokens = (part[:, : self.config.beam_size] for part in continuations)
         ends = (tokens == self.end) & scores.isfinite() & now.is_open[:, None]
         penalty = length_penalty(now.written.shape[2], self.config.length_penalty)
-        for row, place in ends.nonzero().tolist():
+        for row, column in ends.nonzero().tolist():
             finished = self.finished[now.places[row]]
             if len(finished) < self.config.beam_size:
-                ids = now.written[row, parents[row, place], 1:].tolist()
-                finished.append(Hypothesis(ids, scores[row, place].item() / penalty))
+                ids = now.written[row, parents[row, column], 1:].tolist()
+                finished.append(Hypothesis(ids, scores[row, column].item() / penalty))
             now.is_open[row] = len(finished) < self.config.beam_size
             if len(finished) >= self.config.n_best:
                 now.enough[row] = sorted(hypothesis.score for hypothesis in finished)[-self.config.n_best]

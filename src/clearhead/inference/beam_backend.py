@@ -44,10 +44,10 @@ def _compiled(model: EncoderDecoder, config: TranslationConfig, sentences: int, 
     """
     steps = STEPS * math.ceil(sentences / config.batch_size)
     saved = steps * 2 * CALL * (2 + model.config.n_layers)  # seconds; a block with cross-attention takes twice as long
-    found = code_for(model, saved, asked=config.engine == "native", say=say)
-    if found is None:
+    library = code_for(model, saved, required=config.engine == "native", say=say)
+    if library is None:
         return None
-    reader = NativeBeamStep(model, found)
+    reader = NativeBeamStep(model, library)
     _refuse_wrong_code(model, reader)
     return reader
 
@@ -68,10 +68,10 @@ def _refuse_wrong_code(model: EncoderDecoder, reader: BeamStep) -> None:
     read = list[tuple[Tensor, Tensor]]()
     with evaluating(model):
         memory = model.encode(source, positions=range(2))
-        for each in (EagerBeamStep(model), reader):
+        for step in (EagerBeamStep(model), reader):
             cache, before = model.new_cache(2, 3), torch.zeros(2, 2, device=device)
-            each.read(tokens[:, :1], 0, memory, cache, among[:, :1, :1])
-            logits = each.read(tokens[:, 1:], 1, memory, cache, among)
-            read.append((logits, each.likeliest(logits, before, 2).scores))
-    for expected, found in zip(*read, strict=True):
-        refuse_difference(found, expected)
+            step.read(tokens[:, :1], 0, memory, cache, among[:, :1, :1])
+            logits = step.read(tokens[:, 1:], 1, memory, cache, among)
+            read.append((logits, step.likeliest(logits, before, 2).scores))
+    for expected, actual in zip(*read, strict=True):
+        refuse_difference(actual, expected)

@@ -26,11 +26,11 @@ class Continuations(NamedTuple):
 class BeamStep(Protocol):
     """Reads the newest tokens of S sentences' hypotheses, b of each, which share a row of the cache."""
 
-    def read(self, tokens: Tensor, place: int, memory: Memory, cache: DecoderCache, among: Tensor) -> Tensor:
+    def read(self, tokens: Tensor, position: int, memory: Memory, cache: DecoderCache, among: Tensor) -> Tensor:
         """The logits (S, b, V) after one more token (S, b) of each hypothesis.
 
         Args:
-            place: where the tokens stand.
+            position: where the tokens stand.
             memory: of the same sentences.
             cache: from `new_cache`, with room for b columns.
             among: (S, b, columns + b) which columns a hypothesis descends from, its newest one included.
@@ -50,11 +50,11 @@ class EagerBeamStep:
     def __init__(self, model: EncoderDecoder) -> None:
         self.model = model
 
-    def read(self, tokens: Tensor, place: int, memory: Memory, cache: DecoderCache, among: Tensor) -> Tensor:
+    def read(self, tokens: Tensor, position: int, memory: Memory, cache: DecoderCache, among: Tensor) -> Tensor:
         if tokens.shape[1] == 1:  # at the first step, or with a beam of 1: all columns are its own
             return self.model.head(self.model.decode(tokens, memory, cache=cache))
-        places = torch.full_like(tokens, place)
-        return self.model.head(self.model.decode(tokens, memory, positions=places, cache=cache, among=among))
+        positions = torch.full_like(tokens, position)
+        return self.model.head(self.model.decode(tokens, memory, positions=positions, cache=cache, among=among))
 
     def likeliest(self, logits: Tensor, before: Tensor, n: int) -> Continuations:
         chances = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
@@ -78,9 +78,9 @@ class NativeBeamStep:
         self.model = model
         self._native, self._eager = NativeTranslator(model, library), EagerBeamStep(model)
 
-    def read(self, tokens: Tensor, place: int, memory: Memory, cache: DecoderCache, among: Tensor) -> Tensor:
+    def read(self, tokens: Tensor, position: int, memory: Memory, cache: DecoderCache, among: Tensor) -> Tensor:
         step = self._eager if cache.length == 0 else self._native
-        return step.read(tokens, place, memory, cache, among)
+        return step.read(tokens, position, memory, cache, among)
 
     def likeliest(self, logits: Tensor, before: Tensor, n: int) -> Continuations:
         return Continuations(*self._native.likeliest(logits, before, n))

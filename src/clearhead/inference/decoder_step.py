@@ -23,12 +23,14 @@ class DecoderStep(Protocol):
     def at_once(self) -> int:
         """How many tokens of each row one call of `write` should ask for."""
 
-    def read(self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, wanted: int = 1) -> Tensor:
-        """The logits (B, wanted, V) after the last of these tokens (B, T) of each row.
+    def read(
+        self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, logits_to_keep: int = 1
+    ) -> Tensor:
+        """The logits (B, logits_to_keep, V) after the last of these tokens (B, T) of each row.
 
         Args:
             positions: (B, T) where the tokens stand, -1 for padding; without it, they go on where the cache ends.
-            wanted: after how many of them; there may be none.
+            logits_to_keep: after how many of them; 0 is allowed.
         """
 
     def of_prompt(self, length: int) -> "DecoderStep":
@@ -54,9 +56,11 @@ class EagerDecoderStep:
     def __init__(self, model: CausalLM) -> None:
         self.model = model
 
-    def read(self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, wanted: int = 1) -> Tensor:
+    def read(
+        self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, logits_to_keep: int = 1
+    ) -> Tensor:
         hidden = self.model.body(ids, positions=positions, cache=cache)  # (B, T, D)
-        return self.model.head(hidden[:, ids.shape[1] - wanted :])
+        return self.model.head(hidden[:, ids.shape[1] - logits_to_keep :])
 
     def of_prompt(self, length: int) -> DecoderStep:
         return self
@@ -78,8 +82,10 @@ class NativeDecoderStep:
         self._native, self._eager = NativeDecoder(model, dtype, library), EagerDecoderStep(model)
         self.at_once = self._native.at_once
 
-    def read(self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, wanted: int = 1) -> Tensor:
-        return self._native.read(ids, cache, positions, wanted=wanted)
+    def read(
+        self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, logits_to_keep: int = 1
+    ) -> Tensor:
+        return self._native.read(ids, cache, positions, logits_to_keep=logits_to_keep)
 
     def of_prompt(self, length: int) -> DecoderStep:
         """Eager for a long prompt: torch has attention of many to many in fewer passes."""

@@ -63,9 +63,9 @@ class Engine:
             raise UnknownPartError("only a decoder has any")
         token = max(CALL * (2 + model.config.n_layers), bytes_of_weights(model) / READING)  # seconds, call by call
         saved = tokens * token / 2  # half of them
-        found = code_for(model, saved, asked=self.config.engine == "native", say=say)
-        if found is not None:
-            compiled = NativeDecoderStep(model, self.config.dtype, found)
+        library = code_for(model, saved, required=self.config.engine == "native", say=say)
+        if library is not None:
+            compiled = NativeDecoderStep(model, self.config.dtype, library)
             _refuse_wrong_code(model, compiled)
             self._compiled = compiled
 
@@ -78,28 +78,28 @@ def engine_of(model: CausalLM, engine: EngineConfig | Engine) -> Engine:
 
 
 @torch.inference_mode()
-def _refuse_wrong_code(model: DecoderLM, compiled: NativeDecoderStep) -> None:
-    """Let both read on after a prompt, one row and two, which are computed in ways of their own.
+def _refuse_wrong_code(model: DecoderLM, native: NativeDecoderStep) -> None:
+    """Let both read on after a prompt, with one row and with two: the native code computes them differently.
 
     Raises:
         RuntimeError: the two do not compute the same.
     """
-    plain, length = EagerDecoderStep(model), min(5, model.config.block_size)
+    eager, length = EagerDecoderStep(model), min(5, model.config.block_size)
     before = max(0, length - 3)
-    steps = min(2, length - before - 1, compiled.at_once)
+    steps = min(2, length - before - 1, native.at_once)
     ids = torch.arange(2 * (before + 1), device=model.device).view(2, -1) % model.config.vocab_size
     for rows in (1, 2):
-        mine, theirs = (model.new_cache(rows, length) for _ in range(2))
+        native_cache, eager_cache = (model.new_cache(rows, length) for _ in range(2))
         with evaluating(model):
-            for writer, cache in ((compiled, mine), (plain, theirs)) if before else ():
-                writer.read(ids[:rows, :before], cache, wanted=0)
+            for writer, cache in ((native, native_cache), (eager, eager_cache)) if before else ():
+                writer.read(ids[:rows, :before], cache, logits_to_keep=0)
             last = ids[:rows, before]
             if steps:
-                written = compiled.write(last, mine, begin(0, [[0]] * rows, GREEDY), steps)
+                written = native.write(last, native_cache, begin(0, [[0]] * rows, GREEDY), steps)
                 columns = torch.cat((last[:, None], torch.tensor(written, device=model.device)), dim=1)
-                plain.read(columns[:, :-1], theirs, wanted=0)
+                eager.read(columns[:, :-1], eager_cache, logits_to_keep=0)
                 last = columns[:, -1]
-            expected, found = (
-                writer.read(last[:, None], cache) for writer, cache in ((plain, theirs), (compiled, mine))
+            expected, actual = (
+                writer.read(last[:, None], cache) for writer, cache in ((eager, eager_cache), (native, native_cache))
             )
-        refuse_difference(found, expected)
+        refuse_difference(actual, expected)

@@ -45,10 +45,11 @@ def evaluate(
 
 def token_losses(model: LanguageModel, hidden: Tensor, targets: Tensor) -> Tensor:
     """-log p of every target in nats, 0 where it is not counted; hidden (B, T, D), targets and result (B, T)."""
-    rows, flat, wanted = max(1, LOGITS_AT_ONCE // model.config.vocab_size), hidden.flatten(0, 1), targets.flatten()
+    rows = max(1, LOGITS_AT_ONCE // model.config.vocab_size)
+    flat_hidden, flat_targets = hidden.flatten(0, 1), targets.flatten()
     losses = []
-    for start in range(0, len(flat), rows):
-        logits = model.head(flat[start : start + rows]).float()  # (rows, V)
-        some = wanted[start : start + rows]
+    for start in range(0, len(flat_hidden), rows):
+        logits = model.head(flat_hidden[start : start + rows]).float()  # (rows, V)
+        some = flat_targets[start : start + rows]
         losses.append(F.cross_entropy(logits, some, ignore_index=IGNORED, reduction="none"))
     return torch.cat(losses).view_as(targets)  # (B * T,) -> (B, T)

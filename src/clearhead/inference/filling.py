@@ -68,27 +68,27 @@ def fill(
         piece.removesuffix(" ") if is_word else piece
         for piece, is_word in zip(pieces, [*wants_word, False], strict=True)
     ]
-    ids, places = _encode(tokenizer, pieces, tokenizer.mask)
-    logits = _logits(model, ids, places, on_notice)  # (masks, V)
+    ids, positions = _encode(tokenizer, pieces, tokenizer.mask)
+    logits = _logits(model, ids, positions, on_notice)  # (masks, V)
     probabilities = logits.masked_fill(_unfit(tokenizer, logits.shape[-1], wants_word), -torch.inf).softmax(-1)
     shares, tokens = (top.tolist() for top in probabilities.topk(min(config.top_k, probabilities.shape[-1])))
-    for place, (best, *_) in zip(places, tokens, strict=True):
-        ids[place] = best
+    for position, (best, *_) in zip(positions, tokens, strict=True):
+        ids[position] = best
     masks = [
         [
-            Candidate(_text_of(tokenizer, ids, place, [token]), share)
+            Candidate(_text_of(tokenizer, ids, position, [token]), share)
             for token, share in zip(likeliest, their_shares, strict=True)
             if share > 0
         ]
-        for place, likeliest, their_shares in zip(places, tokens, shares, strict=True)
+        for position, likeliest, their_shares in zip(positions, tokens, shares, strict=True)
     ]
-    return Filled(_joined(tokenizer, ids, places, pieces), masks)
+    return Filled(_joined(tokenizer, ids, positions, pieces), masks)
 
 
 def _encode(tokenizer: Tokenizer, pieces: Sequence[str], mask: int) -> tuple[list[int], list[int]]:
     """The pieces as ids with the mask between every two, and where in them the masks stand."""
     ids: list[int] = []
-    places: list[int] = []
+    positions: list[int] = []
     read = 0  # characters
     for piece in pieces:
         try:
@@ -96,15 +96,15 @@ def _encode(tokenizer: Tokenizer, pieces: Sequence[str], mask: int) -> tuple[lis
         except UnseenCharacterError as unseen:
             offset = read + unseen.offset
             raise UnseenCharacterError(unseen.character, offset, f"at character {offset:,} of the text") from None
-        places.append(len(ids))
+        positions.append(len(ids))
         ids.append(mask)
         read += len(piece) + len(MASKED)
-    return ids[:-1], places[:-1]
+    return ids[:-1], positions[:-1]
 
 
-def _logits(model: EncoderLM, ids: list[int], places: list[int], on_notice: Notice | None) -> Tensor:
+def _logits(model: EncoderLM, ids: list[int], positions: list[int], on_notice: Notice | None) -> Tensor:
     """What the model says of every token in each masked one's place, (masks, V), on the CPU."""
-    start, length = _window(len(ids), places, model.config.block_size)
+    start, length = _window(len(ids), positions, model.config.block_size)
     if length < len(ids) and on_notice:
         on_notice(
             f"the text has {len(ids)} tokens, more than the model's block_size: "
@@ -112,7 +112,7 @@ def _logits(model: EncoderLM, ids: list[int], places: list[int], on_notice: Noti
         )
     with evaluating(model), torch.inference_mode():
         hidden = model.body(torch.tensor([ids[start : start + length]], device=model.device))  # (1, T, D)
-        logits = model.head(hidden[0, [place - start for place in places]]).float().cpu()
+        logits = model.head(hidden[0, [position - start for position in positions]]).float().cpu()
     refuse_not_finite(logits)
     return logits
 
@@ -123,44 +123,44 @@ def _unfit(tokenizer: Tokenizer, vocab_size: int, wants_word: list[bool]) -> Ten
     unfit[:, tokenizer.vocab_size :] = True  # a model may have room for more than there are
     if any(wants_word):
         texts = [tokenizer.decode([token]) for token in range(tokenizer.vocab_size)]
-        words = [token for token, text in enumerate(texts) if text.startswith(" ") and not text.isspace()]
-        if words:  # a tokenizer may keep its spaces elsewhere
+        word_tokens = [token for token, text in enumerate(texts) if text.startswith(" ") and not text.isspace()]
+        if word_tokens:  # a tokenizer may keep its spaces elsewhere
             unfit[torch.tensor(wants_word)] = True
-            unfit[:, words] = False
+            unfit[:, word_tokens] = False
     special = (tokenizer.end_of_document, tokenizer.pad, tokenizer.mask)
     unfit[:, [token for token in special if token is not None]] = True
     return unfit
 
 
-def _window(n_tokens: int, places: list[int], block_size: int) -> tuple[int, int]:
+def _window(n_tokens: int, positions: list[int], block_size: int) -> tuple[int, int]:
     """Where the stretch of the text that the model reads begins, and how long it is.
 
     Raises:
         DataError: it cannot hold every place.
     """
-    span = places[-1] - places[0] + 1
+    span = positions[-1] - positions[0] + 1
     if span > block_size:
         raise DataError(
             f"from the first {MASKED} to the last it is {span} tokens, but the model reads {block_size} at once; "
             "fill in those that stand near each other, and then the others"
         )
-    centred = (places[0] + places[-1] + 1 - block_size) // 2
+    centred = (positions[0] + positions[-1] + 1 - block_size) // 2
     return max(0, min(centred, n_tokens - block_size)), min(n_tokens, block_size)
 
 
-def _joined(tokenizer: Tokenizer, ids: list[int], places: list[int], pieces: Sequence[str]) -> str:
+def _joined(tokenizer: Tokenizer, ids: list[int], positions: list[int], pieces: Sequence[str]) -> str:
     """The pieces with what was filled in between; neighbours are decoded together: two may be one character's bytes."""
     text, run = pieces[0], list[int]()
-    for place, piece in zip(places, pieces[1:], strict=True):
-        run.append(ids[place])
-        if piece or place == places[-1]:
-            text += _text_of(tokenizer, ids, place + 1 - len(run), run) + piece
+    for position, piece in zip(positions, pieces[1:], strict=True):
+        run.append(ids[position])
+        if piece or position == positions[-1]:
+            text += _text_of(tokenizer, ids, position + 1 - len(run), run) + piece
             run.clear()
     return text
 
 
-def _text_of(tokenizer: Tokenizer, ids: list[int], place: int, tokens: list[int]) -> str:
+def _text_of(tokenizer: Tokenizer, ids: list[int], position: int, tokens: list[int]) -> str:
     """The text of tokens that stand at this place and after it, before which `ids` are what they are."""
-    before = ids[max(0, place - CONTEXT) : place]
+    before = ids[max(0, position - CONTEXT) : position]
     start, whole = tokenizer.decode(before), tokenizer.decode([*before, *tokens])
     return whole[len(start) :] if whole.startswith(start) else tokenizer.decode(tokens)

@@ -145,8 +145,8 @@ def generate_ids(
     with batch:
         while batch.live:
             written = batch.step()
-            for place in range(max(map(len, written.values()))):
-                column = {row: new[place] for row, new in written.items() if place < len(new) and row not in finished}
+            for index in range(max(map(len, written.values()))):
+                column = {row: new[index] for row, new in written.items() if index < len(new) and row not in finished}
                 if column:
                     yield column
             batch.drop(finished)

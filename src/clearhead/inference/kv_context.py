@@ -70,7 +70,7 @@ class Context:
             row.extend(more)
         self._surplus = [width - length for length in lengths]
         ids = torch.tensor([[*more, *[0] * (width - len(more))] for more in tokens], device=self._device)  # (B, T)
-        return self.writer.read(ids, self._cache, positions, wanted=width)
+        return self.writer.read(ids, self._cache, positions, logits_to_keep=width)
 
     @torch.inference_mode()
     def write(self, texts: Sequence[Text]) -> list[list[int]]:
@@ -132,17 +132,17 @@ class Context:
             room = capacity if len(groups) == 1 else self._capacity(0, group)
             caches.append(self.model.new_cache(len(group), room))
             logits.append(self._read_rows(caches[-1], group))
-        cache, found = caches[0], torch.cat(logits)  # (B', V)
-        refuse_not_finite(found)
+        cache, logits_of_rows = caches[0], torch.cat(logits)  # (B', V)
+        refuse_not_finite(logits_of_rows)
         if len(groups) > 1:
             cache.append(caches[1:], [len(group) for group in groups], capacity)
-        read = {row: place for place, row in enumerate(chain(*groups))}
-        places = [read[tuple(row)] for row in rows]
-        if places != list(range(len(read))):
-            index = torch.tensor(places, device=self._device)
+        unique = {row: number for number, row in enumerate(chain(*groups))}
+        order = [unique[tuple(row)] for row in rows]
+        if order != list(range(len(unique))):
+            index = torch.tensor(order, device=self._device)
             cache.select(index)
-            found = found.index_select(0, index)
-        return cache, found
+            logits_of_rows = logits_of_rows.index_select(0, index)
+        return cache, logits_of_rows
 
     def _groups(self, rows: Sequence[Row]) -> list[list[Row]]:
         """Which rows are read beside each other: all that this writer reads; of others, each by itself."""
@@ -183,7 +183,7 @@ class Context:
             now = slice(start, min(start + chunk, width))
             self._make_room(cache, now.stop - start)
             here = None if positions is None else positions[:, now]
-            logits = reader.read(ids[:, now], cache, here, wanted=int(now.stop == width))  # (B, 0 or 1, V)
+            logits = reader.read(ids[:, now], cache, here, logits_to_keep=int(now.stop == width))  # (B, 0 or 1, V)
         return logits[:, -1]
 
     def _slide(self, full: Sequence[int], kept: int) -> None:

@@ -110,20 +110,20 @@ def odds_ahead(texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor
 
 def draw_from(texts: Sequence[Text], odds: Tensor, ahead: Sequence[int], purposes: Sequence[Purpose]) -> Tensor:
     """A token (B,) of each text, `ahead` of it, from probabilities (B, V) that need not have the sum 1."""
-    numbers = [text.uniforms(place, 1, why) for text, place, why in zip(texts, ahead, purposes, strict=True)]
+    numbers = [text.uniforms(offset, 1, why) for text, offset, why in zip(texts, ahead, purposes, strict=True)]
     return draw(odds.log(), torch.tensor(numbers, device=odds.device).flatten())
 
 
 def _by_config(compute: Compute, texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor:
     """What is computed of all texts, of which some may be drawn in another way than others; mostly none is."""
     groups: dict[int, list[int]] = {}
-    for place, text in enumerate(texts):
-        groups.setdefault(id(text.config), []).append(place)
+    for row, text in enumerate(texts):
+        groups.setdefault(id(text.config), []).append(row)
     if len(groups) == 1:
         return compute(texts, logits, guesses)
-    parts = [compute([texts[place] for place in some], logits[some], guesses[some]) for some in groups.values()]
-    places = torch.tensor(list(chain(*groups.values())), device=logits.device)
-    return torch.cat(parts)[places.argsort()]
+    parts = [compute([texts[row] for row in some], logits[some], guesses[some]) for some in groups.values()]
+    order = torch.tensor(list(chain(*groups.values())), device=logits.device)
+    return torch.cat(parts)[order.argsort()]
 
 
 def _drawn(texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor:
@@ -134,8 +134,9 @@ def _drawn(texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor:
 
 
 def _odds(texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor:
-    found = narrow(logits.flatten(0, 1), texts[0].config, _present(texts, logits, guesses))  # (B, T, V) -> (B * T, V)
-    return found.softmax(-1).view(logits.shape)  # at least float32
+    rows = logits.flatten(0, 1)  # (B, T, V) -> (B * T, V)
+    odds = narrow(rows, texts[0].config, _present(texts, logits, guesses)).softmax(-1)  # at least float32
+    return odds.view(logits.shape)
 
 
 def _uniforms(texts: Sequence[Text], end: int, logits: Tensor) -> Tensor:

@@ -96,9 +96,9 @@ def _penalised(logits: Tensor, config: SamplingConfig, present: Tensor | None) -
 
 def row_seeds(seed: int, prompts: Sequence[Sequence[int]]) -> list[int]:
     """A seed for every row, from what the row is and not from where it stands."""
-    seeds, seen = [], dict[tuple[int, ...], int]()
+    seeds, copies = [], dict[tuple[int, ...], int]()
     for prompt in map(tuple, prompts):
-        copy = seen[prompt] = seen.get(prompt, -1) + 1
+        copy = copies[prompt] = copies.get(prompt, -1) + 1
         digest = hashlib.blake2b(repr((seed, copy, [int(i) for i in prompt])).encode(), digest_size=8).digest()
         seeds.append(int.from_bytes(digest, "little") >> 1)  # 63 bits
     return seeds

@@ -55,10 +55,10 @@ class NgramDraft:
         self._guessed = [self._guessed[row] for row in rows]
 
     def learn(self, tokens: Sequence[Sequence[int]]) -> None:
-        for place, (row, guessed, more) in enumerate(zip(self._rows, self._guessed, tokens, strict=True)):
+        for index, (row, guessed, more) in enumerate(zip(self._rows, self._guessed, tokens, strict=True)):
             if guessed:
                 change = -1 if guessed[0] == more[0] else 1
-                self._needed[place] = max(1, self._needed[place] + change)
+                self._needed[index] = max(1, self._needed[index] + change)
             row.extend(more)
         self._guessed = [[] for _ in tokens]
 
@@ -101,10 +101,10 @@ class Repeats:
         if earlier <= 0:
             return []
         start, known = self._end[earlier], len(self.ids)
-        found = self.ids[start : start + count]
-        while len(found) < count:
-            found.append(found[start + len(found) - known])
-        return found
+        continuation = self.ids[start : start + count]
+        while len(continuation) < count:
+            continuation.append(continuation[start + len(continuation) - known])
+        return continuation
 
     def _add(self, token: int) -> None:
         new = self._state(self._length[self._last] + 1, {}, 0, len(self.ids))
@@ -180,8 +180,8 @@ class ModelDraft:
         guesses = torch.empty(len(most), 0, dtype=torch.int64, device=logits.device)
         odds = list[Tensor]()
         while True:
-            tokens, *theirs = self._draw(texts, logits, guesses)
-            guesses, odds = torch.cat((guesses, tokens), dim=1), odds + theirs  # (B, G)
+            tokens, *new_odds = self._draw(texts, logits, guesses)
+            guesses, odds = torch.cat((guesses, tokens), dim=1), odds + new_odds  # (B, G)
             self._guessed = [row[:count] for row, count in zip(guesses.tolist(), most, strict=True)]
             if (G := guesses.shape[1]) == max(most):
                 return Guesses(self._guessed, torch.cat(odds, dim=1) if odds else None)

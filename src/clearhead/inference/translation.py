@@ -58,25 +58,25 @@ def translate(
         ClearheadError: the model's output is not finite.
     """
     source_end, end = _end(source_tokenizer), _end(target_tokenizer)
-    found = [[Translation("", 0.0, [], [])] for _ in sentences]
+    translations = [[Translation("", 0.0, [], [])] for _ in sentences]
     rows = {
-        place: [*_encode(source_tokenizer, sentence.strip(), place + 1), source_end]
-        for place, sentence in enumerate(sentences)
+        index: [*_encode(source_tokenizer, sentence.strip(), index + 1), source_end]
+        for index, sentence in enumerate(sentences)
         if sentence.strip()
     }
     _cut_long_ones(rows, model.config.block_size, on_notice)
-    places = sorted(rows, key=lambda place: len(rows[place]), reverse=True)  # alike in length, little is padded
-    search = searcher(model, config, end=end, sentences=len(places), notice=on_notice)
-    for start in range(0, len(places), config.batch_size):
-        batch = places[start : start + config.batch_size]
-        results = search([rows[place] for place in batch])
-        for place, hypotheses in zip(batch, results, strict=True):
-            found[place] = [
-                Translation(target_tokenizer.decode(h.ids), h.score, rows[place], h.ids) for h in hypotheses
+    order = sorted(rows, key=lambda index: len(rows[index]), reverse=True)  # alike in length, little is padded
+    search = searcher(model, config, end=end, sentences=len(order), notice=on_notice)
+    for start in range(0, len(order), config.batch_size):
+        batch = order[start : start + config.batch_size]
+        results = search([rows[index] for index in batch])
+        for index, hypotheses in zip(batch, results, strict=True):
+            translations[index] = [
+                Translation(target_tokenizer.decode(h.ids), h.score, rows[index], h.ids) for h in hypotheses
             ]
         if on_progress:
-            on_progress(len(sentences) - len(places) + start + len(batch), len(sentences))
-    return found
+            on_progress(len(sentences) - len(order) + start + len(batch), len(sentences))
+    return translations
 
 
 def _end(tokenizer: Tokenizer) -> int:
@@ -98,11 +98,11 @@ def _encode(tokenizer: Tokenizer, sentence: str, line: int) -> list[int]:
 
 def _cut_long_ones(rows: dict[int, list[int]], block_size: int, on_notice: Notice | None) -> None:
     """Leave the first block_size tokens of each row, the last of them an end."""
-    long = [place for place, row in rows.items() if len(row) > block_size]
+    long = [index for index, row in rows.items() if len(row) > block_size]
     if long and on_notice:
         lines = f"line {long[0] + 1} has" if len(long) == 1 else f"{len(long)} lines, the first is {long[0] + 1}, have"
         on_notice(
             f"{lines} more tokens than the model's block_size of {block_size}: only the first ones are translated"
         )
-    for place in long:
-        rows[place] = [*rows[place][: block_size - 1], rows[place][-1]]
+    for index in long:
+        rows[index] = [*rows[index][: block_size - 1], rows[index][-1]]

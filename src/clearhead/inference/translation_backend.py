@@ -44,9 +44,9 @@ def searcher(
     say = notice or (lambda sentence: None)
     plain = partial(beam_search, model, config=config, end=end)
     if config.engine in PRECISIONS and (config.engine != "auto" or sentences >= MANY):
-        found = _by_ctranslate2(model, config, end, plain, say)
-        if found is not None:
-            return found
+        search = _by_ctranslate2(model, config, end, plain, say)
+        if search is not None:
+            return search
     return partial(plain, reader=reader_for(model, config, sentences, say))
 
 
@@ -128,11 +128,11 @@ class CTranslate2Search:
             self._failed = True
             self._say(f"CTranslate2 failed, and translations are searched for without it from here on: {error}")
             return self.plain(sources)
-        found = [self._best(*each) for each in zip(results, limits, strict=True)]
-        unsure = [place for place, best in enumerate(found) if best is None]
-        for place, [best] in zip(unsure, self.plain([sources[place] for place in unsure]), strict=True):
-            found[place] = best
-        return [[best] for best in found if best is not None]
+        hypotheses = [self._best(result, limit) for result, limit in zip(results, limits, strict=True)]
+        unsure = [index for index, best in enumerate(hypotheses) if best is None]
+        for index, [best] in zip(unsure, self.plain([sources[index] for index in unsure]), strict=True):
+            hypotheses[index] = best
+        return [[best] for best in hypotheses if best is not None]
 
     def _results(self, sources: Sequence[Ids], limit: int) -> list[Any]:
         """The hypotheses of each sentence, and their scores, as the engine tells them."""

@@ -38,33 +38,37 @@ def check(texts: Sequence[Text], logits: Tensor, guesses: Guesses) -> list[list[
     if guesses.odds is None:
         drawn = draw_ahead(texts, logits, padded).tolist()
         return [own[: agreed(guess, own) + 1] for guess, own in zip(guesses.tokens, drawn, strict=True)]
-    own, theirs = odds_ahead(texts, logits, padded), guesses.odds[:, :G]  # (B, G + 1, V), (B, G, V)
-    right = _believed(texts, own, theirs, padded, [len(guess) for guess in guesses.tokens])
-    doubted = [place < len(guess) for place, guess in zip(right, guesses.tokens, strict=True)]
-    left = _left(own, theirs, torch.tensor(right, device=own.device), torch.tensor(doubted, device=own.device))
+    model_odds, draft_odds = odds_ahead(texts, logits, padded), guesses.odds[:, :G]  # (B, G + 1, V), (B, G, V)
+    right = _believed(texts, model_odds, draft_odds, padded, [len(guess) for guess in guesses.tokens])
+    doubted = [count < len(guess) for count, guess in zip(right, guesses.tokens, strict=True)]
+    left = _left(model_odds, draft_odds, *(torch.tensor(part, device=logits.device) for part in (right, doubted)))
     last = draw_from(texts, left, right, ["instead" if guess else "token" for guess in guesses.tokens]).tolist()
-    return [[*guess[:place], token] for guess, place, token in zip(guesses.tokens, right, last, strict=True)]
+    return [[*guess[:count], token] for guess, count, token in zip(guesses.tokens, right, last, strict=True)]
 
 
 def agreed(guesses: Sequence[int], tokens: Sequence[int]) -> int:
     """How many guesses are right, up to the first that is not."""
     pairs = zip(guesses, tokens, strict=False)
-    return next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(guesses), len(tokens)))
+    return next((index for index, (guess, token) in enumerate(pairs) if guess != token), min(len(guesses), len(tokens)))
 
 
-def _believed(texts: Sequence[Text], own: Tensor, theirs: Tensor, guesses: Tensor, lengths: Sequence[int]) -> list[int]:
+def _believed(
+    texts: Sequence[Text], model_odds: Tensor, draft_odds: Tensor, guesses: Tensor, lengths: Sequence[int]
+) -> list[int]:
     """How many guesses (B, G) of each text are believed, up to the first that is not."""
     G = guesses.shape[1]
-    numbers = torch.tensor([text.uniforms(0, G, "belief") for text in texts], device=own.device)  # (B, G)
-    p, q = (odds[:, :G].gather(2, guesses[:, :, None])[:, :, 0] for odds in (own, theirs))  # (B, G, V) -> (B, G)
+    numbers = torch.tensor([text.uniforms(0, G, "belief") for text in texts], device=model_odds.device)  # (B, G)
+    p, q = (
+        odds[:, :G].gather(2, guesses[:, :, None])[:, :, 0] for odds in (model_odds, draft_odds)
+    )  # (B, G, V) -> (B, G)
     believed = (numbers * q < p).tolist()
     return [[*row[:length], False].index(False) for row, length in zip(believed, lengths, strict=True)]
 
 
-def _left(own: Tensor, theirs: Tensor, places: Tensor, doubted: Tensor) -> Tensor:
+def _left(model_odds: Tensor, draft_odds: Tensor, counts: Tensor, doubted: Tensor) -> Tensor:
     """What a row's token is drawn from at its place, (B, V): the model's odds, less the draft's where it is doubted."""
-    rows = torch.arange(len(places), device=own.device)
-    p = own[rows, places]  # (B, V)
-    q = theirs[rows, places.clamp(max=theirs.shape[1] - 1)] * doubted[:, None]  # (B, V)
+    rows = torch.arange(len(counts), device=model_odds.device)
+    p = model_odds[rows, counts]  # (B, V)
+    q = draft_odds[rows, counts.clamp(max=draft_odds.shape[1] - 1)] * doubted[:, None]  # (B, V)
     left = (p - q).clamp(min=0)
     return left.where(left.sum(-1, keepdim=True) > 0, p)  # nothing is left where p and q differ by rounding alone

@@ -39,16 +39,16 @@ def watching(attentions: Sequence[Attention]) -> Iterator[list[Tensor]]:
 
     For calls without a cache, whose keys are not among the inputs. The hooks are removed whatever happens.
     """
-    seen: list[Tensor] = []
+    weights: list[Tensor] = []
 
     def look(module: Any, args: tuple[Any, ...], options: Mapping[str, Any], output: Tensor) -> None:
         assert options.get("cache") is None, "the keys in a cache are not seen here; call the model without one"
-        given = {name: value for name, value in options.items() if name != "cache"}
-        seen.append(attention_weights(module, *args, **given))
+        kwargs = {name: value for name, value in options.items() if name != "cache"}
+        weights.append(attention_weights(module, *args, **kwargs))
 
     handles = [attention.register_forward_hook(look, with_kwargs=True) for attention in attentions]
     try:
-        yield seen
+        yield weights
     finally:
         for handle in handles:
             handle.remove()
@@ -78,10 +78,10 @@ def alignment(
     row = [start, *target_ids][: len(target_ids)]  # the token before each of the targets is what it was written from
     if not row:
         return torch.zeros(0, len(source_ids), device=model.device)
-    with evaluating(model), watching(attentions if layer is None else [attentions[layer]]) as seen:
+    with evaluating(model), watching(attentions if layer is None else [attentions[layer]]) as weights:
         source, target = (torch.tensor([ids], device=model.device) for ids in (list(source_ids), row))
         model.body(source, target, source_positions=range(source.shape[1]), target_positions=range(target.shape[1]))
-    return torch.stack(seen).mean(dim=(0, 2))[0]  # (layers, 1, H, T_tgt, T_src) -> (T_tgt, T_src)
+    return torch.stack(weights).mean(dim=(0, 2))[0]  # (layers, 1, H, T_tgt, T_src) -> (T_tgt, T_src)
 
 
 def token_texts(decode: Callable[[Sequence[int]], str], ids: Sequence[int]) -> list[str]:
@@ -128,10 +128,10 @@ def words_of_tokens(tokens: list[str]) -> list[int | None]:
     A token belongs to the word of its first character that is no space; one that adds no text, to the word that it
     stands in: a part of a character does, an end does not.
     """
-    text, words, place = "".join(tokens), list[int | None](), 0
+    text, numbers, start = "".join(tokens), list[int | None](), 0
     for token in tokens:
-        reach = text[place : place + max(1, len(token))]
-        first = place + len(reach) - len(reach.lstrip())
-        words.append(len(text[: first + 1].split()) - 1 if reach.strip() else None)
-        place += len(token)
-    return words
+        reach = text[start : start + max(1, len(token))]
+        first = start + len(reach) - len(reach.lstrip())
+        numbers.append(len(text[: first + 1].split()) - 1 if reach.strip() else None)
+        start += len(token)
+    return numbers

@@ -178,10 +178,10 @@ def _stack(model: ModelConfig, n_layers: int, *, cross: bool = False) -> Costs:
     """
     n_attentions = n_layers * (1 + cross)
     matrices = n_attentions * _attention_matrices(model) + n_layers * _feedforward_matrices(model)
-    seen = min(model.block_size, model.sliding_window or model.block_size)
+    attended = min(model.block_size, model.sliding_window or model.block_size)
     return Costs(
         parts=_stack_parts(model, n_layers, cross),
-        flops_per_token=2 * matrices + 4 * n_attentions * _width(model) * seen,
+        flops_per_token=2 * matrices + 4 * n_attentions * _width(model) * attended,
         hidden_numbers=matrices,
         kept_numbers=_stack_kept(model, n_layers, cross),
         cached_numbers=2 * n_attentions * _kv_width(model),  # keys and values

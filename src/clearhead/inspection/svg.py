@@ -65,15 +65,15 @@ def picture(curve: Curve, *, title: str = "Training curve") -> str:
 
 
 def words(curve: Curve) -> str:
-    """The curve told in one sentence."""
-    told = []
+    """The curve in one sentence."""
+    clauses = []
     for name, points in (("training", smooth(curve.train)), ("validation", curve.validation)):
         if points:
             (_, first), (step, last) = points[0], points[-1]
-            told.append(f"{name} loss goes from {first:.3f} to {last:.3f} nats per token in {step:,.6g} steps")
+            clauses.append(f"{name} loss goes from {first:.3f} to {last:.3f} nats per token in {step:,.6g} steps")
     if curve.floor is not None:
-        told.append(f"the lowest possible loss is {curve.floor:.3f}")
-    sentence = "; ".join(told) or "no losses were recorded"
+        clauses.append(f"the lowest possible loss is {curve.floor:.3f}")
+    sentence = "; ".join(clauses) or "no losses were recorded"
     return sentence[0].upper() + sentence[1:] + "."
 
 

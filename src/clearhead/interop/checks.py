@@ -35,19 +35,19 @@ class Fit(NamedTuple):
 
 def refuse_misfit(path: Path, stored: Mapping[str, Stored], family: Family | None, config: ModelConfig) -> Fit:
     """All that headers tell of whether the tensors are the config's; arguments and errors as in `filled_model`."""
-    refuse_oversized(path, config, {name: found.shape for name, found in stored.items()})
+    refuse_oversized(path, config, {name: tensor.shape for name, tensor in stored.items()})
     table = links(family, config)
-    found = {name: stored[there] for name, there in names_in_file(family, table, stored).items()}
-    relics = relics_among(family.relics, found) if family else {}
-    fixed = {} if family is None else {name: kind for name, kind in family.fixed.items() if name in found}
+    tensors = {name: stored[there] for name, there in names_in_file(family, table, stored).items()}
+    relics = relics_among(family.relics, tensors) if family else {}
+    fixed = {} if family is None else {name: kind for name, kind in family.fixed.items() if name in tensors}
     originals = copies(family, table)
-    wanted = {link.foreign: link.foreign_shape for link in table}
-    optional = {copy: wanted[original] for copy, original in originals.items()}
+    expected = {link.foreign: link.foreign_shape for link in table}
+    optional = {copy: expected[original] for copy, original in originals.items()}
     optional |= {name: kind.shape(config) for name, kind in fixed.items()}
     optional |= {name: relic.shape(config) for name, relic in relics.items()}
-    optional |= {link.foreign: wanted.pop(link.foreign) for link in table if link.optional}
-    refuse_differences(path, wanted, {name: told.shape for name, told in found.items()}, optional)
-    types = {told.type for name, told in found.items() if name not in relics}
+    optional |= {link.foreign: expected.pop(link.foreign) for link in table if link.optional}
+    refuse_differences(path, expected, {name: tensor.shape for name, tensor in tensors.items()}, optional)
+    types = {tensor.type for name, tensor in tensors.items() if name not in relics}
     if types - FLOATS:
         raise DataError(f"{path} holds numbers of type {', '.join(sorted(types - FLOATS))}, which no weights are")
-    return Fit(table, found, fixed, relics, originals)
+    return Fit(table, tensors, fixed, relics, originals)

@@ -116,8 +116,8 @@ def _fill_attention(spec: Any, sublayer: Sublayer, *groups: Sequence[str]) -> No
 
 
 def _fill_linear(spec: Any, *maps: nn.Linear) -> None:
-    matrices: list[Tensor] = [one.weight for one in maps]
-    biases: list[Tensor] = [one.bias for one in maps if one.bias is not None]
+    matrices: list[Tensor] = [linear.weight for linear in maps]
+    biases: list[Tensor] = [linear.bias for linear in maps if linear.bias is not None]
     spec.weight = _numbers(torch.cat(matrices))
     if biases:
         spec.bias = _numbers(torch.cat(biases))

@@ -118,24 +118,28 @@ def stored_tensors(folder: Path) -> dict[str, Stored]:
         return read_header(whole)
     if not index.is_file():
         raise DataError(_no_weights(folder))
-    told = read_json(index, MOST_HEADER_BYTES).get("weight_map")
-    if not isinstance(told, dict) or not all(isinstance(name, str) for name in told.values()):
+    weight_map = read_json(index, MOST_HEADER_BYTES).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
         raise DataError(f"{index} has no weight_map from tensors to files")
-    found: dict[str, Stored] = {}
-    for name in sorted(set(told.values())):
+    tensors: dict[str, Stored] = {}
+    for name in sorted(set(weight_map.values())):
         if Path(name).suffix != ".safetensors":
             raise DataError(f"{index} names {shown(name)}, which is no safetensors file")
         path = inside(folder, name)
         if not path.is_file():
             raise DataError(f"{index} names {name}, which is not in {folder}")
-        found |= {tensor: stored for tensor, stored in read_header(path).items() if told.get(tensor, name) == name}
-        if len(found) > MOST_TENSORS:
+        tensors |= {
+            tensor: stored for tensor, stored in read_header(path).items() if weight_map.get(tensor, name) == name
+        }
+        if len(tensors) > MOST_TENSORS:
             raise DataError(f"{index} names files of more than {MOST_TENSORS:,} tensors")
-    lost = [f"{tensor} is not in {file}" for tensor, file in told.items() if tensor not in found]
-    extra = [f"{tensor} is in {stored.file.name} alone" for tensor, stored in found.items() if tensor not in told]
+    lost = [f"{tensor} is not in {file}" for tensor, file in weight_map.items() if tensor not in tensors]
+    extra = [
+        f"{tensor} is in {stored.file.name} alone" for tensor, stored in tensors.items() if tensor not in weight_map
+    ]
     if lost or extra:
         raise DataError(f"{index} does not fit its files: {in_short(lost + extra)}")
-    return found
+    return tensors
 
 
 def read_header(path: Path) -> dict[str, Stored]:
@@ -146,15 +150,15 @@ def read_header(path: Path) -> dict[str, Stored]:
     """
     try:
         header, base, room = _header(path)
-        tensors = {name: told for name, told in header.items() if name != "__metadata__"}
+        tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
         if len(tensors) > MOST_TENSORS:
             raise ValueError(f"it has {len(tensors):,} tensors, and {MOST_TENSORS:,} are read at most")
         end = 0
-        for name, told in sorted(tensors.items(), key=lambda item: list(item[1]["data_offsets"])):
-            start, stop = told["data_offsets"]
-            if len(told["shape"]) > MOST_AXES:
-                raise ValueError(f"{name} has {len(told['shape'])} axes")
-            size = SIZES[told["dtype"]] * math.prod(_natural(n) for n in told["shape"])
+        for name, entry in sorted(tensors.items(), key=lambda item: list(item[1]["data_offsets"])):
+            start, stop = entry["data_offsets"]
+            if len(entry["shape"]) > MOST_AXES:
+                raise ValueError(f"{name} has {len(entry['shape'])} axes")
+            size = SIZES[entry["dtype"]] * math.prod(_natural(n) for n in entry["shape"])
             if (_natural(start), _natural(stop)) != (end, end + size):
                 raise ValueError(f"{name} overlaps another tensor, or leaves a gap before it")
             end = stop
@@ -166,15 +170,15 @@ def read_header(path: Path) -> dict[str, Stored]:
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path} cannot be read as safetensors: {cut(str(error))}") from None
     return {
-        name: Stored(path, name, tuple(told["shape"]), told["dtype"], base + told["data_offsets"][0])
-        for name, told in tensors.items()
+        name: Stored(path, name, tuple(entry["shape"]), entry["dtype"], base + entry["data_offsets"][0])
+        for name, entry in tensors.items()
     }
 
 
 def read_metadata(path: Path) -> dict[str, str]:
     """What a safetensors file says of itself in words; `read_header` has found nothing wrong with it."""
-    told = _header(path)[0].get("__metadata__")
-    return {str(key): str(value) for key, value in told.items()} if isinstance(told, dict) else {}
+    metadata = _header(path)[0].get("__metadata__")
+    return {str(key): str(value) for key, value in metadata.items()} if isinstance(metadata, dict) else {}
 
 
 def read_json(path: Path, most: int = MOST_CONFIG_BYTES) -> Json:
@@ -249,10 +253,10 @@ def _guess(start: bytes) -> str:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> Json:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         raise ValueError("its header repeats a name")
-    return found
+    return mapping
 
 
 def _natural(n: object) -> int:

@@ -36,7 +36,7 @@ def filled_model(path: Path, stored: Mapping[str, Stored], family: Family | None
     """
     table, stored, fixed, relics, originals = refuse_misfit(path, stored, family, config)
     refuse_larger_than_memory(path, stored.values())
-    types = {found.type for name, found in stored.items() if name not in relics}
+    types = {tensor.type for name, tensor in stored.items() if name not in relics}
 
     def read(name: str) -> Tensor:
         return read_tensor(stored[name])
@@ -45,10 +45,10 @@ def filled_model(path: Path, stored: Mapping[str, Stored], family: Family | None
         for name, kind in fixed.items():
             expected = kind.make(config).float()
             if not torch.allclose(read(name).float(), expected, rtol=0, atol=kind.tolerance):
-                raise DataError(f"{path}: the numbers in {name} have no equal here; {kind.told} have")
+                raise DataError(f"{path}: the numbers in {name} have no equal here; {kind.description} have")
         for name, relic in relics.items():
             if not relic.holds(config, read(name)):
-                raise DataError(f"{path}: the numbers in {name} have no equal here; {relic.told} have")
+                raise DataError(f"{path}: the numbers in {name} have no equal here; {relic.description} have")
         for name in originals.keys() & stored.keys():
             copy, original = read(name), originals[name]
             if not torch.equal(copy, read(original).to(copy.dtype)):

@@ -100,5 +100,5 @@ def _free_of_windows() -> int | None:
     status = Status()
     status.length = ctypes.sizeof(Status)
     windows = getattr(ctypes, "windll", None)
-    told = windows is not None and windows.kernel32.GlobalMemoryStatusEx(ctypes.byref(status))
-    return int(status.free) if told else None
+    succeeded = windows is not None and windows.kernel32.GlobalMemoryStatusEx(ctypes.byref(status))
+    return int(status.free) if succeeded else None

@@ -14,15 +14,15 @@ MOST_TABLE_NUMBERS = 2**24  # in the sinusoidal table, for which no weight in th
 
 
 def refuse_differences(
-    path: Path, wanted: Mapping[str, Shape], present: Mapping[str, Shape], optional: Mapping[str, Shape]
+    path: Path, expected: Mapping[str, Shape], present: Mapping[str, Shape], optional: Mapping[str, Shape]
 ) -> None:
-    """Every name and shape that is wanted must be there, and none but those and the optional ones.
+    """Every expected name and shape must be there, and none but those and the optional ones.
 
     Raises:
         DataError: lists every tensor that is missing, left over or of another shape.
     """
-    known = {**wanted, **optional}
-    missing = [f"{name} is missing" for name in wanted if name not in present]
+    known = {**expected, **optional}
+    missing = [f"{name} is missing" for name in expected if name not in present]
     extra = [f"{name} is left over" for name in present if name not in known]
     wrong = [
         f"{name} has shape {list(present[name])} instead of {list(shape)}"

@@ -41,11 +41,11 @@ def load_file(path: Path) -> LanguageModel:
         DataError: the file is damaged, or another program's.
     """
     stored = read_header(path)
-    told = read_metadata(path).get(OPTIONS)
-    if told is None:
+    options = read_metadata(path).get(OPTIONS)
+    if options is None:
         raise DataError(f"{path} does not say what model it holds; give a folder with config.json instead")
     try:
-        config = ModelConfig.read(json.loads(told))
+        config = ModelConfig.read(json.loads(options))
     except (UsageError, ValueError, TypeError) as error:
         raise DataError(f"{path}: {error}") from None
     return filled_model(path, stored, None, config)

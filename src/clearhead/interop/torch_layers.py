@@ -94,7 +94,9 @@ def from_torch(state: State) -> dict[str, Tensor]:
     """
     own: dict[str, Tensor] = {}
     impossible: list[str] = []
-    for names, foreign in _names(state, theirs=True, advice="pass the state dict of one such module, with no prefix"):
+    for names, foreign in _names(
+        state, is_foreign=True, advice="pass the state dict of one such module, with no prefix"
+    ):
         stacked, parts = state[foreign], len(names)
         if parts > 1 and (not stacked.dim() or len(stacked) % parts):
             impossible.append(f"{foreign} of shape {list(stacked.shape)} cannot be cut into {parts} equal parts")
@@ -129,18 +131,18 @@ def to_torch(state: State) -> dict[str, Tensor]:
     foreign: dict[str, Tensor] = {}
     impossible: list[str] = []
     advice = "torch.nn has LayerNorm, and feed-forwards without a gate; of a model, pass the stacks alone"
-    for own, name in _names(state, theirs=False, advice=advice):
+    for own, name in _names(state, is_foreign=False, advice=advice):
         shapes = tuple(tuple(state[part].shape) for part in own)
         if len(set(shapes)) > 1:
-            told = ", ".join(f"{part} {list(shape)}" for part, shape in zip(own, shapes, strict=True))
-            impossible.append(f"shapes differ ({told})")
+            listed = ", ".join(f"{part} {list(shape)}" for part, shape in zip(own, shapes, strict=True))
+            impossible.append(f"shapes differ ({listed})")
         elif biased or not name.endswith("bias"):
             foreign[name] = to_foreign(Link(own, shapes, name), state)
         elif state[own[0]].any():
             impossible.append(f"{own[0]} is not zero, where no map has a bias")
     if impossible:
-        told = ", ".join(impossible)
-        raise DataError(f"torch.nn has no such module: {told}; build ours with n_kv_heads = n_heads and bias = true")
+        listed = ", ".join(impossible)
+        raise DataError(f"torch.nn has no such module: {listed}; build ours with n_kv_heads = n_heads and bias = true")
     return foreign
 
 
@@ -150,7 +152,7 @@ def _has_biases(state: State) -> bool:
     return any(weight is not None and weight.dim() == 2 for weight in weights.values())
 
 
-def _names(state: State, *, theirs: bool, advice: str) -> list[Names]:
+def _names(state: State, *, is_foreign: bool, advice: str) -> list[Names]:
     """The names of every tensor of the module that the state dict, in our names or theirs, comes nearest to.
 
     Raises:
@@ -158,20 +160,20 @@ def _names(state: State, *, theirs: bool, advice: str) -> list[Names]:
     """
 
     def differences(module: str) -> list[str]:
-        there = [name for own, foreign in tables[module] for name in ((foreign,) if theirs else own)]
+        there = [name for own, foreign in tables[module] for name in ((foreign,) if is_foreign else own)]
         missing = [f"{name} is missing" for name in there if name not in state]
         return missing + [f"{name} is left over" for name in sorted(set(state) - set(there))]
 
-    tables = {module: _spell_out(entries, state, theirs) for module, entries in MODULES.items()}
+    tables = {module: _spell_out(entries, state, is_foreign) for module, entries in MODULES.items()}
     nearest = min(tables, key=lambda module: len(differences(module)))
-    if found := differences(nearest):
-        raise DataError(f"the state dict does not fit {nearest}, which comes nearest: {', '.join(found)}; {advice}")
+    if faults := differences(nearest):
+        raise DataError(f"the state dict does not fit {nearest}, which comes nearest: {', '.join(faults)}; {advice}")
     return tables[nearest]
 
 
-def _spell_out(entries: Entries, state: State, theirs: bool) -> list[Names]:
+def _spell_out(entries: Entries, state: State, is_foreign: bool) -> list[Names]:
     """The names of every tensor that such a module has, for as many blocks as the state dict has, and at least one."""
-    numbered = {name[:place] for name in state for place, letter in enumerate(name) if letter == "."}
+    numbered = {name[:end] for name in state for end, letter in enumerate(name) if letter == "."}
     biased = _has_biases(state)
 
     def blocks(entry: Entry) -> int:
@@ -184,7 +186,7 @@ def _spell_out(entries: Entries, state: State, theirs: bool) -> list[Names]:
         if kind == "weight" or biased:
             return True
         own, foreign = names_of(entry, kind, layer)
-        return own[0].endswith("norm.bias") and (not theirs or foreign in state)
+        return own[0].endswith("norm.bias") and (not is_foreign or foreign in state)
 
     return [
         names_of(entry, kind, layer)

@@ -52,7 +52,7 @@ def open_transformers(folder: Path) -> Peer:
         architecture = str(read_json(folder / CONFIG)["architectures"][0])
         automatic = next(auto for end, auto in AUTOMATIC.items() if architecture.endswith(end))
         try:
-            model, told = getattr(transformers, automatic).from_pretrained(
+            model, loading_info = getattr(transformers, automatic).from_pretrained(
                 folder, output_loading_info=True, local_files_only=True, dtype=torch.float32
             )
         except (OSError, ValueError, RuntimeError) as error:
@@ -60,7 +60,7 @@ def open_transformers(folder: Path) -> Peer:
         tokenizer: Any = None
         if (folder / TOKENIZER).is_file():
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    refuse_faults(name, folder, told)
+    refuse_faults(name, folder, loading_info)
     return TransformersPeer(name, model, tokenizer, causal=automatic == "AutoModelForCausalLM")
 
 
@@ -89,8 +89,10 @@ class OwnPeer:
         if target is None:
             return torch.as_tensor(self._model(ids, positions=positions)).float()
         # Every target token is a word here, also the one that elsewhere is padding.
-        place = torch.arange(target.shape[1]).expand_as(target)  # (B, T_tgt)
-        return torch.as_tensor(self._model(ids, target, source_positions=positions, target_positions=place)).float()
+        target_positions = torch.arange(target.shape[1]).expand_as(target)  # (B, T_tgt)
+        return torch.as_tensor(
+            self._model(ids, target, source_positions=positions, target_positions=target_positions)
+        ).float()
 
     @torch.inference_mode()
     def greedy(self, ids: Tensor, n: int) -> Tensor:
@@ -116,13 +118,13 @@ class OwnPeer:
         return None
 
 
-def refuse_faults(name: str, path: Path, told: Mapping[str, Collection[Any]]) -> None:
-    """What `from_pretrained` tells of a model that it opened must be nothing: no weight missing or left over.
+def refuse_faults(name: str, path: Path, loading_info: Mapping[str, Collection[Any]]) -> None:
+    """The loading info of `from_pretrained` must be empty: no weight missing or left over.
 
     Raises:
-        CannotOpenError: it is something.
+        CannotOpenError: it is not.
     """
-    faults = [f"{fault} {sorted(names)}" for fault, names in told.items() if names]
+    faults = [f"{fault} {sorted(names)}" for fault, names in loading_info.items() if names]
     if faults:
         raise CannotOpenError(name, path, ", ".join(faults))
 
@@ -150,20 +152,20 @@ class TransformersPeer:
     @torch.inference_mode()
     def logits(self, ids: Tensor, lengths: Tensor, target: Tensor | None = None) -> Tensor:
         positions = positions_from_lengths(lengths, ids.shape[1], "left" if self._causal else "right")
-        given: dict[str, Tensor] = {"attention_mask": (positions >= 0).long()}  # (B, T)
+        inputs: dict[str, Tensor] = {"attention_mask": (positions >= 0).long()}  # (B, T)
         if self._causal:
-            given["position_ids"] = positions.clamp(min=0)
+            inputs["position_ids"] = positions.clamp(min=0)
         if target is not None:
-            given["decoder_input_ids"] = target
-        return torch.as_tensor(self._model(ids, **given).logits).float()
+            inputs["decoder_input_ids"] = target
+        return torch.as_tensor(self._model(ids, **inputs).logits).float()
 
     @torch.inference_mode()
     def greedy(self, ids: Tensor, n: int) -> Tensor:
         with quiet_transformers():
-            found = self._model.generate(
+            generated = self._model.generate(
                 ids, attention_mask=torch.ones_like(ids), max_new_tokens=n, do_sample=False, num_beams=1, pad_token_id=0
             )
-        return torch.as_tensor(found)
+        return torch.as_tensor(generated)
 
     def tokenize(self, text: str) -> list[int] | None:
         if self._tokenizer is None:

@@ -35,10 +35,10 @@ class Memory(NamedTuple):
 
     def select(self, rows: Tensor) -> Self:
         """These rows of the batch, in this order."""
-        place = self.positions
+        positions = self.positions
         return self._replace(
             states=self.states.index_select(0, rows),
-            positions=place if isinstance(place, range) else place.index_select(0, rows),
+            positions=positions if isinstance(positions, range) else positions.index_select(0, rows),
         )
 
 
@@ -71,17 +71,17 @@ class EncoderDecoder(LanguageModel):
         Args:
             positions: as in `forward`.
         """
-        place = positions_of(source, self.config.pad_id) if positions is None else positions
-        refuse_beyond(place, self.config.block_size)
+        positions = positions_of(source, self.config.pad_id) if positions is None else positions
+        refuse_beyond(positions, self.config.block_size)
         embedding = self.source_embedding or self.embedding
-        x = self.source_embedding_norm(self.source_positions.add(embedding(source), place))  # (B, T_src, D)
+        x = self.source_embedding_norm(self.source_positions.add(embedding(source), positions))  # (B, T_src, D)
         states = self.encoder(
             self.dropout(x),
-            mask=attention_mask(place, place, causal=False),
-            rotate=self.source_positions.rotate(place, source.device),
-            bias=self.source_positions.bias(place, place, source.device),
+            mask=attention_mask(positions, positions, causal=False),
+            rotate=self.source_positions.rotate(positions, source.device),
+            bias=self.source_positions.bias(positions, positions, source.device),
         )
-        return Memory(states, place)
+        return Memory(states, positions)
 
     def decode(
         self,

@@ -26,12 +26,12 @@ class EncoderLM(StackLM):
         segments: Tensor | None = None,
     ) -> Tensor:
         """The last layer's output, (B, T) -> (B, T, D); arguments as in `forward`."""
-        place = positions_of(ids, self.config.pad_id) if positions is None else positions
-        mask = attention_mask(place, place, causal=False, documents=documents, device=ids.device)
+        positions = positions_of(ids, self.config.pad_id) if positions is None else positions
+        mask = attention_mask(positions, positions, causal=False, documents=documents, device=ids.device)
         x = self.embedding(ids)  # (B, T, D)
         if self.segments is not None:
             x = x + self.segments(torch.zeros_like(ids) if segments is None else segments)
-        return self.through_the_stack(x, place, place, mask)
+        return self.through_the_stack(x, positions, positions, mask)
 
     def forward(
         self,

@@ -79,7 +79,7 @@ def make_positions(config: ModelConfig, *, causal: bool) -> PositionKind:
 
 def make_sublayer(config: ModelConfig, part: nn.Module) -> Sublayer:
     """The part with the residual, the norm and the dropout around it."""
-    return Sublayer(part, make_norm(config), place=config.norm_position, dropout=config.dropout)
+    return Sublayer(part, make_norm(config), norm_position=config.norm_position, dropout=config.dropout)
 
 
 def make_attention(config: ModelConfig) -> Attention:

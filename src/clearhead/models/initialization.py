@@ -67,10 +67,10 @@ INITIALISATIONS: dict[str, Callable[[torch.Size, int, torch.Generator], Tensor]]
 
 def _residual_writers(model: nn.Module) -> Iterator[tuple[str, int]]:
     """The matrices that write to the residual stream of a stack, each with how many there are in it."""
-    for place, stack in model.named_modules():
+    for path, stack in model.named_modules():
         if isinstance(stack, Stack):
             writers = [
-                f"{place}.{name}.part.{last}.weight"
+                f"{path}.{name}.part.{last}.weight"
                 for name, sublayer in stack.named_modules()
                 if isinstance(sublayer, Sublayer)
                 for last in ("output", "down")

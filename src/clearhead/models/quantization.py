@@ -57,7 +57,7 @@ def matrices(model: CausalLM) -> list[str]:
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     with _Watched() as watched:
         model(torch.zeros(1, 1, dtype=torch.int64, device=model.device))
-    return [names[found] for found in dict.fromkeys(watched.found) if found in names]
+    return [names[key] for key in dict.fromkeys(watched.multiplied) if key in names]
 
 
 class _Watched(TorchFunctionMode):
@@ -65,7 +65,7 @@ class _Watched(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[int] = []
+        self.multiplied: list[int] = []
 
     def __torch_function__(
         self,
@@ -75,5 +75,5 @@ class _Watched(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         if function is F.linear:
-            self.found.append(id(args[1]))
+            self.multiplied.append(id(args[1]))
         return function(*args, **(kwargs or {}))

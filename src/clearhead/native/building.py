@@ -39,8 +39,8 @@ LINKING: tuple[str, ...] = ("-shared", "-undefined", "dynamic_lookup") if MAC el
 
 def folder_of(dtype: torch.dtype) -> Path:
     """Where the library is kept, or would be: every one that must differ has a folder of its own."""
-    told = (_sources(), _processor(), FLAGS, compiler(), CPP_TYPES[dtype])
-    return cache_folder() / "steps" / hashlib.blake2b(repr(told).encode(), digest_size=16).hexdigest()
+    key = (_sources(), _processor(), FLAGS, compiler(), CPP_TYPES[dtype])
+    return cache_folder() / "steps" / hashlib.blake2b(repr(key).encode(), digest_size=16).hexdigest()
 
 
 def compiler() -> tuple[str, ...] | None:

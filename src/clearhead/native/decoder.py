@@ -45,9 +45,11 @@ class NativeDecoder:
         self._products, self.dtype = products_of(model), self._packer.dtype
         self.at_once = max(1, min(AT_ONCE, AHEAD // self._products))
 
-    def read(self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, wanted: int = 1) -> Tensor:
-        """The logits (B, wanted, V) after the last of these tokens (B, T) of each text, as in `DecoderStep`."""
-        return self._run(ids, cache, positions, wanted=wanted)[1]
+    def read(
+        self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, logits_to_keep: int = 1
+    ) -> Tensor:
+        """The logits (B, logits_to_keep, V) after the last of these tokens (B, T) of each text, as in `DecoderStep`."""
+        return self._run(ids, cache, positions, logits_to_keep=logits_to_keep)[1]
 
     def write(self, ids: Tensor, cache: DecoderCache, draws: Draws) -> list[list[int]]:
         """Read a token (B,) of each text, and all but the last of those that follow: these, of each text.
@@ -66,9 +68,9 @@ class NativeDecoder:
         positions: Tensor | None = None,
         *,
         draws: Draws | None = None,
-        wanted: int = 1,
+        logits_to_keep: int = 1,
     ) -> tuple[Tensor, Tensor]:
-        """The tokens (B, steps) that were drawn; the logits (B, wanted, V) after the last that were read.
+        """The tokens (B, steps) that were drawn; the logits (B, logits_to_keep, V) after the last that were read.
 
         Raises:
             UsageError: something of it cannot be read; the cache is then as it was.
@@ -76,14 +78,16 @@ class NativeDecoder:
         require_ids(ids, positions)
         steps = 1 if draws is None else draws.uniforms.shape[1]
         B, G, config, places = *ids.shape, self.model.config, ids.shape[1] + steps - 1
-        if not 0 <= wanted <= G or steps < 1 or (steps > 1 < G):
-            raise UsageError(f"cannot return the logits of the last {wanted} of {G} tokens and draw {steps} more")
+        if not 0 <= logits_to_keep <= G or steps < 1 or (steps > 1 < G):
+            raise UsageError(
+                f"cannot return the logits of the last {logits_to_keep} of {G} tokens and draw {steps} more"
+            )
         require_cache(cache, self._decoder, self._packer.dtype, B, places)
         ids = ids.contiguous()
-        logits = torch.empty(B, wanted, config.vocab_size, dtype=self._packer.dtype, device=CPU)
+        logits = torch.empty(B, logits_to_keep, config.vocab_size, dtype=self._packer.dtype, device=CPU)
         line = _line(ids, cache, positions, steps)  # (B, history + places + 1)
         history = line.shape[1] - places - 1
-        call = Call(texts=B, given=G, steps=steps, wanted=wanted, line=line[:, history:].data_ptr())
+        call = Call(texts=B, given=G, steps=steps, wanted=logits_to_keep, line=line[:, history:].data_ptr())
         call.line_row, call.history, call.logits = line.shape[1], history, logits.data_ptr()
         call.ids, call.window = ids.data_ptr(), config.sliding_window or 0
         tell_cache(call, cache)
@@ -108,12 +112,12 @@ class NativeDecoder:
             cache.tokens = line[:, places:-1]
         return line[:, history + G :] - 1, logits
 
-    def _shared_out(self, texts: int, given: int, places: int, length: int) -> tuple[bool, int]:
+    def _shared_out(self, texts: int, tokens: int, places: int, length: int) -> tuple[bool, int]:
         """Whether each thread computes texts of its own, and how many threads there are."""
         apart, threads = texts > 1 and self._products <= SMALL, torch.get_num_threads()
         stack = self._decoder.stack
         token = self._products + 2 * stack.n_layers * stack.d_model * length  # with attention's
-        if token * texts * (places if apart else given) < ENOUGH:
+        if token * texts * (places if apart else tokens) < ENOUGH:
             return apart, 1
         return apart, min(threads, texts) if apart else threads
 

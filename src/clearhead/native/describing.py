@@ -27,7 +27,7 @@ def described(model: DecoderLM | EncoderDecoder, packer: Packer) -> Decoder:
         UnknownPartError: it has a part that compiled code does not know.
     """
     head, embedding = model.lm_head, model.embedding
-    found = Decoder(
+    decoder = Decoder(
         embedding=packer.pointer(embedding.weight.detach()),
         embedding_scale=embedding.scale,
         embedding_norm=packer.norm(model.embedding_norm),
@@ -36,12 +36,13 @@ def described(model: DecoderLM | EncoderDecoder, packer: Packer) -> Decoder:
         head=packer.matrix(embedding.weight if head.weight is None else head.weight, head.bias),
     )
     if isinstance(model, DecoderLM):
-        found.embedding_ngrams, found.logit_ngrams = map(packer.tables, (model.embedding_ngrams, model.logit_ngrams))
+        decoder.embedding_ngrams = packer.tables(model.embedding_ngrams)
+        decoder.logit_ngrams = packer.tables(model.logit_ngrams)
     if isinstance(head.transform, Transform):
-        found.dense = packer.linear(head.transform.dense)
-        found.dense_activation = _number(head.transform.activation)
-        found.dense_norm = packer.norm(head.transform.norm)
-    return found
+        decoder.dense = packer.linear(head.transform.dense)
+        decoder.dense_activation = _number(head.transform.activation)
+        decoder.dense_norm = packer.norm(head.transform.norm)
+    return decoder
 
 
 def _stack_of(model: DecoderLM | EncoderDecoder) -> ModelStack:
@@ -70,7 +71,7 @@ def _stack(stack: ModelStack, packer: Packer) -> Stack:
         d_ff=feedforward.down.in_features,
         scale=attention.scoring.factor(attention.head_dim),
         activation=_number(feedforward.activation),
-        post=block.self_attention.place == "post",
+        post=block.self_attention.norm_position == "post",
         parallel=isinstance(block, ParallelBlock),
         norm=packer.norm(stack.norm),
     )

@@ -25,23 +25,23 @@ UNDERSTOOD = {
 }
 
 
-def code_for(model: DecoderLM | EncoderDecoder, saved: float, *, asked: bool, say: Notice) -> ctypes.CDLL | None:
+def code_for(model: DecoderLM | EncoderDecoder, saved: float, *, required: bool, say: Notice) -> ctypes.CDLL | None:
     """Compiled code, compiled before where there is none, if that pays; None if it does not.
 
     Args:
         model: what it is to compute.
         saved: seconds that it saves, once it is there.
-        asked: it is wanted whether it pays or not.
+        required: compile it whether it pays or not.
         say: told in a sentence what takes time.
 
     Raises:
         UnknownPartError: the model has parts that compiled code does not know.
         OSError, RuntimeError: it cannot be made or loaded.
     """
-    if not asked and saved < LOADING + bytes_of_weights(model) / PACKING:
+    if not required and saved < LOADING + bytes_of_weights(model) / PACKING:
         return None
     _refuse_unknown(model)
-    return library(next(model.parameters()).dtype, build=asked or saved > BUILDING, notice=say)
+    return library(next(model.parameters()).dtype, build=required or saved > BUILDING, notice=say)
 
 
 def bytes_of_weights(model: DecoderLM | EncoderDecoder) -> int:
@@ -49,13 +49,13 @@ def bytes_of_weights(model: DecoderLM | EncoderDecoder) -> int:
     return sum(parameter.nbytes for parameter in model.parameters())
 
 
-def refuse_difference(found: Tensor, expected: Tensor) -> None:
+def refuse_difference(actual: Tensor, expected: Tensor) -> None:
     """Where the model's own numbers are finite.
 
     Raises:
-        RuntimeError: compiled code found others.
+        RuntimeError: compiled code computes others.
     """
-    if expected.isfinite().all() and not (found - expected).abs().max() <= TOLERANCE * expected.abs().max():
+    if expected.isfinite().all() and not (actual - expected).abs().max() <= TOLERANCE * expected.abs().max():
         raise RuntimeError("what it computes is not the model's; please report this")
 
 

@@ -125,11 +125,11 @@ def refuse_other_structures(library: ctypes.CDLL) -> None:
     """
     expected = [LAYOUT, len(STRUCTURES), *map(ctypes.sizeof, STRUCTURES)]
     try:
-        told = list((Integer * len(expected)).in_dll(library, "clearhead_layout"))
+        actual = list((Integer * len(expected)).in_dll(library, "clearhead_layout"))
     except ValueError:
-        told = []
-    if told != expected:
-        raise RuntimeError(f"it reads other structures {told} than are filled in {expected}; please report this")
+        actual = []
+    if actual != expected:
+        raise RuntimeError(f"it reads other structures {actual} than are filled in {expected}; please report this")
 
 
 class UnknownPartError(Exception):

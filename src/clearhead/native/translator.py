@@ -36,7 +36,7 @@ class NativeTranslator:
         self._products = products_of(model)
 
     @torch.no_grad()
-    def read(self, tokens: Tensor, place: int, memory: Memory, cache: DecoderCache, among: Tensor) -> Tensor:
+    def read(self, tokens: Tensor, position: int, memory: Memory, cache: DecoderCache, among: Tensor) -> Tensor:
         """As `inference.beam_step.BeamStep.read`, once the cache holds keys and values of the memory."""
         require_ids(tokens)
         S, b, config = *tokens.shape, self.model.config
@@ -50,7 +50,7 @@ class NativeTranslator:
         tell_cache(call, cache)
         alone, before = b == 1, cache.positions  # alone, all columns are its own
         limit = config.block_size if self.model.positions.bounded else None
-        query, key = cache.extend(None if alone else torch.full_like(tokens, place), b, limit=limit)
+        query, key = cache.extend(None if alone else torch.full_like(tokens, position), b, limit=limit)
         try:
             mask = attention_mask(query, key, causal=True, among=None if alone else among, device=CPU)
             nothing = logits.new_zeros(1, b, config.d_model)

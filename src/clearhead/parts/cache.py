@@ -81,8 +81,8 @@ def _moved(parts: Sequence[Tensor], lengths: Sequence[int], end: int, capacity: 
     """The first columns of each part (B, H, T, K), one part below the other, in new room, where all end at `end`."""
     rows = sum(len(part) for part in parts)
     room = parts[0].new_zeros(rows, parts[0].shape[1], capacity, parts[0].shape[3])  # (all B, H, capacity, K)
-    for part, length, place in zip(parts, lengths, torch.split(room, [len(part) for part in parts]), strict=True):
-        place[:, :, end - length : end] = part[:, :, :length]
+    for part, length, target in zip(parts, lengths, torch.split(room, [len(part) for part in parts]), strict=True):
+        target[:, :, end - length : end] = part[:, :, :length]
     return room
 
 
@@ -257,9 +257,9 @@ class DecoderCache:
         self.positions[rows, start:] = as_tensor(other.positions, rows.device).expand(len(rows), -1)
         if self.tokens is not None and other.tokens is not None:
             self.tokens = self.tokens.index_copy(0, rows, other.tokens)
-        for mine, theirs in zip(self.layers, other.layers, strict=True):
-            mine.keys[rows, :, start:end] = theirs.keys[:, :, : other.length]
-            mine.values[rows, :, start:end] = theirs.values[:, :, : other.length]
+        for layer, other_layer in zip(self.layers, other.layers, strict=True):
+            layer.keys[rows, :, start:end] = other_layer.keys[:, :, : other.length]
+            layer.values[rows, :, start:end] = other_layer.values[:, :, : other.length]
 
 
 def by_layer(tensors: Sequence[Tensor]) -> tuple[list[KeysValues], Tensor | None]:

@@ -35,6 +35,6 @@ def kept(shape: torch.Size, probability: float, dtype: torch.dtype = torch.float
     """
     dropped = min(round(probability * STEPS), STEPS - 1)
     seed = int(torch.empty((), dtype=torch.int64).random_())
-    words = np.random.SFC64(seed).random_raw(-(-shape.numel() // 4))
-    bits = torch.from_numpy(words.view(np.int16))[: shape.numel()].view(shape)  # uniform in -2^15 .. 2^15 - 1
+    integers = np.random.SFC64(seed).random_raw(-(-shape.numel() // 4))
+    bits = torch.from_numpy(integers.view(np.int16))[: shape.numel()].view(shape)  # uniform in -2^15 .. 2^15 - 1
     return bits.ge_(dropped - STEPS // 2).to(dtype).mul_(STEPS / (STEPS - dropped))

@@ -98,8 +98,8 @@ def positions_of(ids: Tensor, pad_id: int | None, *, causal: bool = False, start
     padding = ids == pad_id
     if start_id == pad_id:
         padding = padding & ~_starts(padding)
-    seen = padding[:, :1] if causal else padding
-    if not torch.compiler.is_compiling() and not bool(seen.any()):  # a graph is of no one batch
+    relevant = padding[:, :1] if causal else padding
+    if not torch.compiler.is_compiling() and not bool(relevant.any()):  # a graph is of no one batch
         return range(ids.shape[1])
     return (~padding).long().cumsum(dim=1).sub(1).masked_fill(padding, -1)
 

@@ -40,14 +40,14 @@ class NgramTables(nn.Embedding):
 
     def rows_of(self, tokens: Tensor) -> Tensor:
         """Which rows the tokens of `last_tokens`, (B, T, N) with N >= longest, look up: (B, T, longest - 1)."""
-        found, start = [], 0
+        rows, start = [], 0
         for n, (size, factor) in enumerate(zip(self.sizes, self.factors, strict=True), start=2):
             row = tokens[..., n - 1]  # the oldest one
-            for place in range(n - 2, -1, -1):
-                row = (row * factor + tokens[..., place]) % PRIME
-            found.append(row % size + start)
+            for column in range(n - 2, -1, -1):
+                row = (row * factor + tokens[..., column]) % PRIME
+            rows.append(row % size + start)
             start += size
-        return torch.stack(found, dim=-1)
+        return torch.stack(rows, dim=-1)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(B, T, N) -> (B, T, D)."""
@@ -72,18 +72,18 @@ def last_tokens(
     assert before.shape[1] == n - 1, f"this cache was made for n-grams of {before.shape[1] + 1} tokens, not {n}"
     line = torch.cat((before, tokens), dim=1)  # (B, n - 1 + T)
     real = line > 0
-    place = real.cumsum(dim=1)  # (B, n - 1 + T), counted from 1 in each row and without padding
+    index = real.cumsum(dim=1)  # (B, n - 1 + T), counted from 1 in each row and without padding
 
-    def look_up(values: Tensor, places: Tensor) -> Tensor:
-        """What stands at these places of each row, (B, n - 1 + T), (B, ...) -> (B, ...); 0 before the first one."""
-        packed = values.new_zeros(ids.shape[0], line.shape[1] + 1).scatter(1, place * real, values * real)
-        return packed.gather(1, places.clamp(min=0).flatten(1)).view_as(places)
+    def look_up(values: Tensor, indices: Tensor) -> Tensor:
+        """The values at these indices of each row, (B, n - 1 + T), (B, ...) -> (B, ...); 0 before the first one."""
+        packed = values.new_zeros(ids.shape[0], line.shape[1] + 1).scatter(1, index * real, values * real)
+        return packed.gather(1, indices.clamp(min=0).flatten(1)).view_as(indices)
 
-    own = place[:, n - 1 :, None] - torch.arange(n, device=ids.device)  # (B, T, n)
-    found = look_up(line, own)
+    own = index[:, n - 1 :, None] - torch.arange(n, device=ids.device)  # (B, T, n)
+    ngrams = look_up(line, own)
     if documents is not None:
         numbers = look_up(F.pad(documents, (n - 1, 0)), own)  # (B, T, n)
-        found = found.where(numbers == documents[:, :, None], 0)
+        ngrams = ngrams.where(numbers == documents[:, :, None], 0)
     if cache is not None:
-        cache.tokens = look_up(line, place[:, -1:] - torch.arange(n - 2, -1, -1, device=ids.device))  # (B, n - 1)
-    return found
+        cache.tokens = look_up(line, index[:, -1:] - torch.arange(n - 2, -1, -1, device=ids.device))  # (B, n - 1)
+    return ngrams

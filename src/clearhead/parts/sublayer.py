@@ -6,22 +6,24 @@ from torch import Tensor, nn
 
 from clearhead.parts.dropout import make_dropout
 
-NormPlace = Literal["pre", "post"]
+NormPosition = Literal["pre", "post"]
 
 
 class Sublayer(nn.Module):
     """pre: x + dropout(part(norm(x))); post: norm(x + dropout(part(x))) (Xiong et al. 2020, arXiv 2002.04745)."""
 
-    def __init__(self, part: nn.Module, norm: nn.Module, *, place: NormPlace = "pre", dropout: float = 0.0) -> None:
+    def __init__(
+        self, part: nn.Module, norm: nn.Module, *, norm_position: NormPosition = "pre", dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.norm = norm
         self.part = part
         self.dropout = make_dropout(dropout)
-        self.place = place
+        self.norm_position = norm_position
 
     def forward(self, x: Tensor, *args: Any, **options: Any) -> Tensor:
         """(B, T, D) -> (B, T, D); what follows `x` goes to the part as it is."""
-        if self.place == "pre":
+        if self.norm_position == "pre":
             return x + self.branch(x, *args, **options)
         return self.norm(x + self.dropout(self.part(x, *args, **options)))  # type: ignore[no-any-return]
 

@@ -16,9 +16,9 @@ def as_float64(weights: Mapping[str, ArrayLike]) -> dict[str, Array]:
     return {name: np.asarray(numbers, dtype=np.float64) for name, numbers in weights.items()}
 
 
-def within(weights: Weights, place: str) -> Weights:
-    """The weights of the part that stands at this place, by the names that they have in it."""
-    return {name.removeprefix(f"{place}."): array for name, array in weights.items() if name.startswith(f"{place}.")}
+def within(weights: Weights, prefix: str) -> Weights:
+    """The weights whose names begin with the prefix and a dot, by the rest of their names."""
+    return {name.removeprefix(f"{prefix}."): array for name, array in weights.items() if name.startswith(f"{prefix}.")}
 
 
 def linear(x: Array, weights: Weights, name: str) -> Array:

@@ -93,10 +93,10 @@ def softmax_over(scores: Array, allowed: Allowed) -> Array:
     """
     shares = np.zeros_like(scores)  # (B, H, T_q, T_k)
     for b, h, q in np.ndindex(scores.shape[:3]):
-        seen = np.flatnonzero(allowed[b, q])  # numbers of the keys that this query may see
-        if len(seen):
-            powers = np.exp(scores[b, h, q, seen] - scores[b, h, q, seen].max())  # at most 1; the maximum cancels out
-            shares[b, h, q, seen] = powers / powers.sum()
+        keys = np.flatnonzero(allowed[b, q])  # numbers of the keys that this query may see
+        if len(keys):
+            powers = np.exp(scores[b, h, q, keys] - scores[b, h, q, keys].max())  # at most 1; the maximum cancels out
+            shares[b, h, q, keys] = powers / powers.sum()
     return shares
 
 

@@ -97,26 +97,27 @@ def decoder_layer(x: Array, memory: Array, weights: Weights, config: ModelConfig
 
 
 def _self_attention(x: Array, name: str, weights: Weights, config: ModelConfig) -> Iterator[Intermediate]:
-    place = np.arange(x.shape[1])[np.newaxis]  # (1, T)
-    steps = attend(x, x, weights, config, Sight(may_attend(place, place, causal=True)))
+    positions = np.arange(x.shape[1])[np.newaxis]  # (1, T)
+    steps = attend(x, x, weights, config, Sight(may_attend(positions, positions, causal=True)))
     return _attention("self-attention", steps, name, name, "T")
 
 
 def _cross_attention(
     x: Array, name: str, memory: Array, weights: Weights, config: ModelConfig
 ) -> Iterator[Intermediate]:
-    place, place_src = np.arange(x.shape[1])[np.newaxis], np.arange(memory.shape[1])[np.newaxis]  # (1, T), (1, T_src)
-    steps = attend(x, memory, weights, config, Sight(may_attend(place, place_src, causal=False)))
+    positions = np.arange(x.shape[1])[np.newaxis]  # (1, T)
+    source_positions = np.arange(memory.shape[1])[np.newaxis]  # (1, T_src)
+    steps = attend(x, memory, weights, config, Sight(may_attend(positions, source_positions, causal=False)))
     return _attention("cross-attention", steps, name, "memory", "T_src")
 
 
 def _attention(label: str, steps: AttentionSteps, x: str, memory: str, T_k: str) -> Iterator[Intermediate]:
-    seen = "the tokens up to its own" if T_k == "T" else "all of the source"
+    attended = "the tokens up to its own" if T_k == "T" else "all of the source"
     yield Intermediate(f"{label} query", f"{x} W_query, cut into heads", "B H T K", steps.query)
     yield Intermediate(f"{label} key", f"{memory} W_key, cut into heads", f"B H {T_k} K", steps.key)
     yield Intermediate(f"{label} value", f"{memory} W_value, cut into heads", f"B H {T_k} K", steps.value)
     yield Intermediate(f"{label} scores", "query key^T / sqrt(K)", f"B H T {T_k}", steps.scores)
-    yield Intermediate(f"{label} weights", f"softmax of the scores over {seen}", f"B H T {T_k}", steps.weights)
+    yield Intermediate(f"{label} weights", f"softmax of the scores over {attended}", f"B H T {T_k}", steps.weights)
     yield Intermediate(f"{label} mixed", "weights value", "B H T K", steps.mixed)
     yield Intermediate(label, "heads side by side, times W_output", "B T D", steps.output)
 

@@ -41,10 +41,10 @@ def linear_gradient(d_output: Array, x: Array, weights: Weights, name: str) -> G
     """
     W = weights[f"{name}.weight"]  # (out, in)
     d_rows, rows = d_output.reshape(-1, W.shape[0]), x.reshape(-1, W.shape[1])  # (N, out), (N, in)
-    found = {f"{name}.weight": d_rows.T @ rows}  # (out, N) (N, in) -> (out, in)
+    d_weights = {f"{name}.weight": d_rows.T @ rows}  # (out, N) (N, in) -> (out, in)
     if f"{name}.bias" in weights:
-        found[f"{name}.bias"] = d_rows.sum(axis=0)  # (out,)
-    return Gradient(d_output @ W, found)  # (..., out) (out, in) -> (..., in)
+        d_weights[f"{name}.bias"] = d_rows.sum(axis=0)  # (out,)
+    return Gradient(d_output @ W, d_weights)  # (..., out) (out, in) -> (..., in)
 
 
 def layernorm_gradient(d_output: Array, x: Array, weights: Weights, epsilon: float) -> Gradient:
@@ -130,13 +130,13 @@ def feedforward_gradient(d_output: Array, x: Array, weights: Weights, kind: str)
     """
     activation, slope = FEEDFORWARDS[kind].activation, SLOPES[kind]
     up, gate, hidden, _ = feed_forward(x, weights, kind)  # (B, T, d_ff) each
-    d_hidden, found = linear_gradient(d_output, hidden, weights, "down")  # (B, T, d_ff)
+    d_hidden, of_down = linear_gradient(d_output, hidden, weights, "down")  # (B, T, d_ff)
     if gate is None:
         d_x, of_up = linear_gradient(d_hidden * slope(up), x, weights, "up")  # (B, T, D)
-        return Gradient(d_x, found | of_up)
+        return Gradient(d_x, of_down | of_up)
     through_up, of_up = linear_gradient(d_hidden * activation(gate), x, weights, "up")  # (B, T, D)
     through_gate, of_gate = linear_gradient(d_hidden * up * slope(gate), x, weights, "gate")  # (B, T, D)
-    return Gradient(through_up + through_gate, found | of_up | of_gate)
+    return Gradient(through_up + through_gate, of_down | of_up | of_gate)
 
 
 def softmax_gradient(d_shares: Array, shares: Array) -> Array:
@@ -153,7 +153,7 @@ def attention_gradient(
     d_output (B, T_q, D), x (B, T_q, D), memory (B, T_k, D).
     """
     query, key, value, _, shares, mixed, _ = attend(x, memory, weights, config, sight)
-    d_merged, found = linear_gradient(d_output, merge_heads(mixed), weights, "output")  # (B, T_q, H * K)
+    d_merged, d_weights = linear_gradient(d_output, merge_heads(mixed), weights, "output")  # (B, T_q, H * K)
     d_mixed = split_heads(d_merged, config.n_heads)  # (B, H, T_q, K)
     d_shares = d_mixed @ value.swapaxes(-1, -2)  # (B, H, T_q, K) (B, H, K, T_k) -> (B, H, T_q, T_k)
     d_value = shares.swapaxes(-1, -2) @ d_mixed  # (B, H, T_k, T_q) (B, H, T_q, K) -> (B, H, T_k, K)
@@ -165,11 +165,11 @@ def attention_gradient(
     if config.qk_norm:
         d_query, of_norm = _through_head_norm(d_query, x, weights, config, "query")  # (B, H, T_q, K)
         d_key, of_other_norm = _through_head_norm(d_key, memory, weights, config, "key")  # (B, H_kv, T_k, K)
-        found |= of_norm | of_other_norm
+        d_weights |= of_norm | of_other_norm
     d_x, of_query = linear_gradient(merge_heads(d_query), x, weights, "query")  # (B, T_q, D)
     through_key, of_key = linear_gradient(merge_heads(d_key), memory, weights, "key")  # (B, T_k, D)
     through_value, of_value = linear_gradient(merge_heads(d_value), memory, weights, "value")  # (B, T_k, D)
-    return AttentionGradient(d_x, through_key + through_value, d_scores, found | of_query | of_key | of_value)
+    return AttentionGradient(d_x, through_key + through_value, d_scores, d_weights | of_query | of_key | of_value)
 
 
 def _sum_of_groups(d_heads: Array, config: ModelConfig) -> Array:
@@ -184,8 +184,8 @@ def _through_head_norm(
 ) -> tuple[Array, dict[str, Array]]:
     heads = split_heads(linear(x, weights, name), d_heads.shape[1])  # (B, H, T, K), what the norm was given
     norm = within(weights, f"{name}_norm")
-    d_heads, found = rmsnorm_gradient(d_heads, heads, norm, config.norm_eps)  # (B, H, T, K)
-    return d_heads, {f"{name}_norm.weight": found["weight"]}
+    d_heads, d_weights = rmsnorm_gradient(d_heads, heads, norm, config.norm_eps)  # (B, H, T, K)
+    return d_heads, {f"{name}_norm.weight": d_weights["weight"]}
 
 
 def cross_entropy_gradient(logits: Array, targets: Ids, share: float = 0.0, over: str = "all") -> Array:
@@ -193,7 +193,7 @@ def cross_entropy_gradient(logits: Array, targets: Ids, share: float = 0.0, over
 
     logits (N, V), targets (N,) -> (N, V).
     """
-    wanted = smoothed_targets(targets, logits.shape[-1], share, over)  # (N, V)
+    smoothed = smoothed_targets(targets, logits.shape[-1], share, over)  # (N, V)
     counted = (targets != IGNORED)[:, np.newaxis]  # (N, 1)
-    d_logits: Array = (np.exp(log_softmax(logits)) - wanted) * counted / max(1, counted.sum())  # (N, V)
+    d_logits: Array = (np.exp(log_softmax(logits)) - smoothed) * counted / max(1, counted.sum())  # (N, V)
     return d_logits

@@ -15,20 +15,20 @@ def log_softmax(logits: Array) -> Array:
 
 
 def smoothed_targets(targets: Ids, V: int, share: float, over: str = "all") -> Array:
-    """What each row's distribution should be, (N,) -> (N, V): zeros where the target is not counted.
+    """The distribution that each row should have, (N,) -> (N, V): zeros where the target is not counted.
 
     The right token keeps 1 - share. `all`: the share is spread over all V tokens, the right one too (Szegedy et al.
     2016, arXiv 1512.00567, section 7); `others`: over the V - 1 others.
     """
-    wanted = np.zeros((len(targets), V))  # (N, V)
+    smoothed = np.zeros((len(targets), V))  # (N, V)
     for row, token in enumerate(targets):
         if token != IGNORED:
-            wanted[row] = share / V if over == "all" else share / (V - 1)
-            wanted[row, token] = 1 - share + share / V if over == "all" else 1 - share
-    return wanted
+            smoothed[row] = share / V if over == "all" else share / (V - 1)
+            smoothed[row, token] = 1 - share + share / V if over == "all" else 1 - share
+    return smoothed
 
 
 def cross_entropy(logits: Array, targets: Ids, share: float = 0.0, over: str = "all") -> float:
     """-sum_v q_v log p_v, averaged over the counted targets: logits (N, V), targets (N,) -> nats per token."""
-    wanted = smoothed_targets(targets, logits.shape[-1], share, over)  # (N, V)
-    return float(-(wanted * log_softmax(logits)).sum() / max(1, (targets != IGNORED).sum()))
+    smoothed = smoothed_targets(targets, logits.shape[-1], share, over)  # (N, V)
+    return float(-(smoothed * log_softmax(logits)).sum() / max(1, (targets != IGNORED).sum()))

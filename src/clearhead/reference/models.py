@@ -28,18 +28,19 @@ def decoder(
         positions: of the tokens; without them each row begins at 0 and has no padding.
         documents: (B, T) the number of each token's document: no attention from one to another.
     """
-    place = positions_of(ids, None) if positions is None else positions  # (B, T)
-    allowed = may_attend(place, place, causal=True, window=config.sliding_window, documents=documents)  # (B, T, T)
+    positions = positions_of(ids, None) if positions is None else positions  # (B, T)
+    window = config.sliding_window
+    allowed = may_attend(positions, positions, causal=True, window=window, documents=documents)  # (B, T, T)
     x = embed(ids, weights, config)  # (B, T, D)
     if config.embedding_ngrams > 1:
         tables = within(weights, "embedding_ngrams")
-        x = x + ngram_vectors(ids, place, documents, tables, config, config.embedding_ngrams)  # (B, T, D)
-    x = locate(x, place, weights, config)  # (B, T, D)
-    seen = sight(place, allowed, weights, config, causal=True)
-    x = stack(x, within(weights, "stack"), config, seen, n_layers=config.n_layers)  # (B, T, D)
+        x = x + ngram_vectors(ids, positions, documents, tables, config, config.embedding_ngrams)  # (B, T, D)
+    x = locate(x, positions, weights, config)  # (B, T, D)
+    self_sight = sight(positions, allowed, weights, config, causal=True)
+    x = stack(x, within(weights, "stack"), config, self_sight, n_layers=config.n_layers)  # (B, T, D)
     if config.logit_ngrams > 1:
         tables = within(weights, "logit_ngrams")
-        x = x + ngram_vectors(ids, place, documents, tables, config, config.logit_ngrams)  # (B, T, D)
+        x = x + ngram_vectors(ids, positions, documents, tables, config, config.logit_ngrams)  # (B, T, D)
     return head(x, weights, config)  # (B, T, V)
 
 
@@ -59,15 +60,15 @@ def encoder(
         documents: as in `decoder`.
         segments: (B, T) the kind of each token's segment, which has a vector as well (section 3 there); 0 without it.
     """
-    place = positions_of(ids, config.pad_id) if positions is None else positions  # (B, T)
-    allowed = may_attend(place, place, causal=False, documents=documents)  # (B, T, T)
+    positions = positions_of(ids, config.pad_id) if positions is None else positions  # (B, T)
+    allowed = may_attend(positions, positions, causal=False, documents=documents)  # (B, T, T)
     x = embed(ids, weights, config)  # (B, T, D)
     if config.n_token_types:
         kinds = np.zeros_like(ids) if segments is None else segments  # (B, T)
         x = x + weights["segments.weight"][kinds]  # (B, T, D)
-    x = locate(x, place, weights, config)  # (B, T, D)
-    seen = sight(place, allowed, weights, config, causal=False)
-    x = stack(x, within(weights, "stack"), config, seen, n_layers=config.n_layers)  # (B, T, D)
+    x = locate(x, positions, weights, config)  # (B, T, D)
+    self_sight = sight(positions, allowed, weights, config, causal=False)
+    x = stack(x, within(weights, "stack"), config, self_sight, n_layers=config.n_layers)  # (B, T, D)
     return head(x, weights, config)  # (B, T, V)
 
 
@@ -88,18 +89,20 @@ def encoder_decoder(
         source_positions, target_positions: of the tokens; without them the config's `pad_id` tells what is padding.
     """
     pad, start = config.pad_id, config.decoder_start_id
-    at = positions_of(source, pad) if source_positions is None else source_positions  # (B, T_src)
-    place = positions_of(target, pad, start) if target_positions is None else target_positions  # (B, T)
+    source_positions = positions_of(source, pad) if source_positions is None else source_positions  # (B, T_src)
+    target_positions = positions_of(target, pad, start) if target_positions is None else target_positions  # (B, T)
 
     x = embed(source, weights, config, "embedding" if config.source_vocab_size is None else "source_embedding")
-    x = locate(x, at, weights, config, side="source_")  # (B, T_src, D)
-    seen = sight(at, may_attend(at, at, causal=False), weights, config, causal=False, side="source_")
-    states = stack(x, within(weights, "encoder"), config, seen, n_layers=config.n_encoder_layers)  # (B, T_src, D)
+    x = locate(x, source_positions, weights, config, side="source_")  # (B, T_src, D)
+    allowed = may_attend(source_positions, source_positions, causal=False)  # (B, T_src, T_src)
+    self_sight = sight(source_positions, allowed, weights, config, causal=False, side="source_")
+    states = stack(x, within(weights, "encoder"), config, self_sight, n_layers=config.n_encoder_layers)  # (B, T_src, D)
 
-    y = locate(embed(target, weights, config), place, weights, config)  # (B, T, D)
-    seen = sight(place, may_attend(place, place, causal=True), weights, config, causal=True)
-    memory = Memory(states, may_attend(place, at, causal=False))
-    y = stack(y, within(weights, "decoder"), config, seen, memory, n_layers=config.n_layers)  # (B, T, D)
+    y = locate(embed(target, weights, config), target_positions, weights, config)  # (B, T, D)
+    allowed = may_attend(target_positions, target_positions, causal=True)  # (B, T, T)
+    self_sight = sight(target_positions, allowed, weights, config, causal=True)
+    memory = Memory(states, may_attend(target_positions, source_positions, causal=False))
+    y = stack(y, within(weights, "decoder"), config, self_sight, memory, n_layers=config.n_layers)  # (B, T, D)
     return head(y, weights, config)  # (B, T, V)
 
 

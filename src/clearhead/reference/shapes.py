@@ -20,7 +20,7 @@ def _bigram(config: ModelConfig) -> Shapes:
 
 def _decoder(config: ModelConfig) -> Shapes:
     tables = {"embedding_ngrams": config.embedding_ngrams, "logit_ngrams": config.logit_ngrams}
-    ngrams = {f"{place}.weight": _ngrams(config, longest) for place, longest in tables.items() if longest > 1}
+    ngrams = {f"{name}.weight": _ngrams(config, longest) for name, longest in tables.items() if longest > 1}
     return _stack_lm(config) | ngrams
 
 
@@ -44,15 +44,15 @@ def _encoder(config: ModelConfig) -> Shapes:
 
 
 def _encoder_decoder(config: ModelConfig) -> Shapes:
-    found: Shapes = {"embedding.weight": (config.vocab_size, config.d_model)}
+    shapes: Shapes = {"embedding.weight": (config.vocab_size, config.d_model)}
     if config.source_vocab_size is not None:
-        found["source_embedding.weight"] = (config.source_vocab_size, config.d_model)
+        shapes["source_embedding.weight"] = (config.source_vocab_size, config.d_model)
     for side in ("source_", ""):
-        found |= _within(f"{side}positions", _positions(config))
-        found |= _within(f"{side}embedding_norm", _norm(config) if config.embedding_norm else {})
-    found |= _within("encoder", _stack(config, config.n_encoder_layers))
-    found |= _within("decoder", _stack(config, config.n_layers, cross=True))
-    return found | _within("lm_head", _head(config))
+        shapes |= _within(f"{side}positions", _positions(config))
+        shapes |= _within(f"{side}embedding_norm", _norm(config) if config.embedding_norm else {})
+    shapes |= _within("encoder", _stack(config, config.n_encoder_layers))
+    shapes |= _within("decoder", _stack(config, config.n_layers, cross=True))
+    return shapes | _within("lm_head", _head(config))
 
 
 SHAPES: dict[str, Callable[[ModelConfig], Shapes]] = {
@@ -63,8 +63,8 @@ SHAPES: dict[str, Callable[[ModelConfig], Shapes]] = {
 }
 
 
-def _within(place: str, shapes: Shapes) -> Shapes:
-    return {f"{place}.{name}": shape for name, shape in shapes.items()}
+def _within(prefix: str, shapes: Shapes) -> Shapes:
+    return {f"{prefix}.{name}": shape for name, shape in shapes.items()}
 
 
 def _positions(config: ModelConfig) -> Shapes:
@@ -89,20 +89,20 @@ def _linear(name: str, n_in: int, n_out: int, *, bias: bool) -> Iterator[tuple[s
 def _attention(config: ModelConfig) -> Shapes:
     D, K = config.d_model, config.head_dim
     widths = {"query": config.n_heads * K, "key": config.n_kv_heads * K, "value": config.n_kv_heads * K}
-    found = dict(_linear("output", config.n_heads * K, D, bias=config.bias))
+    shapes = dict(_linear("output", config.n_heads * K, D, bias=config.bias))
     for name, width in widths.items():
-        found |= dict(_linear(name, D, width, bias=config.qkv_bias))
+        shapes |= dict(_linear(name, D, width, bias=config.qkv_bias))
     if config.qk_norm:
-        found |= {"query_norm.weight": (K,), "key_norm.weight": (K,)}
-    return found
+        shapes |= {"query_norm.weight": (K,), "key_norm.weight": (K,)}
+    return shapes
 
 
 def _feedforward(config: ModelConfig) -> Shapes:
     D, d_ff = config.d_model, config.d_ff
-    found = dict(_linear("down", d_ff, D, bias=config.bias))
+    shapes = dict(_linear("down", d_ff, D, bias=config.bias))
     for name in ("up", "gate") if config.feedforward in GATED else ("up",):
-        found |= dict(_linear(name, D, d_ff, bias=config.bias))
-    return found
+        shapes |= dict(_linear(name, D, d_ff, bias=config.bias))
+    return shapes
 
 
 def _stack(config: ModelConfig, n_layers: int, *, cross: bool = False) -> Shapes:
@@ -112,17 +112,17 @@ def _stack(config: ModelConfig, n_layers: int, *, cross: bool = False) -> Shapes
     block: Shapes = {}
     for name, part in parts.items():
         block |= _within(f"{name}.part", part) | _within(f"{name}.norm", _norm(config))
-    found: Shapes = {}
+    shapes: Shapes = {}
     for layer in range(n_layers):
-        found |= _within(f"blocks.{layer}", block)
-    return found | (_within("norm", _norm(config)) if config.norm_position == "pre" else {})
+        shapes |= _within(f"blocks.{layer}", block)
+    return shapes | (_within("norm", _norm(config)) if config.norm_position == "pre" else {})
 
 
 def _head(config: ModelConfig) -> Shapes:
-    found: Shapes = {} if config.tie_embeddings else {"weight": (config.vocab_size, config.d_model)}
+    shapes: Shapes = {} if config.tie_embeddings else {"weight": (config.vocab_size, config.d_model)}
     if config.head_bias:
-        found["bias"] = (config.vocab_size,)
+        shapes["bias"] = (config.vocab_size,)
     if config.head_transform:
-        found |= dict(_linear("transform.dense", config.d_model, config.d_model, bias=True))
-        found |= _within("transform.norm", _norm(config))
-    return found
+        shapes |= dict(_linear("transform.dense", config.d_model, config.d_model, bias=True))
+        shapes |= _within("transform.norm", _norm(config))
+    return shapes

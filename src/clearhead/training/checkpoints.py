@@ -88,15 +88,15 @@ def last_step(folder: Path) -> int | None:
 
 def best(folder: Path) -> Found | None:
     """The checkpoint with the lowest held-out loss, or, where that one is missing or damaged, the newest whole one."""
-    found = newest(folder)
-    step = read_state(found.path).best_step if found else None
-    if found is None or step is None:
-        return found
+    latest = newest(folder)
+    step = read_state(latest.path).best_step if latest else None
+    if latest is None or step is None:
+        return latest
     path = path_of(folder, step)
     fault = _fault(path)
     if fault is None:
-        return Found(path, found.notices)
-    return Found(found.path, (*found.notices, f"the best checkpoint, {path}, is damaged ({fault}); the last is used"))
+        return Found(path, latest.notices)
+    return Found(latest.path, (*latest.notices, f"the best checkpoint, {path}, is damaged ({fault}); the last is used"))
 
 
 def load(path: Path, model: nn.Module, optimizer: Optimizer | None = None) -> TrainingState:
@@ -172,14 +172,14 @@ def not_finite(model: nn.Module, optimizer: Optimizer) -> str | None:
     return next((name for name, good in zip(tensors, finite.tolist(), strict=True) if not good), None)
 
 
-def load_tensors(path: Path, wanted: Mapping[str, Tensor]) -> None:
-    """Fill every tensor of `wanted` from the one of its name in a safetensors file.
+def load_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Fill every one of the `tensors` from the one of its name in a safetensors file.
 
     Raises:
         DataError: the file cannot be read, or its tensors are others; the first that differs is named. None is changed.
     """
     stored = _read_tensors(path)
-    for name, tensor in wanted.items():
+    for name, tensor in tensors.items():
         if name not in stored:
             raise DataError(f"{path} has no tensor {name}: it is of another architecture than the model")
         if stored[name].shape != tensor.shape or stored[name].dtype != tensor.dtype:
@@ -187,11 +187,11 @@ def load_tensors(path: Path, wanted: Mapping[str, Tensor]) -> None:
                 f"{name} in {path} is {_shape(stored[name])}, in the model {_shape(tensor)}: "
                 "it is of another architecture than the model"
             )
-    extra = sorted(stored.keys() - wanted.keys())
+    extra = sorted(stored.keys() - tensors.keys())
     if extra:
         raise DataError(f"{path} has a tensor {extra[0]} that the model has not: it is of another architecture")
     with torch.no_grad():
-        for name, tensor in wanted.items():
+        for name, tensor in tensors.items():
             tensor.copy_(stored[name])
 
 

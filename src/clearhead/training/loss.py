@@ -54,14 +54,14 @@ def token_loss_sum(logits: Tensor, targets: Tensor, smoothing: Smoothing = NONE)
     Returns:
         Two scalars (); the second one has no graph.
     """
-    flat, wanted = logits.flatten(0, -2), targets.flatten()  # (N, V), (N,)
-    share = SMOOTHINGS[smoothing.over](smoothing.share, flat.shape[-1])
+    flat_logits, flat_targets = logits.flatten(0, -2), targets.flatten()  # (N, V), (N,)
+    share = SMOOTHINGS[smoothing.over](smoothing.share, flat_logits.shape[-1])
     if torch.compiler.is_compiling():  # the compiler makes one pass of it by itself
-        precise = flat.to(torch.promote_types(flat.dtype, torch.float32))
-        smoothed = F.cross_entropy(precise, wanted, ignore_index=IGNORED, reduction="sum", label_smoothing=share)
-        plain = F.cross_entropy(precise.detach(), wanted, ignore_index=IGNORED, reduction="sum")
+        precise = flat_logits.to(torch.promote_types(flat_logits.dtype, torch.float32))
+        smoothed = F.cross_entropy(precise, flat_targets, ignore_index=IGNORED, reduction="sum", label_smoothing=share)
+        plain = F.cross_entropy(precise.detach(), flat_targets, ignore_index=IGNORED, reduction="sum")
         return smoothed, plain
-    smoothed, plain = _CrossEntropySum.apply(flat, wanted, share)  # type: ignore[no-untyped-call]
+    smoothed, plain = _CrossEntropySum.apply(flat_logits, flat_targets, share)  # type: ignore[no-untyped-call]
     return smoothed, plain
 
 
@@ -79,10 +79,10 @@ class _CrossEntropySum(torch.autograd.Function):
         precise = torch.promote_types(logits.dtype, torch.float32)
         gradient, sums = torch.empty_like(logits), [logits.new_zeros(2, dtype=precise)]
         for start in range(0, len(logits), rows):
-            some, wanted, out = (part[start : start + rows] for part in (logits, targets, gradient))
-            log_p = some.log_softmax(-1, dtype=precise)  # (rows, V)
-            counted = (wanted != IGNORED)[:, None]
-            right = wanted[:, None].where(counted, 0)  # (rows, 1)
+            some_logits, some_targets, out = (part[start : start + rows] for part in (logits, targets, gradient))
+            log_p = some_logits.log_softmax(-1, dtype=precise)  # (rows, V)
+            counted = (some_targets != IGNORED)[:, None]
+            right = some_targets[:, None].where(counted, 0)  # (rows, 1)
             plain = -log_p.gather(1, right).where(counted, 0).sum()
             smoothed = plain
             if share:

@@ -71,8 +71,8 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether the memory, of the device or of the processor, was too small; the latter's allocator has no class."""
-    said = ("can't allocate memory", "not enough memory", "std::bad_alloc")  # "not enough" on Windows
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in said)
+    messages = ("can't allocate memory", "not enough memory", "std::bad_alloc")  # "not enough" on Windows
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(message in str(error) for message in messages)
 
 
 @contextmanager

@@ -84,15 +84,15 @@ class Comparison:
     """Two that should be the same.
 
     Attributes:
-        ours: the run's model.
-        theirs: the export.
+        own: the run's model.
+        peer: the export, as the other program computes it.
         config: of the model.
         tokenizer: of what it reads.
         start: the token that a translation begins with.
     """
 
-    ours: Peer
-    theirs: Peer
+    own: Peer
+    peer: Peer
     config: ModelConfig
     tokenizer: Tokenizer
     start: int
@@ -100,22 +100,22 @@ class Comparison:
     def certificate(self, format: str) -> Certificate:
         """Compare everything that both have."""
         differences, largest = {}, 0.0
-        for kind, given in self.inputs().items():
-            ours, theirs = self.ours.logits(*given), self.theirs.logits(*given)
-            counted = self._counted(given)
-            differences[kind] = (ours - theirs)[counted].abs().max().item()
-            largest = max(largest, ours[counted].abs().max().item())
+        for kind, inputs in self.inputs().items():
+            own_logits, peer_logits = self.own.logits(*inputs), self.peer.logits(*inputs)
+            counted = self._counted(inputs)
+            differences[kind] = (own_logits - peer_logits)[counted].abs().max().item()
+            largest = max(largest, own_logits[counted].abs().max().item())
         tolerance = max(ABSOLUTE, RELATIVE * largest)
         n_equal, greedy_equal = self._greedy(tolerance)
         texts = list(self.texts())
-        pairs = [(self.tokenizer.encode(text).tolist(), self.theirs.tokenize(text)) for text in texts]
-        compared = all(theirs is not None for _, theirs in pairs)
-        tokenizer_equal = all(ours == theirs for ours, theirs in pairs) if compared else None
+        pairs = [(self.tokenizer.encode(text).tolist(), self.peer.tokenize(text)) for text in texts]
+        compared = all(peer_ids is not None for _, peer_ids in pairs)
+        tokenizer_equal = all(own_ids == peer_ids for own_ids, peer_ids in pairs) if compared else None
         close = all(difference <= tolerance for difference in differences.values())  # a NaN is not
         return Certificate(
             format=format,
             clearhead=__version__,
-            peer=self.theirs.name,
+            peer=self.peer.name,
             differences=differences,
             tolerance=tolerance,
             greedy_tokens=n_equal,
@@ -177,12 +177,12 @@ class Comparison:
         ids = ids if pad is None else ids + (ids >= pad).long()
         return ids if size is None else ids % size
 
-    def _counted(self, given: Inputs) -> Tensor:
+    def _counted(self, inputs: Inputs) -> Tensor:
         """(B, T): True where logits mean something."""
-        if given.target is not None:
-            return torch.ones_like(given.target, dtype=torch.bool)
+        if inputs.target is not None:
+            return torch.ones_like(inputs.target, dtype=torch.bool)
         side = "left" if self._side == "left" else "right"
-        return positions_from_lengths(given.lengths, given.ids.shape[1], side) >= 0  # type: ignore[arg-type]
+        return positions_from_lengths(inputs.lengths, inputs.ids.shape[1], side) >= 0  # type: ignore[arg-type]
 
     def _greedy(self, tolerance: float) -> tuple[int, bool | None]:
         """How many tokens of greedy text were equal, and whether it was all of them that can be compared."""
@@ -195,17 +195,17 @@ class Comparison:
         n = min(GREEDY, block - (1 if self._translates else prompt.shape[1]))
         if n < 1:
             return 0, None
-        ours, theirs = self.ours.greedy(prompt, n)[0], self.theirs.greedy(prompt, n)[0]
-        before = len(ours) - n
-        if len(ours) != len(theirs):
+        own_ids, peer_ids = self.own.greedy(prompt, n)[0], self.peer.greedy(prompt, n)[0]
+        before = len(own_ids) - n
+        if len(own_ids) != len(peer_ids):
             return 0, False
-        different = (ours != theirs).nonzero().flatten().tolist()
+        different = (own_ids != peer_ids).nonzero().flatten().tolist()
         if not different:
             return n, True
-        place = different[0]
-        written = ours[None, :place]  # (1, place): equal in both
+        position = different[0]
+        written = own_ids[None, :position]  # (1, position): equal in both
         source = (prompt, torch.tensor([prompt.shape[1]]), written)
-        asked = source if self._translates else (written, torch.tensor([place]), None)
-        logits = self.ours.logits(*asked)[0, -1]  # (V,)
-        tie = place >= before and (logits[ours[place]] - logits[theirs[place]]).abs().item() <= 2 * tolerance
-        return max(0, place - before), tie
+        inputs = source if self._translates else (written, torch.tensor([position]), None)
+        logits = self.own.logits(*inputs)[0, -1]  # (V,)
+        gap = (logits[own_ids[position]] - logits[peer_ids[position]]).abs().item()
+        return max(0, position - before), position >= before and gap <= 2 * tolerance

@@ -66,7 +66,7 @@ def list_all() -> Listing:
     """Runs, the newest first, presets and corpora."""
     return Listing(
         {str(run.folder): _about(run) for run in all_runs()},
-        {name: found.about for name, found in PRESETS.items()},
+        {name: entry.about for name, entry in PRESETS.items()},
         {name: corpus.about for name, corpus in (CORPORA | PAIR_CORPORA).items()},
     )
 

@@ -41,7 +41,7 @@ class Score:
 class LengthScore:
     """The sentences of a range of lengths, in words of the source."""
 
-    words: str
+    length: str
     sentences: int
     bleu: float
     exact: float
@@ -137,13 +137,13 @@ def _score_pairs(
     assert isinstance(model, EncoderDecoder)
     source_tokenizer, tokenizer = opened.tokenizers
     encoded = texts.encode_pairs(pairs, source_tokenizer, tokenizer)
-    found = inference.evaluate(model, pair_evaluation_batches(encoded, opened.tokenizers, model.config))
+    evaluation = inference.evaluate(model, pair_evaluation_batches(encoded, opened.tokenizers, model.config))
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
     translated = inference.translate(model, source_tokenizer, tokenizer, sources, config, on_notice=on_notice)
     written = [best[0].text for best in translated]
     scores = inference.corpus_scores(written, references)
     return TranslationScore(
-        found.loss,
+        evaluation.loss,
         *scores,
         sentences=len(pairs),
         exact=_exact(written, references),
@@ -168,11 +168,11 @@ def _exact(written: Sequence[str], references: Sequence[str]) -> float:
 
 
 def _by_length(sources: Sequence[str], written: Sequence[str], references: Sequence[str]) -> list[LengthScore]:
-    found = []
+    scores = []
     for low, high in pairwise((*LENGTHS, math.inf)):
-        mine = [place for place, source in enumerate(sources) if low < len(source.split()) <= high]
-        if mine:
-            some = [written[place] for place in mine], [references[place] for place in mine]
+        indices = [index for index, source in enumerate(sources) if low < len(source.split()) <= high]
+        if indices:
+            some = [written[index] for index in indices], [references[index] for index in indices]
             name = f"over {low}" if high == math.inf else f"up to {high}" if low < 0 else f"{low + 1} to {high}"
-            found.append(LengthScore(name, len(mine), inference.corpus_scores(*some).bleu, _exact(*some)))
-    return found
+            scores.append(LengthScore(name, len(indices), inference.corpus_scores(*some).bleu, _exact(*some)))
+    return scores

@@ -62,10 +62,10 @@ def diagnose(name: str, request: Request, *, timeout: float = TIMEOUT) -> Diagno
     Raises:
         ClearheadError: the symptom is unknown, or as `check_model`.
     """
-    seen = symptom(name)
+    entry = symptom(name)
     target = resolve(request.target)
     report = check_model(request, timeout=timeout)
-    return diagnosed(seen, report, _signs(Path(target.place)) if target.kind == "run" else ())
+    return diagnosed(entry, report, _signs(Path(target.place)) if target.kind == "run" else ())
 
 
 def _signs(folder: Path) -> tuple[str, ...]:

@@ -34,9 +34,9 @@ class Step:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: `torch` and `difference` only where there are any."""
-        told: dict[str, Any] = {"name": self.name, "equation": self.equation, "axes": self.axes.split()}
-        told |= {"shape": list(self.values.shape), "values": self.values.tolist()}
-        return told if self.torch is None else told | {"torch": self.torch.tolist(), "difference": self.difference}
+        record: dict[str, Any] = {"name": self.name, "equation": self.equation, "axes": self.axes.split()}
+        record |= {"shape": list(self.values.shape), "values": self.values.tolist()}
+        return record if self.torch is None else record | {"torch": self.torch.tolist(), "difference": self.difference}
 
 
 @dataclass(frozen=True)
@@ -81,27 +81,27 @@ def through_our_parts(example: reference.WorkedExample) -> dict[str, Array]:
     with _watching(block) as (inputs, outputs):
         block(x, memory, mask="causal")
 
-    found: dict[str, Tensor] = {}
+    intermediates: dict[str, Tensor] = {}
     masks: dict[str, Mask] = {"self_attention": "causal", "cross_attention": None}
-    for place, mask in masks.items():
-        label, inside = place.replace("_", "-"), f"{place}.part"
+    for sublayer, mask in masks.items():
+        label, inside = sublayer.replace("_", "-"), f"{sublayer}.part"
         query, key, value = (_heads(outputs[f"{inside}.{name}"], example) for name in ("query", "key", "value"))
         one_each = torch.eye(key.shape[2], dtype=key.dtype).expand(*key.shape[:3], -1)  # (B, H, T_k, T_k)
-        found |= {f"{label} query": query, f"{label} key": key, f"{label} value": value}
-        found[f"{label} weights"] = attend(query, key, one_each, mask=mask)  # values that tell whose they are
-        found[f"{label} mixed"] = _heads(inputs[f"{inside}.output"], example)
-        found[label] = outputs[inside]
-    found |= {"ffn up": outputs["feedforward.part.up"], "ffn hidden": inputs["feedforward.part.down"]}
-    found["ffn"] = outputs["feedforward.part"]
+        intermediates |= {f"{label} query": query, f"{label} key": key, f"{label} value": value}
+        intermediates[f"{label} weights"] = attend(query, key, one_each, mask=mask)  # values that tell whose they are
+        intermediates[f"{label} mixed"] = _heads(inputs[f"{inside}.output"], example)
+        intermediates[label] = outputs[inside]
+    intermediates |= {"ffn up": outputs["feedforward.part.up"], "ffn hidden": inputs["feedforward.part.down"]}
+    intermediates["ffn"] = outputs["feedforward.part"]
 
     before = "x"
-    for place, after in reference.SUBLAYERS:
-        written = {"feedforward": "ffn"}.get(place, place.replace("_", "-"))
-        found[f"norm({before})"] = outputs[f"{place}.norm"]  # a step of the pre-norm layer
-        found[f"{before} + {written}"] = inputs[f"{place}.norm"]  # a step of the post-norm layer
-        found[after] = outputs[place]
+    for sublayer, after in reference.SUBLAYERS:
+        written = {"feedforward": "ffn"}.get(sublayer, sublayer.replace("_", "-"))
+        intermediates[f"norm({before})"] = outputs[f"{sublayer}.norm"]  # a step of the pre-norm layer
+        intermediates[f"{before} + {written}"] = inputs[f"{sublayer}.norm"]  # a step of the post-norm layer
+        intermediates[after] = outputs[sublayer]
         before = after
-    return {name: numbers.numpy() for name, numbers in found.items()}
+    return {name: numbers.numpy() for name, numbers in intermediates.items()}
 
 
 def _heads(x: Tensor, example: reference.WorkedExample) -> Tensor:

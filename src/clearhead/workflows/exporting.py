@@ -171,11 +171,11 @@ def export(run: str | Path | RunFolder | None, to: str, out: str | Path) -> Expo
 def _certificate(to: str, path: Path, content: _Content) -> Certificate:
     """What the other program, as its makers ship it, makes of the export."""
     try:
-        theirs = FORMATS[to].open(path, content)
+        peer = FORMATS[to].open(path, content)
     except interop.CannotOpenError as error:
         return not_opened(to, error.peer, FORMATS[to].advice(content) or error.reason)
-    ours, config = interop.OwnPeer(content.model, start=content.start), content.model.config
-    return Comparison(ours, theirs, config, content.run.tokenizers[0], content.start).certificate(to)
+    own, config = interop.OwnPeer(content.model, start=content.start), content.model.config
+    return Comparison(own, peer, config, content.run.tokenizers[0], content.start).certificate(to)
 
 
 def _places(out: Path, suffix: str | None) -> tuple[Path, Path]:

@@ -16,8 +16,8 @@ def find_folder(which: str | Path) -> Path | None:
 
 def run_folders() -> list[Path]:
     """The runs under `runs`, the one that was written to last first."""
-    found = [path.parent for path in RUNS.glob(f"*/{CONFIG}")]
-    return sorted(found, key=_last_written, reverse=True)
+    folders = [path.parent for path in RUNS.glob(f"*/{CONFIG}")]
+    return sorted(folders, key=_last_written, reverse=True)
 
 
 def _last_written(folder: Path) -> float:

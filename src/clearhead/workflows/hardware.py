@@ -18,7 +18,7 @@ PROBE_STEPS = 40  # at most
 PROBE_SECONDS = 1.0  # and three steps at least
 
 
-def choose_device(wanted: str) -> torch.device:
+def choose_device(device: str) -> torch.device:
     """The device that the option names; 'auto' is a CUDA device if there is one, else the CPU.
 
     MPS is used when it is asked for: it has given wrong numbers without an error.
@@ -26,12 +26,12 @@ def choose_device(wanted: str) -> torch.device:
     Raises:
         UsageError: the device is not there.
     """
-    if wanted == "auto":
+    if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.zeros(1, device=wanted).cpu().new_empty(0, device=wanted).device  # "meta" cannot come back
+        return torch.zeros(1, device=device).cpu().new_empty(0, device=device).device  # "meta" cannot come back
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise UsageError(f"this machine has no device '{wanted}' to compute on; choose auto or cpu") from None
+        raise UsageError(f"this machine has no device '{device}' to compute on; choose auto or cpu") from None
 
 
 def memory(device: torch.device) -> int | None:

@@ -48,8 +48,8 @@ def import_model(source: str | Path, *, out: str | Path | None = None, observe: 
 def after_import(run: RunFolder) -> tuple[str, ...]:
     """What a person may want to do with an imported run: commands, ready to be pasted."""
     verb, rest = TASKS[run.config.objective].next_verbs[0]
-    given = rest or '"Once"'
-    return (command(verb, run.folder, given), command("train my.txt --from", run.folder))
+    argument = rest or '"Once"'
+    return (command(verb, run.folder, argument), command("train my.txt --from", run.folder))
 
 
 def _notices(origin: Origin) -> list[str]:
@@ -59,7 +59,9 @@ def _notices(origin: Origin) -> list[str]:
         for name, tensor in origin.model.named_parameters()
         if tensor.dim() > 1 and tensor.numel() > 1 and torch.equal(tensor, tensor.flatten()[0].expand_as(tensor))
     ]
-    found = [f"every number is the same in {', '.join(flat)}: was it ever trained?"] if flat else []
+    notices = [f"every number is the same in {', '.join(flat)}: was it ever trained?"] if flat else []
     if origin.tokenizers[1].end_of_document is None and origin.config.objective != "masked":  # which writes no text
-        found.append("no file of the folder names the token that ends a text, so texts end where --max-new-tokens says")
-    return found
+        notices.append(
+            "no file of the folder names the token that ends a text, so texts end where --max-new-tokens says"
+        )
+    return notices

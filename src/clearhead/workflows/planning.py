@@ -96,7 +96,7 @@ def choose_start(
         raise UsageError(f"--minutes must be above 0 and finite, not {minutes:g}")
     if origin is not None:
         origin.refuse_contradictions(settings, preset_name)
-        below, description = origin.options, f"from {origin.told}"
+        below, description = origin.options, f"from {origin.reason}"
     else:
         below, description = _preset_for(settings, preset_name, minutes)
     config = RunConfig.read(below, settings)
@@ -218,8 +218,8 @@ def _evaluations(tokens: int, held_out: int) -> tuple[int, int | None]:
     affordable = round(SHARE_FOR_EVALUATIONS * PASSES_OF_A_STEP * tokens)
     fewest, most = EVALUATIONS
     count = min(most, max(fewest, affordable // max(1, held_out)))
-    each = max(TOKENS_OF_AN_EVALUATION, affordable // count)
-    return count, None if each >= held_out else each
+    tokens_each = max(TOKENS_OF_AN_EVALUATION, affordable // count)
+    return count, None if tokens_each >= held_out else tokens_each
 
 
 def _model_reason(config: RunConfig, start: Start) -> str:

@@ -28,13 +28,13 @@ class Origin:
     """A trained model, wherever it comes from.
 
     Attributes:
-        told: where it is, as a person says it.
+        source: where it is, as a person says it.
         config: how it was trained, as far as that is known.
         model: in evaluation mode on the CPU.
         tokenizers: of what it reads and of what it writes.
     """
 
-    told: str
+    source: str
     config: RunConfig
     model: LanguageModel
     tokenizers: tuple[Tokenizer, Tokenizer]
@@ -56,17 +56,17 @@ class Origin:
             "keeps what it knows"
         )
 
-    def refuse_contradictions(self, given: Settings, preset: str | None) -> None:
+    def refuse_contradictions(self, options: Settings, preset: str | None) -> None:
         """What a person says beside where the model comes from must be so there, but for dropout and a shorter block.
 
         Raises:
             UsageError: names the first option that is not.
         """
-        here = self.told
+        here = self.source
         if preset is not None:
             raise UsageError(f"{here} has a model of its own, which --preset {preset} would contradict; leave it out")
-        said: Settings = {key: value for key, value in given.items() if key in ("objective", "model", "data")}
-        config = RunConfig.read(self.options, said)
+        relevant: Settings = {key: value for key, value in options.items() if key in ("objective", "model", "data")}
+        config = RunConfig.read(self.options, relevant)
         if config.objective != self.config.objective:
             raise UsageError(f"{here} learned the objective '{self.config.objective}'; leave out --objective")
         for option, value in config.model.model_dump().items():
@@ -104,7 +104,7 @@ def open_origin(which: str | Path | RunFolder) -> Origin:
     return Origin(str(run.folder), run.config, run.model(), run.tokenizers)
 
 
-def origin_from_folder(folder: Path, told: str) -> Origin:
+def origin_from_folder(folder: Path, source: str) -> Origin:
     """The model and the tokenizer of a Hugging Face folder.
 
     Raises:
@@ -127,11 +127,11 @@ def origin_from_folder(folder: Path, told: str) -> Origin:
     pad, end = model.config.pad_id, tokenizer.end_of_document
     if pad is not None and pad == end:
         raise DataError(f"{folder} ends texts with its padding token {pad}, to which nothing attends here")
-    source = str(folder.resolve()) if Path(told).expanduser().exists() else told
+    resolved = str(folder.resolve()) if Path(source).expanduser().exists() else source
     layer = {
         "objective": next(name for name, able in OBJECTIVES.items() if model.config.architecture in able),
         "model": model.config.model_dump(),
-        "data": {"source": IMPORTED + source},
+        "data": {"source": IMPORTED + resolved},
         "train": {"batch_size": BATCH},
     }
-    return Origin(told, RunConfig.read(layer), model, (tokenizer, tokenizer))
+    return Origin(source, RunConfig.read(layer), model, (tokenizer, tokenizer))

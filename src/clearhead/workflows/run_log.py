@@ -64,9 +64,9 @@ class Recorder:
         if best or self.run.damage():
             self.run.save_model(self.model, self.task.special_tokens, step=state.step)
 
-    def begin_from(self, told: str) -> None:
+    def begin_from(self, source: str) -> None:
         """The model was trained before, elsewhere: where, and what it writes before the first step."""
-        self._log({"kind": "origin", "step": 0, "from": told})
+        self._log({"kind": "origin", "step": 0, "from": source})
         self._sample(0)
 
     def averaged(self, event: Averaged) -> None:
@@ -174,5 +174,5 @@ def _facts(figures: dict[str, Any]) -> tuple[tuple[str, str], ...]:
         "seconds": ("time in steps", "{:,.0f} s"),
         "tokens_per_second": ("speed", "{:,.0f} tokens/s"),
     }
-    known = {key: words for key, words in shown.items() if figures.get(key) is not None}
+    known = {key: labels for key, labels in shown.items() if figures.get(key) is not None}
     return tuple((name, form.format(figures[key])) for key, (name, form) in known.items())

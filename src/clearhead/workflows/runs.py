@@ -30,14 +30,14 @@ def create(folder: Path | None, stem: str) -> tuple[RunFolder, bool]:
         raise UsageError(
             f"{chosen} already holds a run; 'clearhead resume {chosen}' goes on with it, or choose another --out"
         )
-    found = {path.name for path in chosen.iterdir()} - BEFORE_IT_BEGINS
-    ours = (chosen / TEXT).is_file() and found <= {
+    present = {path.name for path in chosen.iterdir()} - BEFORE_IT_BEGINS
+    ours = (chosen / TEXT).is_file() and present <= {
         TEXT,
         files.UNFINISHED + "tokenizer",
         *TOKENIZER,
         files.UNFINISHED + CONFIG,
     }  # a crash came early
-    if found and not ours:
+    if present and not ours:
         raise UsageError(f"{chosen} is not empty, and a run would write over what is there; choose another --out")
     return RunFolder(chosen), is_new
 
@@ -69,9 +69,9 @@ def open_folder(which: str | Path | RunFolder | None) -> RunFolder:
         if not runs:
             raise DataError("there is no run here yet; 'clearhead train' makes one")
         return runs[0]
-    found = find_run(which)
-    if found:
-        return found
+    match = find_run(which)
+    if match:
+        return match
     if os.path.isdir(which):  # unlike Path.is_dir, no error where the name is too long
         raise DataError(f"{which} is not a run: it has no {CONFIG}")
     hint = did_you_mean(str(which), [run.name for run in runs]) or "; 'clearhead list' shows them"

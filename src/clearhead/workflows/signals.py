@@ -65,8 +65,8 @@ def interruptible() -> Iterator[Interruption]:
             raise SystemExit(InterruptedRunError.exit_code)
         interrupted.set()
 
-    wanted = {"SIGINT", "SIGTERM", "SIGHUP"} & {number.name for number in signal.Signals}  # Windows has no SIGHUP
-    heard = [signal.Signals[name] for name in wanted if signal.getsignal(signal.Signals[name]) is not signal.SIG_IGN]
+    names = {"SIGINT", "SIGTERM", "SIGHUP"} & {number.name for number in signal.Signals}  # Windows has no SIGHUP
+    heard = [signal.Signals[name] for name in names if signal.getsignal(signal.Signals[name]) is not signal.SIG_IGN]
     before = {number: signal.signal(number, ask) for number in heard}  # what nohup ignores stays ignored
     try:
         yield interrupted

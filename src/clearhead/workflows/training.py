@@ -145,7 +145,7 @@ def _train(
         with Recorder(run, model, optimizer, task, observe) as recorder:
             observe(Started(run.folder, state.step, config.train.steps, task.floor))
             if origin is not None:
-                recorder.begin_from(origin.told)
+                recorder.begin_from(origin.reason)
             try:
                 for event in events:
                     board(event)
@@ -183,33 +183,33 @@ def _stopped(run: RunFolder, config: RunConfig, state: TrainingState, reason: st
 def _take_up(
     run: RunFolder, model: LanguageModel, optimizer: Optimizer, task: Task, observe: Observer
 ) -> TrainingState:
-    found = checkpoints.newest(run.checkpoints)
-    if found is None:
+    checkpoint = checkpoints.newest(run.checkpoints)
+    if checkpoint is None:
         if run.metrics.exists():  # a folder that is no run yet stays as it is
             forget_after(run, 0)
         return TrainingState()
-    for notice in found.notices:
+    for notice in checkpoint.notices:
         observe(Said(notice))
-    best_step = checkpoints.read_state(found.path).best_step
+    best_step = checkpoints.read_state(checkpoint.path).best_step
     if run.damage() or (best_step is not None and run.model_step < best_step):
-        best = checkpoints.best(run.checkpoints) or found
-        for notice in best.notices[len(found.notices) :]:
+        best = checkpoints.best(run.checkpoints) or checkpoint
+        for notice in best.notices[len(checkpoint.notices) :]:
             observe(Said(notice))
         behind = checkpoints.load(best.path, model)  # a crash came between the checkpoint and the model
         run.save_model(model, task.special_tokens, step=behind.step)
-    state = checkpoints.load(found.path, model, optimizer)
+    state = checkpoints.load(checkpoint.path, model, optimizer)
     forget_after(run, state.step)
     return state
 
 
 def _progress(observe: Observer) -> Callable[[float], None]:
     """Says how far the data is prepared, where that takes a while."""
-    told = time.monotonic()
+    last_notice = time.monotonic()
 
     def tell(share: float) -> None:
-        nonlocal told
-        if time.monotonic() - told > SILENCE:
-            told = time.monotonic()
+        nonlocal last_notice
+        if time.monotonic() - last_notice > SILENCE:
+            last_notice = time.monotonic()
             observe(Said(f"preparing the data: {share:.0%}"))
 
     return tell

@@ -62,7 +62,7 @@ def translate(
     with enough_memory("lower --batch-size or --beam-size"):
         model = opened.model().to(choose_device(device))
         assert isinstance(model, EncoderDecoder)
-        found = inference.translate(
+        translations = inference.translate(
             model, source_tokenizer, tokenizer, sentences, config, on_progress=on_progress, on_notice=on_notice
         )
         return [
@@ -70,15 +70,16 @@ def translate(
                 Translated(t.text, t.score, _aligned(model, source_tokenizer, tokenizer, t) if align else None)
                 for t in best
             ]
-            for best in found
+            for best in translations
         ]
 
 
 def _aligned(
-    model: EncoderDecoder, source_tokenizer: Tokenizer, tokenizer: Tokenizer, found: Translation
+    model: EncoderDecoder, source_tokenizer: Tokenizer, tokenizer: Tokenizer, translation: Translation
 ) -> tuple[tuple[int, int], ...]:
     """The words of a translation with those of its source."""
     assert tokenizer.end_of_document is not None
-    weights = alignment(model, found.source_ids, found.target_ids, end=tokenizer.end_of_document)
-    pieces = token_texts(source_tokenizer.decode, found.source_ids), token_texts(tokenizer.decode, found.target_ids)
-    return tuple(word_alignment(weights, *pieces))
+    weights = alignment(model, translation.source_ids, translation.target_ids, end=tokenizer.end_of_document)
+    source = token_texts(source_tokenizer.decode, translation.source_ids)
+    target = token_texts(tokenizer.decode, translation.target_ids)
+    return tuple(word_alignment(weights, source, target))

@@ -79,23 +79,23 @@ def parser() -> Parser:
     return parser
 
 
-def run(given: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Do what the first word asks for; a word that asks for nothing special is a target to examine."""
-    console = Console(json=given.json)
-    target, what = getattr(given, "target", None), getattr(given, "what", None)
-    words = getattr(given, "words", [])
-    if words and target not in LONG:
-        raise UsageError(f"'{words[0]}' is one argument too many; see 'clearhead doctor --help'")
+    console = Console(json=args.json)
+    target, what = getattr(args, "target", None), getattr(args, "what", None)
+    rest = getattr(args, "words", [])
+    if rest and target not in LONG:
+        raise UsageError(f"'{rest[0]}' is one argument too many; see 'clearhead doctor --help'")
     if target in ACTIONS:
-        wrong = next((name for name in OF_A_MODEL if hasattr(given, name)), None)
+        wrong = next((name for name in OF_A_MODEL if hasattr(args, name)), None)
         if wrong:
             raise UsageError(f"--{wrong} is for the examination of a model; leave it out with '{target}'")
         module, name = ACTIONS[target]
         action = getattr(import_module(f"clearhead.cli.doctor.{module}"), name)
-        code: int = action(console, given, what)
+        code: int = action(console, args, what)
         return code
     if what is not None:
         raise UsageError(f"'{what}' is one argument too many; see 'clearhead doctor --help'")
     from clearhead.cli.doctor.check import check
 
-    return check(console, given, target)
+    return check(console, args, target)

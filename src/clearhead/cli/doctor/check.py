@@ -10,34 +10,34 @@ from clearhead.doctor.report.text import lines
 from clearhead.workflows import Request, check_model, diagnose
 
 
-def check(console: Console, given: argparse.Namespace, target: str | None) -> int:
+def check(console: Console, args: argparse.Namespace, target: str | None) -> int:
     """Examine, print and write, a symptom's verdict first; 4 where a fault was found, 3 where it cannot be told."""
-    files = {form: getattr(given, form) for form in FORMS if hasattr(given, form)}
+    files = {form: getattr(args, form) for form in FORMS if hasattr(args, form)}
     refuse_unwritable(files)
-    request, timeout = _request(target, given), number(given, "timeout", TIMEOUT)
-    if hasattr(given, "symptom"):
-        diagnosis = diagnose(given.symptom, request, timeout=timeout)
+    request, timeout = _request(target, args), number(args, "timeout", TIMEOUT)
+    if hasattr(args, "symptom"):
+        diagnosis = diagnose(args.symptom, request, timeout=timeout)
         tell(console, diagnosis)
-        report, told = diagnosis.report, diagnosis.as_json()
+        report, result = diagnosis.report, diagnosis.as_json()
     else:
         report = check_model(request, timeout=timeout)
-        told = report.as_json()
-    for text, style in lines(report, verbose=hasattr(given, "verbose")):
+        result = report.as_json()
+    for text, style in lines(report, verbose=hasattr(args, "verbose")):
         console.say(text, style)
     write(report, files)
-    console.result(told)
+    console.result(result)
     return report.exit_code
 
 
-def _request(target: str | None, given: argparse.Namespace) -> Request:
+def _request(target: str | None, args: argparse.Namespace) -> Request:
     return Request(
         target=target,
-        kind=None if getattr(given, "kind", "auto") == "auto" else given.kind,
-        level=getattr(given, "level", "quick"),
-        only=[id for word in getattr(given, "only", []) for id in word.split(",")],
-        allow=pairs(given, "allow"),
-        settings=pairs(given, "set"),
-        seed=int(number(given, "seed", 0)),
-        batch=getattr(given, "batch", None),
-        device=getattr(given, "device", "cpu"),
+        kind=None if getattr(args, "kind", "auto") == "auto" else args.kind,
+        level=getattr(args, "level", "quick"),
+        only=[id for word in getattr(args, "only", []) for id in word.split(",")],
+        allow=pairs(args, "allow"),
+        settings=pairs(args, "set"),
+        seed=int(number(args, "seed", 0)),
+        batch=getattr(args, "batch", None),
+        device=getattr(args, "device", "cpu"),
     )

@@ -9,29 +9,29 @@ from clearhead.errors import UsageError
 TIMEOUT = workflows.TIMEOUT  # seconds
 
 
-def pairs(given: argparse.Namespace, name: str) -> dict[str, str]:
-    """What --allow and --set were given.
+def pairs(args: argparse.Namespace, name: str) -> dict[str, str]:
+    """The pairs of --allow or --set.
 
     Raises:
-        UsageError: a word without its equals sign.
+        UsageError: an argument without its equals sign.
     """
-    found = {}
-    for word in getattr(given, name, []):
+    values = {}
+    for word in getattr(args, name, []):
         key, equals, value = word.partition("=")
         if not equals or not value:
             form = "ID=REASON" if name == "allow" else "KEY=VALUE"
             raise UsageError(f"--{name} takes {form}, not '{word}'")
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
-def number(given: argparse.Namespace, name: str, default: float) -> float:
-    """What --seed and --timeout were given.
+def number(args: argparse.Namespace, name: str, default: float) -> float:
+    """The number of --seed or --timeout.
 
     Raises:
-        UsageError: no number, or one that cannot be meant.
+        UsageError: no number, or one that makes no sense.
     """
-    word = getattr(given, name, default)
+    word = getattr(args, name, default)
     try:
         value = float(word)
     except ValueError:

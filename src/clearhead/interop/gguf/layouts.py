@@ -47,9 +47,9 @@ def layout_of(config: ModelConfig) -> tuple[Family, Layout]:
         if name in FAMILIES:
             family = FAMILIES[name]
             narrower = dataclasses.replace(family, needs={**family.needs, **layout.needs})
-            if not (found := narrower.obstacles(config)):
+            if not (reasons := narrower.obstacles(config)):
                 return family, layout
-            obstacles.append(found)
+            obstacles.append(reasons)
     nearest = min(obstacles, key=len)
     raise UsageError(f"GGUF cannot hold this model: {' and '.join(nearest)}; export it to onnx or hf")
 

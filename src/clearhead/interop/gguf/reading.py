@@ -25,15 +25,15 @@ def open_gguf(path: Path) -> Peer:
     require("gguf", "gguf", "transformers", "accelerate")
     with _alone(path) as folder, quiet_transformers() as transformers, redirect_stderr(io.StringIO()):  # it has a bar
         name = f"transformers {transformers.__version__} (GGUF)"
-        place: dict[str, Any] = {"pretrained_model_name_or_path": folder, "gguf_file": path.name}
+        arguments: dict[str, Any] = {"pretrained_model_name_or_path": folder, "gguf_file": path.name}
         try:
-            model, told = transformers.AutoModelForCausalLM.from_pretrained(
-                **place, output_loading_info=True, dtype=torch.float32
+            model, loading_info = transformers.AutoModelForCausalLM.from_pretrained(
+                **arguments, output_loading_info=True, dtype=torch.float32
             )
-            tokenizer = transformers.AutoTokenizer.from_pretrained(**place)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(**arguments)
         except Exception as error:  # the reader raises nothing more precise
             raise CannotOpenError(name, path, first_line(error)) from None
-    refuse_faults(name, path, told)
+    refuse_faults(name, path, loading_info)
     return TransformersPeer(name, model, tokenizer, causal=True)
 
 
@@ -41,9 +41,9 @@ def open_gguf(path: Path) -> Peer:
 def _alone(path: Path) -> Iterator[Path]:
     """A folder with nothing else in it: the reader would take a tokenizer.json that lies beside the file instead."""
     with TemporaryDirectory() as folder:
-        place = Path(folder, path.name)
+        link = Path(folder, path.name)
         try:
-            place.symlink_to(path.absolute())
+            link.symlink_to(path.absolute())
         except OSError:  # a system without links, or one that does not let everybody make them
-            shutil.copyfile(path, place)
+            shutil.copyfile(path, link)
         yield Path(folder)

@@ -18,12 +18,12 @@ class Relic(NamedTuple):
     Args:
         shape: of it, for one model.
         holds: whether a tensor of that shape says what our parts compute.
-        told: the same in words.
+        description: the same in words.
     """
 
     shape: Callable[[ModelConfig], tuple[int, ...]]
     holds: Callable[[ModelConfig, "Tensor"], bool]
-    told: str
+    description: str
 
 
 def relics_among(relics: Mapping[str, Relic], names: Iterable[str]) -> dict[str, Relic]:
@@ -38,7 +38,7 @@ def _is_causal(config: ModelConfig, mask: "Tensor") -> bool:
 
 def _turns_as_ours(config: ModelConfig, frequencies: "Tensor") -> bool:
     width = config.rotary_width
-    expected = [config.rope_theta ** (-place / width) for place in range(0, width, 2)]
+    expected = [config.rope_theta ** (-column / width) for column in range(0, width, 2)]
     there = zip(frequencies.tolist(), expected, strict=True)
     return all(math.isclose(*two, rel_tol=0.01, abs_tol=1e-6) for two in there)  # they may be of half precision
 

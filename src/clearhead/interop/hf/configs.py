@@ -40,7 +40,7 @@ def check(folder: Path) -> None:
 
 def place(folder: Path, stored: Mapping[str, Stored]) -> Path:
     """What a sentence names: the file, where there is one."""
-    files = {found.file for found in stored.values()}
+    files = {tensor.file for tensor in stored.values()}
     return files.pop() if len(files) == 1 else folder
 
 
@@ -51,13 +51,13 @@ def read_config(folder: Path) -> tuple[Family | None, ModelConfig]:
         DataError: no such file, no such family, or a value that has no equal here.
     """
     path = inside(folder, CONFIG)
-    told = read_json(path)
-    kind = told.get("model_type")
+    settings = read_json(path)
+    kind = settings.get("model_type")
     try:
         if kind == OWN_FORMAT:
-            return None, ModelConfig.read({key: value for key, value in told.items() if key not in BESIDE})
+            return None, ModelConfig.read({key: value for key, value in settings.items() if key not in BESIDE})
         if isinstance(kind, str) and kind in FAMILIES:
-            return FAMILIES[kind], FAMILIES[kind].own_config(told)
+            return FAMILIES[kind], FAMILIES[kind].own_config(settings)
     except (DataError, UsageError) as error:
         raise DataError(f"{path}: {cut(str(error))}") from None
     except OverflowError:  # no limit of Python's keeps an integer from being larger than any float

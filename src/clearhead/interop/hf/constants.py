@@ -15,13 +15,13 @@ class Fixed(NamedTuple):
     Args:
         shape: of it, for one model.
         make: its numbers.
-        told: the same in words.
+        description: the same in words.
         tolerance: largest difference of a number.
     """
 
     shape: Callable[[ModelConfig], tuple[int, ...]]
     make: Callable[[ModelConfig], "Tensor"]
-    told: str
+    description: str
     tolerance: float
 
 

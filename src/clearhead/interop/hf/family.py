@@ -137,7 +137,7 @@ class Family:
 
     def obstacles(self, config: ModelConfig) -> list[str]:
         """The options that stand in the way, in words; none if the config fits."""
-        found = [
+        reasons = [
             f"{option} = {_told(getattr(config, option))} ({self.name} has {_told(needed)})"
             for option, needed in {**self.needs, **config.unusual_options(self.understood)}.items()
             if getattr(config, option) != needed
@@ -145,28 +145,28 @@ class Family:
         for option, choice in self.named_choices.items():
             value = getattr(config, option)
             if value not in choice.values:
-                found.append(f"{option} = {_told(value)} ({self.name} has {_either(choice.values)})")
-        found += [
+                reasons.append(f"{option} = {_told(value)} ({self.name} has {_either(choice.values)})")
+        reasons += [
             f"{option} = {getattr(config, option)} ({self.name} has at least {least})"
             for option, least in self.least.items()
             if getattr(config, option) < least
         ]
-        found += [
+        reasons += [
             f"{option} = {_told(getattr(config, option))} ({self.name} has the same as {first})"
             for option, first in self._sharing().items()
             if getattr(config, option) != getattr(config, first)
         ]
         if not {"bias", "qkv_bias"} & {*self.always, *self.needs} and config.qkv_bias != config.bias:
-            found.append(f"qkv_bias = {_told(config.qkv_bias)} ({self.name} has the same as bias)")
+            reasons.append(f"qkv_bias = {_told(config.qkv_bias)} ({self.name} has the same as bias)")
         if "head_dim" not in self.options and config.head_dim * config.n_heads != config.d_model:
-            found.append(f"head_dim = {config.head_dim} ({self.name} has d_model / n_heads)")
+            reasons.append(f"head_dim = {config.head_dim} ({self.name} has d_model / n_heads)")
         if not self.grouped and config.n_kv_heads != config.n_heads:
-            found.append(f"n_kv_heads = {config.n_kv_heads} ({self.name} has as many as n_heads, {config.n_heads})")
+            reasons.append(f"n_kv_heads = {config.n_kv_heads} ({self.name} has as many as n_heads, {config.n_heads})")
         rotary = self.needs["positions"] == config.positions == "rope"
         if rotary and "partial_rotary_factor" not in self.needs and turned_width(config) != config.rotary_width:
             turned = f"{turned_width(config)} of a head's {config.head_dim} numbers, not {config.rotary_width}"
-            found.append(f"partial_rotary_factor = {config.partial_rotary_factor} ({self.name} turns {turned})")
-        return found
+            reasons.append(f"partial_rotary_factor = {config.partial_rotary_factor} ({self.name} turns {turned})")
+        return reasons
 
     def complete(self, config: ModelConfig) -> ModelConfig:
         """The config with what every model of the family has."""
@@ -185,37 +185,40 @@ class Family:
     def foreign_config(self, config: ModelConfig) -> Json:
         """What the family's config.json says of the architecture."""
         assert not self.obstacles(config)
-        told: Json = {"architectures": [self.architecture], "model_type": self.name, **self.written}
-        told |= {key: _several(value)[0] for key, value in self.constants.items()}
+        settings: Json = {"architectures": [self.architecture], "model_type": self.name, **self.written}
+        settings |= {key: _several(value)[0] for key, value in self.constants.items()}
         for option, keys in self.options.items():
             for key in _keys(keys):
-                told.setdefault(key, getattr(config, option))
+                settings.setdefault(key, getattr(config, option))
         for option, choice in self.named_choices.items():
-            told[choice.key] = _several(choice.values[getattr(config, option)])[0]
+            settings[choice.key] = _several(choice.values[getattr(config, option)])[0]
         if config.positions == "rope":
-            told |= self.rotary.write(config.rope_theta, config.partial_rotary_factor)
-        return told
+            settings |= self.rotary.write(config.rope_theta, config.partial_rotary_factor)
+        return settings
 
-    def own_config(self, told: Json) -> ModelConfig:
+    def own_config(self, settings: Json) -> ModelConfig:
         """The reverse of `foreign_config`.
 
         Raises:
             DataError: a key is missing, or has a value that our parts do not compute.
         """
-        told = {**self.absent, **self.renewed(told)}
+        settings = {**self.absent, **self.renewed(settings)}
         for key, value in self.constants.items():
-            if key in told and told[key] not in _several(value):
-                raise DataError(f"{key} = {_told(told[key])} has no equal here; {_either(_several(value))} has")
-        own: Json = {**self.needs, **{option: _chosen(choice, told) for option, choice in self.named_choices.items()}}
+            if key in settings and settings[key] not in _several(value):
+                raise DataError(f"{key} = {_told(settings[key])} has no equal here; {_either(_several(value))} has")
+        own: Json = {
+            **self.needs,
+            **{option: _chosen(choice, settings) for option, choice in self.named_choices.items()},
+        }
         if self.translates:
-            own["decoder_start_id"] = _start_id(told)
+            own["decoder_start_id"] = _start_id(settings)
         for option, keys in self.options.items():
-            value = _shared_value(told, _keys(keys))
+            value = _shared_value(settings, _keys(keys))
             if value is not None:  # null: the option's own default, as in the family
                 own[option] = value
         own |= self.always
         if self.needs["positions"] == "rope":
-            own["rope_theta"], own["partial_rotary_factor"] = self.rotary.read(told)
+            own["rope_theta"], own["partial_rotary_factor"] = self.rotary.read(settings)
         try:
             config = ModelConfig.read(own)
         except UsageError as error:
@@ -225,9 +228,9 @@ class Family:
         return config
 
 
-def _chosen(choice: Choice, told: Json) -> str:
+def _chosen(choice: Choice, settings: Json) -> str:
     """The own value of what a config says."""
-    foreign = told.get(choice.key)
+    foreign = settings.get(choice.key)
     for own, names in choice.values.items():
         if foreign in _several(names):
             return own
@@ -243,25 +246,27 @@ def _keys(keys: str | tuple[str, ...]) -> tuple[str, ...]:
     return (keys,) if isinstance(keys, str) else keys
 
 
-def _shared_value(told: Json, keys: tuple[str, ...]) -> object:
+def _shared_value(settings: Json, keys: tuple[str, ...]) -> object:
     for key in keys:
-        if key not in told:
+        if key not in settings:
             raise DataError(f"{key} is missing")
-        if told[key] not in (told[keys[0]], None):  # null: as the first one
-            raise DataError(f"{keys[0]} = {_told(told[keys[0]])} and {key} = {_told(told[key])} have no equal here")
-    return told[keys[0]]
+        if settings[key] not in (settings[keys[0]], None):  # null: as the first one
+            raise DataError(
+                f"{keys[0]} = {_told(settings[keys[0]])} and {key} = {_told(settings[key])} have no equal here"
+            )
+    return settings[keys[0]]
 
 
-def _start_id(told: Json) -> object:
+def _start_id(settings: Json) -> object:
     """The token that a target begins with; none where that is the one that ends it.
 
     Raises:
         DataError: padding ends it, to which nobody attends here.
     """
-    end, pad, start = (told.get(key) for key in ("eos_token_id", "pad_token_id", "decoder_start_token_id"))
+    end, pad, start = (settings.get(key) for key in ("eos_token_id", "pad_token_id", "decoder_start_token_id"))
     if end is not None and pad == end:
         raise DataError(f"pad_token_id = {_told(pad)} with eos_token_id = {_told(end)} has no equal here")
-    start = told.get("bos_token_id") if start is None else start  # as theirs begin then
+    start = settings.get("bos_token_id") if start is None else start  # as theirs begin then
     return None if start == end else start
 
 

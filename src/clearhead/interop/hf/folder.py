@@ -45,7 +45,7 @@ def save(folder: Path, model: LanguageModel, tokens: SpecialTokens = NO_TOKENS) 
 
     Args:
         folder: where.
-        model: what; a pad token that it goes by itself is the one that is told.
+        model: what; its own pad token, if it has one, wins over that of the tokenizer.
         tokens: of the tokenizer that it was trained with.
 
     Raises:
@@ -68,12 +68,12 @@ def save(folder: Path, model: LanguageModel, tokens: SpecialTokens = NO_TOKENS) 
     if config.architecture in BEGINNING:
         ids["decoder_start_token_id"] = config.decoder_start_id if end is None else config.first_token(end)
         banned = {} if pad is None else {"bad_words_ids": [[pad]]}  # padding is no word
-    told = _own_words(config) if family is None else family.foreign_config(config)
+    settings = _own_words(config) if family is None else family.foreign_config(config)
     dtype = str(numbers).removeprefix("torch.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / WEIGHTS, lambda path: write_tensors(path, tensors, {"format": "pt"}))
-        write_json(folder / CONFIG, {**told, **ids, "pad_token_id": config.pad_id, "dtype": dtype})
+        write_json(folder / CONFIG, {**settings, **ids, "pad_token_id": config.pad_id, "dtype": dtype})
         write_json(folder / GENERATION, {**ids, **banned, "pad_token_id": end if pad is None else pad})
     except OSError as error:
         raise ClearheadError(f"the model cannot be written to {folder}: {error}") from None
@@ -98,11 +98,11 @@ def load(folder: Path, *, config: ModelConfig | None = None) -> LanguageModel:
     Raises:
         DataError: anything missing, left over, of the wrong shape, damaged or of another architecture.
     """
-    family, told = read_config(folder)
+    family, file_config = read_config(folder)
     if config is not None:
-        _refuse_another(folder / CONFIG, family.complete(config) if family else config, told)
+        _refuse_another(folder / CONFIG, family.complete(config) if family else config, file_config)
     stored = stored_tensors(folder)
-    return filled_model(place(folder, stored), stored, family, config or told)
+    return filled_model(place(folder, stored), stored, family, config or file_config)
 
 
 def read_tokens(folder: Path) -> SpecialTokens:
@@ -111,14 +111,14 @@ def read_tokens(folder: Path) -> SpecialTokens:
     Raises:
         DataError: a file is no JSON object.
     """
-    told = read_json(inside(folder, CONFIG))
+    settings = read_json(inside(folder, CONFIG))
     generation = inside(folder, GENERATION)
-    told |= {k: v for k, v in (read_json(generation) if generation.exists() else {}).items() if v is not None}
-    return SpecialTokens(end=_token(told.get("eos_token_id")), pad=_token(told.get("pad_token_id")))
+    settings |= {k: v for k, v in (read_json(generation) if generation.exists() else {}).items() if v is not None}
+    return SpecialTokens(end=_token(settings.get("eos_token_id")), pad=_token(settings.get("pad_token_id")))
 
 
-def _token(told: object) -> int | None:
-    first = told[0] if isinstance(told, list) and told else told
+def _token(value: object) -> int | None:
+    first = value[0] if isinstance(value, list) and value else value
     return first if isinstance(first, int) and not isinstance(first, bool) and first >= 0 else None
 
 

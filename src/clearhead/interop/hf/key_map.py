@@ -50,17 +50,17 @@ def links(family: Family | None, config: ModelConfig) -> list[Link]:
         return [Link((name,), (shape,), name) for name, shape in weight_shapes(config).items()]
     there = weight_shapes(family.complete(config))
     meant = [entry for entry in family.entries if not entry.only or config.feedforward in entry.only]
-    found = [link for entry in meant for link in _spell_out(entry, there, family.halves, config.n_heads)]
-    linked = sorted(name for link in found for name in link.own)
+    table = [link for entry in meant for link in _spell_out(entry, there, family.halves, config.n_heads)]
+    linked = sorted(name for link in table for name in link.own)
     assert linked == sorted(there), f"{family.name}'s table does not hold every weight exactly once"
-    return found
+    return table
 
 
 def copies(family: Family | None, table: Iterable[Link]) -> dict[str, str]:
     """Foreign tensors that are another one under a second name -> the name that the table has for it."""
     names = {own: link.foreign for link in table for own in link.own}
-    told = family.copies if family else {}
-    return {copy: names[own] for copy, own in told.items() if own in names and copy not in names.values()}
+    copied = family.copies if family else {}
+    return {copy: names[own] for copy, own in copied.items() if own in names and copy not in names.values()}
 
 
 def names_in_file(family: Family | None, table: Iterable[Link], names: Iterable[str]) -> dict[str, str]:
@@ -70,20 +70,20 @@ def names_in_file(family: Family | None, table: Iterable[Link], names: Iterable[
     second = copies(family, table)
     known = {link.foreign for link in table} | {*second, *family.fixed, *family.unread}
     present = dict.fromkeys(names)
-    found: dict[str, str] = {}
+    file_names: dict[str, str] = {}
     for name in present:
-        told = name
+        table_name = name
         for older, newer in family.renamed.items():
-            told = told.replace(older, newer)
-        whole = family.prefix + told
-        if told not in known and (whole in known or relics_among(family.relics, [whole])):
-            told = whole
-        if told not in family.unread:
-            found[name if told in present or told in found else told] = name
+            table_name = table_name.replace(older, newer)
+        whole = family.prefix + table_name
+        if table_name not in known and (whole in known or relics_among(family.relics, [whole])):
+            table_name = whole
+        if table_name not in family.unread:
+            file_names[name if table_name in present or table_name in file_names else table_name] = name
     for copy, original in second.items():
-        if copy in found and original not in found:
-            found[original] = found.pop(copy)
-    return found
+        if copy in file_names and original not in file_names:
+            file_names[original] = file_names.pop(copy)
+    return file_names
 
 
 def names_of(entry: Entry, kind: str, layer: int) -> tuple[tuple[str, ...], str]:
@@ -100,7 +100,7 @@ def names_of(entry: Entry, kind: str, layer: int) -> tuple[tuple[str, ...], str]
 def _spell_out(entry: Entry, there: Mapping[str, Shape], halved: bool, n_heads: int) -> list[Link]:
     """The entry's links among the weights that are there, for every block, and of a module for weight and bias."""
     groups = n_heads if entry.by_head else 1
-    found = []
+    spelled_out = []
     for layer in count():
         block = []
         for kind in (*KINDS, ""):
@@ -112,9 +112,9 @@ def _spell_out(entry: Entry, there: Mapping[str, Shape], halved: bool, n_heads: 
                 shapes_there = tuple(there[name] for name in own)
                 extras = groups, entry.unread_rows, entry.row, entry.optional
                 block.append(Link(own, shapes_there, foreign, transposed, stream, *extras))
-        found += block
+        spelled_out += block
         if not block or ".N." not in entry.foreign:
-            return found
+            return spelled_out
     raise AssertionError("unreachable")
 
 

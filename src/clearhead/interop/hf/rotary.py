@@ -30,19 +30,19 @@ class RotaryWords(NamedTuple):
             return {"rope_parameters": rope, self.base: base}
         return {"rope_parameters": rope | {"partial_rotary_factor": fraction}, self.base: base, self.fraction: fraction}
 
-    def read(self, told: Json) -> tuple[object, object]:
+    def read(self, settings: Json) -> tuple[object, object]:
         """Base and fraction, as a config.json has them.
 
         Raises:
             DataError: wavelengths that are stretched, which our parts do not compute.
         """
-        rope = told.get("rope_scaling") or told.get("rope_parameters") or {}
+        rope = settings.get("rope_scaling") or settings.get("rope_parameters") or {}
         if not isinstance(rope, dict) or set(rope) - KNOWN:
             raise DataError(f"rotary positions with {rope} have no equal here")
         if rope.get("rope_type", rope.get("type", "default")) != "default":
             raise DataError(f"rotary positions with {rope} have no equal here")
-        base = rope.get("rope_theta", told.get(self.base, 10_000.0))
-        return base, rope.get("partial_rotary_factor", told.get(self.fraction, self.usual))
+        base = rope.get("rope_theta", settings.get(self.base, 10_000.0))
+        return base, rope.get("partial_rotary_factor", settings.get(self.fraction, self.usual))
 
 
 def turned_width(config: ModelConfig) -> int:

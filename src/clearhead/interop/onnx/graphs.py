@@ -97,8 +97,8 @@ class Causal(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
-        ids, mask, *past = given
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        ids, mask, *past = inputs
         cache = GrownCache(past, positions_from(mask))
         return self.model(ids, positions=cache.last(ids.shape[1]), cache=cache), *cache.tensors
 
@@ -110,8 +110,8 @@ class TwoWay(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, *given: Tensor) -> Tensor:
-        ids, mask, *kinds = given
+    def forward(self, *inputs: Tensor) -> Tensor:
+        ids, mask, *kinds = inputs
         segments = kinds[0] if kinds else None
         return self.model(ids, positions=positions_from(mask), segments=segments)  # type: ignore[no-any-return]
 
@@ -123,8 +123,8 @@ class Encode(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, *given: Tensor) -> Tensor:
-        source, mask = given
+    def forward(self, *inputs: Tensor) -> Tensor:
+        source, mask = inputs
         return self.model.encode(source, positions=positions_from(mask)).states
 
 
@@ -135,8 +135,8 @@ class Decode(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
-        target, states, mask, *past = given
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        target, states, mask, *past = inputs
         columns = torch.arange(past[0].shape[2] + target.shape[1])
         cache = GrownCache(past, columns.expand(target.shape[0], -1))  # (P + T,) -> (B, P + T)
         hidden = self.model.decode(target, Memory(states, positions_from(mask)), cache=cache)
@@ -150,12 +150,12 @@ def positions_from(mask: Tensor) -> Tensor:
 
 def keys_and_values(model: CausalLM | EncoderDecoder, prefix: str, length: str) -> list[Value]:
     """A tensor for the keys of each layer that the model's cache has, one for its values, one for the last tokens."""
-    found, cache = [], model.new_cache(1, 0)
+    values, cache = [], model.new_cache(1, 0)
     for layer, held in enumerate(cache.layers):
         _, heads, _, width = held.keys.shape
         shape = (BATCH, heads, length, width)
-        found += [Value(f"{prefix}.{layer}.{kind}", shape, whole=False) for kind in ("key", "value")]
-    return found if cache.tokens is None else [*found, Value(f"{prefix}.tokens", (BATCH, cache.tokens.shape[1]))]
+        values += [Value(f"{prefix}.{layer}.{kind}", shape, whole=False) for kind in ("key", "value")]
+    return values if cache.tokens is None else [*values, Value(f"{prefix}.tokens", (BATCH, cache.tokens.shape[1]))]
 
 
 def _logits(model: LanguageModel) -> Value:

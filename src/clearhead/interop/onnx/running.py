@@ -30,7 +30,7 @@ def open_onnx(folder: Path) -> Peer:
     """
     require("onnx", "onnxruntime")
     last = Session(folder / (DECODER if (folder / DECODER).is_file() else MODEL))
-    return PEERS[json.loads(last.told[CONFIG])["architecture"]](folder, last)
+    return PEERS[json.loads(last.metadata[CONFIG])["architecture"]](folder, last)
 
 
 class Session:
@@ -46,13 +46,13 @@ class Session:
             self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the library's own have no base of their own
             raise DataError(f"{path} cannot be read by {self.name}: {str(error).splitlines()[0]}") from None
-        self.told: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
+        self.metadata: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
         self.inputs = {value.name: value.shape for value in self._session.get_inputs()}
         self._outputs = [value.name for value in self._session.get_outputs()]
 
-    def run(self, **given: Array) -> dict[str, Array]:
+    def run(self, **inputs: Array) -> dict[str, Array]:
         """The outputs by their names."""
-        return dict(zip(self._outputs, self._session.run(None, given), strict=True))
+        return dict(zip(self._outputs, self._session.run(None, inputs), strict=True))
 
     def without_past(self, batch_size: int) -> dict[str, Array]:
         """The past of a first call: no columns, no tokens."""
@@ -65,9 +65,9 @@ class Session:
         }
 
 
-def as_past(found: Mapping[str, Array]) -> dict[str, Array]:
+def as_past(outputs: Mapping[str, Array]) -> dict[str, Array]:
     """What a call put out, under the names of the next one's past."""
-    return {name.replace("present", "past_key_values"): value for name, value in found.items() if name != "logits"}
+    return {name.replace("present", "past_key_values"): value for name, value in outputs.items() if name != "logits"}
 
 
 class Decoder:
@@ -85,8 +85,8 @@ class Decoder:
     def greedy(self, ids: Tensor, n: int) -> Tensor:
         text, new, past = ids.numpy(), ids.numpy(), self._session.without_past(1)
         for _ in range(n):
-            found = self._session.run(input_ids=new, attention_mask=np.ones_like(text), **past)
-            new, past = _likeliest(found), as_past(found)
+            outputs = self._session.run(input_ids=new, attention_mask=np.ones_like(text), **past)
+            new, past = _likeliest(outputs), as_past(outputs)
             text = np.concatenate((text, new), axis=1)
         return torch.from_numpy(text)
 
@@ -102,10 +102,10 @@ class Encoder:
 
     def logits(self, ids: Tensor, lengths: Tensor, target: Tensor | None = None) -> Tensor:
         assert target is None
-        given = {"input_ids": ids.numpy(), "attention_mask": _mask(lengths, ids.shape[1], "right")}
+        inputs = {"input_ids": ids.numpy(), "attention_mask": _mask(lengths, ids.shape[1], "right")}
         if SEGMENTS in self._session.inputs:
-            given[SEGMENTS] = np.zeros_like(given["input_ids"])
-        return torch.from_numpy(self._session.run(**given)["logits"])
+            inputs[SEGMENTS] = np.zeros_like(inputs["input_ids"])
+        return torch.from_numpy(self._session.run(**inputs)["logits"])
 
     def greedy(self, ids: Tensor, n: int) -> Tensor:
         raise AssertionError("an encoder cannot continue a text")
@@ -127,12 +127,12 @@ class Translator:
         return torch.from_numpy(self._decoder.run(input_ids=target.numpy(), **memory, **past)["logits"])
 
     def greedy(self, ids: Tensor, n: int) -> Tensor:
-        assert START in self._decoder.told, "save_onnx was not told what a translation begins with"
+        assert START in self._decoder.metadata, "save_onnx was not told what a translation begins with"
         memory, past = self._read(ids, torch.tensor([ids.shape[1]])), self._decoder.without_past(1)
-        text = new = np.array([[int(self._decoder.told[START])]])
+        text = new = np.array([[int(self._decoder.metadata[START])]])
         for _ in range(n):
-            found = self._decoder.run(input_ids=new, **memory, **past)
-            new, past = _likeliest(found), as_past(found)
+            outputs = self._decoder.run(input_ids=new, **memory, **past)
+            new, past = _likeliest(outputs), as_past(outputs)
             text = np.concatenate((text, new), axis=1)
         return torch.from_numpy(text)
 
@@ -157,5 +157,5 @@ def _mask(lengths: Tensor, width: int, side: Literal["left", "right"]) -> Array:
     return (positions_from_lengths(lengths, width, side) >= 0).long().numpy()
 
 
-def _likeliest(found: Mapping[str, Array]) -> Array:
-    return np.asarray(found["logits"][:, -1:].argmax(axis=-1))  # (1, T, V) -> (1, 1)
+def _likeliest(outputs: Mapping[str, Array]) -> Array:
+    return np.asarray(outputs["logits"][:, -1:].argmax(axis=-1))  # (1, T, V) -> (1, 1)

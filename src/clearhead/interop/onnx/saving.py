@@ -44,18 +44,18 @@ def save_onnx(folder: Path, model: LanguageModel, tokens: SpecialTokens = NO_TOK
     """
     require("onnx", "onnx", "onnxscript")
     plain = copy.deepcopy(model).to("cpu", torch.float32).eval()
-    told = {CONFIG: json.dumps(model.config.model_dump())}
+    metadata = {CONFIG: json.dumps(model.config.model_dump())}
     start = tokens.end if model.config.decoder_start_id is None else model.config.decoder_start_id
     if start is not None:
-        told[START] = str(start)
+        metadata[START] = str(start)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return [path for graph in GRAPHS[model.config.architecture](plain) for path in _write(folder, graph, told)]
+        return [path for graph in GRAPHS[model.config.architecture](plain) for path in _write(folder, graph, metadata)]
     except OSError as error:
         raise ClearheadError(f"the model cannot be written to {folder}: {error}") from None
 
 
-def _write(folder: Path, graph: Graph, told: dict[str, str]) -> list[Path]:
+def _write(folder: Path, graph: Graph, metadata: dict[str, str]) -> list[Path]:
     """Trace the graph and write it, in a temporary folder from which the files are then moved."""
     with _quietly():
         with PlainAttention():
@@ -77,7 +77,7 @@ def _write(folder: Path, graph: Graph, told: dict[str, str]) -> list[Path]:
         )
         assert program is not None
         _tidy(program.model)
-    program.model.metadata_props.update(told)
+    program.model.metadata_props.update(metadata)
     weights = sum(tensor.nbytes for tensor in graph.module.state_dict().values())
     with TemporaryDirectory(prefix=".unfinished-", dir=folder) as temporary:
         program.save(Path(temporary, graph.file), external_data=weights > MOST_BYTES)
@@ -91,8 +91,8 @@ def _tidy(program: Any) -> None:
 
     optimize_ir(program, should_fold=_should_fold)
     graph = program.graph
-    made = [value for node in graph for value in node.outputs]
-    for thing in (graph, *graph, *graph.inputs, *graph.initializers.values(), *made):
+    values = [value for node in graph for value in node.outputs]
+    for thing in (graph, *graph, *graph.inputs, *graph.initializers.values(), *values):
         thing.metadata_props.clear()
 
 

@@ -48,18 +48,18 @@ class NextToken(Task):
         return {"vocab_size": self.tokenizer.vocab_size}
 
     def describe(self) -> str:
-        found = self.prepared
-        documents = f" in {found.n_documents:,} documents" if found.n_documents > 1 else ""
-        alphabet = f", {found.distinct_characters} distinct" if found.distinct_characters else ""
-        cut = f"{found.train_characters:,} training, {found.val_characters:,} validation"
-        n_characters = found.train_characters + found.val_characters
-        return "; ".join((f"text: {n_characters:,} characters{documents}{alphabet} ({cut})", *found.notes))
+        prepared = self.prepared
+        documents = f" in {prepared.n_documents:,} documents" if prepared.n_documents > 1 else ""
+        alphabet = f", {prepared.distinct_characters} distinct" if prepared.distinct_characters else ""
+        cut = f"{prepared.train_characters:,} training, {prepared.val_characters:,} validation"
+        n_characters = prepared.train_characters + prepared.val_characters
+        return "; ".join((f"text: {n_characters:,} characters{documents}{alphabet} ({cut})", *prepared.notes))
 
-    def fit_to_data(self, config: RunConfig, given: Settings) -> tuple[RunConfig, tuple[str, ...]]:
+    def fit_to_data(self, config: RunConfig, options: Settings) -> tuple[RunConfig, tuple[str, ...]]:
         """A block that fits the text several times, and a batch that is not the whole of it."""
         n_train, block = len(self.prepared.train), config.model.block_size
         longest = max(1, min(n_train // 4, len(self.prepared.val) - 1))
-        if "block_size" in given.get("model", {}):
+        if "block_size" in options.get("model", {}):
             if block >= n_train:
                 raise UsageError(
                     f"model.block_size {block} is longer than the training text of {n_train} tokens; "
@@ -68,12 +68,12 @@ class NextToken(Task):
         else:
             block = min(block, _power_of_two_below(longest) if longest < block else block)
         batch = config.train.batch_size
-        if "batch_size" not in given.get("train", {}):
+        if "batch_size" not in options.get("train", {}):
             batch = min(batch, max(1, n_train // (2 * block)))
         if (block, batch) == (config.model.block_size, config.train.batch_size):
             return config, ()
         model = {"block_size": block}
-        if config.model.sliding_window is not None and "sliding_window" not in given.get("model", {}):
+        if config.model.sliding_window is not None and "sliding_window" not in options.get("model", {}):
             model["sliding_window"] = min(config.model.sliding_window, block)
         fitted = RunConfig.read(config.model_dump(), {"model": model, "train": {"batch_size": batch}})
         return fitted, (f"the text is short ({n_train:,} training tokens): block_size {block}, batch_size {batch}",)

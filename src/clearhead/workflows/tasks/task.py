@@ -73,7 +73,7 @@ class Task(ABC):
         """The data, how it is cut, and what its tokens are, in one line."""
 
     @abstractmethod
-    def fit_to_data(self, config: RunConfig, given: Settings) -> tuple[RunConfig, tuple[str, ...]]:
+    def fit_to_data(self, config: RunConfig, options: Settings) -> tuple[RunConfig, tuple[str, ...]]:
         """Sizes that suit so much data, where the person left them open, and a sentence on what was changed."""
 
     @abstractmethod

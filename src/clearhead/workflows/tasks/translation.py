@@ -55,10 +55,10 @@ class Translation(Task):
         n_train, n_val = len(self.prepared.train), len(self.prepared.val)
         return "; ".join((f"pairs: {n_train:,} for training, {n_val:,} for validation", *self.prepared.notes))
 
-    def fit_to_data(self, config: RunConfig, given: Settings) -> tuple[RunConfig, tuple[str, ...]]:
+    def fit_to_data(self, config: RunConfig, options: Settings) -> tuple[RunConfig, tuple[str, ...]]:
         """A batch that is not the whole of the pairs; how many are too long for a block, and how much is padding."""
         reasons: list[str] = []
-        if "batch_size" not in given.get("train", {}):
+        if "batch_size" not in options.get("train", {}):
             n_tokens = self.prepared.train.n_tokens
             rows = min(config.train.batch_size, max(1, n_tokens // (2 * config.model.block_size)))
             if rows < config.train.batch_size:
@@ -97,8 +97,8 @@ class Translation(Task):
         pairs = self.prepared.val_texts[::every][:EXAMINED]
         sources, references = [source for source, _ in pairs], [target for _, target in pairs]
         config = TranslationConfig(beam_size=1, length_penalty=0, engine="eager")
-        found = inference.translate(model, self.source_tokenizer, self.tokenizer, sources, config)
-        written = [best[0].text for best in found]
+        translations = inference.translate(model, self.source_tokenizer, self.tokenizer, sources, config)
+        written = [best[0].text for best in translations]
         shown = zip(sources[:SHOWN], written, references, strict=False)
         lines = (f"{source}\n  -> {text}\n  (reference: {reference})" for source, text, reference in shown)
         scores = {"bleu": inference.corpus_scores(written, references).bleu} if inference.can_score() else {}
@@ -138,11 +138,11 @@ class Translation(Task):
         """Laid out once for the same options: the plan, the preflight and the training ask for them in turn."""
         room, longest = config.train.batch_size * config.model.block_size, config.model.block_size
         start = config.model.first_token(self.prepared.end)
-        asked = room, longest, start, config.seed
-        if self._laid_out is None or self._laid_out[0] != asked:
+        key = room, longest, start, config.seed
+        if self._laid_out is None or self._laid_out[0] != key:
             pairs, pad = self.prepared.train, self.prepared.pad
             batches = PairBatches(pairs, room=room, longest=longest, pad=pad, start=start, seed=config.seed)
-            self._laid_out = asked, batches
+            self._laid_out = key, batches
         return self._laid_out[1]
 
 

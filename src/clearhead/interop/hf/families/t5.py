@@ -18,28 +18,28 @@ def _attention(own: str, foreign: str, name: str) -> tuple[Entry, ...]:
 def _stack(stack: str, positions: str, last: int) -> tuple[Entry, ...]:
     """One stack; its blocks' feed-forwards come last. Its first block holds the bias that all of them add."""
     own, foreign = f"{stack}.blocks.N", f"{stack}.block.N.layer"
-    feedforward, theirs = f"{own}.feedforward", f"{foreign}.{last}"
+    feedforward, foreign_feedforward = f"{own}.feedforward", f"{foreign}.{last}"
     return (
         Entry(positions, f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias"),
         *_attention(f"{own}.self_attention", f"{foreign}.0", "SelfAttention"),
-        Entry(f"{feedforward}.norm", f"{theirs}.layer_norm"),
-        Entry(f"{feedforward}.part.up", f"{theirs}.DenseReluDense.wi", only=tuple(UNGATED)),
-        Entry(f"{feedforward}.part.gate", f"{theirs}.DenseReluDense.wi_0", only=tuple(GATED)),
-        Entry(f"{feedforward}.part.up", f"{theirs}.DenseReluDense.wi_1", only=tuple(GATED)),
-        Entry(f"{feedforward}.part.down", f"{theirs}.DenseReluDense.wo"),
+        Entry(f"{feedforward}.norm", f"{foreign_feedforward}.layer_norm"),
+        Entry(f"{feedforward}.part.up", f"{foreign_feedforward}.DenseReluDense.wi", only=tuple(UNGATED)),
+        Entry(f"{feedforward}.part.gate", f"{foreign_feedforward}.DenseReluDense.wi_0", only=tuple(GATED)),
+        Entry(f"{feedforward}.part.up", f"{foreign_feedforward}.DenseReluDense.wi_1", only=tuple(GATED)),
+        Entry(f"{feedforward}.part.down", f"{foreign_feedforward}.DenseReluDense.wo"),
         Entry(f"{stack}.norm", f"{stack}.final_layer_norm"),
     )
 
 
-def _renewed(told: Json) -> Json:
+def _renewed(settings: Json) -> Json:
     """Null decoder layers are as many as the encoder's.
 
     Version 5 of transformers says of every head that it is tied, and tells by another key which ones are (v1.0) and
     which are not (v1.1): those of v1.0 read what is divided by sqrt(d_model).
     """
-    layers, scaled = told.get("num_decoder_layers"), told.get("scale_decoder_outputs")
-    told = told if layers is not None else told | {"num_decoder_layers": told.get("num_layers")}
-    return told if scaled is None else told | {"tie_word_embeddings": scaled}
+    layers, scaled = settings.get("num_decoder_layers"), settings.get("scale_decoder_outputs")
+    settings = settings if layers is not None else settings | {"num_decoder_layers": settings.get("num_layers")}
+    return settings if scaled is None else settings | {"tie_word_embeddings": scaled}
 
 
 T5 = Family(
