@@ -171,17 +171,17 @@ def _chosen(tokens: NDArray[np.int64], order: Words, rounding: NDArray[np.float6
     return can_be & (order <= last)
 
 
-def _others(tokens: NDArray[np.int64], words: Words, masking: Masking) -> NDArray[np.int64]:
+def _others(tokens: NDArray[np.int64], bits: Words, masking: Masking) -> NDArray[np.int64]:
     """For each token (N,) another one that is not special, each equally likely."""
     special = np.array(sorted(masking.special))
     n_ordinary = masking.vocab_size - len(special)
-    away = (words % np.uint64(n_ordinary - 1)).astype(np.int64) + 1
+    away = (bits % np.uint64(n_ordinary - 1)).astype(np.int64) + 1
     others = (tokens - np.searchsorted(special, tokens) + away) % n_ordinary  # counted without the special ones
     for token in special:
         others += others >= token
     return others
 
 
-def _share(words: Words) -> NDArray[np.float64]:
+def _share(bits: Words) -> NDArray[np.float64]:
     """Words as numbers in [0, 1), evenly spread."""
-    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -122,9 +122,9 @@ def _shuffled(index: Words, keys: Words, size: int) -> Words:
     return moved
 
 
-def mix(words: Words) -> Words:
+def mix(bits: Words) -> Words:
     """A bijection of 64-bit words in which every bit depends on every bit: SplitMix64 (Steele, Lea, Flood 2014)."""
-    words = words + np.uint64(0x9E3779B97F4A7C15)
-    words = (words ^ words >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ words >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return words ^ words >> np.uint64(31)
+    bits = bits + np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ bits >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ bits >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return bits ^ bits >> np.uint64(31)
