@@ -1,0 +1,81 @@
+"""A value is called what it is: no variable, parameter or attribute has a name that fits every value."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import clearhead
+
+SOURCE = Path(clearhead.__file__).parent
+SAY_NOTHING = {"found", "told", "seen", "asked", "said", "given", "wanted"}
+SAY_NOTHING |= {"made", "one", "each", "way", "place", "words", "theirs"}
+ALLOWED = {"data/pairs": {"words"}, "data/stories": {"words"}}  # grammars, whose values are words
+NOT_YET = {"doctor"}  # rooms that still have such names; to be emptied
+
+
+def names_bound(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The line and the name of everything that code calls by a name of its own, but for functions and classes."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield node.lineno, name
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                yield node.lineno, name
+            case ast.MatchMapping(rest=str(name)) | ast.alias(asname=str(name)):
+                yield node.lineno, name
+
+
+def refused(path: str) -> set[str]:
+    """The names that a file of the library, such as data/masking.py, must not have."""
+    return SAY_NOTHING.difference(*(names for folder, names in ALLOWED.items() if path.startswith(f"{folder}/")))
+
+
+FILES = [
+    path.relative_to(SOURCE).as_posix()
+    for path in sorted(SOURCE.rglob("*.py"))
+    if path.relative_to(SOURCE).parts[0] not in NOT_YET
+]
+
+
+def test_values_are_called_what_they_are() -> None:
+    bound = ((path, names_bound(ast.parse((SOURCE / path).read_text(encoding="utf-8")))) for path in FILES)
+    faults = [f"{path}:{line} {name}" for path, names in bound for line, name in names if name in refused(path)]
+    assert FILES
+    assert not faults, "\n".join(["name these after what they hold:", *faults])
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "found = 1",
+        "found: int",
+        "found += 1",
+        "first, (found, *rest) = pair",
+        "first, *found = pair",
+        "self.found = 1",
+        "(found := 1)",
+        "[found for found in names]",
+        "for found in names: pass",
+        "with opened() as found: pass",
+        "lambda found: 1",
+        "def read(found): pass",
+        "def read(*found): pass",
+        "def read(*, found=1): pass",
+        "def read(**found): pass",
+        "class Batch:\n    found: int",
+        "try: pass\nexcept ValueError as found: pass",
+        "import numpy as found",
+        "from numpy import array as found",
+        "match x:\n    case found: pass",
+        "match x:\n    case [*found]: pass",
+        "match x:\n    case {**found}: pass",
+    ],
+)
+def test_every_way_to_name_a_value_is_noticed(code: str) -> None:
+    assert "found" in {name for _, name in names_bound(ast.parse(code))}
+
+
+def test_a_name_that_is_only_read_is_anothers() -> None:
+    assert not list(names_bound(ast.parse("print(module.found, found, read(found=1))")))
