@@ -83,9 +83,9 @@ def run(given: argparse.Namespace) -> int:
     """Do what the first word asks for; a word that asks for nothing special is a target to examine."""
     console = Console(json=given.json)
     target, what = getattr(given, "target", None), getattr(given, "what", None)
-    words = getattr(given, "words", [])
-    if words and target not in LONG:
-        raise UsageError(f"'{words[0]}' is one argument too many; see 'clearhead doctor --help'")
+    text = getattr(given, "words", [])
+    if text and target not in LONG:
+        raise UsageError(f"'{text[0]}' is one argument too many; see 'clearhead doctor --help'")
     if target in ACTIONS:
         wrong = next((name for name in OF_A_MODEL if hasattr(given, name)), None)
         if wrong:

@@ -8,7 +8,7 @@ from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.errors import UsageError, did_you_mean
 
 
-def list_all(console: Console, given: argparse.Namespace, what: str | None) -> int:
+def list_all(console: Console, arguments: argparse.Namespace, what: str | None) -> int:
     """Print every entry of the catalogue, one a line."""
     if what is not None:
         raise UsageError(f"'{what}' is one argument too many; 'clearhead doctor explain {what}' tells one entry")
@@ -18,7 +18,7 @@ def list_all(console: Console, given: argparse.Namespace, what: str | None) -> i
     return 0
 
 
-def explain(console: Console, given: argparse.Namespace, id: str | None) -> int:
+def explain(console: Console, arguments: argparse.Namespace, id: str | None) -> int:
     """Print one entry of the catalogue."""
     if id is None:
         raise UsageError("explain what? 'clearhead doctor explain M01'; 'clearhead doctor list' has all ids")

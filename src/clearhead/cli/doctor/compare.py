@@ -8,20 +8,20 @@ from clearhead.errors import FaultError, UsageError
 from clearhead.workflows import compare_models
 
 
-def compare(console: Console, given: argparse.Namespace, a: str | None) -> int:
+def compare(console: Console, arguments: argparse.Namespace, a: str | None) -> int:
     """Compare two models with equal weights and print; 4 where they differ."""
-    words: list[str] = getattr(given, "words", [])
+    words: list[str] = getattr(arguments, "words", [])
     if a is None or len(words) != 1:
         raise UsageError("compare takes two models, as in 'clearhead doctor compare mine.py:build hf:FOLDER'")
-    found = compare_models(
+    match = compare_models(
         a,
         words[0],
-        kind=None if getattr(given, "kind", "auto") == "auto" else given.kind,
-        settings=pairs(given, "set"),
-        seed=int(number(given, "seed", 0)),
-        timeout=number(given, "timeout", TIMEOUT),
+        kind=None if getattr(arguments, "kind", "auto") == "auto" else arguments.kind,
+        settings=pairs(arguments, "set"),
+        seed=int(number(arguments, "seed", 0)),
+        timeout=number(arguments, "timeout", TIMEOUT),
     )
-    for text, style in found.lines(verbose=hasattr(given, "verbose")):
+    for text, style in match.lines(verbose=hasattr(arguments, "verbose")):
         console.say(text, style)
-    console.result(found.as_json())
-    return 0 if found.equal else FaultError.exit_code
+    console.result(match.as_json())
+    return 0 if match.equal else FaultError.exit_code

@@ -8,12 +8,12 @@ from clearhead.errors import FaultError, UsageError
 from clearhead.workflows import examine_loss
 
 
-def examine(console: Console, given: argparse.Namespace, target: str | None) -> int:
+def examine(console: Console, arguments: argparse.Namespace, target: str | None) -> int:
     """X-ray a loss function and print; 4 where it asks for what cannot be meant."""
     if target is None:
         raise UsageError("whose loss? 'clearhead doctor loss mylosses.py:compute'")
-    told = examine_loss(target, seed=int(number(given, "seed", 0)), timeout=number(given, "timeout", TIMEOUT))
-    for line in told.pop("lines"):
+    values = examine_loss(target, seed=int(number(arguments, "seed", 0)), timeout=number(arguments, "timeout", TIMEOUT))
+    for line in values.pop("lines"):
         console.say(line)
-    console.result(told)
-    return FaultError.exit_code if told["verdict"] == "faulty" else 0
+    console.result(values)
+    return FaultError.exit_code if values["verdict"] == "faulty" else 0

@@ -7,7 +7,7 @@ from clearhead.doctor.catalogue.symptoms import SYMPTOMS, Diagnosis
 from clearhead.errors import UsageError
 
 
-def list_all(console: Console, given: argparse.Namespace, what: str | None) -> int:
+def list_all(console: Console, arguments: argparse.Namespace, what: str | None) -> int:
     """Print every symptom, one a line."""
     if what is not None:
         raise UsageError(f"'{what}' is one argument too many; say 'clearhead doctor --symptom {what} TARGET'")

@@ -13,20 +13,20 @@ from clearhead.errors import UsageError
 OF_A_MODEL = ("kind", "level", "only", "set")  # options that say nothing about a training
 
 
-def train(console: Console, given: argparse.Namespace, script: str | None) -> int:
+def train(console: Console, arguments: argparse.Namespace, script: str | None) -> int:
     """Run a training script for two steps, watched, and print; 4 where a fault was found."""
     if script is None:
         raise UsageError("whose training? 'clearhead doctor train train.py -- --any --args'")
-    wrong = next((name for name in OF_A_MODEL if hasattr(given, name)), None)
+    wrong = next((name for name in OF_A_MODEL if hasattr(arguments, name)), None)
     if wrong:
         raise UsageError(f"--{wrong} is for the examination of a model; what the script is to know comes after '--'")
-    allow = pairs(given, "allow")
+    allow = pairs(arguments, "allow")
     refuse_unknown(None, "quick", allow)
     request = Request(
-        script, task="train", allow=allow, words=getattr(given, "words", []), seed=int(number(given, "seed", 0))
+        script, task="train", allow=allow, words=getattr(arguments, "words", []), seed=int(number(arguments, "seed", 0))
     )
-    report = Report.from_json(examine_isolated(request, timeout=number(given, "timeout", TIMEOUT)))
-    for text, style in lines(report, verbose=hasattr(given, "verbose")):
+    report = Report.from_json(examine_isolated(request, timeout=number(arguments, "timeout", TIMEOUT)))
+    for text, style in lines(report, verbose=hasattr(arguments, "verbose")):
         console.say(text, style)
     console.result(report.as_json())
     return report.exit_code

@@ -9,29 +9,29 @@ from clearhead.errors import UsageError
 TIMEOUT = workflows.TIMEOUT  # seconds
 
 
-def pairs(given: argparse.Namespace, name: str) -> dict[str, str]:
+def pairs(arguments: argparse.Namespace, name: str) -> dict[str, str]:
     """What --allow and --set were given.
 
     Raises:
         UsageError: a word without its equals sign.
     """
-    found = {}
-    for word in getattr(given, name, []):
+    match = {}
+    for word in getattr(arguments, name, []):
         key, equals, value = word.partition("=")
         if not equals or not value:
             form = "ID=REASON" if name == "allow" else "KEY=VALUE"
             raise UsageError(f"--{name} takes {form}, not '{word}'")
-        found[key] = value
-    return found
+        match[key] = value
+    return match
 
 
-def number(given: argparse.Namespace, name: str, default: float) -> float:
+def number(arguments: argparse.Namespace, name: str, default: float) -> float:
     """What --seed and --timeout were given.
 
     Raises:
         UsageError: no number, or one that cannot be meant.
     """
-    word = getattr(given, name, default)
+    word = getattr(arguments, name, default)
     try:
         value = float(word)
     except ValueError:

@@ -90,16 +90,16 @@ def find_logits(value: Any, rows: int, columns: int, vocab_size: int | None) -> 
 
     Of a list inside of what is returned it is the last: there every layer says what it made.
     """
-    found: list[tuple[int, int, Path]] = []
+    candidates: list[tuple[int, int, Path]] = []
     for number, (path, leaf) in enumerate(leaves(value)):
         if not isinstance(leaf, Tensor) or (arranged := arrange(leaf, rows, columns)) is None:
             continue
         named = any("logits" in str(step) for step in path)
         wide = vocab_size is not None and arranged.shape[-1] == vocab_size
         widest = vocab_size is not None and arranged.shape[-1] > vocab_size
-        found.append((-(4 * named + 2 * wide + widest), number, path))
-    if not found:
+        candidates.append((-(4 * named + 2 * wide + widest), number, path))
+    if not candidates:
         return None
-    score, _, first = min(found)
+    score, _, first = min(candidates)
     listed = len(first) > 1 and isinstance(first[-1], int)
-    return max(path for other, _, path in found if other == score and path[:-1] == first[:-1]) if listed else first
+    return max(path for other, _, path in candidates if other == score and path[:-1] == first[:-1]) if listed else first

@@ -64,9 +64,9 @@ def _empty_rows(subject: Subject, inputs: Inputs) -> Causes:
     """Which mask it is that leaves a query without any key."""
     with torch.no_grad(), recorded_ops() as ops:
         subject.run(inputs, model=subject.fresh)
-    for seen in attentions(ops.calls):
-        allowed = seen.allowed
-        if seen.axis_is_wrong:  # what is hidden in every head leaves nothing to share out among them
+    for attention in attentions(ops.calls):
+        allowed = attention.allowed
+        if attention.axis_is_wrong:  # what is hidden in every head leaves nothing to share out among them
             return (("A03", 0.8), ("M14", 0.2))
         if allowed.any(-1).all() or allowed.shape[0] != allowed.shape[1]:
             continue
@@ -106,8 +106,8 @@ def deterministic(subject: Subject) -> list[Finding]:
         same = next((op for op in ops.calls if (op.file, op.line) == (call.file, call.line)), call)
         where = place_of(subject, same)
         if switched:
-            said = f"{witness}: a call puts {switched} into training mode"
-            return [finding((("V01", 0.8), ("A08", 0.2)), said, value=change, where=where)]
+            message = f"{witness}: a call puts {switched} into training mode"
+            return [finding((("V01", 0.8), ("A08", 0.2)), message, value=change, where=where)]
         return [
             finding(
                 (("A08", 0.8), ("I05", 0.2)),
@@ -142,9 +142,9 @@ def _first_unlike(subject: Subject, inputs: Inputs) -> Where:
         subject.run(inputs)
     with torch.no_grad(), recorded_modules(subject.model) as second:
         subject.run(inputs)
-    for one, other in zip(first, second, strict=False):
-        if one.module is not None and _same(one.inputs, other.inputs) and not _same(one.outputs, other.outputs):
-            return place_of_call(one)
+    for call, other in zip(first, second, strict=False):
+        if call.module is not None and _same(call.inputs, other.inputs) and not _same(call.outputs, other.outputs):
+            return place_of_call(call)
     return Where()
 
 
@@ -158,10 +158,10 @@ def _switched(subject: Subject) -> str | None:
     subject.model.eval()
     with torch.no_grad():
         subject.run(subject.inputs(1))
-    found = next((name for name, module in subject.model.named_modules() if module.training), None)
+    name_switched = next((name for name, module in subject.model.named_modules() if module.training), None)
     for name, module in subject.model.named_modules():
         module.training = before[name]
-    return found
+    return name_switched
 
 
 @model_check(

@@ -59,9 +59,9 @@ class Difference:
         """What differs, and how much."""
         if self.what == "sharing":
             return f"{self.path}, so they train differently"
-        place = self.a.module or "the whole model"
+        name = self.a.module or "the whole model"
         kind = "makes something else of the same input" if self.what == "output" else "has another gradient"
-        return f"{place} {kind}"
+        return f"{name} {kind}"
 
 
 @dataclass(frozen=True)
@@ -161,19 +161,19 @@ class Comparison:
         }
 
     @classmethod
-    def from_json(cls, told: Json) -> Self:
+    def from_json(cls, document: Json) -> Self:
         """The reverse of `as_json`, after it went through text."""
-        first, weights = told["first"], told["weights"]
+        first, weights = document["first"], document["weights"]
         if first is not None:
             first = dict(first)
             for side in ("a", "b"):
-                given = {("class_name" if key == "class" else key): value for key, value in first[side].items()}
-                first[side] = Where(**given)
+                fields = {("class_name" if key == "class" else key): value for key, value in first[side].items()}
+                first[side] = Where(**fields)
             first["growth"] = tuple(Differing(**step) for step in first["growth"])
         differing = weights["first_different"]
         return cls(
-            a=told["a"],
-            b=told["b"],
+            a=document["a"],
+            b=document["b"],
             first=None if first is None else Difference(**first),
             weights=Weights(
                 matched=tuple(weights["matched"].items()),
@@ -181,8 +181,8 @@ class Comparison:
                 first_different=None if differing is None else Differing(**differing),
                 notes=tuple(weights["notes"]),
             ),
-            paths=tuple(told["paths"]),
-            seconds=told["seconds"],
+            paths=tuple(document["paths"]),
+            seconds=document["seconds"],
         )
 
 
@@ -190,13 +190,13 @@ SHOWN = 6  # pairs of names
 
 
 def _difference(first: Difference) -> Iterator[Line]:
-    place = first.a.module or "the whole model"
+    name = first.a.module or "the whole model"
     path = "sharing of weights" if first.what == "sharing" else first.path
-    yield f"DIFFERENT  {place}  {path}", "bold red"
+    yield f"DIFFERENT  {name}  {path}", "bold red"
     by = f"{first.difference:.1e} of the largest number there; rounding does {first.noise_floor:.0e}"
     yield _labelled("what", first.sentence + ("" if first.what == "sharing" else f", by {by}")), ""
-    yield _labelled("in A", first.a.place or place), ""
-    yield _labelled("in B", first.b.place or place), ""
+    yield _labelled("in A", first.a.place or name), ""
+    yield _labelled("in B", first.b.place or name), ""
     if first.agreed:
         yield _labelled("agreed", first.agreed), ""
     if first.growth:

@@ -71,8 +71,8 @@ def quietly(
             with torch.no_grad():
                 return method(self, *args, **kwargs)
         except Exception as error:
-            said = " ".join(str(error).split())[:120]
-            event_log.problems.append(f"{method.__name__}: {type(error).__name__}: {said}")
+            message = " ".join(str(error).split())[:120]
+            event_log.problems.append(f"{method.__name__}: {type(error).__name__}: {message}")
             return None
 
     return called

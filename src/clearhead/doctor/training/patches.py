@@ -67,11 +67,13 @@ def _replace(stack: ExitStack, owner: Any, name: str, make: Callable[[Function],
 def _replace_everywhere(stack: ExitStack, new: Mapping[Function, Function]) -> None:
     """In every module that has one of them under any name, such as a script that imported it from torch."""
     _exchange(new)
-    stack.callback(_exchange, {made: old for old, made in new.items()})  # also in what was loaded meanwhile
+    stack.callback(
+        _exchange, {replacement: old for old, replacement in new.items()}
+    )  # also in what was loaded meanwhile
 
 
 def _exchange(new: Mapping[Function, Function]) -> None:
-    by_id = {id(old): made for old, made in new.items()}
+    by_id = {id(old): replacement for old, replacement in new.items()}
     for module in list(sys.modules.values()):
         held = getattr(module, "__dict__", None)
         if isinstance(held, dict):

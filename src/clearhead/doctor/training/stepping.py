@@ -135,8 +135,8 @@ class Stepping:
         name = type(scheduler).__name__
         fresh = not getattr(optimizer, "_opt_called", False)
         self.event_log.heard += [scheduler, optimizer]
-        told = Scheduled(id(scheduler), name, groups_of(optimizer), before, rates_of(optimizer), fresh, caller())
-        self.event_log.write(told)
+        event = Scheduled(id(scheduler), name, groups_of(optimizer), before, rates_of(optimizer), fresh, caller())
+        self.event_log.write(event)
 
     @quietly
     def heard_of(self, scheduler: Any) -> None:

@@ -42,17 +42,17 @@ def padded_rows(subject: Subject) -> list[Finding]:
     if subject.is_hurried:
         raise Skipped("so large a model is examined for it at --level standard")
     right = list(_right(subject))
-    ways = [*right, *_guessed(subject, {way.name.partition(" ")[0] for way in right})]
+    ways = [*right, *_guessed(subject, {variant.name.partition(" ")[0] for variant in right})]
     if not ways:
         raise Skipped("no way to tell it of padding is known")
-    for way in ways:
-        found = _other_rows(subject, way)
-        if found:
-            return found
-    for way in right:
-        found = _gradients(subject, way)
-        if found:
-            return found
+    for variant in ways:
+        findings = _other_rows(subject, variant)
+        if findings:
+            return findings
+    for variant in right:
+        findings = _gradients(subject, variant)
+        if findings:
+            return findings
     return []
 
 
@@ -72,16 +72,16 @@ def _guessed(subject: Subject, known: set[str]) -> Iterator[Way]:
     """For each mask parameter of which no right form is known, the first that it takes."""
     for name, source in mask_parameters(subject):
         for form in forms_of(name):
-            way = _masked(subject, name, form, source)
-            if name not in known and _is_taken(subject, way):
-                yield way
+            variant = _masked(subject, name, form, source)
+            if name not in known and _is_taken(subject, variant):
+                yield variant
                 break
 
 
-def _is_taken(subject: Subject, way: Way) -> bool:
+def _is_taken(subject: Subject, variant: Way) -> bool:
     try:
         with subject.quiet():
-            way.run(*_batch(subject, way))
+            variant.run(*_batch(subject, variant))
     except Exception:  # the parameter takes a mask of another form
         return False
     return True
@@ -89,9 +89,9 @@ def _is_taken(subject: Subject, way: Way) -> bool:
 
 def _masked(subject: Subject, name: str, form: str, source: bool) -> Way:
     def run(inputs: Inputs, keep: Tensor) -> Tensor:
-        given = replace(inputs, source_keep=keep) if source else replace(inputs, keep=keep)
-        value = keep_filler(form, source)(given, subject.convention.time_first)
-        return subject.convention.logits(subject.model, given, **{name: value})
+        batch = replace(inputs, source_keep=keep) if source else replace(inputs, keep=keep)
+        value = keep_filler(form, source)(batch, subject.convention.time_first)
+        return subject.convention.logits(subject.model, batch, **{name: value})
 
     return Way(f"{name} ({form})", source, run)
 
@@ -106,40 +106,40 @@ def _filled(subject: Subject, pad: int, source: bool) -> Way:
     return Way(f"token {pad}{' of the source' if source else ''}", source, run, by_token=True)
 
 
-def _batch(subject: Subject, way: Way) -> tuple[Inputs, Tensor]:
+def _batch(subject: Subject, variant: Way) -> tuple[Inputs, Tensor]:
     """Rows that are full, and their mask."""
     inputs = subject.inputs(ROWS, salt=18)
-    row = inputs.source if way.of_source else inputs.ids
+    row = inputs.source if variant.of_source else inputs.ids
     assert row is not None
     return inputs, torch.ones_like(row, dtype=torch.bool)
 
 
-def _other_rows(subject: Subject, way: Way) -> list[Finding]:
-    inputs, full = _batch(subject, way)
+def _other_rows(subject: Subject, variant: Way) -> list[Finding]:
+    inputs, full = _batch(subject, variant)
     short = full.clone()
     short[0, -3:] = False
     with subject.quiet():
-        before, after = way.run(inputs, full)[1:], way.run(inputs, short)[1:]
+        before, after = variant.run(inputs, full)[1:], variant.run(inputs, short)[1:]
     if not before.isfinite().all() or not after.isfinite().all():
         return []
     value = float((after - before).abs().max()) / (float(before.std()) or 1.0)
     if value <= MOVED:
         return []
     row = 1 + int((after - before).abs().amax((1, 2)).argmax())
-    witness = f"padding at the end of row 0, told by {way.name}, moves the logits of row {row} by {value:.1e}"
+    witness = f"padding at the end of row 0, told by {variant.name}, moves the logits of row {row} by {value:.1e}"
     return [finding("M15", witness, value=value, threshold=MOVED, where=attention_place(subject))]
 
 
-def _gradients(subject: Subject, way: Way) -> list[Finding]:
-    inputs, keep = _batch(subject, way)
+def _gradients(subject: Subject, variant: Way) -> list[Finding]:
+    inputs, keep = _batch(subject, variant)
     for row in range(1, ROWS):
         keep[row, -row:] = False
-        if subject.looks_back_only and not way.of_source and not way.by_token:
+        if subject.looks_back_only and not variant.of_source and not variant.by_token:
             keep[row, :row] = False  # a causal model does not see what is behind a row anyway
-    real = torch.ones_like(inputs.ids, dtype=torch.bool) if way.of_source else keep
+    real = torch.ones_like(inputs.ids, dtype=torch.bool) if variant.of_source else keep
     parameters = {name: p for name, p in subject.model.named_parameters() if p.requires_grad}
     with torch.enable_grad(), without_dropout():
-        logits = way.run(inputs, keep)[real]
+        logits = variant.run(inputs, keep)[real]
         if not logits.isfinite().all() or not logits.requires_grad:
             return []
         gradients = torch.autograd.grad(logits.square().sum(), list(parameters.values()), allow_unused=True)
@@ -148,6 +148,6 @@ def _gradients(subject: Subject, way: Way) -> list[Finding]:
         return []
     more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
     witness = (
-        f"with padding told by {way.name} logits of real tokens are finite; their gradient in {bad[0]}{more} is not"
+        f"with padding told by {variant.name} logits of real tokens are finite; their gradient in {bad[0]}{more} is not"
     )
     return [finding("M14", witness, value=len(bad), where=attention_place(subject))]
