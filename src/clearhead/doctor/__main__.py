@@ -112,7 +112,7 @@ def _check(request: dict[str, Any]) -> dict[str, Any]:
     return replace(report, target=request["target"], findings=findings).as_json()
 
 
-def _choose_threads(model: Any) -> None:
+def _choose_threads(model: object) -> None:
     """For small matrices the second thread costs more than it does: one makes the examination a sixth shorter."""
     import torch
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from clearhead.doctor.checks.loss.judge import judge
 from clearhead.doctor.probes.loss import IGNORED, Xray, xray
+from clearhead.doctor.problems import sentence_of
 from clearhead.doctor.report.findings import Finding, Json
 from clearhead.errors import DataError
 
@@ -72,10 +73,9 @@ def examine_loss(loss: Loss, name: str) -> LossReport:
     try:
         reading = xray(lambda x, y: _number(loss(x, y)), logits, ids)
     except Exception as error:
-        message = " ".join(str(error).split())[:160]
         raise DataError(
             f"{name} could not be called as loss(logits, ids) with logits {(B, T, V)} and ids {(B, T)} "
-            f"({type(error).__name__}: {message}); wrap it in a function that can"
+            f"({sentence_of(error)}); wrap it in a function that can"
         ) from None
     pad = _number_called(loss, PADS)
     ends = pad is not None and _number_called(loss, ENDS) == pad
@@ -108,7 +108,7 @@ def _spared(loss: Loss, reading: Xray, ids: Tensor) -> int | None:
     return spared.pop() if len(spared) == 1 and re.search(r"(\b|_)pad", source, re.I) else None
 
 
-def _number(value: Any) -> Tensor:
+def _number(value: object) -> Tensor:
     value = value[0] if isinstance(value, tuple) else value
     assert isinstance(value, Tensor), f"it returned a {type(value).__name__}"
     return value if value.dim() == 0 else value.sum()

@@ -12,6 +12,7 @@ from clearhead.doctor.calling.batches import Batch
 from clearhead.doctor.calling.lengths import length_of_source, lengths_for
 from clearhead.doctor.kind import hints_of
 from clearhead.doctor.probes.tracing import without_dropout
+from clearhead.doctor.problems import message_of
 from clearhead.doctor.spec import Assumption, Level, Spec
 from clearhead.doctor.state_guard import CPU, perturbed, twin
 from clearhead.doctor.subject import Subject, is_large, quiet
@@ -35,7 +36,7 @@ def prepare(
     try:
         fresh, model = twin(original, device), perturbed(original, seed, device)
     except (RuntimeError, TypeError, AttributeError) as error:
-        message = " ".join(str(error).split())[:160]
+        message = message_of(error)
         name = type(original).__name__
         raise DataError(f"{name} cannot be copied ({message}); give a model that copy.deepcopy can copy") from None
     hints = hints_of(original)

@@ -169,7 +169,7 @@ def wanted_by(file: Path) -> Iterator[Wanted]:
         yield Wanted(request, float(table.get("timeout", TIMEOUT)), line)
 
 
-def _request(table: Any) -> Request:
+def _request(table: object) -> Request:
     if not isinstance(table, Mapping) or not isinstance(table.get("target"), str):
         raise UsageError(f"a model is a target, or a table that has one, and not {table!r}")
     for key in table:
@@ -197,6 +197,6 @@ def _request(table: Any) -> Request:
     )
 
 
-def _as_typed(value: Any) -> str:
+def _as_typed(value: object) -> str:
     """As it would be typed behind --set."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -20,6 +20,7 @@ from clearhead.doctor.calling.names import (
     parameters_of,
 )
 from clearhead.doctor.calling.search import Found
+from clearhead.doctor.problems import sentence_of
 from clearhead.errors import DataError
 
 Given = Tensor | Mapping[str, Tensor] | Sequence[Tensor]
@@ -36,9 +37,8 @@ def load_batch(file: str) -> Any:
     try:
         return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever is in it
-        message = " ".join(str(error).split())[:100]
         raise DataError(
-            f"{file} cannot be read as plain tensors ({type(error).__name__}: {message}); "
+            f"{file} cannot be read as plain tensors ({sentence_of(error, 100)}); "
             "write it with torch.save({'input_ids': ids, 'attention_mask': mask}, file)"
         ) from None
 
@@ -50,7 +50,7 @@ class Batch:
     parts: tuple[tuple[str, Tensor], ...]
 
     @classmethod
-    def of(cls, batch: Any) -> Self:
+    def of(cls, batch: object) -> Self:
         """A tensor of ids; a tuple such as (source, target); a dict by the names that `forward` gives them.
 
         Raises:
@@ -125,7 +125,7 @@ def _holds_tokens(part: Tensor) -> bool:
     return whole and part.dim() == 2 and part.numel() > 0
 
 
-def _described(batch: Any) -> str:
+def _described(batch: object) -> str:
     if isinstance(batch, Tensor):
         return f"a tensor {tuple(batch.shape)} of {str(batch.dtype).removeprefix('torch.')}"
     held = f" of {len(batch)}" if isinstance(batch, (Mapping, list, tuple)) else ""

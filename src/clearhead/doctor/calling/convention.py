@@ -91,7 +91,7 @@ class Convention:
         whole = "" if self.gives == "tokens" else ", one output for each row"
         return f"model({arguments}){returned}{whole}" + (" with time first" if self.time_first else "")
 
-    def raw(self, model: nn.Module, inputs: Inputs, **more: Any) -> Any:
+    def raw(self, model: nn.Module, inputs: Inputs, **more: object) -> Any:
         """Whatever the model returns. `more`: further parameters by name, which win."""
         more = {name: self._typed(name, self._there(value)) for name, value in more.items()}
         inputs = inputs.longer if self.drops_last else inputs
@@ -118,7 +118,7 @@ class Convention:
         batch.update(more)
         return batch
 
-    def logits(self, model: nn.Module, inputs: Inputs, **more: Any) -> Tensor:
+    def logits(self, model: nn.Module, inputs: Inputs, **more: object) -> Tensor:
         """(B, T, V), batch first whatever the model does; what it says of a whole row it says at each token."""
         rows, columns = inputs.ids.shape
         output = here(follow(self.raw(model, inputs, **more), self.output), self.device)
@@ -130,7 +130,7 @@ class Convention:
         assert arranged is not None, "an output changed its shape"
         return arranged
 
-    def _typed(self, name: str, value: Any) -> Any:
+    def _typed(self, name: str, value: object) -> Any:
         expected = dict(self.mask_types).get(name)
         return expected(value) if expected is not None and isinstance(value, Tensor) else value
 

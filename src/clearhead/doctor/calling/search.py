@@ -27,6 +27,7 @@ from clearhead.doctor.calling.names import (
 from clearhead.doctor.calling.numbers import PLACES, WORDS, is_picture
 from clearhead.doctor.calling.outputs import find_logits, find_row_output, follow, tensors
 from clearhead.doctor.load.unwrap import remedy
+from clearhead.doctor.problems import sentence_of
 from clearhead.doctor.spec import Spec
 from clearhead.doctor.state_guard import CPU
 from clearhead.errors import DataError
@@ -193,10 +194,8 @@ def _try(model: nn.Module, convention: Convention, lengths: Lengths, problems: l
         try:
             with _watching(model, inputs) as sizes, torch.no_grad():
                 value = convention.raw(model, inputs)
-        except KeyboardInterrupt:
-            raise
         except Exception as error:
-            problems.append(f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
+            problems.append(sentence_of(error))
             if not _is_about_length(error):
                 return None
             continue
@@ -218,7 +217,7 @@ def _try(model: nn.Module, convention: Convention, lengths: Lengths, problems: l
 
 
 def _with_output(
-    model: nn.Module, convention: Convention, inputs: Inputs, value: Any, vocab_size: int | None
+    model: nn.Module, convention: Convention, inputs: Inputs, value: object, vocab_size: int | None
 ) -> Convention | None:
     """The convention, with where in what it returned its logits are; None if nothing in it has their shape."""
     rows, columns = inputs.ids.shape
@@ -264,7 +263,7 @@ def _watching(model: nn.Module, inputs: Inputs) -> Iterator[dict[str, int]]:
     """How many rows the tables have that consume the ids and the source."""
     sizes: dict[str, int] = {}
 
-    def look(module: nn.Module, args: tuple[Any, ...], _: Any) -> None:
+    def look(module: nn.Module, args: tuple[Any, ...], _: object) -> None:
         weight = getattr(module, "weight", None)
         if args and isinstance(args[0], Tensor) and isinstance(weight, Tensor):
             for name in ("ids", "source"):

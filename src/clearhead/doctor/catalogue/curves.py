@@ -25,7 +25,7 @@ def signs(records: Iterable[Record], *, vocab_size: int | None = None) -> tuple[
     return (*_of_steps(steps, vocab_size), *_of_evaluations(steps, evaluations))
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 

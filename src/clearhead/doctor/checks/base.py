@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Generic, TypeVar
 
+from clearhead.doctor.problems import sentence_of
 from clearhead.doctor.report.findings import Evidence, Finding, Status, Where
 from clearhead.doctor.report.verdict import BROKE, Checked, Outcome
 from clearhead.doctor.spec import Level
@@ -107,10 +108,10 @@ def answer(
         findings = check.run(subject)
     except Skipped as reason:
         return "skip", str(reason), []
-    except (KeyboardInterrupt, MemoryError):
+    except MemoryError:
         raise
     except Exception as error:
-        return "skip", f"{BROKE} ({type(error).__name__}: {' '.join(str(error).split())[:120]})", []
+        return "skip", f"{BROKE} ({sentence_of(error, 120)})", []
     open_ = [finding for finding in findings if finding.id not in allow]
     if open_:
         worst: Outcome = "fail" if any(finding.status == "fail" for finding in open_) else "warn"

@@ -17,6 +17,7 @@ from clearhead.doctor.probes.locations import place_of_call
 from clearhead.doctor.probes.norms import is_norm
 from clearhead.doctor.probes.products import NORMS
 from clearhead.doctor.probes.tracing import Call, recorded_modules, recorded_ops, without_dropout
+from clearhead.doctor.problems import message_of
 from clearhead.doctor.report.findings import Finding, Status, Where
 from clearhead.doctor.subject import Subject
 
@@ -179,7 +180,7 @@ def rows(subject: Subject) -> list[Finding]:
         with torch.no_grad():
             _ = subject.matrix  # of T + 1 rows
     except (RuntimeError, IndexError) as error:
-        message = " ".join(str(error).split())[:100]
+        message = message_of(error, 100)
         raise Skipped(f"it does not take {subject.found.T + 1} rows at once ({message})") from None
     count = FEW_ROWS if subject.is_hurried else ROWS
     inputs = subject.inputs(count, salt=3)

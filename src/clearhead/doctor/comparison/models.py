@@ -19,6 +19,7 @@ from clearhead.doctor.comparison.weights import Pair, bring, differing, match, n
 from clearhead.doctor.preparation import prepare
 from clearhead.doctor.probes.locations import owner_of
 from clearhead.doctor.probes.tracing import Call, recorded_modules, without_dropout
+from clearhead.doctor.problems import sentence_of
 from clearhead.doctor.report.comparison import Comparison, Difference
 from clearhead.doctor.spec import Kind, Spec
 from clearhead.doctor.state_guard import restored, twin
@@ -121,7 +122,7 @@ class _Both:
                         subject.run(self.a.inputs(2, T=T))
                 return T
             except Exception as error:
-                problem = problem or f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+                problem = problem or sentence_of(error)
         raise DataError(f"A and B do not take the same ids ({problem}); give both one vocabulary and one block size")
 
     def bring(self) -> list[str]:
@@ -137,8 +138,7 @@ class _Both:
                 difference = self._parting(variant)
             except Exception as error:
                 if number == 0:
-                    message = " ".join(str(error).split())[:160]
-                    raise DataError(f"A and B cannot be run side by side ({type(error).__name__}: {message})") from None
+                    raise DataError(f"A and B cannot be run side by side ({sentence_of(error)})") from None
                 paths.append(f"{variant.name} (could not be run: {type(error).__name__})")
                 continue
             paths.append(variant.name)

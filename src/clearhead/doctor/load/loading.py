@@ -21,6 +21,7 @@ from torch import nn
 from clearhead.doctor.load.naming import Target, read
 from clearhead.doctor.load.unwrap import remedy
 from clearhead.doctor.probes.tracing import HERE, LIBRARY
+from clearhead.doctor.problems import sentence_of
 from clearhead.errors import ClearheadError, DataError, UsageError, did_you_mean
 
 NAMES = ("build", "make_model", "build_model", "get_model", "create_model", "model")
@@ -73,7 +74,7 @@ def _by_name(name: str) -> Any:
         return importlib.import_module(name)
 
 
-def _made(module: Any, name: str, target: str) -> nn.Module:
+def _made(module: object, name: str, target: str) -> nn.Module:
     if not name:
         name = next((known for known in NAMES if hasattr(module, known)), "")
         if not name:
@@ -121,9 +122,8 @@ class _told:  # noqa: N801 - used as a context manager
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: Any) -> None:
         if error is None or isinstance(error, (KeyboardInterrupt, ClearheadError)):
             return
-        message = " ".join(str(error).split())[:200]
-        where = f"({type(error).__name__}: {message}{_line_of(at)})"
-        raise DataError(f"{self.what} {where}; {remedy(message) or 'mend that first'}") from None
+        where = f"({sentence_of(error, 200)}{_line_of(at)})"
+        raise DataError(f"{self.what} {where}; {remedy(str(error)) or 'mend that first'}") from None
 
 
 def _line_of(at: TracebackType | None) -> str:

@@ -101,17 +101,17 @@ def small_config(cls: Any, shrinking: Shrinking, settings: Mapping[str, Any]) ->
     return cls(**{**changed, **settings})
 
 
-def _is_derived(cls: Any, name: str) -> bool:
+def _is_derived(cls: object, name: str) -> bool:
     """Whether a value follows from others and cannot be set."""
     attribute = getattr(cls, name, None)
     return isinstance(attribute, property) and attribute.fset is None
 
 
-def _is_id(value: Any) -> bool:
+def _is_id(value: object) -> bool:
     return isinstance(value, int) and 0 <= value < VOCAB
 
 
-def _smaller(name: str, value: Any, shrinking: Shrinking) -> Any:
+def _smaller(name: str, value: object, shrinking: Shrinking) -> Any:
     if isinstance(value, (list, tuple)) and all(isinstance(part, int) for part in value):
         if re.fullmatch(LAYERS, name):  # numbers of layers
             return type(value)(part for part in value if part < FEW_LAYERS or not shrinking.few_layers)

@@ -130,5 +130,5 @@ def factor(call: Call) -> float:
     return 1 / numbers[0] if call.name in DIVIDE and not isinstance(args[0], Number) else numbers[0]
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex()

@@ -33,7 +33,7 @@ class Call:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def _copies(value: Any, is_kept: Callable[[Tensor], bool] = Tensor.is_floating_point) -> list[Tensor]:
+def _copies(value: object, is_kept: Callable[[Tensor], bool] = Tensor.is_floating_point) -> list[Tensor]:
     """What may be written to later is copied; weights are not, which are most of what a large model reads."""
     return [tensor.detach().to("cpu", copy=not _is_weight(tensor)) for tensor in tensors(value) if is_kept(tensor)]
 
@@ -76,7 +76,7 @@ def recorded_modules(
         begun.append(_copies((args, named), is_kept))
 
     def after(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+        def hook(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: object) -> None:
             inputs = begun.pop()
             if output is None:
                 return  # it raised, and the model may go on without it
@@ -113,7 +113,7 @@ class recorded_ops(TorchFunctionMode):  # noqa: N801 - used as a context manager
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         for handle in self.handles:
             handle.remove()
@@ -141,7 +141,7 @@ class recorded_ops(TorchFunctionMode):  # noqa: N801 - used as a context manager
         return output
 
 
-def _safe_copies(value: Any) -> list[Tensor]:
+def _safe_copies(value: object) -> list[Tensor]:
     """Copies, where copies can be made: inside a vectorised map they cannot."""
     try:
         return _copies(value)

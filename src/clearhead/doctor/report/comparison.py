@@ -5,10 +5,10 @@ Imports no torch.
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from clearhead.doctor.report.findings import Json, Where
-from clearhead.doctor.report.text import LABEL, Line
+from clearhead.doctor.report.text import Line, labelled
 from clearhead.pages import printable
 
 
@@ -132,15 +132,15 @@ class Comparison:
         if self.first:
             yield from _difference(self.first)
         for note in self.weights.notes:
-            yield _labelled("note", note), ""
+            yield labelled("note", note), ""
         if not verbose:
             return
-        yield _labelled("weights", self.weights.sentence), ""
+        yield labelled("weights", self.weights.sentence), ""
         for a, b in self.weights.renamed[:SHOWN]:
-            yield _labelled("", f"{a} = {b}"), "dim"
+            yield labelled("", f"{a} = {b}"), "dim"
         if len(self.weights.renamed) > SHOWN:
-            yield _labelled("", f"and {len(self.weights.renamed) - SHOWN} more"), "dim"
-        yield _labelled("paths", "; ".join(self.paths)), ""
+            yield labelled("", f"and {len(self.weights.renamed) - SHOWN} more"), "dim"
+        yield labelled("paths", "; ".join(self.paths)), ""
 
     def as_json(self) -> Json:
         """Plain data, as docs/doctor.md has it."""
@@ -194,15 +194,11 @@ def _difference(first: Difference) -> Iterator[Line]:
     path = "sharing of weights" if first.what == "sharing" else first.path
     yield f"DIFFERENT  {name}  {path}", "bold red"
     by = f"{first.difference:.1e} of the largest number there; rounding does {first.noise_floor:.0e}"
-    yield _labelled("what", first.sentence + ("" if first.what == "sharing" else f", by {by}")), ""
-    yield _labelled("in A", first.a.place or name), ""
-    yield _labelled("in B", first.b.place or name), ""
+    yield labelled("what", first.sentence + ("" if first.what == "sharing" else f", by {by}")), ""
+    yield labelled("in A", first.a.place or name), ""
+    yield labelled("in B", first.b.place or name), ""
     if first.agreed:
-        yield _labelled("agreed", first.agreed), ""
+        yield labelled("agreed", first.agreed), ""
     if first.growth:
         steps = ", ".join(f"{step.names} {step.difference:.1e}" for step in first.growth)
-        yield _labelled("growth", steps), ""
-
-
-def _labelled(label: str, text: Any) -> str:
-    return f"  {label:<{LABEL}}{text}"
+        yield labelled("growth", steps), ""

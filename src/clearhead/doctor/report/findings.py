@@ -43,7 +43,7 @@ class Where:
         return " ".join(part for part in parts if part) + (f" [{self.backend} only]" if self.backend else "")
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> Any:
     """JSON knows no infinity and no NaN."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 

@@ -96,8 +96,8 @@ def _lines(report: Report, verbose: bool) -> Iterator[Line]:
     if not verbose:
         return
     for assumption in report.assumptions:
-        yield _labelled("assumed", assumption.sentence), ""
-    yield _labelled("paths", "; ".join(report.paths)), ""
+        yield labelled("assumed", assumption.sentence), ""
+    yield labelled("paths", "; ".join(report.paths)), ""
     for status, label in (("pass", "passed"), ("skip", "skipped")):
         yield from _checks(label, [check for check in report.checks if check.status == status and not check.is_missing])
 
@@ -111,12 +111,12 @@ def _open(report: Report) -> Iterator[Line]:
     for check in report.checks:
         if check.broke:
             sentence = f"{check.name} {check.note}: {' '.join(check.covers)} were not looked for"
-            yield _labelled("broke", sentence), "yellow"
+            yield labelled("broke", sentence), "yellow"
     if len(report.only) <= SHOWN:  # a symptom tells each of its many causes itself
         for id in report.only:
             answer, why = answered(id, report) if id in CATALOGUE else ("yes", "")
             if answer == "unknown":
-                yield _labelled("open", f"{id} {CATALOGUE[id].title}: {why}"), "yellow"
+                yield labelled("open", f"{id} {CATALOGUE[id].title}: {why}"), "yellow"
 
 
 def _checks(label: str, checks: Sequence[Checked]) -> Iterator[Line]:
@@ -126,7 +126,7 @@ def _checks(label: str, checks: Sequence[Checked]) -> Iterator[Line]:
         names.setdefault(check.note, []).append(check.name)
     parts = [", ".join(alike) + (f" ({note})" if note else "") for note, alike in names.items()]
     if parts:
-        yield _labelled(label, ", ".join(parts)), ""
+        yield labelled(label, ", ".join(parts)), ""
 
 
 def _count(number: int, what: str) -> str:
@@ -136,25 +136,26 @@ def _count(number: int, what: str) -> str:
 def _finding(finding: Finding) -> Iterator[Line]:
     name = finding.where.module or ("the whole model" if finding.where.file is None else "")
     yield f"{finding.status.upper()} {finding.id}  {finding.title}  {name}".rstrip(), STYLE[finding.status]
-    yield _labelled("evidence", finding.evidence.witness), ""
+    yield labelled("evidence", finding.evidence.witness), ""
     if finding.where.place:
         op = f", at '{finding.where.op}'" if finding.where.op else ""
-        yield _labelled("where", finding.where.place + op), ""
+        yield labelled("where", finding.where.place + op), ""
     code = excerpt(finding.where)
     if code is not None and code.line:
-        yield _labelled("", code.line), "cyan"
+        yield labelled("", code.line), "cyan"
     for number, row in enumerate(finding.picture):
-        yield _labelled("picture" if number == 0 else "", row), "red" if "!" in row else ""
+        yield labelled("picture" if number == 0 else "", row), "red" if "!" in row else ""
     if finding.picture:
-        yield _labelled("", SIGNS), "dim"
-    yield _labelled("why", finding.why), ""
-    yield _labelled("fix", finding.fix), ""
+        yield labelled("", SIGNS), "dim"
+    yield labelled("why", finding.why), ""
+    yield labelled("fix", finding.fix), ""
     others = ", ".join(f"{id} {score:.0%}" for id, score in finding.causes[1:4])
     if others:
-        yield _labelled("or", f"{others}; 'clearhead doctor explain ID' tells each"), ""
+        yield labelled("or", f"{others}; 'clearhead doctor explain ID' tells each"), ""
     if finding.repro:
-        yield _labelled("again", finding.repro), ""
+        yield labelled("again", finding.repro), ""
 
 
-def _labelled(label: str, text: str) -> str:
+def labelled(label: str, text: object) -> str:
+    """A line of a finding, behind its label."""
     return f"  {label:<{LABEL}}{text}"

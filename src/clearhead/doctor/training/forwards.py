@@ -48,7 +48,7 @@ class Forwards:
         if self.forward is not None and isinstance(module, nn.Embedding) and args:
             self._note_embedded(module, args[0])
 
-    def _note_embedded(self, module: nn.Embedding, ids: Any) -> None:
+    def _note_embedded(self, module: nn.Embedding, ids: object) -> None:
         assert self.forward is not None
         if isinstance(ids, Tensor) and ids.dim() == 2 and len(self.forward.embedded) < EMBEDDED:
             embedded = Embedded(module, ids.detach().clone(), module.num_embeddings, module.padding_idx)

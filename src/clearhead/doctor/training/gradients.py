@@ -26,7 +26,7 @@ class Gradients:
         self.scale = 1.0  # of the next backward's loss
 
     @contextmanager
-    def backward(self, losses: Any) -> Iterator[None]:
+    def backward(self, losses: object) -> Iterator[None]:
         """Around a backward."""
         outside = self.forwards.in_backward
         event = None if outside else self._begin(losses)

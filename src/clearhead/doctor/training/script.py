@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from clearhead.doctor.problems import sentence_of
 from clearhead.doctor.report.findings import Json
 from clearhead.doctor.report.verdict import Report
 from clearhead.doctor.training.events import Scaled
@@ -75,9 +76,8 @@ def _answered(watched: Watch, path: str, arguments: Sequence[str]) -> Json:
     try:
         return _told(watched, path, arguments)
     except Exception as error:
-        message = " ".join(str(error).split())[:160]
         return {
-            "error": f"{path} could not be judged ({type(error).__name__}: {message})",
+            "error": f"{path} could not be judged ({sentence_of(error)})",
             "exit_code": DataError.exit_code,
         }
 
@@ -98,8 +98,7 @@ def _run(path: str, arguments: Sequence[str]) -> str | None:
     except SystemExit as stopped:
         return None if stopped.code in (None, 0) else f"ended itself ({str(stopped.code)[:200]})"
     except Exception as error:
-        message = " ".join(str(error).split())[:200]
-        return f"raised {type(error).__name__}: {message}{_line_of(error, path)}"
+        return f"raised {sentence_of(error, 200)}{_line_of(error, path)}"
     return None
 
 

@@ -27,8 +27,8 @@ from clearhead.doctor.training.stepping import Stepping
 
 def watch(
     model: nn.Module | None = None,
-    optimizer: Any = None,
-    scheduler: Any = None,
+    optimizer: object = None,
+    scheduler: object = None,
     *,
     allow: Mapping[str, str] | None = None,
 ) -> "Watch":
@@ -50,7 +50,7 @@ def watch(
     return Watch(model, _several(optimizer), _several(scheduler), allow or {})
 
 
-def _several(value: Any) -> list[Any]:
+def _several(value: object) -> list[Any]:
     if value is None:
         return []
     return list(value) if isinstance(value, (list, tuple)) else [value]

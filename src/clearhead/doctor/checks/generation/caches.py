@@ -59,7 +59,7 @@ class Decoder:
                         continue
         return None
 
-    def step(self, ids: Tensor, inputs: Inputs, cache: Any, begin: int) -> tuple[Tensor, Any]:
+    def step(self, ids: Tensor, inputs: Inputs, cache: object, begin: int) -> tuple[Tensor, Any]:
         """Logits of these tokens, the first of which has number `begin`, and the cache for the next."""
         convention, model = self.subject.convention, self.subject.model
         batch = Inputs(ids, inputs.source, source_keep=inputs.source_keep)
@@ -88,7 +88,7 @@ def convention_arranged(logits: Tensor, ids: Tensor) -> Tensor:
     return arranged
 
 
-def _parts(value: Any, logits: tuple[str | int, ...]) -> Iterator[Any]:
+def _parts(value: object, logits: tuple[str | int, ...]) -> Iterator[Any]:
     """What stands beside the logits and could be a cache."""
     if isinstance(value, dict):
         parts = [(key, part) for key, part in value.items() if CACHE.search(str(key))]

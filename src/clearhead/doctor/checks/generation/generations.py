@@ -98,7 +98,7 @@ def _state(device: torch.device) -> Tensor:
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
-def _is_own(method: Any) -> bool:
+def _is_own(method: object) -> bool:
     return not str(getattr(method, "__module__", "")).startswith(("transformers.", "torch."))
 
 

@@ -1,7 +1,7 @@
 """A model that computes its own loss, called with labels, and what that loss asks of its logits."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -97,7 +97,7 @@ def scored(subject: Subject, unscored: Unscored, name: str, labels: Tensor) -> S
     return Scored(loss, logits, labels, calls)
 
 
-def loss_in(value: Any) -> Tensor | None:
+def loss_in(value: object) -> Tensor | None:
     """The first number with a graph in what was returned."""
     numbers = (leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor) and leaf.dim() == 0)
     return next((leaf for leaf in numbers if leaf.requires_grad), None)

@@ -14,6 +14,7 @@ from clearhead.doctor.probes.flow import ADD, MULTIPLY, Flow, factor, made_by, r
 from clearhead.doctor.probes.freshness import freshness
 from clearhead.doctor.probes.locations import owner_of
 from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.problems import message_of
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.subject import Subject
 
@@ -77,7 +78,7 @@ def _last_position(subject: Subject) -> list[Finding]:
             with subject.quiet():
                 subject.run(subject.inputs(1, T=most))
         except (IndexError, RuntimeError) as error:
-            message = " ".join(str(error).split())[:80]
+            message = message_of(error, 80)
             witness = (
                 f"tokens 0 to {T - 1} read rows {int(rows[0])} to {int(rows[-1])} of {most}; row 0 is never read, and "
                 f"{most} tokens, which it is meant to take, fail ({message})"

@@ -81,7 +81,7 @@ def _unregistered(subject: Subject) -> list[Finding]:
     known = {id(module) for module in subject.model.modules()}
     strangers: dict[int, tuple[nn.Module, str | None, int | None]] = {}
 
-    def look(module: nn.Module, args: Any, output: Any) -> None:
+    def look(module: nn.Module, args: object, output: object) -> None:
         from clearhead.doctor.probes.tracing import caller
 
         if id(module) not in known and any(True for _ in module.parameters(recurse=False)):
