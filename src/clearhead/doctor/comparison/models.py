@@ -66,7 +66,7 @@ def compare(
 
 
 @dataclass(frozen=True)
-class Way:
+class CodePath:
     """One code path. `keep` (B, T): the positions whose numbers count."""
 
     name: str
@@ -108,7 +108,7 @@ class _Both:
         self.a, self.b = a, b
         self.T = self._length()
         inputs = a.inputs(2, T=self.T)
-        calls = [self._trace(subject, subject.model, Way("", inputs, _plain))[0] for subject in (a, b)]
+        calls = [self._trace(subject, subject.model, CodePath("", inputs, _plain))[0] for subject in (a, b)]
         self.pairs: list[Pair] = match(a.fresh, b.fresh, *calls)
         self.partners = counterparts(a.fresh, b.fresh, self.pairs)
 
@@ -133,7 +133,7 @@ class _Both:
     def examine(self) -> tuple[Difference | None, list[str]]:
         """The first difference on any path, and the paths that were run."""
         paths = [f"A: {self.a.convention.sentence}", f"B: {self.b.convention.sentence}"]
-        for number, variant in enumerate(self._ways()):
+        for number, variant in enumerate(self._code_paths()):
             try:
                 difference = self._parting(variant)
             except Exception as error:
@@ -146,17 +146,17 @@ class _Both:
                 return difference, paths
         return self._sharing(paths) or self._gradients(paths), paths
 
-    def _ways(self) -> Iterator[Way]:
+    def _code_paths(self) -> Iterator[CodePath]:
         inputs = self.a.inputs(ROWS, salt=21, T=self.T)
-        yield Way("eval(), float32, the weights as they are", inputs, _plain, perturbed=False)
-        yield Way("noise on every weight", inputs, _plain)
+        yield CodePath("eval(), float32, the weights as they are", inputs, _plain, perturbed=False)
+        yield CodePath("noise on every weight", inputs, _plain)
         modules = (*self.a.model.modules(), *self.b.model.modules())
         if not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in modules):
-            yield Way("train() without dropout", inputs, _in_training)
-        yield Way("one token", self.a.inputs(ROWS, salt=22, T=1), _plain)
+            yield CodePath("train() without dropout", inputs, _in_training)
+        yield CodePath("one token", self.a.inputs(ROWS, salt=22, T=1), _plain)
         for T in LONGER:
             if T > self.T and self._take(T):
-                yield Way(f"rows of {T} tokens", self.a.inputs(ROWS, salt=23, T=T), _plain)
+                yield CodePath(f"rows of {T} tokens", self.a.inputs(ROWS, salt=23, T=T), _plain)
                 break
         yield from self._padded(inputs)
 
@@ -169,7 +169,7 @@ class _Both:
             return False
         return True
 
-    def _padded(self, inputs: Inputs) -> Iterator[Way]:
+    def _padded(self, inputs: Inputs) -> Iterator[CodePath]:
         """Padding in front, where both take a mask for it."""
         masks = [{source: (name, form) for name, form, source in padding_masks(p)} for p in (self.a, self.b)]
         known = {parameter.name for parameter in parameters_of(self.b.model)}
@@ -190,15 +190,15 @@ class _Both:
                 return subject.convention.logits(model, inputs, **{name: value})
 
             name = "padding in front" + (" of the source" if source else "")
-            yield Way(name, padded, run, keep=None if source else keep)
+            yield CodePath(name, padded, run, keep=None if source else keep)
 
-    def _trace(self, subject: Subject, model: nn.Module, variant: Way) -> tuple[list[Call], Tensor]:
+    def _trace(self, subject: Subject, model: nn.Module, variant: CodePath) -> tuple[list[Call], Tensor]:
         torch.manual_seed(0)
         with torch.no_grad(), recorded_modules(model, lambda tensor: True) as calls:
             logits = variant.run(subject, model, variant.inputs)
         return calls, logits
 
-    def _parting(self, variant: Way) -> Difference | None:
+    def _parting(self, variant: CodePath) -> Difference | None:
         """In float32; what differs there, in float64."""
         models = [subject.model if variant.perturbed else subject.fresh for subject in (self.a, self.b)]
         (calls_a, logits_a), (calls_b, logits_b) = map(self._trace, (self.a, self.b), models, (variant, variant))
@@ -217,7 +217,7 @@ class _Both:
         name = variant.name + (", confirmed in float64" if exact else "; float64 could not be run")
         return parting([*pairs, whole], name)
 
-    def _in_float64(self, models: list[nn.Module], variant: Way) -> list[tuple[list[Call], Tensor]] | None:
+    def _in_float64(self, models: list[nn.Module], variant: CodePath) -> list[tuple[list[Call], Tensor]] | None:
         kept = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)  # for what is made on the way
         try:
@@ -249,7 +249,7 @@ class _Both:
         except Exception:  # parts that know float32 only
             return None
         paths.append("gradients")
-        calls, _ = self._trace(self.a, self.a.model, Way("", inputs, _plain))
+        calls, _ = self._trace(self.a, self.a.model, CodePath("", inputs, _plain))
         done = {call.name: number for number, call in enumerate(calls)}
         pairs = sorted(self.pairs, key=lambda pair: -done.get(pair.a.rpartition(".")[0], -1))
         largest = max(float(slope.abs().max()) for slope in slopes_a.values())

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from clearhead.doctor.load.small_configs import WAYS, small_config
+from clearhead.doctor.load.small_configs import SHRINKINGS, small_config
 from clearhead.errors import DataError, UsageError, did_you_mean
 
 LARGEST = 20_000_000  # parameters; what is larger was not understood, and would take minutes
@@ -38,7 +38,7 @@ def build_architecture(name: str, settings: Mapping[str, str]) -> nn.Module:
     random = torch.get_rng_state()
     problem: Exception | None = None
     largest: nn.Module | None = None
-    for shrinking in WAYS:
+    for shrinking in SHRINKINGS:
         torch.set_rng_state(random)  # the same weights, however many attempts it takes
         try:
             config = small_config(config_class, shrinking, always | values)

@@ -71,7 +71,7 @@ class Shrinking:
 
 
 # Tried in turn, until a model can be made and called: some configs tie their sizes together in ways of their own
-WAYS = (
+SHRINKINGS = (
     Shrinking(),
     Shrinking(fills=True),
     Shrinking(few_layers=False),

@@ -66,33 +66,35 @@ def _methods(subject: Subject) -> list[Callable[..., Any]]:
         if not CALLED.search(name) or method.__module__ != cls.__module__:
             continue
         needed = _needed(method)
-        if needed and TOKENS.search(needed[0]) and len(needed) < 3 and _ways(*needed):
+        if needed and TOKENS.search(needed[0]) and len(needed) < 3 and _styles(*needed):
             methods.append(method)
     return methods
 
 
-class Way(NamedTuple):
+class CallStyle(NamedTuple):
     """How a method is given tokens and targets (B, T); `alone`: the tokens are its targets as well."""
 
     alone: bool
     given: Callable[[Tensor, Tensor], tuple[Any, ...]]
 
 
-def _ways(first: str, second: str | None = None) -> list[Way]:
+def _styles(first: str, second: str | None = None) -> list[CallStyle]:
     """Those that the names of what it asks for allow."""
     if second is not None and LABELS.search(second):
-        return [Way(False, lambda ids, labels: (ids, labels))]
+        return [CallStyle(False, lambda ids, labels: (ids, labels))]
     if second is not None and not NUMBER.search(second):
         return []
     more = () if second is None else (0,)
-    ways = [Way(True, lambda ids, labels: (ids, *more))]
+    styles = [CallStyle(True, lambda ids, labels: (ids, *more))]
     if BATCH.search(first):
         named = [dict.fromkeys(names, number) for number, names in enumerate(NAMES)]
-        ways.append(Way(False, lambda ids, labels: ((ids, labels), *more)))
-        ways.append(
-            Way(False, lambda ids, labels: ({n: (ids, labels)[k] for part in named for n, k in part.items()}, *more))
+        styles.append(CallStyle(False, lambda ids, labels: ((ids, labels), *more)))
+        styles.append(
+            CallStyle(
+                False, lambda ids, labels: ({n: (ids, labels)[k] for part in named for n, k in part.items()}, *more)
+            )
         )
-    return ways
+    return styles
 
 
 def _needed(method: Callable[..., Any]) -> list[str]:
@@ -106,7 +108,7 @@ def _judged(subject: Subject, method: Callable[..., Any]) -> list[Finding] | Non
     """What it asks for; None where it cannot be called, or its logits are not to be found."""
     model = twin(quieter(subject).model, subject.device)  # it may well take a step with it
     pad = subject.pad_id if knows_padding(subject) else None
-    for style in _ways(*_needed(method)):
+    for style in _styles(*_needed(method)):
         for mark in (pad,) if style.alone else (*MARKS, pad):
             ids = subject.inputs(3, salt=9).ids
             labels = ids if style.alone else subject.inputs(3, salt=10).ids
@@ -127,7 +129,7 @@ def _judged(subject: Subject, method: Callable[..., Any]) -> list[Finding] | Non
 
 
 def _told(
-    subject: Subject, method: Callable[..., Any], reading: Xray, logits: Tensor, style: Way, mark: int | None
+    subject: Subject, method: Callable[..., Any], reading: Xray, logits: Tensor, style: CallStyle, mark: int | None
 ) -> list[Finding]:
     """The faults in what it asks for; `mark` stands in its targets for what is not."""
     subject.journal.paths.append(f"{method.__name__}()")
