@@ -26,15 +26,15 @@ def main() -> None:
     process = os.getpid()
     with suppress(OSError):  # where memory runs out, this process has to go and no other
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="utf-8")
-    told = answer_to(request | {"answer": str(answer)})
+    document = answer_to(request | {"answer": str(answer)})
     if os.getpid() != process:
         os._exit(0)  # the target forked, and this is its child: one answer is enough
-    _leave(answer, told)
+    _leave(answer, document)
 
 
-def _leave(answer: Path, told: dict[str, Any]) -> None:
+def _leave(answer: Path, document: dict[str, Any]) -> None:
     unfinished = answer.with_suffix(".new")
-    unfinished.write_text(json.dumps(told), encoding="utf-8")
+    unfinished.write_text(json.dumps(document), encoding="utf-8")
     unfinished.replace(answer)
     os._exit(0)  # threads and exit handlers of the target do not hold it up
 
@@ -47,12 +47,12 @@ def answer_to(request: dict[str, Any]) -> dict[str, Any]:
     except ClearheadError as error:
         return {"error": str(error), "exit_code": error.exit_code}
     except RecursionError:
-        said = "calls itself without end"
+        message = "calls itself without end"
     except MemoryError:
-        said = "needs more memory than there is"
+        message = "needs more memory than there is"
     except SystemExit as stop:
-        said = f"calls sys.exit({'' if stop.code is None else repr(stop.code)}) where it should go on"
-    return {"error": f"{target} {said}", "exit_code": DataError.exit_code}
+        message = f"calls sys.exit({'' if stop.code is None else repr(stop.code)}) where it should go on"
+    return {"error": f"{target} {message}", "exit_code": DataError.exit_code}
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _check(request: dict[str, Any]) -> dict[str, Any]:
     return replace(report, target=request["target"], findings=findings).as_json()
 
 
-def _choose_threads(model: Any) -> None:
+def _choose_threads(model: object) -> None:
     """For small matrices the second thread costs more than it does: one makes the examination a sixth shorter."""
     import torch
 
@@ -125,7 +125,7 @@ def _compare(request: dict[str, Any]) -> dict[str, Any]:
 
     names = request["target"], request["other"]
     factories = request["factory"], request["other_factory"]
-    a, b = (_model(name, made, request["settings"]) for name, made in zip(names, factories, strict=True))
+    a, b = (_model(name, factory, request["settings"]) for name, factory in zip(names, factories, strict=True))
     return compare(a, b, kind=request["kind"], seed=request["seed"], names=names).as_json()
 
 

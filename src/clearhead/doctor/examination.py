@@ -59,7 +59,7 @@ def check(
     spec = spec or Spec()
     refuse_unknown(spec.kind, level, (*(word for word in only if word not in NAMES), *spec.allow))
     begun = time.perf_counter()
-    place, given = find_device(device), None if batch is None else Batch.of(batch)
+    target_device, own_batch = find_device(device), None if batch is None else Batch.of(batch)
     whole, model = model, unwrapped(model)
     parameters = list(model.parameters())
     home = parameters[0].device if parameters else torch.device("cpu")
@@ -73,7 +73,7 @@ def check(
         warnings.simplefilter("ignore")  # the model's own; they were seen when it was built
         torch.manual_seed(seed)
         failed: set[str] = set()
-        subject = prepare(model, spec, level, seed, given, place, failed)
+        subject = prepare(model, spec, level, seed, own_batch, target_device, failed)
         findings, checks = _examine(subject, chosen(only), failed, None if seconds is None else begun + seconds)
         kind = subject.kind
     paths = (subject.convention.sentence, f"eval(), float32, {device.upper()}", *subject.journal.paths)
@@ -98,33 +98,33 @@ def chosen(only: Sequence[str]) -> list[Check[Subject]]:
     """
     if not only:
         return list(CHECKS)
-    wanted = {check.name for check in CHECKS if set(only) & {check.name, *check.covers}}
-    if not wanted:
+    names = {check.name for check in CHECKS if set(only) & {check.name, *check.covers}}
+    if not names:
         raise UsageError(
             f"{only[0]}, {CATALOGUE[only[0]].title}, is a fault of a training and shows in no model; "
             "watch the training: 'clearhead doctor train SCRIPT'"
         )
     for check_ in reversed(CHECKS):
-        if check_.name in wanted:
-            wanted |= set(check_.needs)
-    return [check_ for check_ in CHECKS if check_.name in wanted]
+        if check_.name in names:
+            names |= set(check_.needs)
+    return [check_ for check_ in CHECKS if check_.name in names]
 
 
 def _examine(
     subject: Subject, checks: Sequence[Check[Subject]], failed: set[str], deadline: float | None
 ) -> tuple[tuple[Finding, ...], tuple[Checked, ...]]:
     findings: list[Finding] = []
-    told: list[Checked] = []
-    for one in checks:
+    checked: list[Checked] = []
+    for check in checks:
         begun = time.perf_counter()
         is_late = deadline is not None and begun > deadline
-        status, note, found = ("skip", OUT_OF_TIME, []) if is_late else _make(subject, one)
-        if _stands_in_the_way(subject, one, status):
-            failed.add(one.name)
-        findings = joined(findings, found, one.name, subject.spec.allow)
-        told.append(one.checked(status, note, begun))
+        status, note, new = ("skip", OUT_OF_TIME, []) if is_late else _make(subject, check)
+        if _stands_in_the_way(subject, check, status):
+            failed.add(check.name)
+        findings = joined(findings, new, check.name, subject.spec.allow)
+        checked.append(check.checked(status, note, begun))
     ranked = sorted(findings, key=lambda finding: finding.status != "fail")
-    return tuple(ranked), tuple(told)
+    return tuple(ranked), tuple(checked)
 
 
 def _stands_in_the_way(subject: Subject, check: Check[Subject], status: Outcome) -> bool:
@@ -134,9 +134,9 @@ def _stands_in_the_way(subject: Subject, check: Check[Subject], status: Outcome)
     return status in ("fail", "waived", "blocked")
 
 
-def _make(subject: Subject, one: Check[Subject]) -> tuple[Outcome, str, list[Finding]]:
-    if LEVELS.index(one.level) > LEVELS.index(subject.level):
-        return "skip", f"at --level {one.level}", []
-    if one.of_tokens and subject.gives_rows:
+def _make(subject: Subject, check: Check[Subject]) -> tuple[Outcome, str, list[Finding]]:
+    if LEVELS.index(check.level) > LEVELS.index(subject.level):
+        return "skip", f"at --level {check.level}", []
+    if check.of_tokens and subject.gives_rows:
         return "skip", "it gives one output for each row", []
-    return answer(one, subject, subject.failed, subject.spec.allow)
+    return answer(check, subject, subject.failed, subject.spec.allow)

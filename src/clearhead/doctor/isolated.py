@@ -47,17 +47,17 @@ class Request:
     device: str = "cpu"
 
 
-def again(asked: Mapping[str, Any], id: str) -> str:
+def again(request: Mapping[str, Any], id: str) -> str:
     """The command that shows one finding again. `asked`: a request as plain data."""
-    words = ["clearhead", "doctor", asked["target"], "--level", asked["level"], "--only", id]
-    words += ["--seed", str(asked["seed"])]
+    command = ["clearhead", "doctor", request["target"], "--level", request["level"], "--only", id]
+    command += ["--seed", str(request["seed"])]
     for option in ("kind", "batch"):
-        words += [f"--{option}", asked[option]] if asked[option] else []
-    for key, value in asked["settings"].items():
-        words += ["--set", f"{key}={value}"]
-    if asked["device"] != "cpu":
-        words += ["--device", asked["device"]]
-    return shlex.join(words)
+        command += [f"--{option}", request[option]] if request[option] else []
+    for key, value in request["settings"].items():
+        command += ["--set", f"{key}={value}"]
+    if request["device"] != "cpu":
+        command += ["--device", request["device"]]
+    return shlex.join(command)
 
 
 def examine_isolated(
@@ -73,8 +73,8 @@ def examine_isolated(
     Raises:
         ClearheadError: what went wrong there, in the sentence and with the exit code that it had there.
     """
-    with tempfile.TemporaryDirectory() as place:
-        question, answer = Path(place) / "request.json", Path(place) / "answer.json"
+    with tempfile.TemporaryDirectory() as directory:
+        question, answer = Path(directory) / "request.json", Path(directory) / "answer.json"
         question.write_text(json.dumps(asdict(request) | {"timeout": timeout}), encoding="utf-8")
         # -P: no file here passes for a library
         process = subprocess.Popen(
@@ -102,19 +102,19 @@ def examine_isolated(
             )
         if not answer.is_file():
             raise DataError(f"{request.target} {_how_it_ended(code)} ({heard.last_line[:200]})")
-        told: Json = json.loads(answer.read_text(encoding="utf-8"))
-    return answered(told)
+        document: Json = json.loads(answer.read_text(encoding="utf-8"))
+    return answered(document)
 
 
-def answered(told: Json) -> Json:
+def answered(document: Json) -> Json:
     """What was told, if it is an answer.
 
     Raises:
         ClearheadError: it is the sentence on why there is none.
     """
-    if "error" in told:
-        raise {2: UsageError, 3: DataError}.get(told["exit_code"], ClearheadError)(told["error"])
-    return told
+    if "error" in document:
+        raise {2: UsageError, 3: DataError}.get(document["exit_code"], ClearheadError)(document["error"])
+    return document
 
 
 def _environment(search: Sequence[str]) -> dict[str, str]:

@@ -62,18 +62,18 @@ def hints_of(model: nn.Module) -> Hints:
     config = getattr(model, "config", None)
     if getattr(config, "is_decoder", False) is True:
         votes.append(("causal", 2, "its config says is_decoder"))
-    words = f"{type(model).__doc__ if type(model).__doc__ != nn.Module.__doc__ else ''} {code_of(model)}"
+    text = f"{type(model).__doc__ if type(model).__doc__ != nn.Module.__doc__ else ''} {code_of(model)}"
     if _is_asked(model):
-        words = re.sub("causal", "", words, flags=re.I)
+        text = re.sub("causal", "", text, flags=re.I)
     for kind, pattern, weight in (("causal", CAUSAL_WORDS, 1.0), ("bidirectional", ENCODER_WORDS, 1.0)):
-        found = pattern.search(words)
-        if found:
-            votes.append((kind, weight, f"its code says '{found[0].lower()}'"))  # type: ignore[arg-type]
-    told = (vars(module).get(name) for module in model.modules() for name in CAUSAL_FLAGS)
-    said = {flag for flag in told if isinstance(flag, bool)}
-    if said == {True}:
+        match = pattern.search(text)
+        if match:
+            votes.append((kind, weight, f"its code says '{match[0].lower()}'"))  # type: ignore[arg-type]
+    flags = (vars(module).get(name) for module in model.modules() for name in CAUSAL_FLAGS)
+    values = {flag for flag in flags if isinstance(flag, bool)}
+    if values == {True}:
         votes.append(("causal", 2, "its modules are told to be causal"))
-    elif said == {False}:
+    elif values == {False}:
         votes.append(("bidirectional", 3, "its modules are told not to be causal"))
     own = [method for method in CAUSAL_METHODS if callable(getattr(type(model), method, None))]
     if own and not hasattr(config, "model_type"):
@@ -143,5 +143,5 @@ def assumed_kind(subject: "Subject") -> Assumption:
     against = tuple(reason for voted, _, reason in votes if voted != kind)
     fits = {"causal": not bool(future.any()), "bidirectional": bool(future.any())}[other]
     otherwise = f"as {other} (--kind {other}) its dependencies would be {'in order' if fits else 'a fault'}"
-    told = Assumption("kind", kind, reasons, otherwise)
-    return told if not against else Assumption("kind", kind, (*reasons, f"although {against[0]}"), otherwise)
+    assumption = Assumption("kind", kind, reasons, otherwise)
+    return assumption if not against else Assumption("kind", kind, (*reasons, f"although {against[0]}"), otherwise)

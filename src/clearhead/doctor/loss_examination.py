@@ -12,6 +12,7 @@ from torch import Tensor
 
 from clearhead.doctor.checks.loss.judge import judge
 from clearhead.doctor.probes.loss import IGNORED, Xray, xray
+from clearhead.doctor.problems import sentence_of
 from clearhead.doctor.report.findings import Finding, Json
 from clearhead.errors import DataError
 
@@ -37,14 +38,14 @@ class LossReport:
         """Plain data; `lines` are for a person."""
         faulty = any(finding.status == "fail" for finding in self.findings)
         verdict = "faulty" if faulty else "healthy"
-        told = [f"{self.seen.sentence}", f"padding: {self.padding}"]
+        lines = [f"{self.seen.sentence}", f"padding: {self.padding}"]
         for finding in self.findings:
-            told += [
+            lines += [
                 "",
                 f"{finding.status.upper()} {finding.id}  {finding.title}",
                 f"  evidence  {finding.evidence.witness}",
             ]
-            told += [f"  why       {finding.why}", f"  fix       {finding.fix}"]
+            lines += [f"  why       {finding.why}", f"  fix       {finding.fix}"]
         return {
             "target": self.target,
             "verdict": verdict,
@@ -54,7 +55,7 @@ class LossReport:
             "smoothing": self.seen.smoothing.tolist(),
             "residual": self.seen.residual,
             "findings": [finding.as_json() for finding in self.findings],
-            "lines": [*self.seen.table().splitlines(), "", *told, "", f"{self.target} is {verdict}"],
+            "lines": [*self.seen.table().splitlines(), "", *lines, "", f"{self.target} is {verdict}"],
         }
 
 
@@ -70,12 +71,11 @@ def examine_loss(loss: Loss, name: str) -> LossReport:
     ids = order.view(B, T)
     shifts = _shifts(loss)
     try:
-        seen = xray(lambda x, y: _number(loss(x, y)), logits, ids)
+        reading = xray(lambda x, y: _number(loss(x, y)), logits, ids)
     except Exception as error:
-        said = " ".join(str(error).split())[:160]
         raise DataError(
             f"{name} could not be called as loss(logits, ids) with logits {(B, T, V)} and ids {(B, T)} "
-            f"({type(error).__name__}: {said}); wrap it in a function that can"
+            f"({sentence_of(error)}); wrap it in a function that can"
         ) from None
     pad = _number_called(loss, PADS)
     ends = pad is not None and _number_called(loss, ENDS) == pad
@@ -89,26 +89,26 @@ def examine_loss(loss: Loss, name: str) -> LossReport:
         padding, of_short = "no way to mark it was found", []
     else:
         padding, of_short = f"marked by {mark}", judge(padded, short, logits, pad_id=mark, shifts=shifts, ends=ends)
-    pad = _spared(loss, seen, ids) if pad is None else pad
-    whole = judge(seen, ids, logits, pad_id=pad, shifts=shifts, ends=ends)
+    pad = _spared(loss, reading, ids) if pad is None else pad
+    whole = judge(reading, ids, logits, pad_id=pad, shifts=shifts, ends=ends)
     known = {finding.id for finding in whole}
-    return LossReport(name, seen, (*whole, *(one for one in of_short if one.id not in known)), padding)
+    return LossReport(name, reading, (*whole, *(fault for fault in of_short if fault.id not in known)), padding)
 
 
-def _spared(loss: Loss, seen: Xray, ids: Tensor) -> int | None:
+def _spared(loss: Loss, reading: Xray, ids: Tensor) -> int | None:
     """The one token that is never asked for, where the code beside the loss speaks of padding."""
     try:
-        told = inspect.getsource(inspect.getmodule(loss) or loss)
+        source = inspect.getsource(inspect.getmodule(loss) or loss)
     except (OSError, TypeError):
         return None
-    offset = seen.offset or 0
+    offset = reading.offset or 0
     first, last = max(0, -offset), ids.shape[1] - max(0, offset)
-    wanted, scored = ids[:, first + offset : last + offset], seen.scored[:, first:last]
-    spared = {*wanted[~scored].tolist()} - {*wanted[scored].tolist()}
-    return spared.pop() if len(spared) == 1 and re.search(r"(\b|_)pad", told, re.I) else None
+    targets, scored = ids[:, first + offset : last + offset], reading.scored[:, first:last]
+    spared = {*targets[~scored].tolist()} - {*targets[scored].tolist()}
+    return spared.pop() if len(spared) == 1 and re.search(r"(\b|_)pad", source, re.I) else None
 
 
-def _number(value: Any) -> Tensor:
+def _number(value: object) -> Tensor:
     value = value[0] if isinstance(value, tuple) else value
     assert isinstance(value, Tensor), f"it returned a {type(value).__name__}"
     return value if value.dim() == 0 else value.sum()

@@ -12,6 +12,7 @@ from clearhead.doctor.calling.batches import Batch
 from clearhead.doctor.calling.lengths import length_of_source, lengths_for
 from clearhead.doctor.kind import hints_of
 from clearhead.doctor.probes.tracing import without_dropout
+from clearhead.doctor.problems import message_of
 from clearhead.doctor.spec import Assumption, Level, Spec
 from clearhead.doctor.state_guard import CPU, perturbed, twin
 from clearhead.doctor.subject import Subject, is_large, quiet
@@ -35,23 +36,23 @@ def prepare(
     try:
         fresh, model = twin(original, device), perturbed(original, seed, device)
     except (RuntimeError, TypeError, AttributeError) as error:
-        message = " ".join(str(error).split())[:160]
+        message = message_of(error)
         name = type(original).__name__
         raise DataError(f"{name} cannot be copied ({message}); give a model that copy.deepcopy can copy") from None
     hints = hints_of(original)
-    wanted = spec if spec.kind else replace(spec, kind=hints.kind if hints.sure else None)
+    intended = spec if spec.kind else replace(spec, kind=hints.kind if hints.sure else None)
     with quiet():
-        found = find_convention(
+        known = find_convention(
             model,
-            wanted,
-            may_be_causal=wanted.kind != "bidirectional",
+            intended,
+            may_be_causal=intended.kind != "bidirectional",
             short=level == "quick" and is_large(model),
             named=batch.names if batch else (),
             lengths=batch.lengths if batch else (),
         )
-    own = batch.arranged(model, found) if batch else None
-    subject = Subject(original, spec, level, seed, device, fresh, model, hints, found, own, failed)
-    subject.journal.assumptions.extend(_assumptions(spec, found.convention))
+    own = batch.arranged(model, known) if batch else None
+    subject = Subject(original, spec, level, seed, device, fresh, model, hints, known, own, failed)
+    subject.journal.assumptions.extend(_assumptions(spec, known.convention))
     subject = replace(subject, drops_in_evaluation=True) if _drops_in_evaluation(subject) else subject
     return _with_rows_that_fit(subject)
 
@@ -81,8 +82,8 @@ def _with_rows_that_fit(subject: Subject) -> Subject:
                 subject.run(subject.inputs(T + 1, T=T))
         except Exception:  # too many rows still, or a length that it does not take: 'rows' is skipped, and says so
             continue
-        found = replace(subject.found, T=T, S=length_of_source(T, subject.model))
-        return subject if longest == T else replace(subject, found=found)
+        match = replace(subject.found, T=T, S=length_of_source(T, subject.model))
+        return subject if longest == T else replace(subject, found=match)
     return subject
 
 

@@ -41,8 +41,8 @@ class Wanted:
 class Doctor:
     """The plugin that is there where --doctor was given."""
 
-    def __init__(self, file: Path, wanted: list[Wanted]) -> None:
-        self.file, self.wanted = file, wanted
+    def __init__(self, file: Path, targets: list[Wanted]) -> None:
+        self.file, self.wanted = file, targets
 
     @classmethod
     def of(cls, config: pytest.Config) -> Self:
@@ -60,8 +60,8 @@ class Doctor:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         """Put the checks behind all other tests, before -k and -m choose among them."""
-        for wanted in self.wanted:
-            items += session.genitems(Model.of(session, self.file, wanted))
+        for target in self.wanted:
+            items += session.genitems(Model.of(session, self.file, target))
 
 
 class Model(pytest.Collector):
@@ -75,16 +75,16 @@ class Model(pytest.Collector):
     def of(cls, session: pytest.Session, file: Path, wanted: Wanted) -> Self:
         """The model that is wanted."""
         target = str(wanted.request.target)
-        made: Self = cls.from_parent(session, name=target, path=file, nodeid=f"doctor[{target}]")
-        made.wanted = wanted
-        return made
+        collector: Self = cls.from_parent(session, name=target, path=file, nodeid=f"doctor[{target}]")
+        collector.wanted = wanted
+        return collector
 
     def collect(self) -> list[pytest.Item]:
         """One test for each check."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of libraries that are loaded now
             from clearhead.doctor.examination import chosen
-        return [CheckItem.from_parent(self, name=one.name) for one in chosen(self.wanted.request.only)]
+        return [CheckItem.from_parent(self, name=check.name) for check in chosen(self.wanted.request.only)]
 
     def examined(self) -> Report:
         """The report; the first call examines.
@@ -97,21 +97,21 @@ class Model(pytest.Collector):
         if self.report is None:
             search = [str(path) for path in self.config.getini("pythonpath")]
             try:
-                told = examine_isolated(
+                document = examine_isolated(
                     self.wanted.request, timeout=self.wanted.timeout, folder=self.path.parent, search=search
                 )
             except ClearheadError as error:
                 self.problem = str(error)
                 raise DoctorFailure(self.problem) from None
-            self.report = Report.from_json(told)
+            self.report = Report.from_json(document)
         return self.report
 
 
 class CheckItem(pytest.Item):
     """One check of one model."""
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self.add_marker("doctor")
 
     @property
@@ -125,13 +125,13 @@ class CheckItem(pytest.Item):
         """Fail, warn, skip or pass as the check did."""
         report = self.model.examined()
         check: Checked = next(check for check in report.checks if check.name == self.name)
-        told = "\n\n".join("\n".join(of_finding(finding)) for finding in report.of_check(self.name)) or check.note
+        text = "\n\n".join("\n".join(of_finding(finding)) for finding in report.of_check(self.name)) or check.note
         if check.status == "fail":
-            raise DoctorFailure(told)
+            raise DoctorFailure(text)
         if check in report.unjudged:
             raise DoctorFailure(f"it could not be judged: {check.note}")
         if check.status == "warn":
-            self.warn(DoctorWarning(f"{self.model.name}, {self.name}\n{told}"))
+            self.warn(DoctorWarning(f"{self.model.name}, {self.name}\n{text}"))
         elif check.status != "pass":
             pytest.skip(f"{check.status}: {check.note}")
 
@@ -160,43 +160,43 @@ def wanted_by(file: Path) -> Iterator[Wanted]:
     if not isinstance(models, list) or not models:
         raise pytest.UsageError(f"--doctor finds no models in {file}; write there {TABLE} {EXAMPLE}")
     for model in models:
-        told = {"target": model} if isinstance(model, str) else model
+        table = {"target": model} if isinstance(model, str) else model
         try:
-            request = _request(told)
+            request = _request(table)
         except UsageError as error:
             raise pytest.UsageError(f"{TABLE} of {file}: {error}") from None
         line = next((number for number, row in enumerate(text.splitlines()) if str(request.target) in row), 0)
-        yield Wanted(request, float(told.get("timeout", TIMEOUT)), line)
+        yield Wanted(request, float(table.get("timeout", TIMEOUT)), line)
 
 
-def _request(told: Any) -> Request:
-    if not isinstance(told, Mapping) or not isinstance(told.get("target"), str):
-        raise UsageError(f"a model is a target, or a table that has one, and not {told!r}")
-    for key in told:
+def _request(table: object) -> Request:
+    if not isinstance(table, Mapping) or not isinstance(table.get("target"), str):
+        raise UsageError(f"a model is a target, or a table that has one, and not {table!r}")
+    for key in table:
         if key not in KEYS:
-            raise UsageError(f"{told['target']}: there is no '{key}'{did_you_mean(key, KEYS)}")
-    allow, only, settings = told.get("allow", {}), told.get("only", []), told.get("set", {})
+            raise UsageError(f"{table['target']}: there is no '{key}'{did_you_mean(key, KEYS)}")
+    allow, only, settings = table.get("allow", {}), table.get("only", []), table.get("set", {})
     if not (isinstance(allow, Mapping) and isinstance(only, list) and isinstance(settings, Mapping)):
-        raise UsageError(f'{told["target"]}: allow is a table, as in {{P01 = "no positions on purpose"}}; only a list')
+        raise UsageError(f'{table["target"]}: allow is a table, as in {{P01 = "no positions on purpose"}}; only a list')
     for key in ("seed", "timeout"):
-        if type(told.get(key, 0)) not in (int, float):
-            raise UsageError(f"{told['target']}: {key} is a number, and not {told[key]!r}")
-    kind, level = told.get("kind"), told.get("level", "quick")
+        if type(table.get(key, 0)) not in (int, float):
+            raise UsageError(f"{table['target']}: {key} is a number, and not {table[key]!r}")
+    kind, level = table.get("kind"), table.get("level", "quick")
     kind = None if kind == "auto" else kind
     refuse_unknown(kind, level, (*only, *allow))
     return Request(
-        target=told["target"],
+        target=table["target"],
         kind=kind,
         level=level,
         only=only,
         allow=dict(allow),
         settings={key: _as_typed(value) for key, value in settings.items()},
-        seed=int(told.get("seed", 0)),
-        batch=told.get("batch"),
-        device=told.get("device", "cpu"),
+        seed=int(table.get("seed", 0)),
+        batch=table.get("batch"),
+        device=table.get("device", "cpu"),
     )
 
 
-def _as_typed(value: Any) -> str:
+def _as_typed(value: object) -> str:
     """As it would be typed behind --set."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -96,13 +96,13 @@ def twin(model: nn.Module, device: torch.device = CPU) -> nn.Module:
     for parameter, _ in kept:
         parameter.grad = None  # gradients are not copied
     try:
-        made = copy.deepcopy(model)
+        model_copy = copy.deepcopy(model)
     finally:
         for parameter, gradient in kept:
             parameter.grad = gradient
-    made = made.to(device).eval()
-    half = any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in made.parameters())
-    return made.float() if half else made
+    model_copy = model_copy.to(device).eval()
+    half = any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in model_copy.parameters())
+    return model_copy.float() if half else model_copy
 
 
 def perturbed(model: nn.Module, seed: int, device: torch.device = CPU) -> nn.Module:
@@ -112,12 +112,12 @@ def perturbed(model: nn.Module, seed: int, device: torch.device = CPU) -> nn.Mod
     everything with one axis 0.1. Outputs are analytic in the weights, so the weights that hide an influence have
     measure zero. What is frozen beside weights that are not stays as it is: it may be a table of sines.
     """
-    made = twin(model, device)
+    model_copy = twin(model, device)
     generator = torch.Generator().manual_seed(seed)
-    tables = {id(m.weight): m.padding_idx for m in made.modules() if isinstance(m, nn.Embedding)}
-    learns = any(parameter.requires_grad for parameter in made.parameters())
+    tables = {id(m.weight): m.padding_idx for m in model_copy.modules() if isinstance(m, nn.Embedding)}
+    learns = any(parameter.requires_grad for parameter in model_copy.parameters())
     with torch.no_grad():
-        for parameter in made.parameters():
+        for parameter in model_copy.parameters():
             if not parameter.is_floating_point() or (learns and not parameter.requires_grad):
                 continue
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32).to(parameter)
@@ -128,7 +128,7 @@ def perturbed(model: nn.Module, seed: int, device: torch.device = CPU) -> nn.Mod
             else:
                 size = 0.1 if parameter.dim() < 2 else max(parameter.shape[-2:]) ** -0.5
             parameter.add_(noise, alpha=size)
-    return made
+    return model_copy
 
 
 @contextmanager

@@ -144,8 +144,8 @@ class Subject:
                 if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < self.found.vocab_size:
                     return value
         tables = (m for m in self.original.modules() if isinstance(m, nn.Embedding))
-        told = next((m.padding_idx for m in tables if m.padding_idx is not None), None)
-        return self.compared_id if told is None else told
+        padding_idx = next((m.padding_idx for m in tables if m.padding_idx is not None), None)
+        return self.compared_id if padding_idx is None else padding_idx
 
     @cached_property
     def compared_id(self) -> int | None:
@@ -180,8 +180,8 @@ class Subject:
     def _ordinary(self, V: int, own: Tensor | None) -> Tensor:
         """Those of the person's batch, if they are enough for rows of different ids; else of the whole vocabulary."""
         config = getattr(self.original, "config", None)
-        told = vars(config).items() if hasattr(config, "__dict__") else ()
-        special = {value for name, value in told if name.endswith("_id") and isinstance(value, int)} | {self.pad_id}
+        settings = vars(config).items() if hasattr(config, "__dict__") else ()
+        special = {value for name, value in settings if name.endswith("_id") and isinstance(value, int)} | {self.pad_id}
         known = [] if own is None else [id for id in sorted({*own.flatten().tolist()}) if id not in special]
         if len(known) > max(self.found.T, self.found.S):
             return torch.tensor(known)

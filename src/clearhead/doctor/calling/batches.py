@@ -20,6 +20,7 @@ from clearhead.doctor.calling.names import (
     parameters_of,
 )
 from clearhead.doctor.calling.search import Found
+from clearhead.doctor.problems import sentence_of
 from clearhead.errors import DataError
 
 Given = Tensor | Mapping[str, Tensor] | Sequence[Tensor]
@@ -36,9 +37,8 @@ def load_batch(file: str) -> Any:
     try:
         return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever is in it
-        said = " ".join(str(error).split())[:100]
         raise DataError(
-            f"{file} cannot be read as plain tensors ({type(error).__name__}: {said}); "
+            f"{file} cannot be read as plain tensors ({sentence_of(error, 100)}); "
             "write it with torch.save({'input_ids': ids, 'attention_mask': mask}, file)"
         ) from None
 
@@ -50,23 +50,23 @@ class Batch:
     parts: tuple[tuple[str, Tensor], ...]
 
     @classmethod
-    def of(cls, given: Any) -> Self:
+    def of(cls, batch: object) -> Self:
         """A tensor of ids; a tuple such as (source, target); a dict by the names that `forward` gives them.
 
         Raises:
             DataError: it is something else, or holds no token ids.
         """
-        if isinstance(given, Mapping):
-            parts = tuple((str(name), part) for name, part in given.items() if isinstance(part, Tensor))
-        elif isinstance(given, Tensor):
-            parts = (("", given),)
-        elif isinstance(given, Sequence) and not isinstance(given, str):
-            parts = tuple(("", part) for part in given if isinstance(part, Tensor))
+        if isinstance(batch, Mapping):
+            parts = tuple((str(name), part) for name, part in batch.items() if isinstance(part, Tensor))
+        elif isinstance(batch, Tensor):
+            parts = (("", batch),)
+        elif isinstance(batch, Sequence) and not isinstance(batch, str):
+            parts = tuple(("", part) for part in batch if isinstance(part, Tensor))
         else:
             parts = ()
         if not any(_holds_tokens(part) for _, part in parts):
             raise DataError(
-                f"the batch is {_described(given)}, and holds no token ids; give a tensor (B, T) of whole numbers, "
+                f"the batch is {_described(batch)}, and holds no token ids; give a tensor (B, T) of whole numbers, "
                 "a tuple (source, target) of them, or a dict such as {'input_ids': ids, 'attention_mask': mask}"
             )
         return cls(parts)
@@ -82,28 +82,28 @@ class Batch:
         first = next(part for _, part in self.parts if _holds_tokens(part))
         return tuple(dict.fromkeys((first.shape[1], first.shape[0])))
 
-    def arranged(self, model: nn.Module, found: Found) -> "OwnBatch":
+    def arranged(self, model: nn.Module, match: Found) -> "OwnBatch":
         """The batch as the examination's inputs, by what is known of how the model is called.
 
         Raises:
             DataError: nothing in it is what the model reads, or tokens that the model does not know.
         """
-        called = dict(found.convention.call)
-        has_source = found.convention.has_source
+        called = dict(match.convention.call)
+        has_source = match.convention.has_source
         roles: dict[str, Tensor] = {}
         order = iter(("source", "ids", "labels") if has_source else ("ids", "labels"))
         for name, part in self.parts:
             role = _role(name, called.get(name), has_source) if name else next(order, None)
             if role is not None and _holds_tokens(part):
-                roles.setdefault(role, part.t() if found.convention.time_first else part)
+                roles.setdefault(role, part.t() if match.convention.time_first else part)
         if has_source and "labels" in roles:
             roles.setdefault("ids", roles["labels"].clamp_min(0))  # a model that makes its target's inputs itself
         ids, source = roles.get("ids"), roles.get("source")
         if ids is None or (has_source and source is None):
-            told = ", ".join(name for name, _ in self.parts if name) or "without names"
-            wanted = "source and target" if has_source else "token ids"
-            raise DataError(f"the batch ({told}) does not say which are its {wanted}; name them as forward() does")
-        for tokens, known in ((ids, found.vocab_size), (source, found.source_vocab_size)):
+            names = ", ".join(name for name, _ in self.parts if name) or "without names"
+            expected = "source and target" if has_source else "token ids"
+            raise DataError(f"the batch ({names}) does not say which are its {expected}; name them as forward() does")
+        for tokens, known in ((ids, match.vocab_size), (source, match.source_vocab_size)):
             _refuse_unknown_tokens(tokens, known)
         if source is not None and len(source) != len(ids):
             raise DataError(f"the batch has {len(source)} rows of sources and {len(ids)} of targets")
@@ -125,11 +125,11 @@ def _holds_tokens(part: Tensor) -> bool:
     return whole and part.dim() == 2 and part.numel() > 0
 
 
-def _described(given: Any) -> str:
-    if isinstance(given, Tensor):
-        return f"a tensor {tuple(given.shape)} of {str(given.dtype).removeprefix('torch.')}"
-    held = f" of {len(given)}" if isinstance(given, (Mapping, list, tuple)) else ""
-    return f"a {type(given).__name__}{held}"
+def _described(batch: object) -> str:
+    if isinstance(batch, Tensor):
+        return f"a tensor {tuple(batch.shape)} of {str(batch.dtype).removeprefix('torch.')}"
+    held = f" of {len(batch)}" if isinstance(batch, (Mapping, list, tuple)) else ""
+    return f"a {type(batch).__name__}{held}"
 
 
 def _is_aside(name: str) -> bool:

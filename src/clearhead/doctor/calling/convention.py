@@ -40,7 +40,7 @@ class NamedInputs(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         has_source = self.inputs.source is not None
-        sides = [bool(side.search(asked)) for side in (SOURCE, TARGET) for asked in self.asked]
+        sides = [bool(side.search(parameter)) for side in (SOURCE, TARGET) for parameter in self.asked]
         if not has_source and any(sides[: len(self.asked)]) and any(sides[len(self.asked) :]):
             raise KeyError(f"{name}: it asks for a source and a target")
         return filler_of(filler_for(name, has_source=has_source))(self.inputs, self.time_first)
@@ -84,23 +84,25 @@ class Convention:
         """The call as one would write it."""
         if self.as_dict:
             return "model({...})" + ("" if self.gives == "tokens" else ", one output for each row")
-        given = ", ".join(filler if filler in ("ids", "source") else f"{name}={filler}" for name, filler in self.call)
+        arguments = ", ".join(
+            filler if filler in ("ids", "source") else f"{name}={filler}" for name, filler in self.call
+        )
         returned = "".join(f"[{step!r}]" if isinstance(step, int) else f".{step}" for step in self.output)
         whole = "" if self.gives == "tokens" else ", one output for each row"
-        return f"model({given}){returned}{whole}" + (" with time first" if self.time_first else "")
+        return f"model({arguments}){returned}{whole}" + (" with time first" if self.time_first else "")
 
-    def raw(self, model: nn.Module, inputs: Inputs, **more: Any) -> Any:
+    def raw(self, model: nn.Module, inputs: Inputs, **more: object) -> Any:
         """Whatever the model returns. `more`: further parameters by name, which win."""
         more = {name: self._typed(name, self._there(value)) for name, value in more.items()}
         inputs = inputs.longer if self.drops_last else inputs
         if self.as_dict:
             return model(self._batch(inputs, more))
         filled = [(name, self._there(filler_of(filler)(inputs, self.time_first))) for name, filler in self.call]
-        given = {name: self._typed(name, value) for name, value in filled if name}
+        arguments = {name: self._typed(name, value) for name, value in filled if name}
         unnamed = [value for name, value in filled if not name]
-        given |= more
-        ahead = [given.pop(name) for name in _positional_only(model) if name in given]
-        return model(*unnamed, *ahead, **given)
+        arguments |= more
+        ahead = [arguments.pop(name) for name in _positional_only(model) if name in arguments]
+        return model(*unnamed, *ahead, **arguments)
 
     def asked(self, model: nn.Module, inputs: Inputs) -> tuple[str, ...]:
         """What a model that takes one dict looks for in it."""
@@ -116,7 +118,7 @@ class Convention:
         batch.update(more)
         return batch
 
-    def logits(self, model: nn.Module, inputs: Inputs, **more: Any) -> Tensor:
+    def logits(self, model: nn.Module, inputs: Inputs, **more: object) -> Tensor:
         """(B, T, V), batch first whatever the model does; what it says of a whole row it says at each token."""
         rows, columns = inputs.ids.shape
         output = here(follow(self.raw(model, inputs, **more), self.output), self.device)
@@ -128,9 +130,9 @@ class Convention:
         assert arranged is not None, "an output changed its shape"
         return arranged
 
-    def _typed(self, name: str, value: Any) -> Any:
-        wanted = dict(self.mask_types).get(name)
-        return wanted(value) if wanted is not None and isinstance(value, Tensor) else value
+    def _typed(self, name: str, value: object) -> Any:
+        expected = dict(self.mask_types).get(name)
+        return expected(value) if expected is not None and isinstance(value, Tensor) else value
 
     def _there(self, value: Any) -> Any:
         on_cpu = self.device.type == "cpu" or not isinstance(value, Tensor)

@@ -20,13 +20,13 @@ def keeps_what_is_true(model: nn.Module, name: str) -> bool | None:
 
     None where it says nothing of padding, or one thing here and another there.
     """
-    said: set[bool] = set()
-    for words in _words(model):
-        for found in re.finditer(rf"\b{re.escape(name)}\b(.{{0,{SHORT}}})", words):
-            told = SAID.search(re.split(r"[;.]\s", found[1])[0])
-            if told is not None:
-                said.add(told["one"].lower().startswith(("t", "1", "o")) == (told["real"] is not None))
-    return said.pop() if len(said) == 1 else None
+    polarities: set[bool] = set()
+    for text in _words(model):
+        for mention in re.finditer(rf"\b{re.escape(name)}\b(.{{0,{SHORT}}})", text):
+            polarity = SAID.search(re.split(r"[;.]\s", mention[1])[0])
+            if polarity is not None:
+                polarities.add(polarity["one"].lower().startswith(("t", "1", "o")) == (polarity["real"] is not None))
+    return polarities.pop() if len(polarities) == 1 else None
 
 
 def _words(model: nn.Module) -> list[str]:

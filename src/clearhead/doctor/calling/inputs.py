@@ -108,8 +108,8 @@ def filler_of(name: str) -> Filler:
     tokens = FILLERS[role_of(name)]
 
     def fill(inputs: Inputs, time_first: bool) -> Any:
-        given = tokens(inputs, time_first)
-        return None if given is None else as_numbers(given, name)
+        ids = tokens(inputs, time_first)
+        return None if ids is None else as_numbers(ids, name)
 
     return fill
 

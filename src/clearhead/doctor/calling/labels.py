@@ -21,6 +21,6 @@ def reads_its_labels(model: nn.Module, convention: Convention, inputs: Inputs) -
         return False
     other = replace(inputs, labels=1 - inputs.ids)
     with torch.no_grad():
-        before, again, after = (convention.logits(model, given) for given in (inputs, inputs, other))
+        before, again, after = (convention.logits(model, batch) for batch in (inputs, inputs, other))
     is_steady = before.shape == again.shape and torch.allclose(before, again, equal_nan=True)
     return is_steady and before.shape == after.shape and not torch.allclose(before, after, equal_nan=True)

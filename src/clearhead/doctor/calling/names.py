@@ -95,9 +95,9 @@ def suggestions(model: nn.Module, named: Sequence[str] = ()) -> Iterator[Call]:
 def _without_targets(
     parameters: Sequence[inspect.Parameter], required: Sequence[str], optional: Sequence[str], named: Sequence[str]
 ) -> Iterator[Call]:
-    told = [name for name in optional if name in named and not _is_aside(name) and not LABELS.search(name)]
-    if told:
-        yield from _calls([p.name for p in parameters if p.name in (*required, *told)], required)
+    optional_inputs = [name for name in optional if name in named and not _is_aside(name) and not LABELS.search(name)]
+    if optional_inputs:
+        yield from _calls([p.name for p in parameters if p.name in (*required, *optional_inputs)], required)
     if not required:
         strong = [name for name in optional if re.search(r"^(decoder_)?input_ids$|^(src|tgt|ids|idx|tokens|x)$", name)]
         yield from _calls(strong or optional[:1], strong)
@@ -115,9 +115,9 @@ def _calls(names: Sequence[str], required: Sequence[str]) -> Iterator[Call]:
     tokens = [name for name in names if not _is_aside(name)]
     for roles in _token_roles(tokens):
         choices = [[roles[name]] if name in roles else _fillers(name, roles) for name in names]
-        for given in _in_one_style(names, roles):
+        for arguments in _in_one_style(names, roles):
             first = zip(names, choices, strict=True)
-            yield tuple((name, given.get(name, likeliest[0])) for name, likeliest in first)
+            yield tuple((name, arguments.get(name, likeliest[0])) for name, likeliest in first)
         for fillers in islice(product(*choices), TRIALS):
             yield tuple(zip(names, fillers, strict=True))
 
@@ -190,7 +190,7 @@ def _in_one_style(names: Sequence[str], roles: Mapping[str, str]) -> Iterator[di
     drops_first = any("padding" in name for name in masks)
     for causal, keep in sorted(STYLES, key=lambda style: ("drops" in style[1]) != drops_first):
         for closes in (True, False):
-            given = {}
+            arguments = {}
             for name in masks:
                 source = is_of_source(name, roles)
                 side = "source keep: " if source else "keep: "
@@ -198,14 +198,14 @@ def _in_one_style(names: Sequence[str], roles: Mapping[str, str]) -> Iterator[di
                     other != name and PADDING.search(other) and _words(name) < _words(other) for other in masks
                 )
                 if LENGTHS.search(name):
-                    given[name] = f"{side}lengths"
+                    arguments[name] = f"{side}lengths"
                 elif PADDING.search(name) or (source and not beside):
-                    given[name] = f"{side}{keep}"
+                    arguments[name] = f"{side}{keep}"
                 elif source:
-                    given[name] = "None"  # of who sees whom in the source, beside one of its padding
+                    arguments[name] = "None"  # of who sees whom in the source, beside one of its padding
                 else:
-                    given[name] = f"causal: {causal}" if closes else f"{side}{keep}"
-            yield given
+                    arguments[name] = f"causal: {causal}" if closes else f"{side}{keep}"
+            yield arguments
 
 
 def _fillers(name: str, roles: Mapping[str, str]) -> list[str]:
@@ -233,23 +233,23 @@ def _fillers(name: str, roles: Mapping[str, str]) -> list[str]:
 
 def code_of(model: nn.Module) -> str:
     """The source of the model's own classes and of what they call, as far as it is the person's and not a library's."""
-    told = []
+    sources = []
     for cls in {base for module in model.modules() for base in type(module).__mro__[:-1]}:
         if cls.__module__.startswith(("torch.", "transformers.", "clearhead.")):
             continue
         try:
             code = inspect.getsource(cls)
-            told += [code, *_called_by(cls, code)]
+            sources += [code, *_called_by(cls, code)]
         except (OSError, TypeError):
             continue
-    return "\n".join(dict.fromkeys(told))
+    return "\n".join(dict.fromkeys(sources))
 
 
 def _called_by(cls: type, code: str) -> list[str]:
     """The source of the functions beside a class that its code names."""
     beside = getattr(getattr(cls, "forward", None), "__globals__", {}).values()
-    own = [one for one in beside if inspect.isfunction(one) and one.__module__ == cls.__module__]
-    return [inspect.getsource(one) for one in own if re.search(rf"\b{one.__name__}\(", code)]
+    own = [function for function in beside if inspect.isfunction(function) and function.__module__ == cls.__module__]
+    return [inspect.getsource(function) for function in own if re.search(rf"\b{function.__name__}\(", code)]
 
 
 def says_time_first(model: nn.Module) -> bool:

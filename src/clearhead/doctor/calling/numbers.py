@@ -73,8 +73,8 @@ def forms_of(model: nn.Module) -> list[str]:
 
 def _pictures(model: nn.Module, conv: nn.Conv2d) -> Iterator[str]:
     """Sizes that the model tells, those that fit a table of positions, and the usual ones."""
-    told = [value for name, value in _settings(model) if SIZE_NAMES.search(name)]
-    sizes = [tuple(size) if isinstance(size, (tuple, list)) else (size, size) for size in told]
+    declared = [value for name, value in _settings(model) if SIZE_NAMES.search(name)]
+    sizes = [tuple(size) if isinstance(size, (tuple, list)) else (size, size) for size in declared]
     stride = conv.stride[0]
     for tensor in (*model.parameters(), *model.buffers()):
         for extra in (0, 1, 2):

@@ -12,7 +12,7 @@ MAX_DEPTH = 3
 LEAVES = (Tensor, int, float, str, type(None))  # what holds nothing, as far as the usual goes
 
 
-def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def leaves(value: object, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Everything in tuples, lists, dicts, dataclasses and plain objects, with the way to it."""
     parts = None if len(path) > MAX_DEPTH else _parts(value)
     if parts is None:
@@ -22,7 +22,7 @@ def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
             yield from leaves(part, (*path, key))
 
 
-def _parts(value: Any) -> Iterable[tuple[str | int, Any]] | None:
+def _parts(value: object) -> Iterable[tuple[str | int, Any]] | None:
     """What it holds, by name or number; None where it holds nothing."""
     if isinstance(value, LEAVES):
         return None
@@ -35,7 +35,7 @@ def _parts(value: Any) -> Iterable[tuple[str | int, Any]] | None:
     return vars(value).items() if hasattr(value, "__dict__") and not callable(value) else None
 
 
-def tensors(value: Any, depth: int = 0) -> list[Tensor]:
+def tensors(value: object, depth: int = 0) -> list[Tensor]:
     """All tensors in it."""
     if isinstance(value, Tensor):
         return [value]
@@ -77,7 +77,7 @@ def spread(output: Tensor, columns: int, *, paired: bool) -> Tensor:
     return (own if own.dim() > 1 else own[:, None])[:, None].expand(-1, columns, -1)
 
 
-def find_row_output(value: Any, rows: int) -> Path | None:
+def find_row_output(value: object, rows: int) -> Path | None:
     """The way to the first tensor that holds one output for each row."""
     for path, leaf in leaves(value):
         if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dim() in (1, 2) and len(leaf) == rows:
@@ -85,21 +85,21 @@ def find_row_output(value: Any, rows: int) -> Path | None:
     return None
 
 
-def find_logits(value: Any, rows: int, columns: int, vocab_size: int | None) -> Path | None:
+def find_logits(value: object, rows: int, columns: int, vocab_size: int | None) -> Path | None:
     """The way to what is most like logits: named so, as wide as the vocabulary, or the first of its shape.
 
     Of a list inside of what is returned it is the last: there every layer says what it made.
     """
-    found: list[tuple[int, int, Path]] = []
+    candidates: list[tuple[int, int, Path]] = []
     for number, (path, leaf) in enumerate(leaves(value)):
         if not isinstance(leaf, Tensor) or (arranged := arrange(leaf, rows, columns)) is None:
             continue
         named = any("logits" in str(step) for step in path)
         wide = vocab_size is not None and arranged.shape[-1] == vocab_size
         widest = vocab_size is not None and arranged.shape[-1] > vocab_size
-        found.append((-(4 * named + 2 * wide + widest), number, path))
-    if not found:
+        candidates.append((-(4 * named + 2 * wide + widest), number, path))
+    if not candidates:
         return None
-    score, _, first = min(found)
+    score, _, first = min(candidates)
     listed = len(first) > 1 and isinstance(first[-1], int)
-    return max(path for other, _, path in found if other == score and path[:-1] == first[:-1]) if listed else first
+    return max(path for other, _, path in candidates if other == score and path[:-1] == first[:-1]) if listed else first

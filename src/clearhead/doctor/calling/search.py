@@ -27,6 +27,7 @@ from clearhead.doctor.calling.names import (
 from clearhead.doctor.calling.numbers import PLACES, WORDS, is_picture
 from clearhead.doctor.calling.outputs import find_logits, find_row_output, follow, tensors
 from clearhead.doctor.load.unwrap import remedy
+from clearhead.doctor.problems import sentence_of
 from clearhead.doctor.spec import Spec
 from clearhead.doctor.state_guard import CPU
 from clearhead.errors import DataError
@@ -77,27 +78,31 @@ def find_convention(
         DataError: no way leads to logits; the sentence holds an adapter ready to paste.
     """
     answers, problems = Answers(model), list[str]()
-    found, usual = None, lengths_for(model, short=short)
+    known, usual = None, lengths_for(model, short=short)
     plain, beside, placed = (_candidates(model, spec, named) for _ in range(3))
-    beside = (one for one in beside if one.has_source)
+    beside = (convention for convention in beside if convention.has_source)
     for candidates, equal in ((plain, False), (beside, True), (with_numbers(model, placed), False)):
-        allowed = (one for one in candidates if may_be_causal or one.has_source or not _hides_future(one))
-        found = _choose(answers, spec, allowed, Lengths(usual, lengths, equal), problems)
-        if found is not None:
+        allowed = (
+            convention
+            for convention in candidates
+            if may_be_causal or convention.has_source or not _hides_future(convention)
+        )
+        known = _choose(answers, spec, allowed, Lengths(usual, lengths, equal), problems)
+        if known is not None:
             break
-    if found is None:
-        said = problems[0] if problems else "nothing it returned has the shape of logits"
-        if remedy(said):
-            raise DataError(f"{type(model).__name__} cannot be called ({said}); {remedy(said)}")
+    if known is None:
+        message = problems[0] if problems else "nothing it returned has the shape of logits"
+        if remedy(message):
+            raise DataError(f"{type(model).__name__} cannot be called ({message}); {remedy(message)}")
         raise DataError(
-            f"no way was found to call {type(model).__name__} with token ids ({said}); put this beside your model, "
+            f"no way was found to call {type(model).__name__} with token ids ({message}); put this beside your model, "
             f"change one line, and examine 'adapted' instead:{ADAPTER}"
         )
-    if found.convention.gives != "tokens":
-        return _with_axes(answers, found)
-    found = found if spec.time_first is not None else _with_order(answers, found)
-    wants_mask = (spec.kind == "causal" and may_be_causal) or found.convention.has_source
-    return _with_causal_mask(answers, found) if wants_mask else found
+    if known.convention.gives != "tokens":
+        return _with_axes(answers, known)
+    known = known if spec.time_first is not None else _with_order(answers, known)
+    wants_mask = (spec.kind == "causal" and may_be_causal) or known.convention.has_source
+    return _with_causal_mask(answers, known) if wants_mask else known
 
 
 def _choose(
@@ -116,18 +121,18 @@ def _choose(
         if best and _roles(convention.call) != roles:
             continue
         tried = lengths.usual[: None if len(failed) < MANY else 2]
-        found = _try(answers.model, convention, lengths._replace(usual=tried), failed)
-        if found is None:
+        known = _try(answers.model, convention, lengths._replace(usual=tried), failed)
+        if known is None:
             continue
         has_masks = any("keep" in filler or "causal" in filler for _, filler in convention.call)
-        score = _score(answers, found, spec)
-        if found.convention.gives != "tokens":
-            of_rows = (score, found) if of_rows is None or score > of_rows[0] else of_rows
+        score = _score(answers, known, spec)
+        if known.convention.gives != "tokens":
+            of_rows = (score, known) if of_rows is None or score > of_rows[0] else of_rows
             if best is None and score >= 3 and not has_masks:
                 break
             continue
         if best is None or score > best[0]:
-            best, roles = (score, found), _roles(convention.call)
+            best, roles = (score, known), _roles(convention.call)
         if not has_masks or score >= 4:
             break
     problems += failed
@@ -139,25 +144,25 @@ def _hides_future(convention: Convention) -> bool:
     return any("causal" in filler for _, filler in convention.call)
 
 
-def _with_causal_mask(answers: Answers, found: Found) -> Found:
+def _with_causal_mask(answers: Answers, known: Found) -> Found:
     """Where the future reaches back: the mask that the model expects from its caller, if one closes it."""
-    inputs = _inputs(found.T, found.S, found.vocab_size, found.source_vocab_size)
-    if found.convention.as_dict or not influences(answers.under(found.convention), inputs)[1]:
-        return found
+    inputs = _inputs(known.T, known.S, known.vocab_size, known.source_vocab_size)
+    if known.convention.as_dict or not influences(answers.under(known.convention), inputs)[1]:
+        return known
     for parameter in parameters_of(answers.model):
-        name, given_already = parameter.name, dict(found.convention.call)
-        of_source = found.convention.has_source and not TARGET.search(name)
+        name, given_already = parameter.name, dict(known.convention.call)
+        of_source = known.convention.has_source and not TARGET.search(name)
         if not MASK.search(name) or PADDING.search(name) or of_source or name in given_already:
             continue
         for form in CAUSAL_FORMS:
-            convention = replace(found.convention, call=(*found.convention.call, (name, f"causal: {form}")))
+            convention = replace(known.convention, call=(*known.convention.call, (name, f"causal: {form}")))
             try:
                 ahead, behind, finite = influences(answers.under(convention), inputs)
             except Exception:  # it takes a mask of another form
                 continue
             if finite and ahead and not behind:
-                return replace(found, convention=convention)
-    return found
+                return replace(known, convention=convention)
+    return known
 
 
 def _candidates(model: nn.Module, spec: Spec, named: Sequence[str]) -> Iterator[Convention]:
@@ -189,32 +194,30 @@ def _try(model: nn.Module, convention: Convention, lengths: Lengths, problems: l
         try:
             with _watching(model, inputs) as sizes, torch.no_grad():
                 value = convention.raw(model, inputs)
-        except KeyboardInterrupt:
-            raise
         except Exception as error:
-            problems.append(f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
+            problems.append(sentence_of(error))
             if not _is_about_length(error):
                 return None
             continue
-        told = _with_output(model, convention, inputs, value, sizes.get("ids"))
-        if told is None:
+        located = _with_output(model, convention, inputs, value, sizes.get("ids"))
+        if located is None:
             shapes = [tuple(leaf.shape) for leaf in tensors(value)[:3]]
             problems.append(f"given ids {(ROWS, T)} it returned {shapes or type(value).__name__}")
             return None
-        if reads_its_labels(model, told, inputs):
+        if reads_its_labels(model, located, inputs):
             problems.append("what it was given as labels moves its logits")
             return None
-        V = sizes.get("ids") or told.logits(model, inputs).shape[-1]
+        V = sizes.get("ids") or located.logits(model, inputs).shape[-1]
         V, source_V = (
-            known if told.reads_words(role) else WORDS
+            known if located.reads_words(role) else WORDS
             for role, known in (("ids", V), ("source", sizes.get("source", V)))
         )
-        return Found(told, T, S, V, source_V, Axes())
+        return Found(located, T, S, V, source_V, Axes())
     return None
 
 
 def _with_output(
-    model: nn.Module, convention: Convention, inputs: Inputs, value: Any, vocab_size: int | None
+    model: nn.Module, convention: Convention, inputs: Inputs, value: object, vocab_size: int | None
 ) -> Convention | None:
     """The convention, with where in what it returned its logits are; None if nothing in it has their shape."""
     rows, columns = inputs.ids.shape
@@ -260,12 +263,12 @@ def _watching(model: nn.Module, inputs: Inputs) -> Iterator[dict[str, int]]:
     """How many rows the tables have that consume the ids and the source."""
     sizes: dict[str, int] = {}
 
-    def look(module: nn.Module, given: tuple[Any, ...], _: Any) -> None:
+    def look(module: nn.Module, args: tuple[Any, ...], _: object) -> None:
         weight = getattr(module, "weight", None)
-        if given and isinstance(given[0], Tensor) and isinstance(weight, Tensor):
+        if args and isinstance(args[0], Tensor) and isinstance(weight, Tensor):
             for name in ("ids", "source"):
-                wanted = getattr(inputs, name)
-                if wanted is not None and any(_equal(given[0], form) for form in (wanted, wanted.t())):
+                expected = getattr(inputs, name)
+                if expected is not None and any(_equal(args[0], form) for form in (expected, expected.t())):
                     sizes.setdefault(name, weight.shape[0])
 
     handles = [module.register_forward_hook(look) for module in model.modules() if isinstance(module, nn.Embedding)]
@@ -276,20 +279,20 @@ def _watching(model: nn.Module, inputs: Inputs) -> Iterator[dict[str, int]]:
             handle.remove()
 
 
-def _equal(given: Tensor, wanted: Tensor) -> bool:
-    return given.shape == wanted.shape and torch.equal(given.cpu(), wanted)
+def _equal(tensor: Tensor, expected: Tensor) -> bool:
+    return tensor.shape == expected.shape and torch.equal(tensor.cpu(), expected)
 
 
-def _score(answers: Answers, found: Found, spec: Spec) -> int:
+def _score(answers: Answers, known: Found, spec: Spec) -> int:
     """How much the outputs look as if every mask was given as it was meant."""
-    inputs = _inputs(found.T, found.S, found.vocab_size, found.source_vocab_size)
+    inputs = _inputs(known.T, known.S, known.vocab_size, known.source_vocab_size)
     try:
-        ahead, behind, finite = influences(answers.under(found.convention), inputs)
+        ahead, behind, finite = influences(answers.under(known.convention), inputs)
     except Exception:  # masks in these forms are not what it takes
         return -1
     if not finite:
         return -1
-    causal_wanted = spec.kind != "bidirectional" or found.convention.has_source
+    causal_wanted = spec.kind != "bidirectional" or known.convention.has_source
     if ahead and not behind:
         return 4 if causal_wanted else 2
     if ahead and behind:
@@ -297,20 +300,20 @@ def _score(answers: Answers, found: Found, spec: Spec) -> int:
     return 1 if behind else 0
 
 
-def _with_order(answers: Answers, found: Found) -> Found:
+def _with_order(answers: Answers, known: Found) -> Found:
     """Batch first or time first, where both can be called: by the axis along which tokens meet."""
-    found = _with_axes(answers, found)
-    axes = found.axes
+    known = _with_axes(answers, known)
+    axes = known.axes
     by_words = axes.mixing == {0} and axes.forward_only and says_time_first(answers.model)
-    if not found.convention.time_first and (axes.are_time_first or by_words):
-        turned = replace(found.convention, time_first=True)
-        return replace(found, convention=turned, axes=axes.swapped)
-    return found
+    if not known.convention.time_first and (axes.are_time_first or by_words):
+        turned = replace(known.convention, time_first=True)
+        return replace(known, convention=turned, axes=axes.swapped)
+    return known
 
 
-def _with_axes(answers: Answers, found: Found) -> Found:
-    inputs = _inputs(found.T, found.S, found.vocab_size, found.source_vocab_size)
+def _with_axes(answers: Answers, known: Found) -> Found:
+    inputs = _inputs(known.T, known.S, known.vocab_size, known.source_vocab_size)
     try:
-        return replace(found, axes=axes_of(answers.under(found.convention), inputs))
+        return replace(known, axes=axes_of(answers.under(known.convention), inputs))
     except Exception:  # one axis cannot be told from the other
-        return found
+        return known

@@ -19,13 +19,13 @@ def signs(records: Iterable[Record], *, vocab_size: int | None = None) -> tuple[
             {"kind": "evaluation", "step", "loss"}, losses in nats per token, None where they were no number.
         vocab_size: V, for the loss of even odds.
     """
-    told = list(records)
-    steps = [record for record in told if record.get("kind") == "step"]
-    evaluations = [record for record in told if record.get("kind") == "evaluation" and _is_number(record["loss"])]
+    lines = list(records)
+    steps = [record for record in lines if record.get("kind") == "step"]
+    evaluations = [record for record in lines if record.get("kind") == "evaluation" and _is_number(record["loss"])]
     return (*_of_steps(steps, vocab_size), *_of_evaluations(steps, evaluations))
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 

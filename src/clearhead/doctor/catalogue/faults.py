@@ -22,8 +22,8 @@ class Entry:
 
 
 def _read() -> dict[str, Entry]:
-    told = tomllib.loads(files("clearhead.doctor.catalogue").joinpath("faults.toml").read_text(encoding="utf-8"))
-    return {id: Entry(id=id, **texts) for id, texts in told.items()}
+    tables = tomllib.loads(files("clearhead.doctor.catalogue").joinpath("faults.toml").read_text(encoding="utf-8"))
+    return {id: Entry(id=id, **texts) for id, texts in tables.items()}
 
 
 CATALOGUE = _read()

@@ -31,8 +31,8 @@ class Symptom:
 
 
 def _read() -> dict[str, Symptom]:
-    told = tomllib.loads(files("clearhead.doctor.catalogue").joinpath("symptoms.toml").read_text(encoding="utf-8"))
-    return {name: Symptom(name, **(texts | {"causes": tuple(texts["causes"])})) for name, texts in told.items()}
+    tables = tomllib.loads(files("clearhead.doctor.catalogue").joinpath("symptoms.toml").read_text(encoding="utf-8"))
+    return {name: Symptom(name, **(texts | {"causes": tuple(texts["causes"])})) for name, texts in tables.items()}
 
 
 SYMPTOMS = _read()
@@ -44,10 +44,10 @@ def symptom(word: str) -> Symptom:
     Raises:
         UsageError: it is unknown; the sentence names all.
     """
-    found = SYMPTOMS.get("-".join(word.lower().replace("_", " ").replace("-", " ").split()))
-    if found is None:
+    symptom = SYMPTOMS.get("-".join(word.lower().replace("_", " ").replace("-", " ").split()))
+    if symptom is None:
         raise UsageError(f"there is no symptom '{word}'{did_you_mean(word, SYMPTOMS)}; known are {', '.join(SYMPTOMS)}")
-    return found
+    return symptom
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ class Diagnosis:
     @property
     def verdict(self) -> str:
         """In one sentence."""
-        found = self._found
-        if found:
-            return f"{self.symptom.title}: {found.id}, {found.title}"
+        finding = self._found
+        if finding:
+            return f"{self.symptom.title}: {finding.id}, {finding.title}"
         denied, all_ = sum(cause.answer == "no" for cause in self.causes), len(self.causes)
         left = f"; {all_ - denied} are left open" if denied < all_ else ""
         return f"{self.symptom.title}: none of {all_} known causes is found, and {denied} are refuted{left}"
@@ -99,19 +99,19 @@ class Diagnosis:
             yield printable(text), style
 
     def _lines(self) -> Iterator[Line]:
-        found = self._found is not None
-        yield self.verdict, "bold red" if found else "bold"
+        is_found = self._found is not None
+        yield self.verdict, "bold red" if is_found else "bold"
         order: tuple[Answer, ...] = ("yes", "unknown", "no")
         for cause in sorted(self.causes, key=lambda cause: order.index(cause.answer)):
             yield f"  {cause.sentence}", STYLE[cause.answer]
         for sign in self.signs:
             yield f"  curve: {sign}", ""
-        if not found:
+        if not is_found:
             yield f"  {self.symptom.otherwise}", ""
 
     def as_json(self) -> Json:
         """The report, and the diagnosis under 'symptom'."""
-        told = {
+        values = {
             "name": self.symptom.name,
             "title": self.symptom.title,
             "verdict": self.verdict,
@@ -119,7 +119,7 @@ class Diagnosis:
             "signs": list(self.signs),
             "otherwise": self.symptom.otherwise,
         }
-        return self.report.as_json() | {"symptom": told}
+        return self.report.as_json() | {"symptom": values}
 
 
 def diagnose(symptom: Symptom, report: Report, signs: Sequence[str] = ()) -> Diagnosis:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Generic, TypeVar
 
+from clearhead.doctor.problems import sentence_of
 from clearhead.doctor.report.findings import Evidence, Finding, Status, Where
 from clearhead.doctor.report.verdict import BROKE, Checked, Outcome
 from clearhead.doctor.spec import Level
@@ -104,26 +105,26 @@ def answer(
     if blocking:
         return "blocked", f"cannot be judged while '{blocking[0]}' does not hold", []
     try:
-        found = check.run(subject)
+        findings = check.run(subject)
     except Skipped as reason:
         return "skip", str(reason), []
-    except (KeyboardInterrupt, MemoryError):
+    except MemoryError:
         raise
     except Exception as error:
-        return "skip", f"{BROKE} ({type(error).__name__}: {' '.join(str(error).split())[:120]})", []
-    open_ = [finding for finding in found if finding.id not in allow]
+        return "skip", f"{BROKE} ({sentence_of(error, 120)})", []
+    open_ = [finding for finding in findings if finding.id not in allow]
     if open_:
         worst: Outcome = "fail" if any(finding.status == "fail" for finding in open_) else "warn"
-        return worst, open_[0].title, found
-    return ("waived", f"{found[0].id}: {allow[found[0].id]}", found) if found else ("pass", "", [])
+        return worst, open_[0].title, findings
+    return ("waived", f"{findings[0].id}: {allow[findings[0].id]}", findings) if findings else ("pass", "", [])
 
 
-def joined(before: Sequence[Finding], found: Iterable[Finding], check: str, allow: Container[str]) -> list[Finding]:
+def joined(before: Sequence[Finding], findings: Iterable[Finding], check: str, allow: Container[str]) -> list[Finding]:
     """What was found so far and what that check found.
 
     Each fault is told by the check that found it first; but a failure is told in the place of a warning.
     """
-    new = [replace(finding, check=check) for finding in found if finding.id not in allow]
+    new = [replace(finding, check=check) for finding in findings if finding.id not in allow]
     failed = {finding.id for finding in new if finding.status == "fail"}
     kept = [finding for finding in before if finding.status == "fail" or finding.id not in failed]
     known = {finding.id for finding in kept}

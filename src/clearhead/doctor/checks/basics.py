@@ -17,6 +17,7 @@ from clearhead.doctor.probes.locations import place_of_call
 from clearhead.doctor.probes.norms import is_norm
 from clearhead.doctor.probes.products import NORMS
 from clearhead.doctor.probes.tracing import Call, recorded_modules, recorded_ops, without_dropout
+from clearhead.doctor.problems import message_of
 from clearhead.doctor.report.findings import Finding, Status, Where
 from clearhead.doctor.subject import Subject
 
@@ -64,9 +65,9 @@ def _empty_rows(subject: Subject, inputs: Inputs) -> Causes:
     """Which mask it is that leaves a query without any key."""
     with torch.no_grad(), recorded_ops() as ops:
         subject.run(inputs, model=subject.fresh)
-    for seen in attentions(ops.calls):
-        allowed = seen.allowed
-        if seen.axis_is_wrong:  # what is hidden in every head leaves nothing to share out among them
+    for attention in attentions(ops.calls):
+        allowed = attention.allowed
+        if attention.axis_is_wrong:  # what is hidden in every head leaves nothing to share out among them
             return (("A03", 0.8), ("M14", 0.2))
         if allowed.any(-1).all() or allowed.shape[0] != allowed.shape[1]:
             continue
@@ -106,8 +107,8 @@ def deterministic(subject: Subject) -> list[Finding]:
         same = next((op for op in ops.calls if (op.file, op.line) == (call.file, call.line)), call)
         where = place_of(subject, same)
         if switched:
-            said = f"{witness}: a call puts {switched} into training mode"
-            return [finding((("V01", 0.8), ("A08", 0.2)), said, value=change, where=where)]
+            message = f"{witness}: a call puts {switched} into training mode"
+            return [finding((("V01", 0.8), ("A08", 0.2)), message, value=change, where=where)]
         return [
             finding(
                 (("A08", 0.8), ("I05", 0.2)),
@@ -142,9 +143,9 @@ def _first_unlike(subject: Subject, inputs: Inputs) -> Where:
         subject.run(inputs)
     with torch.no_grad(), recorded_modules(subject.model) as second:
         subject.run(inputs)
-    for one, other in zip(first, second, strict=False):
-        if one.module is not None and _same(one.inputs, other.inputs) and not _same(one.outputs, other.outputs):
-            return place_of_call(one)
+    for call, other in zip(first, second, strict=False):
+        if call.module is not None and _same(call.inputs, other.inputs) and not _same(call.outputs, other.outputs):
+            return place_of_call(call)
     return Where()
 
 
@@ -158,10 +159,10 @@ def _switched(subject: Subject) -> str | None:
     subject.model.eval()
     with torch.no_grad():
         subject.run(subject.inputs(1))
-    found = next((name for name, module in subject.model.named_modules() if module.training), None)
+    name_switched = next((name for name, module in subject.model.named_modules() if module.training), None)
     for name, module in subject.model.named_modules():
         module.training = before[name]
-    return found
+    return name_switched
 
 
 @model_check(
@@ -179,7 +180,7 @@ def rows(subject: Subject) -> list[Finding]:
         with torch.no_grad():
             _ = subject.matrix  # of T + 1 rows
     except (RuntimeError, IndexError) as error:
-        message = " ".join(str(error).split())[:100]
+        message = message_of(error, 100)
         raise Skipped(f"it does not take {subject.found.T + 1} rows at once ({message})") from None
     count = FEW_ROWS if subject.is_hurried else ROWS
     inputs = subject.inputs(count, salt=3)

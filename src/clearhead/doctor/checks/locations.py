@@ -17,5 +17,5 @@ def place_of(subject: Subject, call: Call) -> Where:
 
 def attention_place(subject: Subject) -> Where:
     """The first attention."""
-    seen = next(iter(attentions(subject.inside.calls)), None)
-    return Where() if seen is None else place_of(subject, seen.call)
+    attention = next(iter(attentions(subject.inside.calls)), None)
+    return Where() if attention is None else place_of(subject, attention.call)

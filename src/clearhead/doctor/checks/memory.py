@@ -30,17 +30,17 @@ def memory(subject: Subject) -> list[Finding]:
 
 def _written_over(subject: Subject) -> list[Finding]:
     inputs = subject.inputs(3)
-    given = {"ids": inputs.ids, "source": inputs.source}
-    kept = {name: tensor.clone() for name, tensor in given.items() if tensor is not None}
+    tensors = {"ids": inputs.ids, "source": inputs.source}
+    kept = {name: tensor.clone() for name, tensor in tensors.items() if tensor is not None}
     with subject.quiet():
         subject.run(inputs)
     for name, tensor in kept.items():
-        changed = given[name] != tensor
+        changed = tensors[name] != tensor
         if changed.any():  # type: ignore[union-attr]
-            row, place = (int(part) for part in changed.nonzero()[0])  # type: ignore[union-attr]
-            now = int(given[name][row, place])  # type: ignore[index]
-            was = int(tensor[row, place])
-            witness = f"a call writes {now} over token {place} of row {row} of its {name}, which was {was}"
+            row, position = (int(part) for part in changed.nonzero()[0])  # type: ignore[union-attr]
+            now = int(tensors[name][row, position])  # type: ignore[index]
+            was = int(tensor[row, position])
+            witness = f"a call writes {now} over token {position} of row {row} of its {name}, which was {was}"
             where = place_of_module("", subject.model)
             return [finding("D18", witness, where=where)]
     return []
@@ -67,9 +67,9 @@ def _remembered(subject: Subject) -> list[Finding]:
     value = float((second.logits - first.logits).abs().max()) / spread
     if not value > CHANGED:
         return []
-    for one, other in zip(first.calls, second.calls, strict=False):
-        if not _differ(one.inputs, other.inputs) and _differ(one.outputs, other.outputs) and one.module is not None:
-            where = place_of_call(one)
+    for call, other in zip(first.calls, second.calls, strict=False):
+        if not _differ(call.inputs, other.inputs) and _differ(call.outputs, other.outputs) and call.module is not None:
+            where = place_of_call(call)
             break
     witness = f"after other calls the same rows have other logits than in a new copy, by {value:.1e} of their spread"
     return [finding((("T08", 0.7), ("K06", 0.3)), witness, value=value, threshold=CHANGED, where=where)]
@@ -86,13 +86,13 @@ class Answer:
 def _asked(model: nn.Module, subject: Subject, inputs: Inputs) -> Answer | None:
     """One answer; None where it fails."""
     torch.manual_seed(subject.seed)  # what is drawn is drawn alike
-    given = inputs.rows(torch.arange(len(inputs.ids)))  # a call may write over them
+    batch = inputs.rows(torch.arange(len(inputs.ids)))  # a call may write over them
     try:
         with subject.quiet(), recorded_modules(model) as calls:
-            return Answer(subject.run(given, model=model), calls)
+            return Answer(subject.run(batch, model=model), calls)
     except Exception:  # whatever a stranger's code may raise
         return None
 
 
-def _differ(one: list[Tensor], other: list[Tensor]) -> bool:
-    return any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(one, other, strict=False))
+def _differ(first: list[Tensor], second: list[Tensor]) -> bool:
+    return any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(first, second, strict=False))

@@ -26,14 +26,14 @@ def finite_on_own_batch(subject: Subject) -> list[Finding]:
     rows, T = inputs.ids.shape
     with subject.quiet():
         logits = _run(subject, more)(inputs)  # (B, T, V)
-    given = "".join(f", with its {name}" for name in more)
+    more_names = "".join(f", with its {name}" for name in more)
     share = f"{rows} of {len(subject.own.inputs.ids)} rows"
-    subject.journal.paths.append(f"the batch as it is, {share} of {T} tokens{given}")
+    subject.journal.paths.append(f"the batch as it is, {share} of {T} tokens{more_names}")
     bad = ~logits.isfinite().all(-1) & _real(subject, inputs, more)
     if not bad.any():
         return []
-    row, place = (int(part) for part in bad.nonzero()[0])
-    witness = f"logits {place} of row {row} of the batch are not finite"
+    row, position = (int(part) for part in bad.nonzero()[0])
+    witness = f"logits {position} of row {row} of the batch are not finite"
     return [finding((("M14", 0.7), ("R01", 0.3)), witness, value=float(bad.float().mean()))]
 
 
@@ -85,9 +85,9 @@ def leaks_on_own_batch(subject: Subject) -> list[Finding]:
     value = float(influence.max())
     if value <= threshold:
         return []
-    row, place = divmod(int(influence.argmax()), T)
+    row, position = divmod(int(influence.argmax()), T)
     witness = (
-        f"in row {row} of the batch, other tokens behind {int(last[row])} move logits {place} by {value:.1e} "
+        f"in row {row} of the batch, other tokens behind {int(last[row])} move logits {position} by {value:.1e} "
         "of the largest move"
     )
     where = _where(subject, run, (inputs, changed), later)

@@ -58,12 +58,12 @@ def counterparts(a: nn.Module, b: nn.Module, pairs: Sequence[Pair]) -> dict[str,
     known_a, known_b = labels(pairs, a, b)
     holds_a = {path: frozenset(known_a[id(p)] for p in module.parameters()) for path, module in a.named_modules()}
     holds_b = {path: frozenset(known_b[id(p)] for p in module.parameters()) for path, module in b.named_modules()}
-    found = {path: path for path, weights in holds_a.items() if holds_b.get(path) == weights}
-    for weights in {weights for path, weights in holds_a.items() if weights and path not in found}:
-        rest_a = [path for path in holds_a if holds_a[path] == weights and path not in found]
-        rest_b = [path for path in holds_b if holds_b[path] == weights and path not in found]
-        found |= dict(zip(rest_a, rest_b, strict=False))  # the outermost first
-    return found
+    partners = {path: path for path, weights in holds_a.items() if holds_b.get(path) == weights}
+    for weights in {weights for path, weights in holds_a.items() if weights and path not in partners}:
+        rest_a = [path for path in holds_a if holds_a[path] == weights and path not in partners]
+        rest_b = [path for path in holds_b if holds_b[path] == weights and path not in partners]
+        partners |= dict(zip(rest_a, rest_b, strict=False))  # the outermost first
+    return partners
 
 
 def together(
@@ -83,19 +83,19 @@ def together(
     of_b: dict[str, list[Call]] = {}
     for call in calls[1]:
         of_b.setdefault(call.name, []).append(call)
-    seen: Counter[str] = Counter()
-    found = []
+    times: Counter[str] = Counter()
+    pairs = []
     for number, call in enumerate(calls[0]):
         others = of_b.get(partners.get(call.name, "\0"), [])
-        if seen[call.name] < len(others):
-            other = others[seen[call.name]]
+        if times[call.name] < len(others):
+            other = others[times[call.name]]
             floor = None
             if rounded is not None:
                 floor = difference(call.outputs, rounded[number].outputs, select) or 0.0
-            given = difference(call.inputs, other.inputs, select)
-            found.append(Together(call, other, given, difference(call.outputs, other.outputs, select), floor))
-        seen[call.name] += 1
-    return found
+            moved = difference(call.inputs, other.inputs, select)
+            pairs.append(Together(call, other, moved, difference(call.outputs, other.outputs, select), floor))
+        times[call.name] += 1
+    return pairs
 
 
 def difference(a: Sequence[Tensor], b: Sequence[Tensor], select: Selection) -> float | None:
@@ -146,11 +146,11 @@ def _gap(x: Tensor, y: Tensor) -> float:
     return float((x - y)[unequal].abs().nan_to_num(float("inf"), float("inf")).max()) / scale
 
 
-def parting(found: Sequence[Together], path: str) -> Difference | None:
+def parting(pairs: Sequence[Together], path: str) -> Difference | None:
     """The first module that parts, unless what is around it makes the same in spite of it."""
-    for number, one in enumerate(found):
-        if one.parts and not any(other.agrees for other in found[number + 1 :] if _is_around(other, one)):
-            return _told(found, number, path)
+    for number, pair in enumerate(pairs):
+        if pair.parts and not any(other.agrees for other in pairs[number + 1 :] if _is_around(other, pair)):
+            return _told(pairs, number, path)
     return None
 
 
@@ -159,19 +159,19 @@ def _is_around(outer: Together, inner: Together) -> bool:
     return outer.a.depth < inner.a.depth and inner.a.name.startswith(head)
 
 
-def _told(found: Sequence[Together], number: int, path: str) -> Difference:
-    guilty = found[number]
+def _told(pairs: Sequence[Together], number: int, path: str) -> Difference:
+    guilty = pairs[number]
     begin = number
-    while begin and found[begin - 1].a.depth > guilty.a.depth:
+    while begin and pairs[begin - 1].a.depth > guilty.a.depth:
         begin -= 1
-    inside = [one for one in found[begin:number] if one.a.depth == guilty.a.depth + 1]
-    child = next((one for one in inside if one.given is not None and one.given > one.threshold), None)
-    before = found[: number if child is None else found.index(child)]
-    last = next((one for one in reversed(before) if one.agrees and one.a.name), None)
+    inside = [pair for pair in pairs[begin:number] if pair.a.depth == guilty.a.depth + 1]
+    child = next((pair for pair in inside if pair.given is not None and pair.given > pair.threshold), None)
+    before = pairs[: number if child is None else pairs.index(child)]
+    last = next((pair for pair in reversed(before) if pair.agrees and pair.a.name), None)
     agreed = "" if last is None else Differing(last.a.name, last.b.name, last.made or 0.0).names
     if child is not None:
-        given = Differing(child.a.name, child.b.name, child.given or 0.0).names
-        agreed += f"{'; then ' if agreed else ''}what {given} is given differs"
+        names = Differing(child.a.name, child.b.name, child.given or 0.0).names
+        agreed += f"{'; then ' if agreed else ''}what {names} is given differs"
     return Difference(
         what="output",
         path=path,
@@ -181,7 +181,7 @@ def _told(found: Sequence[Together], number: int, path: str) -> Difference:
         threshold=guilty.threshold,
         noise_floor=guilty.floor or 0.0,
         agreed=agreed,
-        growth=_growth(found[number:]),
+        growth=_growth(pairs[number:]),
     )
 
 
@@ -196,8 +196,8 @@ def _where(call: Call, child: Call | None) -> Where:
     return Where(call.name, type(call.module).__name__, file, line)
 
 
-def _growth(found: Sequence[Together]) -> tuple[Differing, ...]:
+def _growth(pairs: Sequence[Together]) -> tuple[Differing, ...]:
     """The way to the logits: the layers and what stands beside them, not what is inside them."""
-    way = [one for one in found if one.made is not None and re.fullmatch(r"\D*\d*", one.a.name)]
-    way = way[:-1][:: max(1, -(-len(way) // STEPS))] + way[-1:]
-    return tuple(Differing(one.a.name or "logits", one.b.name or "logits", one.made or 0.0) for one in way)
+    outer = [pair for pair in pairs if pair.made is not None and re.fullmatch(r"\D*\d*", pair.a.name)]
+    outer = outer[:-1][:: max(1, -(-len(outer) // STEPS))] + outer[-1:]
+    return tuple(Differing(pair.a.name or "logits", pair.b.name or "logits", pair.made or 0.0) for pair in outer)

@@ -19,6 +19,7 @@ from clearhead.doctor.comparison.weights import Pair, bring, differing, match, n
 from clearhead.doctor.preparation import prepare
 from clearhead.doctor.probes.locations import owner_of
 from clearhead.doctor.probes.tracing import Call, recorded_modules, without_dropout
+from clearhead.doctor.problems import sentence_of
 from clearhead.doctor.report.comparison import Comparison, Difference
 from clearhead.doctor.spec import Kind, Spec
 from clearhead.doctor.state_guard import restored, twin
@@ -56,16 +57,16 @@ def compare(
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         torch.manual_seed(seed)
-        found = _Both(prepare(a, Spec(kind=kind), "quick", seed), prepare(b, Spec(kind=kind), "quick", seed))
-        first = differing(found.pairs, found.a.fresh, found.b.fresh)
-        followed = found.bring()
-        weights = told(found.pairs, found.a.fresh, found.b.fresh, followed, first)
-        parted, paths = found.examine()
+        both = _Both(prepare(a, Spec(kind=kind), "quick", seed), prepare(b, Spec(kind=kind), "quick", seed))
+        first = differing(both.pairs, both.a.fresh, both.b.fresh)
+        followed = both.bring()
+        weights = told(both.pairs, both.a.fresh, both.b.fresh, followed, first)
+        parted, paths = both.examine()
     return Comparison(*names, parted, weights, tuple(paths), time.perf_counter() - begun)
 
 
 @dataclass(frozen=True)
-class Way:
+class CodePath:
     """One code path. `keep` (B, T): the positions whose numbers count."""
 
     name: str
@@ -102,12 +103,12 @@ class _Both:
 
     def __init__(self, a: Subject, b: Subject) -> None:
         if a.convention.has_source != b.convention.has_source:
-            one, other = ("A", "B") if a.convention.has_source else ("B", "A")
-            raise DataError(f"{one} reads a source beside its ids and {other} does not; compare models of one kind")
+            first, second = ("A", "B") if a.convention.has_source else ("B", "A")
+            raise DataError(f"{first} reads a source beside its ids and {second} does not; compare models of one kind")
         self.a, self.b = a, b
         self.T = self._length()
         inputs = a.inputs(2, T=self.T)
-        calls = [self._trace(subject, subject.model, Way("", inputs, _plain))[0] for subject in (a, b)]
+        calls = [self._trace(subject, subject.model, CodePath("", inputs, _plain))[0] for subject in (a, b)]
         self.pairs: list[Pair] = match(a.fresh, b.fresh, *calls)
         self.partners = counterparts(a.fresh, b.fresh, self.pairs)
 
@@ -121,7 +122,7 @@ class _Both:
                         subject.run(self.a.inputs(2, T=T))
                 return T
             except Exception as error:
-                problem = problem or f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+                problem = problem or sentence_of(error)
         raise DataError(f"A and B do not take the same ids ({problem}); give both one vocabulary and one block size")
 
     def bring(self) -> list[str]:
@@ -132,31 +133,30 @@ class _Both:
     def examine(self) -> tuple[Difference | None, list[str]]:
         """The first difference on any path, and the paths that were run."""
         paths = [f"A: {self.a.convention.sentence}", f"B: {self.b.convention.sentence}"]
-        for number, way in enumerate(self._ways()):
+        for number, variant in enumerate(self._code_paths()):
             try:
-                found = self._parting(way)
+                difference = self._parting(variant)
             except Exception as error:
                 if number == 0:
-                    said = " ".join(str(error).split())[:160]
-                    raise DataError(f"A and B cannot be run side by side ({type(error).__name__}: {said})") from None
-                paths.append(f"{way.name} (could not be run: {type(error).__name__})")
+                    raise DataError(f"A and B cannot be run side by side ({sentence_of(error)})") from None
+                paths.append(f"{variant.name} (could not be run: {type(error).__name__})")
                 continue
-            paths.append(way.name)
-            if found is not None:
-                return found, paths
+            paths.append(variant.name)
+            if difference is not None:
+                return difference, paths
         return self._sharing(paths) or self._gradients(paths), paths
 
-    def _ways(self) -> Iterator[Way]:
+    def _code_paths(self) -> Iterator[CodePath]:
         inputs = self.a.inputs(ROWS, salt=21, T=self.T)
-        yield Way("eval(), float32, the weights as they are", inputs, _plain, perturbed=False)
-        yield Way("noise on every weight", inputs, _plain)
+        yield CodePath("eval(), float32, the weights as they are", inputs, _plain, perturbed=False)
+        yield CodePath("noise on every weight", inputs, _plain)
         modules = (*self.a.model.modules(), *self.b.model.modules())
         if not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in modules):
-            yield Way("train() without dropout", inputs, _in_training)
-        yield Way("one token", self.a.inputs(ROWS, salt=22, T=1), _plain)
+            yield CodePath("train() without dropout", inputs, _in_training)
+        yield CodePath("one token", self.a.inputs(ROWS, salt=22, T=1), _plain)
         for T in LONGER:
             if T > self.T and self._take(T):
-                yield Way(f"rows of {T} tokens", self.a.inputs(ROWS, salt=23, T=T), _plain)
+                yield CodePath(f"rows of {T} tokens", self.a.inputs(ROWS, salt=23, T=T), _plain)
                 break
         yield from self._padded(inputs)
 
@@ -169,7 +169,7 @@ class _Both:
             return False
         return True
 
-    def _padded(self, inputs: Inputs) -> Iterator[Way]:
+    def _padded(self, inputs: Inputs) -> Iterator[CodePath]:
         """Padding in front, where both take a mask for it."""
         masks = [{source: (name, form) for name, form, source in padding_masks(p)} for p in (self.a, self.b)]
         known = {parameter.name for parameter in parameters_of(self.b.model)}
@@ -177,57 +177,57 @@ class _Both:
             other = masks[1].get(source, mask if mask[0] in known else None)  # of one that heeds no mask, A's
             if other is None:
                 continue
-            given = {id(self.a): mask, id(self.b): other}
+            forms = {id(self.a): mask, id(self.b): other}
             row = inputs.source if source else inputs.ids
             assert row is not None
             keep = torch.ones_like(row, dtype=torch.bool)
             keep[0, :2], keep[1, : row.shape[1] // 3] = False, False
             padded = replace(inputs, **{"source_keep" if source else "keep": keep})
 
-            def run(subject: Subject, model: nn.Module, inputs: Inputs, given=given, source=source) -> Tensor:  # type: ignore[no-untyped-def]
-                name, form = given[id(subject)]
+            def run(subject: Subject, model: nn.Module, inputs: Inputs, forms=forms, source=source) -> Tensor:  # type: ignore[no-untyped-def]
+                name, form = forms[id(subject)]
                 value = keep_filler(form, source)(inputs, subject.convention.time_first)
                 return subject.convention.logits(model, inputs, **{name: value})
 
             name = "padding in front" + (" of the source" if source else "")
-            yield Way(name, padded, run, keep=None if source else keep)
+            yield CodePath(name, padded, run, keep=None if source else keep)
 
-    def _trace(self, subject: Subject, model: nn.Module, way: Way) -> tuple[list[Call], Tensor]:
+    def _trace(self, subject: Subject, model: nn.Module, variant: CodePath) -> tuple[list[Call], Tensor]:
         torch.manual_seed(0)
         with torch.no_grad(), recorded_modules(model, lambda tensor: True) as calls:
-            logits = way.run(subject, model, way.inputs)
+            logits = variant.run(subject, model, variant.inputs)
         return calls, logits
 
-    def _parting(self, way: Way) -> Difference | None:
+    def _parting(self, variant: CodePath) -> Difference | None:
         """In float32; what differs there, in float64."""
-        models = [subject.model if way.perturbed else subject.fresh for subject in (self.a, self.b)]
-        (calls_a, logits_a), (calls_b, logits_b) = map(self._trace, (self.a, self.b), models, (way, way))
+        models = [subject.model if variant.perturbed else subject.fresh for subject in (self.a, self.b)]
+        (calls_a, logits_a), (calls_b, logits_b) = map(self._trace, (self.a, self.b), models, (variant, variant))
         if torch.equal(logits_a, logits_b):
             return None
         rounded, floor = None, None
-        exact = self._in_float64(models, way)
+        exact = self._in_float64(models, variant)
         if exact is not None:
-            rounded, floor = calls_a, difference([exact[0][1]], [logits_a], way.select)
+            rounded, floor = calls_a, difference([exact[0][1]], [logits_a], variant.select)
             (calls_a, logits_a), (calls_b, logits_b) = exact
-        made = difference([logits_a], [logits_b], way.select)
-        whole = Together(calls_a[-1], calls_b[-1], 0.0, made, floor)
-        if whole.agrees or made is None:
+        moved = difference([logits_a], [logits_b], variant.select)
+        whole = Together(calls_a[-1], calls_b[-1], 0.0, moved, floor)
+        if whole.agrees or moved is None:
             return None
-        found = together((calls_a[:-1], calls_b[:-1]), rounded, self.partners, way.select)
-        name = way.name + (", confirmed in float64" if exact else "; float64 could not be run")
-        return parting([*found, whole], name)
+        pairs = together((calls_a[:-1], calls_b[:-1]), rounded, self.partners, variant.select)
+        name = variant.name + (", confirmed in float64" if exact else "; float64 could not be run")
+        return parting([*pairs, whole], name)
 
-    def _in_float64(self, models: list[nn.Module], way: Way) -> list[tuple[list[Call], Tensor]] | None:
+    def _in_float64(self, models: list[nn.Module], variant: CodePath) -> list[tuple[list[Call], Tensor]] | None:
         kept = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)  # for what is made on the way
         try:
             both = zip((self.a, self.b), models, strict=True)
-            found = [self._trace(subject, twin(model).double(), way) for subject, model in both]
+            traces = [self._trace(subject, twin(model).double(), variant) for subject, model in both]
         except Exception:  # parts that know float32 only
             return None
         finally:
             torch.set_default_dtype(kept)
-        return found if all(bool(logits.isfinite().all()) for _, logits in found) else None
+        return traces if all(bool(logits.isfinite().all()) for _, logits in traces) else None
 
     def _sharing(self, paths: list[str]) -> Difference | None:
         """Weights that are one tensor in one model alone: equal now, and no more after a step of training."""
@@ -235,9 +235,9 @@ class _Both:
         parted = parted_ties(self.pairs, self.a.model, self.b.model)
         if parted is None:
             return None
-        one, first, second = parted
-        name = [(first.a, second.a), (first.b, second.b)][one == "B"]
-        path = f"{one} holds {name[0]} and {name[1]} in one tensor, {'A' if one == 'B' else 'B'} in two"
+        partner, first, second = parted
+        name = [(first.a, second.a), (first.b, second.b)][partner == "B"]
+        path = f"{partner} holds {name[0]} and {name[1]} in one tensor, {'A' if partner == 'B' else 'B'} in two"
         places = owner_of(self.a.model, second.a, own_code=True), owner_of(self.b.model, second.b, own_code=True)
         return Difference("sharing", path, *places, 1.0, 0.0, 0.0, "")
 
@@ -249,7 +249,7 @@ class _Both:
         except Exception:  # parts that know float32 only
             return None
         paths.append("gradients")
-        calls, _ = self._trace(self.a, self.a.model, Way("", inputs, _plain))
+        calls, _ = self._trace(self.a, self.a.model, CodePath("", inputs, _plain))
         done = {call.name: number for number, call in enumerate(calls)}
         pairs = sorted(self.pairs, key=lambda pair: -done.get(pair.a.rpartition(".")[0], -1))
         largest = max(float(slope.abs().max()) for slope in slopes_a.values())

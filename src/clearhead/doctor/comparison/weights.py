@@ -68,9 +68,9 @@ def match(a: nn.Module, b: nn.Module, calls_a: Sequence[Call], calls_b: Sequence
     left, right = in_order(a, calls_a), in_order(b, calls_b)
     pairs: list[Pair] = []
     for how, key in KEYS:
-        found = _by_key(left, right, key, how)
-        pairs += found
-        left, right = _without(left, [pair.a for pair in found]), _without(right, [pair.b for pair in found])
+        matched = _by_key(left, right, key, how)
+        pairs += matched
+        left, right = _without(left, [pair.a for pair in matched]), _without(right, [pair.b for pair in matched])
     if left or right:
         raise DataError(_left_over(left, right, len(pairs)))
     order = {name: number for number, name in enumerate(named(a))}
@@ -153,14 +153,14 @@ KEYS: tuple[tuple[str, Key], ...] = (
 
 
 def _left_over(left: Named, right: Named, matched: int) -> str:
-    told = [
+    notes = [
         f"{next(iter(rest))} {tuple(next(iter(rest.values())).shape)} of {side}"
         + (f" and {len(rest) - 1} more" * (len(rest) > 1))
         for side, rest in (("A", left), ("B", right))
         if rest
     ]
     return (
-        f"{' and '.join(told)} {'have' if left and right else 'has'} no counterpart ({matched} weights have one); the "
+        f"{' and '.join(notes)} {'have' if left and right else 'has'} no counterpart ({matched} weights have one); the "
         "models must hold the same weights, in whatever names and order: build both with equal sizes, ties and biases"
     )
 
@@ -175,14 +175,14 @@ def _turned(pairs: Sequence[Pair], a: nn.Module, b: nn.Module) -> list[Pair]:
     wide = [pair for pair in pairs if left[pair.a].dim() > 1 and not _square(left[pair.a])]
     surely = {classes(pair) for pair in wide if left[pair.a].shape != right[pair.b].shape}
     straight = {classes(pair) for pair in wide if left[pair.a].shape == right[pair.b].shape}
-    told = []
+    notes = []
     for pair in pairs:
         x, y = left[pair.a], right[pair.b]
         turned = x.shape != y.shape or (_square(x) and classes(pair) in surely - straight)
         if _square(x) and pair.how == "value":
             turned = not torch.equal(x, y)
-        told.append(Pair(pair.a, pair.b, pair.how, turned))
-    return told
+        notes.append(Pair(pair.a, pair.b, pair.how, turned))
+    return notes
 
 
 def _square(tensor: Tensor) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from clearhead.doctor.load.small_configs import WAYS, small_config
+from clearhead.doctor.load.small_configs import SHRINKINGS, small_config
 from clearhead.errors import DataError, UsageError, did_you_mean
 
 LARGEST = 20_000_000  # parameters; what is larger was not understood, and would take minutes
@@ -37,24 +37,24 @@ def build_architecture(name: str, settings: Mapping[str, str]) -> nn.Module:
     _refuse_unknown(config_class, values)
     random = torch.get_rng_state()
     problem: Exception | None = None
-    made: nn.Module | None = None
-    for way in WAYS:
+    largest: nn.Module | None = None
+    for shrinking in SHRINKINGS:
         torch.set_rng_state(random)  # the same weights, however many attempts it takes
         try:
-            config = small_config(config_class, way, always | values)
+            config = small_config(config_class, shrinking, always | values)
             kind = cls or class_for(config)
             _refuse_large(kind, config, bounded=not values)
             model = kind._from_config(config, **how)
-            made = made or model
+            largest = largest or model
             _call(model)
         except Exception as error:
             problem = problem or error
             continue
         return model  # type: ignore[no-any-return]
-    if made is None:
+    if largest is None:
         assert problem is not None
         raise problem
-    return made
+    return largest
 
 
 def _classes(name: str) -> tuple[Any, Any, dict[str, Any]]:
@@ -87,8 +87,8 @@ def _mapping(name: str) -> Any:
 
 def _names(mapping: str) -> list[str]:
     """The classes of a mapping; asking itself for them would import them all."""
-    told: Mapping[str, str | tuple[str, ...]] = _mapping(f"{mapping}_NAMES")
-    return [names if isinstance(names, str) else names[0] for names in told.values()]
+    classes: Mapping[str, str | tuple[str, ...]] = _mapping(f"{mapping}_NAMES")
+    return [names if isinstance(names, str) else names[0] for names in classes.values()]
 
 
 def class_for(config: Any) -> Any:
@@ -106,8 +106,8 @@ def class_for(config: Any) -> Any:
         order = (causal, masked, seq2seq)
     else:
         order = (masked, causal, seq2seq)
-    found = next((mapping[type(config)] for mapping in order if type(config) in mapping), None)
-    return found or transformers.MODEL_MAPPING[type(config)]
+    model_class = next((mapping[type(config)] for mapping in order if type(config) in mapping), None)
+    return model_class or transformers.MODEL_MAPPING[type(config)]
 
 
 def _refuse_unknown(config_class: Any, values: Mapping[str, Any]) -> None:
@@ -142,9 +142,9 @@ def _call(model: nn.Module) -> None:
     """One pass of a few tokens."""
     ids = torch.tensor([[3, 4, 5, 6, 7, 8, 9]])
     names = inspect.signature(model.forward).parameters
-    given = {name: ids for name in ("input_ids", "decoder_input_ids") if name in names}
+    arguments = {name: ids for name in ("input_ids", "decoder_input_ids") if name in names}
     modes = [(module, module.training) for module in model.modules()]
     with torch.no_grad():
-        model.eval()(**given or {str(getattr(model, "main_input_name", "")): ids})
+        model.eval()(**arguments or {str(getattr(model, "main_input_name", "")): ids})
     for module, training in modes:
         module.training = training

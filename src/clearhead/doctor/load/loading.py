@@ -21,6 +21,7 @@ from torch import nn
 from clearhead.doctor.load.naming import Target, read
 from clearhead.doctor.load.unwrap import remedy
 from clearhead.doctor.probes.tracing import HERE, LIBRARY
+from clearhead.doctor.problems import sentence_of
 from clearhead.errors import ClearheadError, DataError, UsageError, did_you_mean
 
 NAMES = ("build", "make_model", "build_model", "get_model", "create_model", "model")
@@ -73,7 +74,7 @@ def _by_name(name: str) -> Any:
         return importlib.import_module(name)
 
 
-def _made(module: Any, name: str, target: str) -> nn.Module:
+def _made(module: object, name: str, target: str) -> nn.Module:
     if not name:
         name = next((known for known in NAMES if hasattr(module, known)), "")
         if not name:
@@ -81,18 +82,18 @@ def _made(module: Any, name: str, target: str) -> nn.Module:
     if not hasattr(module, name):
         known = [key for key in vars(module) if not key.startswith("_")]
         raise DataError(f"{target}: there is no '{name}'{did_you_mean(name, known)}")
-    found = getattr(module, name)
-    if isinstance(found, type) or not isinstance(found, nn.Module):
-        if not callable(found):
-            raise DataError(f"{target} is a {type(found).__name__}; name an nn.Module or a function that makes one")
-        _refuse_arguments(found, target)
+    value = getattr(module, name)
+    if isinstance(value, type) or not isinstance(value, nn.Module):
+        if not callable(value):
+            raise DataError(f"{target} is a {type(value).__name__}; name an nn.Module or a function that makes one")
+        _refuse_arguments(value, target)
         with _told(f"{target} cannot be called"):
-            found = found()
-    if isinstance(found, (tuple, list)):
-        found = next((part for part in found if isinstance(part, nn.Module)), found)
-    if not isinstance(found, nn.Module):
-        raise DataError(f"{target} gave a {type(found).__name__}, not a torch.nn.Module; return the model")
-    return found
+            value = value()
+    if isinstance(value, (tuple, list)):
+        value = next((part for part in value if isinstance(part, nn.Module)), value)
+    if not isinstance(value, nn.Module):
+        raise DataError(f"{target} gave a {type(value).__name__}, not a torch.nn.Module; return the model")
+    return value
 
 
 def _refuse_arguments(function: Any, target: str) -> None:
@@ -121,9 +122,8 @@ class _told:  # noqa: N801 - used as a context manager
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: Any) -> None:
         if error is None or isinstance(error, (KeyboardInterrupt, ClearheadError)):
             return
-        said = " ".join(str(error).split())[:200]
-        where = f"({type(error).__name__}: {said}{_line_of(at)})"
-        raise DataError(f"{self.what} {where}; {remedy(said) or 'mend that first'}") from None
+        where = f"({sentence_of(error, 200)}{_line_of(at)})"
+        raise DataError(f"{self.what} {where}; {remedy(str(error)) or 'mend that first'}") from None
 
 
 def _line_of(at: TracebackType | None) -> str:
@@ -146,8 +146,8 @@ def _from_transformers(name: str, settings: Mapping[str, str]) -> nn.Module:
         with _told(f"{name} cannot be loaded"):
             data_only = {"local_files_only": True, "trust_remote_code": False}
             config = transformers.AutoConfig.from_pretrained(name, **data_only)
-            made: nn.Module = class_for(config).from_pretrained(name, use_safetensors=True, **data_only)
-            return made
+            model: nn.Module = class_for(config).from_pretrained(name, use_safetensors=True, **data_only)
+            return model
     with _told(f"hf:{name} cannot be made from so small a config; say its sizes with --set key=value"):
         return build_architecture(name, settings)
 
@@ -165,14 +165,14 @@ def load_function(target: str) -> Any:
     if named is None or not named.name:
         raise UsageError(f"'{target}' names no function; say file.py:name or package.module:name")
     module = _module(named)
-    found = getattr(module, named.name, None)
-    if found is None:
+    function = getattr(module, named.name, None)
+    if function is None:
         known = [key for key in vars(module) if not key.startswith("_")]
         raise DataError(f"{named.place} has no '{named.name}'{did_you_mean(named.name, known)}")
-    if isinstance(found, type) and issubclass(found, nn.Module):
-        _refuse_arguments(found, target)
+    if isinstance(function, type) and issubclass(function, nn.Module):
+        _refuse_arguments(function, target)
         with _told(f"{target} cannot be made"):
-            found = found()
-    if not callable(found):
-        raise DataError(f"{target} is a {type(found).__name__}, not a function")
-    return found
+            function = function()
+    if not callable(function):
+        raise DataError(f"{target} is a {type(function).__name__}, not a function")
+    return function

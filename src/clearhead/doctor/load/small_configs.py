@@ -71,7 +71,7 @@ class Shrinking:
 
 
 # Tried in turn, until a model can be made and called: some configs tie their sizes together in ways of their own
-WAYS = (
+SHRINKINGS = (
     Shrinking(),
     Shrinking(fills=True),
     Shrinking(few_layers=False),
@@ -79,75 +79,77 @@ WAYS = (
 )
 
 
-def small_config(cls: Any, way: Shrinking, settings: Mapping[str, Any]) -> Any:
+def small_config(cls: Any, shrinking: Shrinking, settings: Mapping[str, Any]) -> Any:
     """A config of this class, small in this way, with what was set."""
     default = cls()
     held = vars(default)  # not by getattr: what differs from layer to layer may refuse to be read at once
     names = [name for name in inspect.signature(cls).parameters if not _is_derived(cls, name)]
     values = {name: held[name] if name in held else getattr(default, name, None) for name in names}
-    small = {name: _smaller(name, value, way) for name, value in values.items() if value is not None}
-    if way.few_layers:
+    small = {name: _smaller(name, value, shrinking) for name, value in values.items() if value is not None}
+    if shrinking.few_layers:
         small |= _few_layers(values, held.get("num_hidden_layers", getattr(default, "num_hidden_layers", 0)), small)
-    if way.fills:
+    if shrinking.fills:
         small |= _filled(values, small)
     small |= _even_heads(values, small)
     if "pad_token_id" in names and not _is_id(values["pad_token_id"]):
         small["pad_token_id"] = 0
     parts = {name: held.get(name) for name in getattr(cls, "sub_configs", {})}
-    small |= {name: small_config(type(part), way, {}) for name, part in parts.items() if hasattr(part, "model_type")}
+    small |= {
+        name: small_config(type(part), shrinking, {}) for name, part in parts.items() if hasattr(part, "model_type")
+    }
     changed = {name: value for name, value in small.items() if name in parts or value != values.get(name)}
     return cls(**{**changed, **settings})
 
 
-def _is_derived(cls: Any, name: str) -> bool:
+def _is_derived(cls: object, name: str) -> bool:
     """Whether a value follows from others and cannot be set."""
     attribute = getattr(cls, name, None)
     return isinstance(attribute, property) and attribute.fset is None
 
 
-def _is_id(value: Any) -> bool:
+def _is_id(value: object) -> bool:
     return isinstance(value, int) and 0 <= value < VOCAB
 
 
-def _smaller(name: str, value: Any, way: Shrinking) -> Any:
+def _smaller(name: str, value: object, shrinking: Shrinking) -> Any:
     if isinstance(value, (list, tuple)) and all(isinstance(part, int) for part in value):
         if re.fullmatch(LAYERS, name):  # numbers of layers
-            return type(value)(part for part in value if part < FEW_LAYERS or not way.few_layers)
-        return type(value)(_smaller(name, part, way) for part in value)
+            return type(value)(part for part in value if part < FEW_LAYERS or not shrinking.few_layers)
+        return type(value)(_smaller(name, part, shrinking) for part in value)
     if isinstance(value, bool) or not isinstance(value, int):
         return value
     if re.search(r"_(id|index)$", name):
         return min(value, VOCAB - 1)
-    size = _size(name, way)
+    size = _size(name, shrinking)
     return value if size is None else min(value, size)
 
 
-def _size(name: str, way: Shrinking) -> int | None:
-    if re.fullmatch(LAYERS, name) and not way.few_layers:
+def _size(name: str, shrinking: Shrinking) -> int | None:
+    if re.fullmatch(LAYERS, name) and not shrinking.few_layers:
         return None
-    return next((size for pattern, size in way.sizes if re.fullmatch(pattern, name)), None)
+    return next((size for pattern, size in shrinking.sizes if re.fullmatch(pattern, name)), None)
 
 
 def _even_heads(values: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, Any]:
     """As many heads for keys as for queries, where it is so in the large."""
-    told = {}
+    heads = {}
     for queries, keys in HEADS:
         if queries in values and values[queries] == values.get(keys):
-            told[keys] = small[queries]
-    return told
+            heads[keys] = small[queries]
+    return heads
 
 
 def _filled(values: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, Any]:
     """What a config leaves open, or a stack without any attention."""
     sizes = {name: _size(name, Shrinking()) for name, value in values.items() if value is None}
-    told: dict[str, Any] = {name: size for name, size in sizes.items() if size and not name.endswith("vocab_size")}
+    filled: dict[str, Any] = {name: size for name, size in sizes.items() if size and not name.endswith("vocab_size")}
     for name in ("layer_types", "layers_block_type"):
         if name in values:
             kinds = small.get(name) or [ATTENTION]
-            told[name] = [kinds[0], *[ATTENTION] * (FEW_LAYERS - 1)]
+            filled[name] = [kinds[0], *[ATTENTION] * (FEW_LAYERS - 1)]
     if "attn_layer_indices" in values:
-        told["attn_layer_indices"] = [FEW_LAYERS - 1]
-    return told
+        filled["attn_layer_indices"] = [FEW_LAYERS - 1]
+    return filled
 
 
 def _few_layers(values: Mapping[str, Any], n_layers: int, small: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,11 +33,11 @@ def unwrapped(model: object) -> nn.Module:
     return model
 
 
-def remedy(said: str) -> str | None:
+def remedy(message: str) -> str | None:
     """What to do about an error of a model's code, where its words tell."""
-    if re.search("cuda|nvidia", said, re.I) and not torch.cuda.is_available():
+    if re.search("cuda|nvidia", message, re.I) and not torch.cuda.is_available():
         return "this machine has no CUDA: make and call the model on the CPU"
-    if "DefaultCPUAllocator" in said:
+    if "DefaultCPUAllocator" in message:
         return "it needs more memory than there is: make the model smaller"
     return None
 

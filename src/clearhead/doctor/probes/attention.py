@@ -52,9 +52,9 @@ def attentions(calls: Sequence[Call]) -> Iterator[Attention]:
     flow = Flow(calls)
     for index, call in enumerate(calls):
         if call.name == "softmax" and call.outputs and call.outputs[0].dim() >= 3 and call.inputs:
-            found = _plain(index, call, flow)
-            if found is not None:
-                yield found
+            attention = _plain(index, call, flow)
+            if attention is not None:
+                yield attention
         elif call.name == FUSED and len(call.inputs) >= 3:
             yield _fused(index, call)
         elif call.name == WHOLE and len(call.inputs) >= 3:
@@ -70,10 +70,10 @@ def _plain(index: int, call: Call, flow: Flow) -> Attention | None:
         alike = [k for k, size in enumerate(scores.shape) if size == scores.shape[axis] and k != axis]
         if len(alike) != 1 and axis != last:
             return None
-        asking, asked = (alike[0] if len(alike) == 1 else last - 1), axis
+        asking, key_axis = (alike[0] if len(alike) == 1 else last - 1), axis
     else:
-        asking, asked = summed.kept, summed.summed
-    scores, weights = (t.movedim((asking, asked), (-2, -1)) for t in (scores, weights))  # (..., T_q, T_k)
+        asking, key_axis = summed.kept, summed.summed
+    scores, weights = (t.movedim((asking, key_axis), (-2, -1)) for t in (scores, weights))  # (..., T_q, T_k)
     if min(scores.shape[-2:]) < 2:
         return None
     flat = scores.reshape(-1, *scores.shape[-2:])
@@ -83,11 +83,11 @@ def _plain(index: int, call: Call, flow: Flow) -> Attention | None:
     if strength is None and ones_added:
         strength = 1.0
     behind = [c.outputs[0] for c in flow.calls[index + 1 : index + 6] if c.outputs and c.name != "softmax"]
-    moved = [t.movedim((asking, asked), (-2, -1)) for t in behind if t.shape == call.outputs[0].shape]
+    moved = [t.movedim((asking, key_axis), (-2, -1)) for t in behind if t.shape == call.outputs[0].shape]
     later = any(bool((t == 0).flatten(0, -3).all(0).any()) for t in moved) and bool((weights > 0).all())
     product = product_behind(flow, index)
     return Attention(
-        index, call, allowed, strength, axis != asked, later, flat, asked=product, summed=summed,
+        index, call, allowed, strength, axis != key_axis, later, flat, asked=product, summed=summed,
         query=product.first if product else None,
         key=product.second if product else None,
         value=summed.other if summed else None,
@@ -139,9 +139,9 @@ def _fused(index: int, call: Call) -> Attention:
         if mask is not None and mask.dtype != torch.bool:
             scores = scores + mask
         scores = scores.reshape(-1, T_q, T_k)
-    given = [*(part for part in args[:3]), *(kwargs[name] for name in ("query", "key", "value") if name in kwargs)]
-    found = Attention(index, call, allowed, strength, scores=scores)
-    return replace(found, query=given[0], key=given[1], value=given[2]) if len(given) == 3 else found
+    tensors = [*(part for part in args[:3]), *(kwargs[name] for name in ("query", "key", "value") if name in kwargs)]
+    attention = Attention(index, call, allowed, strength, scores=scores)
+    return replace(attention, query=tensors[0], key=tensors[1], value=tensors[2]) if len(tensors) == 3 else attention
 
 
 def _whole(index: int, call: Call) -> Attention:
@@ -163,19 +163,19 @@ def _allowed(mask: Tensor | None, T_q: int, T_k: int, *, true_means_seen: bool) 
         return everything, None
     mask = mask.cpu()
     is_bool = mask.dtype == torch.bool
-    seen = (mask if true_means_seen else ~mask) if is_bool else mask > HIDDEN
-    seen = seen.expand(*seen.shape[:-2], T_q, T_k) if seen.dim() >= 2 else seen.expand(T_q, T_k)
-    seen = seen.reshape(-1, T_q, T_k).any(0)
-    if not seen.all():
-        return seen, float("inf")
+    visible = (mask if true_means_seen else ~mask) if is_bool else mask > HIDDEN
+    visible = visible.expand(*visible.shape[:-2], T_q, T_k) if visible.dim() >= 2 else visible.expand(T_q, T_k)
+    visible = visible.reshape(-1, T_q, T_k).any(0)
+    if not visible.all():
+        return visible, float("inf")
     if is_bool or T_q != T_k:
-        return seen, None
+        return visible, None
     whole = mask.expand(*mask.shape[:-2], T_q, T_k).reshape(-1, T_q, T_k)
     future = torch.ones(T_q, T_k, dtype=torch.bool).triu(1)
     drop = float((whole[:, ~future].amin(-1) - whole[:, future].amax(-1)).max()) if future.any() else 0.0
-    return seen, drop if drop > 0 else None  # what lowers no later score below the earlier ones hides nothing
+    return visible, drop if drop > 0 else None  # what lowers no later score below the earlier ones hides nothing
 
 
-def same_tensor(one: Tensor | None, other: Tensor | None) -> bool:
+def same_tensor(first: Tensor | None, second: Tensor | None) -> bool:
     """Whether two tensors hold the same numbers."""
-    return one is not None and other is not None and one.shape == other.shape and torch.equal(one, other)
+    return first is not None and second is not None and first.shape == second.shape and torch.equal(first, second)

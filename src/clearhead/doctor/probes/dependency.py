@@ -33,9 +33,9 @@ class Matrix:
         """(T_out, T_in) bool."""
         return self.influence > self.threshold
 
-    def witness(self, place: tuple[int, int]) -> str:
+    def witness(self, pair: tuple[int, int]) -> str:
         """Two inputs and one output, in words."""
-        i, j = place
+        i, j = pair
         return (
             f"changing token {j} from {int(self.ids[j])} to {int(self.others[j])} moves logits {i} by "
             f"{float(self.influence[i, j]):.1e} of the largest move"
@@ -45,8 +45,8 @@ class Matrix:
         """A line per output: '#' legal, '!' illegal, '-' missing, '.' nothing."""
         signs = {(True, True): "#", (True, False): "!", (False, True): "-", (False, False): "."}
         return tuple(
-            "".join(signs[bool(a), bool(b)] for a, b in zip(seen, may, strict=True))
-            for seen, may in zip(self.alive.tolist(), allowed.tolist(), strict=True)
+            "".join(signs[bool(a), bool(b)] for a, b in zip(alive, may, strict=True))
+            for alive, may in zip(self.alive.tolist(), allowed.tolist(), strict=True)
         )
 
 

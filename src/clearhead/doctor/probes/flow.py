@@ -49,18 +49,18 @@ class Flow:
 
     def readers(self, index: int) -> list[int]:
         """The operations that read what one made, in order."""
-        found = {place for tensor in made_by(self.calls[index]) for place in self._read.get(id(tensor), [])}
-        return sorted(place for place in found if place > index)
+        indices = {reader for tensor in made_by(self.calls[index]) for reader in self._read.get(id(tensor), [])}
+        return sorted(reader for reader in indices if reader > index)
 
     def way_back(self, tensor: Tensor, before: int, goal: Callable[[Call], bool], limit: int = DEEP) -> list[int]:
         """The operations on a way back to one that is a goal, the goal last; empty if none is met."""
-        seen: set[int] = set()
+        visited: set[int] = set()
 
         def search(tensor: Tensor, before: int, left: int) -> list[int]:
             index = self.maker(tensor, before)
-            if index is None or index in seen or not left:
+            if index is None or index in visited or not left:
                 return []
-            seen.add(index)
+            visited.add(index)
             if goal(self.calls[index]):
                 return [index]
             for source in read_by(self.calls[index]):
@@ -74,16 +74,16 @@ class Flow:
 
     def comes_from(self, tensor: Tensor, before: int, ancestor: Tensor) -> bool:
         """Whether a tensor was made, over whatever operations, from another."""
-        seen: set[int] = set()
+        visited: set[int] = set()
         open_ = [(tensor, before)]
         while open_:
             tensor, before = open_.pop()
             if tensor is ancestor:
                 return True
             index = self.maker(tensor, before)
-            if index is None or index in seen:
+            if index is None or index in visited:
                 continue
-            seen.add(index)
+            visited.add(index)
             open_ += [(source, index) for source in read_by(self.calls[index])]
         return False
 
@@ -96,7 +96,7 @@ def _is_handed_on(call: Call, tensor: Tensor) -> bool:
     if "dropout" in call.name:
         return False
     in_place = call.name.endswith("_") and (not call.name.endswith("__") or call.name.startswith("__i"))
-    return not in_place and any(tensor is given for given in read_by(call))
+    return not in_place and any(tensor is read for read in read_by(call))
 
 
 def _storage(tensor: Tensor) -> int:
@@ -130,5 +130,5 @@ def factor(call: Call) -> float:
     return 1 / numbers[0] if call.name in DIVIDE and not isinstance(args[0], Number) else numbers[0]
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex()

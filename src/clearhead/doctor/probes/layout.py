@@ -36,8 +36,8 @@ def scrambled(calls: Sequence[Call], n: int) -> Scrambled | None:
             continue
         tags = torch.arange(n).reshape([-1 if number == axis else 1 for number in range(before.dim())])
         moved = tags.expand(before.shape).contiguous().reshape(after.shape)  # every number replaced by its token's
-        wanted = torch.arange(n).reshape([-1 if number == later else 1 for number in range(after.dim())])
-        wrong = (moved != wanted).nonzero()
+        numbers = torch.arange(n).reshape([-1 if number == later else 1 for number in range(after.dim())])
+        wrong = (moved != numbers).nonzero()
         if len(wrong) and (end := _end_of_shift(before, calls, index)) is not None:
             ends.add(end)
         elif len(wrong):

@@ -36,5 +36,5 @@ def owner_of(model: nn.Module, name: str, *, own_code: bool = False) -> Where:
 
 def layer_of(path: str | None) -> str | None:
     """The layer of a stack that a module's path lies in: everything up to the first number."""
-    found = re.match(r"(?:.*?\.)?\d+(?=\.|$)", path or "")
-    return found[0] if found else None
+    match = re.match(r"(?:.*?\.)?\d+(?=\.|$)", path or "")
+    return match[0] if match else None

@@ -53,12 +53,12 @@ class Xray:
         """A line per position: the token there, the one that is asked for, and how much it counts."""
         lines = [f"{'row':>3} {'at':>3}  {'token':>8}  {'target':>8}  {'weight':>8}  {'smoothing':>9}"]
         for row in range(self.ids.shape[0]):
-            for place in range(self.ids.shape[1]):
-                target = int(self.targets[row, place])
-                asked = names(target) if target >= 0 else "-"
-                weight, mass = float(self.weights[row, place]), float(self.smoothing[row, place])
-                token = names(int(self.ids[row, place]))
-                lines.append(f"{row:>3} {place:>3}  {token:>8}  {asked:>8}  {weight:>8.5f}  {mass:>9.4f}")
+            for column in range(self.ids.shape[1]):
+                target = int(self.targets[row, column])
+                target_name = names(target) if target >= 0 else "-"
+                weight, mass = float(self.weights[row, column]), float(self.smoothing[row, column])
+                token = names(int(self.ids[row, column]))
+                lines.append(f"{row:>3} {column:>3}  {token:>8}  {target_name:>8}  {weight:>8.5f}  {mass:>9.4f}")
         return "\n".join(lines)
 
     @property
@@ -148,10 +148,12 @@ def _fit(gradient: Tensor, p: Tensor, target: Tensor, unasked: int | None) -> Fi
     own_p, own_g = (x.gather(-1, target[..., None])[..., 0] for x in (p, gradient))
     pull = slope * own_p - own_g - mass  # that is asked for the target besides
     n = p.shape[-1] - (unasked is not None)
-    asked = pull + n * mass
-    excess = slope - asked  # what pushes all logits down beyond that
+    asked_mass = pull + n * mass
+    excess = slope - asked_mass  # what pushes all logits down beyond that
     is_plain = excess.abs() <= STRAIGHT * slope.abs()
-    weight = torch.where(is_plain, slope, asked.where(asked.abs() > STRAIGHT * slope.abs(), torch.zeros_like(asked)))
+    weight = torch.where(
+        is_plain, slope, asked_mass.where(asked_mass.abs() > STRAIGHT * slope.abs(), torch.zeros_like(asked_mass))
+    )
     smoothing = n * mass / weight.where(weight != 0, torch.ones_like(weight))
     unanswered = (-excess / largest).clamp_min(0)  # asked for, and nothing is pushed down for it
     return Fit(target, weight, smoothing, torch.maximum(bent, unanswered))
@@ -182,16 +184,16 @@ def offset_among(targets: Tensor, ids: Tensor) -> tuple[int | None, bool]:
     """
     B, T = ids.shape
     flat = ids.flatten()
-    place = torch.arange(B * T).view(B, T)
+    index = torch.arange(B * T).view(B, T)
     for offset in OFFSETS:
         column = torch.arange(T) + offset
         inside = ((column >= 0) & (column < T)).expand(B, T)
-        expected = flat[(place + offset).clamp(0, B * T - 1)]
-        asked = targets >= 0
+        expected = flat[(index + offset).clamp(0, B * T - 1)]
+        is_asked = targets >= 0
         inside = inside & (expected >= 0)
-        if not (asked & inside).any() or not (targets == expected)[asked & inside].all():
+        if not (is_asked & inside).any() or not (targets == expected)[is_asked & inside].all():
             continue
-        outside = asked & ~inside & (expected >= 0) & (place + offset >= 0) & (place + offset < B * T)
+        outside = is_asked & ~inside & (expected >= 0) & (index + offset >= 0) & (index + offset < B * T)
         following = (targets[:, :, None] == ids.roll(-1, 0)[:, None, :]).any(-1)  # in any place of the next row
         wraps = bool(outside.any()) and bool(following[outside].all())
         if outside.any() and not wraps:
@@ -214,6 +216,6 @@ def misfit(loss: Callable[[Tensor], Tensor], gradient: Tensor, logits: Tensor) -
     with torch.enable_grad():
         leaf = logits.detach().clone().requires_grad_()
         (other,) = torch.autograd.grad(loss(leaf), leaf)
-    one, two = gradient.flatten().double(), other.flatten().double()
-    rest = one - two * (one @ two) / (two @ two).clamp_min(1e-30)
-    return float(rest.norm() / one.norm().clamp_min(1e-30))
+    first, second = gradient.flatten().double(), other.flatten().double()
+    rest = first - second * (first @ second) / (second @ second).clamp_min(1e-30)
+    return float(rest.norm() / first.norm().clamp_min(1e-30))

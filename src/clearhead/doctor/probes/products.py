@@ -55,16 +55,16 @@ def product_of(flow: Flow, index: int) -> Product | None:
     for _ in range(12):
         if not open_:
             break
-        place, axes = open_.pop(0)
-        for reader in flow.readers(place):
+        at, axes = open_.pop(0)
+        for reader in flow.readers(at):
             call = flow.calls[reader]
-            weights = next((t for t in read_by(call) if any(t is made for made in made_by(flow.calls[place]))), None)
+            weights = next((t for t in read_by(call) if any(t is output for output in made_by(flow.calls[at]))), None)
             if weights is None:
                 continue
             if call.name in PRODUCTS:
-                found = _axes_in(call, reader, weights, axes)
-                if found is not None:
-                    return found
+                axes_found = _axes_in(call, reader, weights, axes)
+                if axes_found is not None:
+                    return axes_found
             after = _axes_after(call, weights, axes)
             if after is not None:
                 open_.append((reader, after))
@@ -73,22 +73,22 @@ def product_of(flow: Flow, index: int) -> Product | None:
 
 def _axes_after(call: Call, weights: Tensor, axes: tuple[int, ...]) -> tuple[int, ...] | None:
     """Which axes of the first weights the axes of an operation's result are; None where they cannot be told."""
-    made = made_by(call)
-    if len(made) != 1:
+    outputs = made_by(call)
+    if len(outputs) != 1:
         return None
-    result, args = made[0], call.options["args"]
+    result, args = outputs[0], call.options["args"]
     if call.name in KEEPING and (result.shape == weights.shape or call.name == "__getitem__"):
         return axes if result.dim() == weights.dim() else None
     if call.name in ("transpose", "swapaxes", "swapdims") and len(args) == 3:
         order = list(axes)
-        one, other = int(args[1]) % len(order), int(args[2]) % len(order)
-        order[one], order[other] = order[other], order[one]
+        first, second = int(args[1]) % len(order), int(args[2]) % len(order)
+        order[first], order[second] = order[second], order[first]
         return tuple(order)
     if call.name == "einsum":
         return _letters_after(call, weights, axes)
     if call.name == "permute":
-        wanted = args[1] if isinstance(args[1], Sequence) else args[1:]
-        return tuple(axes[int(axis)] for axis in wanted)
+        order_of_axes = args[1] if isinstance(args[1], Sequence) else args[1:]
+        return tuple(axes[int(axis)] for axis in order_of_axes)
     if (
         call.name == "__get__"
         and result.shape[:-2] == weights.shape[:-2]
@@ -107,13 +107,13 @@ def _axes_in(call: Call, index: int, weights: Tensor, axes: tuple[int, ...]) -> 
     is_first = both[0] is weights
     other = both[1] if is_first else both[0]
     if call.name == "einsum":
-        found = _in_einsum(call, weights, is_first)
+        pair = _in_einsum(call, weights, is_first)
     else:
         last = weights.dim() - 1
-        found = (last - 1, last) if is_first else (last, last - 1)
-    if found is None or min(axes[found[0]], axes[found[1]]) < 0:
+        pair = (last - 1, last) if is_first else (last, last - 1)
+    if pair is None or min(axes[pair[0]], axes[pair[1]]) < 0:
         return None
-    return Product(index, call, *both, kept=axes[found[0]], summed=axes[found[1]], other=other)
+    return Product(index, call, *both, kept=axes[pair[0]], summed=axes[pair[1]], other=other)
 
 
 def _in_einsum(call: Call, weights: Tensor, is_first: bool) -> tuple[int, int] | None:
@@ -122,10 +122,10 @@ def _in_einsum(call: Call, weights: Tensor, is_first: bool) -> tuple[int, int] |
     if not isinstance(equation, str) or "->" not in equation or "." in equation:
         return None
     inputs, output = equation.replace(" ", "").split("->")
-    ours, theirs = inputs.split(",") if is_first else inputs.split(",")[::-1]
-    summed = [letter for letter in ours if letter in theirs and letter not in output]
-    kept = [letter for letter in ours if letter in output and letter not in theirs]
-    rows = [letter for letter in ours if letter in theirs and letter in output]  # a map that mixes heads has none
+    ours, other = inputs.split(",") if is_first else inputs.split(",")[::-1]
+    summed = [letter for letter in ours if letter in other and letter not in output]
+    kept = [letter for letter in ours if letter in output and letter not in other]
+    rows = [letter for letter in ours if letter in other and letter in output]  # a map that mixes heads has none
     if len(summed) != 1 or not kept or not rows or len(ours) != weights.dim():
         return None
     # heads that share one value are kept as well: the queries are as many as the keys, or stand last
@@ -148,26 +148,26 @@ def _letters_after(call: Call, weights: Tensor, axes: tuple[int, ...]) -> tuple[
 def product_behind(flow: Flow, index: int) -> Product | None:
     """The product of queries and keys that a softmax's scores are made of."""
     call = flow.calls[index]
-    given = next((t for t in read_by(call) if t.is_floating_point()), None)
-    if given is None:
+    source = next((t for t in read_by(call) if t.is_floating_point()), None)
+    if source is None:
         return None
 
     def is_product(call: Call) -> bool:
-        made = made_by(call)
-        return call.name in PRODUCTS and len(made) == 1 and made[0].dim() >= 3 and operands(call) is not None
+        output = made_by(call)
+        return call.name in PRODUCTS and len(output) == 1 and output[0].dim() >= 3 and operands(call) is not None
 
-    way = flow.way_back(given, index, is_product, limit=14)
-    if not way:
+    branch = flow.way_back(source, index, is_product, limit=14)
+    if not branch:
         return None
-    both = operands(flow.calls[way[-1]])
+    both = operands(flow.calls[branch[-1]])
     assert both is not None
-    return Product(way[-1], flow.calls[way[-1]], *both)
+    return Product(branch[-1], flow.calls[branch[-1]], *both)
 
 
-def factor_along(flow: Flow, way: Sequence[int]) -> float:
+def factor_along(flow: Flow, branch: Sequence[int]) -> float:
     """What a tensor was multiplied by on the way, as far as that was by plain numbers."""
     total = 1.0
-    for index in way:
+    for index in branch:
         total *= factor(flow.calls[index])
         alpha: Any = flow.calls[index].options["kwargs"].get("alpha")
         if flow.calls[index].name == "baddbmm" and alpha is not None:
@@ -180,17 +180,17 @@ def scale_of(flow: Flow, index: int, product: Product) -> float | None:
 
     Counts what stands between the projections and the product as well: the queries may have been scaled before.
     """
-    given = next(t for t in read_by(flow.calls[index]) if t.is_floating_point())
-    way = flow.way_back(given, index, lambda call: call is product.call, limit=14)
-    return _with_projections(flow, product.index, (product.first, product.second), factor_along(flow, way))
+    source = next(t for t in read_by(flow.calls[index]) if t.is_floating_point())
+    branch = flow.way_back(source, index, lambda call: call is product.call, limit=14)
+    return _with_projections(flow, product.index, (product.first, product.second), factor_along(flow, branch))
 
 
 def _with_projections(flow: Flow, index: int, both: tuple[Tensor, Tensor], scale: float) -> float | None:
     for part in both:
-        way = flow.way_back(part, index, lambda call: call.name in LINEAR)
-        if not way or any(flow.calls[place].name in NORMS for place in way):
+        branch = flow.way_back(part, index, lambda call: call.name in LINEAR)
+        if not branch or any(flow.calls[at].name in NORMS for at in branch):
             return None
-        scale *= factor_along(flow, way[:-1])
+        scale *= factor_along(flow, branch[:-1])
     return scale
 
 

@@ -44,14 +44,14 @@ def stream(calls: Sequence[Call], end: Tensor) -> tuple[list[Step], tuple[int, .
         return id(call) in numbers
 
     numbers = {id(calls[index]): index for index in additions}
-    way = flow.way_back(end, len(calls), is_addition)
-    behind, found = tuple(way[:-1]), []
-    while way:
-        index = way[-1]
+    branch = flow.way_back(end, len(calls), is_addition)
+    behind, steps = tuple(branch[:-1]), []
+    while branch:
+        index = branch[-1]
         skip = additions[index]
-        way = flow.way_back(skip, index, is_addition)
-        found.append(Step(index, calls[index], skip, tuple(way[:-1]), not way))
-    return found[::-1], behind
+        branch = flow.way_back(skip, index, is_addition)
+        steps.append(Step(index, calls[index], skip, tuple(branch[:-1]), not branch))
+    return steps[::-1], behind
 
 
 def _skip(flow: Flow, index: int, call: Call) -> Tensor | None:
@@ -59,9 +59,9 @@ def _skip(flow: Flow, index: int, call: Call) -> Tensor | None:
     parts = [part for part in call.options["args"] if isinstance(part, Tensor)]
     if call.name not in SUMS or len(parts) != 2 or parts[0].dim() < 3 or parts[0].shape != parts[1].shape:
         return None
-    one, other = parts
-    if not one.is_floating_point() or one is other:
+    first, second = parts
+    if not first.is_floating_point() or first is second:
         return None
-    if flow.comes_from(other, index, one):
-        return one
-    return other if flow.comes_from(one, index, other) else None
+    if flow.comes_from(second, index, first):
+        return first
+    return second if flow.comes_from(first, index, second) else None

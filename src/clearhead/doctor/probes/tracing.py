@@ -33,9 +33,9 @@ class Call:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def _copies(value: Any, wanted: Callable[[Tensor], bool] = Tensor.is_floating_point) -> list[Tensor]:
+def _copies(value: object, is_kept: Callable[[Tensor], bool] = Tensor.is_floating_point) -> list[Tensor]:
     """What may be written to later is copied; weights are not, which are most of what a large model reads."""
-    return [tensor.detach().to("cpu", copy=not _is_weight(tensor)) for tensor in tensors(value) if wanted(tensor)]
+    return [tensor.detach().to("cpu", copy=not _is_weight(tensor)) for tensor in tensors(value) if is_kept(tensor)]
 
 
 def _is_weight(tensor: Tensor) -> bool:
@@ -65,23 +65,23 @@ def home_of(module: nn.Module) -> tuple[str | None, int | None]:
 
 @contextmanager
 def recorded_modules(
-    model: nn.Module, wanted: Callable[[Tensor], bool] = Tensor.is_floating_point
+    model: nn.Module, is_kept: Callable[[Tensor], bool] = Tensor.is_floating_point
 ) -> Iterator[list[Call]]:
     """Every call of every module, in the order in which they end: the innermost first. `wanted`: which tensors."""
     calls: list[Call] = []
     begun: list[list[Tensor]] = []
     handles = []
 
-    def before(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        begun.append(_copies((given, named), wanted))
+    def before(_: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        begun.append(_copies((args, named), is_kept))
 
     def after(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+        def hook(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: object) -> None:
             inputs = begun.pop()
             if output is None:
                 return  # it raised, and the model may go on without it
             file, line = caller()
-            calls.append(Call(name, inputs, _copies(output, wanted), module, file, line, len(begun)))
+            calls.append(Call(name, inputs, _copies(output, is_kept), module, file, line, len(begun)))
 
         return hook
 
@@ -98,22 +98,22 @@ def recorded_modules(
 class recorded_ops(TorchFunctionMode):  # noqa: N801 - used as a context manager
     """Every operation of torch that Python code calls, with the line that called it and the module that it is in."""
 
-    def __init__(self, wanted: Callable[[str], bool] = lambda name: True) -> None:
+    def __init__(self, is_recorded: Callable[[str], bool] = lambda name: True) -> None:
         super().__init__()
-        self.wanted = wanted
+        self.wanted = is_recorded
         self.calls: list[Call] = []
         self.stack: list[nn.Module] = []
         self.handles: list[Any] = []
 
     def __enter__(self) -> Self:
         self.handles = [
-            register_module_forward_pre_hook(lambda module, given: self.stack.append(module)),
-            register_module_forward_hook(lambda module, given, output: self._leave(), always_call=True),
+            register_module_forward_pre_hook(lambda module, args: self.stack.append(module)),
+            register_module_forward_hook(lambda module, args, output: self._leave(), always_call=True),
         ]
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         for handle in self.handles:
             handle.remove()
@@ -125,15 +125,15 @@ class recorded_ops(TorchFunctionMode):  # noqa: N801 - used as a context manager
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", str(func))
-        wanted = self.wanted(name)
-        inputs = _safe_copies((args, kwargs)) if wanted else []
+        is_recorded = self.wanted(name)
+        inputs = _safe_copies((args, kwargs)) if is_recorded else []
         output = func(*args, **kwargs)
         if name == "__iter__" and not isinstance(output, Tensor):  # unpacking a tensor: its parts are to be known
             parts = list(output)
             output, result = iter(parts), parts
         else:
             result = output
-        if wanted:
+        if is_recorded:
             file, line = caller()
             options = {"func": func, "args": args, "kwargs": kwargs, "result": result}
             module = self.stack[-1] if self.stack else None
@@ -141,7 +141,7 @@ class recorded_ops(TorchFunctionMode):  # noqa: N801 - used as a context manager
         return output
 
 
-def _safe_copies(value: Any) -> list[Tensor]:
+def _safe_copies(value: object) -> list[Tensor]:
     """Copies, where copies can be made: inside a vectorised map they cannot."""
     try:
         return _copies(value)

@@ -47,5 +47,5 @@ def _reason(report: Report, check: Checked) -> str:
 
 
 def _evidence(finding: Finding) -> str:
-    place = f", in {finding.where.place}" if finding.where.place else ""
-    return f"{finding.evidence.witness}{place}"
+    suffix = f", in {finding.where.place}" if finding.where.place else ""
+    return f"{finding.evidence.witness}{suffix}"

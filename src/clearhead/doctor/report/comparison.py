@@ -5,10 +5,10 @@ Imports no torch.
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from clearhead.doctor.report.findings import Json, Where
-from clearhead.doctor.report.text import LABEL, Line
+from clearhead.doctor.report.text import Line, labelled
 from clearhead.pages import printable
 
 
@@ -59,9 +59,9 @@ class Difference:
         """What differs, and how much."""
         if self.what == "sharing":
             return f"{self.path}, so they train differently"
-        place = self.a.module or "the whole model"
+        name = self.a.module or "the whole model"
         kind = "makes something else of the same input" if self.what == "output" else "has another gradient"
-        return f"{place} {kind}"
+        return f"{name} {kind}"
 
 
 @dataclass(frozen=True)
@@ -132,15 +132,15 @@ class Comparison:
         if self.first:
             yield from _difference(self.first)
         for note in self.weights.notes:
-            yield _labelled("note", note), ""
+            yield labelled("note", note), ""
         if not verbose:
             return
-        yield _labelled("weights", self.weights.sentence), ""
+        yield labelled("weights", self.weights.sentence), ""
         for a, b in self.weights.renamed[:SHOWN]:
-            yield _labelled("", f"{a} = {b}"), "dim"
+            yield labelled("", f"{a} = {b}"), "dim"
         if len(self.weights.renamed) > SHOWN:
-            yield _labelled("", f"and {len(self.weights.renamed) - SHOWN} more"), "dim"
-        yield _labelled("paths", "; ".join(self.paths)), ""
+            yield labelled("", f"and {len(self.weights.renamed) - SHOWN} more"), "dim"
+        yield labelled("paths", "; ".join(self.paths)), ""
 
     def as_json(self) -> Json:
         """Plain data, as docs/doctor.md has it."""
@@ -161,19 +161,19 @@ class Comparison:
         }
 
     @classmethod
-    def from_json(cls, told: Json) -> Self:
+    def from_json(cls, document: Json) -> Self:
         """The reverse of `as_json`, after it went through text."""
-        first, weights = told["first"], told["weights"]
+        first, weights = document["first"], document["weights"]
         if first is not None:
             first = dict(first)
             for side in ("a", "b"):
-                given = {("class_name" if key == "class" else key): value for key, value in first[side].items()}
-                first[side] = Where(**given)
+                fields = {("class_name" if key == "class" else key): value for key, value in first[side].items()}
+                first[side] = Where(**fields)
             first["growth"] = tuple(Differing(**step) for step in first["growth"])
         differing = weights["first_different"]
         return cls(
-            a=told["a"],
-            b=told["b"],
+            a=document["a"],
+            b=document["b"],
             first=None if first is None else Difference(**first),
             weights=Weights(
                 matched=tuple(weights["matched"].items()),
@@ -181,8 +181,8 @@ class Comparison:
                 first_different=None if differing is None else Differing(**differing),
                 notes=tuple(weights["notes"]),
             ),
-            paths=tuple(told["paths"]),
-            seconds=told["seconds"],
+            paths=tuple(document["paths"]),
+            seconds=document["seconds"],
         )
 
 
@@ -190,19 +190,15 @@ SHOWN = 6  # pairs of names
 
 
 def _difference(first: Difference) -> Iterator[Line]:
-    place = first.a.module or "the whole model"
+    name = first.a.module or "the whole model"
     path = "sharing of weights" if first.what == "sharing" else first.path
-    yield f"DIFFERENT  {place}  {path}", "bold red"
+    yield f"DIFFERENT  {name}  {path}", "bold red"
     by = f"{first.difference:.1e} of the largest number there; rounding does {first.noise_floor:.0e}"
-    yield _labelled("what", first.sentence + ("" if first.what == "sharing" else f", by {by}")), ""
-    yield _labelled("in A", first.a.place or place), ""
-    yield _labelled("in B", first.b.place or place), ""
+    yield labelled("what", first.sentence + ("" if first.what == "sharing" else f", by {by}")), ""
+    yield labelled("in A", first.a.place or name), ""
+    yield labelled("in B", first.b.place or name), ""
     if first.agreed:
-        yield _labelled("agreed", first.agreed), ""
+        yield labelled("agreed", first.agreed), ""
     if first.growth:
         steps = ", ".join(f"{step.names} {step.difference:.1e}" for step in first.growth)
-        yield _labelled("growth", steps), ""
-
-
-def _labelled(label: str, text: Any) -> str:
-    return f"  {label:<{LABEL}}{text}"
+        yield labelled("growth", steps), ""

@@ -43,7 +43,7 @@ class Where:
         return " ".join(part for part in parts if part) + (f" [{self.backend} only]" if self.backend else "")
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> Any:
     """JSON knows no infinity and no NaN."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
@@ -88,8 +88,8 @@ class Finding:
     @property
     def sentence(self) -> str:
         """What, where, what to do."""
-        place = f" in {self.where.place}" if self.where.place else ""
-        return f"{self.id} {self.title}{place}: {self.evidence.witness}; {self.fix}"
+        suffix = f" in {self.where.place}" if self.where.place else ""
+        return f"{self.id} {self.title}{suffix}: {self.evidence.witness}; {self.fix}"
 
     def as_json(self) -> Json:
         """Plain data, as the schema in docs/doctor.md has it."""
@@ -111,17 +111,17 @@ class Finding:
         }
 
     @classmethod
-    def from_json(cls, told: Json) -> Self:
+    def from_json(cls, document: Json) -> Self:
         """The reverse of `as_json`."""
-        where = {("class_name" if key == "class" else key): value for key, value in told["where"].items()}
-        evidence: Json = {name: math.nan if value is None else value for name, value in told["evidence"].items()}
+        where = {("class_name" if key == "class" else key): value for key, value in document["where"].items()}
+        evidence: Json = {name: math.nan if value is None else value for name, value in document["evidence"].items()}
         return cls(
-            id=told["id"],
-            status=told["status"],
+            id=document["id"],
+            status=document["status"],
             evidence=Evidence(**evidence),
             where=Where(**where),
-            causes=tuple((cause["id"], cause["score"]) for cause in told["causes"]),
-            picture=tuple(told["picture"]),
-            repro=told["repro"],
-            check=told["check"],
+            causes=tuple((cause["id"], cause["score"]) for cause in document["causes"]),
+            picture=tuple(document["picture"]),
+            repro=document["repro"],
+            check=document["check"],
         )

@@ -32,11 +32,11 @@ def _case(suite: ET.Element, report: Report, check: Checked) -> None:
     seconds = f"{check.milliseconds / 1000:.3f}"
     name = {"classname": f"doctor.{report.target}", "name": check.name, "time": seconds}
     case = ET.SubElement(suite, "testcase", name)
-    told, note = "\n\n".join("\n".join(of_finding(finding)) for finding in report.of_check(check.name)), check.note
+    text, note = "\n\n".join("\n".join(of_finding(finding)) for finding in report.of_check(check.name)), check.note
     if check.status == "fail":
-        ET.SubElement(case, "failure", {"type": check.id, "message": note}).text = told or note
+        ET.SubElement(case, "failure", {"type": check.id, "message": note}).text = text or note
     elif check.status == "warn":
-        ET.SubElement(case, "system-out").text = told or note
+        ET.SubElement(case, "system-out").text = text or note
     elif check in report.unjudged:
         ET.SubElement(case, "error", {"type": check.id, "message": note})
     elif check.status != "pass":

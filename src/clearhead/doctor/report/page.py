@@ -74,22 +74,22 @@ PROVED = (
 
 def render(report: Report) -> str:
     """The page as one self-contained HTML document; every given text is escaped."""
-    made = (
+    sections = (
         _facts(report),
         "".join(_finding(finding) for finding in report.findings),
         _checks(report.checks),
         _assumptions(report),
         f"<h2>What was run</h2>{_list(text(path) for path in report.paths)}<p>{text(PROVED)}</p>",
     )
-    return document(report.target, conclusion(report), "\n".join(made), style=STYLE, mood=report.verdict)
+    return document(report.target, conclusion(report), "\n".join(sections), style=STYLE, mood=report.verdict)
 
 
 def _facts(report: Report) -> str:
-    told = [check for check in report.checks if check.status not in ("skip", "blocked")]
+    judged = [check for check in report.checks if check.status not in ("skip", "blocked")]
     facts = {
         "verdict": report.verdict,
         "kind": report.kind,
-        "checks that spoke": f"{len(told)} of {len(report.checks)}",
+        "checks that spoke": f"{len(judged)} of {len(report.checks)}",
         "seconds": f"{report.seconds:.2f}",
     }
     return f"<dl>{''.join(f'<div><dt>{text(k)}</dt><dd>{text(v)}</dd></div>' for k, v in facts.items())}</dl>"
@@ -103,20 +103,20 @@ def _finding(finding: Finding) -> str:
         ("Or it is", _list(others) if finding.causes[1:] else ""),
         ("See it again", f"<pre>{text(finding.repro)}</pre>" if finding.repro else ""),
     )
-    told = _where(finding.where) + "".join(f"<h3>{title}</h3>{body}" for title, body in parts if body)
+    content = _where(finding.where) + "".join(f"<h3>{title}</h3>{body}" for title, body in parts if body)
     picture = _picture(finding.picture) if finding.picture else ""
     return f"""<article class="{text(finding.status)}">
 <h2><span class="status">{text(finding.status)}</span> {text(finding.id)} {text(finding.title)}</h2>
 <p class="witness">{text(finding.evidence.witness)}</p>
 {_numbers(finding.evidence)}
-<div class="sides">{picture}<div>{told}</div></div>
+<div class="sides">{picture}<div>{content}</div></div>
 </article>
 """
 
 
 def _numbers(evidence: Evidence) -> str:
-    told = f"value {evidence.value:.3g}, threshold {evidence.threshold:.3g}, noise floor {evidence.noise_floor:.3g}"
-    return f'<p class="numbers">{text(told)}</p>'
+    numbers = f"value {evidence.value:.3g}, threshold {evidence.threshold:.3g}, noise floor {evidence.noise_floor:.3g}"
+    return f'<p class="numbers">{text(numbers)}</p>'
 
 
 def _where(where: Where) -> str:
@@ -205,12 +205,12 @@ def _checks(checks: Sequence[Checked]) -> str:
 def _assumptions(report: Report) -> str:
     if not report.assumptions:
         return ""
-    told = (
-        f"{text(f'{one.about}: {one.value}')} ({text(', '.join(one.reasons) or 'nothing speaks against it')})"
-        + (f'<br><span class="otherwise">{text(one.otherwise)}</span>' if one.otherwise else "")
-        for one in report.assumptions
+    items = (
+        f"{text(f'{about.about}: {about.value}')} ({text(', '.join(about.reasons) or 'nothing speaks against it')})"
+        + (f'<br><span class="otherwise">{text(about.otherwise)}</span>' if about.otherwise else "")
+        for about in report.assumptions
     )
-    return f"<h2>What nobody said, and was assumed</h2>{_list(told)}"
+    return f"<h2>What nobody said, and was assumed</h2>{_list(items)}"
 
 
 def _list(items: Iterable[str]) -> str:

@@ -73,7 +73,7 @@ def _result(report: Report, finding: Finding, here: Path) -> Json:
         "ruleIndex": list(CATALOGUE).index(finding.id),
         "level": LEVELS[finding.status],
         "message": {"text": f"{finding.title}: {evidence.witness}. Why: {finding.why}. Fix: {finding.fix}."},
-        "locations": [place for place in [_location(report, finding, here)] if place],
+        "locations": [location for location in [_location(report, finding, here)] if location],
         "partialFingerprints": {"clearheadFinding/v1": _fingerprint(report, finding, here)},
         "properties": {
             "evidence": finding.as_json()["evidence"],
@@ -105,7 +105,7 @@ def _artifact(file: str, here: Path) -> Json:
 def _fingerprint(report: Report, finding: Finding, here: Path) -> str:
     """The same for the same fault, though lines were added above it."""
     file = finding.where.file
-    place = _artifact(file, here)["uri"] if file else report.target
+    uri = _artifact(file, here)["uri"] if file else report.target
     return hashlib.sha256(
-        "\n".join((finding.id, finding.where.module or "", place)).encode("utf-8", "replace")
+        "\n".join((finding.id, finding.where.module or "", uri)).encode("utf-8", "replace")
     ).hexdigest()[:32]

@@ -42,8 +42,8 @@ def conclusion(report: Report) -> str:
 def _verdict(report: Report) -> str:
     faults = sum(finding.status == "fail" for finding in report.findings)
     warnings = len(report.findings) - faults
-    told = [_count(faults, "fault") if faults else "", _count(warnings, "warning") if warnings else ""]
-    count = ", ".join(filter(None, told))
+    counts = [_count(faults, "fault") if faults else "", _count(warnings, "warning") if warnings else ""]
+    count = ", ".join(filter(None, counts))
     if report.verdict in ("faulty", "healthy"):
         return f"is {report.verdict}" + (f": {count}" if count else "")
     if report.verdict == "unknown":
@@ -53,37 +53,37 @@ def _verdict(report: Report) -> str:
 
 def _gaps(report: Report) -> str:
     """What the verdict does not speak of, though it would be expected to."""
-    told = []
+    parts = []
     if report.only:
-        told.append(f"only {_listed(report.only)} was looked for" if len(report.only) == 1
+        parts.append(f"only {_listed(report.only)} was looked for" if len(report.only) == 1
                     else f"only {_listed(report.only)} were looked for")  # fmt: skip
     if report.broken:
-        told.append(f"{_count(len(report.broken), 'check')} {BROKE}")
+        parts.append(f"{_count(len(report.broken), 'check')} {BROKE}")
     late = sum(check.is_late for check in report.checks)
     if late:
-        told.append(f"{OUT_OF_TIME} for {_count(late, 'check')}")
+        parts.append(f"{OUT_OF_TIME} for {_count(late, 'check')}")
     waived = sum(check.status == "waived" for check in report.checks)
     if waived:
-        told.append(f"{_count(waived, 'check')} waived")
+        parts.append(f"{_count(waived, 'check')} waived")
     blocked = sum(check.status == "blocked" for check in report.checks)
     if blocked and report.verdict != "faulty":
-        told.append(f"{_count(blocked, 'check')} blocked by a waived one")
+        parts.append(f"{_count(blocked, 'check')} blocked by a waived one")
     if report.open_words and report.verdict == "partial":
-        told.append(f"{_listed(report.open_words)} could not be judged")
-    return "".join(f"; {part}" for part in told)
+        parts.append(f"{_listed(report.open_words)} could not be judged")
+    return "".join(f"; {part}" for part in parts)
 
 
 def _kind(report: Report) -> str:
     """What it was taken for; where nobody said so, the weightiest reason for it, and how to say otherwise."""
-    assumed = next((one for one in report.assumptions if one.about == "kind"), None)
+    assumed = next((assumption for assumption in report.assumptions if assumption.about == "kind"), None)
     if assumed is None:
         return f" ({report.kind})"
     reason = assumed.reasons[0] if assumed.reasons else "nothing speaks against it"
     return f"; assumed to be {report.kind} because {reason}: {assumed.otherwise or '--kind says otherwise'}"
 
 
-def _listed(words: Sequence[str]) -> str:
-    return ", ".join(words[:SHOWN]) + (f" and {len(words) - SHOWN} more" if len(words) > SHOWN else "")
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def _lines(report: Report, verbose: bool) -> Iterator[Line]:
@@ -96,8 +96,8 @@ def _lines(report: Report, verbose: bool) -> Iterator[Line]:
     if not verbose:
         return
     for assumption in report.assumptions:
-        yield _labelled("assumed", assumption.sentence), ""
-    yield _labelled("paths", "; ".join(report.paths)), ""
+        yield labelled("assumed", assumption.sentence), ""
+    yield labelled("paths", "; ".join(report.paths)), ""
     for status, label in (("pass", "passed"), ("skip", "skipped")):
         yield from _checks(label, [check for check in report.checks if check.status == status and not check.is_missing])
 
@@ -110,13 +110,13 @@ def _open(report: Report) -> Iterator[Line]:
     yield from _checks("skipped", late)
     for check in report.checks:
         if check.broke:
-            told = f"{check.name} {check.note}: {' '.join(check.covers)} were not looked for"
-            yield _labelled("broke", told), "yellow"
+            sentence = f"{check.name} {check.note}: {' '.join(check.covers)} were not looked for"
+            yield labelled("broke", sentence), "yellow"
     if len(report.only) <= SHOWN:  # a symptom tells each of its many causes itself
         for id in report.only:
             answer, why = answered(id, report) if id in CATALOGUE else ("yes", "")
             if answer == "unknown":
-                yield _labelled("open", f"{id} {CATALOGUE[id].title}: {why}"), "yellow"
+                yield labelled("open", f"{id} {CATALOGUE[id].title}: {why}"), "yellow"
 
 
 def _checks(label: str, checks: Sequence[Checked]) -> Iterator[Line]:
@@ -124,9 +124,9 @@ def _checks(label: str, checks: Sequence[Checked]) -> Iterator[Line]:
     names: dict[str, list[str]] = {}
     for check in checks:
         names.setdefault(check.note, []).append(check.name)
-    told = [", ".join(alike) + (f" ({note})" if note else "") for note, alike in names.items()]
-    if told:
-        yield _labelled(label, ", ".join(told)), ""
+    parts = [", ".join(alike) + (f" ({note})" if note else "") for note, alike in names.items()]
+    if parts:
+        yield labelled(label, ", ".join(parts)), ""
 
 
 def _count(number: int, what: str) -> str:
@@ -134,27 +134,28 @@ def _count(number: int, what: str) -> str:
 
 
 def _finding(finding: Finding) -> Iterator[Line]:
-    place = finding.where.module or ("the whole model" if finding.where.file is None else "")
-    yield f"{finding.status.upper()} {finding.id}  {finding.title}  {place}".rstrip(), STYLE[finding.status]
-    yield _labelled("evidence", finding.evidence.witness), ""
+    name = finding.where.module or ("the whole model" if finding.where.file is None else "")
+    yield f"{finding.status.upper()} {finding.id}  {finding.title}  {name}".rstrip(), STYLE[finding.status]
+    yield labelled("evidence", finding.evidence.witness), ""
     if finding.where.place:
         op = f", at '{finding.where.op}'" if finding.where.op else ""
-        yield _labelled("where", finding.where.place + op), ""
+        yield labelled("where", finding.where.place + op), ""
     code = excerpt(finding.where)
     if code is not None and code.line:
-        yield _labelled("", code.line), "cyan"
+        yield labelled("", code.line), "cyan"
     for number, row in enumerate(finding.picture):
-        yield _labelled("picture" if number == 0 else "", row), "red" if "!" in row else ""
+        yield labelled("picture" if number == 0 else "", row), "red" if "!" in row else ""
     if finding.picture:
-        yield _labelled("", SIGNS), "dim"
-    yield _labelled("why", finding.why), ""
-    yield _labelled("fix", finding.fix), ""
+        yield labelled("", SIGNS), "dim"
+    yield labelled("why", finding.why), ""
+    yield labelled("fix", finding.fix), ""
     others = ", ".join(f"{id} {score:.0%}" for id, score in finding.causes[1:4])
     if others:
-        yield _labelled("or", f"{others}; 'clearhead doctor explain ID' tells each"), ""
+        yield labelled("or", f"{others}; 'clearhead doctor explain ID' tells each"), ""
     if finding.repro:
-        yield _labelled("again", finding.repro), ""
+        yield labelled("again", finding.repro), ""
 
 
-def _labelled(label: str, text: str) -> str:
+def labelled(label: str, text: object) -> str:
+    """A line of a finding, behind its label."""
     return f"  {label:<{LABEL}}{text}"

@@ -84,9 +84,13 @@ class Report:
     @property
     def _unanswered(self) -> list[Checked]:
         """Checks without which nothing can be concluded: that of causality, or all that were asked for."""
-        asked = [check for check in self.checks if not self.only or any(check.can_find(word) for word in self.only)]
-        unjudged = [check for check in asked if check.status not in JUDGED]
-        return [check for check in unjudged if check.name == "dependencies"] or unjudged * (len(unjudged) == len(asked))
+        candidates = [
+            check for check in self.checks if not self.only or any(check.can_find(word) for word in self.only)
+        ]
+        unjudged = [check for check in candidates if check.status not in JUDGED]
+        return [check for check in unjudged if check.name == "dependencies"] or unjudged * (
+            len(unjudged) == len(candidates)
+        )
 
     @property
     def unjudged(self) -> tuple[Checked, ...]:
@@ -187,21 +191,21 @@ class Report:
         }
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Self:
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
         """The reverse of `as_json`, after it went through text."""
-        told = json.loads(json.dumps(told))
+        document = json.loads(json.dumps(document))
 
         def tuples(table: Json) -> Json:
             return {key: tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
                     for key, value in table.items()}  # fmt: skip
 
         return cls(
-            target=told["target"],
-            kind=told["kind"],
-            findings=tuple(map(Finding.from_json, told["findings"])),
-            checks=tuple(Checked(**tuples(check)) for check in told["checks"]),
-            assumptions=tuple(Assumption(**tuples(assumption)) for assumption in told["assumptions"]),
-            paths=tuple(told["paths"]),
-            seconds=told["seconds"],
-            only=tuple(told["only"]),
+            target=document["target"],
+            kind=document["kind"],
+            findings=tuple(map(Finding.from_json, document["findings"])),
+            checks=tuple(Checked(**tuples(check)) for check in document["checks"]),
+            assumptions=tuple(Assumption(**tuples(assumption)) for assumption in document["assumptions"]),
+            paths=tuple(document["paths"]),
+            seconds=document["seconds"],
+            only=tuple(document["only"]),
         )

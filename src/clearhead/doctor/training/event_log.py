@@ -8,6 +8,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import torch
 
+from clearhead.doctor.problems import sentence_of
 from clearhead.doctor.training.events import Event, Step
 from clearhead.doctor.training.gradient_log import GradientLog
 
@@ -71,8 +72,7 @@ def quietly(
             with torch.no_grad():
                 return method(self, *args, **kwargs)
         except Exception as error:
-            said = " ".join(str(error).split())[:120]
-            event_log.problems.append(f"{method.__name__}: {type(error).__name__}: {said}")
+            event_log.problems.append(f"{method.__name__}: {sentence_of(error, 120)}")
             return None
 
     return called

@@ -147,18 +147,18 @@ class Made:
 Event = Forward | Backward | Clip | Scaled | Step | Scheduled | Made
 
 
-def rates_of(optimizer: Any) -> tuple[float, ...]:
+def rates_of(optimizer: object) -> tuple[float, ...]:
     """The learning rate of every group."""
     groups = getattr(optimizer, "param_groups", ())
     return tuple(float(group["lr"]) for group in groups if isinstance(group.get("lr"), (int, float, torch.Tensor)))
 
 
-def groups_of(optimizer: Any) -> frozenset[int]:
+def groups_of(optimizer: object) -> frozenset[int]:
     """The tables that hold its rates; an optimizer that wraps another one has the same."""
     return frozenset(id(group) for group in getattr(optimizer, "param_groups", ()))
 
 
-def parameters_held(optimizer: Any) -> tuple[nn.Parameter, ...]:
+def parameters_held(optimizer: object) -> tuple[nn.Parameter, ...]:
     """Everything that an optimizer may move; also of one that is none of torch's, if it says so."""
     groups = getattr(optimizer, "param_groups", None)
     if groups is not None:

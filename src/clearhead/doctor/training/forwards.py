@@ -48,11 +48,11 @@ class Forwards:
         if self.forward is not None and isinstance(module, nn.Embedding) and args:
             self._note_embedded(module, args[0])
 
-    def _note_embedded(self, module: nn.Embedding, ids: Any) -> None:
+    def _note_embedded(self, module: nn.Embedding, ids: object) -> None:
         assert self.forward is not None
         if isinstance(ids, Tensor) and ids.dim() == 2 and len(self.forward.embedded) < EMBEDDED:
-            told = Embedded(module, ids.detach().clone(), module.num_embeddings, module.padding_idx)
-            self.forward.embedded.append(told)
+            embedded = Embedded(module, ids.detach().clone(), module.num_embeddings, module.padding_idx)
+            self.forward.embedded.append(embedded)
 
     @quietly
     def end(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
@@ -70,9 +70,9 @@ class Forwards:
         forward.changed_inputs = self.versions != _versions(args)
         for path, leaf in leaves(output):
             if isinstance(leaf, Tensor) and leaf.requires_grad and len(forward.outputs) < OUTPUTS:
-                told = Output(path, leaf.detach(), leaf._version)
-                forward.outputs.append(told)
-                leaf.register_hook(functools.partial(_collect, told))  # type: ignore[no-untyped-call]
+                record = Output(path, leaf.detach(), leaf._version)
+                forward.outputs.append(record)
+                leaf.register_hook(functools.partial(_collect, record))  # type: ignore[no-untyped-call]
         self.event_log.write(forward)
         if forward.with_gradient:
             forward.batch = tuple(sample(tensor) for tensor in [*tensors(args), *tensors(kwargs)][:BATCH])
@@ -81,19 +81,19 @@ class Forwards:
 
 def _dropouts(model: nn.Module) -> dict[str, bool]:
     """Whether each of them drops at this moment."""
-    found = {}
+    dropouts = {}
     for name, module in model.named_modules():
         p = getattr(module, "p" if isinstance(module, _DropoutNd) else "dropout", None)
         if isinstance(module, (_DropoutNd, nn.MultiheadAttention)) and isinstance(p, float) and p > 0:
-            found[name] = module.training
-    return found
+            dropouts[name] = module.training
+    return dropouts
 
 
 def _versions(args: tuple[Any, ...]) -> list[int]:
     return [tensor._version for tensor in tensors(args) if not tensor.is_inference()]
 
 
-def _collect(told: Output, gradient: Tensor) -> None:
+def _collect(output: Output, gradient: Tensor) -> None:
     held = gradient.detach()
-    told.asked = True
-    told.gradient = held if told.gradient is None else told.gradient + held
+    output.asked = True
+    output.gradient = held if output.gradient is None else output.gradient + held

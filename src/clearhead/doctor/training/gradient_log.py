@@ -105,28 +105,28 @@ class GradientLog:
         """What a step is about to take."""
         held = tuple(parameters)
         self.open(held)
-        told = Use(len(held))
+        usage = Use(len(held))
         square, before, after = 0.0, 0.0, 0.0
         for parameter in held:
             account, gradient = self.accounts[id(parameter)], parameter.grad
             if gradient is None or is_zero(gradient):
                 if account.touched:
-                    told.wiped.append(parameter)
+                    usage.wiped.append(parameter)
                 continue
-            told.with_gradient.append(parameter)
+            usage.with_gradient.append(parameter)
             values = gradient.coalesce().values() if gradient.is_sparse else gradient
             if not bool(values.isfinite().all()):
-                told.not_finite.append(parameter)
+                usage.not_finite.append(parameter)
             square += float(values.detach().double().square().sum())
             if account.made is not None:
                 before, after = before + norm(account.made) ** 2, after + norm(sample(gradient)) ** 2
             if account.mixture is not None:
-                told.mixed.append(account.mixture)
+                usage.mixed.append(account.mixture)
             elif not account.touched and account.used is not None and is_same(sample(gradient), account.used):
-                (told.again if account.used_at == self.backwards else told.stale).append(parameter)
-        told.length = square**0.5
-        told.scaled = (after / before) ** 0.5 if before else 1.0
-        return told
+                (usage.again if account.used_at == self.backwards else usage.stale).append(parameter)
+        usage.length = square**0.5
+        usage.scaled = (after / before) ** 0.5 if before else 1.0
+        return usage
 
     def settle(self, parameters: Iterable[nn.Parameter]) -> None:
         """A step has used them."""

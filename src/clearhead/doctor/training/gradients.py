@@ -26,44 +26,44 @@ class Gradients:
         self.scale = 1.0  # of the next backward's loss
 
     @contextmanager
-    def backward(self, losses: Any) -> Iterator[None]:
+    def backward(self, losses: object) -> Iterator[None]:
         """Around a backward."""
         outside = self.forwards.in_backward
-        told = None if outside else self._begin(losses)
+        event = None if outside else self._begin(losses)
         self.forwards.in_backward = True
         try:
             yield
         finally:
             self.forwards.in_backward = outside
-            if told is not None:
-                self._end(told)
+            if event is not None:
+                self._end(event)
 
     @quietly
     def _begin(self, losses: Any) -> Backward | None:
         if self.event_log.is_full:
             return None
-        given = [losses] if isinstance(losses, Tensor) else [loss for loss in losses if isinstance(loss, Tensor)]
-        value = sum(float(loss.detach().double().sum()) for loss in given) / self.scale
-        has_graph = any(loss.requires_grad for loss in given)
+        tensors = [losses] if isinstance(losses, Tensor) else [loss for loss in losses if isinstance(loss, Tensor)]
+        value = sum(float(loss.detach().double().sum()) for loss in tensors) / self.scale
+        has_graph = any(loss.requires_grad for loss in tensors)
         pending, self.forwards.pending = self.forwards.pending, []
-        told = Backward(value, has_graph, self.scale, pending, caller(), in_step=self.event_log.in_step)
-        self.event_log.write(told)
-        told.cleared = self.event_log.gradients.begin_backward()
-        return told
+        event = Backward(value, has_graph, self.scale, pending, caller(), in_step=self.event_log.in_step)
+        self.event_log.write(event)
+        event.cleared = self.event_log.gradients.begin_backward()
+        return event
 
     @quietly
-    def _end(self, told: Backward) -> None:
-        told.reached = self.event_log.gradients.end_backward()
-        for forward in told.forwards:
-            asked = asked_of(forward, told.scale)
-            if asked is not None:
+    def _end(self, event: Backward) -> None:
+        event.reached = self.event_log.gradients.end_backward()
+        for forward in event.forwards:
+            question = asked_of(forward, event.scale)
+            if question is not None:
                 self.kept += 1
-                told.asked.append(asked if self.kept <= KEPT else asked.without_logits())
+                event.asked.append(question if self.kept <= KEPT else question.without_logits())
             for output in forward.outputs:
                 output.gradient, output.tensor = None, output.tensor.new_empty(0)
         self.scale = 1.0
         for earlier in self.event_log.timeline:  # one batch is kept, to be tried again
-            if isinstance(earlier, Forward) and earlier not in told.forwards:
+            if isinstance(earlier, Forward) and earlier not in event.forwards:
                 earlier.args, earlier.kwargs = (), {}
 
     @quietly

@@ -49,8 +49,8 @@ class Asked:
 
     def without_logits(self) -> "Asked":
         """What little of it later steps are compared by."""
-        seen = replace(self.seen, gradient=self.seen.gradient[:0])
-        return replace(self, seen=seen, logits=self.logits[:0])
+        reading = replace(self.seen, gradient=self.seen.gradient[:0])
+        return replace(self, seen=reading, logits=self.logits[:0])
 
 
 def asked_of(forward: Forward, scale: float) -> Asked | None:
@@ -60,28 +60,28 @@ def asked_of(forward: Forward, scale: float) -> Asked | None:
         if output.gradient is None or output.version != output.tensor._version or output.gradient.is_sparse:
             continue
         for embedded in _tokens(forward):
-            asked = _read(forward, output, embedded, scale)
-            if asked is None:
+            question = _read(forward, output, embedded, scale)
+            if question is None:
                 continue
-            wide = asked.logits.shape[-1] == embedded.vocab_size
-            worth = asked.shares.get(1, 0.0) + wide + max(asked.shares.values(), default=0.0) / 2
+            wide = question.logits.shape[-1] == embedded.vocab_size
+            worth = question.shares.get(1, 0.0) + wide + max(question.shares.values(), default=0.0) / 2
             if best is None or worth > best[0]:
-                best = worth, asked
+                best = worth, question
     return best[1] if best else None
 
 
 def _tokens(forward: Forward) -> Iterator[Embedded]:
     """What embeddings read; where there is none, what the model was given that is no target by its name."""
-    seen: list[Tensor] = []
+    visited: list[Tensor] = []
     for embedded in forward.embedded:
-        if embedded.ids.shape[1] > 1 and not any(torch.equal(embedded.ids, ids) for ids in seen):
-            seen.append(embedded.ids)
+        if embedded.ids.shape[1] > 1 and not any(torch.equal(embedded.ids, ids) for ids in visited):
+            visited.append(embedded.ids)
             yield embedded
-    if seen:
+    if visited:
         return
     names = [parameter.name for parameter in parameters_of(forward.module)]
-    given = {**dict(zip(names, forward.args, strict=False)), **forward.kwargs}
-    for name, value in given.items():
+    arguments = {**dict(zip(names, forward.args, strict=False)), **forward.kwargs}
+    for name, value in arguments.items():
         if not isinstance(value, Tensor) or value.dtype not in (torch.long, torch.int) or value.dim() != 2:
             continue
         if not LABELS.search(name) and value.shape[1] > 1:
@@ -106,11 +106,11 @@ def _oriented(forward: Forward, output: Output, embedded: Embedded, ids: Tensor,
     read_out = _xray(logits, gradient, ids.cpu())
     if read_out is None:
         return None
-    seen, targets, total = read_out
+    visited, targets, total = read_out
     ids = ids[: len(targets)].cpu()
     return Asked(
-        seen=seen,
-        logits=logits[: len(seen.ids)].cpu(),
+        seen=visited,
+        logits=logits[: len(visited.ids)].cpu(),
         ids=ids,
         targets=targets,
         shares=_shares(targets, ids),
@@ -133,10 +133,10 @@ def _xray(logits: Tensor, gradient: Tensor, ids: Tensor) -> tuple[Xray, Tensor, 
     targets, total = [], 0.0
     for start in range(0, min(B, most), rows):
         some = slice(start, min(start + rows, most))
-        seen = read(gradient[some].cpu().double(), logits[some].cpu().double(), ids[some], 0.0)
-        first = seen if first is None else first
-        targets.append(seen.targets)
-        total += float(seen.weights.sum())
+        reading = read(gradient[some].cpu().double(), logits[some].cpu().double(), ids[some], 0.0)
+        first = reading if first is None else first
+        targets.append(reading.targets)
+        total += float(reading.weights.sum())
     assert first is not None
     whole = most >= B and logits.dtype in PRECISE
     return first, torch.cat(targets), total if whole else None
@@ -149,9 +149,9 @@ def _shares(targets: Tensor, ids: Tensor) -> dict[int, float]:
     for offset in OFFSETS:
         if abs(offset) >= T:
             continue
-        asked = targets[:, max(0, -offset) : T - max(0, offset)]
+        there_targets = targets[:, max(0, -offset) : T - max(0, offset)]
         there = ids[:, max(0, offset) : T - max(0, -offset)]
-        known = asked >= 0
+        known = there_targets >= 0
         if int(known.sum()) >= 2:
-            shares[offset] = float((asked == there)[known].double().mean())
+            shares[offset] = float((there_targets == there)[known].double().mean())
     return shares

@@ -47,7 +47,7 @@ def listen_to(stack: ExitStack, optimizer: Any, stepping: Stepping) -> None:
     own = optimizer.step
 
     @functools.wraps(own)
-    def step(*args: Any, **kwargs: Any) -> Any:
+    def step(*args: object, **kwargs: object) -> Any:
         stepping.begin(optimizer, (), {})
         result = own(*args, **kwargs)
         stepping.end(optimizer)
@@ -57,7 +57,7 @@ def listen_to(stack: ExitStack, optimizer: Any, stepping: Stepping) -> None:
     stack.callback(delattr, optimizer, "step")
 
 
-def _replace(stack: ExitStack, owner: Any, name: str, make: Callable[[Function], Function]) -> None:
+def _replace(stack: ExitStack, owner: object, name: str, make: Callable[[Function], Function]) -> None:
     """`owner.name` becomes what `make` makes of it."""
     old = vars(owner)[name]
     setattr(owner, name, functools.wraps(old)(make(old)))
@@ -67,11 +67,13 @@ def _replace(stack: ExitStack, owner: Any, name: str, make: Callable[[Function],
 def _replace_everywhere(stack: ExitStack, new: Mapping[Function, Function]) -> None:
     """In every module that has one of them under any name, such as a script that imported it from torch."""
     _exchange(new)
-    stack.callback(_exchange, {made: old for old, made in new.items()})  # also in what was loaded meanwhile
+    stack.callback(
+        _exchange, {replacement: old for old, replacement in new.items()}
+    )  # also in what was loaded meanwhile
 
 
 def _exchange(new: Mapping[Function, Function]) -> None:
-    by_id = {id(old): made for old, made in new.items()}
+    by_id = {id(old): replacement for old, replacement in new.items()}
     for module in list(sys.modules.values()):
         held = getattr(module, "__dict__", None)
         if isinstance(held, dict):
@@ -81,7 +83,7 @@ def _exchange(new: Mapping[Function, Function]) -> None:
 
 def _with_backward(gradients: Gradients) -> Callable[[Function], Function]:
     def make(old: Function) -> Function:
-        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        def backward(tensors: object, *args: object, **kwargs: object) -> Any:
             with gradients.backward(tensors):
                 return old(tensors, *args, **kwargs)
 
@@ -106,7 +108,7 @@ def _with_clip(gradients: Gradients, *, by_norm: bool) -> Callable[[Function], F
 
 def _with_scaler(gradients: Gradients, stepping: Stepping, method: str) -> Callable[[Function], Function]:
     def make(old: Function) -> Function:
-        def called(scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
+        def called(scaler: GradScaler, *args: object, **kwargs: object) -> Any:
             steps = stepping.begun
             result = old(scaler, *args, **kwargs)
             if scaler.is_enabled():
@@ -120,7 +122,7 @@ def _with_scaler(gradients: Gradients, stepping: Stepping, method: str) -> Calla
 
 def _with_made(stepping: Stepping) -> Callable[[Function], Function]:
     def make(old: Function) -> Function:
-        def init(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+        def init(optimizer: Optimizer, *args: object, **kwargs: object) -> None:
             old(optimizer, *args, **kwargs)
             stepping.made(optimizer)
 
@@ -133,7 +135,7 @@ def _install_schedulers(stack: ExitStack, stepping: Stepping) -> None:
     busy: list[Any] = []  # schedulers whose step is under way, a wrapper first; one that is being made, too
 
     def with_step(old: Function) -> Function:
-        def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+        def step(scheduler: object, *args: object, **kwargs: object) -> Any:
             before = rates_of(getattr(scheduler, "optimizer", None))
             busy.append(scheduler)
             try:
@@ -147,7 +149,7 @@ def _install_schedulers(stack: ExitStack, stepping: Stepping) -> None:
         return step
 
     def with_init(old: Function) -> Function:
-        def initial_step(scheduler: Any) -> None:
+        def initial_step(scheduler: object) -> None:
             stepping.heard_of(scheduler)
             busy.append(scheduler)
             try:

@@ -108,7 +108,7 @@ def preflight(
         _check_masked_targets(inputs, targets) if bidirectional else _check_targets(inputs, targets),
     ]
     return PreflightReport(
-        tuple(found for part in parts for found in part.findings), tuple(s for part in parts for s in part.shown)
+        tuple(fault for part in parts for fault in part.findings), tuple(s for part in parts for s in part.shown)
     )
 
 
@@ -120,13 +120,13 @@ def _examined(model: nn.Module, spec: Spec) -> PreflightReport:
         report = check(model, replace(spec, time_first=False), only=[*EXAMINED, EXAMINED_BY_GRADIENT])
     except DataError:
         return PreflightReport((), ("no call of it without this batch was found",))
-    stopping = tuple(found for found in report.findings if found.status == "fail" or found.id in STOPPING)
+    stopping = tuple(fault for fault in report.findings if fault.status == "fail" or fault.id in STOPPING)
     return PreflightReport(stopping, tuple(_shown(report)))
 
 
 def _shown(report: Report) -> Iterator[str]:
     """What the checks that were made and found no fault have proved."""
-    passed = {one.name for one in report.checks if one.status in ("pass", "warn")}
+    passed = {check.name for check in report.checks if check.status in ("pass", "warn")}
     if {"dependencies", "paths"} <= passed:
         yield "no future leak"
     if "dependencies" in passed and report.kind == "bidirectional":
@@ -194,16 +194,16 @@ def _check_optimizer(model: nn.Module, moved: list[Tensor]) -> PreflightReport:
     missing = [name for name, p in model.named_parameters() if p.requires_grad and not times[id(p)]]
     twice = [names[key] for key, count in times.items() if count > 1 and key in names]
     strangers = sum(1 for key in times if key not in names)
-    found = []
+    findings = []
     if frozen:
-        found.append(finding("O11", f"{_list(frozen)}: requires_grad is False"))
+        findings.append(finding("O11", f"{_list(frozen)}: requires_grad is False"))
     if missing:
-        found.append(finding("O01", f"{_list(missing)}: in no group of the optimizer"))
+        findings.append(finding("O01", f"{_list(missing)}: in no group of the optimizer"))
     if twice:
-        found.append(finding("O04", f"{_list(twice)}: more than once in the optimizer"))
+        findings.append(finding("O04", f"{_list(twice)}: more than once in the optimizer"))
     if strangers:
-        found.append(finding("O02", f"{strangers} tensors in the optimizer are not the model's"))
-    return PreflightReport(tuple(found), () if found else (f"all {len(names)} in the optimizer",))
+        findings.append(finding("O02", f"{strangers} tensors in the optimizer are not the model's"))
+    return PreflightReport(tuple(findings), () if findings else (f"all {len(names)} in the optimizer",))
 
 
 def _check_targets(inputs: Tensor, targets: Tensor) -> PreflightReport:
@@ -212,14 +212,14 @@ def _check_targets(inputs: Tensor, targets: Tensor) -> PreflightReport:
         return PreflightReport((finding("D15", "every target of this batch is -100"),), ())
     if inputs.shape[1] < 2 or not counted[:, :-1].any():
         return PreflightReport((), ("rows too short to compare targets with inputs",))
-    expected, given = inputs[:, 1:], targets[:, :-1]
-    wrong = (counted[:, :-1] & (expected != given)).nonzero().tolist()
+    expected, actual = inputs[:, 1:], targets[:, :-1]
+    wrong = (counted[:, :-1] & (expected != actual)).nonzero().tolist()
     if not wrong:
         return PreflightReport((), ("targets are the next tokens",))
     row, position = wrong[0]
     witness = (
         f"{len(wrong)} of {int(counted[:, :-1].sum())} targets are not the next input, the first in row {row}, "
-        f"position {position}: {int(given[row, position])} instead of {int(expected[row, position])}"
+        f"position {position}: {int(actual[row, position])} instead of {int(expected[row, position])}"
     )
     shift = next((shift for shift in (0, 2, -1, 3) if _is_shifted_by(inputs, targets, shift)), None)
     if shift is None:
@@ -245,9 +245,9 @@ def _is_shifted_by(inputs: Tensor, targets: Tensor, shift: int) -> bool:
     if abs(shift) >= T:
         return False
     ahead = inputs[:, max(0, shift) : T + min(0, shift)]
-    given = targets[:, max(0, -shift) : T - max(0, shift)]
-    counted = given != IGNORED
-    return bool(counted.any()) and torch.equal(ahead[counted], given[counted])
+    actual = targets[:, max(0, -shift) : T - max(0, shift)]
+    counted = actual != IGNORED
+    return bool(counted.any()) and torch.equal(ahead[counted], actual[counted])
 
 
 def _list(names: list[str]) -> str:

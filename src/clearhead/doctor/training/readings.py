@@ -15,11 +15,11 @@ def sample(tensor: Tensor) -> Tensor:
     return flat[:: max(1, -(-flat.numel() // SAMPLE))].clone()
 
 
-def is_same(one: Tensor | None, other: Tensor | None) -> bool:
+def is_same(first: Tensor | None, second: Tensor | None) -> bool:
     """Whether two readings are equal to the last bit."""
-    if one is None or other is None:
-        return one is other
-    return one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other)
+    if first is None or second is None:
+        return first is second
+    return first.shape == second.shape and first.dtype == second.dtype and torch.equal(first, second)
 
 
 def is_zero(tensor: Tensor | None) -> bool:

@@ -85,7 +85,9 @@ class Recording:
     def asked(self) -> list[Asked]:
         """What the losses asked of the logits of what is trained."""
         learned = {id(forward) for forward in self.learned}
-        return [asked for backward in self.backwards for asked in backward.asked if id(asked.forward) in learned]
+        return [
+            question for backward in self.backwards for question in backward.asked if id(question.forward) in learned
+        ]
 
     @cached_property
     def roots(self) -> list[nn.Module]:
@@ -104,12 +106,12 @@ class Recording:
     @cached_property
     def names(self) -> dict[int, str]:
         """Parameter -> its path."""
-        found: dict[int, str] = {}
+        names_by_id: dict[int, str] = {}
         for root in self.roots:
             prefix = f"{type(root).__name__}." if len(self.roots) > 1 else ""
             for name, parameter in root.named_parameters():
-                found.setdefault(id(parameter), prefix + name)
-        return found
+                names_by_id.setdefault(id(parameter), prefix + name)
+        return names_by_id
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -120,7 +122,13 @@ class Recording:
     def stepping(self) -> list[Any]:
         """Optimizers that stepped."""
         stepped = {step.optimizer for step in self.steps}
-        return list({id(one): one for one in [*self.optimizers, *self.event_log.heard] if id(one) in stepped}.values())
+        return list(
+            {
+                id(optimizer): optimizer
+                for optimizer in [*self.optimizers, *self.event_log.heard]
+                if id(optimizer) in stepped
+            }.values()
+        )
 
     @cached_property
     def alive(self) -> list[Any]:
@@ -129,8 +137,8 @@ class Recording:
 
     def schedules(self, groups: frozenset[int]) -> list[Any]:
         """The schedulers that set the rates of these groups; a search, too."""
-        found = [*self.schedulers, *self.event_log.heard, *_every(LRScheduler)]
-        return [scheduler for scheduler in found if groups & groups_of(getattr(scheduler, "optimizer", None))]
+        schedulers = [*self.schedulers, *self.event_log.heard, *_every(LRScheduler)]
+        return [scheduler for scheduler in schedulers if groups & groups_of(getattr(scheduler, "optimizer", None))]
 
     def is_held(self, parameter: Tensor) -> bool:
         """Whether some optimizer holds a parameter, whether it steps or not."""

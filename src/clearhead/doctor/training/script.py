@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from clearhead.doctor.problems import sentence_of
 from clearhead.doctor.report.findings import Json
 from clearhead.doctor.report.verdict import Report
 from clearhead.doctor.training.events import Scaled
@@ -21,7 +22,9 @@ THROWN_AWAY = 3  # times that gradients were made and cleared, after which no st
 LOOKED_AWAY = 20  # forwards without gradient after the last step that is needed: an evaluation, which may be long
 
 
-def examine_script(path: str, words: Sequence[str], allow: Mapping[str, str], finish: Callable[[Json], None]) -> Json:
+def examine_script(
+    path: str, arguments: Sequence[str], allow: Mapping[str, str], finish: Callable[[Json], None]
+) -> Json:
     """Run a script until its third step would begin, or to its end.
 
     Args:
@@ -42,10 +45,10 @@ def examine_script(path: str, words: Sequence[str], allow: Mapping[str, str], fi
         if os.getpid() == process and _is_enough(watched):
             away += not with_gradient
             if with_gradient or away > LOOKED_AWAY:
-                finish(_answered(watched, path, words))
+                finish(_answered(watched, path, arguments))
 
     with Watch(None, [], [], allow, before) as watched:
-        error = _run(path, words)
+        error = _run(path, arguments)
     report = watched.report(path)
     if error is not None and report.verdict != "faulty":
         raise DataError(f"{path} {error}; mend that first") from None
@@ -55,7 +58,7 @@ def examine_script(path: str, words: Sequence[str], allow: Mapping[str, str], fi
             f"{watched.event_log.gradients.backwards} backwards, too few to see how it "
             "trains; give it data and arguments for two steps, after '--'"
         )
-    return _told(watched, path, words)
+    return _told(watched, path, arguments)
 
 
 def _is_enough(watched: Watch) -> bool:
@@ -68,36 +71,34 @@ def _is_enough(watched: Watch) -> bool:
     return first >= STEPS or len(steps) >= AT_MOST
 
 
-def _answered(watched: Watch, path: str, words: Sequence[str]) -> Json:
+def _answered(watched: Watch, path: str, arguments: Sequence[str]) -> Json:
     """The report, or why there is none: nothing may be raised into the script."""
     try:
-        return _told(watched, path, words)
+        return _told(watched, path, arguments)
     except Exception as error:
-        said = " ".join(str(error).split())[:160]
         return {
-            "error": f"{path} could not be judged ({type(error).__name__}: {said})",
+            "error": f"{path} could not be judged ({sentence_of(error)})",
             "exit_code": DataError.exit_code,
         }
 
 
-def _told(watched: Watch, path: str, words: Sequence[str]) -> Json:
+def _told(watched: Watch, path: str, arguments: Sequence[str]) -> Json:
     report: Report = watched.report(path)
-    again = f"clearhead doctor train {shlex.quote(path)}" + (f" -- {shlex.join(words)}" if words else "")
+    again = f"clearhead doctor train {shlex.quote(path)}" + (f" -- {shlex.join(arguments)}" if arguments else "")
     findings = tuple(replace(finding, repro=again) for finding in report.findings)
     return replace(report, findings=findings).as_json()
 
 
-def _run(path: str, words: Sequence[str]) -> str | None:
+def _run(path: str, arguments: Sequence[str]) -> str | None:
     """The script as Python would run it; returns what went wrong."""
-    sys.argv = [path, *words]
+    sys.argv = [path, *arguments]
     sys.path.insert(0, str(Path(path).resolve().parent))
     try:
         runpy.run_path(path, run_name="__main__")
     except SystemExit as stopped:
         return None if stopped.code in (None, 0) else f"ended itself ({str(stopped.code)[:200]})"
     except Exception as error:
-        said = " ".join(str(error).split())[:200]
-        return f"raised {type(error).__name__}: {said}{_line_of(error, path)}"
+        return f"raised {sentence_of(error, 200)}{_line_of(error, path)}"
     return None
 
 

@@ -37,7 +37,7 @@ class Stepping:
         self.begun = 0  # steps
 
     @quietly
-    def begin(self, optimizer: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def begin(self, optimizer: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """An optimizer steps; returns other arguments where there is a closure, which then tells when it was called."""
         self.open.append(optimizer)
         self.begun += 1
@@ -61,7 +61,7 @@ class Stepping:
         self._use(self.step)
         return None
 
-    def _add_inner(self, optimizer: Any, held: tuple[nn.Parameter, ...]) -> None:
+    def _add_inner(self, optimizer: object, held: tuple[nn.Parameter, ...]) -> None:
         """What an optimizer holds that another one wraps."""
         assert self.step is not None
         self.step.groups |= groups_of(optimizer)
@@ -93,7 +93,7 @@ class Stepping:
         step.uses.append(use)
 
     @quietly
-    def end(self, optimizer: Any, *_: Any) -> None:
+    def end(self, optimizer: object, *_: object) -> None:
         """An optimizer stepped."""
         if optimizer not in self.open:
             return
@@ -129,29 +129,29 @@ class Stepping:
         self.event_log.write(step)
 
     @quietly
-    def scheduled(self, scheduler: Any, before: tuple[float, ...]) -> None:
+    def scheduled(self, scheduler: object, before: tuple[float, ...]) -> None:
         """After a scheduler stepped."""
         optimizer = getattr(scheduler, "optimizer", None)
         name = type(scheduler).__name__
         fresh = not getattr(optimizer, "_opt_called", False)
         self.event_log.heard += [scheduler, optimizer]
-        told = Scheduled(id(scheduler), name, groups_of(optimizer), before, rates_of(optimizer), fresh, caller())
-        self.event_log.write(told)
+        event = Scheduled(id(scheduler), name, groups_of(optimizer), before, rates_of(optimizer), fresh, caller())
+        self.event_log.write(event)
 
     @quietly
-    def heard_of(self, scheduler: Any) -> None:
+    def heard_of(self, scheduler: object) -> None:
         """A scheduler was made."""
         self.event_log.heard.append(scheduler)
 
     @quietly
-    def made(self, optimizer: Any) -> None:
+    def made(self, optimizer: object) -> None:
         """After an optimizer was made."""
         self.event_log.heard.append(optimizer)
         held = frozenset(id(parameter) for parameter in parameters_held(optimizer))
         self.event_log.write(Made(id(optimizer), type(optimizer).__name__, held, caller()))
 
 
-def _rates(optimizer: Any) -> dict[int, float]:
+def _rates(optimizer: object) -> dict[int, float]:
     groups = getattr(optimizer, "param_groups", ())
     return {id(parameter): float(group["lr"]) for group in groups if "lr" in group for parameter in group["params"]}
 

@@ -35,18 +35,20 @@ def run(forward: Forward, *, training: bool, seed: int = 0) -> list[Tensor]:
     torch.manual_seed(seed)
     args, kwargs = tree_map(_copied, (forward.args, dict(forward.kwargs)))
     output = forward.module(*args, **kwargs)
-    asked = [follow(output, told.path) for told in forward.outputs if told.asked]
-    return [tensor for tensor in asked or tensors(output) if isinstance(tensor, Tensor) and tensor.is_floating_point()]
+    outputs = [follow(output, record.path) for record in forward.outputs if record.asked]
+    return [
+        tensor for tensor in outputs or tensors(output) if isinstance(tensor, Tensor) and tensor.is_floating_point()
+    ]
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: object) -> Any:
     return value.detach().clone() if isinstance(value, Tensor) else value
 
 
-def difference(one: list[Tensor], other: list[Tensor]) -> float:
+def difference(first: list[Tensor], second: list[Tensor]) -> float:
     """The largest, relative to the largest number; infinite if they are not comparable."""
     worst = 0.0
-    for left, right in zip(one, other, strict=False):
+    for left, right in zip(first, second, strict=False):
         if left.shape != right.shape:
             return float("inf")
         if left.numel():

@@ -27,8 +27,8 @@ from clearhead.doctor.training.stepping import Stepping
 
 def watch(
     model: nn.Module | None = None,
-    optimizer: Any = None,
-    scheduler: Any = None,
+    optimizer: object = None,
+    scheduler: object = None,
     *,
     allow: Mapping[str, str] | None = None,
 ) -> "Watch":
@@ -50,10 +50,10 @@ def watch(
     return Watch(model, _several(optimizer), _several(scheduler), allow or {})
 
 
-def _several(given: Any) -> list[Any]:
-    if given is None:
+def _several(value: object) -> list[Any]:
+    if value is None:
         return []
-    return list(given) if isinstance(given, (list, tuple)) else [given]
+    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 class Watch:
@@ -116,7 +116,7 @@ class Watch:
             return Report(
                 target=name or " and ".join(roots) or "a training",
                 kind="training",
-                findings=tuple(sorted(findings, key=lambda one: one.status != "fail")),
+                findings=tuple(sorted(findings, key=lambda fault: fault.status != "fail")),
                 checks=tuple(checks),
                 assumptions=tuple(_assumptions(recording)),
                 paths=tuple(_paths(recording)),
@@ -128,26 +128,29 @@ class Watch:
 
 def _examine(recording: Recording, allow: Mapping[str, str]) -> tuple[list[Finding], list[Checked]]:
     findings: list[Finding] = []
-    told: list[Checked] = []
+    checked: list[Checked] = []
     failed: set[str] = set()
     for check in TRAINING_CHECKS:
         begun = time.perf_counter()
-        status, note, found = answer(check, recording, failed, allow)
-        if any(one.status == "fail" for one in found):
+        status, note, match = answer(check, recording, failed, allow)
+        if any(fault.status == "fail" for fault in match):
             failed.add(check.name)
-        findings = joined(findings, found, check.name, allow)
-        told.append(check.checked(status, note, begun))
+        findings = joined(findings, match, check.name, allow)
+        checked.append(check.checked(status, note, begun))
     if not recording.steps:  # what could go wrong was not seen
-        told = [replace(one, status="skip", note="no step was made") if one.status == "pass" else one for one in told]
-    return findings, told
+        checked = [
+            replace(fault, status="skip", note="no step was made") if fault.status == "pass" else fault
+            for fault in checked
+        ]
+    return findings, checked
 
 
 def _assumptions(recording: Recording) -> Iterable[Assumption]:
     if recording.asked and recording.asked[0].is_precise:
-        asked = recording.asked[0]
-        where = {1: "the next token", 0: "the token that is read there"}.get(asked.offset or 0, "another token")
-        found = "no place among the tokens" if asked.offset is None else where
-        yield Assumption("its loss", f"asks for {found}", (asked.seen.sentence.partition(", ")[2],))
+        question = recording.asked[0]
+        where = {1: "the next token", 0: "the token that is read there"}.get(question.offset or 0, "another token")
+        distance = "no place among the tokens" if question.offset is None else where
+        yield Assumption("its loss", f"asks for {distance}", (question.seen.sentence.partition(", ")[2],))
 
 
 def _paths(recording: Recording) -> Iterable[str]:

@@ -35,13 +35,13 @@ TOLERANCE = 1e-3  # of the logits' spread: shapes differ, and with them the orde
 )
 def again(subject: Subject) -> list[Finding]:
     """What holds for one draw of weights and tokens has to hold for each."""
-    told = replace(subject.spec, kind=subject.kind, time_first=subject.convention.time_first)
+    spec = replace(subject.spec, kind=subject.kind, time_first=subject.convention.time_first)
     for seed in range(subject.seed + 1, subject.seed + 1 + SEEDS):
-        other = prepare(subject.original, told, subject.level, seed)
+        other = prepare(subject.original, spec, subject.level, seed)
         for name, check in AGAIN.items():
-            found = [] if name in subject.failed else _made(check, other)
-            if found:
-                return [_with(one, f"with seed {seed} ") for one in found]
+            findings = [] if name in subject.failed else _made(check, other)
+            if findings:
+                return [_with(fault, f"with seed {seed} ") for fault in findings]
     subject.journal.paths.append(f"{SEEDS} more draws of weights and tokens")
     return _alone(subject) or _lengths(subject)
 
@@ -53,8 +53,8 @@ def _made(check: Callable[[Subject], list[Finding]], subject: Subject) -> list[F
         return []
 
 
-def _with(one: Finding, words: str) -> Finding:
-    return replace(one, evidence=replace(one.evidence, witness=words + one.evidence.witness))
+def _with(fault: Finding, prefix: str) -> Finding:
+    return replace(fault, evidence=replace(fault.evidence, witness=prefix + fault.evidence.witness))
 
 
 def _alone(subject: Subject) -> list[Finding]:
@@ -77,7 +77,7 @@ def _lengths(subject: Subject) -> list[Finding]:
     if not subject.looks_back_only:
         return []
     for T in LENGTHS:
-        found = leaks_on(subject, f"rows of {T} tokens", subject.run, T)
-        if found:
-            return found
+        findings = leaks_on(subject, f"rows of {T} tokens", subject.run, T)
+        if findings:
+            return findings
     return []

@@ -37,12 +37,12 @@ def leak_causes(module: nn.Module | None, op: Call | None, ops: Sequence[Call]) 
         return (("F04", 0.8), ("M19", 0.2))
     if isinstance(module, (nn.Conv1d, nn.Conv2d)) or name in MIXERS:
         return (("M19", 0.8), ("M06", 0.2))
-    seen = list(attentions(ops))
-    nearest = _nearest(seen, op, ops)
+    maps = list(attentions(ops))
+    nearest = _nearest(maps, op, ops)
     if nearest is None and _was_chosen(op, ops):
         return (("F05", 0.7), ("M19", 0.3))
     if nearest is not None:
-        return _mask_causes(nearest, seen)
+        return _mask_causes(nearest, maps)
     if name in NORMS:
         return (("N01", 0.6), ("M19", 0.4))
     if name in ("linear", "einsum"):
@@ -57,15 +57,15 @@ def _was_chosen(op: Call | None, ops: Sequence[Call]) -> bool:
     return any(call.name in CHOICES and op is not None and call.module is op.module for call in before)
 
 
-def _nearest(seen: Sequence[Attention], op: Call | None, ops: Sequence[Call]) -> Attention | None:
+def _nearest(maps: Sequence[Attention], op: Call | None, ops: Sequence[Call]) -> Attention | None:
     """The attention that the guilty operation is part of: itself, or the one whose weights it takes."""
     index = next((number for number, call in enumerate(ops) if call is op), -1)
     if op is None:
         return None
-    if op.name not in PRODUCTS and not any(attention.call is op for attention in seen):
-        behind = [one for one in seen if index < one.index <= index + 8 and one.call.module is op.module]
-        return next((one for one in behind if one.allowed.triu(1).any()), None)  # what is taken from its scores
-    before = [attention for attention in seen if index - 8 <= attention.index <= index]
+    if op.name not in PRODUCTS and not any(attention.call is op for attention in maps):
+        behind = [other for other in maps if index < other.index <= index + 8 and other.call.module is op.module]
+        return next((other for other in behind if other.allowed.triu(1).any()), None)  # what is taken from its scores
+    before = [attention for attention in maps if index - 8 <= attention.index <= index]
     return before[-1] if before else None
 
 

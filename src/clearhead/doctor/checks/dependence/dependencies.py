@@ -44,8 +44,8 @@ def dependencies(subject: Subject) -> list[Finding]:
 def leaks(subject: Subject, matrix: Matrix, run: Run, *, backend: str | None = None) -> list[Finding]:
     """The future that reaches back, where it does first, and why. With a backend, on that path alone."""
     future = matrix.influence.triu(1)
-    found = matrix.alive.triu(1)
-    if not found.any():
+    future_reached = matrix.alive.triu(1)
+    if not future_reached.any():
         return _faint(subject, matrix)
     i, j = divmod(int(future.argmax()), len(future))
     inputs = subject.inputs(T=len(matrix.ids))
@@ -154,9 +154,9 @@ def _gaps(subject: Subject, matrix: Matrix) -> list[Finding]:
         witness = "no token but its own moves any logit"
         return [finding(isolated, witness, value=0.0, where=where, picture=matrix.picture(allowed))]
     if shape == "strict":
-        seen = _attentions(subject)
-        blind = _blind(seen)
-        if seen and blind is None:
+        maps = _attentions(subject)
+        blind = _blind(maps)
+        if maps and blind is None:
             reason = "no token moves its own logits, and no attention hides a token from itself"
             shifted = Assumption("its rows", "shifted by one before the first layer", (reason,))
             subject.journal.assumptions.append(shifted)
@@ -177,12 +177,12 @@ def _gaps(subject: Subject, matrix: Matrix) -> list[Finding]:
 def _attentions(subject: Subject) -> list[Attention]:
     """Those of tokens to the tokens of their own row."""
     T = subject.found.T
-    return [one for one in attentions(subject.inside.calls) if one.allowed.shape == (T, T)]
+    return [attention for attention in attentions(subject.inside.calls) if attention.allowed.shape == (T, T)]
 
 
-def _blind(seen: Sequence[Attention]) -> Attention | None:
+def _blind(maps: Sequence[Attention]) -> Attention | None:
     """The first that hides tokens from themselves; the first token may have nobody else."""
-    return next((one for one in seen if not one.allowed.diagonal()[1:].any()), None)
+    return next((attention for attention in maps if not attention.allowed.diagonal()[1:].any()), None)
 
 
 def _blind_to_itself(subject: Subject) -> list[Finding]:
@@ -200,24 +200,26 @@ def _window_forgotten(subject: Subject, T: int) -> list[Finding]:
     name, window = _named_window(subject)
     if subject.spec.window is not None or not 1 < window < T - 1:
         return []
-    seen = _attentions(subject)
-    if not seen or any(bool((~one.allowed).tril().any()) for one in seen):
+    maps = _attentions(subject)
+    if not maps or any(bool((~attention.allowed).tril().any()) for attention in maps):
         return []
     witness = f"the config says {name}={window}, and token {T - 1} sees all {T} tokens in every layer"
-    place = place_of(subject, seen[0].call)
-    return [finding("M16", witness, value=T, threshold=window, where=place, status="warn")]
+    where = place_of(subject, maps[0].call)
+    return [finding("M16", witness, value=T, threshold=window, where=where, status="warn")]
 
 
 def _named_window(subject: Subject) -> tuple[str, int]:
     """What the config calls the window, and how wide it is; 0 where there is none, or it is switched off."""
     config = getattr(subject.original, "config", None)
-    told = vars(config) if hasattr(config, "__dict__") else {}
-    if told.get("use_sliding_window") is False or not any(
-        "sliding" in kind for kind in told.get("layer_types") or ["sliding"]
+    settings = vars(config) if hasattr(config, "__dict__") else {}
+    if settings.get("use_sliding_window") is False or not any(
+        "sliding" in kind for kind in settings.get("layer_types") or ["sliding"]
     ):
         return "", 0
-    found = ((name, told[name]) for name in WINDOWS if isinstance(told.get(name), int) and told[name] is not True)
-    return next(found, ("", 0))
+    windows = (
+        (name, settings[name]) for name in WINDOWS if isinstance(settings.get(name), int) and settings[name] is not True
+    )
+    return next(windows, ("", 0))
 
 
 def _one_sided(subject: Subject, matrix: Matrix) -> list[Finding]:

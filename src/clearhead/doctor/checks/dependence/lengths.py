@@ -42,7 +42,7 @@ def lengths(subject: Subject) -> list[Finding]:
     value = float(moved.max())
     if not value > MOVED:
         return []
-    place = int(moved.argmax())
-    witness = f"leaving out tokens {T - CUT} to {T - 1} moves logits {place} by {value:.1e} of their spread"
+    position = int(moved.argmax())
+    witness = f"leaving out tokens {T - CUT} to {T - 1} moves logits {position} by {value:.1e} of their spread"
     where = place_of_call(first_off(part, whole, T, 0, T - CUT))
     return [finding("M21", witness, value=value, threshold=MOVED, where=where)]

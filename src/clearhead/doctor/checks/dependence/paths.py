@@ -40,15 +40,15 @@ def paths(subject: Subject) -> list[Finding]:
     leaking = _through_batch_norm(subject)
     if leaking:
         return leaking
-    found: list[list[Finding] | None] = []
+    findings: list[list[Finding] | None] = []
     for name, run in _paths(subject):
-        found.append(leaks_on(subject, name, run, subject.found.T))
-        if found[-1]:
-            return found[-1]
-    found.append(_long_rows(subject))
-    if all(one is None for one in found) and subject.own is None:
+        findings.append(leaks_on(subject, name, run, subject.found.T))
+        if findings[-1]:
+            return findings[-1]
+    findings.append(_long_rows(subject))
+    if all(fault is None for fault in findings) and subject.own is None:
         raise Skipped("no path but that of one call in eval() could be run")
-    return found[-1] or leaks_on_own_batch(subject)
+    return findings[-1] or leaks_on_own_batch(subject)
 
 
 def leaks_on(subject: Subject, name: str, run: Run, T: int) -> list[Finding] | None:
@@ -80,7 +80,7 @@ def _through_batch_norm(subject: Subject) -> list[Finding]:
     changed = inputs.ids.clone()
     changed[0, -1] = subject.inputs(2, salt=24).ids[1, 0]
     with torch.no_grad(), without_dropout():  # copies: training moves the running means
-        before, after = (_trained_once(subject, given) for given in (inputs, replace(inputs, ids=changed)))
+        before, after = (_trained_once(subject, batch) for batch in (inputs, replace(inputs, ids=changed)))
     value = float((after - before)[0, :-1].abs().max()) / (float(before.std()) or 1.0)
     if not value > THRESHOLD:
         return []
@@ -108,9 +108,9 @@ def _long_rows(subject: Subject) -> list[Finding] | None:
     if subject.is_hurried:
         return None
     for T in LONGER:
-        found = leaks_on(subject, f"rows of {T} tokens", subject.run, T) if T > subject.found.T else None
-        if found is not None:
-            return found
+        findings = leaks_on(subject, f"rows of {T} tokens", subject.run, T) if T > subject.found.T else None
+        if findings is not None:
+            return findings
     return None
 
 

@@ -33,9 +33,9 @@ ROUNDED = 0.05  # of the scores' spread: a rotation that is off by less was roun
 def positions(subject: Subject) -> list[Finding]:
     """Swapping two tokens changes what others make of them."""
     if subject.convention.has_source:
-        found = _source_order(subject)
-        if found:
-            return found
+        findings = _source_order(subject)
+        if findings:
+            return findings
     return _order_at_first_mixing(subject) if subject.looks_back_only else _bag(subject)
 
 
@@ -94,11 +94,11 @@ def first_mixing(subject: Subject) -> tuple[Call, int, list[Call]] | None:
 
 def _order_at_first_mixing(subject: Subject) -> list[Finding]:
     """A deep causal model without positions knows the order at its logits all the same: the first mixing is asked."""
-    found = first_mixing(subject)
+    mixing = first_mixing(subject)
     n = subject.found.T
-    if found is None or n < 4:
+    if mixing is None or n < 4:
         return _rotation(subject, None)
-    call, number, first = found
+    call, number, first = mixing
     base, _, _ = swapped_rows(subject.inputs(), subject.pool(), subject.generator(1))
     with torch.no_grad(), recorded_modules(subject.model) as second:
         subject.run(replace(base, ids=_exchanged(base.ids, n - 3, n - 2)))
@@ -111,8 +111,8 @@ def _order_at_first_mixing(subject: Subject) -> list[Finding]:
     rotation = _rotation(subject, call)
     if value > SAME or rotation:
         return rotation
-    told = _is_told_before(first[number], second[number], n) or _is_told_later(subject)
-    if told or not _is_seen_by_the_last(subject, base, number):
+    is_told = _is_told_before(first[number], second[number], n) or _is_told_later(subject)
+    if is_told or not _is_seen_by_the_last(subject, base, number):
         return []
     tables = _tables(subject)
     name = type(call.module).__name__
@@ -155,9 +155,9 @@ def _is_told_later(subject: Subject) -> bool:
     with subject.quiet(), recorded_ops() as ops:
         subject.run(Inputs(torch.full_like(inputs.ids, int(inputs.ids[0, 0])), inputs.source))
     n = subject.found.T
-    for one in attentions(ops.calls):
-        if one.allowed.shape == (n, n) and one.scores is not None:
-            scores = one.scores[:, _is_seen(one.scores)]
+    for attention in attentions(ops.calls):
+        if attention.allowed.shape == (n, n) and attention.scores is not None:
+            scores = attention.scores[:, _is_seen(attention.scores)]
             if float((scores - scores[:, :1]).abs().max()) > SAME * float(scores.abs().max()):
                 return True
     return False
@@ -206,46 +206,46 @@ def _rotation(subject: Subject, call: Call | None) -> list[Finding]:
     if first is None or first.scores is None or not _is_same_place(subject, first.call, call):
         return []
     scores = first.scores.double()  # (N, T, T)
-    seen = _is_seen(scores)
-    spread = float(scores[:, seen].std())
-    if spread < 1e-6 * max(1.0, float(scores[:, seen].abs().max())):
+    visible = _is_seen(scores)
+    spread = float(scores[:, visible].std())
+    if spread < 1e-6 * max(1.0, float(scores[:, visible].abs().max())):
         return _turned_values(subject, first, call)
-    worst, (distance, place) = _unevenness(scores, seen)
+    worst, (distance, index) = _unevenness(scores, visible)
     if worst < UNEVEN * spread:
         return _turned_values(subject, first, call)
     if not _turns(first.query, n) and not _turns(first.key, n):
         return []  # positions come in otherwise: a bias on the scores may depend on the place as well
     own = scores.diagonal(0, 1, 2)[:, :, None]
     # a softmax does not see what is added to a whole row; what multiplies it is a temperature of the position's own
-    if any(_is_of_distance(row, seen, UNEVEN * spread) for row in (scores - own, scores / own * spread)):
+    if any(_is_of_distance(row, visible, UNEVEN * spread) for row in (scores - own, scores / own * spread)):
         return []
     witness = (
-        f"equal tokens at distance {distance} score differently at positions {distance} and {place + distance}, "
+        f"equal tokens at distance {distance} score differently at positions {distance} and {index + distance}, "
         f"by {worst / spread:.1e} of the scores' spread"
     )
-    one_sided = _depends_on_one(scores, seen)
+    one_sided = _depends_on_one(scores, visible)
     causes: Causes = (("P06", 0.8), ("P05", 0.2)) if one_sided else (("P05", 0.7), ("P06", 0.3))
     if worst / spread < ROUNDED:
         causes = (("P08", 0.7), ("P05", 0.2), ("P06", 0.1))
     return [finding(causes, witness, value=worst / spread, threshold=UNEVEN, where=place_of_call(call))]
 
 
-def _unevenness(scores: Tensor, seen: Tensor) -> tuple[float, tuple[int, int]]:
+def _unevenness(scores: Tensor, visible: Tensor) -> tuple[float, tuple[int, int]]:
     """How far scores (N, T, T) at one distance differ at most, at which distance and at which place."""
-    n = len(seen)
+    n = len(visible)
     worst, at = 0.0, (0, 0)
     for distance in range(1, n - 2):
-        line = scores.diagonal(-distance, 1, 2)[:, seen.diagonal(-distance)]  # (N, n - distance)
+        line = scores.diagonal(-distance, 1, 2)[:, visible.diagonal(-distance)]  # (N, n - distance)
         if line.shape[1] > 1 and float((line - line[:, :1]).abs().max()) > worst:
             worst = float((line - line[:, :1]).abs().max())
             at = (distance, int((line - line[:, :1]).abs().amax(0).argmax()))
     return worst, at
 
 
-def _is_of_distance(scores: Tensor, seen: Tensor, least: float) -> bool:
+def _is_of_distance(scores: Tensor, visible: Tensor, least: float) -> bool:
     """Whether scores (N, T, T) vary, by more than the least, and only with the distance."""
-    spread = float(scores[:, seen].std())
-    return spread > least and _unevenness(scores, seen)[0] < UNEVEN * spread
+    spread = float(scores[:, visible].std())
+    return spread > least and _unevenness(scores, visible)[0] < UNEVEN * spread
 
 
 def _turns(tensor: Tensor | None, n: int) -> bool:
@@ -281,11 +281,13 @@ def _turned_values(subject: Subject, first: Attention, call: Call) -> list[Findi
     return [finding((("P06", 0.9), ("P05", 0.1)), witness, value=off, threshold=1e-3, where=place_of_call(call))]
 
 
-def _depends_on_one(scores: Tensor, seen: Tensor) -> bool:
+def _depends_on_one(scores: Tensor, visible: Tensor) -> bool:
     """Whether scores vary with the query's position alone, or with the key's alone."""
-    n = len(seen)
-    rows = max(float((scores[:, i, seen[i]] - scores[:, i, seen[i]][:, :1]).abs().max()) for i in range(1, n))
-    columns = max(float((scores[:, seen[:, j], j] - scores[:, seen[:, j], j][:, :1]).abs().max()) for j in range(n - 1))
+    n = len(visible)
+    rows = max(float((scores[:, i, visible[i]] - scores[:, i, visible[i]][:, :1]).abs().max()) for i in range(1, n))
+    columns = max(
+        float((scores[:, visible[:, j], j] - scores[:, visible[:, j], j][:, :1]).abs().max()) for j in range(n - 1)
+    )
     return min(rows, columns) < 1e-4 * max(rows, columns)
 
 

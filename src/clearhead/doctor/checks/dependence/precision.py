@@ -63,10 +63,10 @@ def _rounded(subject: Subject) -> tuple[str, Run]:
         "weights and buffers": partial(run, model=whole),
         "autocast": partial(run, autocast=True),
     }
-    for how, way in ways.items():
+    for how, variant in ways.items():
         try:
-            way(subject.inputs(2))
-            return how, way
+            variant(subject.inputs(2))
+            return how, variant
         except Exception:  # some operations know no bfloat16
             continue
     raise Skipped("it does not run in bfloat16")
@@ -74,8 +74,8 @@ def _rounded(subject: Subject) -> tuple[str, Run]:
 
 def _judge(subject: Subject, exact: Tensor, rounded: Tensor) -> list[Finding]:
     if exact.isfinite().all() and not rounded.isfinite().all():
-        row, place = (int(part) for part in (~rounded.isfinite()).any(-1).nonzero()[0])
-        witness = f"logits {place} of row {row} are finite in float32 and not in bfloat16"
+        row, position = (int(part) for part in (~rounded.isfinite()).any(-1).nonzero()[0])
+        witness = f"logits {position} of row {row} are finite in float32 and not in bfloat16"
         return [finding("M09", witness, status="warn")]
     off = (rounded - exact).pow(2).mean((0, 2)).sqrt() / (float(exact.std()) or 1.0)  # (T,)
     quarter = max(1, len(off) // 4)

@@ -33,22 +33,22 @@ def sources(subject: Subject) -> list[Finding]:
         raise Skipped("it reads no source")
     if subject.found.S == subject.found.T:  # two rows that belong together place by place may look back only, both
         raise Skipped("it takes a source only if that is as long as its target")
-    seen = list(attentions(subject.inside.calls))
+    maps = list(attentions(subject.inside.calls))
     base, changed, _ = swapped_rows(subject.inputs(), subject.source_pool, subject.generator(2), source=True)
     mixing = _mixing(subject, trace_modules(subject.model, subject.run, base, changed))
     return (
         _one_sided(mixing)
-        or _dead(subject, subject.source_matrix, seen)
-        or _hidden(subject, seen)
-        or _pooled(subject, seen)
-        or _unused(subject, [call for call, _ in mixing], seen)
+        or _dead(subject, subject.source_matrix, maps)
+        or _hidden(subject, maps)
+        or _pooled(subject, maps)
+        or _unused(subject, [call for call, _ in mixing], maps)
         or _cut(subject)
     )
 
 
 def _mixing(subject: Subject, passes: tuple[list[Call], list[Call]]) -> list[tuple[Call, Tensor]]:
     """The modules in whose outputs tokens of the source have met, with who met whom (S, S)."""
-    reading, found = token_reading(subject.found.S), []
+    reading, calls = token_reading(subject.found.S), []
     other = ~torch.eye(subject.found.S, dtype=torch.bool)
     for before, after in zip(*passes, strict=False):
         for first, second in zip(before.outputs, after.outputs, strict=False):
@@ -57,8 +57,8 @@ def _mixing(subject: Subject, passes: tuple[list[Call], list[Call]]) -> list[tup
             )  # weights of target over source: no place of the source is told
             influences = None if crossing else reading(first, second)
             if influences is not None and bool((influences & other).any()):
-                found.append((after, influences))
-    return found
+                calls.append((after, influences))
+    return calls
 
 
 def _one_sided(mixing: Sequence[tuple[Call, Tensor]]) -> list[Finding]:
@@ -71,18 +71,18 @@ def _one_sided(mixing: Sequence[tuple[Call, Tensor]]) -> list[Finding]:
     return [finding((("S03", 0.8), ("S04", 0.2)), witness, value=0.0, where=where)]
 
 
-def _dead(subject: Subject, matrix: Matrix, seen: Sequence[Attention]) -> list[Finding]:
+def _dead(subject: Subject, matrix: Matrix, maps: Sequence[Attention]) -> list[Finding]:
     alive = matrix.alive  # (T, S)
     if alive.all():
         return []
     picture = matrix.picture(torch.ones_like(alive))
     if not alive.any():
         witness = "no token of the source moves any logit"
-        shut = next((one for one in seen if not one.allowed.any()), None)
-        if shut is not None and _crossing(subject, seen):  # it is read, under a mask that hides all that is real
+        shut = next((attention for attention in maps if not attention.allowed.any()), None)
+        if shut is not None and _crossing(subject, maps):  # it is read, under a mask that hides all that is real
             closed = (("M12", 0.8), ("S02", 0.2))
             return [finding(closed, witness, value=0.0, where=place_of(subject, shut.call), picture=picture)]
-        where = _second_of_a_layer(subject, seen)
+        where = _second_of_a_layer(subject, maps)
         return [finding((("S02", 0.7), ("S06", 0.3)), witness, value=0.0, where=where, picture=picture)]
     i, j = (int(part) for part in (~alive).nonzero()[0])
     witness = f"changing token {j} of the source leaves logits {i} as they are"
@@ -94,45 +94,47 @@ def _dead(subject: Subject, matrix: Matrix, seen: Sequence[Attention]) -> list[F
     return [finding((("S04", 0.5), ("S02", 0.3), ("S06", 0.2)), witness, value=0.0, picture=picture, status="warn")]
 
 
-def _second_of_a_layer(subject: Subject, seen: Sequence[Attention]) -> Where:
+def _second_of_a_layer(subject: Subject, maps: Sequence[Attention]) -> Where:
     """The first layer's second attention among the target's own tokens, which is where the source should be read."""
     layers: set[str] = set()
-    for one in seen:
-        place = place_of(subject, one.call)
-        layer = layer_of(place.module)
-        if one.allowed.shape != (subject.found.T, subject.found.T) or layer is None:
+    for attention in maps:
+        where = place_of(subject, attention.call)
+        layer = layer_of(where.module)
+        if attention.allowed.shape != (subject.found.T, subject.found.T) or layer is None:
             continue
         if layer in layers:
-            return place
+            return where
         layers.add(layer)
     return owner_of(subject.model, "source")
 
 
-def _crossing(subject: Subject, seen: Sequence[Attention]) -> list[Attention]:
-    return [one for one in seen if one.allowed.shape == (subject.found.T, subject.found.S)]
+def _crossing(subject: Subject, maps: Sequence[Attention]) -> list[Attention]:
+    return [attention for attention in maps if attention.allowed.shape == (subject.found.T, subject.found.S)]
 
 
-def _hidden(subject: Subject, seen: Sequence[Attention]) -> list[Finding]:
+def _hidden(subject: Subject, maps: Sequence[Attention]) -> list[Finding]:
     """A mask of the target's kind over the source, though nothing is padded."""
-    for one in _crossing(subject, seen):
-        if one.allowed.all() or not one.allowed.any():  # nothing at all: a mask of padding that is turned round
+    for attention in _crossing(subject, maps):
+        if (
+            attention.allowed.all() or not attention.allowed.any()
+        ):  # nothing at all: a mask of padding that is turned round
             continue
-        i = int((~one.allowed.all(-1)).nonzero()[0])
-        few = int(one.allowed[i].sum())
+        i = int((~attention.allowed.all(-1)).nonzero()[0])
+        few = int(attention.allowed[i].sum())
         witness = f"position {i} may look at {few} of {subject.found.S} source tokens, none of which is padding"
-        return [finding((("S04", 0.9), ("S01", 0.1)), witness, value=0.0, where=place_of(subject, one.call))]
+        return [finding((("S04", 0.9), ("S01", 0.1)), witness, value=0.0, where=place_of(subject, attention.call))]
     return []
 
 
-def _pooled(subject: Subject, seen: Sequence[Attention]) -> list[Finding]:
+def _pooled(subject: Subject, maps: Sequence[Attention]) -> list[Finding]:
     """Every place of the memory is the same: all scores of a query are equal."""
-    crossing = [one for one in _crossing(subject, seen) if one.scores is not None]
-    for one in crossing:
-        assert one.scores is not None
-        if bool((one.scores < HIDDEN).any()):
+    crossing = [attention for attention in _crossing(subject, maps) if attention.scores is not None]
+    for attention in crossing:
+        assert attention.scores is not None
+        if bool((attention.scores < HIDDEN).any()):
             return []
-        span = one.scores.amax(-1) - one.scores.amin(-1)
-        if float(span.max()) > ALIKE * float(one.scores.abs().max()):
+        span = attention.scores.amax(-1) - attention.scores.amin(-1)
+        if float(span.max()) > ALIKE * float(attention.scores.abs().max()):
             return []
     if not crossing:
         return []
@@ -140,13 +142,13 @@ def _pooled(subject: Subject, seen: Sequence[Attention]) -> list[Finding]:
     return [finding((("S06", 0.9), ("S02", 0.1)), witness, value=0.0, where=place_of(subject, crossing[0].call))]
 
 
-def _unused(subject: Subject, mixing: Sequence[Call], seen: Sequence[Attention]) -> list[Finding]:
+def _unused(subject: Subject, mixing: Sequence[Call], maps: Sequence[Attention]) -> list[Finding]:
     """An encoder that is run, and whose output nothing reads."""
     weights = {id(p): p for call in mixing if call.module is not None for p in call.module.parameters() if p.dim() > 1}
     if not weights or moves(subject, list(weights.values())):
         return []
-    crossing = _crossing(subject, seen)
-    paths = [call.name for call in mixing] + [place_of(subject, one.call).module or "" for one in crossing]
+    crossing = _crossing(subject, maps)
+    paths = [call.name for call in mixing] + [place_of(subject, attention.call).module or "" for attention in crossing]
     where = owner_of(subject.model, ".".join([*_shared([path.split(".") for path in paths]), "source"]), own_code=True)
     witness = f"other weights in {mixing[0].name} and all that follows in the encoder move no logit"
     return [finding((("S06", 0.6), ("S02", 0.3), ("A13", 0.1)), witness, value=0.0, where=where)]

@@ -59,10 +59,10 @@ class Decoder:
                         continue
         return None
 
-    def step(self, ids: Tensor, inputs: Inputs, cache: Any, begin: int) -> tuple[Tensor, Any]:
+    def step(self, ids: Tensor, inputs: Inputs, cache: object, begin: int) -> tuple[Tensor, Any]:
         """Logits of these tokens, the first of which has number `begin`, and the cache for the next."""
         convention, model = self.subject.convention, self.subject.model
-        given = Inputs(ids, inputs.source, source_keep=inputs.source_keep)
+        batch = Inputs(ids, inputs.source, source_keep=inputs.source_keep)
         more = dict(self.more)
         if self.begins is not None:
             more[self.begins] = begin
@@ -70,7 +70,7 @@ class Decoder:
             more[self.counts] = torch.arange(begin, begin + ids.shape[1]).expand(ids.shape).clone()
         if self.parameter is not None:
             more[self.parameter] = cache
-        value = convention.raw(model, given, **more)
+        value = convention.raw(model, batch, **more)
         path = find_logits(value, ids.shape[0], ids.shape[1], self.subject.found.vocab_size)
         if path is None:
             raise Skipped("with a cache it returns something else")
@@ -88,7 +88,7 @@ def convention_arranged(logits: Tensor, ids: Tensor) -> Tensor:
     return arranged
 
 
-def _parts(value: Any, logits: tuple[str | int, ...]) -> Iterator[Any]:
+def _parts(value: object, logits: tuple[str | int, ...]) -> Iterator[Any]:
     """What stands beside the logits and could be a cache."""
     if isinstance(value, dict):
         parts = [(key, part) for key, part in value.items() if CACHE.search(str(key))]
@@ -133,8 +133,8 @@ def caches(subject: Subject) -> list[Finding]:
         else:
             decoder, moved = _kept_inside(inside, inputs, full, spread)
         subject.journal.paths.append(f"cached by {decoder.parameter or decoder.begins}")
-        found = _judged(decoder, moved, inputs, full, spread)
-        return found or _with_padded_source(decoder)
+        findings = _judged(decoder, moved, inputs, full, spread)
+        return findings or _with_padded_source(decoder)
 
 
 def _decoders(subject: Subject, names: Sequence[str]) -> Iterator[Decoder]:
@@ -187,8 +187,8 @@ def _with_padded_source(decoder: Decoder) -> list[Finding]:
     if inputs is None:
         return []
     full = decoder.subject.run(inputs)
-    one = _decoded(decoder, inputs, 1)
-    moved = 0.0 if one is None else float((one - full).abs().max()) / (float(full.std()) or 1.0)
+    stepped = _decoded(decoder, inputs, 1)
+    moved = 0.0 if stepped is None else float((stepped - full).abs().max()) / (float(full.std()) or 1.0)
     decoder.subject.journal.paths.append("cached, behind a padded source")
     if not moved > TOLERANCE:
         return []
@@ -225,14 +225,14 @@ def _tried(decoders: Iterable[Decoder], inputs: Inputs, full: Tensor, spread: fl
     problem: Exception | None = None
     for decoder in decoders:
         try:
-            one = _decoded(decoder, inputs, 1)
+            stepped = _decoded(decoder, inputs, 1)
         except Exception as error:
             problem = problem or error
             continue
-        if one is None:
+        if stepped is None:
             problem = problem or Skipped(f"'{decoder.parameter}' came back empty")
             continue
-        moved = (one - full).abs().amax((0, 2)) / spread  # (T,)
+        moved = (stepped - full).abs().amax((0, 2)) / spread  # (T,)
         if float(moved.max()) <= TOLERANCE:
             return decoder, moved
         wrong.append((decoder, moved))
@@ -242,8 +242,8 @@ def _tried(decoders: Iterable[Decoder], inputs: Inputs, full: Tensor, spread: fl
 
 
 def _differ(moved: Tensor) -> str:
-    place = int((moved > TOLERANCE).nonzero()[0])
-    return f"logits {place} differ by {float(moved.max()):.1e} between one call and token by token"
+    position = int((moved > TOLERANCE).nonzero()[0])
+    return f"logits {position} differ by {float(moved.max()):.1e} between one call and token by token"
 
 
 def _is_right_with_positions(decoder: Decoder, inputs: Inputs, full: Tensor, spread: float) -> bool:
@@ -252,10 +252,10 @@ def _is_right_with_positions(decoder: Decoder, inputs: Inputs, full: Tensor, spr
     for name in names:
         decoder.counts = name
         try:
-            one = _decoded(decoder, inputs, 1)
+            stepped = _decoded(decoder, inputs, 1)
         except Exception:  # it wants them in another form
-            one = None
-        if one is not None and float((one - full).abs().max()) / spread <= TOLERANCE:
+            stepped = None
+        if stepped is not None and float((stepped - full).abs().max()) / spread <= TOLERANCE:
             return True
     decoder.counts = None
     return False
@@ -267,11 +267,11 @@ def _decoded(decoder: Decoder, inputs: Inputs, at_once: int) -> Tensor | None:
     logits, cache = decoder.step(inputs.ids[:, :begin], inputs, decoder.start(inputs), 0)
     if cache is None or (isinstance(cache, (tuple, list)) and not tensors(cache) and not _has_state(cache)):
         return None
-    made = [logits]
+    outputs = [logits]
     for start in range(begin, T, at_once):
         logits, cache = decoder.step(inputs.ids[:, start : start + at_once], inputs, cache, start)
-        made.append(logits)
-    return torch.cat(made, dim=1)
+        outputs.append(logits)
+    return torch.cat(outputs, dim=1)
 
 
 def _has_state(cache: Any) -> bool:
@@ -281,11 +281,11 @@ def _has_state(cache: Any) -> bool:
 def _blame(decoder: Decoder, inputs: Inputs, at_once: int) -> tuple[Where, Causes]:
     """Where the steps first depart from one call, and why."""
     prefill = inputs.ids.shape[1] // 2
-    found = departure(decoder, inputs, prefill, at_once)
-    if found is None:
+    first = departure(decoder, inputs, prefill, at_once)
+    if first is None:
         return Where(), (("K01", 0.5), ("K02", 0.5))
     try:
-        causes = causes_of(decoder, inputs, found, prefill, at_once)
+        causes = causes_of(decoder, inputs, first, prefill, at_once)
     except Exception:  # what it holds is laid out in another way
         causes = (("K01", 0.5), ("K02", 0.5))
-    return place_of_call(found.call), causes
+    return place_of_call(first.call), causes

@@ -38,18 +38,18 @@ def generations(subject: Subject) -> list[Finding]:
     if subject.shifts_its_rows:
         raise Skipped("its last logits are about its last token, and not about the next")
     new = FEW if subject.is_hurried else NEW
-    one, other = (subject.inputs(2, salt=salt).ids[:, :6].contiguous().to(subject.device) for salt in (17, 18))
+    ids, other = (subject.inputs(2, salt=salt).ids[:, :6].contiguous().to(subject.device) for salt in (17, 18))
     model = twin(subject.model)
-    first, again, drew = _asked_twice(model, one, other, new, seed=1)
+    first, again, drew = _asked_twice(model, ids, other, new, seed=1)
     where = Where("", type(subject.model).__name__, *_home(method))
     if not torch.equal(first, again):  # it draws at random, or remembers
-        anew, again, _ = _asked_twice(twin(subject.model), one, other, new, seed=0)
+        anew, again, _ = _asked_twice(twin(subject.model), ids, other, new, seed=0)
         if torch.equal(anew, again) or not torch.equal(first, anew):
             return []
         witness = "the same request, with the same seed, is answered otherwise after another request"
         return [finding((("K06", 0.8), ("T08", 0.2)), witness, where=where)]
     subject.journal.paths.append(f"generate(), {new} tokens")
-    if drew or not _likelier(subject, one.cpu(), first[:, 0]).any():
+    if drew or not _likelier(subject, ids.cpu(), first[:, 0]).any():
         return []  # who draws may take another than the best
     rows = subject.inputs(ROWS, salt=17).ids[:, :6]
     written = _written(model, rows.to(subject.device), new, seed=0)[:, 0]
@@ -73,16 +73,16 @@ def _likelier(subject: Subject, rows: Tensor, written: Tensor) -> Tensor:
     return logits > logits.gather(1, written[:, None]) + CLEAR * float(logits.std())
 
 
-def _asked_twice(model: nn.Module, one: Tensor, other: Tensor, new: int, seed: int) -> tuple[Tensor, Tensor, bool]:
+def _asked_twice(model: nn.Module, ids: Tensor, other: Tensor, new: int, seed: int) -> tuple[Tensor, Tensor, bool]:
     """What a model that nobody asked before writes with seed 0, and again, with this seed, after another request.
 
     And whether it drew random numbers for it.
     """
-    first = _written(model, one, new, seed=0)
+    first = _written(model, ids, new, seed=0)
     _written(model, other, new, seed=0)
-    begun = _seeded(seed, one.device)
-    again = _written(model, one, new, seed)
-    return first, again, not torch.equal(begun, _state(one.device))
+    begun = _seeded(seed, ids.device)
+    again = _written(model, ids, new, seed)
+    return first, again, not torch.equal(begun, _state(ids.device))
 
 
 def _seeded(seed: int, device: torch.device) -> Tensor:
@@ -98,7 +98,7 @@ def _state(device: torch.device) -> Tensor:
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
-def _is_own(method: Any) -> bool:
+def _is_own(method: object) -> bool:
     return not str(getattr(method, "__module__", "")).startswith(("transformers.", "torch."))
 
 
@@ -109,10 +109,10 @@ def _written(model: nn.Module, ids: Tensor, new: int, seed: int) -> Tensor:
     if not parameters or len(needed) > 2 or (len(needed) == 2 and not COUNT.search(needed[1].name)):
         raise Skipped("generate() wants more than ids and a number of tokens")
     _seeded(seed, ids.device)
-    given = (ids, new) if len(needed) == 2 else (ids,)
+    arguments = (ids, new) if len(needed) == 2 else (ids,)
     named = {p.name: new for p in parameters[1:] if len(needed) < 2 and "new" in p.name and COUNT.search(p.name)}
     with torch.no_grad():
-        written = model.generate(*given, **named)  # type: ignore[operator]
+        written = model.generate(*arguments, **named)  # type: ignore[operator]
     if not isinstance(written, Tensor) or written.dim() != 2 or written.shape[0] != len(ids):
         raise Skipped("generate() returns no rows of ids")
     n = ids.shape[1]

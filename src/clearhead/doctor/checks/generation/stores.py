@@ -24,21 +24,21 @@ def stores(subject: Subject) -> Iterator[Make]:
     n_layers = max((len(m) for m in subject.model.modules() if isinstance(m, nn.ModuleList)), default=1)
     for store in _classes(subject.original):
 
-        def one(inputs: Inputs, store: type = store) -> Any:
+        def make(inputs: Inputs, store: type = store) -> Any:
             return store(**_sizes(store, inputs, n_layers))
 
-        def many(inputs: Inputs, one: Make = one) -> Any:
-            return [one(inputs) for _ in range(n_layers)]
+        def many(inputs: Inputs, make: Make = make) -> Any:
+            return [make(inputs) for _ in range(n_layers)]
 
-        yield one
+        yield make
         yield many
 
 
 def _classes(model: nn.Module) -> list[type]:
     """Classes that the code of `forward` can see, but for modules and tensors."""
-    seen = getattr(type(model).forward, "__globals__", {}).values()
-    found = [value for value in seen if isinstance(value, type) and STORE.search(value.__name__)]
-    return [cls for cls in found if not issubclass(cls, (nn.Module, Tensor))]
+    values = getattr(type(model).forward, "__globals__", {}).values()
+    classes = [value for value in values if isinstance(value, type) and STORE.search(value.__name__)]
+    return [cls for cls in classes if not issubclass(cls, (nn.Module, Tensor))]
 
 
 def _sizes(store: type, inputs: Inputs, n_layers: int) -> dict[str, int]:
@@ -48,12 +48,12 @@ def _sizes(store: type, inputs: Inputs, n_layers: int) -> dict[str, int]:
         TypeError: it asks for something else.
     """
     counts = {"layers": n_layers, "rows": len(inputs.ids), "columns": inputs.ids.shape[1]}
-    given = {}
+    arguments = {}
     for name, parameter in inspect.signature(store).parameters.items():
         if parameter.default is not parameter.empty or parameter.kind is parameter.VAR_KEYWORD:
             continue
-        told = next((counted for pattern, counted in SIZES if pattern.search(name)), None)
-        if told is None:
+        size = next((counted for pattern, counted in SIZES if pattern.search(name)), None)
+        if size is None:
             raise TypeError(f"{store.__name__} asks for {name}")
-        given[name] = counts[told]
-    return given
+        arguments[name] = counts[size]
+    return arguments

@@ -34,27 +34,27 @@ def decoder_targets(subject: Subject) -> list[Finding]:
     """Every position is asked for the first label that it has not read, and for none that is marked as no label."""
     name = labels_parameter(subject)
     optional = {p.name for p in parameters_of(subject.model) if p.default is not p.empty}
-    given = [parameter for parameter, filler in subject.convention.call if filler == "ids"]
+    parameters = [parameter for parameter, filler in subject.convention.call if filler == "ids"]
     convention = subject.convention
-    if name is None or not convention.has_source or convention.time_first or not set(given) <= optional:
+    if name is None or not convention.has_source or convention.time_first or not set(parameters) <= optional:
         raise Skipped("it does not make its decoder's input from labels")
     alone = replace(convention, call=tuple(pair for pair in convention.call if pair[1] != "ids"))
     last = _last_read(subject, alone, name)
-    seen = _asked(subject, alone, name)
-    if last is None or seen is None or seen.offset is None:
+    reading = _asked(subject, alone, name)
+    if last is None or reading is None or reading.offset is None:
         raise Skipped("its logits or its loss do not depend on labels alone")
-    asked = seen.offset
-    if asked == last + 1:
+    offset = reading.offset
+    if offset == last + 1:
         return _marks_asked(subject, alone, name)
     where = place_of_module("", subject.model)
-    witness = f"position 3 has read the labels up to {3 + last}, and is asked for label {3 + asked}"
-    if asked > last + 1:
-        return [finding("D02", f"{witness}: {3 + last + 1} is never asked for", value=asked, where=where)]
-    return [finding("D01", witness, value=asked, where=where)]
+    witness = f"position 3 has read the labels up to {3 + last}, and is asked for label {3 + offset}"
+    if offset > last + 1:
+        return [finding("D02", f"{witness}: {3 + last + 1} is never asked for", value=offset, where=where)]
+    return [finding("D01", witness, value=offset, where=where)]
 
 
 def _logits(
-    subject: Subject, convention: Convention, model: nn.Module, inputs: Inputs, given: dict[str, Tensor]
+    subject: Subject, convention: Convention, model: nn.Module, inputs: Inputs, arguments: dict[str, Tensor]
 ) -> tuple[Tensor, Tensor]:
     """Logits (B, T, V), and the loss.
 
@@ -63,7 +63,7 @@ def _logits(
     """
     with without_dropout():
         try:
-            value = convention.raw(model, inputs, **given)
+            value = convention.raw(model, inputs, **arguments)
         except Exception as error:
             raise Skipped(f"labels alone are not enough for it ({type(error).__name__})") from None
     rows, columns = inputs.ids.shape
@@ -101,13 +101,13 @@ def _last_read(subject: Subject, convention: Convention, name: str) -> int | Non
 def _marks_asked(subject: Subject, convention: Convention, name: str) -> list[Finding]:
     """Labels that are marked to be left out, and are asked for all the same: as where they were written over before."""
     try:
-        seen = _asked(subject, convention, name, marked=3)
+        reading = _asked(subject, convention, name, marked=3)
     except Skipped:  # it knows no such mark
         return []
-    if seen is None or not bool((seen.scored & (seen.ids == IGNORED)).any()):
+    if reading is None or not bool((reading.scored & (reading.ids == IGNORED)).any()):
         return []
-    row, place = (int(part) for part in (seen.scored & (seen.ids == IGNORED)).nonzero()[0])
-    witness = f"given '{name}' alone, position {place} of row {row} has a label {IGNORED}, and is asked for a token"
+    row, position = (int(part) for part in (reading.scored & (reading.ids == IGNORED)).nonzero()[0])
+    witness = f"given '{name}' alone, position {position} of row {row} has a label {IGNORED}, and is asked for a token"
     return [finding((("D05", 0.8), ("D18", 0.2)), witness, where=place_of_module("", subject.model))]
 
 
@@ -124,5 +124,5 @@ def _asked(subject: Subject, convention: Convention, name: str, *, marked: int =
         if not logits.requires_grad or not loss.requires_grad:
             return None
     there, slope = with_slope(loss, logits, inputs.ids.shape)
-    seen = read(slope, there, labels, float(loss.detach()))
-    return None if seen.residual > STRAIGHT else seen
+    reading = read(slope, there, labels, float(loss.detach()))
+    return None if reading.residual > STRAIGHT else reading

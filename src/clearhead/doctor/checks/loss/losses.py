@@ -62,26 +62,26 @@ def losses(subject: Subject) -> list[Finding]:
     inputs = subject.inputs(3, salt=9)
     unscored = quieter(subject)
     labels, mark = subject.inputs(3, salt=10).ids % number_of_labels(subject), None
-    one = None
+    result = None
     for mark in (*MARKS, subject.pad_id):
         marked = labels.clone()
         if mark is not None:
             marked[2, subject.found.T // 2 :] = mark  # two rows are full, one is half
         try:
-            one = scored(subject, unscored, name, marked)
+            result = scored(subject, unscored, name, marked)
             break
         except (IndexError, RuntimeError, ValueError):  # it is no token to it
             continue
-    if one is None:
+    if result is None:
         raise Skipped(f"'{name}' took none of -100, -1 and a padding token")
-    seen, logits = xrayed(one)
+    reading, logits = xrayed(result)
     ends = mark is not None and mark in end_ids(subject)
-    found = _aligned(subject, name, seen, inputs.ids)
-    found = found or judge(seen, one.labels, logits, pad_id=mark, ends=ends)
-    found = found or _ignores_a_token(subject, unscored, name, mark) or _outweighed(seen, logits)
+    findings = _aligned(subject, name, reading, inputs.ids)
+    findings = findings or judge(reading, result.labels, logits, pad_id=mark, ends=ends)
+    findings = findings or _ignores_a_token(subject, unscored, name, mark) or _outweighed(reading, logits)
     # one batch twice should have the loss of that batch: what a model gives out as its loss is no sum
-    found = [replace(fault, status="fail") if fault.id == "L10" else fault for fault in found]
-    return [replace(fault, where=_where(subject, one, fault.id)) for fault in found]
+    findings = [replace(fault, status="fail") if fault.id == "L10" else fault for fault in findings]
+    return [replace(fault, where=_where(subject, result, fault.id)) for fault in findings]
 
 
 def end_ids(subject: Subject) -> list[Any]:
@@ -96,59 +96,63 @@ def labels_parameter(subject: Subject) -> str | None:
     named = next((p.name for p in parameters if _is_labels(subject, p.name)), None)
     if named is not None:
         return named
-    given = dict(subject.convention.call)
-    others = [p.name for p in parameters if p.default is None and p.name not in given]
+    arguments = dict(subject.convention.call)
+    others = [p.name for p in parameters if p.default is None and p.name not in arguments]
     others = [name for name in others if not any(kind.search(name) for kind in (MASK, CACHE, POSITIONS, SEGMENTS))]
     return next((name for name in others if makes_a_loss(subject, name)), None)
 
 
 def _is_labels(subject: Subject, name: str) -> bool:
-    given = any(parameter == name and filler != "labels" for parameter, filler in subject.convention.call)
-    return bool(LABELS.search(name)) and not given and not POSITIONS.search(name) and not MASK.search(name)
+    is_given = any(parameter == name and filler != "labels" for parameter, filler in subject.convention.call)
+    return bool(LABELS.search(name)) and not is_given and not POSITIONS.search(name) and not MASK.search(name)
 
 
-def _aligned(subject: Subject, name: str, seen: Xray, ids: Tensor) -> list[Finding]:
+def _aligned(subject: Subject, name: str, reading: Xray, ids: Tensor) -> list[Finding]:
     """Whether the targets stand where they should, by what the model reads and by what its code says of them."""
-    if seen.residual > STRAIGHT or (seen.offset == 0 and subject.shifts_its_rows):
+    if reading.residual > STRAIGHT or (reading.offset == 0 and subject.shifts_its_rows):
         return []
-    if seen.offset is None and offset_among(seen.targets, ids)[0] == 0:
+    if reading.offset is None and offset_among(reading.targets, ids)[0] == 0:
         return [finding("D01", f"whatever '{name}' are given, the loss of position 3 asks for token 3 of the input")]
-    if seen.offset is None and (witness := _of_other_rows(seen)):
+    if reading.offset is None and (witness := _of_other_rows(reading)):
         return [finding("D12", witness)]
-    if subject.kind == "causal" and seen.offset is not None:
-        found = _batch_beside(subject, name, seen.offset)
-        if found is not None:
-            return found
-    if subject.kind == "bidirectional" or seen.offset not in (0, 1) or (subject.kind, seen.offset) == ("seq2seq", 0):
+    if subject.kind == "causal" and reading.offset is not None:
+        findings = _batch_beside(subject, name, reading.offset)
+        if findings is not None:
+            return findings
+    if (
+        subject.kind == "bidirectional"
+        or reading.offset not in (0, 1)
+        or (subject.kind, reading.offset) == ("seq2seq", 0)
+    ):
         return []
-    about = "shifts them by itself" if seen.offset == 1 else "takes them as already shifted"
-    subject.journal.assumptions.append(Assumption("its loss", f"given '{name}' it {about}", (seen.sentence,)))
-    words = _words(subject.original)
-    if seen.offset == 0 and ("label" in name or SHIFTS.search(words)) and not FOLLOWS.search(words):
-        status: Status = "fail" if SHIFTS.search(words) else "warn"
-        said = ", and its code says that it shifts them" if status == "fail" else ""
+    about = "shifts them by itself" if reading.offset == 1 else "takes them as already shifted"
+    subject.journal.assumptions.append(Assumption("its loss", f"given '{name}' it {about}", (reading.sentence,)))
+    text = _words(subject.original)
+    if reading.offset == 0 and ("label" in name or SHIFTS.search(text)) and not FOLLOWS.search(text):
+        status: Status = "fail" if SHIFTS.search(text) else "warn"
+        more = ", and its code says that it shifts them" if status == "fail" else ""
         witness = (
-            f"the loss of position 3 asks for label 3 itself, where '{name}' usually are the input's own ids{said}"
+            f"the loss of position 3 asks for label 3 itself, where '{name}' usually are the input's own ids{more}"
         )
         return [finding("D01", witness, value=0, threshold=1, status=status)]
-    if seen.offset == 1 and FOLLOWS.search(words) and not _both_said(words, name):
+    if reading.offset == 1 and FOLLOWS.search(text) and not _both_said(text, name):
         witness = f"the loss of position 3 asks for target 4, and its code says that '{name}' follow their inputs"
         return [finding("D02", witness, value=1, threshold=0)]
     return []
 
 
-def _of_other_rows(seen: Xray) -> str | None:
+def _of_other_rows(reading: Xray) -> str | None:
     """Where the targets of a row are labels of others, as where logits and labels were flattened in unlike orders."""
-    same = (seen.targets[:, :, None] == seen.ids[:, None, :]).any(-1)  # (B, T): among the labels of its own row
-    known = (seen.targets[:, :, None, None] == seen.ids).flatten(2).any(-1)  # of any row
-    asked = seen.targets >= 0
-    foreign = asked & ~same & known
-    if not foreign.sum() > OTHER_ROWS * asked.sum():
+    same = (reading.targets[:, :, None] == reading.ids[:, None, :]).any(-1)  # (B, T): among the labels of its own row
+    known = (reading.targets[:, :, None, None] == reading.ids).flatten(2).any(-1)  # of any row
+    is_asked = reading.targets >= 0
+    foreign = is_asked & ~same & known
+    if not foreign.sum() > OTHER_ROWS * is_asked.sum():
         return None
-    row, place = (int(part) for part in foreign.nonzero()[0])
-    token = int(seen.targets[row, place])
-    other = int((seen.ids == token).any(-1).nonzero()[0])
-    return f"position {place} of row {row} is asked for token {token}, which is a label of row {other} only"
+    row, position = (int(part) for part in foreign.nonzero()[0])
+    token = int(reading.targets[row, position])
+    other = int((reading.ids == token).any(-1).nonzero()[0])
+    return f"position {position} of row {row} is asked for token {token}, which is a label of row {other} only"
 
 
 def _batch_beside(subject: Subject, name: str, offset: int) -> list[Finding] | None:
@@ -159,11 +163,11 @@ def _batch_beside(subject: Subject, name: str, offset: int) -> list[Finding] | N
     if there is None:
         return None
     subject.journal.paths.append(f"the batch's '{name}' beside its ids")
-    asked = there + offset
-    if asked == 1:
+    offset_of_target = there + offset
+    if offset_of_target == 1:
         return []
     witness = f"the batch's '{name}' stand {there} ahead of its tokens, and the loss looks {offset} further on"
-    return [finding("D01" if asked < 1 else "D02", witness, value=asked, threshold=1)]
+    return [finding("D01" if offset_of_target < 1 else "D02", witness, value=offset_of_target, threshold=1)]
 
 
 def _ahead(labels: Tensor, ids: Tensor) -> int | None:
@@ -173,16 +177,16 @@ def _ahead(labels: Tensor, ids: Tensor) -> int | None:
     T, fits = ids.shape[1], []
     for offset in (offset for offset in OFFSETS if abs(offset) < T):
         first, last = max(0, -offset), min(T, T - offset)
-        wanted, there = labels[:, first:last], ids[:, first + offset : last + offset]  # (B, T - |offset|)
-        known = wanted >= 0
-        if known.sum() >= FEW and (wanted == there)[known].all():
+        targets, there = labels[:, first:last], ids[:, first + offset : last + offset]  # (B, T - |offset|)
+        known = targets >= 0
+        if known.sum() >= FEW and (targets == there)[known].all():
             fits.append(offset)
     return fits[0] if len(fits) == 1 else None
 
 
-def _both_said(words: str, name: str) -> bool:
+def _both_said(text: str, name: str) -> bool:
     """Whether the code speaks of labels that it shifts itself, so that it cannot be held to the other words."""
-    return "label" in name and bool(SHIFTS.search(words))
+    return "label" in name and bool(SHIFTS.search(text))
 
 
 def _words(model: nn.Module) -> str:
@@ -205,41 +209,41 @@ def _ignores_a_token(subject: Subject, unscored: Unscored, name: str, mark: int 
     labels = torch.tensor((edge * (3 * T))[: 3 * T]).view(3, T)
     labels[2, -1] = mark
     try:
-        seen, _ = xrayed(scored(subject, unscored, name, labels))
+        reading, _ = xrayed(scored(subject, unscored, name, labels))
     except (Skipped, IndexError, RuntimeError, ValueError):
         return []
-    offset = seen.offset if seen.offset is not None else offset_among(seen.targets, labels)[0] or 0
-    wanted = torch.full_like(labels, mark)
-    wanted[:, : T - offset] = labels[:, offset:]
-    asked = wanted != mark
-    for token in dict.fromkeys(wanted[asked & ~seen.scored].tolist()):
-        if token != subject.pad_id and not seen.scored[wanted == token].any():
+    offset = reading.offset if reading.offset is not None else offset_among(reading.targets, labels)[0] or 0
+    expected = torch.full_like(labels, mark)
+    expected[:, : T - offset] = labels[:, offset:]
+    is_asked = expected != mark
+    for token in dict.fromkeys(expected[is_asked & ~reading.scored].tolist()):
+        if token != subject.pad_id and not reading.scored[expected == token].any():
             witness = f"positions that are to predict token {token} have weight 0, as those marked {mark} have"
             return [finding("L08", witness, value=0.0)]
     return []
 
 
-def _outweighed(seen: Xray, logits: Tensor) -> list[Finding]:
+def _outweighed(reading: Xray, logits: Tensor) -> list[Finding]:
     """What else is added to the cross-entropy stays below it."""
-    if seen.residual > STRAIGHT:
+    if reading.residual > STRAIGHT:
         return []
-    told = F.log_softmax(logits, dim=-1).gather(-1, seen.targets.clamp_min(0)[..., None])[..., 0]  # (B, T)
-    entropy = -float((told * seen.weights)[seen.scored].sum())
-    rest = seen.value - entropy
+    log_likelihood = F.log_softmax(logits, dim=-1).gather(-1, reading.targets.clamp_min(0)[..., None])[..., 0]  # (B, T)
+    entropy = -float((log_likelihood * reading.weights)[reading.scored].sum())
+    rest = reading.value - entropy
     if entropy <= 0 or abs(rest) <= 2 * entropy:
         return []
-    witness = f"the loss is {seen.value:.3g}, of which the cross-entropy is {entropy:.3g}: the rest outweighs it"
+    witness = f"the loss is {reading.value:.3g}, of which the cross-entropy is {entropy:.3g}: the rest outweighs it"
     return [finding("L11", witness, value=abs(rest) / entropy, threshold=2, status="warn")]
 
 
-def _where(subject: Subject, one: Scored, id: str) -> Where:
+def _where(subject: Subject, result: Scored, id: str) -> Where:
     """The innermost module that computes the loss; for its alignment, whoever gives that its logits."""
-    value = one.loss.detach().cpu()
-    for call in one.calls:
-        made = [t for t in call.outputs if t.dim() == 0 and torch.equal(t, value.to(t))]
-        if not made or call.module is None or not call.name:
+    value = result.loss.detach().cpu()
+    for call in result.calls:
+        scalars = [t for t in call.outputs if t.dim() == 0 and torch.equal(t, value.to(t))]
+        if not scalars or call.module is None or not call.name:
             continue
-        whole = any(t.numel() == one.logits.numel() for t in call.inputs)
+        whole = any(t.numel() == result.logits.numel() for t in call.inputs)
         if id not in ALIGNED or whole:
             return place_of_call(call)
     return place_of_module("", subject.model)

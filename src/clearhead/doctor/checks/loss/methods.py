@@ -50,9 +50,9 @@ def loss_methods(subject: Subject) -> list[Finding]:
     if not of_next or subject.convention.time_first or subject.convention.has_source:
         raise Skipped("only methods of models that predict the next token are looked at")
     for method in _methods(subject):
-        found = _judged(subject, method)
-        if found is not None:
-            return found
+        findings = _judged(subject, method)
+        if findings is not None:
+            return findings
     raise Skipped("it has no method that computes a loss from tokens")
 
 
@@ -61,89 +61,91 @@ def _methods(subject: Subject) -> list[Callable[..., Any]]:
     cls = type(subject.original)
     if cls.__module__.startswith(("torch.", "transformers.", "clearhead.")):
         return []
-    found: list[Callable[..., Any]] = []
+    methods: list[Callable[..., Any]] = []
     for name, method in inspect.getmembers(cls, inspect.isfunction):
         if not CALLED.search(name) or method.__module__ != cls.__module__:
             continue
         needed = _needed(method)
-        if needed and TOKENS.search(needed[0]) and len(needed) < 3 and _ways(*needed):
-            found.append(method)
-    return found
+        if needed and TOKENS.search(needed[0]) and len(needed) < 3 and _styles(*needed):
+            methods.append(method)
+    return methods
 
 
-class Way(NamedTuple):
+class CallStyle(NamedTuple):
     """How a method is given tokens and targets (B, T); `alone`: the tokens are its targets as well."""
 
     alone: bool
     given: Callable[[Tensor, Tensor], tuple[Any, ...]]
 
 
-def _ways(first: str, second: str | None = None) -> list[Way]:
+def _styles(first: str, second: str | None = None) -> list[CallStyle]:
     """Those that the names of what it asks for allow."""
     if second is not None and LABELS.search(second):
-        return [Way(False, lambda ids, labels: (ids, labels))]
+        return [CallStyle(False, lambda ids, labels: (ids, labels))]
     if second is not None and not NUMBER.search(second):
         return []
     more = () if second is None else (0,)
-    ways = [Way(True, lambda ids, labels: (ids, *more))]
+    styles = [CallStyle(True, lambda ids, labels: (ids, *more))]
     if BATCH.search(first):
         named = [dict.fromkeys(names, number) for number, names in enumerate(NAMES)]
-        ways.append(Way(False, lambda ids, labels: ((ids, labels), *more)))
-        ways.append(
-            Way(False, lambda ids, labels: ({n: (ids, labels)[k] for part in named for n, k in part.items()}, *more))
+        styles.append(CallStyle(False, lambda ids, labels: ((ids, labels), *more)))
+        styles.append(
+            CallStyle(
+                False, lambda ids, labels: ({n: (ids, labels)[k] for part in named for n, k in part.items()}, *more)
+            )
         )
-    return ways
+    return styles
 
 
 def _needed(method: Callable[..., Any]) -> list[str]:
     """What it asks for beside the model."""
-    given = list(inspect.signature(method).parameters.values())[1:]
+    parameters = list(inspect.signature(method).parameters.values())[1:]
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [p.name for p in given if p.default is p.empty and p.kind not in variable]
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in variable]
 
 
 def _judged(subject: Subject, method: Callable[..., Any]) -> list[Finding] | None:
     """What it asks for; None where it cannot be called, or its logits are not to be found."""
     model = twin(quieter(subject).model, subject.device)  # it may well take a step with it
     pad = subject.pad_id if knows_padding(subject) else None
-    for way in _ways(*_needed(method)):
-        for mark in (pad,) if way.alone else (*MARKS, pad):
+    for style in _styles(*_needed(method)):
+        for mark in (pad,) if style.alone else (*MARKS, pad):
             ids = subject.inputs(3, salt=9).ids
-            labels = ids if way.alone else subject.inputs(3, salt=10).ids
+            labels = ids if style.alone else subject.inputs(3, salt=10).ids
             if mark is not None:
                 labels[2, subject.found.T // 2 :] = mark  # two rows are full, one is half
             try:
                 with torch.enable_grad(), recorded_ops() as ops:
-                    loss = loss_in(method(model, *way.given(ids.clone(), labels.clone())))
+                    loss = loss_in(method(model, *style.given(ids.clone(), labels.clone())))
             except Exception:  # it takes something else
                 continue
-            made = [tensor for call in ops.calls for tensor in made_by(call) if tensor.requires_grad]
-            framed = None if loss is None else _framed(subject, model, ids, loss, made)
+            tensors = [tensor for call in ops.calls for tensor in made_by(call) if tensor.requires_grad]
+            framed = None if loss is None else _framed(subject, model, ids, loss, tensors)
             if loss is not None and framed is not None:
                 logits, slope = undone(*framed)
-                seen = read(slope, logits, labels, float(loss.detach()))
-                return _told(subject, method, seen, logits, way, mark)
+                reading = read(slope, logits, labels, float(loss.detach()))
+                return _told(subject, method, reading, logits, style, mark)
     return None
 
 
 def _told(
-    subject: Subject, method: Callable[..., Any], seen: Xray, logits: Tensor, way: Way, mark: int | None
+    subject: Subject, method: Callable[..., Any], reading: Xray, logits: Tensor, style: CallStyle, mark: int | None
 ) -> list[Finding]:
     """The faults in what it asks for; `mark` stands in its targets for what is not."""
     subject.journal.paths.append(f"{method.__name__}()")
     ends = mark is not None and mark in end_ids(subject)
-    found = judge(seen, seen.ids, logits, pad_id=mark, shifts=True if way.alone else None, ends=ends)
+    findings = judge(reading, reading.ids, logits, pad_id=mark, shifts=True if style.alone else None, ends=ends)
     code = method.__code__
     where = Where("", type(subject.original).__name__, code.co_filename, code.co_firstlineno)
-    return [replace(one, where=where) for one in found]
+    return [replace(fault, where=where) for fault in findings]
 
 
 def _framed(
-    subject: Subject, model: nn.Module, ids: Tensor, loss: Tensor, made: list[Tensor]
+    subject: Subject, model: nn.Module, ids: Tensor, loss: Tensor, tensors: list[Tensor]
 ) -> tuple[Tensor, Tensor] | None:
     """Logits and their gradients (B, T, V), zero where the model was not asked."""
     for frame in FRAMES:
-        logits = _logits_among(subject, model, ids[:, frame], made)
+        logits = _logits_among(subject, model, ids[:, frame], tensors)
         if logits is None:
             continue
         try:
@@ -157,14 +159,14 @@ def _framed(
     return None
 
 
-def _logits_among(subject: Subject, model: nn.Module, ids: Tensor, made: list[Tensor]) -> Tensor | None:
+def _logits_among(subject: Subject, model: nn.Module, ids: Tensor, tensors: list[Tensor]) -> Tensor | None:
     """The first tensor that holds the logits of these tokens (B, T)."""
     try:
         with torch.no_grad(), subject.quiet():
             expected = subject.run(Inputs(ids, labels=ids), model=model)
     except Exception:  # it takes rows of another length
         return None
-    for tensor in made:
+    for tensor in tensors:
         there = arrange(tensor.detach().cpu(), *ids.shape)
         if there is not None and alike(there, expected):
             return tensor

@@ -39,13 +39,13 @@ def losses_of_inputs(subject: Subject) -> list[Finding]:
         ids = inputs.ids.clone()
         ids[2, subject.found.T // 2 :] = pad  # two rows are full, one is half
         inputs = replace(inputs, ids=ids, labels=ids, keep=ids != pad)
-    seen, logits = _xrayed(subject, quieter(subject).model, inputs)
-    if seen.residual > STRAIGHT:
+    reading, logits = _xrayed(subject, quieter(subject).model, inputs)
+    if reading.residual > STRAIGHT:
         return []
     where = place_of_module("", subject.model)
     ends = pad is not None and pad in end_ids(subject)
-    found = judge(seen, inputs.ids, logits, pad_id=pad, shifts=True, ends=ends)
-    return [replace(fault, where=where) for fault in found if fault.id in (*ALIGNED, "D05")]
+    findings = judge(reading, inputs.ids, logits, pad_id=pad, shifts=True, ends=ends)
+    return [replace(fault, where=where) for fault in findings if fault.id in (*ALIGNED, "D05")]
 
 
 def _xrayed(subject: Subject, model: nn.Module, inputs: Inputs) -> tuple[Xray, Tensor]:

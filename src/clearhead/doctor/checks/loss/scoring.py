@@ -1,7 +1,7 @@
 """A model that computes its own loss, called with labels, and what that loss asks of its logits."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -78,9 +78,9 @@ def scored(subject: Subject, unscored: Unscored, name: str, labels: Tensor) -> S
         Skipped: it returns no loss, or its logits are not to be found.
     """
     inputs = subject.inputs(3, salt=9)
-    wanted = labels.t() if subject.convention.time_first else labels
+    expected = labels.t() if subject.convention.time_first else labels
     with torch.enable_grad(), recorded_modules(unscored.model) as calls:  # of a copy: some write over their labels
-        value = subject.convention.raw(unscored.model, inputs, **{name: wanted.clone()})
+        value = subject.convention.raw(unscored.model, inputs, **{name: expected.clone()})
     loss = loss_in(value)
     path = find_logits(value, len(inputs.ids), subject.found.T, subject.found.vocab_size)
     logits = None if path is None else follow(value, path)
@@ -89,7 +89,7 @@ def scored(subject: Subject, unscored: Unscored, name: str, labels: Tensor) -> S
             return Scored(loss, logits, labels, calls)
     elif loss is None:
         raise Skipped("it returned no loss")
-    hidden = _hidden(subject, unscored, {name: wanted.clone()}, labels.shape)
+    hidden = _hidden(subject, unscored, {name: expected.clone()}, labels.shape)
     if hidden is not None:  # it returns none, or in another order
         return Scored(*hidden, labels, calls)
     if not isinstance(logits, Tensor) or not logits.requires_grad:
@@ -97,7 +97,7 @@ def scored(subject: Subject, unscored: Unscored, name: str, labels: Tensor) -> S
     return Scored(loss, logits, labels, calls)
 
 
-def loss_in(value: Any) -> Tensor | None:
+def loss_in(value: object) -> Tensor | None:
     """The first number with a graph in what was returned."""
     numbers = (leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor) and leaf.dim() == 0)
     return next((leaf for leaf in numbers if leaf.requires_grad), None)
@@ -108,17 +108,17 @@ def _is_there(logits: Tensor, unscored: Unscored, shape: torch.Size) -> bool:
     return there is not None and alike(there, unscored.logits)
 
 
-def alike(one: Tensor, other: Tensor) -> bool:
+def alike(first: Tensor, second: Tensor) -> bool:
     """Whether two tensors hold the same logits, but for rounding."""
-    return one.shape == other.shape and float((one - other).abs().max()) <= ALIKE * float(other.std())
+    return first.shape == second.shape and float((first - second).abs().max()) <= ALIKE * float(second.std())
 
 
 def _hidden(
-    subject: Subject, unscored: Unscored, given: dict[str, Tensor], shape: torch.Size
+    subject: Subject, unscored: Unscored, arguments: dict[str, Tensor], shape: torch.Size
 ) -> tuple[Tensor, Tensor] | None:
     """The loss and, of what was computed for it, the first tensor that holds the logits of a call without labels."""
     with torch.enable_grad(), recorded_ops() as ops:
-        loss = loss_in(subject.convention.raw(unscored.model, subject.inputs(3, salt=9), **given))
+        loss = loss_in(subject.convention.raw(unscored.model, subject.inputs(3, salt=9), **arguments))
     for call in ops.calls:
         for tensor in made_by(call):
             if loss is not None and tensor.requires_grad and _is_there(tensor, unscored, shape):

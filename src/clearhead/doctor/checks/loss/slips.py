@@ -11,22 +11,22 @@ ALIKE = 0.01  # relative: equal but for rounding
 UNLIKE = 0.1  # relative: weights that differ by more are not equal ones
 
 
-def are_turned(seen: Xray, ids: Tensor) -> bool:
+def are_turned(reading: Xray, ids: Tensor) -> bool:
     """Whether targets were flattened time first and logits batch first, or the other way round."""
     B, T = ids.shape
     for length in (T, T - 1):  # as they are, or the next ones
         kept = ids[:, T - length :]
         for other in (kept.t().reshape(B, length), kept.reshape(length, B).t()):
-            asked = seen.targets[:, :length]
-            if bool((asked == other)[asked >= 0].all()) and bool((seen.targets[:, length:] < 0).all()):
-                return bool((asked >= 0).any())
+            targets = reading.targets[:, :length]
+            if bool((targets == other)[targets >= 0].all()) and bool((reading.targets[:, length:] < 0).all()):
+                return bool((targets >= 0).any())
     return False
 
 
-def are_likelihoods(seen: Xray, logits: Tensor) -> bool:
+def are_likelihoods(reading: Xray, logits: Tensor) -> bool:
     """Whether weights are the targets' own probabilities: minus p was asked for, and not minus log p."""
-    p = logits.double().softmax(-1).gather(-1, seen.targets.clamp_min(0)[..., None])[..., 0]  # (B, T)
-    ratio, weights = (seen.weights / p)[seen.scored], seen.weights[seen.scored]
+    p = logits.double().softmax(-1).gather(-1, reading.targets.clamp_min(0)[..., None])[..., 0]  # (B, T)
+    ratio, weights = (reading.weights / p)[reading.scored], reading.weights[reading.scored]
     if len(weights) < 2 or float(weights.max() - weights.min()) <= UNLIKE * float(weights.abs().max()):
         return False
     return float(ratio.max() - ratio.min()) <= ALIKE * float(ratio.abs().max())
@@ -38,17 +38,19 @@ def wrong_axes(ids: Tensor) -> Iterator[tuple[str, Loss]]:
 
     def likelihood(axis: int, length: int) -> Loss:
         def loss(x: Tensor, ids: Tensor) -> Tensor:
-            wanted = ids[:, T - length :]
-            told = x[:, :length].log_softmax(axis).gather(-1, wanted.clamp(0, x.shape[-1] - 1)[..., None])[..., 0]
-            return -(told * (wanted >= 0)).sum()
+            targets = ids[:, T - length :]
+            log_likelihood = (
+                x[:, :length].log_softmax(axis).gather(-1, targets.clamp(0, x.shape[-1] - 1)[..., None])[..., 0]
+            )
+            return -(log_likelihood * (targets >= 0)).sum()
 
         return loss
 
     def scattered(length: int) -> Loss:
         def loss(x: Tensor, ids: Tensor) -> Tensor:
             rows = x[:, :length].transpose(1, 2).reshape(B * length, -1)
-            wanted = ids[:, T - length :].reshape(-1)
-            return F.cross_entropy(rows, wanted.masked_fill(wanted < 0, IGNORED), ignore_index=IGNORED)
+            targets = ids[:, T - length :].reshape(-1)
+            return F.cross_entropy(rows, targets.masked_fill(targets < 0, IGNORED), ignore_index=IGNORED)
 
         return loss
 

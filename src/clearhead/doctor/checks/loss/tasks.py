@@ -68,7 +68,7 @@ def tasks(subject: Subject) -> list[Finding]:
     step = (time.perf_counter() - begun) / 2
     if step * STEPS * len(chosen) > SECONDS:
         raise Skipped(f"a step takes {step:.2f} s, and {SECONDS:g} s in all are spent on tasks")
-    found = []
+    findings = []
     for task in chosen:
         reached = list(_attempts(subject, task, begun + SECONDS))
         best = min(reached, default=math.inf)
@@ -81,8 +81,8 @@ def tasks(subject: Subject) -> list[Finding]:
         rates = ", ".join(f"{rate:g}" for rate in RATES)
         witness = f"{task.name}: after {STEPS} steps at rates {rates} the loss is {best:.0%} of even odds"
         id = "W01" if task.by_heart else "W02"
-        found.append(finding(id, witness, value=best, threshold=task.enough, status="warn"))
-    return found
+        findings.append(finding(id, witness, value=best, threshold=task.enough, status="warn"))
+    return findings
 
 
 def _attempts(subject: Subject, task: Task, deadline: float) -> Iterator[float]:
@@ -175,10 +175,10 @@ def _translated(subject: Subject, generator: torch.Generator) -> Batch:
     """A target that says the source again, letter by letter."""
     S, T = subject.found.S, subject.found.T
     places = torch.randint(LETTERS, (ROWS, S), generator=generator)
-    source, said = subject.source_pool[:LETTERS][places], subject.pool()[:LETTERS][places]
+    source, target = subject.source_pool[:LETTERS][places], subject.pool()[:LETTERS][places]
     n = min(S, T)
     ids, targets = torch.full((ROWS, T), int(subject.pool()[0])), torch.full((ROWS, T), IGNORED)
-    ids[:, 1:n], targets[:, :n] = said[:, : n - 1], said[:, :n]
+    ids[:, 1:n], targets[:, :n] = target[:, : n - 1], target[:, :n]
     return Inputs(ids, source, labels=ids), targets
 
 

@@ -57,5 +57,5 @@ def _is_plain(subject: Subject) -> bool:
         return True
     with subject.quiet(), recorded_ops() as ops:
         subject.run(subject.inputs())
-    sizes = {size for one in attentions(ops.calls) for size in one.allowed.shape}
+    sizes = {size for attention in attentions(ops.calls) for size in attention.allowed.shape}
     return bool(sizes) and sizes <= {subject.found.T, subject.found.S}

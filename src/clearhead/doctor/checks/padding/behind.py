@@ -18,29 +18,31 @@ def behind(subject: Subject, name: str) -> list[Finding]:
     keep = torch.ones_like(inputs.ids, dtype=torch.bool)
     for row in range(1, ROWS):
         keep[row, -row:] = False
-    given = keep_filler("lengths", False)(replace(inputs, keep=keep), subject.convention.time_first)
+    mask = keep_filler("lengths", False)(replace(inputs, keep=keep), subject.convention.time_first)
     changed = inputs.ids.clone()
     changed[:, 0] = subject.inputs(ROWS, salt=6).ids[:, 0]
     other = replace(inputs, ids=changed)
     with torch.no_grad(), subject.quiet():
         untold, untold_other = subject.run(inputs), subject.run(other)
         try:
-            told, told_other = (
-                subject.convention.logits(subject.model, one, **{name: given}) for one in (inputs, other)
+            masked, told_other = (
+                subject.convention.logits(subject.model, batch, **{name: mask}) for batch in (inputs, other)
             )
         except Exception:  # it is no length of rows
             return []
     causes: Causes = (("M12", 0.7), ("M14", 0.3))
     where = attention_place(subject)
-    if not told[keep].isfinite().all():
+    if not masked[keep].isfinite().all():
         witness = f"told by {name} how many tokens of a row are real, it makes NaN of real tokens, and numbers untold"
         return [finding(causes, witness, where=where)]
-    value = float((told - untold)[keep].abs().max()) / (float(untold.std()) or 1.0)
+    value = float((masked - untold)[keep].abs().max()) / (float(untold.std()) or 1.0)
     subject.journal.paths.append(f"{name} (lengths)")
     if value <= LENGTH_THRESHOLD:
         return []
     last = torch.arange(ROWS), keep.sum(1) - 1  # the last real token of every row
-    heard, still = ((one - two)[last].abs().amax(-1)[1:] for one, two in ((untold, untold_other), (told, told_other)))
+    heard, still = (
+        (batch - two)[last].abs().amax(-1)[1:] for batch, two in ((untold, untold_other), (masked, told_other))
+    )
     if bool((heard > 0).all()) and not still.any():
         witness = f"told by {name} that it is real, token 0 moves no logit of the last real token, as it does untold"
         return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=where)]

@@ -51,8 +51,8 @@ def left_padding(subject: Subject) -> list[Finding]:
     elif not _generates_padded(subject, name):
         raise Skipped("its positions are absolute, and no caller can say them: padding belongs behind")
     mixer = own_mixer(subject)
-    given = name if parameter is None else f"{name} and {parameter}"
-    witness = f"behind {FRONT} tokens of padding, with {given} given, its logits differ by {value:.1e} of their spread"
+    names = name if parameter is None else f"{name} and {parameter}"
+    witness = f"behind {FRONT} tokens of padding, with {names} given, its logits differ by {value:.1e} of their spread"
     witness += f"; {mixer} mixes tokens, and knows no mask" if mixer else ""
     status: Status = "fail" if parameter is not None and not mixer else "warn"
     where = attention_place(subject)
@@ -69,16 +69,16 @@ def _moved(subject: Subject, mask: str, form: str, positions: str | None) -> flo
     rows = replace(alone, keep=keep[:, FRONT:]), replace(alone, ids=ids, labels=ids, keep=keep)
     with subject.quiet():
         before, after = (
-            subject.convention.logits(subject.model, one, **_given(subject, one, mask, form, positions)) for one in rows
+            subject.convention.logits(subject.model, row, **_given(subject, row, mask, form, positions)) for row in rows
         )
     return float((after[:, FRONT:] - before).abs().max()) / (float(before.std()) or 1.0)
 
 
 def _given(subject: Subject, inputs: Inputs, mask: str, form: str, positions: str | None) -> dict[str, Tensor]:
-    given = {mask: keep_filler(form, False)(inputs, subject.convention.time_first)}
+    arguments = {mask: keep_filler(form, False)(inputs, subject.convention.time_first)}
     if positions is not None:
-        given[positions] = (inputs.kept.long().cumsum(1) - 1).clamp(min=0)
-    return given
+        arguments[positions] = (inputs.kept.long().cumsum(1) - 1).clamp(min=0)
+    return arguments
 
 
 def _positions(subject: Subject) -> str | None:

@@ -105,9 +105,9 @@ def both_batches(inputs: Inputs, keep: Tensor, changed: Tensor, source: bool) ->
 def masked_run(subject: Subject, names: Sequence[str], form: str, source: bool) -> Run:
     """The model under a padding mask in one form, given as each of these parameters."""
 
-    def run(given: Inputs) -> Tensor:
-        value = keep_filler(form, source)(given, subject.convention.time_first)
-        return subject.convention.logits(subject.model, given, **dict.fromkeys(names, value))
+    def run(batch: Inputs) -> Tensor:
+        value = keep_filler(form, source)(batch, subject.convention.time_first)
+        return subject.convention.logits(subject.model, batch, **dict.fromkeys(names, value))
 
     return run
 
@@ -118,7 +118,7 @@ def moved(
     """How far the logits of real tokens move, of their spread."""
     run = masked_run(subject, names, form, source)
     with subject.quiet():
-        before, after = (run(given) for given in both_batches(inputs, keep, changed, source))
+        before, after = (run(value) for value in both_batches(inputs, keep, changed, source))
     real = torch.ones_like(inputs.ids, dtype=torch.bool) if source else keep
     if not (before[real].isfinite().all() and after[real].isfinite().all()):
         raise FloatingPointError

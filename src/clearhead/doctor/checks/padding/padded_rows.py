@@ -20,7 +20,7 @@ MOVED = 1e-4  # of the logits' spread
 
 
 @dataclass(frozen=True)
-class Way:
+class PaddedRun:
     """One way to tell a model of padding: `run` gives logits (B, T, V) where `keep` is True for real tokens."""
 
     name: str
@@ -42,21 +42,21 @@ def padded_rows(subject: Subject) -> list[Finding]:
     if subject.is_hurried:
         raise Skipped("so large a model is examined for it at --level standard")
     right = list(_right(subject))
-    ways = [*right, *_guessed(subject, {way.name.partition(" ")[0] for way in right})]
-    if not ways:
+    runs = [*right, *_guessed(subject, {padded.name.partition(" ")[0] for padded in right})]
+    if not runs:
         raise Skipped("no way to tell it of padding is known")
-    for way in ways:
-        found = _other_rows(subject, way)
-        if found:
-            return found
-    for way in right:
-        found = _gradients(subject, way)
-        if found:
-            return found
+    for padded in runs:
+        findings = _other_rows(subject, padded)
+        if findings:
+            return findings
+    for padded in right:
+        findings = _gradients(subject, padded)
+        if findings:
+            return findings
     return []
 
 
-def _right(subject: Subject) -> Iterator[Way]:
+def _right(subject: Subject) -> Iterator[PaddedRun]:
     """Ways that the model is known to understand."""
     for name, form, source in padding_masks(subject):
         yield _masked(subject, name, form, source)
@@ -68,78 +68,78 @@ def _right(subject: Subject) -> Iterator[Way]:
             yield _filled(subject, subject.pad_id, source)
 
 
-def _guessed(subject: Subject, known: set[str]) -> Iterator[Way]:
+def _guessed(subject: Subject, known: set[str]) -> Iterator[PaddedRun]:
     """For each mask parameter of which no right form is known, the first that it takes."""
     for name, source in mask_parameters(subject):
         for form in forms_of(name):
-            way = _masked(subject, name, form, source)
-            if name not in known and _is_taken(subject, way):
-                yield way
+            padded = _masked(subject, name, form, source)
+            if name not in known and _is_taken(subject, padded):
+                yield padded
                 break
 
 
-def _is_taken(subject: Subject, way: Way) -> bool:
+def _is_taken(subject: Subject, padded: PaddedRun) -> bool:
     try:
         with subject.quiet():
-            way.run(*_batch(subject, way))
+            padded.run(*_batch(subject, padded))
     except Exception:  # the parameter takes a mask of another form
         return False
     return True
 
 
-def _masked(subject: Subject, name: str, form: str, source: bool) -> Way:
+def _masked(subject: Subject, name: str, form: str, source: bool) -> PaddedRun:
     def run(inputs: Inputs, keep: Tensor) -> Tensor:
-        given = replace(inputs, source_keep=keep) if source else replace(inputs, keep=keep)
-        value = keep_filler(form, source)(given, subject.convention.time_first)
-        return subject.convention.logits(subject.model, given, **{name: value})
+        batch = replace(inputs, source_keep=keep) if source else replace(inputs, keep=keep)
+        value = keep_filler(form, source)(batch, subject.convention.time_first)
+        return subject.convention.logits(subject.model, batch, **{name: value})
 
-    return Way(f"{name} ({form})", source, run)
+    return PaddedRun(f"{name} ({form})", source, run)
 
 
-def _filled(subject: Subject, pad: int, source: bool) -> Way:
+def _filled(subject: Subject, pad: int, source: bool) -> PaddedRun:
     def run(inputs: Inputs, keep: Tensor) -> Tensor:
         row = inputs.source if source else inputs.ids
         assert row is not None
         padded = row.masked_fill(~keep, pad)
         return subject.run(replace(inputs, source=padded) if source else replace(inputs, ids=padded))
 
-    return Way(f"token {pad}{' of the source' if source else ''}", source, run, by_token=True)
+    return PaddedRun(f"token {pad}{' of the source' if source else ''}", source, run, by_token=True)
 
 
-def _batch(subject: Subject, way: Way) -> tuple[Inputs, Tensor]:
+def _batch(subject: Subject, padded: PaddedRun) -> tuple[Inputs, Tensor]:
     """Rows that are full, and their mask."""
     inputs = subject.inputs(ROWS, salt=18)
-    row = inputs.source if way.of_source else inputs.ids
+    row = inputs.source if padded.of_source else inputs.ids
     assert row is not None
     return inputs, torch.ones_like(row, dtype=torch.bool)
 
 
-def _other_rows(subject: Subject, way: Way) -> list[Finding]:
-    inputs, full = _batch(subject, way)
+def _other_rows(subject: Subject, padded: PaddedRun) -> list[Finding]:
+    inputs, full = _batch(subject, padded)
     short = full.clone()
     short[0, -3:] = False
     with subject.quiet():
-        before, after = way.run(inputs, full)[1:], way.run(inputs, short)[1:]
+        before, after = padded.run(inputs, full)[1:], padded.run(inputs, short)[1:]
     if not before.isfinite().all() or not after.isfinite().all():
         return []
     value = float((after - before).abs().max()) / (float(before.std()) or 1.0)
     if value <= MOVED:
         return []
     row = 1 + int((after - before).abs().amax((1, 2)).argmax())
-    witness = f"padding at the end of row 0, told by {way.name}, moves the logits of row {row} by {value:.1e}"
+    witness = f"padding at the end of row 0, told by {padded.name}, moves the logits of row {row} by {value:.1e}"
     return [finding("M15", witness, value=value, threshold=MOVED, where=attention_place(subject))]
 
 
-def _gradients(subject: Subject, way: Way) -> list[Finding]:
-    inputs, keep = _batch(subject, way)
+def _gradients(subject: Subject, padded: PaddedRun) -> list[Finding]:
+    inputs, keep = _batch(subject, padded)
     for row in range(1, ROWS):
         keep[row, -row:] = False
-        if subject.looks_back_only and not way.of_source and not way.by_token:
+        if subject.looks_back_only and not padded.of_source and not padded.by_token:
             keep[row, :row] = False  # a causal model does not see what is behind a row anyway
-    real = torch.ones_like(inputs.ids, dtype=torch.bool) if way.of_source else keep
+    real = torch.ones_like(inputs.ids, dtype=torch.bool) if padded.of_source else keep
     parameters = {name: p for name, p in subject.model.named_parameters() if p.requires_grad}
     with torch.enable_grad(), without_dropout():
-        logits = way.run(inputs, keep)[real]
+        logits = padded.run(inputs, keep)[real]
         if not logits.isfinite().all() or not logits.requires_grad:
             return []
         gradients = torch.autograd.grad(logits.square().sum(), list(parameters.values()), allow_unused=True)
@@ -148,6 +148,6 @@ def _gradients(subject: Subject, way: Way) -> list[Finding]:
         return []
     more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
     witness = (
-        f"with padding told by {way.name} logits of real tokens are finite; their gradient in {bad[0]}{more} is not"
+        f"with padding told by {padded.name} logits of real tokens are finite; their gradient in {bad[0]}{more} is not"
     )
     return [finding("M14", witness, value=len(bad), where=attention_place(subject))]

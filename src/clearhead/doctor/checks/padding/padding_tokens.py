@@ -51,8 +51,8 @@ def by_token(subject: Subject, *, source: bool) -> list[Finding]:
     witness = f"three tokens of padding (token {pad}) behind {what} move the logits of real tokens by {value:.1e}"
     mixer = own_mixer(subject)
     status: Status = "warn" if mixer else "fail"
-    place, causes = _sees_padding(subject, long_.rows(torch.arange(ROWS - 1)), 3, source=source)
-    return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=place, status=status)]
+    where, causes = _sees_padding(subject, long_.rows(torch.arange(ROWS - 1)), 3, source=source)
+    return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=where, status=status)]
 
 
 def where_not_given(subject: Subject, masks: Sequence[tuple[str, bool]], safe: Collection[bool]) -> list[Finding]:
@@ -60,7 +60,7 @@ def where_not_given(subject: Subject, masks: Sequence[tuple[str, bool]], safe: C
 
     Only a warning on the sides, the source's or the target's, that are `safe`: there a mask that is given hides it all.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     optional = {p.name for p in parameters_of(subject.model) if p.default is None}
     optional -= {name for name, _ in subject.convention.call}
     for source in {of_source for _, of_source in masks}:
@@ -68,9 +68,9 @@ def where_not_given(subject: Subject, masks: Sequence[tuple[str, bool]], safe: C
         if not (names <= optional and knows_padding(subject, source=source)):
             continue
         if (source or not subject.looks_back_only) and _hides_padding(subject, source=source):
-            told = by_token(subject, source=source)
-            found += [replace(one, status="warn") for one in told] if source in safe else told
-    return found
+            faults = by_token(subject, source=source)
+            findings += [replace(fault, status="warn") for fault in faults] if source in safe else faults
+    return findings
 
 
 def _hides_padding(subject: Subject, *, source: bool) -> bool:
@@ -83,8 +83,8 @@ def _hides_padding(subject: Subject, *, source: bool) -> bool:
     padded[:, -3:] = subject.pad_id
     with subject.quiet(), recorded_ops() as ops:
         subject.run(replace(inputs, **{"source" if source else "ids": padded}))
-    seen = [one.allowed for one in attentions(ops.calls) if one.allowed.shape[1] == n]
-    return any(bool(allowed[:, :-3].any()) and not bool(allowed[:, -3:].any()) for allowed in seen)
+    maps = [attention.allowed for attention in attentions(ops.calls) if attention.allowed.shape[1] == n]
+    return any(bool(allowed[:, :-3].any()) and not bool(allowed[:, -3:].any()) for allowed in maps)
 
 
 def in_front(subject: Subject) -> list[Finding]:
@@ -109,12 +109,12 @@ def _sees_padding(subject: Subject, inputs: Inputs, padded: int, *, source: bool
     n = row.shape[1]
     with subject.quiet(), recorded_ops() as ops:
         subject.run(inputs)
-    for seen in attentions(ops.calls):
-        crossing = seen.allowed.shape[0] != n
-        queries = seen.allowed if crossing else seen.allowed[:-padded]
-        if seen.allowed.shape[1] != n or not bool(queries[:, -padded:].any()):
+    for attention in attentions(ops.calls):
+        crossing = attention.allowed.shape[0] != n
+        queries = attention.allowed if crossing else attention.allowed[:-padded]
+        if attention.allowed.shape[1] != n or not bool(queries[:, -padded:].any()):
             continue
-        where = place_of(subject, seen.call)
+        where = place_of(subject, attention.call)
         if not queries[:, :-padded].any():
             return where, (("M12", 0.8), ("M11", 0.2))
         if source and crossing:
@@ -150,8 +150,8 @@ def pooled_at(subject: Subject, *, source: bool) -> Where | None:
 def knows_padding(subject: Subject, *, source: bool = False) -> bool:
     """Whether the model was told of a padding token, or compares its inputs with one; a target's is no source's."""
     names = [name for name in PAD_NAMES if not (source and TARGET.search(name))]
-    told = subject.spec.pad_id is not None or any(hasattr(subject.original, name) for name in names)
-    return told or subject.compared_id is not None
+    is_declared = subject.spec.pad_id is not None or any(hasattr(subject.original, name) for name in names)
+    return is_declared or subject.compared_id is not None
 
 
 def own_mixer(subject: Subject) -> str | None:

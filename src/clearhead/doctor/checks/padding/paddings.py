@@ -64,7 +64,7 @@ PLAIN = "attention_mask"
 def paddings(subject: Subject) -> list[Finding]:
     """Under every mask parameter, in one of the forms that people use, other tokens move no logit of a real one."""
     masks = mask_parameters(subject)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     unknown: list[str] = []  # parameters that take a mask in no form that is known
     together: set[tuple[str, bool]] = set()  # masks that hide padding where others of their side do as well
     settled: set[bool] = set()  # sides whose plain mask hides padding: what else is a mask there means something else
@@ -85,21 +85,21 @@ def paddings(subject: Subject) -> list[Finding]:
             )  # one is for self-attention, another for what reads it
             together |= {(other, source) for other in beside}
         settled |= {source} if name == PLAIN and not mine else set()
-        found += mine
+        findings += mine
     if not masks and subject.pad_id is not None and not subject.convention.as_dict:
         if not subject.looks_back_only:
-            found += by_token(subject, source=False)
+            findings += by_token(subject, source=False)
         if subject.convention.has_source:
-            found += by_token(subject, source=True)
+            findings += by_token(subject, source=True)
         if subject.looks_back_only:
-            found += in_front(subject)
-    elif masks and not found and subject.pad_id is not None and not subject.convention.as_dict:
-        found += where_not_given(subject, masks, {source for _, _, source in padding_masks(subject)})
+            findings += in_front(subject)
+    elif masks and not findings and subject.pad_id is not None and not subject.convention.as_dict:
+        findings += where_not_given(subject, masks, {source for _, _, source in padding_masks(subject)})
     elif not masks:
         raise Skipped("it takes no padding mask, and no padding token is known")
-    if unknown and len(unknown) == len(masks) and not found:
+    if unknown and len(unknown) == len(masks) and not findings:
         raise Skipped(f"'{unknown[0]}' takes a mask in none of the forms that are known")
-    return found
+    return findings
 
 
 def _by_parameter(subject: Subject, names: Sequence[str], source: bool) -> list[Finding] | None:
@@ -108,9 +108,9 @@ def _by_parameter(subject: Subject, names: Sequence[str], source: bool) -> list[
     moves: dict[str, float] = {}
     broken: list[str] = []
     name = names[0]
-    wanted = next((told for told in map(declared_polarity, names) if told is not None), None)
-    said = keeps_what_is_true(subject.original, name) if wanted is None else None
-    wanted = said if wanted is None else wanted
+    expected = next((declared for declared in map(declared_polarity, names) if declared is not None), None)
+    documented = keeps_what_is_true(subject.original, name) if expected is None else None
+    expected = documented if expected is None else expected
     if LENGTHS.search(name) and subject.looks_back_only and not source:
         return behind(subject, name)  # a length means padding behind, which nothing looks back from
     for form in forms_of(name):
@@ -121,9 +121,9 @@ def _by_parameter(subject: Subject, names: Sequence[str], source: bool) -> list[
         except Exception:  # it takes a mask of another form
             continue
         else:
-            if moves[form] <= FAINT and wanted in (None, keeps_what_is_one(form)):
+            if moves[form] <= FAINT and expected in (None, keeps_what_is_one(form)):
                 break  # no other form can hide it better
-    meant = [form for form in (*moves, *broken) if wanted is None or keeps_what_is_one(form) == wanted]
+    meant = [form for form in (*moves, *broken) if expected is None or keeps_what_is_one(form) == expected]
     if meant and all(form in broken for form in meant):
         witness = f"with {name} ({meant[0]}) and padding in front, logits of real tokens are not finite"
         where = _first_spoilt(subject, batch, names, meant[0], source)
@@ -132,23 +132,23 @@ def _by_parameter(subject: Subject, names: Sequence[str], source: bool) -> list[
     if not moves:
         return None  # it is another kind of mask
     inert = [form for form, value in moves.items() if value <= THRESHOLD]
-    right = [form for form in inert if wanted is None or keeps_what_is_one(form) == wanted]
+    right = [form for form in inert if expected is None or keeps_what_is_one(form) == expected]
     if right:
         subject.journal.paths.append(f"{' and '.join(names)} ({right[0]})")
         best = min(right, key=lambda form: moves[form])
         return _outweighed(subject, batch, names, best, source) or amounts(
             subject, batch, masked_run(subject, names, best, source), name, source=source
         )
-    if not inert and name in MASK_NAMES and (said is None or subject.looks_back_only):
+    if not inert and name in MASK_NAMES and (documented is None or subject.looks_back_only):
         return []  # it need not be about padding
     form = min(
-        (form for form in moves if wanted is None or keeps_what_is_one(form) == wanted),
+        (form for form in moves if expected is None or keeps_what_is_one(form) == expected),
         key=moves.__getitem__,
         default="",
     )
     form = form or next(iter(moves))
     if inert:
-        polarity = "1 for real tokens" if wanted else "True for padding"
+        polarity = "1 for real tokens" if expected else "True for padding"
         witness = f"with {name} as {polarity}, other tokens under the padding move real logits by {moves[form]:.1e}"
         causes: Causes = (("M12", 0.9), ("M11", 0.1))
         return [finding(causes, witness, value=moves[form], threshold=THRESHOLD, where=attention_place(subject))]
@@ -167,8 +167,8 @@ def _first_spoilt(
     """The module that makes NaN of numbers under this mask; else the first attention."""
     with subject.quiet(), recorded_modules(subject.model) as calls:
         masked_run(subject, names, form, source)(both_batches(*batch, source)[0])
-    found = first_spoilt(calls)
-    return attention_place(subject) if found == Where() else found
+    spoilt = first_spoilt(calls)
+    return attention_place(subject) if spoilt == Where() else spoilt
 
 
 def _blame(
@@ -186,7 +186,7 @@ def _blame(
         moved = run(replace(inputs, **{"source_keep" if source else "keep": open_}))[2] - base[2]
     if float(moved.abs().max()) > THRESHOLD * float(base.std()):
         return where, (("M15", 0.8), ("A10", 0.2))
-    if any(_hides_queries(one, keep) for one in attentions(ops.calls)):
+    if any(_hides_queries(attention, keep) for attention in attentions(ops.calls)):
         return where, (("M13", 0.8), ("M11", 0.2))
     first = 0 if subject.convention.time_first else 1
     crossing = call is not None and any(subject.found.T in tensor.shape[first:] for tensor in call.outputs)
@@ -195,11 +195,11 @@ def _blame(
     return where, (("M11", 0.7), ("M13", 0.2), ("S01", 0.1))
 
 
-def _hides_queries(one: Attention, keep: Tensor) -> bool:
+def _hides_queries(attention: Attention, keep: Tensor) -> bool:
     """Whether in the first row padding may see nothing, and may itself be seen."""
-    if one.scores is None or one.scores.shape[1:] != (keep.shape[1],) * 2:
+    if attention.scores is None or attention.scores.shape[1:] != (keep.shape[1],) * 2:
         return False
-    hidden = one.scores[0] < HIDDEN  # (T, T)
+    hidden = attention.scores[0] < HIDDEN  # (T, T)
     return bool(hidden.any()) and torch.equal(hidden, (~keep[0])[:, None].expand_as(hidden))
 
 

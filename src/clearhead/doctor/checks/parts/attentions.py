@@ -35,25 +35,25 @@ ALIKE = 1.3  # how far the spread of queries may be from that of keys, and still
 def attention(subject: Subject) -> list[Finding]:
     """Weights sum to one over what they are applied to, scores are scaled, and only weights are dropped."""
     calls = subject.inside.calls
-    seen = list(attentions(calls))
-    if not seen:
+    maps = list(attentions(calls))
+    if not maps:
         raise Skipped("no attention was found among its operations")
     return (
-        _wrong_axis(subject, seen)
+        _wrong_axis(subject, maps)
         + _dropped_scores(subject)
-        + _shared(subject, seen, Flow(calls))
-        + groups(subject, seen)
-        + _slopes(subject, seen, Flow(calls))
+        + _shared(subject, maps, Flow(calls))
+        + groups(subject, maps)
+        + _slopes(subject, maps, Flow(calls))
         + _scales(subject)
     )
 
 
-def _wrong_axis(subject: Subject, seen: Sequence[Attention]) -> list[Finding]:
+def _wrong_axis(subject: Subject, maps: Sequence[Attention]) -> list[Finding]:
     lengths = {n + more for n in (subject.found.T, subject.found.S) for more in (0, 1, 2)}
-    for one in seen:
-        if not one.axis_is_wrong or one.summed is None or not {*one.allowed.shape} <= lengths:
+    for attention in maps:
+        if not attention.axis_is_wrong or attention.summed is None or not {*attention.allowed.shape} <= lengths:
             continue
-        weights = one.call.outputs[0].movedim((one.summed.kept, one.summed.summed), (-2, -1)).sum(-1)
+        weights = attention.call.outputs[0].movedim((attention.summed.kept, attention.summed.summed), (-2, -1)).sum(-1)
         off = float((weights - 1).abs().max())
         if off < 1e-3:
             continue
@@ -61,7 +61,7 @@ def _wrong_axis(subject: Subject, seen: Sequence[Attention]) -> list[Finding]:
         witness = (
             f"the weights with which one position reads sum to {float(at):.3f}: the softmax runs along another axis"
         )
-        return [finding("A03", witness, value=off, threshold=1e-3, where=place_of(subject, one.call))]
+        return [finding("A03", witness, value=off, threshold=1e-3, where=place_of(subject, attention.call))]
     return []
 
 
@@ -72,18 +72,18 @@ def _dropped_scores(subject: Subject) -> list[Finding]:
     with torch.no_grad(), subject.training(), recorded_ops() as ops:
         subject.run(subject.inputs(2))
     flow = Flow(ops.calls)
-    for one in attentions(ops.calls):
-        if one.asked is None:
+    for attention in attentions(ops.calls):
+        if attention.asked is None:
             continue
-        given = next(t for t in read_by(one.call) if t.is_floating_point())
-        product = one.asked.call
-        for index in flow.way_back(given, one.index, lambda call, product=product: call is product):  # type: ignore[misc]
+        scores = next(t for t in read_by(attention.call) if t.is_floating_point())
+        product = attention.asked.call
+        for index in flow.way_back(scores, attention.index, lambda call, product=product: call is product):  # type: ignore[misc]
             call = ops.calls[index]
             p = dropout_probability(call)
             if not p or not call.outputs or not call.inputs:
                 continue
             gone = (call.outputs[0] == 0) & (call.inputs[0] != 0)
-            left = one.call.outputs[0].expand_as(gone) if one.call.outputs[0].shape == gone.shape else None
+            left = attention.call.outputs[0].expand_as(gone) if attention.call.outputs[0].shape == gone.shape else None
             if left is None or not gone.any() or not bool((left[gone] > 0).any()):
                 continue
             largest = float(left[gone].max())
@@ -92,20 +92,20 @@ def _dropped_scores(subject: Subject) -> list[Finding]:
     return []
 
 
-def _shared(subject: Subject, seen: Sequence[Attention], flow: Flow) -> list[Finding]:
-    for one in seen:
-        if one.query is None or one.key is None or not _is_projected(flow, one, one.key):
+def _shared(subject: Subject, maps: Sequence[Attention], flow: Flow) -> list[Finding]:
+    for attention in maps:
+        if attention.query is None or attention.key is None or not _is_projected(flow, attention, attention.key):
             continue
-        for names, other in (("queries and keys", one.query), ("keys and values", one.value)):
-            if same_tensor(other, one.key) or same_tensor(other, one.key.mT):
+        for names, other in (("queries and keys", attention.query), ("keys and values", attention.value)):
+            if same_tensor(other, attention.key) or same_tensor(other, attention.key.mT):
                 witness = f"{names} are the same numbers"
-                return [finding("A14", witness, where=place_of(subject, one.call), status="warn")]
+                return [finding("A14", witness, where=place_of(subject, attention.call), status="warn")]
     return []
 
 
-def _is_projected(flow: Flow, one: Attention, key: Tensor) -> bool:
+def _is_projected(flow: Flow, attention: Attention, key: Tensor) -> bool:
     """Whether keys are the output of a matrix, but for their shape, and no memory that is read as it is."""
-    before, tensor = one.index, key
+    before, tensor = attention.index, key
     for _ in range(PLAIN_STEPS):
         index = flow.maker(tensor, before)
         if index is None:
@@ -117,11 +117,11 @@ def _is_projected(flow: Flow, one: Attention, key: Tensor) -> bool:
     return False
 
 
-def _slopes(subject: Subject, seen: Sequence[Attention], flow: Flow) -> list[Finding]:
+def _slopes(subject: Subject, maps: Sequence[Attention], flow: Flow) -> list[Finding]:
     """A bias that changes by the same amount per token prefers what is near, and lets what is further be seen."""
-    for one in seen:
-        for bias in _added(one, flow):
-            slope = _slope(bias, one.allowed)
+    for attention in maps:
+        for bias in _added(attention, flow):
+            slope = _slope(bias, attention.allowed)
             if slope is None or bool(((slope > 0) & (slope <= 1.0001)).all()):
                 continue
             steep = float(slope.abs().max())
@@ -129,22 +129,26 @@ def _slopes(subject: Subject, seen: Sequence[Attention], flow: Flow) -> list[Fin
             witness = (
                 f"the bias that grows with the distance {what}; slopes run from {float(slope.min()):g} to {steep:g}"
             )
-            return [finding("P13", witness, value=steep, threshold=1, where=place_of(subject, one.call), status="warn")]
+            return [
+                finding(
+                    "P13", witness, value=steep, threshold=1, where=place_of(subject, attention.call), status="warn"
+                )
+            ]
     return []
 
 
-def _added(one: Attention, flow: Flow) -> list[Tensor]:
+def _added(attention: Attention, flow: Flow) -> list[Tensor]:
     """What was added to the product of queries and keys."""
-    if one.call.name == FUSED:
-        args, kwargs = one.call.options["args"], one.call.options["kwargs"]
+    if attention.call.name == FUSED:
+        args, kwargs = attention.call.options["args"], attention.call.options["kwargs"]
         mask = kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
         return [mask] if isinstance(mask, Tensor) and mask.is_floating_point() else []
-    if one.asked is None:
+    if attention.asked is None:
         return []
-    product = one.asked.call
-    given = next(t for t in read_by(one.call) if t.is_floating_point())
-    way = flow.way_back(given, one.index, lambda call: call is product)
-    calls = [flow.calls[index] for index in way]
+    product = attention.asked.call
+    weights_in = next(t for t in read_by(attention.call) if t.is_floating_point())
+    branch = flow.way_back(weights_in, attention.index, lambda call: call is product)
+    calls = [flow.calls[index] for index in branch]
     return [t for call in calls if call.name in ADD | {"baddbmm"} for t in read_by(call) if t.is_floating_point()]
 
 
@@ -167,35 +171,39 @@ def _scales(subject: Subject) -> list[Finding]:
     """Scores are products divided by the root of their width, or something else makes up for it."""
     calls = subject.inside_fresh.calls
     flow = Flow(calls)
-    for one in attentions(calls):
-        if one.query is None or one.key is None:
+    for attention in attentions(calls):
+        if attention.query is None or attention.key is None:
             continue
-        scale, width = _scale(flow, one)
+        scale, width = _scale(flow, attention)
         if scale is None or width < 4 or _is_declared(subject, scale):
             continue
         ratio = scale * width**0.5
-        if NEAR <= ratio <= FAR or abs(scale * width - 1) < 1e-3 or _made_up_for(one, ratio):
+        if NEAR <= ratio <= FAR or abs(scale * width - 1) < 1e-3 or _made_up_for(attention, ratio):
             continue
         witness = (
             f"scores are {scale:.3g} times the product of queries and keys; 1 / sqrt({width}) is {width**-0.5:.3g}"
         )
         causes = (("A01", 0.9), ("A02", 0.1)) if ratio > FAR else (("A02", 0.9), ("A01", 0.1))
-        return [finding(causes, witness, value=ratio, threshold=FAR, where=place_of(subject, one.call), status="warn")]
+        return [
+            finding(causes, witness, value=ratio, threshold=FAR, where=place_of(subject, attention.call), status="warn")
+        ]
     return []
 
 
-def _scale(flow: Flow, one: Attention) -> tuple[float | None, int]:
-    assert one.query is not None
-    assert one.key is not None
-    if one.call.name == FUSED:
-        width = one.query.shape[-1]
-        own = one.call.options["kwargs"].get("scale")
-        return fused_scale(flow, one.index, one.query, one.key, width**-0.5 if own is None else float(own)), width
-    if one.asked is None:
+def _scale(flow: Flow, attention: Attention) -> tuple[float | None, int]:
+    assert attention.query is not None
+    assert attention.key is not None
+    if attention.call.name == FUSED:
+        width = attention.query.shape[-1]
+        own = attention.call.options["kwargs"].get("scale")
+        return fused_scale(
+            flow, attention.index, attention.query, attention.key, width**-0.5 if own is None else float(own)
+        ), width
+    if attention.asked is None:
         return None, 0
-    equation = one.asked.call.options["args"][0]
-    width = _summed_size(equation, one.query) if isinstance(equation, str) else one.query.shape[-1]
-    return scale_of(flow, one.index, one.asked), width
+    equation = attention.asked.call.options["args"][0]
+    width = _summed_size(equation, attention.query) if isinstance(equation, str) else attention.query.shape[-1]
+    return scale_of(flow, attention.index, attention.asked), width
 
 
 def _summed_size(equation: str, first: Tensor) -> int:
@@ -203,25 +211,25 @@ def _summed_size(equation: str, first: Tensor) -> int:
     if "->" not in equation or "." in equation:
         return 0
     inputs, output = equation.replace(" ", "").split("->")
-    ours, theirs = inputs.split(",")
-    letters = [letter for letter in ours if letter in theirs and letter not in output]
+    ours, right = inputs.split(",")
+    letters = [letter for letter in ours if letter in right and letter not in output]
     return first.shape[ours.index(letters[0])] if len(letters) == 1 and len(ours) == first.dim() else 0
 
 
 def _is_declared(subject: Subject, scale: float) -> bool:
     """Whether the model's config speaks of this very scale."""
     config = getattr(subject.original, "config", None)
-    told = vars(config).items() if hasattr(config, "__dict__") else ()
-    said = [(name, value) for name, value in told if "scal" in name or "multipl" in name]
-    if abs(scale - 1) < 1e-3 and any(value is False and SCORES.search(name) for name, value in said):
+    settings = vars(config).items() if hasattr(config, "__dict__") else ()
+    declared = [(name, value) for name, value in settings if "scal" in name or "multipl" in name]
+    if abs(scale - 1) < 1e-3 and any(value is False and SCORES.search(name) for name, value in declared):
         return True  # scaling is an option of it, and switched off
-    values = [float(v) for _, v in said if isinstance(v, (int, float)) and not isinstance(v, bool) and v > 0]
-    return any(abs(one / scale - 1) < 1e-3 for value in values for one in (value, 1 / value, value**-0.5))
+    values = [float(v) for _, v in declared if isinstance(v, (int, float)) and not isinstance(v, bool) and v > 0]
+    return any(abs(factor / scale - 1) < 1e-3 for value in values for factor in (value, 1 / value, value**-0.5))
 
 
-def _made_up_for(one: Attention, ratio: float) -> bool:
+def _made_up_for(attention: Attention, ratio: float) -> bool:
     """Whether the fresh queries are smaller than the keys by just what the scale lacks."""
-    assert one.query is not None
-    assert one.key is not None
-    spread = float(one.query.std() / one.key.std().clamp_min(1e-12)) * ratio
+    assert attention.query is not None
+    assert attention.key is not None
+    spread = float(attention.query.std() / attention.key.std().clamp_min(1e-12)) * ratio
     return 1 / ALIKE < spread < ALIKE

@@ -14,6 +14,7 @@ from clearhead.doctor.probes.flow import ADD, MULTIPLY, Flow, factor, made_by, r
 from clearhead.doctor.probes.freshness import freshness
 from clearhead.doctor.probes.locations import owner_of
 from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.problems import message_of
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.subject import Subject
 
@@ -49,10 +50,10 @@ def _kinds(subject: Subject) -> list[Finding]:
     if name is None or not named:
         return []
     inputs = subject.inputs(2)
-    one = torch.zeros_like(inputs.ids)
+    types = torch.zeros_like(inputs.ids)
     with subject.quiet():
         try:
-            first, second = (subject.convention.logits(subject.model, inputs, **{name: t}) for t in (one, one + 1))
+            first, second = (subject.convention.logits(subject.model, inputs, **{name: t}) for t in (types, types + 1))
         except (IndexError, RuntimeError, TypeError):
             return []
     if not torch.equal(first, second):
@@ -77,10 +78,10 @@ def _last_position(subject: Subject) -> list[Finding]:
             with subject.quiet():
                 subject.run(subject.inputs(1, T=most))
         except (IndexError, RuntimeError) as error:
-            said = " ".join(str(error).split())[:80]
+            message = message_of(error, 80)
             witness = (
                 f"tokens 0 to {T - 1} read rows {int(rows[0])} to {int(rows[-1])} of {most}; row 0 is never read, and "
-                f"{most} tokens, which it is meant to take, fail ({said})"
+                f"{most} tokens, which it is meant to take, fail ({message})"
             )
             return [finding((("P10", 0.7), ("P03", 0.3)), witness, where=place_of(subject, call))]
     return []
@@ -97,7 +98,7 @@ def _takes(subject: Subject, n: int) -> bool:
     owners = [vars(m) for m in subject.original.modules()] + [
         vars(c) for m in subject.original.modules() if hasattr(c := getattr(m, "config", None), "__dict__")
     ]
-    return any(value == n for told in owners for name, value in told.items() if LENGTHS.search(name))
+    return any(value == n for settings in owners for name, value in settings.items() if LENGTHS.search(name))
 
 
 def _waves(subject: Subject) -> list[Finding]:
@@ -150,8 +151,8 @@ def _loudness(subject: Subject) -> list[Finding]:
         return []
     flow = Flow(subject.inside_fresh.calls)
     for index, call in enumerate(flow.calls):
-        made = made_by(call)
-        if call.name != "embedding" or len(made) != 1 or made[0].dim() != 3:
+        outputs = made_by(call)
+        if call.name != "embedding" or len(outputs) != 1 or outputs[0].dim() != 3:
             continue
         rows, table = _rows_read(call)
         if (
@@ -160,9 +161,9 @@ def _loudness(subject: Subject) -> list[Finding]:
             or len(table) not in (subject.found.vocab_size, subject.found.source_vocab_size)
         ):
             continue
-        found = _one_loudness(subject, flow, index)
-        if found:
-            return found
+        findings = _one_loudness(subject, flow, index)
+        if findings:
+            return findings
     return []
 
 
@@ -174,20 +175,20 @@ def _declares_scale(subject: Subject) -> bool:
 def _one_loudness(subject: Subject, flow: Flow, index: int) -> list[Finding]:
     call, width = flow.calls[index], made_by(flow.calls[index])[0].shape[-1]
     scale, at = 1.0, index
-    for place in flow.readers(at):
-        if flow.calls[place].name in MULTIPLY and factor(flow.calls[place]) != 1:
-            scale, at = scale * factor(flow.calls[place]), place
+    for reader in flow.readers(at):
+        if flow.calls[reader].name in MULTIPLY and factor(flow.calls[reader]) != 1:
+            scale, at = scale * factor(flow.calls[reader]), reader
     where = place_of(subject, call)
     if abs(scale - 1) > 1e-3 and abs(scale / math.sqrt(width) - 1) > 1e-2:
         witness = f"embeddings are multiplied by {scale:g}; the root of their width is {math.sqrt(width):.3g}"
         return [finding("E03", witness, value=scale, threshold=math.sqrt(width), where=where, status="warn")]
     tokens = made_by(flow.calls[at])[0]
-    for place in flow.readers(at):
-        added = flow.calls[place]
+    for reader in flow.readers(at):
+        added = flow.calls[reader]
         others = [t for t in read_by(added) if t is not tokens and t.is_floating_point()]
         if added.name not in ADD or len(others) != 1 or others[0].shape[-1] != width:
             continue
-        if flow.comes_from(others[0], place, tokens):  # a sublayer's branch, and no positions
+        if flow.comes_from(others[0], reader, tokens):  # a sublayer's branch, and no positions
             continue
         ratio = float(tokens.float().square().mean().sqrt() / others[0].float().square().mean().sqrt().clamp_min(1e-12))
         if ratio < FAINT:

@@ -38,13 +38,13 @@ def _is_read_as_written(first: Call, second: Call) -> bool:
 
     To the old width: a small embedding that is widened, and read by a narrow map of keys, is meant to be two maps.
     """
-    one, other = first.module, second.module
-    assert isinstance(one, nn.Linear)
+    writer, other = first.module, second.module
+    assert isinstance(writer, nn.Linear)
     assert isinstance(other, nn.Linear)
-    if not one.out_features > one.in_features or other.out_features != one.in_features:
+    if not writer.out_features > writer.in_features or other.out_features != writer.in_features:
         return False
-    written, given = first.outputs[0], second.inputs[0]
-    return written.shape == given.shape and torch.equal(written, given)
+    written, value = first.outputs[0], second.inputs[0]
+    return written.shape == value.shape and torch.equal(written, value)
 
 
 def _straight(subject: Subject) -> list[Finding]:
@@ -53,13 +53,13 @@ def _straight(subject: Subject) -> list[Finding]:
         width = _feedforward_width(module)
         if not width:
             continue
-        one, other = (torch.randn(1, 2, width, generator=subject.generator(salt)) for salt in (20, 21))
+        left, other = (torch.randn(1, 2, width, generator=subject.generator(salt)) for salt in (20, 21))
         try:
             with subject.quiet():
-                zero, first, second, both = (module(x) for x in (0 * one, one, other, one + other))
+                zero, first, second, both = (module(x) for x in (0 * left, left, other, left + other))
         except Exception:  # it wants more than one tensor
             continue
-        if not isinstance(both, Tensor) or both.shape != one.shape:
+        if not isinstance(both, Tensor) or both.shape != left.shape:
             continue
         value = float((first + second - zero - both).abs().max()) / (float(both.abs().max()) or 1.0)
         if value < STRAIGHT:

@@ -63,7 +63,7 @@ def gradients(subject: Subject) -> list[Finding]:
             cut += [name] if parameter.dim() > 1 or not is_threshold(subject, parameter) else []
         elif id(parameter) not in padding or not moves(subject, [parameter]):  # else only padding was read of it
             idle.append(name)
-    found = [_found_cut(model, cut)] if cut else []
+    findings = [_found_cut(model, cut)] if cut else []
     called = _called(subject) if idle else set()
     idle = [name for name in idle if not _reads_other_inputs(model, name, called)]
     table = next((name for name in idle if POSITION_TABLE.search(name)), None)
@@ -75,10 +75,10 @@ def gradients(subject: Subject) -> list[Finding]:
     if idle and _chooses(subject):
         idle = [name for name in idle if not _is_choice(model, name, reached)]
     if table and "sources" not in subject.failed:
-        found.append(finding("P01", f"{table} has no effect on any logit", value=0.0, where=owner_of(model, table)))
+        findings.append(finding("P01", f"{table} has no effect on any logit", value=0.0, where=owner_of(model, table)))
     elif idle and not subject.failed & EXPLAINED:
-        found.append(_found_idle(model, idle, reached, called if not _other_inputs(subject) else None))
-    return found
+        findings.append(_found_idle(model, idle, reached, called if not _other_inputs(subject) else None))
+    return findings
 
 
 def _without_gradient(subject: Subject, model: nn.Module) -> list[tuple[str, nn.Parameter]] | None:
@@ -155,8 +155,8 @@ def _found_cut(model: nn.Module, cut: list[str]) -> Finding:
 
 def _other_inputs(subject: Subject) -> list[str]:
     """Further tensors that the model may be given, such as pictures or entities; weights may be there for them."""
-    given = {name for name, _ in subject.convention.call}
-    names = [p.name for p in parameters_of(subject.model) if p.name not in given]
+    names_given = {name for name, _ in subject.convention.call}
+    names = [p.name for p in parameters_of(subject.model) if p.name not in names_given]
     return [name for name in names if OTHER_INPUT.search(name) and not USUAL_INPUT.search(name)]
 
 

@@ -12,13 +12,13 @@ from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.subject import Subject
 
 
-def groups(subject: Subject, seen: Sequence[Attention]) -> list[Finding]:
+def groups(subject: Subject, maps: Sequence[Attention]) -> list[Finding]:
     """A head reads the keys and the values of one head; neighbours share them, as checkpoints have it."""
-    for one in seen:
-        keys, values = _shared_with(one.key), _shared_with(one.value)
+    for attention in maps:
+        keys, values = _shared_with(attention.key), _shared_with(attention.value)
         if len(keys) != len(values) or len({*keys}) == len(keys) or len({*keys}) != len({*values}):
             continue  # none are shared, or keys are shared among others than values are on purpose
-        where = place_of(subject, one.call)
+        where = place_of(subject, attention.call)
         if keys != values:
             head = next(head for head in range(len(keys)) if keys[head] != values[head])
             witness = f"query head {head} reads the keys of head {keys[head]} and the values of head {values[head]}"

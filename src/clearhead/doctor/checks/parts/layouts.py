@@ -33,10 +33,10 @@ def layouts(subject: Subject) -> list[Finding]:
     sizes = {subject.found.T: "token", rows: "row"} | (
         {subject.found.S: "token"} if subject.convention.has_source else {}
     )
-    found = [(spot, noun) for size, noun in sizes.items() if (spot := scrambled(ops.calls, size)) is not None]
-    if not found:
+    scrambles = [(spot, noun) for size, noun in sizes.items() if (spot := scrambled(ops.calls, size)) is not None]
+    if not scrambles:
         return []
-    spot, noun = min(found, key=lambda one: one[0].index)
+    spot, noun = min(scrambles, key=lambda scramble: scramble[0].index)
     behind = [attention.index for attention in attentions(ops.calls) if attention.index < spot.index]
     merging = bool(behind) and spot.index - behind[-1] <= 6
     causes = (("A05", 0.9), ("A04", 0.1)) if merging else (("A04", 0.9), ("A05", 0.1))

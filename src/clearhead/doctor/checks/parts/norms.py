@@ -59,16 +59,16 @@ def _moves_others(subject: Subject, call: Call) -> float:
     axes = [axis for axis, size in enumerate(x.shape) if size in lengths]
     if x.dim() != 3 or len(axes) != 1 or call.module is None:
         return 0.0
-    place = x.shape[axes[0]] // 2
-    noise = torch.randn(x.select(axes[0], place).shape, generator=subject.generator(16)).to(x)
+    index = x.shape[axes[0]] // 2
+    noise = torch.randn(x.select(axes[0], index).shape, generator=subject.generator(16)).to(x)
     other = x.clone()
-    other.select(axes[0], place).add_(noise * float(x.std()))
+    other.select(axes[0], index).add_(noise * float(x.std()))
     with subject.quiet():
-        before, after = (call.module(given.to(subject.device)) for given in (x.clone(), other))
+        before, after = (call.module(tensor.to(subject.device)) for tensor in (x.clone(), other))
     if not isinstance(before, Tensor) or before.shape != x.shape:
         return 0.0
     change = (after - before).abs().cpu()
-    change.select(axes[0], place).zero_()
+    change.select(axes[0], index).zero_()
     return float(change.max()) / (float(before.abs().max()) or 1.0)
 
 
@@ -78,9 +78,9 @@ def _undefined(subject: Subject, calls: Sequence[Call]) -> list[Finding]:
         x = call.inputs[0]
         if call.module is None or x.dim() < 2 or type(call.module).__module__.startswith("torch."):
             continue
-        said = _divisor(subject, call.module, x)
-        if said:
-            return [finding("N06", f"{call.name} {said}", where=place_of_call(call), status="warn")]
+        oddity = _divisor(subject, call.module, x)
+        if oddity:
+            return [finding("N06", f"{call.name} {oddity}", where=place_of_call(call), status="warn")]
     return []
 
 
@@ -108,8 +108,8 @@ def _divisor(subject: Subject, norm: nn.Module, x: Tensor) -> str | None:
     # with gains g: |y| = s |g x| / d(s); at s = 1 epsilon hardly counts, so |g x| = loud d(1)
     eps = v * FAINTER**2 * ((loud / faint) ** 2 - 1)  # if it stands under the root
     apart = v**0.5 * FAINTER * (loud / faint - 1)  # if it stands beside the root
-    told = {float(value) for name, value in vars(norm).items() if "eps" in name and isinstance(value, float)}
-    if told and any(abs(apart / value - 1) < 0.05 < abs(eps / value - 1) for value in told):
+    epsilons = {float(value) for name, value in vars(norm).items() if "eps" in name and isinstance(value, float)}
+    if epsilons and any(abs(apart / value - 1) < 0.05 < abs(eps / value - 1) for value in epsilons):
         return "adds epsilon to the root, and not to what stands under it"
     unbiased = _ratio(norm, spread, outputs[0], v)
     if unbiased is not None and abs(unbiased - (width - 1) / width) < 0.1 / width:

@@ -23,12 +23,12 @@ UNDONE = 0.05  # of the largest number: what a norm's epsilon may leave of a fac
 def query_norms(subject: Subject) -> list[Finding]:
     """Where a norm stands before an attention, the length of a token's vector does not reach other tokens."""
     for call, norm in _suspects(subject.module_calls):
-        value, place = _reach_of_length(subject, call, norm)
+        value, position = _reach_of_length(subject, call, norm)
         if value > MOVED:
             where = place_of_call(call)
             witness = (
-                f"{call.name} asks with what {norm.name} wrote and looks at what it read: token {place} made twice as "
-                f"long before {norm.name} moves what becomes of other tokens by {value:.1e}"
+                f"{call.name} asks with what {norm.name} wrote and looks at what it read: token {position} made twice "
+                f"as long before {norm.name} moves what becomes of other tokens by {value:.1e}"
             )
             return [finding((("N12", 0.9), ("N05", 0.1)), witness, value=value, threshold=MOVED, where=where)]
     return []
@@ -50,8 +50,8 @@ def _is_simple_norm(call: Call) -> bool:
     return call.module is not None and is_norm(call.module) and len(call.inputs) == 1 and len(call.outputs) == 1
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and torch.equal(one, other)
+def _same(first: Tensor, second: Tensor) -> bool:
+    return first.shape == second.shape and torch.equal(first, second)
 
 
 def _reach_of_length(subject: Subject, call: Call, norm: Call) -> tuple[float, int]:
@@ -60,37 +60,37 @@ def _reach_of_length(subject: Subject, call: Call, norm: Call) -> tuple[float, i
     axes = [axis for axis, size in enumerate(stream.shape[:2]) if size in lengths]
     if stream.dim() != 3 or len(axes) != 1:
         return 0.0, 0
-    axis, place = axes[0], stream.shape[axes[0]] // 2
+    axis, position = axes[0], stream.shape[axes[0]] // 2
     longer = stream.clone()
-    longer.select(axis, place).mul_(2)
+    longer.select(axis, position).mul_(2)
     assert norm.module is not None
     with subject.quiet():
         left = (norm.module(longer.to(subject.device)).cpu() - norm.outputs[0]).abs().max()
     if float(left) > UNDONE * float(norm.outputs[0].abs().max()):
-        return 0.0, place  # it is no norm of each token's length
-    made = _made_of(subject, call.name, stream, longer)
-    if made is None or made.shape != call.outputs[0].shape or made.shape[axis] != stream.shape[axis]:
-        return 0.0, place
-    change = (made - call.outputs[0]).abs()
-    change.select(axis, place).zero_()
-    return float(change.max()) / (float(made.abs().max()) or 1.0), place
+        return 0.0, position  # it is no norm of each token's length
+    outputs = _made_of(subject, call.name, stream, longer)
+    if outputs is None or outputs.shape != call.outputs[0].shape or outputs.shape[axis] != stream.shape[axis]:
+        return 0.0, position
+    change = (outputs - call.outputs[0]).abs()
+    change.select(axis, position).zero_()
+    return float(change.max()) / (float(outputs.abs().max()) or 1.0), position
 
 
 def _made_of(subject: Subject, name: str, stream: Tensor, longer: Tensor) -> Tensor | None:
     """What the module writes where it is given `longer` in the place of `stream`."""
-    made: list[Tensor] = []
+    outputs: list[Tensor] = []
     longer = longer.to(subject.device)
 
-    def before(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any] | None:
-        if made or not any(_is(value, stream) for value in (*given, *named.values())):
+    def before(_: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any] | None:
+        if outputs or not any(_is(value, stream) for value in (*args, *named.values())):
             return None
-        swapped = tuple(longer if _is(value, stream) else value for value in given)
+        swapped = tuple(longer if _is(value, stream) else value for value in args)
         return swapped, {key: longer if _is(value, stream) else value for key, value in named.items()}
 
-    def after(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+    def after(_: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: object) -> None:
         output = output[0] if isinstance(output, (tuple, list)) else output
-        if any(value is longer for value in (*given, *named.values())) and isinstance(output, Tensor):
-            made.append(output.detach().to("cpu", copy=True))
+        if any(value is longer for value in (*args, *named.values())) and isinstance(output, Tensor):
+            outputs.append(output.detach().to("cpu", copy=True))
 
     module = subject.model.get_submodule(name)
     handles = [
@@ -103,8 +103,8 @@ def _made_of(subject: Subject, name: str, stream: Tensor, longer: Tensor) -> Ten
     finally:
         for handle in handles:
             handle.remove()
-    return made[0] if made else None
+    return outputs[0] if outputs else None
 
 
-def _is(value: Any, stream: Tensor) -> bool:
+def _is(value: object, stream: Tensor) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point() and _same(value.cpu(), stream)

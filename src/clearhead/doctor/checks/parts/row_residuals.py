@@ -66,23 +66,28 @@ def _passes(subject: Subject, reader: Sequence[nn.Module], silenced: Iterable[nn
     True where that cannot be told.
     """
     with silent(silenced), subject.quiet():
-        one, other = (_read(subject, reader, salt) for salt in (14, 15))
-    if one is None or other is None or one.shape != other.shape or not (one.isfinite() & other.isfinite()).all():
+        first, second = (_read(subject, reader, salt) for salt in (14, 15))
+    if (
+        first is None
+        or second is None
+        or first.shape != second.shape
+        or not (first.isfinite() & second.isfinite()).all()
+    ):
         return True
-    return float((one - other).abs().max()) > 8 * torch.finfo(one.dtype).eps * float(one.abs().max())
+    return float((first - second).abs().max()) > 8 * torch.finfo(first.dtype).eps * float(first.abs().max())
 
 
 def _read(subject: Subject, modules: Sequence[nn.Module], salt: int) -> Tensor | None:
     """All numbers that the first of these modules to be called is given, for random rows."""
-    given: list[Tensor] = []
+    tensors: list[Tensor] = []
 
     def note(_: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        if not given:  # of the first call only
+        if not tensors:  # of the first call only
             numbers = (value for value in (*arguments, *named.values()) if isinstance(value, Tensor))
-            given.extend(value.detach().cpu().flatten() for value in numbers if value.is_floating_point())
+            tensors.extend(value.detach().cpu().flatten() for value in numbers if value.is_floating_point())
 
     with ExitStack() as hooks:
         for module in modules:
             hooks.callback(module.register_forward_pre_hook(note, with_kwargs=True).remove)
         subject.run(subject.inputs(2, salt=salt))
-    return torch.cat(given) if given else None
+    return torch.cat(tensors) if tensors else None

@@ -37,9 +37,9 @@ def slices(subject: Subject) -> list[Finding]:
             deaf, heard = (_moved(subject, parameter, axis, rows) for rows in (missed, ~missed))
             if deaf > HEARD * heard > 0:
                 kind = "rows" if axis == 0 else "columns"
-                place = int(missed.nonzero()[0])
+                index = int(missed.nonzero()[0])
                 witness = (
-                    f"other values in {int(missed.sum())} of {len(missed)} {kind} of {name}, from {place} on, move the "
+                    f"other values in {int(missed.sum())} of {len(missed)} {kind} of {name}, from {index} on, move the "
                     "logits, and no gradient reaches them"
                 )
                 return [finding("I06", witness, value=0.0, where=owner_of(subject.model, name, own_code=True))]
@@ -53,8 +53,8 @@ def _gradients(subject: Subject) -> list[tuple[str, nn.Parameter, Tensor]]:
         if not logits.requires_grad:
             return []
         weights = torch.randn(logits.shape, generator=subject.generator(26)).to(logits)
-        made = torch.autograd.grad((weights * logits).sum(), [p for _, p in named], allow_unused=True)
-    return [(name, p, g) for (name, p), g in zip(named, made, strict=True) if g is not None]
+        gradients = torch.autograd.grad((weights * logits).sum(), [p for _, p in named], allow_unused=True)
+    return [(name, p, g) for (name, p), g in zip(named, gradients, strict=True) if g is not None]
 
 
 def _moved(subject: Subject, parameter: nn.Parameter, axis: int, rows: Tensor) -> float:

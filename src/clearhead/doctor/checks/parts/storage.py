@@ -29,10 +29,10 @@ DRAWN = 2  # different numbers in a row of a matrix, from which on it was drawn
 def storage(subject: Subject) -> list[Finding]:
     """What can be read off the objects."""
     model = subject.fresh
-    found = _repeated(model) + _called_for_all(subject) + _unregistered(subject) + _untied(subject)
+    findings = _repeated(model) + _called_for_all(subject) + _unregistered(subject) + _untied(subject)
     if freshness(subject.fresh, subject.spec.fresh)[0] is not False:
-        found += _copies(subject)
-    return found + _shared_norms(model)
+        findings += _copies(subject)
+    return findings + _shared_norms(model)
 
 
 def _repeated(model: nn.Module) -> list[Finding]:
@@ -81,7 +81,7 @@ def _unregistered(subject: Subject) -> list[Finding]:
     known = {id(module) for module in subject.model.modules()}
     strangers: dict[int, tuple[nn.Module, str | None, int | None]] = {}
 
-    def look(module: nn.Module, given: Any, output: Any) -> None:
+    def look(module: nn.Module, args: object, output: object) -> None:
         from clearhead.doctor.probes.tracing import caller
 
         if id(module) not in known and any(True for _ in module.parameters(recurse=False)):
@@ -94,7 +94,9 @@ def _unregistered(subject: Subject) -> list[Finding]:
     finally:
         handle.remove()
     registered = {id(parameter) for parameter in subject.model.parameters()}
-    lost = [one for one in strangers.values() if any(id(p) not in registered for p in one[0].parameters())]
+    lost = [
+        stranger for stranger in strangers.values() if any(id(p) not in registered for p in stranger[0].parameters())
+    ]
     if not lost:
         return []
     module, file, line = lost[0]
@@ -103,7 +105,7 @@ def _unregistered(subject: Subject) -> list[Finding]:
     return [finding("I05", witness, value=len(lost), where=where)]
 
 
-def _hidden_path(model: nn.Module, wanted: nn.Module) -> str | None:
+def _hidden_path(model: nn.Module, hidden: nn.Module) -> str | None:
     """The way to a module over plain lists, tuples and dicts, as one would write it with dots."""
     for path, owner in model.named_modules():
         for name, value in vars(owner).items():
@@ -112,7 +114,7 @@ def _hidden_path(model: nn.Module, wanted: nn.Module) -> str | None:
             for key, part in value.items() if isinstance(value, dict) else enumerate(value):
                 inside = part.named_modules() if isinstance(part, nn.Module) else ()
                 for below, module in inside:
-                    if module is wanted:
+                    if module is hidden:
                         return ".".join(step for step in (path, name, str(key), below) if step)
     return None
 
@@ -123,8 +125,8 @@ def _untied(subject: Subject) -> list[Finding]:
     config = getattr(model, "config", None)
     declared = subject.spec.tied
     if declared is None:
-        said = getattr(config, "tie_word_embeddings", getattr(config, "tied", None))
-        declared = said if isinstance(said, bool) else None
+        setting = getattr(config, "tie_word_embeddings", getattr(config, "tied", None))
+        declared = setting if isinstance(setting, bool) else None
     tables = {name: m.weight for name, m in model.named_modules() if isinstance(m, nn.Embedding)}
     heads = {name: m.weight for name, m in model.named_modules() if isinstance(m, nn.Linear)}
     pairs = [(t, h) for t in tables for h in heads if tables[t].shape == heads[h].shape]
@@ -135,9 +137,9 @@ def _untied(subject: Subject) -> list[Finding]:
             status: Any = "fail" if freshness(subject.fresh, subject.spec.fresh)[0] is not False or declared else "warn"
             witness = f"{table}.weight and {head}.weight hold the same numbers in two places"
             return [finding("E01", witness, where=Where(head, "Linear"), status=status)]
-    words = next(((t, h) for t, h in pairs if tables[t].shape[0] == subject.found.vocab_size), None)
-    if declared and words is not None and not hasattr(config, "model_type"):
-        table, head = words
+    tied_pair = next(((t, h) for t, h in pairs if tables[t].shape[0] == subject.found.vocab_size), None)
+    if declared and tied_pair is not None and not hasattr(config, "model_type"):
+        table, head = tied_pair
         witness = f"{table}.weight and {head}.weight are two tensors, and declared to be one"
         return [finding("E01", witness, where=Where(head, "Linear"))]
     return []
@@ -179,10 +181,10 @@ def _are_one(subject: Subject, first: nn.Module, second: nn.Module) -> bool:
 
 
 def _exchange(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
-    for one, other in pairs:
-        kept = one.detach().clone()
-        one.copy_(other)
-        other.copy_(kept)
+    for first, second in pairs:
+        kept = first.detach().clone()
+        first.copy_(second)
+        second.copy_(kept)
 
 
 def _matrices(module: nn.Module) -> list[Tensor]:

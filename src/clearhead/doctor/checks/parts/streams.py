@@ -41,8 +41,8 @@ def streams(subject: Subject) -> list[Finding]:
     )
 
 
-def _has_norm(calls: Sequence[Call], way: Sequence[int]) -> bool:
-    return any(_is_norm(calls[index]) for index in way)
+def _has_norm(calls: Sequence[Call], branch: Sequence[int]) -> bool:
+    return any(_is_norm(calls[index]) for index in branch)
 
 
 def _is_norm(call: Call) -> bool:
@@ -54,8 +54,8 @@ def _mixed(subject: Subject, steps: Sequence[Step], calls: Sequence[Call]) -> li
     places = [place_of(subject, step.call) for step in steps]
     from_norm = [_has_norm_of_a_layer(subject, calls, step) for step in steps]
     layers: dict[str, list[int]] = {}
-    for number, place in enumerate(places):
-        layer = layer_of(place.module)
+    for number, where in enumerate(places):
+        layer = layer_of(where.module)
         if layer is not None and not steps[number].is_first and number > 0:
             layers.setdefault(layer, []).append(number)
     kinds = Counter(from_norm[number] for numbers in layers.values() for number in numbers)
@@ -94,11 +94,11 @@ def _is_left(subject: Subject, layer: str, steps: Sequence[Step], number: int) -
 
     done: list[str] = []
 
-    def twice(module: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        if not given or not isinstance(given[0], Tensor):
-            return given
+    def twice(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not args or not isinstance(args[0], Tensor):
+            return args
         done.append(layer)
-        return (2 * given[0], *given[1:])
+        return (2 * args[0], *args[1:])
 
     handle = subject.model.get_submodule(layer).register_forward_pre_hook(twice)
     try:
@@ -132,9 +132,9 @@ def _dropped(subject: Subject) -> list[Finding]:
 
 def _caller_of(subject: Subject, call: Call) -> Where:
     """The module in whose code a dropout stands: one of torch's own is only called there."""
-    place = place_of(subject, call)
+    where = place_of(subject, call)
     is_own = call.module is not None and home_of(call.module)[0] is not None
-    return place if is_own or not place.module else owner_of(subject.model, place.module, own_code=True)
+    return where if is_own or not where.module else owner_of(subject.model, where.module, own_code=True)
 
 
 def _unnormalised(
@@ -144,8 +144,8 @@ def _unnormalised(
     inner = [kind for step, kind in zip(steps, from_norm, strict=True) if not step.is_first]
     if any(inner) or any(_is_norm(call) for call in behind) or not _begin_with_norms(subject, steps):
         return []
-    place = layer_of(place_of(subject, steps[-1].call).module)
-    path = place.rpartition(".")[0].rpartition(".")[0] if place else ""
+    layer = layer_of(place_of(subject, steps[-1].call).module)
+    path = layer.rpartition(".")[0].rpartition(".")[0] if layer else ""
     idle = _idle_norm(subject)
     path = path if idle is None else idle
     module = subject.model.get_submodule(path)

@@ -55,9 +55,11 @@ def without_residual(model: nn.Module, path: str, witness: str) -> Finding:
 
 def stacks(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Lists of layers of one kind that hold sublayers, none of them inside another."""
-    found = [(name, m) for name, m in model.named_modules() if isinstance(m, (nn.ModuleList, nn.Sequential))]
-    found = [(name, m) for name, m in found if sublayers_of(name, m)]
-    return [(name, m) for name, m in found if not any(name.startswith(other + ".") for other, _ in found if other)]
+    containers = [(name, m) for name, m in model.named_modules() if isinstance(m, (nn.ModuleList, nn.Sequential))]
+    containers = [(name, m) for name, m in containers if sublayers_of(name, m)]
+    return [
+        (name, m) for name, m in containers if not any(name.startswith(other + ".") for other, _ in containers if other)
+    ]
 
 
 def _wrapper(model: nn.Module, path: str) -> str:
@@ -118,10 +120,10 @@ def _is_local(subject: Subject, module: nn.Module) -> bool:
     other.select(axis, 0).add_(1.0)
     try:
         with subject.quiet():
-            made = [module(given.to(subject.device)) for given in (x.clone(), other)]
+            outputs = [module(tensor.to(subject.device)) for tensor in (x.clone(), other)]
     except Exception:  # it wants more than one tensor: a mask, positions
         return False
-    before, after = (y[0] if isinstance(y, tuple) else y for y in made)
+    before, after = (y[0] if isinstance(y, tuple) else y for y in outputs)
     if not isinstance(before, Tensor) or before.dim() != 3:
         return False
     change = (after - before).abs().cpu()

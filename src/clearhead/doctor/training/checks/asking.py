@@ -31,44 +31,44 @@ COARSE = 0.05  # misfit of a cross-entropy whose logits have eight bits
 )
 def asking(recording: Recording) -> list[Finding]:
     """Targets are the next tokens, or hidden ones; the loss is a cross-entropy, and scores no padding."""
-    asked = [one for one in recording.asked if len(one.logits)]
-    if not asked:
+    questions = [question for question in recording.asked if len(question.logits)]
+    if not questions:
         raise Skipped("no logits over tokens were found between the model and its loss")
-    place = at(next(b.place for b in recording.backwards if asked[0] in b.asked), "backward")
-    found = [*_arithmetic(asked[0])] if asked[0].is_precise else []
-    if not found:
-        found = [*_offsets(recording, asked)] or [*padding(recording, asked)]
-    if not found and asked[0].is_precise and asked[0].seen.residual <= STRAIGHT:
-        found = [*_weights(asked[0].seen)]
-    return [_placed(one, place) for one in found]
+    index = at(next(b.place for b in recording.backwards if questions[0] in b.asked), "backward")
+    findings = [*_arithmetic(questions[0])] if questions[0].is_precise else []
+    if not findings:
+        findings = [*_offsets(recording, questions)] or [*padding(recording, questions)]
+    if not findings and questions[0].is_precise and questions[0].seen.residual <= STRAIGHT:
+        findings = [*_weights(questions[0].seen)]
+    return [_placed(question, index) for question in findings]
 
 
-def _placed(one: Finding, place: Where) -> Finding:
-    return replace(one, where=place) if one.where == Where() else one
+def _placed(fault: Finding, where: Where) -> Finding:
+    return replace(fault, where=where) if fault.where == Where() else fault
 
 
-def _arithmetic(asked: Asked) -> Iterator[Finding]:
+def _arithmetic(question: Asked) -> Iterator[Finding]:
     """A loss of another form is no fault; one of a form that is known to be a slip is."""
-    logits = asked.logits.float()
+    logits = question.logits.float()
     if is_probability(logits):
         witness = "the model returns probabilities, which sum to 1, and the loss takes the softmax of them"
         yield finding("L03", witness, value=float(logits.max()), threshold=1.0)
         return
-    slip = arithmetic(asked.seen, asked.ids, logits)
+    slip = arithmetic(question.seen, question.ids, logits)
     if slip is not None:
         yield slip
 
 
-def _offsets(recording: Recording, asked: list[Asked]) -> Iterator[Finding]:
+def _offsets(recording: Recording, questions: list[Asked]) -> Iterator[Finding]:
     """Where the targets stand among the tokens that the model reads."""
-    first = asked[0]
+    first = questions[0]
     known = first.targets[first.targets >= 0]
     if len(known) < FEW or len(torch.unique(known)) < FEW - 1 or not first.shares:
         return
-    if min(one.shares.get(1, 0.0) for one in asked) >= NEXT:
+    if min(question.shares.get(1, 0.0) for question in questions) >= NEXT:
         yield from _seen_ahead(recording, first)
         return
-    offsets = {one.offset for one in asked}
+    offsets = {question.offset for question in questions}
     offset = offsets.pop() if len(offsets) == 1 else None
     if offset == 0:
         causal = _change_ahead(recording) == 0
@@ -83,21 +83,21 @@ def _offsets(recording: Recording, asked: list[Asked]) -> Iterator[Finding]:
         yield from _of_others(recording, first)
 
 
-def _of_others(recording: Recording, asked: Asked) -> Iterator[Finding]:
+def _of_others(recording: Recording, question: Asked) -> Iterator[Finding]:
     """Targets that are no part of their own row: those of another one, or of none."""
-    wanted, ids = asked.targets[:, :-1], asked.ids[:, 1:]
-    fits = ((wanted[:, None] == ids[None]) | (wanted < 0)[:, None]).all(-1)  # (row of targets, row of tokens)
-    asking_rows = (wanted >= 0).any(-1)
+    targets, ids = question.targets[:, :-1], question.ids[:, 1:]
+    fits = ((targets[:, None] == ids[None]) | (targets < 0)[:, None]).all(-1)  # (row of targets, row of tokens)
+    asking_rows = (targets >= 0).any(-1)
     if len(ids) > 1 and bool(asking_rows.all()) and bool(fits.any(1).all()) and not bool(fits.diagonal().all()):
         row = int((~fits.diagonal()).nonzero()[0])
         other = int(fits[row].nonzero()[0])
         witness = f"row {row} is asked for the next tokens of row {other}, and every row for those of one row"
         yield finding("D12", witness, value=other, threshold=row)
         return
-    same_words = asked.logits.shape[-1] == asked.embedded.vocab_size
-    unlike = same_words and max(asked.shares.values()) < GIVEN_AWAY and asked.count >= 2 * FEW
+    same_words = question.logits.shape[-1] == question.embedded.vocab_size
+    unlike = same_words and max(question.shares.values()) < GIVEN_AWAY and question.count >= 2 * FEW
     if unlike and _change_ahead(recording) == 0:
-        share = asked.shares.get(1, 0.0)
+        share = question.shares.get(1, 0.0)
         witness = (
             f"the model reads from left to right, and {share:.0%} of its targets are the next token; at no other "
             "distance are there more than half"
@@ -105,7 +105,7 @@ def _of_others(recording: Recording, asked: Asked) -> Iterator[Finding]:
         yield finding("D12", witness, value=share, threshold=NEXT, status="warn")
 
 
-def _seen_ahead(recording: Recording, asked: Asked) -> Iterator[Finding]:
+def _seen_ahead(recording: Recording, question: Asked) -> Iterator[Finding]:
     """A model that is asked for the next token, and reads it."""
     change = _change_ahead(recording)
     if change:
@@ -118,22 +118,22 @@ def _seen_ahead(recording: Recording, asked: Asked) -> Iterator[Finding]:
 
 def _change_ahead(recording: Recording) -> float | None:
     """How far another last token moves the scored logits before it, in evaluation; None if that cannot be tried."""
-    live = [one for one in recording.asked if one.forward.args or one.forward.kwargs]
+    live = [candidate for candidate in recording.asked if candidate.forward.args or candidate.forward.kwargs]
     if not live:
         return None
-    asked = live[-1]
-    ids = asked.embedded.ids
-    turned = ids.shape != asked.ids.shape and ids.t().shape == asked.ids.shape
+    question = live[-1]
+    ids = question.embedded.ids
+    turned = ids.shape != question.ids.shape and ids.t().shape == question.ids.shape
     rows = ids.t() if turned else ids
     changed = rows.clone()
-    changed[:, -1] = (rows[:, -1] + 1) % asked.embedded.vocab_size
-    scored = (asked.targets[:, :-1] >= 0)[..., None]
+    changed[:, -1] = (rows[:, -1] + 1) % question.embedded.vocab_size
+    scored = (question.targets[:, :-1] >= 0)[..., None]
     try:
-        with trying(recording, asked.forward.module):
-            before = _logits(asked, rows.shape)
-            again = _logits(asked, rows.shape)
-            with other_tokens(asked.embedded, changed.t() if turned else changed):
-                after = _logits(asked, rows.shape)
+        with trying(recording, question.forward.module):
+            before = _logits(question, rows.shape)
+            again = _logits(question, rows.shape)
+            with other_tokens(question.embedded, changed.t() if turned else changed):
+                after = _logits(question, rows.shape)
     except Exception as error:  # its batch may be gone, or take part in one step only: the report's paths tell it
         recording.event_log.untried.append(f"another last token could not be tried ({type(error).__name__})")
         return None
@@ -144,16 +144,16 @@ def _change_ahead(recording: Recording) -> float | None:
     return change if change > max(CLOSE, 20 * floor) else 0.0
 
 
-def _logits(asked: Asked, shape: torch.Size) -> Tensor | None:
-    paths = [told.path for told in asked.forward.outputs if told.asked]
-    outputs = run(asked.forward, training=False)
-    arranged = arrange(outputs[paths.index(asked.path)].float(), *shape)
+def _logits(question: Asked, shape: torch.Size) -> Tensor | None:
+    paths = [output.path for output in question.forward.outputs if output.asked]
+    outputs = run(question.forward, training=False)
+    arranged = arrange(outputs[paths.index(question.path)].float(), *shape)
     return arranged.cpu() if arranged is not None else None
 
 
-def _weights(seen: Xray) -> Iterator[Finding]:
+def _weights(reading: Xray) -> Iterator[Finding]:
     """Equal weights are asked for unless they were chosen; the mean of means is hardly ever."""
-    yield from mean_of_means(seen)
-    smoothing = seen.smoothing[seen.scored]
+    yield from mean_of_means(reading)
+    smoothing = reading.smoothing[reading.scored]
     if len(smoothing) and float(smoothing.max()) > 0.5:
         yield from uneven_smoothing(smoothing, apart=0.2)

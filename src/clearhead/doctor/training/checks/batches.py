@@ -31,7 +31,7 @@ def _changed(recording: Recording) -> Iterator[Finding]:
 
 
 def _repeated(recording: Recording) -> Iterator[Finding]:
-    seen: list[list[Batch]] = []
+    earlier: list[list[Batch]] = []
     current: list[Batch] = []
     learned = {id(forward) for forward in recording.learned}
     for event in recording.timeline:
@@ -40,18 +40,20 @@ def _repeated(recording: Recording) -> Iterator[Finding]:
         if isinstance(event, Backward):
             current += [forward.batch for forward in event.forwards if id(forward) in learned and forward.batch]
         if isinstance(event, Step) and current:
-            seen.append(current)
+            earlier.append(current)
             current = []
-    if len(seen) > 1 and all(_are_same(seen[0], other) for other in seen[1:]):
+    if len(earlier) > 1 and all(_are_same(earlier[0], other) for other in earlier[1:]):
         forward = recording.learned[-1]
-        witness = f"all {len(seen)} steps are given the same batch, to the last token"
-        yield finding("D17", witness, value=len(seen), threshold=1, where=at(forward.place, "forward"), status="warn")
+        witness = f"all {len(earlier)} steps are given the same batch, to the last token"
+        yield finding(
+            "D17", witness, value=len(earlier), threshold=1, where=at(forward.place, "forward"), status="warn"
+        )
 
 
-def _are_same(one: Sequence[Batch], other: Sequence[Batch]) -> bool:
-    if len(one) != len(other):
+def _are_same(part: Sequence[Batch], other: Sequence[Batch]) -> bool:
+    if len(part) != len(other):
         return False
     return all(
         len(left) == len(right) and all(is_same(a, b) for a, b in zip(left, right, strict=True))
-        for left, right in zip(one, other, strict=True)
+        for left, right in zip(part, other, strict=True)
     )

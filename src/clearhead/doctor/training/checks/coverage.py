@@ -25,9 +25,9 @@ def coverage(recording: Recording) -> list[Finding]:
     """What has gradients is in an optimizer, what is in one belongs to what runs, and is there once."""
     if not recording.steps:
         raise Skipped("no step was made")
-    found = [*_remade(recording)] or [*_missing(recording)]
-    found = found or [*_left_out(recording)]
-    return [*found, *_frozen(recording), *_twice(recording), *_untied(recording)]
+    findings = [*_remade(recording)] or [*_missing(recording)]
+    findings = findings or [*_left_out(recording)]
+    return [*findings, *_frozen(recording), *_twice(recording), *_untied(recording)]
 
 
 def _missing(recording: Recording) -> Iterator[Finding]:
@@ -81,14 +81,14 @@ def _left_out(recording: Recording) -> Iterator[Finding]:
 
 def _strangers(recording: Recording) -> list[nn.Parameter]:
     ran = {id(parameter) for forward in recording.forwards for parameter in forward.module.parameters()}
-    found = {}
+    strangers = {}
     for step in recording.steps:
         for parameter in step.parameters:
             account = recording.account(parameter)
             inside = id(parameter) in ran or id(parameter) in recording.names
             if not inside and parameter.requires_grad and (account is None or not account.reached):
-                found[id(parameter)] = parameter
-    return list(found.values())
+                strangers[id(parameter)] = parameter
+    return list(strangers.values())
 
 
 def _remade(recording: Recording) -> Iterator[Finding]:
@@ -124,11 +124,11 @@ def _frozen(recording: Recording) -> Iterator[Finding]:
 
 def _twice(recording: Recording) -> Iterator[Finding]:
     """Two parameters over one memory."""
-    seen: dict[tuple[int, int], nn.Parameter] = {}
+    known: dict[tuple[int, int], nn.Parameter] = {}
     for step in recording.steps:
         for parameter in step.parameters:
             if parameter.layout is not None and not parameter.is_sparse and parameter.numel() > 1:
-                other = seen.setdefault((parameter.data_ptr(), parameter.numel()), parameter)
+                other = known.setdefault((parameter.data_ptr(), parameter.numel()), parameter)
                 if other is not parameter:
                     witness = (
                         f"{recording.name(other)} and {recording.name(parameter)} are two parameters over one memory: "
@@ -146,10 +146,10 @@ def _untied(recording: Recording) -> Iterator[Finding]:
     tied = any(getattr(getattr(root, "config", None), "tie_word_embeddings", False) is True for root in recording.roots)
     for table in tables:
         for head in heads:
-            one, other = recording.account(table), recording.account(head)
-            if table is head or table.shape != head.shape or one is None or other is None:
+            first, second = recording.account(table), recording.account(head)
+            if table is head or table.shape != head.shape or first is None or second is None:
                 continue
-            began_equal = is_same(one.first, other.first) and bool((one.first != one.first[0]).any())
+            began_equal = is_same(first.first, second.first) and bool((first.first != first.first[0]).any())
             now, then = sample(table), sample(head)
             if began_equal and not is_same(now, then):
                 status: Status = "fail" if tied else "warn"

@@ -78,7 +78,7 @@ def cleared(recording: Recording) -> list[Finding]:
 
 
 def _mixed(recording: Recording, step: Step) -> Finding:
-    mixture = max((mixture for use in step.uses for mixture in use.mixed), key=lambda one: one.old)
+    mixture = max((mixture for use in step.uses for mixture in use.mixed), key=lambda each_mixture: each_mixture.old)
     witness = (
         f"the gradient of {recording.name(mixture.parameter)} that a step had used, of length {mixture.old:.3g}, was "
         f"still there when the next backward added its own of {mixture.own:.3g}; "

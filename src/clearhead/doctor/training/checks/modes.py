@@ -38,10 +38,10 @@ def _is_random(recording: Recording, forward: Forward) -> bool | None:
     forward = next((known for known in reversed(recording.learned) if known.module is forward.module), forward)
     try:
         with trying(recording, forward.module):
-            one, other = (run(forward, training=True, seed=seed) for seed in (1, 2))
+            first, second = (run(forward, training=True, seed=seed) for seed in (1, 2))
     except Exception:  # its batch may be gone: then it is judged by whether it has dropout at all
         return None
-    return difference(one, other) > CLOSE
+    return difference(first, second) > CLOSE
 
 
 def _partly_asleep(recording: Recording) -> list[Finding]:

@@ -28,12 +28,12 @@ def movement(recording: Recording) -> list[Finding]:
     """What has a gradient moves when a step is made, and not by more than it is long."""
     if not recording.steps:
         return _no_step(recording)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for optimizer in dict.fromkeys(step.optimizer for step in recording.steps):
         steps = recording.steps_of(optimizer)
-        found += [*_rates(recording, steps)] or [*_stayed(recording, steps)] or [*_rounded(recording, steps)]
-        found += _far(recording, steps)
-    return [*found, *_idle(recording)]
+        findings += [*_rates(recording, steps)] or [*_stayed(recording, steps)] or [*_rounded(recording, steps)]
+        findings += _far(recording, steps)
+    return [*findings, *_idle(recording)]
 
 
 def _no_step(recording: Recording) -> list[Finding]:

@@ -27,21 +27,21 @@ def clipping(recording: Recording) -> list[Finding]:
         raise Skipped("no gradient is clipped")
     for clip in clips:
         past, coming = _around(recording, clip)
-        found = [*_scaled(clip, past), *_useless(recording, clip, past), *_early(recording, clip, coming)]
-        if found:
-            return found[:1]
+        findings = [*_scaled(clip, past), *_useless(recording, clip, past), *_early(recording, clip, coming)]
+        if findings:
+            return findings[:1]
     return []
 
 
 def _around(recording: Recording, clip: Clip) -> tuple[Sequence[Event], Sequence[Event]]:
     """What happened to these gradients before and after."""
-    place = next(number for number, event in enumerate(recording.timeline) if event is clip)
+    index = next(number for number, event in enumerate(recording.timeline) if event is clip)
 
     def concerns(event: Event) -> bool:
         return not isinstance(event, Step) or bool(clip.parameters & {id(parameter) for parameter in event.parameters})
 
     timeline = recording.timeline
-    return [*filter(concerns, timeline[:place])], [*filter(concerns, timeline[place + 1 :])]
+    return [*filter(concerns, timeline[:index])], [*filter(concerns, timeline[index + 1 :])]
 
 
 def _scaled(clip: Clip, past: Sequence[Event]) -> Iterator[Finding]:
@@ -109,37 +109,39 @@ def scheduling(recording: Recording) -> list[Finding]:
     """A schedule goes on after each step of the optimizer that it drives."""
     if not recording.scheduled:
         raise Skipped("no scheduler was told to go on")
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for scheduler in dict.fromkeys(event.scheduler for event in recording.scheduled):
-        told = [event for event in recording.scheduled if event.scheduler == scheduler]
-        found += [*_of_another(recording, told)] or [*_too_often(recording, told)] or [*_before(recording, told)]
-    return found
+        events = [event for event in recording.scheduled if event.scheduler == scheduler]
+        findings += (
+            [*_of_another(recording, events)] or [*_too_often(recording, events)] or [*_before(recording, events)]
+        )
+    return findings
 
 
-def _drives(step: Step, told: Scheduled) -> bool:
-    return bool(told.groups & step.groups)
+def _drives(step: Step, event: Scheduled) -> bool:
+    return bool(event.groups & step.groups)
 
 
-def _of_another(recording: Recording, told: list[Scheduled]) -> Iterator[Finding]:
+def _of_another(recording: Recording, events: list[Scheduled]) -> Iterator[Finding]:
     steps = [step for step in recording.steps if step.optimizer]
-    if not steps or any(_drives(step, told[0]) for step in steps) or told[0].before == told[-1].after:
+    if not steps or any(_drives(step, events[0]) for step in steps) or events[0].before == events[-1].after:
         return
     witness = (
-        f"{told[0].name} brings the rate of an optimizer that never steps from {_shown(told[0].before)} to "
-        f"{_shown(told[-1].after)}; {steps[0].name}, which does, stays at {_shown(steps[-1].rates)}"
+        f"{events[0].name} brings the rate of an optimizer that never steps from {_shown(events[0].before)} to "
+        f"{_shown(events[-1].after)}; {steps[0].name}, which does, stays at {_shown(steps[-1].rates)}"
     )
-    yield finding("O15", witness, where=at(told[0].place, "step"))
+    yield finding("O15", witness, where=at(events[0].place, "step"))
 
 
-def _too_often(recording: Recording, told: list[Scheduled]) -> Iterator[Finding]:
+def _too_often(recording: Recording, events: list[Scheduled]) -> Iterator[Finding]:
     """Once for every micro-batch."""
     count, backwards = 0, 0
     for event in recording.timeline:
-        if isinstance(event, Step) and _drives(event, told[0]):
+        if isinstance(event, Step) and _drives(event, events[0]):
             count, backwards = 0, 0
         elif isinstance(event, Backward):
             backwards += 1
-        elif isinstance(event, Scheduled) and event.scheduler == told[0].scheduler:
+        elif isinstance(event, Scheduled) and event.scheduler == events[0].scheduler:
             count += 1
             if count > 1 and backwards:
                 witness = (
@@ -149,23 +151,23 @@ def _too_often(recording: Recording, told: list[Scheduled]) -> Iterator[Finding]
                 return
 
 
-def _before(recording: Recording, told: list[Scheduled]) -> Iterator[Finding]:
+def _before(recording: Recording, events: list[Scheduled]) -> Iterator[Finding]:
     """Between the backward and the step; or once before everything, so that its first rate is never used."""
     timeline = recording.timeline
-    for event in told:
-        place = next(number for number, known in enumerate(timeline) if known is event)
-        last = next((e for e in reversed(timeline[:place]) if _is_landmark(e)), None)
-        coming = next((e for e in timeline[place + 1 :] if _is_landmark(e)), None)
+    for event in events:
+        index = next(number for number, known in enumerate(timeline) if known is event)
+        last = next((e for e in reversed(timeline[:index]) if _is_landmark(e)), None)
+        coming = next((e for e in timeline[index + 1 :] if _is_landmark(e)), None)
         rates = f"from {_shown(event.before)} to {_shown(event.after)}"
         where = at(event.place, "step")
         if isinstance(last, Backward) and isinstance(coming, Step) and _drives(coming, event):
             witness = f"{event.name} goes {rates} before step {recording.number(coming)} has used the first of them"
             yield finding("O09", witness, where=where)
             return
-        again = next((other for other in told if other is not event), None)
+        again = next((other for other in events if other is not event), None)
         if last is None and event.fresh and again is not None and event.before != event.after:
             second = next(number for number, known in enumerate(timeline) if known is again)
-            if any(isinstance(known, Forward) for known in timeline[place:second]):
+            if any(isinstance(known, Forward) for known in timeline[index:second]):
                 witness = f"{event.name} goes {rates} before any step was made"
                 yield finding("O09", witness, where=where, status="warn")
                 return

@@ -21,14 +21,14 @@ COUPLED = ("Adam", "NAdam", "RAdam", "Adamax")
 )
 def settings(recording: Recording) -> list[Finding]:
     """Decay, moments and epsilon of every optimizer that stepped."""
-    groups = [(one, group) for one in recording.stepping for group in getattr(one, "param_groups", ())]
+    groups = [(owner, group) for owner in recording.stepping for group in getattr(owner, "param_groups", ())]
     if not groups:
         raise Skipped("no optimizer of torch stepped")
-    found: dict[str, Finding] = {}
+    findings: dict[str, Finding] = {}
     for optimizer, group in groups:
-        for one in _of_group(recording, type(optimizer).__name__, group):
-            found.setdefault(one.id, one)
-    return list(found.values())
+        for owner in _of_group(recording, type(optimizer).__name__, group):
+            findings.setdefault(owner.id, owner)
+    return list(findings.values())
 
 
 def _of_group(recording: Recording, name: str, group: Mapping[str, Any]) -> Iterator[Finding]:

@@ -34,11 +34,13 @@ def totals(recording: Recording) -> list[Finding]:
     if not steps:
         raise Skipped("no logits over tokens were found between the model and its loss")
     for parts, step in steps:
-        if any(asked.total is None or asked.seen.residual > STRAIGHT or not asked.count for _, asked in parts):
+        if any(
+            question.total is None or question.seen.residual > STRAIGHT or not question.count for _, question in parts
+        ):
             raise Skipped("the weights of the tokens could not be read")
-        found = list(_of_one(parts[0])) if len(parts) == 1 else list(_of_several(parts, step))
-        if found:
-            return found
+        findings = list(_of_one(parts[0])) if len(parts) == 1 else list(_of_several(parts, step))
+        if findings:
+            return findings
     return []
 
 
@@ -47,7 +49,9 @@ def _thrown_away(recording: Recording) -> Iterator[Finding]:
     current: list[Backward] = []
     for event in recording.timeline:
         if isinstance(event, Step):
-            cleared = [later for one, later in pairwise(current) if later.place == one.place and one.reached]
+            cleared = [
+                later for earlier, later in pairwise(current) if later.place == earlier.place and earlier.reached
+            ]
             if cleared and all(later.cleared >= later.reached > 0 for later in cleared) and event.uses[0].with_gradient:
                 witness = (
                     f"{len(current)} backwards come before step {recording.number(event)}, and the gradients of "
@@ -63,14 +67,14 @@ def _thrown_away(recording: Recording) -> Iterator[Finding]:
 
 def _parts(recording: Recording) -> Iterator[tuple[list[Part], Step]]:
     """For each step, what was asked since the one before; one entry per backward of the same line."""
-    mine = {id(asked) for asked in recording.asked}
+    mine = {id(question) for question in recording.asked}
     current: list[Part] = []
     for event in recording.timeline:
         if isinstance(event, Backward) and not event.in_step:
-            current += [(event, asked) for asked in event.asked if id(asked) in mine]
+            current += [(event, question) for question in event.asked if id(question) in mine]
         elif isinstance(event, Step):
             places = {backward.place for backward, _ in current}
-            models = {(id(asked.forward.module), asked.logits.shape[-1]) for _, asked in current}
+            models = {(id(question.forward.module), question.logits.shape[-1]) for _, question in current}
             once = len({id(backward) for backward, _ in current}) == len(current)
             if len(places) == len(models) == 1 and once:
                 yield current, event
@@ -78,9 +82,9 @@ def _parts(recording: Recording) -> Iterator[tuple[list[Part], Step]]:
 
 
 def _of_one(part: Part) -> Iterator[Finding]:
-    backward, asked = part
-    total, count = asked.total or 0.0, asked.count
-    rows, columns = asked.ids.shape
+    backward, question = part
+    total, count = question.total or 0.0, question.count
+    rows, columns = question.ids.shape
     where = at(backward.place, "backward")
     if _is(total, 1.0) or count < 2:
         return
@@ -100,7 +104,7 @@ def _of_one(part: Part) -> Iterator[Finding]:
 def _of_several(parts: list[Part], step: Step) -> Iterator[Finding]:
     if any(_is(use.scaled * len(parts), 1.0) for use in step.uses):
         return  # the sum of the gradients was divided by hand
-    sums = [asked.total or 0.0 for _, asked in parts]
+    sums = [question.total or 0.0 for _, question in parts]
     where = at(parts[0][0].place, "backward")
     if all(_is(total, 1.0) for total in sums):
         witness = (
@@ -111,14 +115,14 @@ def _of_several(parts: list[Part], step: Step) -> Iterator[Finding]:
         return
     if not _is(sum(sums), 1.0):
         return
-    each = [total / asked.count for total, (_, asked) in zip(sums, parts, strict=True)]
-    if max(each) > (1 + UNEVEN) * min(each):
-        counts = [asked.count for _, asked in parts]
+    shares = [total / question.count for total, (_, question) in zip(sums, parts, strict=True)]
+    if max(shares) > (1 + UNEVEN) * min(shares):
+        counts = [question.count for _, question in parts]
         witness = (
             f"micro-batches of {min(counts)} and of {max(counts)} scored tokens count alike, so a token weighs up to "
-            f"{max(each) / min(each):.2f} times as much as another; in the whole batch all weigh the same"
+            f"{max(shares) / min(shares):.2f} times as much as another; in the whole batch all weigh the same"
         )
-        yield finding("T03", witness, value=max(each) / min(each), threshold=1 + UNEVEN, where=where, status="warn")
+        yield finding("T03", witness, value=max(shares) / min(shares), threshold=1 + UNEVEN, where=where, status="warn")
 
 
 def _is(value: float, expected: float) -> bool:
