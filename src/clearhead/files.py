@@ -5,7 +5,9 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Callable, Collection, Mapping
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +34,17 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     temporary = path.with_name(UNFINISHED + path.name)
     try:
         _write(temporary, write)
-        _flush_file(temporary)
-        temporary.replace(path)
-        _flush_folder(path.parent)
+        finish_file(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def finish_file(temporary: Path, path: Path) -> Path:
+    """Flush a file and give it its name: from one instant to the next `path` is whole. Returns it."""
+    _flush_file(temporary)
+    temporary.replace(path)
+    _flush_folder(path.parent)
+    return path
 
 
 def write_text(path: Path, text: str) -> None:
@@ -148,9 +156,21 @@ def _digest(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+@contextmanager
+def adding_to(folder: Path) -> Iterator[Path]:
+    """A temporary folder whose files are in `folder`, each whole, when the block ends well; else they are gone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder))
+    try:
+        yield temporary
+        move_into(folder, temporary)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def move_into(folder: Path, temporary: Path) -> None:
     """Move the files of a temporary folder, flushed, into a folder in use; each file is whole at every instant."""
-    for path in sorted(temporary.iterdir()):
+    for path in sorted(temporary.iterdir(), reverse=True):  # model.onnx.data before the model.onnx that names it
         _flush_file(path)
         path.replace(folder / path.name)
     temporary.rmdir()

@@ -13,6 +13,7 @@ from pathlib import Path
 from clearhead.cache import writing
 from clearhead.data.documents import unreadable
 from clearhead.errors import DataError
+from clearhead.files import finish_file
 
 _TIMEOUT = 30  # seconds without a byte
 _BLOCK = 1 << 16
@@ -57,7 +58,7 @@ def download(url: str, sha256: str, path: Path, *, name: str | None = None) -> P
         if _sha256(partial) != sha256:
             partial.unlink()
             raise DataError(f"what {url} sent is not the published file (its SHA-256 differs); try again later")
-        partial.replace(path)
+        finish_file(partial, path)
     return path
 
 

@@ -16,7 +16,7 @@ from clearhead.data.corpora import CORPORA
 from clearhead.data.documents import READ_SIZE, Source, file_source, files_source, refuse_no_text, unreadable
 from clearhead.data.parallel.corpora import PAIR_CORPORA
 from clearhead.errors import DataError
-from clearhead.files import UNFINISHED
+from clearhead.files import UNFINISHED, finish_file
 
 _TEXT_SUFFIXES = (".txt", ".md")
 _LONGEST_STREAM = 1 << 35  # bytes
@@ -130,9 +130,7 @@ def _keep(stream: BinaryIO, name: Path, folder: Path) -> Path:
                         )
                     digest.update(block)
                     copy.write(block)
-                copy.flush()
-                os.fsync(copy.fileno())
                 copy.close()
-                return temporary.replace(folder / f"{digest.hexdigest()[:16]}.txt")
+                return finish_file(temporary, folder / f"{digest.hexdigest()[:16]}.txt")
             finally:
                 temporary.unlink(missing_ok=True)

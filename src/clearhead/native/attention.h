@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "structures.h"
+#include "places.h"
 
 constexpr number NONE = -std::numeric_limits<number>::infinity();  // the score of what may not be attended to
 

@@ -24,7 +24,7 @@ from clearhead.cache import FACTS, cache_folder, new_folder
 from clearhead.errors import DataError
 from clearhead.files import damage, write_json
 from clearhead.models.eval_mode import Notice
-from clearhead.native.structures import refuse_other_structures
+from clearhead.native.structures import LAYOUT, refuse_other_structures
 
 HERE = Path(__file__).parent
 FILE = "decoder.so"
@@ -119,7 +119,7 @@ def _compile(folder: Path, dtype: torch.dtype) -> None:
     if command is None:
         raise DataError("there is no C++ compiler")
     source = ("-c", str(HERE / "decoder.cpp"), "-o", str(compiled))
-    _run((*command, *FLAGS, f"-DNUMBER={CPP_TYPES[dtype]}", *source), end)
+    _run((*command, *FLAGS, f"-DNUMBER={CPP_TYPES[dtype]}", f"-DLAYOUT={LAYOUT}", *source), end)
     _run((*command, *LINKING, str(compiled), "-o", str(folder / FILE)), end)
     compiled.unlink()
     (folder / FILE).chmod(0o600)

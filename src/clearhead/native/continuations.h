@@ -4,16 +4,6 @@
 
 #include "checks.h"
 
-struct Continuations {
-    int64_t sentences, hypotheses, vocab_size, wanted, threads;  // S, b, V, n
-    int64_t padding;                                             // a token that is no word, or -1
-    const number* logits;                                        // (S, b, V)
-    const number* before;                                        // (S, b), log-probabilities
-    number* totals;                                              // (S, b), of each hypothesis: see log_total
-    number* scores;                                              // (S, n), the greatest first
-    int64_t* places;                                             // (S, n), hypothesis * V + token
-};
-
 constexpr int64_t CHUNK = 8 * LANES;  // logits whose greatest is found at once
 
 // The greatest of (N,); one that is infinite or none leaves no number in `broken`.

@@ -131,7 +131,7 @@ extern "C" int64_t clearhead_write(const Decoder* decoder, const Call* told) {
     return FINE;
 }
 
-// What layout.py holds against its own.
+// What structures.py holds against its own: LAYOUT is a digest of structures.h, which the command line gives.
 extern "C" const int64_t clearhead_layout[] = {
     LAYOUT,        9,
     sizeof(Matrix), sizeof(Norm),    sizeof(Layer), sizeof(Stack),        sizeof(Tables),

@@ -1,4 +1,5 @@
-// What Python fills in, field by field; every field has 8 bytes (see layout.py).
+// What Python fills in. structures.py reads the fields from this file, which is the only list of them; a line declares
+// fields of one type, of 8 bytes each: int64_t, double, a pointer, or a structure from above.
 //
 // Shapes are as in the Python that this mirrors: B texts, P places of tokens that a call reads, D d_model, H heads, K head
 // width, V vocabulary, T columns of a cache.
@@ -6,8 +7,6 @@
 #pragma once
 
 #include "numbers.h"
-
-constexpr int64_t LAYOUT = 1;  // of these structures, as in layout.py
 
 struct Matrix {
     const char* blocks;      // (N', K, BLOCK), N' being N / BLOCK rounded up; of int8 see bytes.h
@@ -87,17 +86,12 @@ struct Call {
 
     int64_t places() const { return given + steps - 1; }
 };
-
-// Where a token stands: in which text, and where in what the call reads of it.
-struct Place {
-    int64_t text, column;
-};
-
-// Some tokens of each text, read at once: a row of numbers for each, those of a text one below the other.
-struct Step {
-    int64_t texts, count, first;  // how many of each text, and where the first of them is
-
-    Step(const Call& call, int64_t step) : texts(call.texts), count(call.given), first(step) {}
-    int64_t rows() const { return texts * count; }
-    Place of(int64_t row) const { return {row / count, first + row % count}; }
+struct Continuations {  // of the sentences of a beam search, see continuations.h
+    int64_t sentences, hypotheses, vocab_size, wanted, threads;  // S, b, V, n
+    int64_t padding;                                             // a token that is no word, or -1
+    const number* logits;                                        // (S, b, V)
+    const number* before;                                        // (S, b), log-probabilities
+    number* totals;                                              // (S, b), of each hypothesis: see log_total
+    number* scores;                                              // (S, n), the greatest first
+    int64_t* places;                                             // (S, n), hypothesis * V + token
 };

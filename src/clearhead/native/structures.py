@@ -1,8 +1,11 @@
 """What compiled code reads: `structures.h`, field by field, and matrices in the order in which it multiplies."""
 
 import ctypes
+import hashlib
 import mmap
+import re
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,107 +17,83 @@ from clearhead.models.quantization import narrowed
 from clearhead.parts import LayerNorm, NgramTables, PlusOneRMSNorm, RMSNorm
 
 REGISTER = 64  # bytes
-LAYOUT = 1  # raised with that of structures.h when a field changes its meaning and not its size
 PAGES = 2**26  # bytes of matrices that are taken from the system at once
 
+HEADER = Path(__file__).with_name("structures.h").read_text(encoding="utf-8")
+LAYOUT = int.from_bytes(hashlib.blake2b(HEADER.encode(), digest_size=7).digest())  # compiled in, and compared at load
+
 Pointer, Integer, Double = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+Field = tuple[str, Any]
 
 
-def pointers(*names: str) -> list[tuple[str, type[ctypes.c_void_p]]]:
-    """Fields of a structure."""
-    return [(name, Pointer) for name in names]
+def declared(header: str) -> dict[str, list[tuple[str, str]]]:
+    """The fields of each structure of a header, in their order: (name, type), without what is const."""
+    header = re.sub(r"//[^\n]*|\bconst\b", "", header)
+    method = re.compile(r"[^;{}]*\([^)]*\)[^;{}]*\{[^}]*\}")
+    structures = re.findall(r"struct (\w+) \{(.*?)\n\};", header, re.DOTALL)
+    return {
+        name: [field for line in method.sub("", body).split(";") for field in _fields_in(line)]
+        for name, body in structures
+    }
 
 
-def integers(*names: str) -> list[tuple[str, type[ctypes.c_int64]]]:
-    """Fields of a structure."""
-    return [(name, Integer) for name in names]
+def _fields_in(line: str) -> list[tuple[str, str]]:
+    """Those of one declaration, which has one type: `int64_t outputs, inputs`."""
+    kind, _, names = line.replace("*", "").strip().partition(" ")
+    return [(name.strip(), kind + "*" * line.count("*")) for name in names.split(",") if kind]
+
+
+DECLARED = declared(HEADER)
+
+
+def fields(structure: str) -> list[Field]:
+    """The fields of a structure, as ctypes has them.
+
+    Raises:
+        KeyError: a field has a type that is not known here.
+    """
+    types = {"int64_t": Integer, "double": Double, **globals()}
+    pointers = {1: Pointer, 2: ctypes.POINTER(Pointer)}
+    return [(name, pointers.get(kind.count("*")) or types[kind]) for name, kind in DECLARED[structure]]
 
 
 class Matrix(ctypes.Structure):
-    _fields_ = [*pointers("blocks", "scales", "offsets", "bias"), *integers("outputs", "inputs", "bytes")]
+    _fields_ = fields("Matrix")
 
 
 class Norm(ctypes.Structure):
-    _fields_ = [*pointers("weight", "bias"), ("epsilon", Double)]
+    _fields_ = fields("Norm")
 
 
 class Layer(ctypes.Structure):
-    _fields_ = [
-        *((name, Matrix) for name in ("heads", "output", "up", "gate", "down")),
-        *((name, Norm) for name in ("attention_norm", "query_norm", "key_norm", "feedforward_norm")),
-        *((name, Matrix) for name in ("cross_query", "cross_output")),
-        *((name, Norm) for name in ("cross_norm", "cross_query_norm")),
-    ]
+    _fields_ = fields("Layer")
 
 
 class Stack(ctypes.Structure):
-    _fields_ = [
-        *pointers("layers"),
-        *integers("n_layers", "d_model", "n_heads", "n_kv_heads", "head_dim", "d_ff"),
-        ("scale", Double),
-        *integers("activation", "post", "parallel"),
-        ("norm", Norm),
-    ]
+    _fields_ = fields("Stack")
 
 
 class Tables(ctypes.Structure):
-    _fields_ = [*pointers("weight", "sizes", "factors"), *integers("longest")]
+    _fields_ = fields("Tables")
 
 
 class Decoder(ctypes.Structure):
-    _fields_ = [
-        *pointers("embedding"),
-        ("embedding_scale", Double),
-        *((name, Tables) for name in ("embedding_ngrams", "logit_ngrams")),
-        ("embedding_norm", Norm),
-        ("stack", Stack),
-        ("dense", Matrix),
-        *integers("dense_activation"),
-        ("dense_norm", Norm),
-        ("head_scale", Double),
-        ("head", Matrix),
-    ]
+    _fields_ = fields("Decoder")
 
 
 class Drawing(ctypes.Structure):
-    _fields_ = [
-        *integers("greedy", "top_k"),
-        *((name, Double) for name in ("penalty", "temperature", "top_p", "min_p")),
-    ]
+    _fields_ = fields("Drawing")
 
 
 class Call(ctypes.Structure):
-    _fields_ = [
-        *integers("texts", "given", "steps", "wanted", "threads", "apart"),
-        *pointers("line"),
-        *integers("line_row", "history"),
-        *pointers("ids", "logits", "drawings", "uniforms", "present"),
-        ("caches", ctypes.POINTER(Pointer)),
-        *integers("length", "capacity"),
-        ("memories", ctypes.POINTER(Pointer)),
-        *integers("memory_length"),
-        *pointers("memory_mask"),
-        *pointers("added"),
-        *integers("added_row"),
-        *pointers("positions", "starts"),
-        *integers("window"),
-        *pointers("mask"),
-        *integers("mask_row"),
-        *pointers("bias"),
-        *integers("bias_row"),
-        *pointers("cosines", "sines"),
-        *integers("half", "turn_row"),
-    ]
+    _fields_ = fields("Call")
 
 
-class Continuing(ctypes.Structure):
-    _fields_ = [
-        *integers("sentences", "hypotheses", "vocab_size", "wanted", "threads", "padding"),
-        *pointers("logits", "before", "totals", "scores", "places"),
-    ]
+class Continuations(ctypes.Structure):
+    _fields_ = fields("Continuations")
 
 
-STRUCTURES = (Matrix, Norm, Layer, Stack, Tables, Decoder, Drawing, Call, Continuing)
+STRUCTURES = (Matrix, Norm, Layer, Stack, Tables, Decoder, Drawing, Call, Continuations)
 
 
 def refuse_other_structures(library: ctypes.CDLL) -> None:

@@ -38,7 +38,10 @@ class Recorder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.log.close()
+        try:
+            self._flush()
+        finally:
+            self.log.close()
 
     def take(self, event: Event) -> None:
         """One event of the loop."""
@@ -58,11 +61,14 @@ class Recorder:
 
     def save(self, state: TrainingState, *, best: bool) -> None:
         """A checkpoint of now; the run's own model follows the best one, and is never missing."""
-        self.log.flush()  # a checkpoint never knows of steps that the log does not
-        os.fsync(self.log.fileno())
+        self._flush()  # a checkpoint never knows of steps that the log does not
         checkpoints.save(self.run.checkpoints, self.model, self.optimizer, state, keep=self.keep, every=self.every)
         if best or self.run.damage():
             self.run.save_model(self.model, self.task.special_tokens, step=state.step)
+
+    def _flush(self) -> None:
+        self.log.flush()
+        os.fsync(self.log.fileno())
 
     def begin_from(self, source: str) -> None:
         """The model was trained before, elsewhere: where, and what it writes before the first step."""

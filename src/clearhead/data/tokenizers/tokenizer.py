@@ -35,6 +35,7 @@ from clearhead.data.tokenizers.special import (
     template,
 )
 from clearhead.errors import DataError
+from clearhead.files import write_json, write_whole
 
 Ids = NDArray[np.int64]
 
@@ -177,8 +178,8 @@ class Tokenizer:
         special = {"eos_token": self.end_of_document, "pad_token": self.pad, "mask_token": self.mask}
         config |= {key: library.id_to_token(i) for key, i in special.items() if i is not None}
         content = library.to_str(pretty=True).encode()
-        (folder / f"{name}.json").write_bytes(content)
-        (folder / f"{name}_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        write_whole(folder / f"{name}.json", lambda path: path.write_bytes(content))
+        write_json(folder / f"{name}_config.json", config)
         believe(content)  # it was tried when it was loaded, or made here
 
     @property

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from clearhead.config import ModelConfig
 from clearhead.errors import ClearheadError
+from clearhead.files import adding_to
 from clearhead.interop.extras import require
 from clearhead.interop.gguf.layouts import Layout, layout_of
 from clearhead.interop.gguf.vocabulary import Vocabulary, read_vocabulary
@@ -48,10 +48,8 @@ def save_gguf(path: Path, model: LanguageModel, tokenizer: Path, tokens: Special
     family, layout = layout_of(model.config)
     vocabulary = read_vocabulary(tokenizer, model.config.vocab_size)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=".unfinished-", dir=path.parent) as temporary:
-            unfinished = Path(temporary, path.name)
-            writer = Writer(unfinished, family.name)
+        with adding_to(path.parent) as temporary:
+            writer = Writer(temporary / path.name, family.name)
             _describe(writer, model.config)
             _add_tokenizer(writer, vocabulary, tokens)
             for name, tensor in _tensors(family, layout, model):
@@ -60,9 +58,9 @@ def save_gguf(path: Path, model: LanguageModel, tokenizer: Path, tokens: Special
             writer.write_kv_data_to_file()
             writer.write_tensors_to_file()
             writer.close()
-            return [unfinished.replace(path)]
     except OSError as error:
         raise ClearheadError(f"the model cannot be written to {path}: {error}") from None
+    return [path]
 
 
 def _describe(writer: "Writer", config: ModelConfig) -> None:

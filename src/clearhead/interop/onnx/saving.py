@@ -8,13 +8,13 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch.export import Dim
 
 from clearhead.errors import ClearheadError
+from clearhead.files import adding_to
 from clearhead.interop.extras import require
 from clearhead.interop.hf.folder import NO_TOKENS, SpecialTokens
 from clearhead.interop.onnx.graphs import GRAPHS, Graph
@@ -79,10 +79,10 @@ def _write(folder: Path, graph: Graph, metadata: dict[str, str]) -> list[Path]:
         _tidy(program.model)
     program.model.metadata_props.update(metadata)
     weights = sum(tensor.nbytes for tensor in graph.module.state_dict().values())
-    with TemporaryDirectory(prefix=".unfinished-", dir=folder) as temporary:
-        program.save(Path(temporary, graph.file), external_data=weights > MOST_BYTES)
-        written = sorted(Path(temporary).iterdir(), reverse=True)  # the weights before the graph that names them
-        return [path.replace(folder / path.name) for path in written]
+    with adding_to(folder) as temporary:
+        program.save(temporary / graph.file, external_data=weights > MOST_BYTES)
+        names = sorted((path.name for path in temporary.iterdir()), reverse=True)  # the weights first
+    return [folder / name for name in names]
 
 
 def _tidy(program: Any) -> None:
