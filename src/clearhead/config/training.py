@@ -17,7 +17,10 @@ class TrainConfig(Options):
     micro_batches: int = Field(
         1, ge=1, description="split each batch into this many parts to save memory; same gradient"
     )
-    optimizer: Literal["adamw", "muon"] = Field("adamw", description="muon: Muon for matrices, AdamW for the rest")
+    optimizer: str = Field(
+        "adamw",
+        description="adamw, muon (Muon for matrices, AdamW for the rest), or any class of torch.optim: sgd, Adagrad...",
+    )
     learning_rate: float = Field(3e-4, gt=0, description="the peak of the schedule")
     schedule: Literal["constant", "linear", "cosine", "inverse_sqrt", "warmup_stable_decay"] = Field(
         "cosine", description="how the rate moves after warm-up"

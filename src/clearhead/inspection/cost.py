@@ -7,6 +7,8 @@ from clearhead.config import GATED, ModelConfig, TrainConfig
 
 # Of a hidden layer, each kept.
 STEPS = {"relu": 1, "gelu": 2, "gelu_tanh": 2, "silu": 2, "relu2": 2, "swiglu": 4, "geglu": 4}
+# Numbers that an optimizer keeps for each of a block's matrices, and for each other parameter; of others, two for each.
+OPTIMIZER_STATES = {"muon": (1, 2), "sgd": (1, 1), "adagrad": (1, 1)}
 FLOAT32 = 4  # bytes; weights, gradients and optimizer state are kept in float32
 
 
@@ -89,9 +91,8 @@ def flops_per_token(model: ModelConfig) -> int:
 
 
 def _optimizer_numbers(costs: Costs, train: TrainConfig) -> int:
-    """AdamW keeps two running means for each parameter, Muon one for each number of a block's matrices."""
-    twice = 2 * sum(costs.parts.values())
-    return twice - costs.hidden_numbers if train.optimizer == "muon" else twice
+    hidden, others = OPTIMIZER_STATES.get(train.optimizer.lower(), (2, 2))
+    return hidden * costs.hidden_numbers + others * (sum(costs.parts.values()) - costs.hidden_numbers)
 
 
 def _activation_bytes(costs: Costs, model: ModelConfig, train: TrainConfig) -> int:
