@@ -174,7 +174,7 @@ def test_any_optimizer_of_torch_moves_as_torchs_own(name: str) -> None:
     config = tiny_config(optimizer=name, weight_decay=0.3, beta1=0.8, beta2=0.97)
     model, twin = tiny_model(bias=True), tiny_model(bias=True)
     built = build_optimizer(model, config)
-    kind = torch_classes()[name]
+    kind: Any = torch_classes()[name]
     assert built.kind == kind.__name__
     known = inspect.signature(kind).parameters
     options: dict[str, Any] = {"weight_decay": 0.3, "betas": (0.8, 0.97), "momentum": 0.8, "eps": 1e-8}
