@@ -1,9 +1,11 @@
 """What a model costs, on paper: parameters by part, FLOPs per token, bytes to train and to generate. No torch."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from clearhead.config import GATED, ModelConfig, TrainConfig
+from clearhead.reference.norms import NORMS
 
 # Of a hidden layer, each kept.
 STEPS = {"relu": 1, "gelu": 2, "gelu_tanh": 2, "silu": 2, "relu2": 2, "swiglu": 4, "geglu": 4}
@@ -219,7 +221,7 @@ def _stack_kept(model: ModelConfig, n_layers: int, cross: bool) -> int:
 
 
 def _norm(model: ModelConfig) -> int:
-    return (2 if model.norm == "layernorm" else 1) * model.d_model  # a LayerNorm has a shift beside its scale
+    return sum(math.prod(shape) for shape in NORMS[model.norm].shapes(model.d_model).values())
 
 
 def _width(model: ModelConfig) -> int:
