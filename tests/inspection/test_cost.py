@@ -161,7 +161,7 @@ def test_optimizer_bytes_are_those_of_its_state(optimizer: str, architecture: st
 
 
 @pytest.mark.parametrize("feedforward", ["relu", "gelu", "silu", "relu2", "swiglu"])
-@pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
+@pytest.mark.parametrize("norm", listed_choices()["norm"])
 @pytest.mark.parametrize("architecture", TRANSFORMERS)
 def test_activations_are_near_what_autograd_keeps(architecture: str, norm: str, feedforward: str) -> None:
     config = ModelConfig.read(

@@ -12,6 +12,8 @@ from torch import nn
 from clearhead.config import ModelConfig
 from clearhead.models import DecoderLM
 from clearhead.native.facade import UNDERSTOOD
+from clearhead.native.structures import Packer, UnknownPartError
+from clearhead.parts import NORMS
 
 VOCAB_SIZE, BLOCK_SIZE, N_LAYERS, WINDOW = 11, 24, 2, 5
 
@@ -63,7 +65,17 @@ def pairwise(options: dict[str, tuple[Any, ...]]) -> Iterator[Choice]:
 
 def known_to_native(options: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
     """The options, of which the native engine does not know all, with its default alone where it does not."""
-    return {option: values if option in UNDERSTOOD else values[:1] for option, values in options.items()}
+    known = {option: values if option in UNDERSTOOD else values[:1] for option, values in options.items()}
+    return known | {"norm": tuple(filter(is_native_norm, options["norm"]))}
+
+
+def is_native_norm(kind: str) -> bool:
+    """Whether the native engine knows it."""
+    try:
+        Packer("float32", torch.float64).norm(NORMS[kind](4, 1e-5))
+    except UnknownPartError:
+        return False
+    return True
 
 
 CHOICES = list(pairwise(OPTIONS))

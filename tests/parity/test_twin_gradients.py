@@ -13,7 +13,7 @@ from clearhead import reference
 from clearhead.config import ModelConfig
 from clearhead.models import make_attention, make_positions
 from clearhead.parts import FEEDFORWARDS, NORMS, attention_mask
-from clearhead.reference import Array, Sight, as_float64, gradients
+from clearhead.reference import Array, Sight, as_float64
 from clearhead.training.loss import Smoothing, token_loss_sum
 
 SEEDS = range(40)
@@ -48,8 +48,8 @@ def test_norms(kind: str, epsilon: float) -> None:
     x, d_output = draw(3, 5, 12), draw(3, 5, 12, seed=1).detach()
     part(x).backward(d_output)
     weights = as_float64(part.state_dict())
-    close(reference.NORMS[kind](numbers(x), weights, epsilon), part(x))
-    found = gradients.NORM_GRADIENTS[kind](numbers(d_output), numbers(x), weights, epsilon)
+    close(reference.NORMS[kind].forward(numbers(x), weights, epsilon), part(x))
+    found = reference.NORMS[kind].gradient(numbers(d_output), numbers(x), weights, epsilon)
     close(found.x, x.grad)
     same_gradients(found.weights, part)
 

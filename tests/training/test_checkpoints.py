@@ -16,10 +16,13 @@ from training_helpers import assert_same_weights, start, tiny_batch, tiny_config
 from clearhead.errors import ClearheadError, DataError
 from clearhead.files import damage, read_manifest, write_manifest
 from clearhead.models import LanguageModel
-from clearhead.training import Optimizer, TrainingState, checkpoints, fit
+from clearhead.training import Optimizer, Stepped, TrainingState, checkpoints, fit
 from clearhead.training.adamw import AdamW
 
 FILES = {"model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"}
+
+
+TORCHS = ("sgd", "Adagrad", "RMSprop", "NAdam", "RAdam", "Adamax", "Rprop", "ASGD", "Adadelta", "Adafactor", "Adam")
 
 
 def trained(**options: object) -> tuple[LanguageModel, Optimizer, TrainingState]:
@@ -44,7 +47,7 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("optimizer", ["adamw", "muon", *TORCHS])
 def test_what_is_loaded_is_what_was_saved(tied: bool, optimizer: str, tmp_path: Path) -> None:
     config = tiny_config(optimizer=optimizer)
     model, mover, state = start(config, tie_embeddings=tied)
@@ -58,6 +61,23 @@ def test_what_is_loaded_is_what_was_saved(tied: bool, optimizer: str, tmp_path: 
     assert_same_weights(other, model)
     assert mover.moments.keys() == other_mover.moments.keys()
     assert all(torch.equal(tensor, other_mover.moments[name]) for name, tensor in mover.moments.items())
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon", *TORCHS])
+@pytest.mark.parametrize("stop", [0, 1, 5])
+def test_a_resumed_training_is_the_one_that_never_stopped(optimizer: str, stop: int, tmp_path: Path) -> None:
+    config = tiny_config(optimizer=optimizer, steps=8)
+    model, mover, state = start(config)
+    list(fit(model, config, tiny_batch, seed=0, optimizer=mover, state=state))
+    first, mover, state = start(config)
+    for event in fit(first, config, tiny_batch, seed=0, optimizer=mover, state=state) if stop else ():
+        if isinstance(event, Stepped) and event.step == stop:
+            break
+    path = checkpoints.save(tmp_path, first, mover, state, keep=1)
+    second, mover, _ = start(config, seed=5)
+    state = checkpoints.load(path, second, mover)
+    list(fit(second, config, tiny_batch, seed=0, optimizer=mover, state=state))
+    assert_same_weights(second, model)
 
 
 def test_a_checkpoint_before_the_first_step_can_be_saved_and_loaded(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
+import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,9 +11,11 @@ from torch import Tensor, nn
 from training_helpers import tiny_config, tiny_model
 
 from clearhead.config import TrainConfig
+from clearhead.errors import UsageError
 from clearhead.training.adamw import AdamW
 from clearhead.training.muon import Muon, orthogonalise, rms_scale
-from clearhead.training.optimizers import Optimizer, build_optimizer, hidden_matrices
+from clearhead.training.optimizers import OPTIMIZERS, Optimizer, build_optimizer, hidden_matrices
+from clearhead.training.torch_optimizer import torch_classes
 
 SHAPES = [(6, 6), (4, 24), (24, 4), (16, 16), (4, 24), (1, 5), (24, 4)]
 
@@ -159,3 +164,48 @@ def test_training_does_not_wait_for_the_compiler_to_load() -> None:
         "sys.exit('torch._dynamo' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, check=True, timeout=100)
+
+
+TORCHS = [kind for kind in torch_classes() if kind not in {*OPTIMIZERS, "optimizer", "lbfgs", "sparseadam"}]
+
+
+@pytest.mark.parametrize("name", TORCHS)
+def test_any_optimizer_of_torch_moves_as_torchs_own(name: str) -> None:
+    config = tiny_config(optimizer=name, weight_decay=0.3, beta1=0.8, beta2=0.97)
+    model, twin = tiny_model(bias=True), tiny_model(bias=True)
+    built = build_optimizer(model, config)
+    kind: Any = torch_classes()[name]
+    assert built.kind == kind.__name__
+    known = inspect.signature(kind).parameters
+    options: dict[str, Any] = {"weight_decay": 0.3, "betas": (0.8, 0.97), "momentum": 0.8, "eps": 1e-8}
+    options = {key: value for key, value in options.items() if key in known and (key, name) != ("eps", "adafactor")}
+    flat = {"weight_decay": 0.0} if "weight_decay" in known else {}
+    matrices = {"params": [p for p in twin.parameters() if p.ndim >= 2]}
+    vectors = {"params": [p for p in twin.parameters() if p.ndim < 2], **flat}
+    move_both(built, kind([matrices, vectors], lr=config.learning_rate, **options), dict(twin.named_parameters()))
+    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        (
+            "adamm",
+            "there is no optimizer 'adamm'; did you mean 'adam'? --train.optimizer takes adamw, muon or the name",
+        ),
+        ("???", "there is no optimizer '???'; --train.optimizer takes"),
+        ("Optimizer", "torch.optim.Optimizer cannot move this model"),
+        ("lbfgs", "torch.optim.LBFGS cannot move this model"),
+        ("SparseAdam", "torch.optim.SparseAdam cannot move this model"),
+    ],
+)
+def test_an_optimizer_that_cannot_be_is_one_sentence(name: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(sentence)):
+        build_optimizer(tiny_model(bias=True), tiny_config(optimizer=name))
+
+
+def test_names_are_known_however_they_are_written() -> None:
+    assert build_optimizer(tiny_model(), tiny_config(optimizer="AdamW")).kind == "AdamW"
+    assert build_optimizer(tiny_model(), tiny_config(optimizer="MUON")).kind == "Muon+AdamW"
+    assert build_optimizer(tiny_model(), tiny_config(optimizer="rmsprop")).kind == "RMSprop"

@@ -23,8 +23,9 @@ class TrainConfig(Options):
         le=2**31,
         description="split each batch into this many parts to save memory; the gradient stays the same",
     )
-    optimizer: Literal["adamw", "muon"] = Field(
-        "adamw", description="muon: Muon for the matrices of the blocks, AdamW for the rest"
+    optimizer: str = Field(
+        "adamw",
+        description="adamw, muon (Muon for the blocks' matrices, AdamW for the rest), or any class of torch.optim: sgd, Adagrad...",
     )
     learning_rate: float = Field(3e-4, gt=0, description="peak learning rate")
     schedule: Literal["constant", "linear", "cosine", "inverse_sqrt", "warmup_stable_decay"] = Field(

@@ -1,12 +1,16 @@
 """What a model costs, on paper: parameters by part, FLOPs per token, bytes to train and to generate. No torch."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from clearhead.config import GATED, ModelConfig, TrainConfig
+from clearhead.reference.norms import NORMS
 
 # Of a hidden layer, each kept.
 STEPS = {"relu": 1, "gelu": 2, "gelu_tanh": 2, "silu": 2, "relu2": 2, "swiglu": 4, "geglu": 4}
+# Numbers that an optimizer keeps for each of a block's matrices, and for each other parameter; of others, two for each.
+OPTIMIZER_STATES = {"muon": (1, 2), "sgd": (1, 1), "adagrad": (1, 1)}
 FLOAT32 = 4  # bytes; weights, gradients and optimizer state are kept in float32
 
 
@@ -89,9 +93,8 @@ def flops_per_token(model: ModelConfig) -> int:
 
 
 def _optimizer_numbers(costs: Costs, train: TrainConfig) -> int:
-    """AdamW keeps two running means for each parameter, Muon one for each number of a block's matrices."""
-    twice = 2 * sum(costs.parts.values())
-    return twice - costs.hidden_numbers if train.optimizer == "muon" else twice
+    hidden, others = OPTIMIZER_STATES.get(train.optimizer.lower(), (2, 2))
+    return hidden * costs.hidden_numbers + others * (sum(costs.parts.values()) - costs.hidden_numbers)
 
 
 def _activation_bytes(costs: Costs, model: ModelConfig, train: TrainConfig) -> int:
@@ -218,7 +221,7 @@ def _stack_kept(model: ModelConfig, n_layers: int, cross: bool) -> int:
 
 
 def _norm(model: ModelConfig) -> int:
-    return (2 if model.norm == "layernorm" else 1) * model.d_model  # a LayerNorm has a shift beside its scale
+    return sum(math.prod(shape) for shape in NORMS[model.norm].shapes(model.d_model).values())
 
 
 def _width(model: ModelConfig) -> int:

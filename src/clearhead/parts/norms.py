@@ -1,5 +1,6 @@
 """Normalization of the last axis. Affine, because every published model's is."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -81,7 +82,7 @@ class FewPassRMSNorm(torch.autograd.Function):
         return of_x, of_scale, None
 
 
-NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {
+NORMS: dict[str, Callable[[int, float], nn.Module]] = {
     "layernorm": LayerNorm,
     "rmsnorm": RMSNorm,
     "rmsnorm_plus_one": PlusOneRMSNorm,

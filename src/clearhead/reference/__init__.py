@@ -7,27 +7,24 @@ Slow and plain on purpose.
     logits = reference.FORWARDS[config.architecture](weights, config, ids)  # (B, T) -> (B, T, V)
 """
 
-from clearhead.reference.arrays import Allowed, Array, Ids, Weights, as_float64, linear, within
+from clearhead.reference.arrays import Allowed, Array, Gradient, Ids, Shape, Weights, as_float64, linear, within
 from clearhead.reference.attention import AttentionSteps, Sight, attend
 from clearhead.reference.blocks import Memory, block, stack, sublayer
 from clearhead.reference.example import SUBLAYERS, Intermediate, WorkedExample, worked_example
 from clearhead.reference.feedforward import FEEDFORWARDS, FeedForwardSteps, feed_forward
 from clearhead.reference.gradients import (
     AttentionGradient,
-    Gradient,
     attention_gradient,
     cross_entropy_gradient,
     feedforward_gradient,
-    layernorm_gradient,
     linear_gradient,
-    rmsnorm_gradient,
 )
 from clearhead.reference.loss import IGNORED, cross_entropy
 from clearhead.reference.models import FORWARDS, bigram, decoder, encoder, encoder_decoder
 from clearhead.reference.ngrams import ngram_row, ngram_vectors
-from clearhead.reference.norms import NORMS, layernorm, normalize, rmsnorm
+from clearhead.reference.norms import NORMS, Norm, layernorm, layernorm_gradient, normalize, rmsnorm, rmsnorm_gradient
 from clearhead.reference.positions import ADDED, BIASED, TURNED, may_attend, positions_of, turn
-from clearhead.reference.shapes import SHAPES, Shape, weight_shapes
+from clearhead.reference.shapes import SHAPES, weight_shapes
 
 __all__ = [
     "ADDED",
@@ -48,6 +45,7 @@ __all__ = [
     "Ids",
     "Intermediate",
     "Memory",
+    "Norm",
     "Shape",
     "Sight",
     "Weights",

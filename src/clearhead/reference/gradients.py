@@ -11,18 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from clearhead.config import ModelConfig
-from clearhead.reference.arrays import Array, Ids, Weights, linear, within
+from clearhead.reference.arrays import Array, Gradient, Ids, Weights, linear, within
 from clearhead.reference.attention import Sight, attend, merge_heads, score_gradient, split_heads
 from clearhead.reference.feedforward import FEEDFORWARDS, feed_forward, normal_below, sigmoid
 from clearhead.reference.loss import IGNORED, log_softmax, smoothed_targets
+from clearhead.reference.norms import rmsnorm_gradient
 from clearhead.reference.positions import turn
-
-
-class Gradient(NamedTuple):
-    """Of a part with one input: of that, and of the part's weights by their names."""
-
-    x: Array
-    weights: dict[str, Array]
 
 
 class AttentionGradient(NamedTuple):
@@ -45,43 +39,6 @@ def linear_gradient(d_output: Array, x: Array, weights: Weights, name: str) -> G
     if f"{name}.bias" in weights:
         d_weights[f"{name}.bias"] = d_rows.sum(axis=0)  # (out,)
     return Gradient(d_output @ W, d_weights)  # (..., out) (out, in) -> (..., in)
-
-
-def layernorm_gradient(d_output: Array, x: Array, weights: Weights, epsilon: float) -> Gradient:
-    """Of y = n w + b with n = (x - mean) / s and s = sqrt(variance + epsilon).
-
-    Mean and variance move with every number of the row. With g = dy w, which is dn:
-    dx = (g - mean(g) - n mean(g n)) / s; the second term is the mean's doing, the third the variance's.
-    """
-    centred = x - x.mean(axis=-1, keepdims=True)  # (..., D)
-    s = np.sqrt((centred**2).mean(axis=-1, keepdims=True) + epsilon)  # (..., 1)
-    n = centred / s  # (..., D)
-    g = d_output * weights["weight"]  # (..., D)
-    d_x = (g - g.mean(axis=-1, keepdims=True) - n * (g * n).mean(axis=-1, keepdims=True)) / s  # (..., D)
-    rows = tuple(range(x.ndim - 1))  # all axes but the last
-    return Gradient(d_x, {"weight": (d_output * n).sum(axis=rows), "bias": d_output.sum(axis=rows)})  # (D,) each
-
-
-def rmsnorm_gradient(d_output: Array, x: Array, weights: Weights, epsilon: float) -> Gradient:
-    """Of y = n w with n = x / s and s = sqrt(mean(x^2) + epsilon): with g = dy w, dx = (g - n mean(g n)) / s."""
-    s = np.sqrt((x**2).mean(axis=-1, keepdims=True) + epsilon)  # (..., 1)
-    n = x / s  # (..., D)
-    g = d_output * weights["weight"]  # (..., D)
-    d_x = (g - n * (g * n).mean(axis=-1, keepdims=True)) / s  # (..., D)
-    return Gradient(d_x, {"weight": (d_output * n).sum(axis=tuple(range(x.ndim - 1)))})  # (D,)
-
-
-def rmsnorm_plus_one_gradient(d_output: Array, x: Array, weights: Weights, epsilon: float) -> Gradient:
-    """Of RMSNorm with the scale 1 + w: d(1 + w) is dw."""
-    return rmsnorm_gradient(d_output, x, {"weight": 1 + weights["weight"]}, epsilon)
-
-
-# A kind of norm -> its gradient.
-NORM_GRADIENTS: dict[str, Callable[[Array, Array, Weights, float], Gradient]] = {
-    "layernorm": layernorm_gradient,
-    "rmsnorm": rmsnorm_gradient,
-    "rmsnorm_plus_one": rmsnorm_plus_one_gradient,
-}
 
 
 def relu_slope(x: Array) -> Array:

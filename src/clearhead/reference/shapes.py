@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator
 
 from clearhead.config import GATED, ModelConfig
+from clearhead.reference.arrays import Shape
 from clearhead.reference.ngrams import table_size
+from clearhead.reference.norms import NORMS
 
-Shape = tuple[int, ...]
 Shapes = dict[str, Shape]
 
 
@@ -76,8 +77,7 @@ def _positions(config: ModelConfig) -> Shapes:
 
 
 def _norm(config: ModelConfig) -> Shapes:
-    shift: Shapes = {"bias": (config.d_model,)} if config.norm == "layernorm" else {}
-    return {"weight": (config.d_model,)} | shift
+    return NORMS[config.norm].shapes(config.d_model)
 
 
 def _linear(name: str, n_in: int, n_out: int, *, bias: bool) -> Iterator[tuple[str, Shape]]:

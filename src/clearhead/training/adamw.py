@@ -3,7 +3,7 @@
 `torch.optim.Optimizer` loads torch's compiler when one is made, which takes seconds; the functional form does not.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,9 @@ class AdamW:
             self.moments[f"{name}.mean"] = torch.zeros_like(p, requires_grad=False)
             self.moments[f"{name}.square"] = torch.zeros_like(p, requires_grad=False)
             self.moments[f"{name}.step"] = torch.zeros((), device=p.device if self.fused else "cpu")
+
+    def make_room(self, names: Collection[str]) -> None:
+        """There is room from the start."""
 
     @torch.no_grad()
     def step(self, rate: float) -> None:

@@ -106,11 +106,12 @@ def load(path: Path, model: nn.Module, optimizer: Optimizer | None = None) -> Tr
         DataError: it cannot be read, or is of another architecture or optimizer. The model is then unchanged.
     """
     state = read_state(path)
-    kind = _optimizer_kind(path / OPTIMIZER) if optimizer else None
+    kind, moments = _optimizer_kind(path / OPTIMIZER) if optimizer else (None, [])
     if optimizer and kind != optimizer.kind:
         raise DataError(f"{path} was trained with {kind}, the options ask for {optimizer.kind}; choose the same")
     load_tensors(path / WEIGHTS, named_tensors(model))
     if optimizer:
+        optimizer.make_room(moments)
         load_tensors(path / OPTIMIZER, optimizer.moments)
     return state
 
@@ -237,10 +238,11 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
         raise DataError(f"{path} cannot be read ({_reason(error)}); use another checkpoint") from error
 
 
-def _optimizer_kind(path: Path) -> str:
+def _optimizer_kind(path: Path) -> tuple[str, list[str]]:
+    """What the optimizer is called, and its moments."""
     try:
         with safe_open(path, framework="pt") as file:
-            return str((file.metadata() or {}).get("optimizer", "another optimizer"))
+            return str((file.metadata() or {}).get("optimizer", "another optimizer")), list(file.keys())
     except (OSError, SafetensorError) as error:
         raise DataError(f"{path} cannot be read ({_reason(error)}); use another checkpoint") from error
 

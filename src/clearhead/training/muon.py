@@ -6,7 +6,7 @@ orthogonalised together, and in float32 where the processor has no bfloat16 of i
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +49,9 @@ class Muon:
         self.parameters = dict(parameters)
         self.momentum, self.weight_decay, self.precision = momentum, weight_decay, precision
         self.moments = {f"{name}.momentum": torch.zeros_like(p, requires_grad=False) for name, p in parameters.items()}
+
+    def make_room(self, names: Collection[str]) -> None:
+        """There is room from the start."""
 
     @torch.no_grad()
     def step(self, rate: float) -> None:

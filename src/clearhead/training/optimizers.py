@@ -1,15 +1,19 @@
 """Which optimizer moves which parameter."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from clearhead.config import TrainConfig
+from clearhead.errors import UsageError, did_you_mean
 from clearhead.training.adamw import AdamW
 from clearhead.training.muon import Muon
 from clearhead.training.precision import has_bfloat16
+from clearhead.training.torch_optimizer import TorchOptimizer, torch_classes
+
+Parameters = Mapping[str, nn.Parameter]
 
 
 class Optimizer(Protocol):
@@ -27,6 +31,9 @@ class Optimizer(Protocol):
     def moments(self) -> Mapping[str, Tensor]:
         """'<name of the parameter>.<what>' -> the tensor, changed in place by every step."""
 
+    def make_room(self, names: Collection[str]) -> None:
+        """Called before moments of these names are loaded: those that only a step would make must be there then."""
+
     def step(self, rate: float) -> None:
         """Move every parameter that has a gradient, at this learning rate."""
 
@@ -38,8 +45,15 @@ class CombinedOptimizer:
         self.members = members
         self.kind = "+".join(member.kind for member in members)
         self.parameters = {name: p for member in members for name, p in member.parameters.items()}
-        self.moments = {name: tensor for member in members for name, tensor in member.moments.items()}
         assert len(self.parameters) == sum(len(member.parameters) for member in members), "moved twice"
+
+    @property
+    def moments(self) -> Mapping[str, Tensor]:
+        return {name: tensor for member in self.members for name, tensor in member.moments.items()}
+
+    def make_room(self, names: Collection[str]) -> None:
+        for member in self.members:
+            member.make_room(names)
 
     def step(self, rate: float) -> None:
         for member in self.members:
@@ -47,20 +61,44 @@ class CombinedOptimizer:
 
 
 def build_optimizer(model: nn.Module, config: TrainConfig) -> Optimizer:
-    """AdamW for every parameter, or Muon for the hidden matrices and AdamW for the rest.
+    """The config's optimizer for every parameter that is learned: one of ours, or else a class of `torch.optim`.
 
-    `beta1` is AdamW's first moment and Muon's momentum alike. Matrices decay, vectors (norms, biases) do not.
+    Raises:
+        UsageError: there is none of that name, or it cannot move this model.
     """
-    learnt = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    hidden = hidden_matrices(model) if config.optimizer == "muon" else {}
-    rest = {name: p for name, p in learnt.items() if name not in hidden}
-    adamw = AdamW(rest, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay, epsilon=config.adam_eps)
+    learned, name = {name: p for name, p in model.named_parameters() if p.requires_grad}, config.optimizer.lower()
+    if name in OPTIMIZERS:
+        return OPTIMIZERS[name](model, learned, config)
+    classes = torch_classes()
+    if name not in classes:
+        close = did_you_mean(name, [*OPTIMIZERS, *classes])
+        raise UsageError(
+            f"there is no optimizer '{config.optimizer}'{close or ';'} "
+            f"--train.optimizer takes {', '.join(OPTIMIZERS)} or the name of any class of torch.optim"
+        )
+    return TorchOptimizer(classes[name], learned, config)
+
+
+def _adamw(model: nn.Module, learned: Parameters, config: TrainConfig) -> AdamW:
+    """AdamW for every parameter. Matrices decay, vectors (norms, biases) do not."""
+    betas = config.beta1, config.beta2
+    return AdamW(learned, betas=betas, weight_decay=config.weight_decay, epsilon=config.adam_eps)
+
+
+def _muon(model: nn.Module, learned: Parameters, config: TrainConfig) -> Optimizer:
+    """Muon for the hidden matrices, with `beta1` as its momentum, and AdamW for the rest."""
+    hidden = hidden_matrices(model)
+    rest = _adamw(model, {name: p for name, p in learned.items() if name not in hidden}, config)
     if not hidden:
-        return adamw
+        return rest
     has_hardware = all(has_bfloat16(p.device) for p in hidden.values())
     precision = torch.bfloat16 if has_hardware else torch.float32
     muon = Muon(hidden, momentum=config.beta1, weight_decay=config.weight_decay, precision=precision)
-    return CombinedOptimizer(muon, adamw)
+    return CombinedOptimizer(muon, rest)
+
+
+# Name -> what makes it from a model, its parameters that are learned, and the config.
+OPTIMIZERS: dict[str, Callable[[nn.Module, Parameters, TrainConfig], Optimizer]] = {"adamw": _adamw, "muon": _muon}
 
 
 def hidden_matrices(model: nn.Module) -> dict[str, nn.Parameter]:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from clearhead.config import ModelConfig
 from clearhead.interop.hf.buffers import relics_among
 from clearhead.interop.hf.family import Entry, Family
-from clearhead.reference.shapes import Shape, weight_shapes
+from clearhead.reference.arrays import Shape
+from clearhead.reference.shapes import weight_shapes
 
 KINDS = ("weight", "bias")  # what a module holds
 

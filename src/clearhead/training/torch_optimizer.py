@@ -1,0 +1,88 @@
+"""Any class of `torch.optim`, by its name, with moments that have names: its state is saved and resumed exactly."""
+
+import inspect
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.config import TrainConfig
+from clearhead.errors import UsageError
+
+
+def torch_classes() -> dict[str, type[torch.optim.Optimizer]]:
+    """Every optimizer of torch, by its name in lower case."""
+    classes = [value for value in vars(torch.optim).values() if isinstance(value, type)]
+    return {kind.__name__.lower(): kind for kind in classes if issubclass(kind, torch.optim.Optimizer)}
+
+
+class TorchOptimizer:
+    """Wraps a class of `torch.optim`; matrices decay, vectors do not.
+
+    The state of a parameter is made at its first step, as torch does, so `moments` is empty before.
+    """
+
+    def __init__(
+        self, kind: type[torch.optim.Optimizer], parameters: Mapping[str, nn.Parameter], config: TrainConfig
+    ) -> None:
+        """
+        Args:
+            kind: the class; of rate, decay, betas, momentum (beta1) and epsilon it gets those that its signature takes.
+            parameters: what it moves.
+            config: where these numbers come from.
+
+        Raises:
+            UsageError: it cannot be made with these numbers, or its steps need more than gradients.
+        """
+        self.kind, self.parameters = kind.__name__, dict(parameters)
+        known = inspect.signature(kind).parameters
+        options: dict[str, Any] = {
+            "lr": config.learning_rate,
+            "weight_decay": config.weight_decay,
+            "betas": (config.beta1, config.beta2),
+            "momentum": config.beta1,
+        }
+        if "eps" in known and isinstance(known["eps"].default, float):  # Adafactor's are two of another meaning
+            options["eps"] = config.adam_eps
+        options = {name: value for name, value in options.items() if name in known}
+        groups: list[dict[str, Any]] = [{"params": [p for p in self.parameters.values() if p.ndim >= 2]}]
+        groups.append({"params": [p for p in self.parameters.values() if p.ndim < 2]})
+        if "weight_decay" in known:
+            groups[1]["weight_decay"] = 0.0
+        try:
+            self._optimizer = kind([group for group in groups if group["params"]], **options)
+            trial = nn.Parameter(torch.zeros(2, 2))
+            trial.grad = torch.zeros(2, 2)
+            kind([trial], **options).step()  # some need more than a gradient, or another kind of it
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise UsageError(f"torch.optim.{self.kind} cannot move this model: {error}; choose another") from None
+
+    @property
+    def moments(self) -> Mapping[str, Tensor]:
+        """'<name of the parameter>.<what>' -> the tensor, of the parameters that have been moved."""
+        return dict(self._tensors())
+
+    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
+        for name, p in self.parameters.items():
+            state = self._optimizer.state.get(p, {})
+            yield from ((f"{name}.{key}", value) for key, value in state.items() if isinstance(value, Tensor))
+
+    def make_room(self, names: Collection[str]) -> None:
+        """Take a step without a gradient, which makes the state; what it moved is put back."""
+        missing = {name.rpartition(".")[0] for name in set(names) - self.moments.keys()}
+        parameters = {name: p for name, p in self.parameters.items() if name in missing}
+        before = {name: (p.detach().clone(), p.grad) for name, p in self.parameters.items()}
+        for name, p in self.parameters.items():
+            p.grad = torch.zeros_like(p) if name in parameters else None
+        self._optimizer.step()
+        with torch.no_grad():
+            for name, p in self.parameters.items():
+                value, p.grad = before[name]
+                p.copy_(value)
+
+    def step(self, rate: float) -> None:
+        """Move every parameter that has a gradient."""
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        self._optimizer.step()
