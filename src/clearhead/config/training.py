@@ -25,7 +25,7 @@ class TrainConfig(Options):
     )
     optimizer: str = Field(
         "adamw",
-        description="adamw, muon (Muon for the blocks' matrices, AdamW for the rest), or any class of torch.optim: sgd, Adagrad...",
+        description="adamw, muon (the blocks' matrices; AdamW for the rest), or a class of torch.optim, as in sgd",
     )
     learning_rate: float = Field(3e-4, gt=0, description="peak learning rate")
     schedule: Literal["constant", "linear", "cosine", "inverse_sqrt", "warmup_stable_decay"] = Field(

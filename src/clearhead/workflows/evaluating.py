@@ -112,9 +112,9 @@ def _score_text(opened: RunFolder, model: LanguageModel, source: str | Path | No
     config, tokenizer, kind = opened.config, opened.tokenizer, TASKS[opened.config.objective]
     assert issubclass(kind, NextToken)
     batches = kind.windows(tokens, tokenizer, config, rows=batch_size)
-    found = inference.evaluate(model, batches, body=body_of(model, config.data, tokenizer))
-    bits = None if kind.masks else found.bits_per_byte(n_bytes)
-    return Score(found.loss, found.perplexity, bits, found.tokens)
+    evaluation = inference.evaluate(model, batches, body=body_of(model, config.data, tokenizer))
+    bits = None if kind.masks else evaluation.bits_per_byte(n_bytes)
+    return Score(evaluation.loss, evaluation.perplexity, bits, evaluation.tokens)
 
 
 def _tokens(opened: RunFolder, source: str | Path | None) -> tuple[NDArray[Any], int]:

@@ -122,8 +122,8 @@ def _token(value: object) -> int | None:
     return first if isinstance(first, int) and not isinstance(first, bool) and first >= 0 else None
 
 
-def _refuse_another(path: Path, known: ModelConfig, told: ModelConfig) -> None:
+def _refuse_another(path: Path, known: ModelConfig, written: ModelConfig) -> None:
     """config.json must agree with the options that the caller knows, where they are part of the architecture."""
     for option, value in known.model_dump(exclude=known.idle_options).items():
-        if value != getattr(told, option):
-            raise DataError(f"{path} says {option} = {getattr(told, option)!r}, the run's options say {value!r}")
+        if value != getattr(written, option):
+            raise DataError(f"{path} says {option} = {getattr(written, option)!r}, the run's options say {value!r}")
