@@ -4,10 +4,10 @@ from clearhead.interop.hf.families.llama import GEMMA
 from clearhead.interop.hf.family import Family, Json
 
 
-def _renewed(config: Json) -> Json:
+def _renewed(settings: Json) -> Json:
     """Where no layer slides, the window is of no account."""
-    full = set(config.get("layer_types") or ()) == {"full_attention"}
-    return config | {"sliding_window": config.get("max_position_embeddings")} if full else config
+    full = set(settings.get("layer_types") or ()) == {"full_attention"}
+    return settings | {"sliding_window": settings.get("max_position_embeddings")} if full else settings
 
 
 # Every other layer has a sliding window. Ours has none, so it is written as wide as the longest text.
