@@ -16,7 +16,7 @@ from clearhead.data import training_batch
 from clearhead.errors import DataError, UsageError
 from clearhead.options import merge
 from clearhead.workflows import describe, hardware, planning, train
-from clearhead.workflows.tasks import Masked, NextToken, Task, Translation
+from clearhead.workflows.tasks import Masked, NextToken, Task, TranslationTask
 
 SIZES = [200, 300, 1000, 5000, 40_000]
 
@@ -66,7 +66,7 @@ def test_every_preset_fits_every_text(name: str, characters: int) -> None:
 @pytest.mark.parametrize("name", [name for name in PRESETS if name not in TEXTS])
 def test_every_translator_fits_any_number_of_pairs(name: str, count: int) -> None:
     path = str(write_pairs(count))
-    task = Translation.open(DataConfig.read(preset(name).data, {"source": path, "bpe_vocab_size": 300}))
+    task = TranslationTask.open(DataConfig.read(preset(name).data, {"source": path, "bpe_vocab_size": 300}))
     made = plan({}, name, None, task)
     assert made.config.model.vocab_size == task.tokenizer.vocab_size
     assert made.config.model.pad_id == task.tokenizer.pad

@@ -12,7 +12,7 @@ import numpy as np
 from clearhead.config import ModelConfig
 from clearhead.reference.arrays import Allowed, Array, Ids, Weights, linear, within
 from clearhead.reference.attention import Sight
-from clearhead.reference.blocks import Memory, stack
+from clearhead.reference.blocks import SourceMemory, stack
 from clearhead.reference.feedforward import FEEDFORWARDS
 from clearhead.reference.ngrams import ngram_vectors
 from clearhead.reference.norms import normalize
@@ -98,7 +98,7 @@ def encoder_decoder(
 
     y = locate(embed(target, weights, config), place, weights, config)  # (B, T, D)
     seen = sight(place, may_attend(place, place, causal=True), weights, config, causal=True)
-    memory = Memory(states, may_attend(place, at, causal=False))
+    memory = SourceMemory(states, may_attend(place, at, causal=False))
     y = stack(y, within(weights, "decoder"), config, seen, memory, n_layers=config.n_layers)  # (B, T, D)
     return head(y, weights, config)  # (B, T, V)
 

@@ -72,7 +72,7 @@ class Entry(NamedTuple):
     joint: str = "."
 
 
-class Choice(NamedTuple):
+class OptionChoice(NamedTuple):
     """An option whose values the family calls otherwise: its key, and own value -> foreign value.
 
     Several foreign values, in a tuple, mean the same; the first is written.
@@ -124,7 +124,7 @@ class Family:
     options: Mapping[str, str | tuple[str, ...]]
     absent: Mapping[str, object]
     entries: tuple[Entry, ...]
-    choices: Mapping[str, Choice] = field(default_factory=dict)
+    choices: Mapping[str, OptionChoice] = field(default_factory=dict)
     constants: Mapping[str, object] = field(default_factory=dict)
     written: Mapping[str, object] = field(default_factory=dict)
     grouped: bool = True
@@ -142,9 +142,9 @@ class Family:
     renewed: Callable[[Json], Json] = dict
 
     @property
-    def named_choices(self) -> dict[str, Choice]:
+    def named_choices(self) -> dict[str, OptionChoice]:
         """Every option whose values have other names there."""
-        return {"feedforward": Choice(self.activation_key, self.activations), **self.choices}
+        return {"feedforward": OptionChoice(self.activation_key, self.activations), **self.choices}
 
     def obstacles(self, config: ModelConfig) -> list[str]:
         """The options that stand in the way, in words; none if the config fits."""
@@ -236,7 +236,7 @@ class Family:
         return config
 
 
-def _chosen(choice: Choice, told: Json) -> str:
+def _chosen(choice: OptionChoice, told: Json) -> str:
     """The own value of what a config says."""
     foreign = told.get(choice.key)
     for own, names in choice.values.items():
