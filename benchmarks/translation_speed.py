@@ -38,7 +38,7 @@ from clearhead.models import EncoderDecoder, build_model
 from clearhead.training import Stepped, fit
 from clearhead.workflows import load
 from clearhead.workflows.tasks import open_task
-from clearhead.workflows.tasks.translation import Translation
+from clearhead.workflows.tasks.translation import TranslationTask
 
 BEAM = 5
 AT_ONCE = {64: 1, 1: 4}  # sentences -> of how many of those that there are one is translated
@@ -70,7 +70,7 @@ TO_TRANSLATE = {
 class Translating:
     """The sides of a table of translations; what each wrote last is kept for comparison."""
 
-    def __init__(self, model: EncoderDecoder, task: Translation, sentences: int, at_once: int) -> None:
+    def __init__(self, model: EncoderDecoder, task: TranslationTask, sentences: int, at_once: int) -> None:
         self.model, self.task, self.plain = model, task, plain_copy(model)
         self.config = TranslationConfig(beam_size=BEAM, batch_size=at_once)
         held_out = task.prepared.val
@@ -163,7 +163,7 @@ class Translating:
         return RunConfig(objective="seq2seq", model=self.model.config, data=self.task.config)
 
 
-def trained(config: RunConfig, task: Translation, steps: int) -> EncoderDecoder:
+def trained(config: RunConfig, task: TranslationTask, steps: int) -> EncoderDecoder:
     """A model that has learnt to write sentences of natural length."""
     model = build_model(config.model, seed=config.seed)
     assert isinstance(model, EncoderDecoder)
@@ -174,7 +174,7 @@ def trained(config: RunConfig, task: Translation, steps: int) -> EncoderDecoder:
     return model
 
 
-def opened(run: str) -> tuple[EncoderDecoder, Translation]:
+def opened(run: str) -> tuple[EncoderDecoder, TranslationTask]:
     """A run's model and data.
 
     Raises:
@@ -183,7 +183,7 @@ def opened(run: str) -> tuple[EncoderDecoder, Translation]:
     found = load(run)
     model, task = found.model(), found.task()
     assert isinstance(model, EncoderDecoder)
-    assert isinstance(task, Translation)
+    assert isinstance(task, TranslationTask)
     if reason := obstacle(model):
         raise SystemExit(f"{run}: {reason}")
     return model, task
@@ -207,7 +207,7 @@ def main() -> None:
     layer = {"objective": "seq2seq", "data": {"source": given.source, "bpe_vocab_size": given.bpe}}
     config = RunConfig.read(layer, {"model": SHAPE, "train": TRAIN})
     task = open_task(config)
-    assert isinstance(task, Translation)
+    assert isinstance(task, TranslationTask)
     config = RunConfig.read(config.model_dump(), {"model": task.model_settings()})
     lines = [f"{machine()}, {given.clock} clock, {given.rounds} rounds, interleaved; {task.describe()}."]
     print(lines[0])

@@ -13,7 +13,7 @@ from clearhead.config import RunConfig
 from clearhead.data import IGNORED, EncodedPairs, PairBatches
 from clearhead.models import EncoderDecoder, build_model
 from clearhead.training import Stepped, fit, has_bfloat16
-from clearhead.workflows.tasks.translation import Translation
+from clearhead.workflows.tasks.translation import TranslationTask
 
 STEPS = 3  # in each round
 
@@ -33,7 +33,7 @@ def as_pairs(pairs: EncodedPairs, end: int) -> list[Pair]:
 class Training:
     """What is trained on, and by whom."""
 
-    def __init__(self, config: RunConfig, task: Translation) -> None:
+    def __init__(self, config: RunConfig, task: TranslationTask) -> None:
         self.config, self.pairs = config, as_pairs(task.prepared.train, task.prepared.end)
         self.pad = task.prepared.pad
         batches = task.batches(config)

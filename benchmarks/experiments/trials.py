@@ -25,7 +25,7 @@ from clearhead.options import Settings, merge, read_toml
 from clearhead.training import Evaluated, Stepped, fit
 from clearhead.workflows.hardware import choose_device, seconds_per_step
 from clearhead.workflows.tasks import open_task
-from clearhead.workflows.tasks.translation import Translation
+from clearhead.workflows.tasks.translation import TranslationTask
 
 RESULTS = Path(__file__).parents[1] / "results"
 EVALUATIONS = 8  # along one training
@@ -51,7 +51,7 @@ class Trial:
     """A configuration and the pairs that it is to learn."""
 
     config: RunConfig
-    task: Translation
+    task: TranslationTask
 
     @classmethod
     def open(cls, given: argparse.Namespace, *layers: Settings) -> "Trial":
@@ -59,7 +59,7 @@ class Trial:
         file = read_toml(Path(given.config)) if given.config else {}
         layer = merge(PRESETS["translator"].options, *layers, file)
         task = open_task(RunConfig.read(layer))
-        assert isinstance(task, Translation)
+        assert isinstance(task, TranslationTask)
         config = RunConfig.read(layer, {"model": task.model_settings()})
         steps = given.steps or max(1, int(60 * given.minutes / seconds_per_step(config, task)))
         return cls(in_steps(config, steps), task)

@@ -16,7 +16,7 @@ from clearhead.data import pairs
 from clearhead.data.pairs.english_clauses import UnclearTenseError, english
 from clearhead.data.pairs.entries import Adjective, Name, Noun, Verb
 from clearhead.data.pairs.german_clauses import german
-from clearhead.data.pairs.grammar import Category, read_grammar
+from clearhead.data.pairs.grammar import PairCategory, read_grammar
 from clearhead.data.pairs.splits import combinations
 from clearhead.data.pairs.tree import Node
 from clearhead.data.pairs.vocabulary import lexicon, sentences, sentences_of
@@ -39,7 +39,7 @@ seen_pairs = partial(some, "seen", 1, 300)
 unseen_pairs = partial(some, "unseen", 1, 300)
 
 
-def trees(start: Category, number: int, seed: int) -> list[Node]:
+def trees(start: PairCategory, number: int, seed: int) -> list[Node]:
     bits = random.Random(seed)
     made: list[Node] = [{} for _ in range(number)]
     for tree in made:

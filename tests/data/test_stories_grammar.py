@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from clearhead.data.stories import parse
 from clearhead.data.stories.entropy import measure
 from clearhead.data.stories.grammar import (
-    Call,
-    Choice,
+    Alternatives,
     Draw,
+    FixedText,
     Grammar,
     GrammarError,
     Law,
     Mention,
+    RuleCall,
     Template,
-    Text,
     texts,
 )
 from clearhead.data.stories.lexicon import read_categories
@@ -67,17 +67,17 @@ def expand(grammar: Grammar, items: Template, values: dict[str, int]) -> Iterato
         return
     item, rest = items[0], items[1:]
     firsts: list[tuple[str, Fraction, dict[str, int]]] = []
-    if isinstance(item, Text):
+    if isinstance(item, FixedText):
         firsts = [(item.text, Fraction(1), values)]
     elif isinstance(item, Mention):
         firsts = [(item.strings[values[item.variable]], Fraction(1), values)]
     elif isinstance(item, Draw):
         for word, chance in enumerate(chances(item.law, values)):
             firsts.append((item.strings[word], chance, {**values, item.variable: word} if item.variable else values))
-    elif isinstance(item, Choice):
+    elif isinstance(item, Alternatives):
         for option, chance in zip(item.options, chances(item.law, values), strict=True):
             firsts += [(t, chance * p, after) for t, p, after in expand(grammar, option, values) if chance]
-    elif isinstance(item, Call):
+    elif isinstance(item, RuleCall):
         rule, names = grammar.rules[item.rule], dict(item.names)
         inner = {own: values[names[own]] for own in rule.takes}
         for text, chance, after in expand(grammar, (rule.body,), inner):
@@ -131,7 +131,7 @@ def template(draw: st.DrawFn, seen: set[str], later: dict[str, tuple[tuple[str, 
 @settings(max_examples=80, deadline=None)
 @given(grammars())
 def test_measure_parser_and_proof_agree_with_brute_force(grammar: Grammar) -> None:
-    made = [(text, p) for text, p, _ in expand(grammar, (Call(grammar.start, ()),), {})]
+    made = [(text, p) for text, p, _ in expand(grammar, (RuleCall(grammar.start, ()),), {})]
     assume(len(made) <= 2000)
     assert sum(p for _, p in made) == 1
 
@@ -173,7 +173,7 @@ end(p q)
 
 def test_the_proof_accepts_a_grammar_that_needs_its_finer_arguments() -> None:
     grammar = grammar_of(UNAMBIGUOUS)
-    made = Counter(text for text, _, _ in expand(grammar, (Call(grammar.start, ()),), {}))
+    made = Counter(text for text, _, _ in expand(grammar, (RuleCall(grammar.start, ()),), {}))
     assert list(ambiguities(grammar)) == []
     assert max(made.values()) == 1
 
@@ -201,7 +201,7 @@ def test_the_proof_finds_planted_ambiguities(rules: str) -> None:
 
 def test_sampled_frequencies_are_the_exact_probabilities() -> None:
     grammar, n = grammar_of(UNAMBIGUOUS), 20_000
-    exact = {text: float(p) for text, p, _ in expand(grammar, (Call(grammar.start, ()),), {})}
+    exact = {text: float(p) for text, p, _ in expand(grammar, (RuleCall(grammar.start, ()),), {})}
     counts = Counter(text for _, (text, _) in zip(range(n), texts(grammar, seed=5), strict=False))
     assert counts.keys() <= exact.keys()
     off = [(counts[text] - n * p) / math.sqrt(n * p * (1 - p)) for text, p in exact.items()]
@@ -210,7 +210,7 @@ def test_sampled_frequencies_are_the_exact_probabilities() -> None:
 
 def test_two_variables_of_one_category_are_never_the_same_word() -> None:
     grammar = grammar_of("start\n  1: {new p} and {new q}\n")
-    made = {text: p for text, p, _ in expand(grammar, (Call("start", ()),), {})}
+    made = {text: p for text, p, _ in expand(grammar, (RuleCall("start", ()),), {})}
     weights = dict(zip(("Ann", "Ida Ann", "Tom"), CATEGORIES["person"].weights, strict=True))
     expected = {
         f"{a} and {b}": Fraction(weights[a], sum(weights.values()))

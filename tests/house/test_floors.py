@@ -208,3 +208,15 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     lazy = {module: lazily_exported(tree) for module, tree in trees.items() if MODULE_OF[module] in LAZY}
     circles = circles_of({module: imports_of(tree, lazy) - {module} for module, tree in trees.items()})
     assert [circle for circle in circles if circle not in CIRCLES_OF_THE_DOCTOR] == []
+
+
+def test_a_public_class_has_a_name_of_its_own() -> None:
+    """Outside the doctor, whose checks and reports are renamed on their own."""
+    modules_of: dict[str, list[str]] = {}
+    for module, path in MODULE_OF.items():
+        if module.startswith("clearhead.doctor."):
+            continue
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                modules_of.setdefault(node.name, []).append(module)
+    assert {name: modules for name, modules in modules_of.items() if len(modules) > 1} == {}

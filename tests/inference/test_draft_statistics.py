@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
-from clearhead.inference import Batch, speculative, verification
+from clearhead.inference import GenerationBatch, speculative, verification
 from clearhead.inference.requests import Text
 from clearhead.models import DecoderLM
 
@@ -46,7 +46,7 @@ def standardized(writer: DecoderLM, draft: DecoderLM | None) -> float:
     """Pearson's chi-square of the texts that are written, in standard deviations from what chance gives."""
     expected = {text: TEXTS * p for text, p in probabilities(writer).items()}
     texts: dict[int, list[int]] = {}
-    with Batch(writer, EngineConfig(draft="ngrams" if draft is None else "a run"), draft=draft) as batch:
+    with GenerationBatch(writer, EngineConfig(draft="ngrams" if draft is None else "a run"), draft=draft) as batch:
         batch.add([PROMPT] * TEXTS, CONFIG)
         while batch.live:
             for name, tokens in batch.step().items():

@@ -29,7 +29,7 @@ from law_models import NATIVE_CHOICES, VOCAB_SIZE, make_model
 from pair_models import END, NATIVE_PAIR_CHOICES, make_translator
 
 from clearhead.config import Dtype, EngineConfig, SamplingConfig, TranslationConfig
-from clearhead.inference import Batch, Engine, beam_search
+from clearhead.inference import Engine, GenerationBatch, beam_search
 from clearhead.inference.beam_step import EagerBeamStep, NativeBeamStep
 from clearhead.inference.decoder_step import EagerDecoderStep, NativeDecoderStep
 from clearhead.inference.requests import begin
@@ -82,7 +82,7 @@ def texts_of_batch(draw: random.Random) -> None:
         if how == "native":
             engine._compiled = twin
         found: dict[int, list[int]] = {}
-        with Batch(twin.model, engine) as batch:
+        with GenerationBatch(twin.model, engine) as batch:
             for prompts, config, wrong in visits:
                 names = outcome(lambda p=prompts, c=config: batch.add(p, c, VOCAB_SIZE - 1))  # type: ignore[misc]
                 assert isinstance(names, Refused) == wrong, (names, prompts)

@@ -7,7 +7,7 @@ import torch
 from law_models import NATIVE_CHOICES, VOCAB_SIZE, Choice, assert_same, make_model, name, random_ids
 
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
-from clearhead.inference import Batch, generate_ids
+from clearhead.inference import GenerationBatch, generate_ids
 from clearhead.models import BigramLM, CausalLM
 from clearhead.parts import positions_from_lengths
 
@@ -26,7 +26,7 @@ VISITS: dict[int, tuple[list[list[int]], SamplingConfig, int | None]] = {
 }
 
 
-def together(batch: Batch) -> Iterator[tuple[int, list[int]]]:
+def together(batch: GenerationBatch) -> Iterator[tuple[int, list[int]]]:
     """The tokens of all visits, as they come."""
     with batch:
         for step in range(90):
@@ -56,7 +56,7 @@ def alone(model: CausalLM, engine: EngineConfig = PLAIN, draft: CausalLM | None 
 def test_a_text_in_a_batch_is_the_text_alone(choice: Choice) -> None:
     model = make_model(**choice, block_size=BLOCK_SIZE)
     texts = dict[int, list[int]]()
-    for text, tokens in together(Batch(model, PLAIN)):
+    for text, tokens in together(GenerationBatch(model, PLAIN)):
         texts.setdefault(text, []).extend(tokens)
     assert texts == alone(model)
 
@@ -70,7 +70,7 @@ def test_guesses_come_and_go_with_the_texts(choice: Choice, draft: Choice | None
     small = None if draft is None else make_model(**draft)
     texts = dict[int, list[int]]()
     engine = NGRAMS if small is None else RUN
-    for text, tokens in together(Batch(model, engine, draft=small)):
+    for text, tokens in together(GenerationBatch(model, engine, draft=small)):
         texts.setdefault(text, []).extend(tokens)
     assert texts == alone(model, engine, small)
     assert draft or texts == alone(model)
@@ -79,7 +79,7 @@ def test_guesses_come_and_go_with_the_texts(choice: Choice, draft: Choice | None
 def test_a_bigram_model_has_visitors_too() -> None:
     model = BigramLM(ModelConfig(architecture="bigram", vocab_size=VOCAB_SIZE, block_size=4))
     texts = dict[int, list[int]]()
-    for text, tokens in together(Batch(model)):
+    for text, tokens in together(GenerationBatch(model)):
         texts.setdefault(text, []).extend(tokens)
     assert texts == alone(model)
 
@@ -101,7 +101,7 @@ def test_nothing_is_read_twice_and_those_who_left_are_thrown_out_when_they_are_h
 ) -> None:
     model = make_model(positions="rope", block_size=64)
     shapes = shapes_read(model, monkeypatch)
-    with Batch(model) as batch:
+    with GenerationBatch(model) as batch:
         batch.add([[1, 2, 3], [4, 5]], GREEDY)
         batch.step()
         batch.step()
@@ -119,7 +119,7 @@ def test_nothing_is_read_twice_and_those_who_left_are_thrown_out_when_they_are_h
 def test_one_that_left_and_is_full_is_thrown_out_and_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     model, notices = make_model(positions="rope", block_size=8), list[str]()
     shapes = shapes_read(model, monkeypatch)
-    with Batch(model, PLAIN, notice=notices.append) as batch:
+    with GenerationBatch(model, PLAIN, notice=notices.append) as batch:
         full, *_ = batch.add([[1] * 7, [2], [3]], GREEDY)
         batch.step()
         batch.drop([full])
@@ -130,7 +130,7 @@ def test_one_that_left_and_is_full_is_thrown_out_and_not_read_again(monkeypatch:
 
 
 def test_a_text_that_is_dropped_before_it_begins_is_never_written() -> None:
-    with Batch(make_model(positions="rope")) as batch:
+    with GenerationBatch(make_model(positions="rope")) as batch:
         batch.drop(batch.add([[1], [2]], GREEDY)[:1])
         assert batch.step().keys() == {1}
 

@@ -12,7 +12,7 @@ from test_draft_laws import Oracle
 from torch import Tensor
 
 from clearhead.config import Dtype, EngineConfig, SamplingConfig
-from clearhead.inference import Batch, batching, decoder_step, generate_ids, kv_context
+from clearhead.inference import GenerationBatch, batching, decoder_step, generate_ids, kv_context
 from clearhead.inference.decoder_step import DecoderStep, EagerDecoderStep, NativeDecoderStep
 from clearhead.inference.requests import begin
 from clearhead.models import CausalLM, DecoderLM
@@ -290,13 +290,13 @@ def test_rows_that_end_leave_the_others_as_they_were(choice: Choice) -> None:
 @pytest.mark.parametrize("choice", NATIVE_CHOICES[::9], ids=name)
 def test_texts_join_and_leave_compiled_code_as_well(choice: Choice) -> None:
     model, texts = make_model(**choice, block_size=BLOCK_SIZE), dict[int, list[int]]()
-    for text, tokens in together(Batch(model, EngineConfig(engine="native"))):
+    for text, tokens in together(GenerationBatch(model, EngineConfig(engine="native"))):
         texts.setdefault(text, []).extend(tokens)
     assert texts == alone(model)
 
 
 def test_a_text_that_has_ended_shortens_no_call_of_the_others() -> None:
-    with Batch(make_model(positions="rope", block_size=64), EngineConfig(engine="native")) as batch:
+    with GenerationBatch(make_model(positions="rope", block_size=64), EngineConfig(engine="native")) as batch:
         batch.add([[1] * 40], SamplingConfig(greedy=True, max_new_tokens=2))
         batch.add([[2], [3]], SamplingConfig(greedy=True, max_new_tokens=50))
         assert [len(batch.step()[1]) for _ in range(5)] == [1, 16, 16, 16, 1]
@@ -321,7 +321,7 @@ def test_a_draft_model_is_compiled_too(draft: Choice) -> None:
     texts: list[dict[int, list[int]]] = [{}, {}]
     engines = EngineConfig(engine="eager", draft="a run"), EngineConfig(engine="native", draft="a run")
     for engine, found in zip(engines, texts, strict=True):
-        for text, tokens in together(Batch(model, engine, draft=small)):
+        for text, tokens in together(GenerationBatch(model, engine, draft=small)):
             found.setdefault(text, []).extend(tokens)
     assert texts[0] == texts[1]
 

@@ -64,7 +64,7 @@ def test_the_twins_worked_example_is_its_block() -> None:
         x, memory = steps[0].values, steps[1].values
         place, place_src = np.arange(3)[np.newaxis], np.arange(4)[np.newaxis]
         causal = reference.may_attend(place, place, causal=True)
-        seen = reference.Memory(memory, reference.may_attend(place, place_src, causal=False))
+        seen = reference.SourceMemory(memory, reference.may_attend(place, place_src, causal=False))
         out = reference.block(x, weights, config, reference.Sight(causal), seen)
         assert steps[-1].name == "out"
         np.testing.assert_array_equal(steps[-1].values, out)

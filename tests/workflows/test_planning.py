@@ -15,8 +15,8 @@ from clearhead.config.presets import DEFAULT_MINUTES, DEFAULTS, PRESETS, preset
 from clearhead.data import training_batch
 from clearhead.errors import DataError, UsageError
 from clearhead.options import merge
-from clearhead.workflows import describe, hardware, planning, train
-from clearhead.workflows.tasks import Masked, NextToken, Task, Translation
+from clearhead.workflows import describe, hardware, planning, train, training
+from clearhead.workflows.tasks import Masked, NextToken, Task, TranslationTask
 
 SIZES = [200, 300, 1000, 5000, 40_000]
 
@@ -66,7 +66,7 @@ def test_every_preset_fits_every_text(name: str, characters: int) -> None:
 @pytest.mark.parametrize("name", [name for name in PRESETS if name not in TEXTS])
 def test_every_translator_fits_any_number_of_pairs(name: str, count: int) -> None:
     path = str(write_pairs(count))
-    task = Translation.open(DataConfig.read(preset(name).data, {"source": path, "bpe_vocab_size": 300}))
+    task = TranslationTask.open(DataConfig.read(preset(name).data, {"source": path, "bpe_vocab_size": 300}))
     made = plan({}, name, None, task)
     assert made.config.model.vocab_size == task.tokenizer.vocab_size
     assert made.config.model.pad_id == task.tokenizer.pad
@@ -242,3 +242,18 @@ def test_a_model_that_no_memory_holds_is_refused_before_it_is_begun() -> None:
     for name in ("n_layers", "d_model", "vocab_size"):
         with pytest.raises(UsageError, match=r"parameters, which alone take [0-9.,]+ GB, and this machine has"):
             plan(merge(given, {"model": {name: 2**50}}), None, None, prepared(5000))
+
+
+def test_what_a_training_starts_from_is_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, decide, complete = list[str](), planning.choose_start, planning.plan
+    for name, function in (("choose_start", decide), ("plan", complete)):
+
+        def counted(*arguments: Any, name: str = name, function: Any = function) -> Any:
+            calls.append(name)
+            return function(*arguments)
+
+        for module in (planning, training):
+            monkeypatch.setattr(module, name, counted)
+    write_text(300)
+    train("my.txt", options={"train": {"steps": 1, "batch_size": 2}}, preset="tutorial", check=False)
+    assert calls == ["choose_start", "plan"]

@@ -31,7 +31,7 @@ from clearhead.workflows import (
     train,
     translate,
 )
-from clearhead.workflows.tasks.translation import Translation
+from clearhead.workflows.tasks.translation import TranslationTask
 
 LEARNT = tiny_translator(
     model={"n_layers": 1, "n_heads": 4, "d_model": 64, "d_ff": 256, "dropout": 0.0},
@@ -155,7 +155,7 @@ def test_every_kind_trains_saves_and_translates(options: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("start", ["end", "pad", "another"])
 def test_what_is_read_begins_with_the_token_that_the_config_names(start: str) -> None:
-    task = Translation.open(DataConfig(source=str(write_pairs()), bpe_vocab_size=300))
+    task = TranslationTask.open(DataConfig(source=str(write_pairs()), bpe_vocab_size=300))
     start_id = {"end": None, "pad": task.prepared.pad, "another": 7}[start]
     model = {"architecture": "encoder_decoder", "block_size": 32, "decoder_start_id": start_id, **task.model_settings()}
     config = RunConfig.read({"objective": "seq2seq", "model": model, "train": {"batch_size": 8}})

@@ -1,11 +1,11 @@
 """Sampling, generation, translation and evaluation. Knows no training."""
 
-from clearhead.inference.batching import Batch
+from clearhead.inference.batching import GenerationBatch
 from clearhead.inference.beam import Hypothesis, beam_search
 from clearhead.inference.engine import Engine
 from clearhead.inference.evaluation import evaluate, token_losses
 from clearhead.inference.filling import Candidate, Filled, fill
-from clearhead.inference.generation import Piece, Tokenizer, encode_prompt, generate, generate_ids, stream
+from clearhead.inference.generation import Piece, TextCodec, encode_prompt, generate, generate_ids, stream
 from clearhead.inference.sampling import sample
 from clearhead.inference.scoring import CorpusScores, can_score, corpus_scores, require_sacrebleu
 from clearhead.inference.translation import Translation, translate
@@ -13,15 +13,15 @@ from clearhead.models import Evaluation
 from clearhead.models.eval_mode import evaluating
 
 __all__ = [
-    "Batch",
     "Candidate",
     "CorpusScores",
     "Engine",
     "Evaluation",
     "Filled",
+    "GenerationBatch",
     "Hypothesis",
     "Piece",
-    "Tokenizer",
+    "TextCodec",
     "Translation",
     "beam_search",
     "can_score",

@@ -17,10 +17,10 @@ from clearhead.models import CausalLM
 from clearhead.models.eval_mode import Notice, evaluating
 
 
-class Batch:
+class GenerationBatch:
     """What a server needs: add prompts at any time, ask for the next tokens of all texts, again and again.
 
-        with Batch(model) as batch:
+        with GenerationBatch(model) as batch:
             batch.add([ids], config)
             while batch.live:
                 for name, tokens in batch.step().items(): ...

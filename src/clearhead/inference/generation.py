@@ -5,14 +5,14 @@ from typing import NamedTuple, Protocol, SupportsIndex
 
 from clearhead.config import EngineConfig, SamplingConfig
 from clearhead.errors import DataError, UsageError
-from clearhead.inference.batching import Batch
+from clearhead.inference.batching import GenerationBatch
 from clearhead.inference.engine import DEFAULT, Engine
 from clearhead.inference.text_stream import TextStream
 from clearhead.models import CausalLM
 from clearhead.models.eval_mode import Notice
 
 
-class Tokenizer(Protocol):
+class TextCodec(Protocol):
     """What generation asks of a tokenizer."""
 
     @property
@@ -36,7 +36,7 @@ class Piece(NamedTuple):
 
 def generate(
     model: CausalLM,
-    tokenizer: Tokenizer,
+    tokenizer: TextCodec,
     prompts: Sequence[str],
     config: SamplingConfig,
     *,
@@ -75,7 +75,7 @@ def generate(
 
 def stream(
     model: CausalLM,
-    tokenizer: Tokenizer,
+    tokenizer: TextCodec,
     prompts: Sequence[str],
     config: SamplingConfig,
     *,
@@ -140,7 +140,7 @@ def generate_ids(
     if not prompts:
         return
     finished = set() if finished is None else finished
-    batch = Batch(model, engine, draft=draft, notice=on_notice)
+    batch = GenerationBatch(model, engine, draft=draft, notice=on_notice)
     batch.add(prompts, config, end)
     with batch:
         while batch.live:
@@ -152,7 +152,7 @@ def generate_ids(
             batch.drop(finished)
 
 
-def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
+def encode_prompt(tokenizer: TextCodec, prompt: str) -> list[int]:
     """The ids of the prompt, after those with which every text begins, if there are any.
 
     For an empty one, where none begin it: the end of a document, else a line break, else id 0.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from clearhead.config import TranslationConfig
 from clearhead.data import UnseenCharacterError
 from clearhead.errors import DataError
-from clearhead.inference.generation import Tokenizer
+from clearhead.inference.generation import TextCodec
 from clearhead.inference.translation_backend import searcher
 from clearhead.models import EncoderDecoder
 from clearhead.models.eval_mode import Notice
@@ -31,8 +31,8 @@ class Translation(NamedTuple):
 
 def translate(
     model: EncoderDecoder,
-    source_tokenizer: Tokenizer,
-    target_tokenizer: Tokenizer,
+    source_tokenizer: TextCodec,
+    target_tokenizer: TextCodec,
     sentences: Sequence[str],
     config: TranslationConfig,
     *,
@@ -79,7 +79,7 @@ def translate(
     return translations
 
 
-def _end(tokenizer: Tokenizer) -> int:
+def _end(tokenizer: TextCodec) -> int:
     if tokenizer.end_of_document is None:
         raise DataError(
             "the tokenizer has no token that ends a text, so a translation could not end; "
@@ -88,7 +88,7 @@ def _end(tokenizer: Tokenizer) -> int:
     return tokenizer.end_of_document
 
 
-def _encode(tokenizer: Tokenizer, sentence: str, line: int) -> list[int]:
+def _encode(tokenizer: TextCodec, sentence: str, line: int) -> list[int]:
     try:
         return [int(token) for token in tokenizer.encode(sentence)]
     except UnseenCharacterError as error:

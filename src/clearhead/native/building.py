@@ -140,7 +140,7 @@ def _failure(building: Building) -> str | None:
     """Compile; why that cannot be done, if so. This process does not try it again."""
     if _did_not_end():
         return _endless()
-    building.notice("compiling code for this machine: a few seconds, once; the engine 'plain' does without")
+    building.notice("compiling code for this machine: a few seconds, once; the engine 'eager' does without")
     try:
         build_into(building.folder, building.dtype)
     except (DataError, OSError) as error:

@@ -42,7 +42,7 @@ static number log_total(const number* logits, int64_t V, number* tops) {
 }
 
 // Of one sentence. Only in chunks whose greatest is among the best so far is anything looked for.
-static void continue_one(const Continuations& call, int64_t sentence, std::vector<number>& tops) {
+static void continue_one(const BeamCall& call, int64_t sentence, std::vector<number>& tops) {
     const int64_t V = call.vocab_size, n = call.wanted;
     number* scores = call.scores + sentence * n;
     int64_t* places = call.places + sentence * n;
@@ -69,7 +69,7 @@ static void continue_one(const Continuations& call, int64_t sentence, std::vecto
     }
 }
 
-extern "C" int64_t clearhead_continue(const Continuations* call) {
+extern "C" int64_t clearhead_continue(const BeamCall* call) {
     if (call->sentences < 0 || call->hypotheses < 1 || call->vocab_size < 1 || call->wanted < 1) return SHAPE;
     if (call->threads < 1 || call->threads > MOST_THREADS) return SHAPE;
 #pragma omp parallel num_threads(call->threads)

@@ -93,7 +93,7 @@ static void write_texts(const Decoder& decoder, const Call& call, Room& room) {
 struct Part : Call {
     std::vector<number*> moved;
     Part(const Decoder& decoder, const Call& call, int64_t first, int64_t count) : Call(call) {
-        const Stack& stack = decoder.stack;
+        const StackWeights& stack = decoder.stack;
         texts = count;
         line += first * line_row;
         logits += first * wanted * decoder.head.outputs;
@@ -134,5 +134,5 @@ extern "C" int64_t clearhead_write(const Decoder* decoder, const Call* told) {
 // What structures.py holds against its own: LAYOUT is a digest of structures.h, which the command line gives.
 extern "C" const int64_t clearhead_layout[] = {
     LAYOUT,        9,
-    sizeof(Matrix), sizeof(Norm),    sizeof(Layer), sizeof(Stack),        sizeof(Tables),
-    sizeof(Decoder), sizeof(Drawing), sizeof(Call),  sizeof(Continuations)};
+    sizeof(Matrix), sizeof(Norm),    sizeof(Layer), sizeof(StackWeights),        sizeof(Tables),
+    sizeof(Decoder), sizeof(Drawing), sizeof(Call),  sizeof(BeamCall)};

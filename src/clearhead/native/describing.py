@@ -3,7 +3,7 @@
 from torch import nn
 
 from clearhead.models import DecoderLM, EncoderDecoder
-from clearhead.native.structures import Decoder, Layer, Matrix, Norm, Packer, Stack, UnknownPartError
+from clearhead.native.structures import Decoder, Layer, Matrix, Norm, Packer, StackWeights, UnknownPartError
 from clearhead.parts import (
     ACTIVATIONS,
     Attention,
@@ -11,10 +11,10 @@ from clearhead.parts import (
     FeedForward,
     GatedFeedForward,
     ParallelBlock,
+    Stack,
     Sublayer,
     Transform,
 )
-from clearhead.parts import Stack as ModelStack
 from clearhead.parts.feedforward import Activation
 
 ACTIVATION_NUMBERS = [ACTIVATIONS[name] for name in ("relu", "relu2", "silu", "gelu_tanh", "gelu")]  # as in numbers.h
@@ -45,7 +45,7 @@ def described(model: DecoderLM | EncoderDecoder, packer: Packer) -> Decoder:
     return decoder
 
 
-def _stack_of(model: DecoderLM | EncoderDecoder) -> ModelStack:
+def _stack_of(model: DecoderLM | EncoderDecoder) -> Stack:
     """The stack that writes."""
     return model.stack if isinstance(model, DecoderLM) else model.decoder
 
@@ -55,13 +55,13 @@ def products_of(model: DecoderLM | EncoderDecoder) -> int:
     return sum(p.numel() for p in _stack_of(model).parameters()) + model.config.vocab_size * model.config.d_model
 
 
-def _stack(stack: ModelStack, packer: Packer) -> Stack:
+def _stack(stack: Stack, packer: Packer) -> StackWeights:
     """The structure of a stack, whose layers differ in their weights alone."""
     layers = [_layer(block, packer) for block in stack.blocks]
     block = stack.blocks[0]
     attention, feedforward = _parts(block)
     assert isinstance(block, Block)
-    return Stack(
+    return StackWeights(
         layers=packer.array(layers),
         n_layers=len(layers),
         d_model=attention.query.in_features,

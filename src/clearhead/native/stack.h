@@ -29,7 +29,7 @@ static void normalize(const Norm& norm, const number* x, number* y, int64_t rows
 }
 
 // A head's query or key, normalized and turned where it stands.
-static void place_one(const Stack& stack, const Call& call, const Norm& norm, Place at, number* x) {
+static void place_one(const StackWeights& stack, const Call& call, const Norm& norm, Place at, number* x) {
     if (norm.weight) normalize_one(norm, x, x, stack.head_dim);
     if (!call.cosines) return;
     const int64_t angles = at.text * call.turn_row + at.column * 2 * call.half;
@@ -44,7 +44,7 @@ static void place_one(const Stack& stack, const Call& call, const Norm& norm, Pl
 struct Room {  // what a step writes down on its way
     std::vector<number> x, normed, other, heads, mixed, hidden;
     Digits digits;
-    Room(const Stack& s, int64_t rows)
+    Room(const StackWeights& s, int64_t rows)
         : x(rows * s.d_model), normed(x.size()), other(s.parallel ? x.size() : 0),
           heads(rows * (s.n_heads + 2 * s.n_kv_heads) * s.head_dim), mixed(rows * s.n_heads * s.head_dim),
           hidden(rows * s.d_ff),
@@ -53,7 +53,7 @@ struct Room {  // what a step writes down on its way
 
 // All heads of all rows, and whose keys they meet; those that meet the same ones come one after the other.
 template <class Meet>
-static void each_head(const Stack& stack, const Step& step, Meet meet) {
+static void each_head(const StackWeights& stack, const Step& step, Meet meet) {
     const int64_t H = stack.n_heads, group = H / stack.n_kv_heads;
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < step.rows() * H; i++) {
@@ -70,7 +70,7 @@ static int64_t first_column(const Call& call, int64_t text, int64_t end) {
 }
 
 // x += attention(in)
-static void attention(const Stack& stack, const Layer& layer, const Call& call, const Step& step, Room& room,
+static void attention(const StackWeights& stack, const Layer& layer, const Call& call, const Step& step, Room& room,
                       const number* in, number* const* cache, number* scores) {
     const int64_t K = stack.head_dim, H = stack.n_heads, H_kv = stack.n_kv_heads, rows = step.rows();
     const int64_t width = (H + 2 * H_kv) * K;
@@ -100,7 +100,7 @@ static void attention(const Stack& stack, const Layer& layer, const Call& call, 
 }
 
 // x += attention(in, memory)
-static void cross_attention(const Stack& stack, const Layer& layer, const Call& call, const Step& step, Room& room,
+static void cross_attention(const StackWeights& stack, const Layer& layer, const Call& call, const Step& step, Room& room,
                             const number* in, number* const* memory, number* scores) {
     const int64_t K = stack.head_dim, H_kv = stack.n_kv_heads, rows = step.rows(), T = call.memory_length;
     linear(layer.cross_query, in, rows, room.heads.data(), room.digits, STORE);
@@ -117,7 +117,7 @@ static void cross_attention(const Stack& stack, const Layer& layer, const Call& 
 }
 
 // x += feedforward(in)
-static void feedforward(const Stack& stack, const Layer& layer, int64_t rows, Room& room, const number* in) {
+static void feedforward(const StackWeights& stack, const Layer& layer, int64_t rows, Room& room, const number* in) {
     const auto bend = [&](Lanes products, Lanes) { return activated(products, stack.activation); };
     const auto gate = [](Lanes products, Lanes old) { return old * products; };
     linear(layer.gate.blocks ? layer.gate : layer.up, in, rows, room.hidden.data(), room.digits, bend);
@@ -126,7 +126,7 @@ static void feedforward(const Stack& stack, const Layer& layer, int64_t rows, Ro
 }
 
 // x, through all layers; `scores` has room for as many columns as there are, in registers.
-static void through_the_stack(const Stack& stack, const Call& call, const Step& step, Room& room, number* scores) {
+static void through_the_stack(const StackWeights& stack, const Call& call, const Step& step, Room& room, number* scores) {
     const int64_t rows = step.rows(), D = stack.d_model;
     number *x = room.x.data(), *normed = room.normed.data(), *other = room.other.data();
     for (int64_t l = 0; l < stack.n_layers; l++) {

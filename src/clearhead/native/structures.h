@@ -27,7 +27,7 @@ struct Layer {
     Matrix cross_query, cross_output;  // of cross-attention, if there is any; keys and values are projected already
     Norm cross_norm, cross_query_norm;
 };
-struct Stack {
+struct StackWeights {
     const Layer* layers;
     int64_t n_layers, d_model, n_heads, n_kv_heads, head_dim, d_ff;
     double scale;
@@ -45,7 +45,7 @@ struct Decoder {
     double embedding_scale;
     Tables embedding_ngrams, logit_ngrams;
     Norm embedding_norm;
-    Stack stack;
+    StackWeights stack;
     Matrix dense;  // what the head reads goes through it first, if there is one
     int64_t dense_activation;
     Norm dense_norm;
@@ -86,7 +86,7 @@ struct Call {
 
     int64_t places() const { return given + steps - 1; }
 };
-struct Continuations {  // of the sentences of a beam search, see continuations.h
+struct BeamCall {  // of the sentences of a beam search, see continuations.h
     int64_t sentences, hypotheses, vocab_size, wanted, threads;  // S, b, V, n
     int64_t padding;                                             // a token that is no word, or -1
     const number* logits;                                        // (S, b, V)

@@ -69,8 +69,8 @@ class Layer(ctypes.Structure):
     _fields_ = fields("Layer")
 
 
-class Stack(ctypes.Structure):
-    _fields_ = fields("Stack")
+class StackWeights(ctypes.Structure):
+    _fields_ = fields("StackWeights")
 
 
 class Tables(ctypes.Structure):
@@ -89,11 +89,11 @@ class Call(ctypes.Structure):
     _fields_ = fields("Call")
 
 
-class Continuations(ctypes.Structure):
-    _fields_ = fields("Continuations")
+class BeamCall(ctypes.Structure):
+    _fields_ = fields("BeamCall")
 
 
-STRUCTURES = (Matrix, Norm, Layer, Stack, Tables, Decoder, Drawing, Call, Continuations)
+STRUCTURES = (Matrix, Norm, Layer, StackWeights, Tables, Decoder, Drawing, Call, BeamCall)
 
 
 def refuse_other_structures(library: ctypes.CDLL) -> None:

@@ -18,7 +18,7 @@ from clearhead.native.boundary import (
 from clearhead.native.decoder import ENOUGH
 from clearhead.native.describing import described, products_of
 from clearhead.native.placing import CPU, tell_cache, tell_places
-from clearhead.native.structures import Call, Continuations, Decoder, Packer
+from clearhead.native.structures import BeamCall, Call, Decoder, Packer
 from clearhead.parts import DecoderCache, attention_mask
 
 
@@ -74,7 +74,7 @@ class NativeTranslator:
         if n < 1:
             raise UsageError(f"the {n} likeliest continuations cannot be found; ask for one at least")
         pad = self.model.config.pad_id
-        call = Continuations(sentences=S, hypotheses=b, vocab_size=V, wanted=n, threads=self._threads(S * b))
+        call = BeamCall(sentences=S, hypotheses=b, vocab_size=V, wanted=n, threads=self._threads(S * b))
         call.padding = -1 if pad is None else pad
         logits, before = logits.contiguous(), before.to(logits.dtype).contiguous()
         totals, scores = torch.empty_like(before), logits.new_empty(S, n)

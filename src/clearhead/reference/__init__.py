@@ -9,8 +9,8 @@ Slow and plain on purpose.
 
 from clearhead.reference.arrays import Allowed, Array, Gradient, Ids, Shape, Weights, as_float64, linear, within
 from clearhead.reference.attention import AttentionSteps, Sight, attend
-from clearhead.reference.blocks import Memory, block, stack, sublayer
-from clearhead.reference.example import SUBLAYERS, Intermediate, WorkedExample, worked_example
+from clearhead.reference.blocks import SourceMemory, block, stack, sublayer
+from clearhead.reference.example import SUBLAYERS, ExampleLayer, Intermediate, worked_example
 from clearhead.reference.feedforward import FEEDFORWARDS, FeedForwardSteps, feed_forward
 from clearhead.reference.gradients import (
     AttentionGradient,
@@ -40,16 +40,16 @@ __all__ = [
     "Array",
     "AttentionGradient",
     "AttentionSteps",
+    "ExampleLayer",
     "FeedForwardSteps",
     "Gradient",
     "Ids",
     "Intermediate",
-    "Memory",
     "Norm",
     "Shape",
     "Sight",
+    "SourceMemory",
     "Weights",
-    "WorkedExample",
     "as_float64",
     "attend",
     "attention_gradient",

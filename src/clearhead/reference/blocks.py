@@ -10,7 +10,7 @@ from clearhead.reference.feedforward import feed_forward
 from clearhead.reference.norms import normalize
 
 
-class Memory(NamedTuple):
+class SourceMemory(NamedTuple):
     """What an encoder made of its source, for cross-attention, and which tokens of it each target may see."""
 
     states: Array  # (B, T_src, D)
@@ -32,7 +32,7 @@ def branch(x: Array, part: Callable[[Array], Array], norm: Weights, config: Mode
     return part(normalize(x, norm, config))
 
 
-def block(x: Array, weights: Weights, config: ModelConfig, sight: Sight, memory: Memory | None = None) -> Array:
+def block(x: Array, weights: Weights, config: ModelConfig, sight: Sight, memory: SourceMemory | None = None) -> Array:
     """Self-attention, cross-attention where there is a memory, feed-forward (Vaswani et al. 2017, figure 1).
 
     (B, T, D) -> (B, T, D). With parallel residuals x + attention(norm1(x)) + feedforward(norm2(x)) (Wang & Komatsuzaki
@@ -60,7 +60,7 @@ def block(x: Array, weights: Weights, config: ModelConfig, sight: Sight, memory:
 
 
 def stack(
-    x: Array, weights: Weights, config: ModelConfig, sight: Sight, memory: Memory | None = None, *, n_layers: int
+    x: Array, weights: Weights, config: ModelConfig, sight: Sight, memory: SourceMemory | None = None, *, n_layers: int
 ) -> Array:
     """`n_layers` blocks, and a norm behind them if they are pre-norm: (B, T, D) -> (B, T, D)."""
     for layer in range(n_layers):

@@ -24,7 +24,7 @@ class Intermediate(NamedTuple):
     values: Array
 
 
-class WorkedExample(NamedTuple):
+class ExampleLayer(NamedTuple):
     """The layer's config, its weights by the names of a block, and what it computes, in order."""
 
     config: ModelConfig
@@ -32,7 +32,7 @@ class WorkedExample(NamedTuple):
     intermediates: list[Intermediate]
 
 
-def worked_example(norm_position: str = "post") -> WorkedExample:
+def worked_example(norm_position: str = "post") -> ExampleLayer:
     """A layer of the first Transformer (Vaswani et al. 2017, figure 1), 8 wide, with two heads and no biases.
 
     Its numbers are those of `numpy.random.seed(0)`, drawn in this order: x, memory, the eight matrices of
@@ -55,7 +55,7 @@ def worked_example(norm_position: str = "post") -> WorkedExample:
     weights["feedforward.part.down.weight"] = _draw(random, D_FF, D)
     for part in ("self_attention", "cross_attention", "feedforward"):
         weights[f"{part}.norm.weight"], weights[f"{part}.norm.bias"] = np.ones(D), np.zeros(D)
-    return WorkedExample(config, weights, list(decoder_layer(x, memory, weights, config)))
+    return ExampleLayer(config, weights, list(decoder_layer(x, memory, weights, config)))
 
 
 def _draw(random: np.random.RandomState, width_in: int, width_out: int) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 from clearhead.config import ModelConfig
 from clearhead.reference.arrays import Allowed, Array, Ids, Weights, linear, within
 from clearhead.reference.attention import Sight
-from clearhead.reference.blocks import Memory, stack
+from clearhead.reference.blocks import SourceMemory, stack
 from clearhead.reference.feedforward import FEEDFORWARDS
 from clearhead.reference.ngrams import ngram_vectors
 from clearhead.reference.norms import normalize
@@ -101,7 +101,7 @@ def encoder_decoder(
     y = locate(embed(target, weights, config), target_positions, weights, config)  # (B, T, D)
     allowed = may_attend(target_positions, target_positions, causal=True)  # (B, T, T)
     self_sight = sight(target_positions, allowed, weights, config, causal=True)
-    memory = Memory(states, may_attend(target_positions, source_positions, causal=False))
+    memory = SourceMemory(states, may_attend(target_positions, source_positions, causal=False))
     y = stack(y, within(weights, "decoder"), config, self_sight, memory, n_layers=config.n_layers)  # (B, T, D)
     return head(y, weights, config)  # (B, T, V)
 

@@ -17,7 +17,7 @@ from clearhead.models import EncoderDecoder, LanguageModel
 from clearhead.workflows.hardware import choose_device, enough_memory, threads
 from clearhead.workflows.run_folder import RunFolder
 from clearhead.workflows.runs import open_folder
-from clearhead.workflows.tasks import TASKS, NextToken, Translation
+from clearhead.workflows.tasks import TASKS, NextToken, TranslationTask
 from clearhead.workflows.tasks.next_token import body_of
 from clearhead.workflows.tasks.translation import pair_evaluation_batches
 
@@ -159,7 +159,7 @@ def _pairs(opened: RunFolder, source: str | Path | None, target: str | Path | No
     if target is not None:
         raise UsageError("--target holds the references for a --source; give that as well")
     task = opened.task()
-    assert isinstance(task, Translation)
+    assert isinstance(task, TranslationTask)
     return list(task.prepared.val_texts)
 
 

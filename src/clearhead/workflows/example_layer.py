@@ -70,7 +70,7 @@ def worked_example(*, norm_position: str = "post", torch: bool = False) -> Worke
 
 
 @torch.no_grad()
-def through_our_parts(example: reference.WorkedExample) -> dict[str, Array]:
+def through_our_parts(example: reference.ExampleLayer) -> dict[str, Array]:
     """What our block computes from the same numbers, by the names of the twin's intermediates.
 
     Without the inputs, which are the same, and the scores, which the kernel that makes weights of them keeps.
@@ -104,7 +104,7 @@ def through_our_parts(example: reference.WorkedExample) -> dict[str, Array]:
     return {name: numbers.numpy() for name, numbers in intermediates.items()}
 
 
-def _heads(x: Tensor, example: reference.WorkedExample) -> Tensor:
+def _heads(x: Tensor, example: reference.ExampleLayer) -> Tensor:
     B, T, _ = x.shape
     return x.view(B, T, example.config.n_heads, -1).transpose(1, 2)  # (B, T, H * K) -> (B, T, H, K) -> (B, H, T, K)
 

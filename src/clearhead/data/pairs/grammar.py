@@ -27,11 +27,11 @@ class Line:
     """One way to make a category: fixed fields, then fields to draw; a draw without a name adds its own fields."""
 
     fixed: dict[str, str]
-    draws: list[tuple[str | None, "Category"]]
+    draws: list[tuple[str | None, "PairCategory"]]
 
 
 @dataclass(eq=False, slots=True)
-class Category:
+class PairCategory:
     """Words, or lines; of the latter `chances` holds one entry for each unit of weight."""
 
     name: str
@@ -71,13 +71,13 @@ class Category:
         return self._count
 
 
-def read_grammar(text: str, words: Mapping[str, Sequence[Any]]) -> Category:
+def read_grammar(text: str, words: Mapping[str, Sequence[Any]]) -> PairCategory:
     """The category `sentence` of a grammar in the notation above, with all that it needs."""
-    categories = {name: Category(name, entries) for name, entries in words.items()}
+    categories = {name: PairCategory(name, entries) for name, entries in words.items()}
     written = _expanded(text)
     for name in written:
         assert name not in categories, f"'{name}' is both a category of words and one of lines"
-        categories[name] = Category(name)
+        categories[name] = PairCategory(name)
     for name, lines in written.items():
         for line in lines:
             weight, _, items = line.partition(": ")
@@ -86,7 +86,7 @@ def read_grammar(text: str, words: Mapping[str, Sequence[Any]]) -> Category:
     return categories["sentence"]
 
 
-def _line(name: str, items: str, categories: Mapping[str, Category]) -> Line:
+def _line(name: str, items: str, categories: Mapping[str, PairCategory]) -> Line:
     line = Line({}, [])
     for item in items.split() if items != "nothing" else ():
         key, sign, value = re.fullmatch(r"(\w*)([:=+])(.+)", item).groups()  # type: ignore[union-attr]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 
 from clearhead.data.pairs.entries import Entry
-from clearhead.data.pairs.grammar import Category, read_grammar
+from clearhead.data.pairs.grammar import PairCategory, read_grammar
 from clearhead.data.pairs.lexicon import Lexicon, read_lexicon
 
 
@@ -16,12 +16,12 @@ def lexicon() -> Lexicon:
 
 
 @functools.cache
-def sentences() -> Category:
+def sentences() -> PairCategory:
     """The category of all sentences."""
     return sentences_of(lexicon().categories)
 
 
-def sentences_of(words: Mapping[str, Sequence[Entry]]) -> Category:
+def sentences_of(words: Mapping[str, Sequence[Entry]]) -> PairCategory:
     """The sentences that can be made of these words, listed by their categories: all of the lexicon's, or fewer."""
     return read_grammar(_file("grammar.txt"), words)
 

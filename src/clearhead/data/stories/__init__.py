@@ -21,7 +21,7 @@ from importlib import resources
 
 from clearhead.data.stories import parse
 from clearhead.data.stories.entropy import measure
-from clearhead.data.stories.grammar import Call, Choice, Draw, Grammar, Mention, Template, Text, texts
+from clearhead.data.stories.grammar import Alternatives, Draw, FixedText, Grammar, Mention, RuleCall, Template, texts
 from clearhead.data.stories.lexicon import read_categories
 from clearhead.data.stories.notation import read_grammar
 
@@ -92,12 +92,12 @@ def _words(string: str) -> list[str]:
 def _strings(items: Template) -> Iterator[str]:
     for item in items:
         match item:
-            case Text(fixed):
+            case FixedText(fixed):
                 yield fixed
             case Mention(_, strings) | Draw(_, strings, _):
                 yield from strings
-            case Choice(_, options):
+            case Alternatives(_, options):
                 for option in options:
                     yield from _strings(option)
-            case Call():
+            case RuleCall():
                 pass

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.data.stories.grammar import Call, Choice, Draw, Grammar, Law, Mention, Template, Text
+from clearhead.data.stories.grammar import Alternatives, Draw, FixedText, Grammar, Law, Mention, RuleCall, Template
 
 Floats = NDArray[np.float64]
 Sum = dict[tuple[str, ...], Floats]  # sorted variables -> table (size of each variable..., 2): entropy, characters
@@ -65,7 +65,7 @@ class _Expectations:
         total: Sum = {(): np.zeros(2)}
         for item in reversed(items):
             match item:
-                case Text(text):
+                case FixedText(text):
                     total[()] = total[()] + (0, len(text))
                 case Mention(variable, strings):
                     _add(total, (variable,), np.stack([np.zeros(len(strings)), _lengths(strings)], -1))
@@ -74,9 +74,9 @@ class _Expectations:
                         total = _eliminate(total, variable, law)
                     chances = probabilities(law)
                     _add(total, law.parents, np.stack([_entropy(chances), chances @ _lengths(strings)], -1))
-                case Choice(law, options):
+                case Alternatives(law, options):
                     self._add_choice(total, law, options)
-                case Call(rule, names):
+                case RuleCall(rule, names):
                     for own, callers in reversed(names):
                         if own in self.grammar.rules[rule].gives:
                             total = _eliminate(total, callers, self._binding(rule, own).renamed(dict(names)))

@@ -39,7 +39,7 @@ class Distribution:
 
 
 @dataclass(frozen=True)
-class Mask:
+class DrawMask:
     """Which outcomes the values of some variables leave possible: `allowed` is (size of each variable..., outcomes)."""
 
     variables: tuple[str, ...]
@@ -51,7 +51,7 @@ class Law:
     """The probabilities of some outcomes given the variables bound before: the weights that the masks leave."""
 
     weights: tuple[int, ...]
-    masks: tuple[Mask, ...] = ()
+    masks: tuple[DrawMask, ...] = ()
     _known: dict[tuple[int, ...], Distribution] = field(default_factory=dict, repr=False)
 
     @property
@@ -80,7 +80,7 @@ class Law:
 
     def renamed(self, names: Mapping[str, str]) -> "Law":
         """The same law with other names for its parents."""
-        masks = [Mask(tuple(names.get(v, v) for v in mask.variables), mask.allowed) for mask in self.masks]
+        masks = [DrawMask(tuple(names.get(v, v) for v in mask.variables), mask.allowed) for mask in self.masks]
         return Law(self.weights, tuple(masks))
 
     def same_as(self, other: "Law") -> bool:
@@ -95,7 +95,7 @@ class Law:
 
 
 @dataclass(frozen=True, eq=False)
-class Text:
+class FixedText:
     """Fixed text."""
 
     text: str
@@ -119,7 +119,7 @@ class Draw:
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class Alternatives:
     """One of several templates. A variable bound in an inline choice is not seen after it."""
 
     law: Law
@@ -127,14 +127,14 @@ class Choice:
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class RuleCall:
     """A rule, and which of the caller's variables (second) is which of its own (first), both those given and got."""
 
     rule: str
     names: tuple[tuple[str, str], ...]
 
 
-Item = Text | Mention | Draw | Choice | Call
+Item = FixedText | Mention | Draw | Alternatives | RuleCall
 Template = tuple[Item, ...]
 
 
@@ -145,7 +145,7 @@ class Rule:
     name: str
     takes: tuple[str, ...]
     gives: tuple[str, ...]
-    body: Choice
+    body: Alternatives
 
 
 @dataclass(frozen=True)
@@ -162,14 +162,14 @@ class Grammar:
             uniform: gives independent numbers from [0, 1); called once per choice or draw, in the order of the text.
         """
         pieces: list[str] = []
-        log_probability = self._emit((Call(self.start, ()),), {}, uniform, pieces)
+        log_probability = self._emit((RuleCall(self.start, ()),), {}, uniform, pieces)
         return "".join(pieces), log_probability
 
     def _emit(self, items: Template, values: Values, uniform: Callable[[], float], pieces: list[str]) -> float:
         total = 0.0
         for item in items:
             match item:
-                case Text(text):
+                case FixedText(text):
                     pieces.append(text)
                 case Mention(variable, strings):
                     pieces.append(strings[values[variable]])
@@ -180,12 +180,12 @@ class Grammar:
                     pieces.append(strings[outcome])
                     if name is not None:
                         values[name] = outcome
-                case Choice(law, options):
+                case Alternatives(law, options):
                     distribution = law.given(values)
                     outcome = distribution.draw(uniform())
                     total += distribution.log_probabilities[outcome]
                     total += self._emit(options[outcome], values, uniform, pieces)
-                case Call(rule, names):
+                case RuleCall(rule, names):
                     inner = {own: values[callers] for own, callers in names if own in self.rules[rule].takes}
                     total += self._emit((self.rules[rule].body,), inner, uniform, pieces)
                     values.update({callers: inner[own] for own, callers in names if own in self.rules[rule].gives})
@@ -211,7 +211,7 @@ class Grammar:
             match item:
                 case Draw(name, _, law) if name == variable:
                     return law
-                case Call(rule, names):
+                case RuleCall(rule, names):
                     for own, callers in names:
                         if callers == variable and own in self.rules[rule].gives:
                             return self.binding(rule, own).renamed(dict(names))

@@ -25,8 +25,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from clearhead.data.stories.grammar import Call, Choice, Draw, Grammar, GrammarError, Item, Law, Mask, Mention, Rule
-from clearhead.data.stories.grammar import Text as FixedText
+from clearhead.data.stories.grammar import (
+    Alternatives,
+    Draw,
+    DrawMask,
+    FixedText,
+    Grammar,
+    GrammarError,
+    Item,
+    Law,
+    Mention,
+    Rule,
+    RuleCall,
+)
 from clearhead.data.stories.lexicon import Category
 
 HEADER = re.compile(r"(\w+)(?:\(([\w ]*)\))?(?: -> ([\w ]+))?")
@@ -90,7 +101,10 @@ class _Reader:
         masks = self._guards([guard for _, guard, _ in source.options], source.takes)
         law = Law(tuple(weight for weight, _, _ in source.options), masks)
         return Rule(
-            self.name, source.takes, source.gives, Choice(law, tuple(self._template(o[2]) for o in source.options))
+            self.name,
+            source.takes,
+            source.gives,
+            Alternatives(law, tuple(self._template(o[2]) for o in source.options)),
         )
 
     def _template(self, template: str) -> tuple[Item, ...]:
@@ -119,7 +133,7 @@ class _Reader:
                 items.append(FixedText(token))
         return tuple(items)
 
-    def _inline_choice(self, bound: list[str]) -> Choice:
+    def _inline_choice(self, bound: list[str]) -> Alternatives:
         options, weights = [], []
         closed = False
         while not closed:
@@ -133,7 +147,7 @@ class _Reader:
             if not self.tokens:
                 raise self._error("a bracket is never closed")
             closed = self.tokens.pop() == ")"
-        return Choice(Law(tuple(weights)), tuple(options))
+        return Alternatives(Law(tuple(weights)), tuple(options))
 
     def _word(self, written: str, bound: list[str]) -> Item:
         parts = re.fullmatch(r"(?:(new|any) )?(\w+)(?:\.(\w+))?(?: ~ (\w+))?", written)
@@ -151,18 +165,18 @@ class _Reader:
         masks = [self._shares_kind(like, category, bound)] if like else []
         if how == "new":
             different = ~np.eye(len(strings), dtype=bool)
-            masks += [Mask((other,), different) for other in bound if self.variables[other] is category]
+            masks += [DrawMask((other,), different) for other in bound if self.variables[other] is category]
             bound.append(name)
         return Draw(name if how == "new" else None, strings, Law(tuple(category.weights), tuple(masks)))
 
-    def _shares_kind(self, like: str, category: Category, bound: list[str]) -> Mask:
+    def _shares_kind(self, like: str, category: Category, bound: list[str]) -> DrawMask:
         if like not in bound:
             raise self._error(f"'{like}' is not bound yet")
         required = [{*kind.split("+")} for kind in self.variables[like].strings("kind")]
         offered = [{*kind.split("+")} for kind in category.strings("kind")]
-        return Mask((like,), np.array([[bool(kinds & others) for others in offered] for kinds in required]))
+        return DrawMask((like,), np.array([[bool(kinds & others) for others in offered] for kinds in required]))
 
-    def _call(self, written: list[str], bound: list[str]) -> Call:
+    def _call(self, written: list[str], bound: list[str]) -> RuleCall:
         rule, renames = written[0], dict(part.split("=") for part in written[1:])
         if rule not in self.sources:
             raise self._error(f"there is no rule '{rule}'")
@@ -177,9 +191,9 @@ class _Reader:
         if wrong or len({*names.values()}) < len(names):
             raise self._error(f"the call of '{rule}' is wrong about {', '.join(wrong) or 'a variable used twice'}")
         bound += yielded
-        return Call(rule, tuple(names.items()))
+        return RuleCall(rule, tuple(names.items()))
 
-    def _guards(self, guards: Iterable[str], takes: tuple[str, ...]) -> tuple[Mask, ...]:
+    def _guards(self, guards: Iterable[str], takes: tuple[str, ...]) -> tuple[DrawMask, ...]:
         masks = []
         for option, guard in enumerate(guards):
             for condition in filter(None, guard.split(", ")):
@@ -192,7 +206,7 @@ class _Reader:
                 holds = (left[:, None] == right if parts[5] else left == right) ^ (parts[3] == "!=")
                 allowed = np.ones((*holds.shape, len([*guards])), dtype=bool)
                 allowed[..., option] = holds
-                masks.append(Mask(tuple(used), allowed))
+                masks.append(DrawMask(tuple(used), allowed))
         return tuple(masks)
 
     def _error(self, what: str) -> GrammarError:
@@ -207,7 +221,7 @@ def _check_whole(grammar: Grammar) -> None:
     for rule in grammar.rules.values():
         for variable in rule.gives:
             grammar.binding(rule.name, variable)
-    _Glue(grammar).after((Call(grammar.start, ()),), False)
+    _Glue(grammar).after((RuleCall(grammar.start, ()),), False)
 
 
 class _Glue:
@@ -228,9 +242,9 @@ class _Glue:
                 case Mention(_, strings) | Draw(_, strings, _):
                     self._check(letter, strings)
                     letter = any(string[-1].isalpha() for string in strings)
-                case Choice(_, options):
+                case Alternatives(_, options):
                     letter = max([self.after(option, letter) for option in options])
-                case Call(rule, _):
+                case RuleCall(rule, _):
                     letter = self._after_rule(rule, letter)
         return letter
 

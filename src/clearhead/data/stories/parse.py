@@ -2,14 +2,24 @@
 
 import math
 
-from clearhead.data.stories.grammar import Call, Choice, Draw, Grammar, Item, Mention, Template, Text, Values
+from clearhead.data.stories.grammar import (
+    Alternatives,
+    Draw,
+    FixedText,
+    Grammar,
+    Item,
+    Mention,
+    RuleCall,
+    Template,
+    Values,
+)
 
 State = tuple[int, Values, float]  # characters read, what the variables are bound to, log-probability so far
 
 
 def derivations(grammar: Grammar, text: str) -> list[float]:
     """The log-probability, in nats, of every derivation of exactly this text; empty if the grammar cannot make it."""
-    ends = _read(grammar, (Call(grammar.start, ()),), text, (0, {}, 0.0))
+    ends = _read(grammar, (RuleCall(grammar.start, ()),), text, (0, {}, 0.0))
     return [log_probability for position, _, log_probability in ends if position == len(text)]
 
 
@@ -33,7 +43,7 @@ def _read(grammar: Grammar, items: Template, text: str, start: State) -> list[St
 def _read_item(grammar: Grammar, item: Item, text: str, state: State) -> list[State]:
     position, values, so_far = state
     match item:
-        case Text(fixed):
+        case FixedText(fixed):
             return [(position + len(fixed), values, so_far)] if text.startswith(fixed, position) else []
         case Mention(variable, strings):
             word = strings[values[variable]]
@@ -48,13 +58,13 @@ def _read_item(grammar: Grammar, item: Item, text: str, state: State) -> list[St
                 for outcome, log_probability in law.given(values).log_probabilities.items()
                 if text.startswith(strings[outcome], position)
             ]
-        case Choice(law, options):
+        case Alternatives(law, options):
             return [
                 after
                 for outcome, log_probability in law.given(values).log_probabilities.items()
                 for after in _read(grammar, options[outcome], text, (position, values, so_far + log_probability))
             ]
-        case Call(rule, names):
+        case RuleCall(rule, names):
             takes, gives = grammar.rules[rule].takes, grammar.rules[rule].gives
             inner = {own: values[callers] for own, callers in names if own in takes}
             return [

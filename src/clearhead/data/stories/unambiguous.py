@@ -20,7 +20,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clearhead.data.stories.grammar import Call, Choice, Draw, Grammar, Item, Law, Mention, Rule, Template, Text
+from clearhead.data.stories.grammar import (
+    Alternatives,
+    Draw,
+    FixedText,
+    Grammar,
+    Item,
+    Law,
+    Mention,
+    Rule,
+    RuleCall,
+    Template,
+)
 
 Names = (
     tuple[tuple[str, str], ...] | None
@@ -58,7 +69,7 @@ def _within(grammar: Grammar, rule: Rule, items: Template, bound: set[str], afte
     for position, item in enumerate(items):
         rest = (*(_Pending(later) for later in items[position + 1 :]), *after)
         match item:
-            case Choice(law, options):
+            case Alternatives(law, options):
                 for left, right in itertools.combinations(range(len(options)), 2):
                     if _together(law, left, right):
                         starts = [(*(_Pending(i) for i in options[k]), *rest) for k in (left, right)]
@@ -70,9 +81,9 @@ def _within(grammar: Grammar, rule: Rule, items: Template, bound: set[str], afte
                 if (pair := _prefixed(strings)) is not None:
                     yield f"rule '{rule.name}': the word '{pair[0]}' is the beginning of '{pair[1]}'"
                 bound = bound | {name} if name is not None else bound
-            case Call(_, calls):
+            case RuleCall(_, calls):
                 bound = bound | {callers for _, callers in calls}
-            case Text():
+            case FixedText():
                 pass
 
 
@@ -122,7 +133,7 @@ def _clash(grammar: Grammar, start: Rest, other_start: Rest, bound: set[str]) ->
 
 def _structure(head: str | _Pending) -> bool:
     """Whether a head is best taken apart before words are spelled out, of which there may be hundreds."""
-    return isinstance(head, _Pending) and isinstance(head.item, Text | Choice | Call)
+    return isinstance(head, _Pending) and isinstance(head.item, FixedText | Alternatives | RuleCall)
 
 
 def _write_the_same(grammar: Grammar, left: str | _Pending, right: str | _Pending, bound: set[str]) -> bool:
@@ -132,7 +143,7 @@ def _write_the_same(grammar: Grammar, left: str | _Pending, right: str | _Pendin
     match left.item, right.item:
         case ((Mention(_, strings) | Draw(_, strings, _)), (Mention(_, others) | Draw(_, others, _))):
             return strings == others and not _must_differ(left, right, bound)
-        case Call(rule, names), Call(other, others):
+        case RuleCall(rule, names), RuleCall(other, others):
             takes = grammar.rules[rule].takes
             own_names = [left.name(callers) for own, callers in names if own in takes]
             other_names = [right.name(callers) for own, callers in others if own in takes]
@@ -156,14 +167,14 @@ def _must_differ(left: str | _Pending, right: str | _Pending, bound: set[str]) -
 def _expand(grammar: Grammar, pending: _Pending, other: str | _Pending) -> list[Rest]:
     """The beginnings that an item may write, as tokens and further items; of words, those that `other` may write."""
     match pending.item:
-        case Text(text):
+        case FixedText(text):
             return [tokens(text)]
         case Mention(_, strings) | Draw(_, strings, _):
             words = _by_first_token(strings)
             return [word for first in _first_tokens(other, words) for word in words.get(first, [])]
-        case Choice(_, options):
+        case Alternatives(_, options):
             return [tuple(_Pending(item, pending.names) for item in option) for option in options]
-        case Call(rule, calls):
+        case RuleCall(rule, calls):
             names = tuple((own, pending.name(callers)) for own, callers in calls)
             return [(_Pending(grammar.rules[rule].body, names),)]
 

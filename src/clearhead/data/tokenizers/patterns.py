@@ -51,7 +51,7 @@ class Sequence:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Alternation:
     """One of the parts."""
 
     parts: tuple["Node", ...]
@@ -74,7 +74,7 @@ class Closed:
     is_assertion: bool
 
 
-Node: TypeAlias = Character | Sequence | Choice | Repeat | Closed
+Node: TypeAlias = Character | Sequence | Alternation | Repeat | Closed
 
 
 def refuse_ambiguous(pattern: str) -> None:
@@ -103,7 +103,7 @@ def ways(node: Node, after: Characters) -> int:
                 total = _capped(total * ways(part, after))
                 after = _then(part, after)
             return total
-        case Choice():
+        case Alternation():
             counts = [ways(part, after) for part in node.parts]
             return max(counts) if _are_apart([_then(part, after) for part in node.parts]) else _capped(sum(counts))
         case Repeat():
@@ -127,7 +127,7 @@ def first(node: Node) -> Characters:
             return None if node.is_assertion else first(node.body)
         case Repeat():
             return first(node.body)
-        case Choice():
+        case Alternation():
             return _either(*map(first, node.parts))
         case Sequence():
             begin: Characters = NOTHING
@@ -147,7 +147,7 @@ def can_be_empty(node: Node) -> bool:
             return not node.is_assertion and can_be_empty(node.body)
         case Repeat():
             return node.least == 0 or can_be_empty(node.body)
-        case Choice():
+        case Alternation():
             return any(map(can_be_empty, node.parts))
         case Sequence():
             return all(map(can_be_empty, node.parts))
@@ -215,7 +215,7 @@ class _Parser:
         while self._next("|"):
             parts.append(self._sequence())
         self.depth -= 1
-        return parts[0] if len(parts) == 1 else Choice(tuple(parts))
+        return parts[0] if len(parts) == 1 else Alternation(tuple(parts))
 
     def _sequence(self) -> Node:
         parts: list[Node] = []

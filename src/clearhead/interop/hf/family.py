@@ -53,7 +53,7 @@ class Entry(NamedTuple):
     joint: str = "."
 
 
-class Choice(NamedTuple):
+class OptionChoice(NamedTuple):
     """An option whose values the family calls otherwise: its key, and own value -> foreign value.
 
     Several foreign values, in a tuple, mean the same; the first is written.
@@ -107,7 +107,7 @@ class Family:
     options: Mapping[str, str | tuple[str, ...]]
     absent: Mapping[str, object]
     entries: tuple[Entry, ...]
-    choices: Mapping[str, Choice] = field(default_factory=dict)
+    choices: Mapping[str, OptionChoice] = field(default_factory=dict)
     constants: Mapping[str, object] = field(default_factory=dict)
     written: Mapping[str, object] = field(default_factory=dict)
     grouped: bool = True
@@ -125,9 +125,9 @@ class Family:
     renewed: Callable[[Json], Json] = dict
 
     @property
-    def named_choices(self) -> dict[str, Choice]:
+    def named_choices(self) -> dict[str, OptionChoice]:
         """Every option whose values have other names there."""
-        return {"feedforward": Choice(self.activation_key, self.activations), **self.choices}
+        return {"feedforward": OptionChoice(self.activation_key, self.activations), **self.choices}
 
     @property
     def understood(self) -> set[str]:
@@ -228,7 +228,7 @@ class Family:
         return config
 
 
-def _chosen(choice: Choice, settings: Json) -> str:
+def _chosen(choice: OptionChoice, settings: Json) -> str:
     """The own value of what a config says."""
     foreign = settings.get(choice.key)
     for own, names in choice.values.items():

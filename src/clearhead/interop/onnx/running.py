@@ -70,7 +70,7 @@ def as_past(outputs: Mapping[str, Array]) -> dict[str, Array]:
     return {name.replace("present", "past_key_values"): value for name, value in outputs.items() if name != "logits"}
 
 
-class Decoder:
+class OnnxDecoder:
     """Goes on with texts."""
 
     def __init__(self, folder: Path, session: Session) -> None:
@@ -146,8 +146,8 @@ class Translator:
 
 
 PEERS: dict[str, Callable[[Path, Session], Peer]] = {
-    "decoder": Decoder,
-    "bigram": Decoder,
+    "decoder": OnnxDecoder,
+    "bigram": OnnxDecoder,
     "encoder": Encoder,
     "encoder_decoder": Translator,
 }

@@ -4,12 +4,12 @@ from clearhead.config import RunConfig
 from clearhead.workflows.tasks.masked import Masked
 from clearhead.workflows.tasks.next_token import NextToken
 from clearhead.workflows.tasks.task import Batches, Example, Progress, Task, Tokenizers
-from clearhead.workflows.tasks.translation import SOURCE_TOKENIZER, Translation, load_tokenizers
+from clearhead.workflows.tasks.translation import SOURCE_TOKENIZER, TranslationTask, load_tokenizers
 
 TASKS: dict[str, type[Task]] = {
     "causal": NextToken,
     "masked": Masked,
-    "seq2seq": Translation,
+    "seq2seq": TranslationTask,
 }
 
 
@@ -32,7 +32,7 @@ __all__ = [
     "Progress",
     "Task",
     "Tokenizers",
-    "Translation",
+    "TranslationTask",
     "load_tokenizers",
     "open_task",
 ]

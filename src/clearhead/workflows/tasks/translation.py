@@ -22,7 +22,7 @@ ROOM = 8192  # tokens in a batch of an evaluation, source and target together
 SOURCE_TOKENIZER = "source_tokenizer"  # the name of its files, where it is not the target's
 
 
-class Translation(Task):
+class TranslationTask(Task):
     """Pairs of sentences; each token of the target is predicted from the source and the target before it."""
 
     next_verbs = (("translate", '"Ein Satz."'), ("evaluate", "--source a.txt --target b.txt"))

@@ -1,7 +1,7 @@
 """GPT-2 and the families after it that norm with LayerNorm and have plain feed-forwards."""
 
 from clearhead.interop.hf.buffers import CAUSAL_MASK, FORBIDDEN_SCORE, FREQUENCIES
-from clearhead.interop.hf.family import BIASED, UNGATED, Choice, Entry, Family
+from clearhead.interop.hf.family import BIASED, UNGATED, Entry, Family, OptionChoice
 from clearhead.interop.hf.rotary import RotaryWords
 
 ATTENTION = "stack.blocks.N.self_attention"
@@ -72,7 +72,7 @@ OPT = Family(
     needs={"architecture": "decoder", "norm": "layernorm", "norm_eps": 1e-5, "positions": "learned"},
     activations=UNGATED,
     activation_key="activation_function",
-    choices={"norm_position": Choice("do_layer_norm_before", {"pre": True, "post": False})},
+    choices={"norm_position": OptionChoice("do_layer_norm_before", {"pre": True, "post": False})},
     options={
         "vocab_size": "vocab_size",
         "block_size": "max_position_embeddings",
