@@ -22,7 +22,15 @@ from clearhead.reference.gradients import (
 from clearhead.reference.loss import IGNORED, cross_entropy
 from clearhead.reference.models import FORWARDS, bigram, decoder, encoder, encoder_decoder
 from clearhead.reference.ngrams import ngram_row, ngram_vectors
-from clearhead.reference.norms import NORMS, Norm, layernorm, layernorm_gradient, normalize, rmsnorm, rmsnorm_gradient
+from clearhead.reference.norms import (
+    NORMS,
+    NormKind,
+    layernorm,
+    layernorm_gradient,
+    normalize,
+    rmsnorm,
+    rmsnorm_gradient,
+)
 from clearhead.reference.positions import ADDED, BIASED, TURNED, may_attend, positions_of, turn
 from clearhead.reference.shapes import SHAPES, weight_shapes
 
@@ -45,7 +53,7 @@ __all__ = [
     "Gradient",
     "Ids",
     "Intermediate",
-    "Norm",
+    "NormKind",
     "Shape",
     "Sight",
     "SourceMemory",

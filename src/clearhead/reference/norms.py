@@ -75,7 +75,7 @@ def scale(width: int) -> dict[str, Shape]:
     return {"weight": (width,)}
 
 
-class Norm(NamedTuple):
+class NormKind(NamedTuple):
     """A kind of norm: its equation, its gradient, and its weights' shapes at a width."""
 
     forward: Callable[[Array, Weights, float], Array]
@@ -83,10 +83,10 @@ class Norm(NamedTuple):
     shapes: Callable[[int], dict[str, Shape]]
 
 
-NORMS: dict[str, Norm] = {
-    "layernorm": Norm(layernorm, layernorm_gradient, scale_and_shift),
-    "rmsnorm": Norm(rmsnorm, rmsnorm_gradient, scale),
-    "rmsnorm_plus_one": Norm(rmsnorm_plus_one, rmsnorm_plus_one_gradient, scale),
+NORMS: dict[str, NormKind] = {
+    "layernorm": NormKind(layernorm, layernorm_gradient, scale_and_shift),
+    "rmsnorm": NormKind(rmsnorm, rmsnorm_gradient, scale),
+    "rmsnorm_plus_one": NormKind(rmsnorm_plus_one, rmsnorm_plus_one_gradient, scale),
 }
 
 

@@ -96,7 +96,7 @@ def choose_start(
         raise UsageError(f"--minutes must be above 0 and finite, not {minutes:g}")
     if origin is not None:
         origin.refuse_contradictions(settings, preset_name)
-        below, description = origin.options, f"from {origin.reason}"
+        below, description = origin.options, f"from {origin.source}"
     else:
         below, description = _preset_for(settings, preset_name, minutes)
     config = RunConfig.read(below, settings)

@@ -145,7 +145,7 @@ def _train(
         with Recorder(run, model, optimizer, task, observe) as recorder:
             observe(Started(run.folder, state.step, config.train.steps, task.floor))
             if origin is not None:
-                recorder.begin_from(origin.reason)
+                recorder.begin_from(origin.source)
             try:
                 for event in events:
                     board(event)
