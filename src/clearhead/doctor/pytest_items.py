@@ -11,8 +11,9 @@ import pytest
 
 from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.isolated import Request, examine_isolated
+from clearhead.doctor.report.report import Report
 from clearhead.doctor.report.text import of_finding
-from clearhead.doctor.report.verdict import Checked, Report
+from clearhead.doctor.report.verdict import Checked
 from clearhead.errors import ClearheadError, UsageError, did_you_mean
 
 TABLE = "[tool.clearhead.doctor]"

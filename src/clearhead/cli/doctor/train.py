@@ -6,8 +6,8 @@ from clearhead.cli.console import Console
 from clearhead.cli.doctor.words import TIMEOUT, number, pairs
 from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.isolated import Request, examine_isolated
+from clearhead.doctor.report.report import Report
 from clearhead.doctor.report.text import lines
-from clearhead.doctor.report.verdict import Report
 from clearhead.errors import UsageError
 
 OF_A_MODEL = ("kind", "level", "only", "set")  # options that say nothing about a training

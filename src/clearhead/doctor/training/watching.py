@@ -13,7 +13,8 @@ from torch.optim import Optimizer
 from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.checks.base import answer, joined
 from clearhead.doctor.report.findings import Finding
-from clearhead.doctor.report.verdict import Checked, Report
+from clearhead.doctor.report.report import Report
+from clearhead.doctor.report.verdict import Checked
 from clearhead.doctor.spec import Assumption
 from clearhead.doctor.training.checks import TRAINING_CHECKS
 from clearhead.doctor.training.event_log import EventLog
