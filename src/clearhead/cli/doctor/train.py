@@ -23,7 +23,7 @@ def train(console: Console, args: argparse.Namespace, script: str | None) -> int
     allow = pairs(args, "allow")
     refuse_unknown(None, "quick", allow)
     request = Request(
-        script, task="train", allow=allow, words=getattr(args, "words", []), seed=int(number(args, "seed", 0))
+        script, task="train", allow=allow, arguments=getattr(args, "words", []), seed=int(number(args, "seed", 0))
     )
     report = Report.from_json(examine_isolated(request, timeout=number(args, "timeout", TIMEOUT)))
     for text, style in lines(report, verbose=hasattr(args, "verbose")):
