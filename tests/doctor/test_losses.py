@@ -195,7 +195,7 @@ def test_sound_losses_are_healthy(loss: Loss) -> None:
 @pytest.mark.parametrize(("loss", "id"), FAULTY)
 def test_faulty_losses_are_named(loss: Loss, id: str) -> None:
     report = examine_loss(loss, "mine")
-    assert report.findings, report.seen.sentence
+    assert report.findings, report.xray.sentence
     assert report.findings[0].id == id, report.as_json()["lines"]
 
 
@@ -217,7 +217,7 @@ def test_what_is_no_loss_is_refused(loss: Loss) -> None:
 def test_the_table_has_a_line_for_every_token() -> None:
     report = examine_loss(shifted, "mine")
     assert report.as_json()["verdict"] == "healthy"
-    assert torch.tensor(report.as_json()["weights"]).shape == report.seen.ids.shape
+    assert torch.tensor(report.as_json()["weights"]).shape == report.xray.ids.shape
 
 
 def shifted_back(logits: Tensor, ids: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from clearhead.doctor import check
 from clearhead.doctor.catalogue.symptoms import SYMPTOMS, diagnose
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.load.loading import load
-from clearhead.doctor.report.verdict import Report
+from clearhead.doctor.report.report import Report
 from clearhead.errors import DataError, FaultError
 
 TRIANGLE = ("torch.tril(torch.ones(BLOCK, BLOCK))", "torch.triu(torch.ones(BLOCK, BLOCK))")

@@ -14,7 +14,8 @@ from clearhead.doctor import pytest_items
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.isolated import Request
 from clearhead.doctor.report.findings import Evidence, Finding, Where
-from clearhead.doctor.report.verdict import Checked, Report
+from clearhead.doctor.report.report import Report
+from clearhead.doctor.report.verdict import Checked
 from clearhead.errors import DataError
 
 pytest_plugins = ["pytester"]

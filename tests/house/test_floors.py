@@ -144,10 +144,6 @@ def test_what_editors_see_of_a_package_is_what_it_exports(path: Path) -> None:
     assert sorted(shown) == sorted(attached + submodules)
 
 
-# The doctor's findings know their own page of text, which knows them; they come apart when the doctor is renamed.
-CIRCLES_OF_THE_DOCTOR = [
-    {f"clearhead.doctor.reports.{name}" for name in ("answers", "findings", "source", "text")},
-]
 MODULE_OF = {
     ".".join(("clearhead", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__"): path
     for path in [*FILES, SOURCE / "__init__.py"]
@@ -207,11 +203,10 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     trees = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in MODULE_OF.items()}
     lazy = {module: lazily_exported(tree) for module, tree in trees.items() if MODULE_OF[module] in LAZY}
     circles = circles_of({module: imports_of(tree, lazy) - {module} for module, tree in trees.items()})
-    assert [circle for circle in circles if circle not in CIRCLES_OF_THE_DOCTOR] == []
+    assert circles == []
 
 
 def test_a_public_class_has_a_name_of_its_own() -> None:
-    """Outside the doctor, whose checks and reports are renamed on their own."""
     modules_of: dict[str, list[str]] = {}
     for module, path in MODULE_OF.items():
         if module.startswith("clearhead.doctor."):

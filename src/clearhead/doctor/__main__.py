@@ -84,7 +84,7 @@ def _train(request: dict[str, Any]) -> dict[str, Any]:
     from clearhead.doctor.training.script import examine_script
 
     finish = partial(_leave, Path(request["answer"]))
-    return examine_script(request["target"], request["words"], request["allow"], finish)
+    return examine_script(request["target"], request["arguments"], request["allow"], finish)
 
 
 def _check(request: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from clearhead.doctor.load.devices import find_device
 from clearhead.doctor.load.unwrap import unwrapped
 from clearhead.doctor.preparation import prepare
 from clearhead.doctor.report.findings import Finding
-from clearhead.doctor.report.verdict import OUT_OF_TIME, Checked, Outcome, Report
+from clearhead.doctor.report.report import Report
+from clearhead.doctor.report.verdict import OUT_OF_TIME, Checked, Outcome
 from clearhead.doctor.spec import LEVELS, Level, Spec
 from clearhead.doctor.state_guard import plain_layers, restored, undisturbed
 from clearhead.doctor.subject import Subject

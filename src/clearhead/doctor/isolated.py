@@ -28,7 +28,7 @@ class Request:
     """What the command was asked.
 
     `factory` makes the model where the target is not code: 'module:function' and its argument. `other` and its factory
-    are what the target is compared with. `words` are the arguments of a script.
+    are what the target is compared with. `arguments` are the arguments of a script.
     """
 
     target: str | None
@@ -42,13 +42,13 @@ class Request:
     factory: tuple[str, str] | None = None
     other: str | None = None
     other_factory: tuple[str, str] | None = None
-    words: Sequence[str] = ()
+    arguments: Sequence[str] = ()
     batch: str | None = None
     device: str = "cpu"
 
 
 def again(request: Mapping[str, Any], id: str) -> str:
-    """The command that shows one finding again. `asked`: a request as plain data."""
+    """The command that shows one finding again. `request` is plain data."""
     command = ["clearhead", "doctor", request["target"], "--level", request["level"], "--only", id]
     command += ["--seed", str(request["seed"])]
     for option in ("kind", "batch"):

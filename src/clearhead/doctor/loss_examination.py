@@ -30,7 +30,7 @@ class LossReport:
     """The X-ray of a full batch, and the findings of it and of one with padding."""
 
     target: str
-    seen: Xray
+    xray: Xray
     findings: tuple[Finding, ...]
     padding: str  # how rows that are short were told to it
 
@@ -38,7 +38,7 @@ class LossReport:
         """Plain data; `lines` are for a person."""
         faulty = any(finding.status == "fail" for finding in self.findings)
         verdict = "faulty" if faulty else "healthy"
-        lines = [f"{self.seen.sentence}", f"padding: {self.padding}"]
+        lines = [f"{self.xray.sentence}", f"padding: {self.padding}"]
         for finding in self.findings:
             lines += [
                 "",
@@ -49,13 +49,13 @@ class LossReport:
         return {
             "target": self.target,
             "verdict": verdict,
-            "offset": self.seen.offset,
-            "weights": self.seen.weights.tolist(),
-            "targets": self.seen.targets.tolist(),
-            "smoothing": self.seen.smoothing.tolist(),
-            "residual": self.seen.residual,
+            "offset": self.xray.offset,
+            "weights": self.xray.weights.tolist(),
+            "targets": self.xray.targets.tolist(),
+            "smoothing": self.xray.smoothing.tolist(),
+            "residual": self.xray.residual,
             "findings": [finding.as_json() for finding in self.findings],
-            "lines": [*self.seen.table().splitlines(), "", *lines, "", f"{self.target} is {verdict}"],
+            "lines": [*self.xray.table().splitlines(), "", *lines, "", f"{self.target} is {verdict}"],
         }
 
 

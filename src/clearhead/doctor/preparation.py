@@ -67,7 +67,7 @@ def _drops_in_evaluation(subject: Subject) -> bool:
             first, second = (subject.convention.logits(subject.model, inputs) for _ in range(2))
     except Exception:  # it does not run twice: 'deterministic' makes the same calls, and its report tells why
         return False
-    return bool(dropping.seen) and torch.equal(first, second)
+    return bool(dropping.dropouts) and torch.equal(first, second)
 
 
 def _with_rows_that_fit(subject: Subject) -> Subject:
@@ -75,15 +75,15 @@ def _with_rows_that_fit(subject: Subject) -> Subject:
 
     It is given one row more than a row has tokens: so many are compared at once.
     """
-    longest = subject.found.T
+    longest = subject.calling.T
     for T in (longest, *(T for T in lengths_for(subject.model, short=True) if 1 < T < longest)):
         try:
             with quiet():
                 subject.run(subject.inputs(T + 1, T=T))
         except Exception:  # too many rows still, or a length that it does not take: 'rows' is skipped, and says so
             continue
-        match = replace(subject.found, T=T, S=length_of_source(T, subject.model))
-        return subject if longest == T else replace(subject, found=match)
+        match = replace(subject.calling, T=T, S=length_of_source(T, subject.model))
+        return subject if longest == T else replace(subject, calling=match)
     return subject
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.isolated import Request, examine_isolated
+from clearhead.doctor.report.report import Report
 from clearhead.doctor.report.text import of_finding
-from clearhead.doctor.report.verdict import Checked, Report
+from clearhead.doctor.report.verdict import Checked
 from clearhead.errors import ClearheadError, UsageError, did_you_mean
 
 TABLE = "[tool.clearhead.doctor]"
@@ -30,7 +31,7 @@ class DoctorFailure(Exception):  # noqa: N818 - it is told as a failed test
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TableEntry:
     """What one entry of the table asks for, and the number of its line."""
 
     request: Request
@@ -41,8 +42,8 @@ class Wanted:
 class Doctor:
     """The plugin that is there where --doctor was given."""
 
-    def __init__(self, file: Path, targets: list[Wanted]) -> None:
-        self.file, self.wanted = file, targets
+    def __init__(self, file: Path, entries: list[TableEntry]) -> None:
+        self.file, self.entries = file, entries
 
     @classmethod
     def of(cls, config: pytest.Config) -> Self:
@@ -55,28 +56,28 @@ class Doctor:
         file = next((path for folder in folders if (path := folder / "pyproject.toml").is_file()), None)
         if file is None:
             raise pytest.UsageError(f"--doctor finds no pyproject.toml; write one with {TABLE} {EXAMPLE}")
-        return cls(file, list(wanted_by(file)))
+        return cls(file, list(entries_of(file)))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         """Put the checks behind all other tests, before -k and -m choose among them."""
-        for target in self.wanted:
-            items += session.genitems(Model.of(session, self.file, target))
+        for entry in self.entries:
+            items += session.genitems(Model.of(session, self.file, entry))
 
 
 class Model(pytest.Collector):
     """One model, and the report on it once it is there."""
 
-    wanted: Wanted
+    entry: TableEntry
     report: Report | None = None
     problem: str | None = None
 
     @classmethod
-    def of(cls, session: pytest.Session, file: Path, wanted: Wanted) -> Self:
-        """The model that is wanted."""
-        target = str(wanted.request.target)
+    def of(cls, session: pytest.Session, file: Path, entry: TableEntry) -> Self:
+        """The model of an entry."""
+        target = str(entry.request.target)
         collector: Self = cls.from_parent(session, name=target, path=file, nodeid=f"doctor[{target}]")
-        collector.wanted = wanted
+        collector.entry = entry
         return collector
 
     def collect(self) -> list[pytest.Item]:
@@ -84,7 +85,7 @@ class Model(pytest.Collector):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of libraries that are loaded now
             from clearhead.doctor.examination import chosen
-        return [CheckItem.from_parent(self, name=check.name) for check in chosen(self.wanted.request.only)]
+        return [CheckItem.from_parent(self, name=check.name) for check in chosen(self.entry.request.only)]
 
     def examined(self) -> Report:
         """The report; the first call examines.
@@ -98,7 +99,7 @@ class Model(pytest.Collector):
             search = [str(path) for path in self.config.getini("pythonpath")]
             try:
                 document = examine_isolated(
-                    self.wanted.request, timeout=self.wanted.timeout, folder=self.path.parent, search=search
+                    self.entry.request, timeout=self.entry.timeout, folder=self.path.parent, search=search
                 )
             except ClearheadError as error:
                 self.problem = str(error)
@@ -143,10 +144,10 @@ class CheckItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """Where the test is written down, and its name."""
-        return self.path, self.model.wanted.line, f"{self.model.name}: {self.name}"
+        return self.path, self.model.entry.line, f"{self.model.name}: {self.name}"
 
 
-def wanted_by(file: Path) -> Iterator[Wanted]:
+def entries_of(file: Path) -> Iterator[TableEntry]:
     """What a pyproject.toml asks for.
 
     Raises:
@@ -166,7 +167,7 @@ def wanted_by(file: Path) -> Iterator[Wanted]:
         except UsageError as error:
             raise pytest.UsageError(f"{TABLE} of {file}: {error}") from None
         line = next((number for number, row in enumerate(text.splitlines()) if str(request.target) in row), 0)
-        yield Wanted(request, float(table.get("timeout", TIMEOUT)), line)
+        yield TableEntry(request, float(table.get("timeout", TIMEOUT)), line)
 
 
 def _request(table: object) -> Request:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.calling import Convention, Inputs
 from clearhead.doctor.calling.batches import OwnBatch
-from clearhead.doctor.calling.search import Found
+from clearhead.doctor.calling.search import WorkingCall
 from clearhead.doctor.kind import Hints, assumed_kind
 from clearhead.doctor.probes.dependency import Matrix, dependency, shape_of
 from clearhead.doctor.probes.tracing import Call, recorded_modules, recorded_ops, without_dropout
@@ -60,7 +60,7 @@ class Subject:
         original: the model as it came, which nothing is done to.
         fresh: a copy with the weights as they came.
         model: a copy with noise on them (see `perturbed`).
-        found: how it is called.
+        calling: how it is called.
         own: the person's batch, as its inputs.
         failed: names of the checks that failed so far; the examination keeps the list.
         drops_in_evaluation: dropout is alive there: it is taken out, so that the rest can be examined.
@@ -74,7 +74,7 @@ class Subject:
     fresh: nn.Module
     model: nn.Module
     hints: Hints
-    found: Found
+    calling: WorkingCall
     own: OwnBatch | None = None
     failed: AbstractSet[str] = frozenset()
     journal: Journal = field(default_factory=Journal)
@@ -93,7 +93,7 @@ class Subject:
     @property
     def convention(self) -> Convention:
         """How the model is called."""
-        return self.found.convention
+        return self.calling.convention
 
     def quiet(self) -> AbstractContextManager[None]:
         """No dropout in it, and no gradients."""
@@ -141,7 +141,7 @@ class Subject:
         for owner, names in ((config, ("pad_token_id", "pad_id")), (self.original, PAD_NAMES)):
             for name in names:
                 value = getattr(owner, name, None)
-                if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < self.found.vocab_size:
+                if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < self.calling.vocab_size:
                     return value
         tables = (m for m in self.original.modules() if isinstance(m, nn.Embedding))
         padding_idx = next((m.padding_idx for m in tables if m.padding_idx is not None), None)
@@ -150,8 +150,8 @@ class Subject:
     @cached_property
     def compared_id(self) -> int | None:
         """The number that the model compares its token ids with, as masks of padding are made."""
-        ids = torch.full((2, self.found.T), min(5, self.found.vocab_size - 1))
-        source = torch.full((2, self.found.S), min(5, self.found.source_vocab_size - 1))
+        ids = torch.full((2, self.calling.T), min(5, self.calling.vocab_size - 1))
+        source = torch.full((2, self.calling.S), min(5, self.calling.source_vocab_size - 1))
         inputs = Inputs(ids, source if self.convention.has_source else None)
         try:
             with self.quiet(), recorded_ops(lambda name: name.strip("_") in ("eq", "ne")) as ops:
@@ -161,7 +161,7 @@ class Subject:
         for call in ops.calls:
             first, *rest = call.options["args"]
             if isinstance(first, Tensor) and first.dtype == torch.long and rest and isinstance(rest[0], int):
-                return rest[0] if 0 <= rest[0] < self.found.vocab_size else None
+                return rest[0] if 0 <= rest[0] < self.calling.vocab_size else None
         return None
 
     def pool(self) -> Tensor:
@@ -170,12 +170,12 @@ class Subject:
 
     @cached_property
     def _pool(self) -> Tensor:
-        return self._ordinary(self.found.vocab_size, self.own.inputs.ids if self.own else None)
+        return self._ordinary(self.calling.vocab_size, self.own.inputs.ids if self.own else None)
 
     @cached_property
     def source_pool(self) -> Tensor:
         """The same for sources."""
-        return self._ordinary(self.found.source_vocab_size, self.own.inputs.source if self.own else None)
+        return self._ordinary(self.calling.source_vocab_size, self.own.inputs.source if self.own else None)
 
     def _ordinary(self, V: int, own: Tensor | None) -> Tensor:
         """Those of the person's batch, if they are enough for rows of different ids; else of the whole vocabulary."""
@@ -183,7 +183,7 @@ class Subject:
         settings = vars(config).items() if hasattr(config, "__dict__") else ()
         special = {value for name, value in settings if name.endswith("_id") and isinstance(value, int)} | {self.pad_id}
         known = [] if own is None else [id for id in sorted({*own.flatten().tolist()}) if id not in special]
-        if len(known) > max(self.found.T, self.found.S):
+        if len(known) > max(self.calling.T, self.calling.S):
             return torch.tensor(known)
         first, last = (4, V - 2) if V > 12 else (0, V)
         ids = [id for id in range(first, min(last, first + 4096)) if id not in special]
@@ -196,9 +196,9 @@ class Subject:
     def inputs(self, rows: int = 1, *, salt: int = 0, T: int | None = None) -> Inputs:
         """Random rows, with a source where the model reads one; neighbours differ."""
         generator = self.generator(salt)
-        ids = self._draw(self.pool(), (rows, T or self.found.T), generator)
+        ids = self._draw(self.pool(), (rows, T or self.calling.T), generator)
         has_source = self.convention.has_source
-        source = self._draw(self.source_pool, (rows, self.found.S), generator) if has_source else None
+        source = self._draw(self.source_pool, (rows, self.calling.S), generator) if has_source else None
         return Inputs(ids, source, labels=ids)
 
     @staticmethod

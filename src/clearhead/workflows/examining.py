@@ -14,7 +14,7 @@ from clearhead.doctor.isolated import examine_isolated
 from clearhead.doctor.load.naming import Target, read
 from clearhead.doctor.report.comparison import Comparison
 from clearhead.doctor.report.findings import Json
-from clearhead.doctor.report.verdict import Report
+from clearhead.doctor.report.report import Report
 from clearhead.errors import DataError, UsageError, did_you_mean
 from clearhead.workflows.folders import find_folder, run_folders
 
@@ -41,13 +41,13 @@ def check_model(request: Request | str | None = None, *, timeout: float = TIMEOU
     target = resolve(request.target)
     if request.settings and target.kind != "architecture":
         raise UsageError(FOR_ARCHITECTURES)
-    request = replace(request, target=request.target or target.place, factory=_factory(target))
+    request = replace(request, target=request.target or target.location, factory=_factory(target))
     return Report.from_json(examine_isolated(request, timeout=timeout))
 
 
 def _factory(target: Target) -> tuple[str, str] | None:
     """What makes the model of a run, in the process that examines it."""
-    return (f"{model_of_run.__module__}:{model_of_run.__name__}", target.place) if target.kind == "run" else None
+    return (f"{model_of_run.__module__}:{model_of_run.__name__}", target.location) if target.kind == "run" else None
 
 
 def diagnose(name: str, request: Request, *, timeout: float = TIMEOUT) -> Diagnosis:
@@ -65,7 +65,7 @@ def diagnose(name: str, request: Request, *, timeout: float = TIMEOUT) -> Diagno
     entry = symptom(name)
     target = resolve(request.target)
     report = check_model(request, timeout=timeout)
-    return diagnosed(entry, report, _signs(Path(target.place)) if target.kind == "run" else ())
+    return diagnosed(entry, report, _signs(Path(target.location)) if target.kind == "run" else ())
 
 
 def _signs(folder: Path) -> tuple[str, ...]:

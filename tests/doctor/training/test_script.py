@@ -27,7 +27,7 @@ def test_a_script_is_stopped_before_its_third_step(tmp_path: Path) -> None:
     step = "        optimizer.step()\n"
     counted = step + "        print(step, file=open('steps', 'a'), flush=True)\n"
     path = written(tmp_path, "plain", (step, counted), ("    train()\n", MAIN))
-    told = examine_isolated(Request(str(path), task="train", words=["--in", str(tmp_path)]), timeout=120)
+    told = examine_isolated(Request(str(path), task="train", arguments=["--in", str(tmp_path)]), timeout=120)
     assert told["verdict"] == "healthy", told["findings"]
     assert told["findings"] == []
     assert (tmp_path / "steps").read_text(encoding="utf-8").split() == ["0", "1"]

@@ -6,8 +6,8 @@ from clearhead.cli.console import Console
 from clearhead.cli.doctor.words import TIMEOUT, number, pairs
 from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.isolated import Request, examine_isolated
+from clearhead.doctor.report.report import Report
 from clearhead.doctor.report.text import lines
-from clearhead.doctor.report.verdict import Report
 from clearhead.errors import UsageError
 
 OF_A_MODEL = ("kind", "level", "only", "set")  # options that say nothing about a training
@@ -23,7 +23,7 @@ def train(console: Console, args: argparse.Namespace, script: str | None) -> int
     allow = pairs(args, "allow")
     refuse_unknown(None, "quick", allow)
     request = Request(
-        script, task="train", allow=allow, words=getattr(args, "words", []), seed=int(number(args, "seed", 0))
+        script, task="train", allow=allow, arguments=getattr(args, "words", []), seed=int(number(args, "seed", 0))
     )
     report = Report.from_json(examine_isolated(request, timeout=number(args, "timeout", TIMEOUT)))
     for text, style in lines(report, verbose=hasattr(args, "verbose")):

@@ -19,7 +19,7 @@ from clearhead.doctor.calling.names import (
     TOKENS,
     parameters_of,
 )
-from clearhead.doctor.calling.search import Found
+from clearhead.doctor.calling.search import WorkingCall
 from clearhead.doctor.problems import sentence_of
 from clearhead.errors import DataError
 
@@ -82,7 +82,7 @@ class Batch:
         first = next(part for _, part in self.parts if _holds_tokens(part))
         return tuple(dict.fromkeys((first.shape[1], first.shape[0])))
 
-    def arranged(self, model: nn.Module, match: Found) -> "OwnBatch":
+    def arranged(self, model: nn.Module, match: WorkingCall) -> "OwnBatch":
         """The batch as the examination's inputs, by what is known of how the model is called.
 
         Raises:

@@ -19,11 +19,11 @@ CALLS = 40  # with ids that are tried again with numbers in their place
 
 
 class NamedInputs(dict[str, Any]):
-    """Inputs by name, for models that take one dict: what they ask for is made when they ask. `asked`: for what."""
+    """Inputs by name, for models that take one dict: what they ask for is made when they ask. `requested`: for what."""
 
     def __init__(self, inputs: Inputs, time_first: bool) -> None:
         self.inputs, self.time_first = inputs, time_first
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         tokens = FILLERS["ids"](inputs, time_first)
         names = ("ids", "input_ids", "inputs", "tokens", "x", "idx", "text")
         super().__init__(dict.fromkeys(names, tokens))
@@ -35,13 +35,13 @@ class NamedInputs(dict[str, Any]):
             self["attention_mask"] = inputs.source_kept.long()
 
     def __getitem__(self, name: str) -> Any:
-        self.asked.append(name)
+        self.requested.append(name)
         return super().__getitem__(name)
 
     def __missing__(self, name: str) -> Any:
         has_source = self.inputs.source is not None
-        sides = [bool(side.search(parameter)) for side in (SOURCE, TARGET) for parameter in self.asked]
-        if not has_source and any(sides[: len(self.asked)]) and any(sides[len(self.asked) :]):
+        sides = [bool(side.search(parameter)) for side in (SOURCE, TARGET) for parameter in self.requested]
+        if not has_source and any(sides[: len(self.requested)]) and any(sides[len(self.requested) :]):
             raise KeyError(f"{name}: it asks for a source and a target")
         return filler_of(filler_for(name, has_source=has_source))(self.inputs, self.time_first)
 
@@ -104,13 +104,13 @@ class Convention:
         ahead = [arguments.pop(name) for name in _positional_only(model) if name in arguments]
         return model(*unnamed, *ahead, **arguments)
 
-    def asked(self, model: nn.Module, inputs: Inputs) -> tuple[str, ...]:
+    def requested(self, model: nn.Module, inputs: Inputs) -> tuple[str, ...]:
         """What a model that takes one dict looks for in it."""
         if not self.as_dict:
             return ()
         batch = self._batch(inputs.longer if self.drops_last else inputs, {})
         model(batch)
-        return tuple(dict.fromkeys(batch.asked))
+        return tuple(dict.fromkeys(batch.requested))
 
     def _batch(self, inputs: Inputs, more: Mapping[str, Any]) -> NamedInputs:
         batch = NamedInputs(inputs, self.time_first)

@@ -45,7 +45,7 @@ def adapted(): return Adapted()"""
 
 
 @dataclass(frozen=True)
-class Found:
+class WorkingCall:
     """A convention that works, and what was learned on the way."""
 
     convention: Convention
@@ -64,7 +64,7 @@ def find_convention(
     short: bool = False,
     named: Sequence[str] = (),
     lengths: Sequence[int] = (),
-) -> Found:
+) -> WorkingCall:
     """How `model` wants to be called, proved by calling it.
 
     Args:
@@ -111,10 +111,10 @@ def _choose(
     candidates: Iterator[Convention],
     lengths: Lengths,
     problems: list[str],
-) -> Found | None:
+) -> WorkingCall | None:
     """The candidate that looks most as it was meant; one that gives logits of tokens before one that does of rows."""
-    best: tuple[int, Found] | None = None
-    of_rows: tuple[int, Found] | None = None
+    best: tuple[int, WorkingCall] | None = None
+    of_rows: tuple[int, WorkingCall] | None = None
     roles: tuple[str, ...] = ()
     failed: list[str] = []
     for convention in candidates:
@@ -144,7 +144,7 @@ def _hides_future(convention: Convention) -> bool:
     return any("causal" in filler for _, filler in convention.call)
 
 
-def _with_causal_mask(answers: Answers, known: Found) -> Found:
+def _with_causal_mask(answers: Answers, known: WorkingCall) -> WorkingCall:
     """Where the future reaches back: the mask that the model expects from its caller, if one closes it."""
     inputs = _inputs(known.T, known.S, known.vocab_size, known.source_vocab_size)
     if known.convention.as_dict or not influences(answers.under(known.convention), inputs)[1]:
@@ -183,7 +183,7 @@ def _roles(call: Call) -> tuple[str, ...]:
     return tuple(role for _, filler in call if (role := role_of(filler)) in ("ids", "source", "labels"))
 
 
-def _try(model: nn.Module, convention: Convention, lengths: Lengths, problems: list[str]) -> Found | None:
+def _try(model: nn.Module, convention: Convention, lengths: Lengths, problems: list[str]) -> WorkingCall | None:
     """Call it with rows of several lengths until one fits."""
     pictures = {role_of(filler) for _, filler in convention.call if is_picture(filler)}
     for T in (PLACES,) if "ids" in pictures else dict.fromkeys((*lengths.usual, *lengths.more)):
@@ -212,7 +212,7 @@ def _try(model: nn.Module, convention: Convention, lengths: Lengths, problems: l
             known if located.reads_words(role) else WORDS
             for role, known in (("ids", V), ("source", sizes.get("source", V)))
         )
-        return Found(located, T, S, V, source_V, Axes())
+        return WorkingCall(located, T, S, V, source_V, Axes())
     return None
 
 
@@ -283,7 +283,7 @@ def _equal(tensor: Tensor, expected: Tensor) -> bool:
     return tensor.shape == expected.shape and torch.equal(tensor.cpu(), expected)
 
 
-def _score(answers: Answers, known: Found, spec: Spec) -> int:
+def _score(answers: Answers, known: WorkingCall, spec: Spec) -> int:
     """How much the outputs look as if every mask was given as it was meant."""
     inputs = _inputs(known.T, known.S, known.vocab_size, known.source_vocab_size)
     try:
@@ -300,7 +300,7 @@ def _score(answers: Answers, known: Found, spec: Spec) -> int:
     return 1 if behind else 0
 
 
-def _with_order(answers: Answers, known: Found) -> Found:
+def _with_order(answers: Answers, known: WorkingCall) -> WorkingCall:
     """Batch first or time first, where both can be called: by the axis along which tokens meet."""
     known = _with_axes(answers, known)
     axes = known.axes
@@ -311,7 +311,7 @@ def _with_order(answers: Answers, known: Found) -> Found:
     return known
 
 
-def _with_axes(answers: Answers, known: Found) -> Found:
+def _with_axes(answers: Answers, known: WorkingCall) -> WorkingCall:
     inputs = _inputs(known.T, known.S, known.vocab_size, known.source_vocab_size)
     try:
         return replace(known, axes=axes_of(answers.under(known.convention), inputs))

@@ -11,8 +11,8 @@ from importlib.resources import files
 from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.doctor.report.answers import Answer, answered
 from clearhead.doctor.report.findings import Finding, Json
+from clearhead.doctor.report.report import Report
 from clearhead.doctor.report.text import Line
-from clearhead.doctor.report.verdict import Report
 from clearhead.errors import UsageError, did_you_mean
 from clearhead.pages import printable
 

@@ -101,7 +101,7 @@ def deterministic(subject: Subject) -> list[Finding]:
     witness = f"the same batch twice in eval() moves logits by {change:.1e}"
     switched = _switched(subject)
     if subject.drops_in_evaluation:
-        call = dropping.seen[0]
+        call = dropping.dropouts[0]
         with torch.no_grad(), recorded_ops(lambda name: name == call.name) as ops:
             subject.convention.logits(subject.model, inputs)
         same = next((op for op in ops.calls if (op.file, op.line) == (call.file, call.line)), call)
@@ -119,7 +119,7 @@ def deterministic(subject: Subject) -> list[Finding]:
         ]
     causes = (("T09", 0.8), ("A08", 0.2)) if drew else (("T08", 0.8), ("K06", 0.1), ("T09", 0.1))
     status: Status = "fail"
-    if drew and not dropping.seen and _only_orders(subject):  # as where patches to be hidden are drawn
+    if drew and not dropping.dropouts and _only_orders(subject):  # as where patches to be hidden are drawn
         status, witness = "warn", f"{witness}; all that it draws is an order, which may be meant"
     return [finding(causes, witness, value=change, where=_first_unlike(subject, inputs), status=status)]
 
@@ -175,13 +175,13 @@ def _switched(subject: Subject) -> str | None:
 )
 def rows(subject: Subject) -> list[Finding]:
     """No row of a batch depends on another, nor on its own number in the batch."""
-    axes = subject.found.axes
+    axes = subject.calling.axes
     try:
         with torch.no_grad():
             _ = subject.matrix  # of T + 1 rows
     except (RuntimeError, IndexError) as error:
         message = message_of(error, 100)
-        raise Skipped(f"it does not take {subject.found.T + 1} rows at once ({message})") from None
+        raise Skipped(f"it does not take {subject.calling.T + 1} rows at once ({message})") from None
     count = FEW_ROWS if subject.is_hurried else ROWS
     inputs = subject.inputs(count, salt=3)
     with torch.no_grad():

@@ -50,7 +50,7 @@ def _remembered(subject: Subject) -> list[Finding]:
     """Other calls have gone before, with longer rows; a copy that has seen none is asked the same."""
     if subject.is_large:
         return []  # so large a model is not copied once more
-    inputs = subject.inputs(2, salt=21, T=max(2, subject.found.T - 2))
+    inputs = subject.inputs(2, salt=21, T=max(2, subject.calling.T - 2))
     first = _asked(perturbed(subject.original, subject.seed, subject.device), subject, inputs)
     if first is None:  # it takes rows of one length only
         inputs = subject.inputs(2, salt=21)

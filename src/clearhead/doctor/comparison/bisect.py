@@ -23,7 +23,7 @@ Selection = Callable[[Tensor], Tensor | None]  # the part of a tensor that count
 
 
 @dataclass(frozen=True)
-class Together:
+class CallPair:
     """One call in each model, what they are given and what they make, compared. None: nothing there can be.
 
     `floor`: what rounding does to what A makes.
@@ -31,8 +31,8 @@ class Together:
 
     a: Call
     b: Call
-    given: float | None
-    made: float | None
+    input_gap: float | None
+    output_gap: float | None
     floor: float | None
 
     @property
@@ -43,14 +43,14 @@ class Together:
     @property
     def parts(self) -> bool:
         """Whether it is given the same, and makes something else of it."""
-        if self.given is None or self.made is None:
+        if self.input_gap is None or self.output_gap is None:
             return False
-        return self.given <= self.threshold and not self.agrees and self.made > FLOORS * self.given
+        return self.input_gap <= self.threshold and not self.agrees and self.output_gap > FLOORS * self.input_gap
 
     @property
     def agrees(self) -> bool:
         """Whether both make the same."""
-        return self.made is not None and self.made <= self.threshold
+        return self.output_gap is not None and self.output_gap <= self.threshold
 
 
 def counterparts(a: nn.Module, b: nn.Module, pairs: Sequence[Pair]) -> dict[str, str]:
@@ -71,7 +71,7 @@ def together(
     rounded: Sequence[Call] | None,
     partners: dict[str, str],
     select: Selection,
-) -> list[Together]:
+) -> list[CallPair]:
     """The calls of A with their counterparts in B, in order of execution.
 
     Args:
@@ -93,7 +93,7 @@ def together(
             if rounded is not None:
                 floor = difference(call.outputs, rounded[number].outputs, select) or 0.0
             moved = difference(call.inputs, other.inputs, select)
-            pairs.append(Together(call, other, moved, difference(call.outputs, other.outputs, select), floor))
+            pairs.append(CallPair(call, other, moved, difference(call.outputs, other.outputs, select), floor))
         times[call.name] += 1
     return pairs
 
@@ -146,7 +146,7 @@ def _gap(x: Tensor, y: Tensor) -> float:
     return float((x - y)[unequal].abs().nan_to_num(float("inf"), float("inf")).max()) / scale
 
 
-def parting(pairs: Sequence[Together], path: str) -> Difference | None:
+def parting(pairs: Sequence[CallPair], path: str) -> Difference | None:
     """The first module that parts, unless what is around it makes the same in spite of it."""
     for number, pair in enumerate(pairs):
         if pair.parts and not any(other.agrees for other in pairs[number + 1 :] if _is_around(other, pair)):
@@ -154,30 +154,30 @@ def parting(pairs: Sequence[Together], path: str) -> Difference | None:
     return None
 
 
-def _is_around(outer: Together, inner: Together) -> bool:
+def _is_around(outer: CallPair, inner: CallPair) -> bool:
     head = f"{outer.a.name}." if outer.a.name else ""
     return outer.a.depth < inner.a.depth and inner.a.name.startswith(head)
 
 
-def _told(pairs: Sequence[Together], number: int, path: str) -> Difference:
+def _told(pairs: Sequence[CallPair], number: int, path: str) -> Difference:
     guilty = pairs[number]
     begin = number
     while begin and pairs[begin - 1].a.depth > guilty.a.depth:
         begin -= 1
     inside = [pair for pair in pairs[begin:number] if pair.a.depth == guilty.a.depth + 1]
-    child = next((pair for pair in inside if pair.given is not None and pair.given > pair.threshold), None)
+    child = next((pair for pair in inside if pair.input_gap is not None and pair.input_gap > pair.threshold), None)
     before = pairs[: number if child is None else pairs.index(child)]
     last = next((pair for pair in reversed(before) if pair.agrees and pair.a.name), None)
-    agreed = "" if last is None else Differing(last.a.name, last.b.name, last.made or 0.0).names
+    agreed = "" if last is None else Differing(last.a.name, last.b.name, last.output_gap or 0.0).names
     if child is not None:
-        names = Differing(child.a.name, child.b.name, child.given or 0.0).names
+        names = Differing(child.a.name, child.b.name, child.input_gap or 0.0).names
         agreed += f"{'; then ' if agreed else ''}what {names} is given differs"
     return Difference(
         what="output",
         path=path,
         a=_where(guilty.a, child.a if child else None),
         b=_where(guilty.b, child.b if child else None),
-        difference=guilty.made or 0.0,
+        difference=guilty.output_gap or 0.0,
         threshold=guilty.threshold,
         noise_floor=guilty.floor or 0.0,
         agreed=agreed,
@@ -196,8 +196,8 @@ def _where(call: Call, child: Call | None) -> Where:
     return Where(call.name, type(call.module).__name__, file, line)
 
 
-def _growth(pairs: Sequence[Together]) -> tuple[Differing, ...]:
+def _growth(pairs: Sequence[CallPair]) -> tuple[Differing, ...]:
     """The way to the logits: the layers and what stands beside them, not what is inside them."""
-    outer = [pair for pair in pairs if pair.made is not None and re.fullmatch(r"\D*\d*", pair.a.name)]
+    outer = [pair for pair in pairs if pair.output_gap is not None and re.fullmatch(r"\D*\d*", pair.a.name)]
     outer = outer[:-1][:: max(1, -(-len(outer) // STEPS))] + outer[-1:]
-    return tuple(Differing(pair.a.name or "logits", pair.b.name or "logits", pair.made or 0.0) for pair in outer)
+    return tuple(Differing(pair.a.name or "logits", pair.b.name or "logits", pair.output_gap or 0.0) for pair in outer)

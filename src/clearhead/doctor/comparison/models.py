@@ -14,7 +14,7 @@ from clearhead.doctor.calling.names import parameters_of
 from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.checks.dependence.paths import LONGER
 from clearhead.doctor.checks.padding.masks import padding_masks
-from clearhead.doctor.comparison.bisect import Together, counterparts, difference, parting, together
+from clearhead.doctor.comparison.bisect import CallPair, counterparts, difference, parting, together
 from clearhead.doctor.comparison.weights import Pair, bring, differing, match, named, parted_ties, told
 from clearhead.doctor.preparation import prepare
 from clearhead.doctor.probes.locations import owner_of
@@ -115,7 +115,7 @@ class _Both:
     def _length(self) -> int:
         """A number of tokens that both take."""
         problem = ""
-        for T in (self.a.found.T, self.b.found.T, *LONGER[::-1]):
+        for T in (self.a.calling.T, self.b.calling.T, *LONGER[::-1]):
             try:
                 for subject in (self.a, self.b):
                     with torch.no_grad():
@@ -210,7 +210,7 @@ class _Both:
             rounded, floor = calls_a, difference([exact[0][1]], [logits_a], variant.select)
             (calls_a, logits_a), (calls_b, logits_b) = exact
         moved = difference([logits_a], [logits_b], variant.select)
-        whole = Together(calls_a[-1], calls_b[-1], 0.0, moved, floor)
+        whole = CallPair(calls_a[-1], calls_b[-1], 0.0, moved, floor)
         if whole.agrees or moved is None:
             return None
         pairs = together((calls_a[:-1], calls_b[:-1]), rounded, self.partners, variant.select)

@@ -43,12 +43,12 @@ def load(target: str, settings: Mapping[str, str] | None = None) -> nn.Module:
     if settings and named.kind != "architecture":
         raise UsageError("--set is for hf:NAME only; a factory of yours chooses its own sizes")
     if named.kind in ("architecture", "checkpoint"):
-        return _from_transformers(named.place, settings or {})
+        return _from_transformers(named.location, settings or {})
     return _made(_module(named), named.name, target)
 
 
 def _module(named: Target) -> Any:
-    return _from_file(Path(named.place)) if named.kind == "file" else _by_name(named.place)
+    return _from_file(Path(named.location)) if named.kind == "file" else _by_name(named.location)
 
 
 def _from_file(path: Path) -> Any:
@@ -168,7 +168,7 @@ def load_function(target: str) -> Any:
     function = getattr(module, named.name, None)
     if function is None:
         known = [key for key in vars(module) if not key.startswith("_")]
-        raise DataError(f"{named.place} has no '{named.name}'{did_you_mean(named.name, known)}")
+        raise DataError(f"{named.location} has no '{named.name}'{did_you_mean(named.name, known)}")
     if isinstance(function, type) and issubclass(function, nn.Module):
         _refuse_arguments(function, target)
         with _told(f"{target} cannot be made"):

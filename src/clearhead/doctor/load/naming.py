@@ -9,8 +9,8 @@ from typing import Literal
 
 from clearhead.errors import DataError, UsageError
 
-FILE = re.compile(r"(?P<place>.+\.py)(:(?P<name>[^:/\\]*))?")  # greedy: a colon of the path stays with the path
-MODULE = re.compile(r"(?P<place>[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*)")
+FILE = re.compile(r"(?P<location>.+\.py)(:(?P<name>[^:/\\]*))?")  # greedy: a colon of the path stays with the path
+MODULE = re.compile(r"(?P<location>[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*)")
 FORMS = "file.py:build, package.module:build, hf:NAME or a run"
 
 
@@ -21,12 +21,12 @@ class Target:
     Args:
         kind: a Python file, an importable module, an architecture of transformers, a folder with a checkpoint of one,
             or a run of ours.
-        place: the file, module, architecture or folder.
+        location: the file, module, architecture or folder.
         name: what makes the model there; empty where the usual names are to be tried, and where nothing has a name.
     """
 
     kind: Literal["file", "module", "architecture", "checkpoint", "run"]
-    place: str
+    location: str
     name: str = ""
 
 
@@ -53,10 +53,10 @@ def read(typed: str, find_run: Callable[[str], Path | None] = lambda typed: None
         return Target("file", str(path))
     file = FILE.fullmatch(typed)
     if file:
-        return Target("file", os.path.expanduser(file["place"]), file["name"] or "")
+        return Target("file", os.path.expanduser(file["location"]), file["name"] or "")
     module = MODULE.fullmatch(typed)
     if module:
-        return Target("module", module["place"], module["name"])
+        return Target("module", module["location"], module["name"])
     if path.is_file():
         raise DataError(f"{typed} is no Python file; say {FORMS}")
     raise UsageError(f"'{typed}' names no model; say {FORMS}")

@@ -26,8 +26,8 @@ class Attention:
         axis_is_wrong: the weights sum to one along another axis than the one that is summed over.
         hidden_later: weights were set to zero after they had been normalised.
         scores: (N, T_q, T_k) of all rows and heads, with what was added to them, where they can be read.
-        asked: the product of queries and keys, where it is an operation of its own.
-        summed: the product with the values.
+        score_product: the product of queries and keys, where it is an operation of its own.
+        value_product: the product with the values.
         query, key, value: the very tensors that a fused kernel was given.
         ones_added: a mask of ones and zeros, beside what it hides, was added to the scores.
     """
@@ -39,8 +39,8 @@ class Attention:
     axis_is_wrong: bool = False
     hidden_later: bool = False
     scores: Tensor | None = None
-    asked: Product | None = None
-    summed: Product | None = None
+    score_product: Product | None = None
+    value_product: Product | None = None
     query: Tensor | None = None
     key: Tensor | None = None
     value: Tensor | None = None
@@ -87,7 +87,7 @@ def _plain(index: int, call: Call, flow: Flow) -> Attention | None:
     later = any(bool((t == 0).flatten(0, -3).all(0).any()) for t in moved) and bool((weights > 0).all())
     product = product_behind(flow, index)
     return Attention(
-        index, call, allowed, strength, axis != key_axis, later, flat, asked=product, summed=summed,
+        index, call, allowed, strength, axis != key_axis, later, flat, score_product=product, value_product=summed,
         query=product.first if product else None,
         key=product.second if product else None,
         value=summed.other if summed else None,

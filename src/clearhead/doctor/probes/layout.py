@@ -13,11 +13,11 @@ MOVES = {"view", "reshape", "flatten", "unflatten", "view_as", "reshape_as", "_u
 
 @dataclass(frozen=True)
 class Scrambled:
-    """An operation that only moves numbers, and whose position `place` holds numbers of `token`."""
+    """An operation that only moves numbers, and after which `position` holds numbers of `token`."""
 
     index: int
     call: Call
-    place: int
+    position: int
     token: int
 
 

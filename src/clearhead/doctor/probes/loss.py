@@ -108,7 +108,9 @@ def read(gradient: Tensor, logits: Tensor, ids: Tensor, value: float, *, unasked
     # the target is pulled up most, unless it is so likely already that smoothing pushes it down
     fits = [_fit(gradient, p, candidate, unasked) for candidate in (gradient.argmin(-1), p.argmax(-1))]
     better = fits[1].misfit < 0.5 * fits[0].misfit  # (B, T)
-    target, weight, smoothing, misfit = (torch.where(better, two, one) for one, two in zip(*fits, strict=True))
+    target, weight, smoothing, misfit = (
+        torch.where(better, second, first) for first, second in zip(*fits, strict=True)
+    )
     misfit = misfit.masked_fill(silent, 0)
     silent = silent | (weight == 0)
     targets = target.masked_fill(silent, -1)

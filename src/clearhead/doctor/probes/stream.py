@@ -12,24 +12,24 @@ SUMS = {"add", "add_", "__add__", "__radd__", "__iadd__"}
 
 
 @dataclass(frozen=True)
-class Step:
+class Addition:
     """One addition of a branch to the stream.
 
     Args:
         index, call: the operation.
         skip: what the branch was added to, the very tensor.
-        way: operations from there back to the addition before, both excluded.
+        between: operations from there back to the addition before, both excluded.
         is_first: there is none before.
     """
 
     index: int
     call: Call
     skip: Tensor
-    way: tuple[int, ...]
+    between: tuple[int, ...]
     is_first: bool
 
 
-def stream(calls: Sequence[Call], end: Tensor) -> tuple[list[Step], tuple[int, ...]]:
+def stream(calls: Sequence[Call], end: Tensor) -> tuple[list[Addition], tuple[int, ...]]:
     """The additions in order, and the operations between the last one and the end, backwards.
 
     An addition belongs to the stream if one of its two tensors was made from the other, and if a later one, or the
@@ -50,7 +50,7 @@ def stream(calls: Sequence[Call], end: Tensor) -> tuple[list[Step], tuple[int, .
         index = branch[-1]
         skip = additions[index]
         branch = flow.way_back(skip, index, is_addition)
-        steps.append(Step(index, calls[index], skip, tuple(branch[:-1]), not branch))
+        steps.append(Addition(index, calls[index], skip, tuple(branch[:-1]), not branch))
     return steps[::-1], behind
 
 

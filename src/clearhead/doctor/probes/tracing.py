@@ -67,7 +67,7 @@ def home_of(module: nn.Module) -> tuple[str | None, int | None]:
 def recorded_modules(
     model: nn.Module, is_kept: Callable[[Tensor], bool] = Tensor.is_floating_point
 ) -> Iterator[list[Call]]:
-    """Every call of every module, in the order in which they end: the innermost first. `wanted`: which tensors."""
+    """Every call of every module, in the order in which they end: the innermost first. `is_kept`: which tensors."""
     calls: list[Call] = []
     begun: list[list[Tensor]] = []
     handles = []
@@ -100,7 +100,7 @@ class recorded_ops(TorchFunctionMode):  # noqa: N801 - used as a context manager
 
     def __init__(self, is_recorded: Callable[[str], bool] = lambda name: True) -> None:
         super().__init__()
-        self.wanted = is_recorded
+        self.is_recorded = is_recorded
         self.calls: list[Call] = []
         self.stack: list[nn.Module] = []
         self.handles: list[Any] = []
@@ -125,7 +125,7 @@ class recorded_ops(TorchFunctionMode):  # noqa: N801 - used as a context manager
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", str(func))
-        is_recorded = self.wanted(name)
+        is_recorded = self.is_recorded(name)
         inputs = _safe_copies((args, kwargs)) if is_recorded else []
         output = func(*args, **kwargs)
         if name == "__iter__" and not isinstance(output, Tensor):  # unpacking a tensor: its parts are to be known
@@ -150,11 +150,11 @@ def _safe_copies(value: object) -> list[Tensor]:
 
 
 class without_dropout(TorchFunctionMode):  # noqa: N801 - used as a context manager
-    """No dropout, whatever the model's code asks for. `seen`: where it asked for some."""
+    """No dropout, whatever the model's code asks for. `dropouts`: where it asked for some."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[Call] = []
+        self.dropouts: list[Call] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -178,7 +178,7 @@ class without_dropout(TorchFunctionMode):  # noqa: N801 - used as a context mana
 
     def _note(self, name: str, p: float) -> None:
         file, line = caller()
-        self.seen.append(Call(name, [], [], file=file, line=line, options={"p": p}))
+        self.dropouts.append(Call(name, [], [], file=file, line=line, options={"p": p}))
 
 
 def dropout_arguments(args: Any, kwargs: Any) -> tuple[float, bool]:

@@ -8,13 +8,13 @@ one fault looks like another, and hides a third. A warning of another check hide
 from typing import Literal
 
 from clearhead.doctor.report.findings import Finding
-from clearhead.doctor.report.verdict import Checked, Report
+from clearhead.doctor.report.verdict import Checked, Examined
 
 Answer = Literal["yes", "no", "unknown"]
 WATCHED = "a model alone does not show it; 'clearhead doctor train SCRIPT' watches a training"
 
 
-def answered(id: str, report: Report) -> tuple[Answer, str]:
+def answered(id: str, report: Examined) -> tuple[Answer, str]:
     """Whether a fault is there, and how that is known."""
     finding = next((finding for finding in report.findings if finding.id == id), None)
     if finding is not None:
@@ -38,7 +38,7 @@ def answered(id: str, report: Report) -> tuple[Answer, str]:
     return "unknown", "; ".join(sorted(notes - {""})) or WATCHED
 
 
-def _reason(report: Report, check: Checked) -> str:
+def _reason(report: Examined, check: Checked) -> str:
     """Why a check does not answer the question."""
     if check.status not in ("fail", "warn"):
         return check.note

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from clearhead.doctor.report import junit, page, sarif
-from clearhead.doctor.report.verdict import Report
+from clearhead.doctor.report.report import Report
 from clearhead.errors import DataError, UsageError
 
 FORMS: Mapping[str, Callable[[Report], str]] = {"report": page.render, "junit": junit.render, "sarif": sarif.render}

@@ -2,8 +2,9 @@
 
 import xml.etree.ElementTree as ET
 
+from clearhead.doctor.report.report import Report
 from clearhead.doctor.report.text import of_finding
-from clearhead.doctor.report.verdict import Checked, Report
+from clearhead.doctor.report.verdict import Checked
 from clearhead.pages import printable
 
 

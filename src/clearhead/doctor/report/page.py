@@ -5,9 +5,10 @@ from textwrap import dedent
 
 from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.doctor.report.findings import Evidence, Finding, Where
+from clearhead.doctor.report.report import Report
 from clearhead.doctor.report.source import Excerpt, excerpt
 from clearhead.doctor.report.text import conclusion
-from clearhead.doctor.report.verdict import Checked, Report
+from clearhead.doctor.report.verdict import Checked
 from clearhead.pages import document, text
 
 STYLE = """

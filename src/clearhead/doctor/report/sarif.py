@@ -9,7 +9,7 @@ from urllib.parse import quote
 from clearhead import __version__
 from clearhead.doctor.catalogue.faults import CATALOGUE, Entry
 from clearhead.doctor.report.findings import Finding, Json
-from clearhead.doctor.report.verdict import Report
+from clearhead.doctor.report.report import Report
 from clearhead.pages import printable
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

@@ -6,7 +6,7 @@ from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.doctor.report.answers import answered
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.report.source import excerpt
-from clearhead.doctor.report.verdict import BROKE, OUT_OF_TIME, Checked, Report
+from clearhead.doctor.report.verdict import BROKE, OUT_OF_TIME, Checked, Examined
 from clearhead.pages import printable
 
 Line = tuple[str, str]  # (text, style as rich names it, or nothing)
@@ -23,7 +23,7 @@ LABEL = 10  # columns
 SIGNS = "rows are logits, columns tokens: # legal, ! illegal, - missing"
 
 
-def lines(report: Report, *, verbose: bool = False) -> Iterator[Line]:
+def lines(report: Examined, *, verbose: bool = False) -> Iterator[Line]:
     """The verdict, what was found, and what is open; verbose also tells what was assumed, run and passed."""
     for text, style in _lines(report, verbose):
         yield printable(text), style
@@ -34,12 +34,12 @@ def of_finding(finding: Finding) -> list[str]:
     return [printable(text) for text, _ in _finding(finding)]
 
 
-def conclusion(report: Report) -> str:
+def conclusion(report: Examined) -> str:
     """The verdict in a line: of what, what it is, and what it rests on."""
     return f"{report.target} {_verdict(report)}{_gaps(report)}{_kind(report)} ({round(report.seconds, 3):.2f} s)"
 
 
-def _verdict(report: Report) -> str:
+def _verdict(report: Examined) -> str:
     faults = sum(finding.status == "fail" for finding in report.findings)
     warnings = len(report.findings) - faults
     counts = [_count(faults, "fault") if faults else "", _count(warnings, "warning") if warnings else ""]
@@ -51,7 +51,7 @@ def _verdict(report: Report) -> str:
     return f"was examined in part, and no fault was found there{f': {count}' if count else ''}"
 
 
-def _gaps(report: Report) -> str:
+def _gaps(report: Examined) -> str:
     """What the verdict does not speak of, though it would be expected to."""
     parts = []
     if report.only:
@@ -73,7 +73,7 @@ def _gaps(report: Report) -> str:
     return "".join(f"; {part}" for part in parts)
 
 
-def _kind(report: Report) -> str:
+def _kind(report: Examined) -> str:
     """What it was taken for; where nobody said so, the weightiest reason for it, and how to say otherwise."""
     assumed = next((assumption for assumption in report.assumptions if assumption.about == "kind"), None)
     if assumed is None:
@@ -86,7 +86,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
-def _lines(report: Report, verbose: bool) -> Iterator[Line]:
+def _lines(report: Examined, verbose: bool) -> Iterator[Line]:
     yield conclusion(report), STYLE[report.verdict]
     for number, finding in enumerate(report.findings):
         if number:
@@ -102,7 +102,7 @@ def _lines(report: Report, verbose: bool) -> Iterator[Line]:
         yield from _checks(label, [check for check in report.checks if check.status == status and not check.is_missing])
 
 
-def _open(report: Report) -> Iterator[Line]:
+def _open(report: Examined) -> Iterator[Line]:
     """What was not judged, and why: a verdict without it would say too much."""
     for status in ("waived", "blocked"):
         yield from _checks(status, [check for check in report.checks if check.status == status])

@@ -1,11 +1,9 @@
 """What an examination came to: each check, all that was found, and the verdict. Imports no torch."""
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self
+from dataclasses import dataclass
+from typing import Literal
 
-from clearhead.doctor.report.findings import Finding, Json
+from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.spec import Assumption
 from clearhead.errors import DataError, FaultError
 
@@ -52,7 +50,7 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Report:
+class Examined:
     """An examination. It speaks of the paths, shapes and weights that were run, and of nothing else.
 
     `only`: the ids and names of checks that it was narrowed to; empty for a whole one.
@@ -119,13 +117,6 @@ class Report:
         return DataError.exit_code if self.verdict == "unknown" or self.unjudged else 0
 
     @property
-    def summary(self) -> str:
-        """The verdict in one line, with what it rests on."""
-        from clearhead.doctor.report.text import conclusion
-
-        return conclusion(self)
-
-    @property
     def broken(self) -> tuple[str, ...]:
         """Names of the checks that raised: the verdict does not speak of what they cover."""
         return tuple(check.name for check in self.checks if check.broke)
@@ -147,65 +138,3 @@ class Report:
     def of_check(self, name: str) -> tuple[Finding, ...]:
         """What that check found, and nothing before it had."""
         return tuple(finding for finding in self.findings if finding.check == name)
-
-    def raise_if_failed(self) -> None:
-        """For tests of your own.
-
-        Raises:
-            FaultError: the first fault, in one sentence, and how many more there are.
-            DataError: something that was asked for could not be examined, so that nothing is known of it.
-        """
-        failed = [finding for finding in self.findings if finding.status == "fail"]
-        if failed:
-            more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-            raise FaultError(failed[0].sentence + more)
-        if self.exit_code:
-            raise DataError(self.summary)
-
-    def __str__(self) -> str:
-        return self.text()
-
-    def __repr__(self) -> str:
-        return f"<Report: {self.summary}>"
-
-    def text(self, *, verbose: bool = False) -> str:
-        """As a person reads it: the verdict, then what is wrong or open; verbose also tells what was run and passed."""
-        from clearhead.doctor.report.text import lines
-
-        return "\n".join(text for text, _ in lines(self, verbose=verbose))
-
-    def as_json(self) -> Json:
-        """Plain data, as the schema in docs/doctor.md has it."""
-        return {
-            "target": self.target,
-            "kind": self.kind,
-            "verdict": self.verdict,
-            "summary": self.summary,
-            "only": list(self.only),
-            "findings": [finding.as_json() for finding in self.findings],
-            "checks": [asdict(check) for check in self.checks],
-            "broken": list(self.broken),
-            "assumptions": [asdict(assumption) for assumption in self.assumptions],
-            "paths": list(self.paths),
-            "seconds": round(self.seconds, 3),
-        }
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """The reverse of `as_json`, after it went through text."""
-        document = json.loads(json.dumps(document))
-
-        def tuples(table: Json) -> Json:
-            return {key: tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
-                    for key, value in table.items()}  # fmt: skip
-
-        return cls(
-            target=document["target"],
-            kind=document["kind"],
-            findings=tuple(map(Finding.from_json, document["findings"])),
-            checks=tuple(Checked(**tuples(check)) for check in document["checks"]),
-            assumptions=tuple(Assumption(**tuples(assumption)) for assumption in document["assumptions"]),
-            paths=tuple(document["paths"]),
-            seconds=document["seconds"],
-            only=tuple(document["only"]),
-        )

@@ -14,8 +14,8 @@ from clearhead.doctor.training.gradient_log import GradientLog
 
 ENOUGH = 8  # steps, after which nothing more is written down
 
-Words = ParamSpec("Words")
-Told = TypeVar("Told")
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 @dataclass(eq=False)
@@ -58,12 +58,12 @@ Self = TypeVar("Self", bound=Writer)
 
 
 def quietly(
-    method: Callable[Concatenate[Self, Words], Told],
-) -> Callable[Concatenate[Self, Words], Told | None]:
+    method: Callable[Concatenate[Self, Arguments], Result],
+) -> Callable[Concatenate[Self, Arguments], Result | None]:
     """What cannot be written down is told in the report, and the training goes on."""
 
     @functools.wraps(method)
-    def called(self: Self, /, *args: Words.args, **kwargs: Words.kwargs) -> Told | None:
+    def called(self: Self, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result | None:
         event_log = self.event_log
         if event_log.paused or torch.compiler.is_compiling():
             return None

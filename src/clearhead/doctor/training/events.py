@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.training.gradient_log import Use
 
-Place = tuple[str | None, int | None]  # file and line of the code that called
+Location = tuple[str | None, int | None]  # file and line of the code that called
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Output:
     tensor: Tensor
     version: int  # of the tensor: what is changed in place afterwards is no longer what the loss saw
     gradient: Tensor | None = None
-    asked: bool = False  # whether a loss ever sent one
+    is_used: bool = False  # whether a loss ever sent a gradient
 
 
 @dataclass(eq=False)
@@ -40,7 +40,7 @@ class Forward:
     module: nn.Module
     training: bool
     with_gradient: bool
-    place: Place
+    location: Location
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     embedded: list[Embedded] = field(default_factory=list)
@@ -58,8 +58,8 @@ class Backward:
     has_graph: bool
     scale: float  # by a gradient scaler; 1 without
     forwards: list[Forward]  # those since the one before
-    place: Place
-    asked: list[Any] = field(default_factory=list)  # `logits.Asked`: what it asked of the logits of those forwards
+    location: Location
+    xrays: list[Any] = field(default_factory=list)  # `logits.LogitsXray`: what it asked of the logits of those forwards
     reached: int = 0  # parameters
     cleared: int = 0  # gradients that were there before, and no step had used
     in_step: bool = False  # by a closure
@@ -74,7 +74,7 @@ class Clip:
     gradients: int  # how many of them had one
     size: float  # of them, before: the length, or the largest number
     by_norm: bool
-    place: Place
+    location: Location
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Scaled:
 
     method: str
     scale: float
-    place: Place
+    location: Location
     stepped: bool = True  # of `step`: whether the optimizer's own was called
 
 
@@ -107,7 +107,7 @@ class Step:
     optimizer: int  # id; 0 by hand
     name: str
     rates: tuple[float, ...]
-    place: Place
+    location: Location
     parameters: tuple[nn.Parameter, ...] = ()
     uses: list[Use] = field(default_factory=list)
     moves: dict[int, Move] = field(default_factory=dict)
@@ -131,20 +131,20 @@ class Scheduled:
     before: tuple[float, ...]
     after: tuple[float, ...]
     fresh: bool  # its optimizer had never stepped
-    place: Place
+    location: Location
 
 
 @dataclass(frozen=True)
-class Made:
+class Created:
     """An optimizer was made."""
 
     optimizer: int
     name: str
     parameters: frozenset[int]
-    place: Place
+    location: Location
 
 
-Event = Forward | Backward | Clip | Scaled | Step | Scheduled | Made
+Event = Forward | Backward | Clip | Scaled | Step | Scheduled | Created
 
 
 def rates_of(optimizer: object) -> tuple[float, ...]:

@@ -95,5 +95,5 @@ def _versions(args: tuple[Any, ...]) -> list[int]:
 
 def _collect(output: Output, gradient: Tensor) -> None:
     held = gradient.detach()
-    output.asked = True
+    output.is_used = True
     output.gradient = held if output.gradient is None else output.gradient + held

@@ -29,7 +29,7 @@ class Account:
     first: Tensor  # the weights when they were first seen
     value: Tensor  # the weights after the last step
     before: Tensor | None = None  # the gradient as the backward under way found it
-    made: Tensor | None = None  # the gradient as the last backward left it
+    latest: Tensor | None = None  # the gradient as the last backward left it
     used: Tensor | None = None  # the gradient as the last step left it
     used_at: int = -1  # how many backwards there were then
     touched: bool = False  # a backward changed it since then
@@ -91,7 +91,7 @@ class GradientLog:
             if gradient is None:
                 continue
             account.present = True
-            now = account.made = sample(gradient)
+            now = account.latest = sample(gradient)
             if is_same(now, before) or is_zero(gradient):
                 continue
             if before is not None and is_same(before, account.used):
@@ -118,8 +118,8 @@ class GradientLog:
             if not bool(values.isfinite().all()):
                 usage.not_finite.append(parameter)
             square += float(values.detach().double().square().sum())
-            if account.made is not None:
-                before, after = before + norm(account.made) ** 2, after + norm(sample(gradient)) ** 2
+            if account.latest is not None:
+                before, after = before + norm(account.latest) ** 2, after + norm(sample(gradient)) ** 2
             if account.mixture is not None:
                 usage.mixed.append(account.mixture)
             elif not account.touched and account.used is not None and is_same(sample(gradient), account.used):

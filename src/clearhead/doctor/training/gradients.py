@@ -11,7 +11,7 @@ from clearhead.doctor.probes.tracing import caller
 from clearhead.doctor.training.event_log import EventLog, quietly
 from clearhead.doctor.training.events import Backward, Clip, Forward, Scaled
 from clearhead.doctor.training.forwards import Forwards
-from clearhead.doctor.training.logits import asked_of
+from clearhead.doctor.training.logits import xray_of
 
 KEPT = 4  # X-rays that keep their logits
 
@@ -55,10 +55,10 @@ class Gradients:
     def _end(self, event: Backward) -> None:
         event.reached = self.event_log.gradients.end_backward()
         for forward in event.forwards:
-            question = asked_of(forward, event.scale)
+            question = xray_of(forward, event.scale)
             if question is not None:
                 self.kept += 1
-                event.asked.append(question if self.kept <= KEPT else question.without_logits())
+                event.xrays.append(question if self.kept <= KEPT else question.without_logits())
             for output in forward.outputs:
                 output.gradient, output.tensor = None, output.tensor.new_empty(0)
         self.scale = 1.0

@@ -19,14 +19,14 @@ PRECISE = (torch.float32, torch.float64)
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class LogitsXray:
     """The X-ray of one forward's logits under one backward.
 
-    `seen`: of the first rows, with what stood in `logits`. `total`: the sum of all weights; None if some rows were
+    `xray`: of the first rows, with what stood in `logits`. `total`: the sum of all weights; None if some rows were
     left out, or if the logits are too coarse for weights.
     """
 
-    seen: Xray
+    xray: Xray
     logits: Tensor  # (B, T, V)
     ids: Tensor  # (B, T)
     targets: Tensor  # (B, T), -1 where nothing is asked
@@ -47,15 +47,15 @@ class Asked:
         """Whether the logits have enough digits for weights to be read."""
         return self.logits.dtype in PRECISE
 
-    def without_logits(self) -> "Asked":
+    def without_logits(self) -> "LogitsXray":
         """What little of it later steps are compared by."""
-        reading = replace(self.seen, gradient=self.seen.gradient[:0])
-        return replace(self, seen=reading, logits=self.logits[:0])
+        reading = replace(self.xray, gradient=self.xray.gradient[:0])
+        return replace(self, xray=reading, logits=self.logits[:0])
 
 
-def asked_of(forward: Forward, scale: float) -> Asked | None:
+def xray_of(forward: Forward, scale: float) -> LogitsXray | None:
     """The X-ray of the logits of a forward after its backward; None where there are none, or no tokens."""
-    best: tuple[float, Asked] | None = None
+    best: tuple[float, LogitsXray] | None = None
     for output in forward.outputs:
         if output.gradient is None or output.version != output.tensor._version or output.gradient.is_sparse:
             continue
@@ -88,7 +88,7 @@ def _tokens(forward: Forward) -> Iterator[Embedded]:
             yield Embedded(forward.module, value.detach(), int(value.max()) + 1, None)
 
 
-def _read(forward: Forward, output: Output, embedded: Embedded, scale: float) -> Asked | None:
+def _read(forward: Forward, output: Output, embedded: Embedded, scale: float) -> LogitsXray | None:
     """With rows as the first axis, or as the second where only so the targets are found among the ids."""
     first = _oriented(forward, output, embedded, embedded.ids, scale)
     if first is not None and max(first.shares.values(), default=0.0) >= FOUND:
@@ -97,7 +97,7 @@ def _read(forward: Forward, output: Output, embedded: Embedded, scale: float) ->
     return turned if turned is not None and max(turned.shares.values(), default=0.0) >= FOUND else first
 
 
-def _oriented(forward: Forward, output: Output, embedded: Embedded, ids: Tensor, scale: float) -> Asked | None:
+def _oriented(forward: Forward, output: Output, embedded: Embedded, ids: Tensor, scale: float) -> LogitsXray | None:
     assert output.gradient is not None
     logits, gradient = arrange(output.tensor, *ids.shape), arrange(output.gradient, *ids.shape)
     if logits is None or gradient is None or logits.shape[-1] < 2 or ids.shape[1] < 2:
@@ -108,8 +108,8 @@ def _oriented(forward: Forward, output: Output, embedded: Embedded, ids: Tensor,
         return None
     visited, targets, total = read_out
     ids = ids[: len(targets)].cpu()
-    return Asked(
-        seen=visited,
+    return LogitsXray(
+        xray=visited,
         logits=logits[: len(visited.ids)].cpu(),
         ids=ids,
         targets=targets,

@@ -18,7 +18,7 @@ from clearhead.doctor.examination import check
 from clearhead.doctor.probes.freshness import freshness
 from clearhead.doctor.probes.loss import IGNORED
 from clearhead.doctor.report.findings import Finding
-from clearhead.doctor.report.verdict import Report
+from clearhead.doctor.report.report import Report
 from clearhead.doctor.spec import Spec
 from clearhead.doctor.state_guard import restored, without_zeros
 from clearhead.errors import DataError

@@ -18,14 +18,14 @@ from clearhead.doctor.training.events import (
     Clip,
     Event,
     Forward,
-    Place,
+    Location,
     Scheduled,
     Step,
     groups_of,
     parameters_held,
 )
 from clearhead.doctor.training.gradient_log import Account
-from clearhead.doctor.training.logits import Asked
+from clearhead.doctor.training.logits import LogitsXray
 
 NAMED = 3  # parameters that a sentence names
 
@@ -82,11 +82,11 @@ class Recording:
         return [f for f in followed if any(id(parameter) in held for parameter in f.module.parameters())]
 
     @cached_property
-    def asked(self) -> list[Asked]:
+    def xrays(self) -> list[LogitsXray]:
         """What the losses asked of the logits of what is trained."""
         learned = {id(forward) for forward in self.learned}
         return [
-            question for backward in self.backwards for question in backward.asked if id(question.forward) in learned
+            question for backward in self.backwards for question in backward.xrays if id(question.forward) in learned
         ]
 
     @cached_property
@@ -180,9 +180,9 @@ class Recording:
         return next(n for n, known in enumerate(self.steps, 1) if known is step)
 
 
-def at(place: Place, op: str | None = None) -> Where:
+def at(location: Location, op: str | None = None) -> Where:
     """A line of the training loop."""
-    return Where(file=place[0], line=place[1], op=op)
+    return Where(file=location[0], line=location[1], op=op)
 
 
 def _every(kind: Any) -> list[Any]:

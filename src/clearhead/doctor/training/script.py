@@ -11,7 +11,7 @@ from typing import Any
 
 from clearhead.doctor.problems import sentence_of
 from clearhead.doctor.report.findings import Json
-from clearhead.doctor.report.verdict import Report
+from clearhead.doctor.report.report import Report
 from clearhead.doctor.training.events import Scaled
 from clearhead.doctor.training.watching import Watch
 from clearhead.errors import DataError

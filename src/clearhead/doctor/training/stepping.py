@@ -12,7 +12,7 @@ from clearhead.doctor.probes.tracing import caller
 from clearhead.doctor.training.event_log import EventLog, quietly
 from clearhead.doctor.training.events import (
     Backward,
-    Made,
+    Created,
     Move,
     Scheduled,
     Step,
@@ -122,7 +122,7 @@ class Stepping:
         if not moved:
             return
         held = tuple(account.parameter for account in moved)
-        step = Step(0, "a step by hand", (), past[-1].place, held)
+        step = Step(0, "a step by hand", (), past[-1].location, held)
         self._use(step)
         step.moves = {id(account.parameter): _move(account.value, account.parameter, 0.0) for account in moved}
         self.event_log.gradients.settle(held)
@@ -148,7 +148,7 @@ class Stepping:
         """After an optimizer was made."""
         self.event_log.heard.append(optimizer)
         held = frozenset(id(parameter) for parameter in parameters_held(optimizer))
-        self.event_log.write(Made(id(optimizer), type(optimizer).__name__, held, caller()))
+        self.event_log.write(Created(id(optimizer), type(optimizer).__name__, held, caller()))
 
 
 def _rates(optimizer: object) -> dict[int, float]:

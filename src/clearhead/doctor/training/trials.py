@@ -35,7 +35,7 @@ def run(forward: Forward, *, training: bool, seed: int = 0) -> list[Tensor]:
     torch.manual_seed(seed)
     args, kwargs = tree_map(_copied, (forward.args, dict(forward.kwargs)))
     output = forward.module(*args, **kwargs)
-    outputs = [follow(output, record.path) for record in forward.outputs if record.asked]
+    outputs = [follow(output, record.path) for record in forward.outputs if record.is_used]
     return [
         tensor for tensor in outputs or tensors(output) if isinstance(tensor, Tensor) and tensor.is_floating_point()
     ]

@@ -13,7 +13,8 @@ from torch.optim import Optimizer
 from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.checks.base import answer, joined
 from clearhead.doctor.report.findings import Finding
-from clearhead.doctor.report.verdict import Checked, Report
+from clearhead.doctor.report.report import Report
+from clearhead.doctor.report.verdict import Checked
 from clearhead.doctor.spec import Assumption
 from clearhead.doctor.training.checks import TRAINING_CHECKS
 from clearhead.doctor.training.event_log import EventLog
@@ -146,11 +147,11 @@ def _examine(recording: Recording, allow: Mapping[str, str]) -> tuple[list[Findi
 
 
 def _assumptions(recording: Recording) -> Iterable[Assumption]:
-    if recording.asked and recording.asked[0].is_precise:
-        question = recording.asked[0]
+    if recording.xrays and recording.xrays[0].is_precise:
+        question = recording.xrays[0]
         where = {1: "the next token", 0: "the token that is read there"}.get(question.offset or 0, "another token")
         distance = "no place among the tokens" if question.offset is None else where
-        yield Assumption("its loss", f"asks for {distance}", (question.seen.sentence.partition(", ")[2],))
+        yield Assumption("its loss", f"asks for {distance}", (question.xray.sentence.partition(", ")[2],))
 
 
 def _paths(recording: Recording) -> Iterable[str]:

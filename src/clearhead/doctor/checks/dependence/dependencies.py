@@ -176,7 +176,7 @@ def _gaps(subject: Subject, matrix: Matrix) -> list[Finding]:
 
 def _attentions(subject: Subject) -> list[Attention]:
     """Those of tokens to the tokens of their own row."""
-    T = subject.found.T
+    T = subject.calling.T
     return [attention for attention in attentions(subject.inside.calls) if attention.allowed.shape == (T, T)]
 
 

@@ -27,7 +27,7 @@ def lengths(subject: Subject) -> list[Finding]:
     """Of a row whose last tokens are left out, every other logit stays."""
     if not subject.looks_back_only:
         raise Skipped("it may look ahead")
-    T = subject.found.T
+    T = subject.calling.T
     inputs = subject.inputs(2, salt=22)
     begun = replace(inputs, ids=inputs.ids[:, : T - CUT], labels=inputs.ids[:, : T - CUT])
     with torch.no_grad(), subject.quiet():

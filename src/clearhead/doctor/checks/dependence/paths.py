@@ -42,7 +42,7 @@ def paths(subject: Subject) -> list[Finding]:
         return leaking
     findings: list[list[Finding] | None] = []
     for name, run in _paths(subject):
-        findings.append(leaks_on(subject, name, run, subject.found.T))
+        findings.append(leaks_on(subject, name, run, subject.calling.T))
         if findings[-1]:
             return findings[-1]
     findings.append(_long_rows(subject))
@@ -57,7 +57,7 @@ def leaks_on(subject: Subject, name: str, run: Run, T: int) -> list[Finding] | N
         with without_dropout():
             matrix = dependency(run, subject.inputs(T=T), subject.pool(), subject.generator(1))
     except Exception as error:  # what a path asks for may not be there: the report's paths say which was not run
-        if T == subject.found.T:
+        if T == subject.calling.T:
             subject.journal.paths.append(f"{name} (could not be run: {type(error).__name__})")
         return None
     if not matrix.influence.isfinite().all():
@@ -68,7 +68,7 @@ def leaks_on(subject: Subject, name: str, run: Run, T: int) -> list[Finding] | N
         subject.journal.paths.append(f"{name} (random by itself, so not judged)" if is_random else name)
         if not leaky or is_random:
             return []
-        return leaks(subject, matrix, run, backend=name if subject.found.T == T else None)
+        return leaks(subject, matrix, run, backend=name if subject.calling.T == T else None)
 
 
 def _through_batch_norm(subject: Subject) -> list[Finding]:
@@ -108,7 +108,7 @@ def _long_rows(subject: Subject) -> list[Finding] | None:
     if subject.is_hurried:
         return None
     for T in LONGER:
-        findings = leaks_on(subject, f"rows of {T} tokens", subject.run, T) if T > subject.found.T else None
+        findings = leaks_on(subject, f"rows of {T} tokens", subject.run, T) if T > subject.calling.T else None
         if findings is not None:
             return findings
     return None
@@ -182,7 +182,7 @@ def stress(subject: Subject) -> list[Finding]:
     i, j = divmod(int(future.argmax()), len(future))
     base, changed, _ = swapped_rows(subject.inputs(), subject.pool(), subject.generator(1))
     with scaled(subject.model):
-        where, _ = locate(subject.model, subject.run, base, changed, token_reading(subject.found.T), reaches_back)
+        where, _ = locate(subject.model, subject.run, base, changed, token_reading(subject.calling.T), reaches_back)
     witness = f"with matrices {SCALE:g} times as large, {matrix.witness((i, j))}"
     allowed = torch.ones_like(matrix.alive).tril()
     return [

@@ -64,7 +64,7 @@ def _source_order(subject: Subject) -> list[Finding]:
 
 def _bag(subject: Subject) -> list[Finding]:
     inputs = subject.inputs(2, salt=7)
-    i, j = 1, subject.found.T - 2
+    i, j = 1, subject.calling.T - 2
     if i >= j:
         raise Skipped("rows are too short to swap two tokens")
     before, after = subject.run(inputs), subject.run(replace(inputs, ids=_exchanged(inputs.ids, i, j)))
@@ -82,7 +82,7 @@ def _bag(subject: Subject) -> list[Finding]:
 def first_mixing(subject: Subject) -> tuple[Call, int, list[Call]] | None:
     """The first module in which tokens meet, the number of its call, and the calls of the pass with equal rows."""
     base, changed, _ = swapped_rows(subject.inputs(), subject.pool(), subject.generator(1))
-    n = subject.found.T
+    n = subject.calling.T
 
     def meet(alive: Tensor) -> bool:
         return bool((alive & ~torch.eye(n, dtype=torch.bool)).any())
@@ -95,7 +95,7 @@ def first_mixing(subject: Subject) -> tuple[Call, int, list[Call]] | None:
 def _order_at_first_mixing(subject: Subject) -> list[Finding]:
     """A deep causal model without positions knows the order at its logits all the same: the first mixing is asked."""
     mixing = first_mixing(subject)
-    n = subject.found.T
+    n = subject.calling.T
     if mixing is None or n < 4:
         return _rotation(subject, None)
     call, number, first = mixing
@@ -126,7 +126,7 @@ def _order_at_first_mixing(subject: Subject) -> list[Finding]:
 
 def _is_seen_by_the_last(subject: Subject, base: Inputs, number: int) -> bool:
     """Whether what a module makes of the last token depends on those exchanged: one becomes the other."""
-    n = subject.found.T
+    n = subject.calling.T
     ids = base.ids.clone()
     ids[:, n - 3] = ids[:, n - 2]
     calls = trace_modules(subject.model, subject.run, base, replace(base, ids=ids))
@@ -154,7 +154,7 @@ def _is_told_later(subject: Subject) -> bool:
     inputs = subject.inputs(2)
     with subject.quiet(), recorded_ops() as ops:
         subject.run(Inputs(torch.full_like(inputs.ids, int(inputs.ids[0, 0])), inputs.source))
-    n = subject.found.T
+    n = subject.calling.T
     for attention in attentions(ops.calls):
         if attention.allowed.shape == (n, n) and attention.scores is not None:
             scores = attention.scores[:, _is_seen(attention.scores)]
@@ -183,7 +183,7 @@ def _idle(subject: Subject) -> Where | None:
 def _first_mixing_of_source(subject: Subject) -> Where:
     """The first module in which tokens of the source meet."""
     base, changed, _ = swapped_rows(subject.inputs(), subject.source_pool, subject.generator(2), source=True)
-    n = subject.found.S
+    n = subject.calling.S
     meet = lambda alive: bool((alive & ~torch.eye(n, dtype=torch.bool)).any())  # noqa: E731
     return locate(subject.model, subject.run, base, changed, token_reading(n), meet)[0]
 
@@ -201,7 +201,7 @@ def _rotation(subject: Subject, call: Call | None) -> list[Finding]:
         return []
     with torch.no_grad(), recorded_ops() as ops:
         subject.run(equal)
-    n = subject.found.T
+    n = subject.calling.T
     first = next((a for a in attentions(ops.calls) if a.allowed.shape == (n, n) and a.scores is not None), None)
     if first is None or first.scores is None or not _is_same_place(subject, first.call, call):
         return []
@@ -266,7 +266,7 @@ def _is_same_place(subject: Subject, attention: Call, mixing: Call) -> bool:
 
 def _turned_values(subject: Subject, first: Attention, call: Call) -> list[Finding]:
     """Of equal tokens every position has the same value; turned by their positions they differ, at equal length."""
-    value, n = first.value, subject.found.T
+    value, n = first.value, subject.calling.T
     axes = [] if value is None else [axis for axis, size in enumerate(value.shape) if size == n]
     if value is None or len(axes) != 1 or value.dim() < 3:
         return []
@@ -298,8 +298,8 @@ def _is_even_before(subject: Subject, equal: Inputs, call: Call) -> bool:
     same = next((other for other in calls if other.name == call.name), None)
     if same is None or not same.inputs:
         return False
-    hidden = next((t for t in same.inputs if t.dim() == 3 and subject.found.T in t.shape), None)
+    hidden = next((t for t in same.inputs if t.dim() == 3 and subject.calling.T in t.shape), None)
     if hidden is None:
         return False
-    axis = list(hidden.shape).index(subject.found.T)
+    axis = list(hidden.shape).index(subject.calling.T)
     return float((hidden - hidden.narrow(axis, 0, 1)).abs().max()) <= SAME * float(hidden.abs().max())

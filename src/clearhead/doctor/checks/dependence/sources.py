@@ -31,7 +31,7 @@ def sources(subject: Subject) -> list[Finding]:
     """Every token of the source moves every logit of the target, over an encoder that looks both ways."""
     if not subject.convention.has_source:
         raise Skipped("it reads no source")
-    if subject.found.S == subject.found.T:  # two rows that belong together place by place may look back only, both
+    if subject.calling.S == subject.calling.T:  # two rows that belong together place by place may look back only, both
         raise Skipped("it takes a source only if that is as long as its target")
     maps = list(attentions(subject.inside.calls))
     base, changed, _ = swapped_rows(subject.inputs(), subject.source_pool, subject.generator(2), source=True)
@@ -48,12 +48,12 @@ def sources(subject: Subject) -> list[Finding]:
 
 def _mixing(subject: Subject, passes: tuple[list[Call], list[Call]]) -> list[tuple[Call, Tensor]]:
     """The modules in whose outputs tokens of the source have met, with who met whom (S, S)."""
-    reading, calls = token_reading(subject.found.S), []
-    other = ~torch.eye(subject.found.S, dtype=torch.bool)
+    reading, calls = token_reading(subject.calling.S), []
+    other = ~torch.eye(subject.calling.S, dtype=torch.bool)
     for before, after in zip(*passes, strict=False):
         for first, second in zip(before.outputs, after.outputs, strict=False):
             crossing = (
-                subject.found.T in first.shape[1:]
+                subject.calling.T in first.shape[1:]
             )  # weights of target over source: no place of the source is told
             influences = None if crossing else reading(first, second)
             if influences is not None and bool((influences & other).any()):
@@ -100,7 +100,7 @@ def _second_of_a_layer(subject: Subject, maps: Sequence[Attention]) -> Where:
     for attention in maps:
         where = place_of(subject, attention.call)
         layer = layer_of(where.module)
-        if attention.allowed.shape != (subject.found.T, subject.found.T) or layer is None:
+        if attention.allowed.shape != (subject.calling.T, subject.calling.T) or layer is None:
             continue
         if layer in layers:
             return where
@@ -109,7 +109,7 @@ def _second_of_a_layer(subject: Subject, maps: Sequence[Attention]) -> Where:
 
 
 def _crossing(subject: Subject, maps: Sequence[Attention]) -> list[Attention]:
-    return [attention for attention in maps if attention.allowed.shape == (subject.found.T, subject.found.S)]
+    return [attention for attention in maps if attention.allowed.shape == (subject.calling.T, subject.calling.S)]
 
 
 def _hidden(subject: Subject, maps: Sequence[Attention]) -> list[Finding]:
@@ -121,7 +121,7 @@ def _hidden(subject: Subject, maps: Sequence[Attention]) -> list[Finding]:
             continue
         i = int((~attention.allowed.all(-1)).nonzero()[0])
         few = int(attention.allowed[i].sum())
-        witness = f"position {i} may look at {few} of {subject.found.S} source tokens, none of which is padding"
+        witness = f"position {i} may look at {few} of {subject.calling.S} source tokens, none of which is padding"
         return [finding((("S04", 0.9), ("S01", 0.1)), witness, value=0.0, where=place_of(subject, attention.call))]
     return []
 
@@ -166,7 +166,7 @@ def _shared(paths: Sequence[Sequence[str]]) -> list[str]:
 
 def _cut(subject: Subject) -> list[Finding]:
     """A source that is longer than its target counts to its end."""
-    T = max(2, subject.found.S // 2)
+    T = max(2, subject.calling.S // 2)
     try:
         matrix = dependency(subject.run, subject.inputs(T=T), subject.source_pool, subject.generator(2), source=True)
     except Exception:  # it takes targets of one length only

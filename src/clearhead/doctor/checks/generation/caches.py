@@ -71,7 +71,7 @@ class Decoder:
         if self.parameter is not None:
             more[self.parameter] = cache
         value = convention.raw(model, batch, **more)
-        path = find_logits(value, ids.shape[0], ids.shape[1], self.subject.found.vocab_size)
+        path = find_logits(value, ids.shape[0], ids.shape[1], self.subject.calling.vocab_size)
         if path is None:
             raise Skipped("with a cache it returns something else")
         logits = convention_arranged(here(follow(value, path), convention.device), ids)
@@ -206,7 +206,7 @@ def _padded_behind_source(subject: Subject) -> Inputs | None:
     keep = torch.ones_like(inputs.source, dtype=torch.bool)
     keep[1, -max(1, keep.shape[1] // 3) :] = False
     pad = subject.pad_id
-    if pad is None or pad >= subject.found.source_vocab_size:  # the target's may be no word of the source
+    if pad is None or pad >= subject.calling.source_vocab_size:  # the target's may be no word of the source
         return replace(inputs, source_keep=keep)
     source = inputs.source.masked_fill(~keep, pad)
     return replace(inputs, source=source, source_keep=keep)

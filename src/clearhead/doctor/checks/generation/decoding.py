@@ -71,9 +71,9 @@ def _paired(part: list[Call], whole: list[Call]) -> Iterator[tuple[Call, Call]]:
     calls: dict[str, list[Call]] = {}
     for call in whole:
         calls.setdefault(call.name, []).append(call)
-    for one in part:
-        if calls.get(one.name):
-            yield one, calls[one.name].pop(0)
+    for call in part:
+        if calls.get(call.name):
+            yield call, calls[call.name].pop(0)
 
 
 def _off(part: list[Tensor], whole: list[Tensor], T: int, begin: int, end: int) -> bool:

@@ -67,7 +67,7 @@ def _logits(
         except Exception as error:
             raise Skipped(f"labels alone are not enough for it ({type(error).__name__})") from None
     rows, columns = inputs.ids.shape
-    path = find_logits(value, rows, columns, subject.found.vocab_size)
+    path = find_logits(value, rows, columns, subject.calling.vocab_size)
     logits = None if path is None else follow(value, path)
     scalars = [leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor) and leaf.dim() == 0]
     if not isinstance(logits, Tensor) or not scalars:
@@ -80,7 +80,7 @@ def _last_read(subject: Subject, convention: Convention, name: str) -> int | Non
 
     The last two labels and positions stay out: some models put a row's last label in front of it.
     """
-    T = subject.found.T
+    T = subject.calling.T
     inputs = subject.inputs().rows(torch.zeros(T + 1, dtype=torch.long))
     labels = inputs.ids.clone()
     other = subject.inputs(1, salt=17).ids[0]
@@ -115,7 +115,7 @@ def _asked(subject: Subject, convention: Convention, name: str, *, marked: int =
     """What the loss asks for, where so many labels at the end of the last row are marked to be left out."""
     inputs = subject.inputs(3, salt=9)
     labels = inputs.ids.clone()
-    labels[2, subject.found.T - marked :] = IGNORED
+    labels[2, subject.calling.T - marked :] = IGNORED
     with torch.no_grad():
         is_loud = float(subject.run(inputs).std()) > LOUD
     with torch.enable_grad():

@@ -66,7 +66,7 @@ def losses(subject: Subject) -> list[Finding]:
     for mark in (*MARKS, subject.pad_id):
         marked = labels.clone()
         if mark is not None:
-            marked[2, subject.found.T // 2 :] = mark  # two rows are full, one is half
+            marked[2, subject.calling.T // 2 :] = mark  # two rows are full, one is half
         try:
             result = scored(subject, unscored, name, marked)
             break
@@ -204,7 +204,7 @@ def _ignores_a_token(subject: Subject, unscored: Unscored, name: str, mark: int 
     """Where a number that is no token marks what is not learnt, every token is: none is a second mark."""
     if mark is None or mark >= 0:
         return []
-    V, T = number_of_labels(subject), subject.found.T
+    V, T = number_of_labels(subject), subject.calling.T
     edge = [*range(min(V, 2 * T)), *range(max(0, V - T), V)]
     labels = torch.tensor((edge * (3 * T))[: 3 * T]).view(3, T)
     labels[2, -1] = mark

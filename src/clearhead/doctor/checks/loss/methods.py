@@ -75,7 +75,7 @@ class CallStyle(NamedTuple):
     """How a method is given tokens and targets (B, T); `alone`: the tokens are its targets as well."""
 
     alone: bool
-    given: Callable[[Tensor, Tensor], tuple[Any, ...]]
+    arguments: Callable[[Tensor, Tensor], tuple[Any, ...]]
 
 
 def _styles(first: str, second: str | None = None) -> list[CallStyle]:
@@ -113,10 +113,10 @@ def _judged(subject: Subject, method: Callable[..., Any]) -> list[Finding] | Non
             ids = subject.inputs(3, salt=9).ids
             labels = ids if style.alone else subject.inputs(3, salt=10).ids
             if mark is not None:
-                labels[2, subject.found.T // 2 :] = mark  # two rows are full, one is half
+                labels[2, subject.calling.T // 2 :] = mark  # two rows are full, one is half
             try:
                 with torch.enable_grad(), recorded_ops() as ops:
-                    loss = loss_in(method(model, *style.given(ids.clone(), labels.clone())))
+                    loss = loss_in(method(model, *style.arguments(ids.clone(), labels.clone())))
             except Exception:  # it takes something else
                 continue
             tensors = [tensor for call in ops.calls for tensor in made_by(call) if tensor.requires_grad]

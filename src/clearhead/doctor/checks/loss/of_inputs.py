@@ -37,7 +37,7 @@ def losses_of_inputs(subject: Subject) -> list[Finding]:
     inputs = subject.inputs(3, salt=9)
     if pad is not None:
         ids = inputs.ids.clone()
-        ids[2, subject.found.T // 2 :] = pad  # two rows are full, one is half
+        ids[2, subject.calling.T // 2 :] = pad  # two rows are full, one is half
         inputs = replace(inputs, ids=ids, labels=ids, keep=ids != pad)
     reading, logits = _xrayed(subject, quieter(subject).model, inputs)
     if reading.residual > STRAIGHT:
@@ -57,7 +57,7 @@ def _xrayed(subject: Subject, model: nn.Module, inputs: Inputs) -> tuple[Xray, T
     B, T = inputs.ids.shape
     with torch.enable_grad():
         value = subject.convention.raw(model, inputs)
-    path = find_logits(value, B, T, subject.found.vocab_size)
+    path = find_logits(value, B, T, subject.calling.vocab_size)
     loss, logits = loss_in(value), None if path is None else follow(value, path)
     if loss is None or not isinstance(logits, Tensor) or not logits.requires_grad:
         raise Skipped(NONE)

@@ -57,7 +57,7 @@ def quieter(subject: Subject) -> Unscored:
 
 def number_of_labels(subject: Subject) -> int:
     """How many there are: one for each token, or fewer classes."""
-    return min(subject.found.vocab_size, subject.inside.logits.shape[-1])
+    return min(subject.calling.vocab_size, subject.inside.logits.shape[-1])
 
 
 def makes_a_loss(subject: Subject, name: str) -> bool:
@@ -82,7 +82,7 @@ def scored(subject: Subject, unscored: Unscored, name: str, labels: Tensor) -> S
     with torch.enable_grad(), recorded_modules(unscored.model) as calls:  # of a copy: some write over their labels
         value = subject.convention.raw(unscored.model, inputs, **{name: expected.clone()})
     loss = loss_in(value)
-    path = find_logits(value, len(inputs.ids), subject.found.T, subject.found.vocab_size)
+    path = find_logits(value, len(inputs.ids), subject.calling.T, subject.calling.vocab_size)
     logits = None if path is None else follow(value, path)
     if loss is not None and isinstance(logits, Tensor) and logits.requires_grad:
         if _is_there(logits, unscored, labels.shape):

@@ -57,7 +57,7 @@ def tasks(subject: Subject) -> list[Finding]:
     size = sum(parameter.numel() for parameter in subject.fresh.parameters())
     if size > LARGEST:
         raise Skipped(f"{size:,} parameters are too many to train here; up to {LARGEST:,} are")
-    if len(subject.pool()) < LETTERS or subject.found.T < 6:
+    if len(subject.pool()) < LETTERS or subject.calling.T < 6:
         raise Skipped("its vocabulary or its rows are too small for a task")
     if subject.shifts_its_rows:
         raise Skipped("its logits are about their own token, and tasks ask for the next")
@@ -140,25 +140,25 @@ def _next(rows: Tensor, begin: int) -> Batch:
 
 
 def _by_heart(subject: Subject, generator: torch.Generator) -> Batch:
-    rows = _letters(subject, (4, subject.found.T), generator)
+    rows = _letters(subject, (4, subject.calling.T), generator)
     return _next(rows, 3)  # rows may begin alike
 
 
 def _copied(subject: Subject, generator: torch.Generator) -> Batch:
-    half = subject.found.T // 2
+    half = subject.calling.T // 2
     first = _letters(subject, (ROWS, half), generator)
-    return _next(_filled(torch.cat((first, first), dim=1), subject), subject.found.T - half)
+    return _next(_filled(torch.cat((first, first), dim=1), subject), subject.calling.T - half)
 
 
 def _reversed(subject: Subject, generator: torch.Generator) -> Batch:
-    half = subject.found.T // 2
+    half = subject.calling.T // 2
     first = _letters(subject, (ROWS, half), generator)
-    return _next(_filled(torch.cat((first, first.flip(1)), dim=1), subject), subject.found.T - half)
+    return _next(_filled(torch.cat((first, first.flip(1)), dim=1), subject), subject.calling.T - half)
 
 
 def _continued(subject: Subject, generator: torch.Generator) -> Batch:
     """Patterns of three or four tokens, over and over: what came after such a token before comes again."""
-    T = subject.found.T
+    T = subject.calling.T
     periods = torch.randint(3, 5, (ROWS, 1), generator=generator)
     pattern = torch.stack([torch.randperm(LETTERS, generator=generator)[:4] for _ in range(ROWS)])
     rows = subject.pool()[pattern.gather(1, torch.arange(T).expand(ROWS, T) % periods)]
@@ -167,13 +167,13 @@ def _continued(subject: Subject, generator: torch.Generator) -> Batch:
 
 def _filled(rows: Tensor, subject: Subject) -> Tensor:
     """As long as the model is called with; some take no other length."""
-    short = subject.found.T - rows.shape[1]
+    short = subject.calling.T - rows.shape[1]
     return torch.cat((rows[:, :1].expand(-1, short), rows), dim=1) if short else rows
 
 
 def _translated(subject: Subject, generator: torch.Generator) -> Batch:
     """A target that says the source again, letter by letter."""
-    S, T = subject.found.S, subject.found.T
+    S, T = subject.calling.S, subject.calling.T
     places = torch.randint(LETTERS, (ROWS, S), generator=generator)
     source, target = subject.source_pool[:LETTERS][places], subject.pool()[:LETTERS][places]
     n = min(S, T)
@@ -184,7 +184,7 @@ def _translated(subject: Subject, generator: torch.Generator) -> Batch:
 
 def _source_by_heart(subject: Subject, generator: torch.Generator) -> Batch:
     inputs, targets = _by_heart(subject, generator)
-    return replace(inputs, source=_letters(subject, (4, subject.found.S), generator, source=True)), targets
+    return replace(inputs, source=_letters(subject, (4, subject.calling.S), generator, source=True)), targets
 
 
 def _masked(rows: Tensor, subject: Subject, hidden: Tensor) -> Batch:
@@ -194,7 +194,7 @@ def _masked(rows: Tensor, subject: Subject, hidden: Tensor) -> Batch:
 
 def _filled_in(subject: Subject, generator: torch.Generator) -> Batch:
     """Rows that say everything twice, with one of two tokens hidden here and there."""
-    half = subject.found.T // 2
+    half = subject.calling.T // 2
     first = _letters(subject, (ROWS, half), generator)
     rows = _filled(torch.cat((first, first), dim=1), subject)
     hidden = torch.zeros_like(rows, dtype=torch.bool)
@@ -204,8 +204,8 @@ def _filled_in(subject: Subject, generator: torch.Generator) -> Batch:
 
 
 def _holes_by_heart(subject: Subject, generator: torch.Generator) -> Batch:
-    rows = _letters(subject, (4, subject.found.T), generator)
-    return _masked(rows, subject, torch.arange(subject.found.T).expand_as(rows) % 3 == 1)
+    rows = _letters(subject, (4, subject.calling.T), generator)
+    return _masked(rows, subject, torch.arange(subject.calling.T).expand_as(rows) % 3 == 1)
 
 
 HEART, AGAIN = "a batch of four rows by heart", "every second half says the first one again"

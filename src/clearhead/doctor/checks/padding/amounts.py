@@ -58,4 +58,4 @@ def _is_plain(subject: Subject) -> bool:
     with subject.quiet(), recorded_ops() as ops:
         subject.run(subject.inputs())
     sizes = {size for attention in attentions(ops.calls) for size in attention.allowed.shape}
-    return bool(sizes) and sizes <= {subject.found.T, subject.found.S}
+    return bool(sizes) and sizes <= {subject.calling.T, subject.calling.S}

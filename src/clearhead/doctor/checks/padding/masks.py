@@ -62,7 +62,7 @@ def mask_parameters(subject: Subject) -> list[tuple[str, bool]]:
 def _asked_masks(subject: Subject) -> list[tuple[str, bool]]:
     """The same of a model that looks for them in a dict."""
     with subject.quiet():
-        names = subject.convention.asked(subject.model, subject.inputs())
+        names = subject.convention.requested(subject.model, subject.inputs())
     roles = {"source": "source", "target": "ids"} if subject.convention.has_source else {"ids": "ids"}
     return [(name, is_of_source(name, roles)) for name in names if MASK.search(name) or "pad" in name]
 

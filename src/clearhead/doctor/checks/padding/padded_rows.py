@@ -63,7 +63,7 @@ def _right(subject: Subject) -> Iterator[PaddedRun]:
     if subject.pad_id is None or subject.convention.as_dict or not knows_padding(subject):
         return
     for source in (False, True) if subject.convention.has_source else (False,):
-        size = subject.found.source_vocab_size if source else subject.found.vocab_size
+        size = subject.calling.source_vocab_size if source else subject.calling.vocab_size
         if subject.pad_id < size:
             yield _filled(subject, subject.pad_id, source)
 

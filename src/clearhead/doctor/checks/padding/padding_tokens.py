@@ -34,7 +34,7 @@ def by_token(subject: Subject, *, source: bool) -> list[Finding]:
     padded = row.clone()
     padded[:-1, short:] = pad  # the last row is full: masks are each row's own
     long_, alone = (replace(inputs, **{"source" if source else "ids": ids}) for ids in (padded, row[:, :short]))
-    if source and subject.found.S == subject.found.T:  # so it is where other lengths are refused
+    if source and subject.calling.S == subject.calling.T:  # so it is where other lengths are refused
         alone = replace(alone, ids=inputs.ids[:, :short], labels=inputs.ids[:, :short])
     with subject.quiet():
         before, after = subject.run(alone)[:-1], subject.run(long_)[:-1]
@@ -133,7 +133,7 @@ def pooled_at(subject: Subject, *, source: bool) -> Where | None:
     """Where a model that says one thing of a row makes it of all places: the last operation that leaves none."""
     if not subject.gives_rows:
         return None
-    n = subject.found.S if source else subject.found.T
+    n = subject.calling.S if source else subject.calling.T
     with subject.quiet(), recorded_ops() as ops:
         subject.run(subject.inputs(ROWS))
     pooling = [

@@ -189,7 +189,7 @@ def _blame(
     if any(_hides_queries(attention, keep) for attention in attentions(ops.calls)):
         return where, (("M13", 0.8), ("M11", 0.2))
     first = 0 if subject.convention.time_first else 1
-    crossing = call is not None and any(subject.found.T in tensor.shape[first:] for tensor in call.outputs)
+    crossing = call is not None and any(subject.calling.T in tensor.shape[first:] for tensor in call.outputs)
     if source and (call is None or crossing):
         return where, (("S01", 0.7), ("M11", 0.2), ("M13", 0.1))
     return where, (("M11", 0.7), ("M13", 0.2), ("S01", 0.1))

@@ -49,11 +49,12 @@ def attention(subject: Subject) -> list[Finding]:
 
 
 def _wrong_axis(subject: Subject, maps: Sequence[Attention]) -> list[Finding]:
-    lengths = {n + more for n in (subject.found.T, subject.found.S) for more in (0, 1, 2)}
+    lengths = {n + more for n in (subject.calling.T, subject.calling.S) for more in (0, 1, 2)}
     for attention in maps:
-        if not attention.axis_is_wrong or attention.summed is None or not {*attention.allowed.shape} <= lengths:
+        product = attention.value_product
+        if not attention.axis_is_wrong or product is None or not {*attention.allowed.shape} <= lengths:
             continue
-        weights = attention.call.outputs[0].movedim((attention.summed.kept, attention.summed.summed), (-2, -1)).sum(-1)
+        weights = attention.call.outputs[0].movedim((product.kept, product.summed), (-2, -1)).sum(-1)
         off = float((weights - 1).abs().max())
         if off < 1e-3:
             continue
@@ -73,10 +74,10 @@ def _dropped_scores(subject: Subject) -> list[Finding]:
         subject.run(subject.inputs(2))
     flow = Flow(ops.calls)
     for attention in attentions(ops.calls):
-        if attention.asked is None:
+        if attention.score_product is None:
             continue
         scores = next(t for t in read_by(attention.call) if t.is_floating_point())
-        product = attention.asked.call
+        product = attention.score_product.call
         for index in flow.way_back(scores, attention.index, lambda call, product=product: call is product):  # type: ignore[misc]
             call = ops.calls[index]
             p = dropout_probability(call)
@@ -143,9 +144,9 @@ def _added(attention: Attention, flow: Flow) -> list[Tensor]:
         args, kwargs = attention.call.options["args"], attention.call.options["kwargs"]
         mask = kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
         return [mask] if isinstance(mask, Tensor) and mask.is_floating_point() else []
-    if attention.asked is None:
+    if attention.score_product is None:
         return []
-    product = attention.asked.call
+    product = attention.score_product.call
     weights_in = next(t for t in read_by(attention.call) if t.is_floating_point())
     branch = flow.way_back(weights_in, attention.index, lambda call: call is product)
     calls = [flow.calls[index] for index in branch]
@@ -199,11 +200,11 @@ def _scale(flow: Flow, attention: Attention) -> tuple[float | None, int]:
         return fused_scale(
             flow, attention.index, attention.query, attention.key, width**-0.5 if own is None else float(own)
         ), width
-    if attention.asked is None:
+    if attention.score_product is None:
         return None, 0
-    equation = attention.asked.call.options["args"][0]
+    equation = attention.score_product.call.options["args"][0]
     width = _summed_size(equation, attention.query) if isinstance(equation, str) else attention.query.shape[-1]
-    return scale_of(flow, attention.index, attention.asked), width
+    return scale_of(flow, attention.index, attention.score_product), width
 
 
 def _summed_size(equation: str, first: Tensor) -> int:

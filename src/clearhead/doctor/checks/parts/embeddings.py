@@ -158,7 +158,7 @@ def _loudness(subject: Subject) -> list[Finding]:
         if (
             rows is None
             or table is None
-            or len(table) not in (subject.found.vocab_size, subject.found.source_vocab_size)
+            or len(table) not in (subject.calling.vocab_size, subject.calling.source_vocab_size)
         ):
             continue
         findings = _one_loudness(subject, flow, index)

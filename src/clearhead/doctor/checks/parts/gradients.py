@@ -203,7 +203,7 @@ def fresh_loss(subject: Subject) -> list[Finding]:
     is_fresh, reason = freshness(subject.fresh, subject.spec.fresh)
     if not is_fresh:
         raise Skipped(reason)
-    V = subject.found.vocab_size
+    V = subject.calling.vocab_size
     inputs, targets = subject.inputs(4, salt=12), subject.inputs(4, salt=13).ids
     with torch.no_grad():
         logits = subject.run(inputs, model=subject.fresh).float()

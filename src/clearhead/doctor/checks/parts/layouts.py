@@ -30,8 +30,8 @@ def layouts(subject: Subject) -> list[Finding]:
             subject.run(inputs)
     except Exception as error:
         raise Skipped(f"its operations cannot be watched ({type(error).__name__})") from None
-    sizes = {subject.found.T: "token", rows: "row"} | (
-        {subject.found.S: "token"} if subject.convention.has_source else {}
+    sizes = {subject.calling.T: "token", rows: "row"} | (
+        {subject.calling.S: "token"} if subject.convention.has_source else {}
     )
     scrambles = [(spot, noun) for size, noun in sizes.items() if (spot := scrambled(ops.calls, size)) is not None]
     if not scrambles:
@@ -40,7 +40,7 @@ def layouts(subject: Subject) -> list[Finding]:
     behind = [attention.index for attention in attentions(ops.calls) if attention.index < spot.index]
     merging = bool(behind) and spot.index - behind[-1] <= 6
     causes = (("A05", 0.9), ("A04", 0.1)) if merging else (("A04", 0.9), ("A05", 0.1))
-    witness = f"after '{spot.call.name}' {noun} {spot.place} holds numbers of {noun} {spot.token}"
+    witness = f"after '{spot.call.name}' {noun} {spot.position} holds numbers of {noun} {spot.token}"
     return [finding(causes, witness, where=place_of(subject, spot.call))]
 
 

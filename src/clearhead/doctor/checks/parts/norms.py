@@ -50,12 +50,12 @@ def _is_leaf_norm(call: Call) -> bool:
 def _is_meant_to(subject: Subject, call: Call) -> bool:
     """Whether one of torch's norms is given channels before tokens, as it is made for, where every token sees all."""
     over_all = isinstance(call.module, (nn.GroupNorm, nn.modules.instancenorm._InstanceNorm))
-    return over_all and call.inputs[0].shape[-1] == subject.found.T and not subject.looks_back_only
+    return over_all and call.inputs[0].shape[-1] == subject.calling.T and not subject.looks_back_only
 
 
 def _moves_others(subject: Subject, call: Call) -> float:
     x = call.inputs[0]
-    lengths = {subject.found.T} | ({subject.found.S} if subject.convention.has_source else set())
+    lengths = {subject.calling.T} | ({subject.calling.S} if subject.convention.has_source else set())
     axes = [axis for axis, size in enumerate(x.shape) if size in lengths]
     if x.dim() != 3 or len(axes) != 1 or call.module is None:
         return 0.0

@@ -56,7 +56,7 @@ def _same(first: Tensor, second: Tensor) -> bool:
 
 def _reach_of_length(subject: Subject, call: Call, norm: Call) -> tuple[float, int]:
     """How far a longer vector of one token moves what the module makes of others, and which token it was."""
-    stream, lengths = norm.inputs[0], (subject.found.T, subject.found.S)
+    stream, lengths = norm.inputs[0], (subject.calling.T, subject.calling.S)
     axes = [axis for axis, size in enumerate(stream.shape[:2]) if size in lengths]
     if stream.dim() != 3 or len(axes) != 1:
         return 0.0, 0

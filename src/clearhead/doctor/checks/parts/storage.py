@@ -137,7 +137,7 @@ def _untied(subject: Subject) -> list[Finding]:
             status: Any = "fail" if freshness(subject.fresh, subject.spec.fresh)[0] is not False or declared else "warn"
             witness = f"{table}.weight and {head}.weight hold the same numbers in two places"
             return [finding("E01", witness, where=Where(head, "Linear"), status=status)]
-    tied_pair = next(((t, h) for t, h in pairs if tables[t].shape[0] == subject.found.vocab_size), None)
+    tied_pair = next(((t, h) for t, h in pairs if tables[t].shape[0] == subject.calling.vocab_size), None)
     if declared and tied_pair is not None and not hasattr(config, "model_type"):
         table, head = tied_pair
         witness = f"{table}.weight and {head}.weight are two tensors, and declared to be one"

@@ -11,7 +11,7 @@ from clearhead.doctor.checks.locations import place_of
 from clearhead.doctor.probes.locations import layer_of, owner_of, place_of_module
 from clearhead.doctor.probes.norms import is_leaf_norm
 from clearhead.doctor.probes.products import LINEAR, NORMS
-from clearhead.doctor.probes.stream import Step, stream
+from clearhead.doctor.probes.stream import Addition, stream
 from clearhead.doctor.probes.tracing import Call, dropout_probability, home_of, recorded_ops
 from clearhead.doctor.report.findings import Finding, Status, Where
 from clearhead.doctor.subject import Subject
@@ -33,7 +33,7 @@ def streams(subject: Subject) -> list[Finding]:
     steps, behind = stream(calls, logits)
     if len(steps) < 2:
         raise Skipped("no residual stream was found")
-    from_norm = [step.is_first is False and _has_norm(calls, step.way) for step in steps]
+    from_norm = [step.is_first is False and _has_norm(calls, step.between) for step in steps]
     return (
         _mixed(subject, steps, calls)
         + _dropped(subject)
@@ -49,7 +49,7 @@ def _is_norm(call: Call) -> bool:
     return call.name in NORMS or is_leaf_norm(call.module)
 
 
-def _mixed(subject: Subject, steps: Sequence[Step], calls: Sequence[Call]) -> list[Finding]:
+def _mixed(subject: Subject, steps: Sequence[Addition], calls: Sequence[Call]) -> list[Finding]:
     """In one layer the stream itself is carried on, and what a norm made of it as well."""
     places = [place_of(subject, step.call) for step in steps]
     from_norm = [_has_norm_of_a_layer(subject, calls, step) for step in steps]
@@ -77,19 +77,19 @@ def _mixed(subject: Subject, steps: Sequence[Step], calls: Sequence[Call]) -> li
     return []
 
 
-def _has_norm_of_a_layer(subject: Subject, calls: Sequence[Call], step: Step) -> bool:
+def _has_norm_of_a_layer(subject: Subject, calls: Sequence[Call], step: Addition) -> bool:
     """Whether what a step carries on comes from a norm in a layer, be it the one before; one between stacks is none."""
-    norms = (calls[index] for index in step.way if _is_norm(calls[index]))
+    norms = (calls[index] for index in step.between if _is_norm(calls[index]))
     return not step.is_first and any(layer_of(place_of(subject, norm).module) is not None for norm in norms)
 
 
-def _reads_through_norm(step: Step, calls: Sequence[Call]) -> bool:
+def _reads_through_norm(step: Addition, calls: Sequence[Call]) -> bool:
     """Whether a norm reads the very tensor that the branch is added to."""
     before = calls[: step.index]
     return any(_is_norm(call) and any(part is step.skip for part in call.options["args"]) for call in before)
 
 
-def _is_left(subject: Subject, layer: str, steps: Sequence[Step], number: int) -> bool:
+def _is_left(subject: Subject, layer: str, steps: Sequence[Addition], number: int) -> bool:
     """Whether an addition's skip stays as it is where the layer is given twice the stream: a norm took its size."""
 
     done: list[str] = []
@@ -120,12 +120,12 @@ def _dropped(subject: Subject) -> list[Finding]:
     if not any(dropout_probability(call) for call in calls):
         return []
     for step in stream(calls, logits)[0]:
-        for index in () if step.is_first else step.way:
+        for index in () if step.is_first else step.between:
             call = calls[index]
             p = dropout_probability(call)
-            if p and not any(calls[other].name in LINEAR for other in step.way):  # else it lies in a sublayer
+            if p and not any(calls[other].name in LINEAR for other in step.between):  # else it lies in a sublayer
                 witness = f"in training each number of the stream is lost with p={p:g} before the next sublayer"
-                status: Status = "warn" if _has_norm(calls, step.way) else "fail"  # behind a norm many do so
+                status: Status = "warn" if _has_norm(calls, step.between) else "fail"  # behind a norm many do so
                 return [finding("N10", witness, value=p, where=_caller_of(subject, call), status=status)]
     return []
 
@@ -138,7 +138,7 @@ def _caller_of(subject: Subject, call: Call) -> Where:
 
 
 def _unnormalised(
-    subject: Subject, steps: Sequence[Step], from_norm: Sequence[bool], behind: Sequence[Call]
+    subject: Subject, steps: Sequence[Addition], from_norm: Sequence[bool], behind: Sequence[Call]
 ) -> list[Finding]:
     """Sublayers that each begin with a norm leave the stream as it grew; the head should read it normalised."""
     inner = [kind for step, kind in zip(steps, from_norm, strict=True) if not step.is_first]
@@ -154,7 +154,7 @@ def _unnormalised(
     return [finding("N03", witness, where=where, status="warn")]
 
 
-def _begin_with_norms(subject: Subject, steps: Sequence[Step]) -> bool:
+def _begin_with_norms(subject: Subject, steps: Sequence[Addition]) -> bool:
     """Whether norms read the stream: as many of them as there are additions, or nearly."""
     skips = {id(step.skip) for step in steps}
     norms = {id(call.module) for call in subject.inside.calls if _is_norm(call)}

@@ -171,7 +171,7 @@ def _reaches(subject: Subject) -> Reach:
     """What one changed token moves; everything where that cannot be told."""
     inputs = subject.inputs(2, salt=14)
     other = subject.inputs(2, salt=15)
-    t = subject.found.T // 2
+    t = subject.calling.T // 2
     ids = inputs.ids.clone()
     ids[:, t] = torch.where(other.ids[:, t] == ids[:, t], other.ids[:, t - 1], other.ids[:, t])
     with torch.no_grad(), subject.quiet():

@@ -13,7 +13,7 @@ from clearhead.doctor.probes.loss import FEW, STRAIGHT, Xray, is_probability
 from clearhead.doctor.report.findings import Finding, Where
 from clearhead.doctor.training.checks.base import training_check
 from clearhead.doctor.training.checks.padding import padding
-from clearhead.doctor.training.logits import Asked
+from clearhead.doctor.training.logits import LogitsXray
 from clearhead.doctor.training.recording import Recording, at
 from clearhead.doctor.training.trials import CLOSE, difference, other_tokens, run, trying
 
@@ -31,15 +31,15 @@ COARSE = 0.05  # misfit of a cross-entropy whose logits have eight bits
 )
 def asking(recording: Recording) -> list[Finding]:
     """Targets are the next tokens, or hidden ones; the loss is a cross-entropy, and scores no padding."""
-    questions = [question for question in recording.asked if len(question.logits)]
+    questions = [question for question in recording.xrays if len(question.logits)]
     if not questions:
         raise Skipped("no logits over tokens were found between the model and its loss")
-    index = at(next(b.place for b in recording.backwards if questions[0] in b.asked), "backward")
+    index = at(next(b.location for b in recording.backwards if questions[0] in b.xrays), "backward")
     findings = [*_arithmetic(questions[0])] if questions[0].is_precise else []
     if not findings:
         findings = [*_offsets(recording, questions)] or [*padding(recording, questions)]
-    if not findings and questions[0].is_precise and questions[0].seen.residual <= STRAIGHT:
-        findings = [*_weights(questions[0].seen)]
+    if not findings and questions[0].is_precise and questions[0].xray.residual <= STRAIGHT:
+        findings = [*_weights(questions[0].xray)]
     return [_placed(question, index) for question in findings]
 
 
@@ -47,19 +47,19 @@ def _placed(fault: Finding, where: Where) -> Finding:
     return replace(fault, where=where) if fault.where == Where() else fault
 
 
-def _arithmetic(question: Asked) -> Iterator[Finding]:
+def _arithmetic(question: LogitsXray) -> Iterator[Finding]:
     """A loss of another form is no fault; one of a form that is known to be a slip is."""
     logits = question.logits.float()
     if is_probability(logits):
         witness = "the model returns probabilities, which sum to 1, and the loss takes the softmax of them"
         yield finding("L03", witness, value=float(logits.max()), threshold=1.0)
         return
-    slip = arithmetic(question.seen, question.ids, logits)
+    slip = arithmetic(question.xray, question.ids, logits)
     if slip is not None:
         yield slip
 
 
-def _offsets(recording: Recording, questions: list[Asked]) -> Iterator[Finding]:
+def _offsets(recording: Recording, questions: list[LogitsXray]) -> Iterator[Finding]:
     """Where the targets stand among the tokens that the model reads."""
     first = questions[0]
     known = first.targets[first.targets >= 0]
@@ -79,11 +79,11 @@ def _offsets(recording: Recording, questions: list[Asked]) -> Iterator[Finding]:
         share = first.shares[0]
         witness = f"{share:.0%} of the targets stand in the input as they are, at the place where they are asked for"
         yield finding("D01", witness, value=share, threshold=GIVEN_AWAY, status="warn")
-    elif first.seen.residual <= (STRAIGHT if first.is_precise else COARSE):  # else there is no one target
+    elif first.xray.residual <= (STRAIGHT if first.is_precise else COARSE):  # else there is no one target
         yield from _of_others(recording, first)
 
 
-def _of_others(recording: Recording, question: Asked) -> Iterator[Finding]:
+def _of_others(recording: Recording, question: LogitsXray) -> Iterator[Finding]:
     """Targets that are no part of their own row: those of another one, or of none."""
     targets, ids = question.targets[:, :-1], question.ids[:, 1:]
     fits = ((targets[:, None] == ids[None]) | (targets < 0)[:, None]).all(-1)  # (row of targets, row of tokens)
@@ -105,7 +105,7 @@ def _of_others(recording: Recording, question: Asked) -> Iterator[Finding]:
         yield finding("D12", witness, value=share, threshold=NEXT, status="warn")
 
 
-def _seen_ahead(recording: Recording, question: Asked) -> Iterator[Finding]:
+def _seen_ahead(recording: Recording, question: LogitsXray) -> Iterator[Finding]:
     """A model that is asked for the next token, and reads it."""
     change = _change_ahead(recording)
     if change:
@@ -118,7 +118,7 @@ def _seen_ahead(recording: Recording, question: Asked) -> Iterator[Finding]:
 
 def _change_ahead(recording: Recording) -> float | None:
     """How far another last token moves the scored logits before it, in evaluation; None if that cannot be tried."""
-    live = [candidate for candidate in recording.asked if candidate.forward.args or candidate.forward.kwargs]
+    live = [candidate for candidate in recording.xrays if candidate.forward.args or candidate.forward.kwargs]
     if not live:
         return None
     question = live[-1]
@@ -144,8 +144,8 @@ def _change_ahead(recording: Recording) -> float | None:
     return change if change > max(CLOSE, 20 * floor) else 0.0
 
 
-def _logits(question: Asked, shape: torch.Size) -> Tensor | None:
-    paths = [output.path for output in question.forward.outputs if output.asked]
+def _logits(question: LogitsXray, shape: torch.Size) -> Tensor | None:
+    paths = [output.path for output in question.forward.outputs if output.is_used]
     outputs = run(question.forward, training=False)
     arranged = arrange(outputs[paths.index(question.path)].float(), *shape)
     return arranged.cpu() if arranged is not None else None

@@ -27,7 +27,7 @@ def _changed(recording: Recording) -> Iterator[Finding]:
     if forward is not None:
         name = type(forward.module).__name__
         witness = f"a tensor that {name} was given is written to before its forward returns"
-        yield finding("D18", witness, where=at(forward.place, "forward"), status="warn")
+        yield finding("D18", witness, where=at(forward.location, "forward"), status="warn")
 
 
 def _repeated(recording: Recording) -> Iterator[Finding]:
@@ -46,7 +46,7 @@ def _repeated(recording: Recording) -> Iterator[Finding]:
         forward = recording.learned[-1]
         witness = f"all {len(earlier)} steps are given the same batch, to the last token"
         yield finding(
-            "D17", witness, value=len(earlier), threshold=1, where=at(forward.place, "forward"), status="warn"
+            "D17", witness, value=len(earlier), threshold=1, where=at(forward.location, "forward"), status="warn"
         )
 
 

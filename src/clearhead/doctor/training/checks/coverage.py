@@ -8,7 +8,7 @@ from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.report.findings import Finding, Status
 from clearhead.doctor.training.checks.base import training_check
-from clearhead.doctor.training.events import Made, Step
+from clearhead.doctor.training.events import Created, Step
 from clearhead.doctor.training.readings import is_same, norm, sample
 from clearhead.doctor.training.recording import Recording, at
 
@@ -60,7 +60,7 @@ def _missing(recording: Recording) -> Iterator[Finding]:
             f"{step.name} holds {len(strangers)} tensors, such as {recording.name(strangers[0])}, that belong to "
             "nothing that ran, and no gradient reaches them"
         )
-        yield finding("O02", witness, value=len(strangers), where=at(step.place, "step"), status="warn")
+        yield finding("O02", witness, value=len(strangers), where=at(step.location, "step"), status="warn")
 
 
 def _left_out(recording: Recording) -> Iterator[Finding]:
@@ -97,7 +97,7 @@ def _remade(recording: Recording) -> Iterator[Finding]:
     for event in recording.timeline:
         if isinstance(event, Step):
             before.append(event)
-        elif isinstance(event, Made):
+        elif isinstance(event, Created):
             for step in before:
                 same = {id(parameter) for parameter in step.parameters} == event.parameters
                 if same and step.remembers and step.name == event.name and recording.steps_of(event.optimizer):
@@ -105,7 +105,7 @@ def _remade(recording: Recording) -> Iterator[Finding]:
                         f"a new {event.name} takes over all {len(event.parameters)} parameters after "
                         f"step {recording.number(step)}, and what the one before remembers of them is gone"
                     )
-                    yield finding("O14", witness, where=at(event.place, "__init__"))
+                    yield finding("O14", witness, where=at(event.location, "__init__"))
                     return
 
 

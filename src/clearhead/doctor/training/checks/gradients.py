@@ -16,10 +16,10 @@ def graph(recording: Recording) -> list[Finding]:
         trainable = any(p.requires_grad for forward in backward.forwards for p in forward.module.parameters())
         if not backward.has_graph:
             witness = f"backward was called on a loss of {backward.loss:.4g} that has no graph"
-            return [finding("I06", witness, value=0, where=at(backward.place, "backward"))]
+            return [finding("I06", witness, value=0, where=at(backward.location, "backward"))]
         if backward.reached == 0 and trainable and not _is_flat(recording):
             witness = f"after the backward of a loss of {backward.loss:.4g} no parameter's gradient has changed"
-            return [finding("I06", witness, value=0, where=at(backward.place, "backward"))]
+            return [finding("I06", witness, value=0, where=at(backward.location, "backward"))]
     return []
 
 
@@ -36,7 +36,7 @@ def numbers(recording: Recording) -> list[Finding]:
     """Losses and the gradients that steps use are finite; the first that is not, as the rest follows from it."""
     for event in recording.timeline:
         if isinstance(event, Backward) and (math.isnan(event.loss) or (math.isinf(event.loss) and event.scale == 1)):
-            return [finding("R01", f"the loss is {event.loss}", where=at(event.place, "backward"))]
+            return [finding("R01", f"the loss is {event.loss}", where=at(event.location, "backward"))]
         for use in event.uses if isinstance(event, Step) else ():
             if use.not_finite:
                 names = recording.listed(use.not_finite)
@@ -64,14 +64,14 @@ def cleared(recording: Recording) -> list[Finding]:
                     f"step {recording.number(step)} uses the gradient of {recording.listed(use.stale)} that an earlier "
                     "step used already, to the last bit"
                 )
-                return [finding("T01", witness, where=at(step.place, "step"))]
+                return [finding("T01", witness, where=at(step.location, "step"))]
             if use.again:
                 by = " a second time" if len(recording.steps_of(step.optimizer)) > 1 else ", as another optimizer did"
                 witness = (
                     f"step {recording.number(step)} uses the gradient of {recording.listed(use.again)}{by}, with no "
                     "backward in between"
                 )
-                return [finding("T11", witness, where=at(step.place, "step"))]
+                return [finding("T11", witness, where=at(step.location, "step"))]
             if step.optimizer and not use.with_gradient and (use.wiped or (use.backwards == 0 and number == 0)):
                 return [_empty(recording, step)]
     return []
@@ -84,7 +84,7 @@ def _mixed(recording: Recording, step: Step) -> Finding:
         f"still there when the next backward added its own of {mixture.own:.3g}; "
         f"step {recording.number(step)} uses the sum, of {mixture.total:.3g}"
     )
-    return finding("T01", witness, value=mixture.total, threshold=mixture.own, where=at(step.place, "step"))
+    return finding("T01", witness, value=mixture.total, threshold=mixture.own, where=at(step.location, "step"))
 
 
 def _empty(recording: Recording, step: Step) -> Finding:
@@ -98,4 +98,4 @@ def _empty(recording: Recording, step: Step) -> Finding:
         past = recording.timeline[: recording.timeline.index(step)]
         before = "yet" if not any(isinstance(event, Backward) for event in past) else "since the step before"
         witness = f"step {recording.number(step)} has no gradient: no backward was called {before}"
-    return finding("T02", witness, value=0, where=at(step.place, "step"))
+    return finding("T02", witness, value=0, where=at(step.location, "step"))

@@ -30,7 +30,7 @@ def _asleep(recording: Recording) -> list[Finding]:
         f"forward {number}, from which gradients are computed, runs in eval(){before}; in train() the same batch gives "
         "other outputs each time"
     )
-    return [finding("T06", witness, where=at(forward.place, "forward"))]
+    return [finding("T06", witness, where=at(forward.location, "forward"))]
 
 
 def _is_random(recording: Recording, forward: Forward) -> bool | None:
@@ -71,5 +71,5 @@ def _awake(recording: Recording) -> list[Finding]:
             witness = (
                 "a forward without gradients runs in train(): dropout drops, and the same batch gives other results"
             )
-            return [finding("V02", witness, where=at(event.place, "forward"), status="warn")]
+            return [finding("V02", witness, where=at(event.location, "forward"), status="warn")]
     return []

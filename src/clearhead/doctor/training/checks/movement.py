@@ -42,7 +42,7 @@ def _no_step(recording: Recording) -> list[Finding]:
         witness = (
             f"the scaler left out all {len(attempts)} steps: scaled by {attempts[0].scale:g} no gradient was finite"
         )
-        return [finding("T07", witness, value=len(attempts), where=at(attempts[0].place, "step"), status="warn")]
+        return [finding("T07", witness, value=len(attempts), where=at(attempts[0].location, "step"), status="warn")]
     thrown = [
         a for a in recording.event_log.gradients.accounts.values() if a.thrown_away > 1 and a.parameter.requires_grad
     ]
@@ -50,7 +50,7 @@ def _no_step(recording: Recording) -> list[Finding]:
         times = max(account.thrown_away for account in thrown)
         names = recording.listed(account.parameter for account in thrown)
         witness = f"gradients of {names} were made and cleared {times} times, and no step has used one"
-        return [finding("T07", witness, value=times, where=at(recording.backwards[0].place, "backward"))]
+        return [finding("T07", witness, value=times, where=at(recording.backwards[0].location, "backward"))]
     raise Skipped("no step was made")
 
 
@@ -59,7 +59,7 @@ def _rates(recording: Recording, steps: list[Step]) -> Iterator[Finding]:
     negative = [rate for rate in rates if rate < 0]
     if negative:
         witness = f"the learning rate is {negative[0]:.3g}: steps go up the loss"
-        yield finding("O13", witness, value=negative[0], where=at(steps[0].place, "step"))
+        yield finding("O13", witness, value=negative[0], where=at(steps[0].location, "step"))
     elif rates and not any(rates) and len(steps) > 1 and not any(step.moved for step in steps):
         witness = f"the learning rate is 0 at all {len(steps)} steps, and no weight moves"
         driven = [event for event in recording.scheduled if event.groups & steps[0].groups]
@@ -67,9 +67,9 @@ def _rates(recording: Recording, steps: list[Step]) -> Iterator[Finding]:
         if schedules and not driven:
             name = type(schedules[0]).__name__
             witness += f"; {name}, which sets it, was not told to go on between them"
-            yield finding((("O07", 0.8), ("O12", 0.2)), witness, value=0, where=at(steps[0].place, "step"))
+            yield finding((("O07", 0.8), ("O12", 0.2)), witness, value=0, where=at(steps[0].location, "step"))
         else:
-            yield finding((("O12", 0.7), ("O07", 0.3)), witness, value=0, where=at(steps[0].place, "step"))
+            yield finding((("O12", 0.7), ("O07", 0.3)), witness, value=0, where=at(steps[0].location, "step"))
 
 
 def _stayed(recording: Recording, steps: list[Step]) -> Iterator[Finding]:
@@ -91,7 +91,7 @@ def _stayed(recording: Recording, steps: list[Step]) -> Iterator[Finding]:
     if not whole:
         witness = witness.replace(" moved in", " did not move in")
     scaled = any(isinstance(event, Scaled) for event in recording.timeline)
-    where = at(steps[0].place, "step") if whole else recording.where(stayed[0])
+    where = at(steps[0].location, "step") if whole else recording.where(stayed[0])
     yield finding("T07", witness, value=0, where=where, status="warn" if scaled else "fail")
 
 
@@ -125,7 +125,7 @@ def _far(recording: Recording, steps: list[Step]) -> Iterator[Finding]:
                 f"step {recording.number(step)} at rate {max(step.rates, default=0):.3g} moves the matrices by "
                 f"{change / length:.1f} times their own length"
             )
-            where = at(step.place, "step")
+            where = at(step.location, "step")
             yield finding("O13", witness, value=change / length, threshold=FAR, where=where, status="warn")
             return
 

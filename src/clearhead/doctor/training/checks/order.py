@@ -54,13 +54,13 @@ def _scaled(clip: Clip, past: Sequence[Event]) -> Iterator[Finding]:
                     f"clipped to {clip.limit:g} while the gradient, of size {clip.size:.3g}, is still scaled by "
                     f"{event.scale:g}"
                 )
-                yield finding("T04", witness, value=clip.size, threshold=clip.limit, where=at(clip.place, "clip"))
+                yield finding("T04", witness, value=clip.size, threshold=clip.limit, where=at(clip.location, "clip"))
             return
 
 
 def _useless(recording: Recording, clip: Clip, past: Sequence[Event]) -> Iterator[Finding]:
     last = next((event for event in reversed(past) if isinstance(event, (Backward, Step))), None)
-    where = at(clip.place, "clip")
+    where = at(clip.location, "clip")
     if last is None:
         witness = f"clipped to {clip.limit:g} before any backward"
         yield finding("T05", witness, value=clip.size, threshold=clip.limit, where=where)
@@ -89,8 +89,8 @@ def _early(recording: Recording, clip: Clip, coming: Sequence[Event]) -> Iterato
     if not added or step.with_closure or not clip.by_norm or not step.uses:
         return
     whole = {id(parameter) for parameter in step.parameters} <= clip.parameters
-    again = [event for event in between if isinstance(event, Clip) and event.place == clip.place]
-    where = at(clip.place, "clip")
+    again = [event for event in between if isinstance(event, Clip) and event.location == clip.location]
+    where = at(clip.location, "clip")
     if again and whole:
         witness = f"{len(again) + 1} clips between two steps: each micro-batch is bounded together with those before it"
         yield finding("T05", witness, value=len(again) + 1, threshold=1, where=where, status="warn")
@@ -130,7 +130,7 @@ def _of_another(recording: Recording, events: list[Scheduled]) -> Iterator[Findi
         f"{events[0].name} brings the rate of an optimizer that never steps from {_shown(events[0].before)} to "
         f"{_shown(events[-1].after)}; {steps[0].name}, which does, stays at {_shown(steps[-1].rates)}"
     )
-    yield finding("O15", witness, where=at(events[0].place, "step"))
+    yield finding("O15", witness, where=at(events[0].location, "step"))
 
 
 def _too_often(recording: Recording, events: list[Scheduled]) -> Iterator[Finding]:
@@ -147,7 +147,7 @@ def _too_often(recording: Recording, events: list[Scheduled]) -> Iterator[Findin
                 witness = (
                     f"{event.name} goes on after a backward that no step follows, more than once between two steps"
                 )
-                yield finding("O08", witness, value=count, threshold=1, where=at(event.place, "step"), status="warn")
+                yield finding("O08", witness, value=count, threshold=1, where=at(event.location, "step"), status="warn")
                 return
 
 
@@ -159,7 +159,7 @@ def _before(recording: Recording, events: list[Scheduled]) -> Iterator[Finding]:
         last = next((e for e in reversed(timeline[:index]) if _is_landmark(e)), None)
         coming = next((e for e in timeline[index + 1 :] if _is_landmark(e)), None)
         rates = f"from {_shown(event.before)} to {_shown(event.after)}"
-        where = at(event.place, "step")
+        where = at(event.location, "step")
         if isinstance(last, Backward) and isinstance(coming, Step) and _drives(coming, event):
             witness = f"{event.name} goes {rates} before step {recording.number(coming)} has used the first of them"
             yield finding("O09", witness, where=where)

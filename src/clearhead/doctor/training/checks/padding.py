@@ -8,13 +8,13 @@ from torch import Tensor
 from clearhead.doctor.calling.outputs import tensors
 from clearhead.doctor.checks.base import finding
 from clearhead.doctor.report.findings import Finding
-from clearhead.doctor.training.logits import Asked
+from clearhead.doctor.training.logits import LogitsXray
 from clearhead.doctor.training.recording import Recording
 
 TAIL = 3  # equal targets at the end of a row that look like padding
 
 
-def padding(recording: Recording, questions: list[Asked]) -> Iterator[Finding]:
+def padding(recording: Recording, questions: list[LogitsXray]) -> Iterator[Finding]:
     """Position after position that reads padding and is asked for padding; no asking for the end."""
     for question in questions:
         pad = _pad_id(recording, question)
@@ -34,7 +34,7 @@ def padding(recording: Recording, questions: list[Asked]) -> Iterator[Finding]:
     yield from _end_is_unscored(recording, questions)
 
 
-def _pad_id(recording: Recording, question: Asked) -> int | None:
+def _pad_id(recording: Recording, question: LogitsXray) -> int | None:
     """Said by the embedding, by the config, or by a mask that was given."""
     if question.embedded.padding_id is not None:
         return question.embedded.padding_id
@@ -47,7 +47,7 @@ def _of_config(recording: Recording, name: str) -> int | None:
     return next((value for value in values if isinstance(value, int)), None)
 
 
-def _masked(recording: Recording, question: Asked) -> int | None:
+def _masked(recording: Recording, question: LogitsXray) -> int | None:
     """The one token that a mask of zeros and ones hides, at the end or at the beginning of rows."""
     forward = question.forward
     for mask in tensors((list(forward.args), dict(forward.kwargs))):
@@ -68,7 +68,7 @@ def _is_binary(mask: Tensor) -> bool:
     return mask.dtype == torch.bool or bool(((mask == 0) | (mask == 1)).all())
 
 
-def _looks_padded(question: Asked) -> Iterator[Finding]:
+def _looks_padded(question: LogitsXray) -> Iterator[Finding]:
     """Rows that end in runs of one token, of several lengths, all of it scored."""
     last = question.targets[:, -1]
     tokens = torch.unique(last[last >= 0])
@@ -84,7 +84,7 @@ def _looks_padded(question: Asked) -> Iterator[Finding]:
         yield finding("D05", witness, value=max(runs), threshold=TAIL, status="warn")
 
 
-def _end_is_unscored(recording: Recording, questions: list[Asked]) -> Iterator[Finding]:
+def _end_is_unscored(recording: Recording, questions: list[LogitsXray]) -> Iterator[Finding]:
     """Padding that is the end of a text at the same time, so that ignoring it ignores the end."""
     pad, end = _of_config(recording, "pad_token_id"), _of_config(recording, "eos_token_id")
     if pad is None or pad != end:

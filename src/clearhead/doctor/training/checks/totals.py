@@ -8,13 +8,13 @@ from clearhead.doctor.probes.loss import STRAIGHT
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.training.checks.base import training_check
 from clearhead.doctor.training.events import Backward, Scaled, Step
-from clearhead.doctor.training.logits import Asked
+from clearhead.doctor.training.logits import LogitsXray
 from clearhead.doctor.training.recording import Recording, at
 
 EVEN = 1e-3  # relative: sums that are meant to be equal
 UNEVEN = 0.01  # relative difference of the weights of tokens of two micro-batches
 
-Part = tuple[Backward, Asked]
+Part = tuple[Backward, LogitsXray]
 
 
 @training_check(
@@ -35,7 +35,7 @@ def totals(recording: Recording) -> list[Finding]:
         raise Skipped("no logits over tokens were found between the model and its loss")
     for parts, step in steps:
         if any(
-            question.total is None or question.seen.residual > STRAIGHT or not question.count for _, question in parts
+            question.total is None or question.xray.residual > STRAIGHT or not question.count for _, question in parts
         ):
             raise Skipped("the weights of the tokens could not be read")
         findings = list(_of_one(parts[0])) if len(parts) == 1 else list(_of_several(parts, step))
@@ -50,14 +50,14 @@ def _thrown_away(recording: Recording) -> Iterator[Finding]:
     for event in recording.timeline:
         if isinstance(event, Step):
             cleared = [
-                later for earlier, later in pairwise(current) if later.place == earlier.place and earlier.reached
+                later for earlier, later in pairwise(current) if later.location == earlier.location and earlier.reached
             ]
             if cleared and all(later.cleared >= later.reached > 0 for later in cleared) and event.uses[0].with_gradient:
                 witness = (
                     f"{len(current)} backwards come before step {recording.number(event)}, and the gradients of "
                     f"{len(cleared)} of them were cleared before it"
                 )
-                yield finding("T03", witness, value=len(cleared), where=at(cleared[0].place, "backward"))
+                yield finding("T03", witness, value=len(cleared), where=at(cleared[0].location, "backward"))
                 return
         if isinstance(event, Step) or (isinstance(event, Scaled) and event.method == "step"):
             current = []
@@ -67,13 +67,13 @@ def _thrown_away(recording: Recording) -> Iterator[Finding]:
 
 def _parts(recording: Recording) -> Iterator[tuple[list[Part], Step]]:
     """For each step, what was asked since the one before; one entry per backward of the same line."""
-    mine = {id(question) for question in recording.asked}
+    mine = {id(question) for question in recording.xrays}
     current: list[Part] = []
     for event in recording.timeline:
         if isinstance(event, Backward) and not event.in_step:
-            current += [(event, question) for question in event.asked if id(question) in mine]
+            current += [(event, question) for question in event.xrays if id(question) in mine]
         elif isinstance(event, Step):
-            places = {backward.place for backward, _ in current}
+            places = {backward.location for backward, _ in current}
             models = {(id(question.forward.module), question.logits.shape[-1]) for _, question in current}
             once = len({id(backward) for backward, _ in current}) == len(current)
             if len(places) == len(models) == 1 and once:
@@ -85,7 +85,7 @@ def _of_one(part: Part) -> Iterator[Finding]:
     backward, question = part
     total, count = question.total or 0.0, question.count
     rows, columns = question.ids.shape
-    where = at(backward.place, "backward")
+    where = at(backward.location, "backward")
     if _is(total, 1.0) or count < 2:
         return
     if _is(total, count):
@@ -105,7 +105,7 @@ def _of_several(parts: list[Part], step: Step) -> Iterator[Finding]:
     if any(_is(use.scaled * len(parts), 1.0) for use in step.uses):
         return  # the sum of the gradients was divided by hand
     sums = [question.total or 0.0 for _, question in parts]
-    where = at(parts[0][0].place, "backward")
+    where = at(parts[0][0].location, "backward")
     if all(_is(total, 1.0) for total in sums):
         witness = (
             f"each of {len(parts)} micro-batches has weights that sum to 1: the step's gradient is {len(parts)} times "
