@@ -37,7 +37,7 @@ def rows(model: CausalLM, prompt: list[int], sampling: SamplingConfig) -> Iterat
     for engine, weights in WAYS:
         expected: list[int] = []
         for draft in (None, "ngrams"):
-            kept = Engine(model, EngineConfig.read({"engine": engine, "weights": weights, "draft": draft}))
+            kept = Engine(model, EngineConfig.read({"engine": engine, "dtype": weights, "draft": draft}))
             yield Row(engine, f"{weights} | {draft or 'none'}", writing(kept, prompt, sampling, expected))
 
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import time
@@ -21,10 +22,10 @@ _DAY = 86_400  # seconds
 def cache_folder(folder: Path | None = None) -> Path:
     """The folder for what can be made again: the argument, $CLEARHEAD_CACHE, or the platform's folder for such files.
 
-    Where the platform's folder cannot be written, the folder for temporary files serves.
+    Where there is no such folder, or it cannot be written, one of this user's own among the temporary files serves.
 
     Raises:
-        DataError: a folder that was asked for cannot be written.
+        DataError: the folder that was named cannot be written, or the temporary one is not this user's alone.
     """
     chosen = folder or os.environ.get("CLEARHEAD_CACHE")
     if chosen:
@@ -32,21 +33,33 @@ def cache_folder(folder: Path | None = None) -> Path:
         with writing(folder):
             _probe(folder)
         return folder
-    default = _platform_cache() / "clearhead"
     try:
+        default = _platform_cache() / "clearhead"
         _probe(default)
-    except OSError:
-        return Path(tempfile.gettempdir()) / "clearhead"
+    except (OSError, RuntimeError):  # RuntimeError: this user has no home
+        return _temporary_cache()
     return default
 
 
 def _platform_cache() -> Path:
-    home = Path.home()
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     if sys.platform == "darwin":
-        return home / "Library" / "Caches"
-    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+        return Path.home() / "Library" / "Caches"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+def _temporary_cache() -> Path:
+    """A folder that nobody else can write: what lies in a cache is believed, verdicts on tokenizers for one."""
+    if not hasattr(os, "getuid"):
+        return Path(tempfile.gettempdir()) / "clearhead"  # on Windows a user's own already
+    folder = Path(tempfile.gettempdir()) / f"clearhead-{os.getuid()}"
+    with writing(folder):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise DataError(f"{folder} is not yours alone; remove it, or set CLEARHEAD_CACHE to a folder of yours")
+    return folder
 
 
 def _probe(folder: Path) -> None:

@@ -2,7 +2,6 @@ import errno
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -176,7 +175,33 @@ def test_the_platform_says_where_caches_go(
     assert cache_folder() == tmp_path / expected
     (tmp_path / "file").touch()
     monkeypatch.setenv(variable, str(tmp_path / "file"))  # nothing can be made below a file
-    assert cache_folder() == Path(tempfile.gettempdir()) / "clearhead"
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert cache_folder().parent == tmp_path
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="Windows gives each user temporary files of their own")
+def test_without_a_home_the_cache_is_a_folder_that_nobody_else_can_fill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for variable in ("CLEARHEAD_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = cache_folder()
+    assert folder == cache_folder() == tmp_path / f"clearhead-{os.getuid()}"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o770)
+    with pytest.raises(DataError, match="is not yours alone; remove it, or set CLEARHEAD_CACHE"):
+        cache_folder()
+    folder.rmdir()
+    folder.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    with pytest.raises(DataError, match="is not yours alone"):
+        cache_folder()
 
 
 def test_a_home_that_nobody_has_is_a_name_like_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

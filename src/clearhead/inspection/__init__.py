@@ -1,4 +1,4 @@
-"""Looking at a model and its training: costs on paper, curves, reports. Nothing here needs torch."""
+"""Looking at a model and its training: costs on paper, curves, reports. Nothing exported here needs torch."""
 
 from clearhead.inspection.cost import Account, account, flops_per_token, parameters
 from clearhead.inspection.curve import Curve, Point, verdict
