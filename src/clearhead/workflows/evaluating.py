@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from clearhead import data as texts
@@ -117,7 +118,7 @@ def _score_text(opened: RunFolder, model: LanguageModel, source: str | Path | No
     return Score(evaluation.loss, evaluation.perplexity, bits, evaluation.tokens)
 
 
-def _tokens(opened: RunFolder, source: str | Path | None) -> tuple[NDArray[Any], int]:
+def _tokens(opened: RunFolder, source: str | Path | None) -> tuple[NDArray[np.integer], int]:
     """The ids of the text, or of what was held out, and its bytes in UTF-8."""
     if source is not None:
         return texts.encode_for_evaluation(str(source), opened.tokenizer)
