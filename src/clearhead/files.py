@@ -57,7 +57,7 @@ def write_json(path: Path, value: Mapping[str, object]) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def parse_json(text: str | bytes, *, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+def parse_json(text: str | bytes, *, pairs: Callable[[list[tuple[str, object]]], object] | None = None) -> object:
     """The value of a JSON text.
 
     Args:
