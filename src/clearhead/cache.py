@@ -7,7 +7,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -116,7 +116,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def keep(entry: Path, make: Callable[[Path], dict[str, Any]]) -> None:
+def keep(entry: Path, make: Callable[[Path], Mapping[str, object]]) -> None:
     """Make the folder `entry` anew: what `make` puts into it, and what it returns as facts.json; or nothing at all."""
     with new_folder(entry) as new:
         files.write_json(new / FACTS, make(new))

@@ -52,12 +52,12 @@ def write_text(path: Path, text: str) -> None:
     write_whole(path, lambda temporary: temporary.write_bytes(text.encode("utf-8")))
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
+def write_json(path: Path, value: Mapping[str, object]) -> None:
     """Write readable JSON, whole or not at all; a NaN in it is a programming error."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def parse_json(text: str | bytes, *, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+def parse_json(text: str | bytes, *, pairs: Callable[[list[tuple[str, object]]], object] | None = None) -> object:
     """The value of a JSON text.
 
     Args:
@@ -135,7 +135,7 @@ def finish_folder(temporary: Path, final: Path) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def write_manifest(folder: Path, content: Mapping[str, Any]) -> None:
+def write_manifest(folder: Path, content: Mapping[str, object]) -> None:
     """Write the list of a folder's files, and its own digest: without it, an altered list would blame the files."""
     write_json(folder / MANIFEST, {**content, "sha256": _digest(content)})
 
@@ -152,7 +152,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _digest(content: Mapping[str, Any]) -> str:
+def _digest(content: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

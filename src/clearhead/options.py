@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, mo
 
 from clearhead.errors import UsageError, did_you_mean
 
-Settings = dict[str, Any]  # one source of options: a preset, a file, the flags; later layers win
+# One source of options: a preset, a file, the flags; later layers win. `Any`, as `object` has no keys: a value may be a
+# table, and whoever looks into one knows from the name which are.
+Settings = dict[str, Any]
 
 LARGEST = 2**63 - 1  # whole number; what counts tensors and files holds none that is larger
 LONGEST_SHOWN = 100  # characters of a value in a sentence
@@ -23,7 +25,7 @@ class Options(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_unknown_keys(cls, values: Any) -> Any:
+    def _refuse_unknown_keys(cls, values: object) -> object:
         for key in values if isinstance(values, Mapping) else ():
             if key not in cls.model_fields:
                 raise ValueError(f"unknown option '{key}'{did_you_mean(str(key), cls.model_fields)}")
@@ -31,13 +33,13 @@ class Options(BaseModel):
 
     @field_validator("*")
     @classmethod
-    def _refuse_huge_numbers(cls, value: Any) -> Any:
+    def _refuse_huge_numbers(cls, value: object) -> object:
         if isinstance(value, int) and abs(value) > LARGEST:
             raise ValueError("must be a number below 2**63")
         return value
 
     @classmethod
-    def read(cls, *layers: Mapping[str, Any]) -> Self:
+    def read(cls, *layers: Mapping[str, object]) -> Self:
         """The options that the layers give together, later ones winning.
 
         Raises:
@@ -49,7 +51,7 @@ class Options(BaseModel):
             raise UsageError(sentence(error)) from None
 
 
-def merge(*layers: Mapping[str, Any]) -> Settings:
+def merge(*layers: Mapping[str, object]) -> Settings:
     """Deep merge: tables are merged key by key, anything else is replaced by the later layer."""
     merged: Settings = {}
     for layer in layers:
@@ -69,7 +71,7 @@ def sentence(error: ValidationError) -> str:
     return f"{where}: {message}{rejected}" if where else message
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """The value as a sentence has it."""
     try:
         text = repr(value)

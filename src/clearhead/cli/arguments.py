@@ -5,7 +5,7 @@ Parsing yields only what the person said, so that a preset or a plan can fill in
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, get_args
+from typing import TYPE_CHECKING, NoReturn, get_args
 
 from clearhead.errors import UsageError, did_you_mean
 
@@ -157,10 +157,10 @@ def _metavar(field: "FieldInfo") -> str:
 
 
 def _help(field: "FieldInfo") -> str:
-    default: Any = field.default
+    default: object = field.default
     shown = "" if field.default_factory or default is None or default == () else f" (default: {_plain(default)})"
     return f"{field.description}{shown}".replace("%", "%%")
 
 
-def _plain(value: Any) -> str:
+def _plain(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)

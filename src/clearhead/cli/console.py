@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from clearhead.cli.lines import Lines
 from clearhead.cli.output import Output, json_line, notice, standard_error, standard_output
@@ -11,7 +11,7 @@ from clearhead.cli.output import Output, json_line, notice, standard_error, stan
 if TYPE_CHECKING:
     from clearhead.cli.terminal import Terminal
     from clearhead.training import Evaluated, Stepped
-    from clearhead.workflows import Finished, Sampled, Started, WorkflowEvent
+    from clearhead.workflows import Finished, Passed, Said, Sampled, Started, WorkflowEvent
 
 LINES = 20  # of progress in a whole run, where there is no terminal
 SAMPLE_CHARACTERS = 240
@@ -67,16 +67,16 @@ class Console:
 
         return progress(doing, standard_error())
 
-    def result(self, payload: Mapping[str, Any]) -> None:
+    def result(self, payload: Mapping[str, object]) -> None:
         """The one JSON object of the command, when JSON was asked for."""
         if self.json:
             standard_output().text(json_line(payload))
 
-    def _said(self, event: Any) -> None:
+    def _said(self, event: "Said") -> None:
         head, colon, rest = event.text.partition(": ")
         self.shown.line(*([(head + colon, "bold"), (rest, "")] if colon and " " not in head else [(event.text, "")]))
 
-    def _passed(self, event: Any) -> None:
+    def _passed(self, event: "Passed") -> None:
         self.say(event.text, "green")
 
     def _started(self, event: "Started") -> None:

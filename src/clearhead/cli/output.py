@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, TextIO, cast
+from typing import TextIO, cast
 
 from clearhead.errors import OutputError
 from clearhead.pages import ESCAPES, one_line, printable
@@ -159,7 +159,7 @@ def notice(sentence: str) -> None:
     standard_error().line(f"clearhead: {sentence}")
 
 
-def json_line(payload: Mapping[str, Any]) -> str:
+def json_line(payload: Mapping[str, object]) -> str:
     """One JSON object as a line that any parser reads and any terminal may show.
 
     What a terminal would obey is written as JSON's own escapes, which changes no value, and so are the lone surrogates

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from clearhead.errors import DataError
 from clearhead.files import parse_json
@@ -178,7 +178,7 @@ def _json_lines(path: Path) -> Iterator[Document]:
             yield Document(f"{path}, line {number}", iter([text]))
 
 
-def _json_record(line: bytes, name: str, keys: tuple[str, ...]) -> Any:
+def _json_record(line: bytes, name: str, keys: tuple[str, ...]) -> object:
     try:
         return parse_json(line.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -188,7 +188,7 @@ def _json_record(line: bytes, name: str, keys: tuple[str, ...]) -> Any:
         raise DataError(f"{name}: not JSON ({error}); every line is an object with {needed}") from None
 
 
-def _json_string(record: Any, key: str, name: str, keys: tuple[str, ...]) -> str:
+def _json_string(record: object, key: str, name: str, keys: tuple[str, ...]) -> str:
     text = record.get(key) if isinstance(record, dict) else None
     if not isinstance(text, str):
         example = json.dumps(dict.fromkeys(keys, "..."))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ class Encoded(NamedTuple):
     """Ids of a stretch on one side of the cut, and the text they stand for, in characters and UTF-8 bytes."""
 
     side: int
-    ids: NDArray[Any]
+    ids: NDArray[np.integer]
     characters: int
     n_bytes: int
 
@@ -52,7 +52,7 @@ class Side:
         self.n_bytes += encoded.n_bytes
 
 
-def token_type(tokenizer: Tokenizer) -> np.dtype[Any]:
+def token_type(tokenizer: Tokenizer) -> np.dtype[np.integer]:
     """The smallest unsigned type that holds every id, little endian."""
     return np.min_scalar_type(tokenizer.vocab_size - 1).newbyteorder("<")
 

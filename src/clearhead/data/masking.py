@@ -6,7 +6,7 @@ Which tokens are hidden is, like the windows they stand in, a pure function of (
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -77,7 +77,7 @@ class Masking:
 
 
 def masked_training_batch(
-    tokens: NDArray[Any],
+    tokens: NDArray[np.integer],
     *,
     block_size: int,
     batch_size: int,
@@ -111,7 +111,7 @@ def masked_training_batch(
 
 
 def masked_evaluation_batches(
-    tokens: NDArray[Any], *, block_size: int, batch_size: int, masking: Masking, limit: int | None = None
+    tokens: NDArray[np.integer], *, block_size: int, batch_size: int, masking: Masking, limit: int | None = None
 ) -> Iterator[Batch]:
     """The windows of `evaluation_batches`, masked in the same proportions as in training.
 
@@ -162,7 +162,9 @@ def _pieces(step: int, block_size: int) -> int:
     return pieces
 
 
-def _chosen(tokens: NDArray[np.int64], order: Words, rounding: NDArray[np.float64], masking: Masking) -> NDArray[Any]:
+def _chosen(
+    tokens: NDArray[np.int64], order: Words, rounding: NDArray[np.float64], masking: Masking
+) -> NDArray[np.bool_]:
     """Where a row's tokens stand that come first in `order` (B, T); `rounding` (B,) in [0, 1) rounds their number."""
     can_be = ~np.isin(tokens, sorted(masking.special))
     count = np.maximum(1, np.floor(masking.fraction * can_be.sum(axis=1) + rounding)).astype(np.int64)  # (B,)

@@ -50,8 +50,8 @@ class TextData:
     """
 
     tokenizer: Tokenizer
-    train: NDArray[Any]
-    val: NDArray[Any]
+    train: NDArray[np.integer]
+    val: NDArray[np.integer]
     train_bytes: int
     val_bytes: int
     train_characters: int
@@ -108,7 +108,7 @@ def prepare(
     progress = on_progress or (lambda share: None)
     if prepared is None:
 
-        def make(new: Path) -> dict[str, Any]:
+        def make(new: Path) -> dict[str, object]:
             facts = _make(new, source, config, tokenizer, masks, progress)
             return facts | {"fingerprint": _digest(content, facts["tokenizer"], facts["characters"][0], facts["ids"])}
 
@@ -122,7 +122,9 @@ def prepare(
     return replace(prepared, source=source.name, floor=floor)
 
 
-def encode_for_evaluation(source: str, tokenizer: Tokenizer, *, cache: Path | None = None) -> tuple[NDArray[Any], int]:
+def encode_for_evaluation(
+    source: str, tokenizer: Tokenizer, *, cache: Path | None = None
+) -> tuple[NDArray[np.integer], int]:
     """A whole text with a given tokenizer: its ids (N,) and its UTF-8 bytes.
 
     Raises:
@@ -131,7 +133,9 @@ def encode_for_evaluation(source: str, tokenizer: Tokenizer, *, cache: Path | No
     text = open_source(source, cache_folder(cache))
     surveyed = survey(text)
     parts = list(encode_source(text, tokenizer, cut=surveyed.characters, separate=len(surveyed.lengths) > 1))
-    ids = np.concatenate([part.ids for part in parts]) if surveyed.characters else np.empty(0)
+    ids: NDArray[np.integer] = np.empty(0, dtype=np.int64)
+    if surveyed.characters:
+        ids = np.concatenate([part.ids for part in parts])
     if len(ids) < 2:
         what = "is too short to evaluate on; at least two tokens are needed"
         raise DataError(

@@ -26,7 +26,7 @@ class AlteredTokensError(DataError):
     """A file of ids is not what was written."""
 
 
-class TokenFile(np.memmap[Any, Any]):
+class TokenFile(np.memmap[tuple[int], np.dtype[np.integer]]):
     """The ids of a file (N,), compared with their digests before they are read by `rows` or by an index.
 
     What reads the whole array by itself (`np.asarray`, `.max()`) is not compared.
@@ -58,7 +58,7 @@ class TokenFile(np.memmap[Any, Any]):
                 self._check(np.array([min(places[0], places[-1])]), np.array([max(places[0], places[-1])]))
         return np.asarray(self)[index]
 
-    def rows(self, at: NDArray[np.int64]) -> NDArray[Any]:
+    def rows(self, at: NDArray[np.int64]) -> NDArray[np.integer]:
         """The ids at (B, T), where each row counts upwards.
 
         Raises:
@@ -90,7 +90,7 @@ class TokenFile(np.memmap[Any, Any]):
             self._good[block] = True
 
 
-def read_rows(tokens: NDArray[Any], at: NDArray[np.int64]) -> NDArray[Any]:
+def read_rows(tokens: NDArray[np.integer], at: NDArray[np.int64]) -> NDArray[np.integer]:
     """The ids at (B, T), where each row counts upwards, of memory or of a file."""
     return tokens.rows(at) if isinstance(tokens, TokenFile) else np.asarray(tokens)[at]
 

@@ -6,7 +6,7 @@ The batch of a step is a pure function of (tokens, seed, step): nothing about th
 import math
 import mmap
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ class Batch(NamedTuple):
 
 
 def training_batch(
-    tokens: NDArray[Any],
+    tokens: NDArray[np.integer],
     *,
     block_size: int,
     batch_size: int,
@@ -58,7 +58,7 @@ def training_batch(
 
 
 def evaluation_batches(
-    tokens: NDArray[Any], *, block_size: int, batch_size: int, limit: int | None = None
+    tokens: NDArray[np.integer], *, block_size: int, batch_size: int, limit: int | None = None
 ) -> Iterator[Batch]:
     """Windows side by side over the whole text: every token but the first is a target exactly once.
 
@@ -85,7 +85,7 @@ def document_numbers(inputs: Tensor, end_of_document: int) -> Tensor:
     return ends.cumsum(dim=1) - ends
 
 
-def _windows(tokens: NDArray[Any], starts: NDArray[np.int64], block_size: int) -> Batch:
+def _windows(tokens: NDArray[np.integer], starts: NDArray[np.int64], block_size: int) -> Batch:
     at = starts[:, None] + np.arange(block_size + 1)  # (B, T + 1)
     last = len(tokens) - 1
     window = torch.from_numpy(read_rows(tokens, np.minimum(at, last)).astype(np.int64))
@@ -96,7 +96,7 @@ def _windows(tokens: NDArray[Any], starts: NDArray[np.int64], block_size: int) -
     return Batch(inputs, targets)
 
 
-def release(tokens: NDArray[Any]) -> None:
+def release(tokens: NDArray[np.integer]) -> None:
     """Keep a large file's pages out of resident memory; the system's own cache of the file still holds them."""
     if isinstance(tokens.base, mmap.mmap) and tokens.nbytes > _LARGE_MAP and hasattr(mmap, "MADV_DONTNEED"):
         tokens.base.madvise(mmap.MADV_DONTNEED)

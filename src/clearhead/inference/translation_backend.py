@@ -7,7 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,6 +18,9 @@ from clearhead.inference.beam_backend import reader_for
 from clearhead.interop.ctranslate2 import ctranslate2_obstacle, save_ctranslate2, words
 from clearhead.models import EncoderDecoder
 from clearhead.models.eval_mode import Notice, hooked
+
+if TYPE_CHECKING:
+    from ctranslate2 import TranslationResult
 
 Ids = Sequence[int]
 Search = Callable[[Sequence[Ids]], list[list[Hypothesis]]]  # sources, one batch -> what `beam_search` returns
@@ -134,9 +137,9 @@ class CTranslate2Search:
             hypotheses[index] = best
         return [[best] for best in hypotheses if best is not None]
 
-    def _results(self, sources: Sequence[Ids], limit: int) -> list[Any]:
+    def _results(self, sources: Sequence[Ids], limit: int) -> list["TranslationResult"]:
         """The hypotheses of each sentence, and their scores, as the engine tells them."""
-        results: list[Any] = self._engine.translate_batch(
+        results: list[TranslationResult] = self._engine.translate_batch(
             [words(source) for source in sources],
             beam_size=self.config.beam_size,
             num_hypotheses=self.config.beam_size,
@@ -150,7 +153,7 @@ class CTranslate2Search:
         )
         return results
 
-    def _best(self, result: Any, limit: int) -> Hypothesis | None:
+    def _best(self, result: "TranslationResult", limit: int) -> Hypothesis | None:
         """Of one sentence; None where something else could be better."""
         written = [[int(word) for word in hypothesis] for hypothesis in result.hypotheses]
         ways = list(zip(written, result.scores, strict=True))  # with their log-probabilities

@@ -6,9 +6,11 @@ So nothing of a tokenizer is written, and no other package is asked.
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
@@ -16,6 +18,11 @@ from clearhead.errors import UsageError
 from clearhead.interop.extras import require
 from clearhead.models import EncoderDecoder
 from clearhead.parts import Block, Embedding, LayerNorm, Stack, Sublayer
+
+if TYPE_CHECKING:
+    from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
+    from ctranslate2.specs.common_spec import EmbeddingsSpec, LayerNormSpec, LinearSpec
+    from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
 
 NEEDS: dict[str, object] = {"architecture": "encoder_decoder", "norm": "layernorm"}
 UNDERSTOOD = {
@@ -92,7 +99,7 @@ def words(ids: Iterable[int]) -> list[str]:
     return [str(token) for token in ids]
 
 
-def _fill_stack(spec: Any, stack: Stack) -> None:
+def _fill_stack(spec: "TransformerEncoderSpec | TransformerDecoderSpec", stack: Stack) -> None:
     for layer, block in zip(spec.layer, stack.blocks, strict=True):
         assert isinstance(block, Block)
         own, across, forward = block.self_attention, block.cross_attention, block.feedforward
@@ -107,7 +114,7 @@ def _fill_stack(spec: Any, stack: Stack) -> None:
         _fill_norm(spec.layer_norm, stack.norm)
 
 
-def _fill_attention(spec: Any, sublayer: Sublayer, *groups: Sequence[str]) -> None:
+def _fill_attention(spec: "MultiHeadAttentionSpec", sublayer: Sublayer, *groups: Sequence[str]) -> None:
     """The maps of a group lie below each other in one matrix."""
     attention: Any = sublayer.part
     _fill_norm(spec.layer_norm, sublayer.norm)
@@ -115,7 +122,7 @@ def _fill_attention(spec: Any, sublayer: Sublayer, *groups: Sequence[str]) -> No
         _fill_linear(linear, *(getattr(attention, name) for name in group))
 
 
-def _fill_linear(spec: Any, *maps: nn.Linear) -> None:
+def _fill_linear(spec: "LinearSpec", *maps: nn.Linear) -> None:
     matrices: list[Tensor] = [linear.weight for linear in maps]
     biases: list[Tensor] = [linear.bias for linear in maps if linear.bias is not None]
     spec.weight = _numbers(torch.cat(matrices))
@@ -123,12 +130,17 @@ def _fill_linear(spec: Any, *maps: nn.Linear) -> None:
         spec.bias = _numbers(torch.cat(biases))
 
 
-def _fill_norm(spec: Any, norm: nn.Module) -> None:
+def _fill_norm(spec: "LayerNormSpec", norm: nn.Module) -> None:
     assert isinstance(norm, LayerNorm)
     spec.gamma, spec.beta = _numbers(norm.weight), _numbers(norm.bias)
 
 
-def _fill_reading(spec: Any, table: Any, embedding: Embedding, norm: nn.Module) -> None:
+def _fill_reading(
+    spec: "TransformerEncoderSpec | TransformerDecoderSpec",
+    table: "EmbeddingsSpec",
+    embedding: Embedding,
+    norm: nn.Module,
+) -> None:
     """What a stack reads: embeddings and, once they know their places, their norm."""
     spec.scale_embeddings = embedding.scale
     table.weight = _numbers(embedding.weight)
@@ -136,6 +148,6 @@ def _fill_reading(spec: Any, table: Any, embedding: Embedding, norm: nn.Module) 
         _fill_norm(spec.layernorm_embedding, norm)
 
 
-def _numbers(tensor: Tensor) -> Any:
+def _numbers(tensor: Tensor) -> NDArray[np.float32]:
     """As NumPy has them."""
     return tensor.detach().float().cpu().numpy()

@@ -36,7 +36,7 @@ SIZES |= {
 MOST_AXES = 8
 LONGEST_SHOWN = 300  # characters of a stranger's text in a sentence of ours
 
-Json = dict[str, Any]
+Json = dict[str, object]
 
 
 class Stored(NamedTuple):
@@ -231,7 +231,7 @@ def cut(text: str) -> str:
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}... ({len(text):,} characters)"
 
 
-def _header(path: Path) -> tuple[Json, int, int]:
+def _header(path: Path) -> tuple[dict[str, Any], int, int]:
     """The header of a safetensors file, where it ends, and how many bytes follow it."""
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -252,7 +252,7 @@ def _guess(start: bytes) -> str:
     return " (a pickle)" if start.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK")) else ""
 
 
-def _once(pairs: list[tuple[str, Any]]) -> Json:
+def _once(pairs: list[tuple[str, object]]) -> Json:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
         raise ValueError("its header repeats a name")

@@ -92,7 +92,7 @@ class _Undrawn(TorchFunctionMode):
     """Builds a model without drawing its first weights, which takes seconds for a large one: they are overwritten."""
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func in (torch.randn, torch.rand):
             return torch.empty(*args)

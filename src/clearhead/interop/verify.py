@@ -49,7 +49,8 @@ def open_transformers(folder: Path) -> Peer:
     require_transformers()
     with quiet_transformers() as transformers:
         name = f"transformers {transformers.__version__}"
-        architecture = str(read_json(folder / CONFIG)["architectures"][0])
+        settings: dict[str, Any] = read_json(folder / CONFIG)
+        architecture = str(settings["architectures"][0])
         automatic = next(auto for end, auto in AUTOMATIC.items() if architecture.endswith(end))
         try:
             model, loading_info = getattr(transformers, automatic).from_pretrained(
@@ -118,7 +119,7 @@ class OwnPeer:
         return None
 
 
-def refuse_faults(name: str, path: Path, loading_info: Mapping[str, Collection[Any]]) -> None:
+def refuse_faults(name: str, path: Path, loading_info: Mapping[str, Collection[str]]) -> None:
     """The loading info of `from_pretrained` must be empty: no weight missing or left over.
 
     Raises:

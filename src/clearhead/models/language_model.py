@@ -15,6 +15,8 @@ class LanguageModel(nn.Module, ABC):
 
     config: ModelConfig
 
+    # `Any` in both signatures, and not `object`: then an architecture may name the arguments that it takes.
+
     @abstractmethod
     def body(self, *inputs: Any, **options: Any) -> Tensor:
         """The last layer's output, ids (B, T) -> (B, T, D); each architecture says what else it takes."""

@@ -23,7 +23,7 @@ HEADER = Path(__file__).with_name("structures.h").read_text(encoding="utf-8")
 LAYOUT = int.from_bytes(hashlib.blake2b(HEADER.encode(), digest_size=7).digest())  # compiled in, and compared at load
 
 Pointer, Integer, Double = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
-Field = tuple[str, Any]
+Field = tuple[str, Any]  # a name, and a type of ctypes, whose common base is private
 
 
 def declared(header: str) -> dict[str, list[tuple[str, str]]]:
@@ -134,7 +134,7 @@ class Packer:
         """
         self.matrices, self.dtype = matrices, dtype
         self.lanes = REGISTER // dtype.itemsize
-        self._held: list[Any] = []
+        self._held: list[object] = []
         self._pages, self._used = large_pages(PAGES), 0
 
     def matrix(self, matrix: Tensor | None, bias: Tensor | None = None) -> Matrix:
@@ -193,10 +193,12 @@ class Packer:
         """Where the tensor's numbers lie, one behind the other."""
         if tensor is None:
             return None
-        self._held.append(tensor.contiguous())
-        return self._held[-1].data_ptr()  # type: ignore[no-any-return]
+        held = tensor.contiguous()
+        self._held.append(held)
+        return held.data_ptr()
 
     def array(self, structures: list[Layer]) -> int:
         """Where the structures lie, one behind the other."""
-        self._held.append((Layer * len(structures))(*structures))
-        return ctypes.addressof(self._held[-1])
+        held = (Layer * len(structures))(*structures)
+        self._held.append(held)
+        return ctypes.addressof(held)

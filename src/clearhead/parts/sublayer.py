@@ -1,6 +1,6 @@
 """Residual, norm and dropout, once for every part that writes to the residual stream."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor, nn
 
@@ -21,12 +21,12 @@ class Sublayer(nn.Module):
         self.dropout = make_dropout(dropout)
         self.norm_position = norm_position
 
-    def forward(self, x: Tensor, *args: Any, **options: Any) -> Tensor:
+    def forward(self, x: Tensor, *args: object, **options: object) -> Tensor:
         """(B, T, D) -> (B, T, D); what follows `x` goes to the part as it is."""
         if self.norm_position == "pre":
             return x + self.branch(x, *args, **options)
         return self.norm(x + self.dropout(self.part(x, *args, **options)))  # type: ignore[no-any-return]
 
-    def branch(self, x: Tensor, *args: Any, **options: Any) -> Tensor:
+    def branch(self, x: Tensor, *args: object, **options: object) -> Tensor:
         """What a pre-norm sublayer adds to `x`: dropout(part(norm(x))), (B, T, D) -> (B, T, D)."""
         return self.dropout(self.part(self.norm(x), *args, **options))  # type: ignore[no-any-return]

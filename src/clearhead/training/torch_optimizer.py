@@ -46,7 +46,7 @@ class TorchOptimizer:
         if "eps" in known and isinstance(known["eps"].default, float):  # Adafactor's are two of another meaning
             options["eps"] = config.adam_eps
         options = {name: value for name, value in options.items() if name in known}
-        groups: list[dict[str, Any]] = [{"params": [p for p in self.parameters.values() if p.ndim >= 2]}]
+        groups: list[dict[str, object]] = [{"params": [p for p in self.parameters.values() if p.ndim >= 2]}]
         groups.append({"params": [p for p in self.parameters.values() if p.ndim < 2]})
         if "weight_decay" in known:
             groups[1]["weight_decay"] = 0.0

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from clearhead.config import ModelConfig, RunConfig
 from clearhead.config.presets import PRESETS, default_preset
@@ -22,7 +21,7 @@ def describe(
     run: str | Path | RunFolder | None = None,
     *,
     preset: str | None = None,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
 ) -> Account:
     """Parameters by part, FLOPs per token, and bytes to train and to generate, on paper.
 

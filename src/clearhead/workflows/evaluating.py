@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from clearhead import data as texts
@@ -68,7 +68,7 @@ def evaluate(
     source: str | Path | None = None,
     target: str | Path | None = None,
     *,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     device: str = "auto",
     on_notice: Callable[[str], None] | None = None,
 ) -> Score | TranslationScore:
@@ -117,7 +117,7 @@ def _score_text(opened: RunFolder, model: LanguageModel, source: str | Path | No
     return Score(evaluation.loss, evaluation.perplexity, bits, evaluation.tokens)
 
 
-def _tokens(opened: RunFolder, source: str | Path | None) -> tuple[NDArray[Any], int]:
+def _tokens(opened: RunFolder, source: str | Path | None) -> tuple[NDArray[np.integer], int]:
     """The ids of the text, or of what was held out, and its bytes in UTF-8."""
     if source is not None:
         return texts.encode_for_evaluation(str(source), opened.tokenizer)

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from clearhead import reference
 from clearhead.config import ModelConfig
@@ -32,9 +32,9 @@ class Step:
         """The largest between a number of the twin and torch's."""
         return None if self.torch is None else float(np.abs(self.values - self.torch).max())
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """For JSON: `torch` and `difference` only where there are any."""
-        record: dict[str, Any] = {"name": self.name, "equation": self.equation, "axes": self.axes.split()}
+        record: dict[str, object] = {"name": self.name, "equation": self.equation, "axes": self.axes.split()}
         record |= {"shape": list(self.values.shape), "values": self.values.tolist()}
         return record if self.torch is None else record | {"torch": self.torch.tolist(), "difference": self.difference}
 
@@ -46,7 +46,7 @@ class WorkedExample:
     config: ModelConfig
     steps: list[Step]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """For JSON."""
         return {"norm_position": self.config.norm_position, "intermediates": [step.as_dict() for step in self.steps]}
 
@@ -115,7 +115,7 @@ def _watching(module: nn.Module) -> Iterator[tuple[dict[str, Tensor], dict[str, 
     inputs: dict[str, Tensor] = {}
     outputs: dict[str, Tensor] = {}
 
-    def watch(name: str, part: nn.Module) -> Any:
+    def watch(name: str, part: nn.Module) -> RemovableHandle:
         def look(part: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
             inputs[name], outputs[name] = args[0], output
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from clearhead import inference
 from clearhead.config import FillConfig
@@ -17,7 +16,7 @@ from clearhead.workflows.runs import open_folder
 def fill(
     run: str | Path | RunFolder | None = None,
     text: str = "",
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     *,
     device: str = "auto",
     on_notice: Callable[[str], None] | None = None,

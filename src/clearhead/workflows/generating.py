@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from clearhead import inference
 from clearhead.config import EngineConfig, SamplingConfig
@@ -19,9 +18,9 @@ SMALL = 5_000_000  # parameters; a smaller model writes faster on one thread tha
 def generate(
     run: str | Path | RunFolder | None = None,
     prompts: Sequence[str] = ("",),
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     *,
-    engine: Mapping[str, Any] | None = None,
+    engine: Mapping[str, object] | None = None,
     device: str = "auto",
     on_text: Callable[[Piece], None] | None = None,
     on_notice: Callable[[str], None] | None = None,

@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -63,7 +62,7 @@ class Plan:
 def gather(
     source: str | Path | None,
     config: str | Path | None,
-    options: Mapping[str, Any] | None,
+    options: Mapping[str, object] | None,
     *,
     timed: bool = False,
 ) -> Settings:

@@ -8,32 +8,32 @@ from clearhead.files import parse_json
 _ABSENT = object()
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300  # nor is it NaN
 
 
-def _is_loss(value: Any) -> bool:
+def _is_loss(value: object) -> bool:
     return value is None or _is_number(value)  # JSON has no NaN
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _is_flag(value: Any) -> bool:
+def _is_flag(value: object) -> bool:
     return isinstance(value, bool)
 
 
-def _are_scores(value: Any) -> bool:
+def _are_scores(value: object) -> bool:
     return value is _ABSENT or (isinstance(value, dict) and all(map(_is_number, value.values())))
 
 
 # The kind of a record -> what its readers rely on, beside `kind` and `step`.
-FIELDS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
+FIELDS: Mapping[str, Mapping[str, Callable[[object], bool]]] = {
     "step": {"loss": _is_loss, "tokens": _is_count, "seconds": _is_number},
     "evaluation": {"loss": _is_loss},
     "sample": {"text": _is_text, "scores": _are_scores},

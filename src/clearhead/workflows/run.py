@@ -1,7 +1,6 @@
 """A run as people use it: its folder, and the verbs that work on it."""
 
 from pathlib import Path
-from typing import Any
 
 from clearhead.workflows.evaluating import Score, TranslationScore, evaluate
 from clearhead.workflows.filling import fill
@@ -14,11 +13,11 @@ from clearhead.workflows.translating import translate
 class Run(RunFolder):
     """A training run on disk; its folder is also a Hugging Face folder where the architecture has an equivalent."""
 
-    def generate(self, prompt: str = "", **options: Any) -> str:
+    def generate(self, prompt: str = "", **options: object) -> str:
         """One text that begins with `prompt`; options as in `SamplingConfig`."""
         return generate(self, [prompt], options)[0][0]
 
-    def translate(self, sentence: str, **options: Any) -> str:
+    def translate(self, sentence: str, **options: object) -> str:
         """The best translation of a sentence; options as in `TranslationConfig`."""
         return translate(self, [sentence], options)[0][0].text
 

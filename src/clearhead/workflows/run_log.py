@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import asdict
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from clearhead.files import write_text
 from clearhead.inspection import Curve, Report, Sample, account, render, verdict
@@ -94,11 +94,11 @@ class Recorder:
     def _write(self, event: Stepped | Evaluated | Sampled | Averaged) -> None:
         self._log({"kind": KINDS[type(event)], **asdict(event)})
 
-    def _log(self, record: dict[str, Any]) -> None:
+    def _log(self, record: dict[str, object]) -> None:
         self.log.write(json.dumps({key: _finite(value) for key, value in record.items()}, ensure_ascii=False) + "\n")
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value  # JSON has no NaN
 
 
@@ -108,12 +108,12 @@ def forget_after(run: RunFolder, step: int) -> None:
     write_text(run.metrics, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept))
 
 
-def summary(run: RunFolder) -> dict[str, Any]:
+def summary(run: RunFolder) -> dict[str, object]:
     """What `train` and `resume` give as JSON; losses are in nats per token."""
     return _figures(run, History.of(run.records()))
 
 
-def _figures(run: RunFolder, history: History) -> dict[str, Any]:
+def _figures(run: RunFolder, history: History) -> dict[str, object]:
     model = run.config.model
     return {
         "run": str(run.folder),
@@ -169,7 +169,7 @@ def _result(run: RunFolder, history: History, curve: Curve) -> str:
     return f"Trained further from {history.origin}: the best validation loss is {history.best_val_loss:.3f}."
 
 
-def _facts(figures: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+def _facts(figures: dict[str, object]) -> tuple[tuple[str, str], ...]:
     shown = {
         "best_val_loss": ("best validation loss", "{:.4f}"),
         "val_bleu": ("validation BLEU, greedy", "{:.1f}"),

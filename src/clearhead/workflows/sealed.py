@@ -8,7 +8,7 @@ of those that are listed.
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from clearhead.files import FORMAT, MANIFEST, move_into, read_manifest, sha256, write_manifest
 
@@ -16,7 +16,12 @@ WEIGHTS = "model.safetensors"
 MARK = "# sha256 of the lines above: "
 LOOKS = 100  # at a manifest that a training replaces meanwhile
 
-Version = dict[str, Any]  # {"step": after which the model was saved, "sha256": {name: digest}}
+
+class Version(TypedDict):
+    """A state of the model's files: the step after which it was saved, and the digest of each file by its name."""
+
+    step: int
+    sha256: dict[str, str]
 
 
 def seal(text: str) -> str:

@@ -4,7 +4,6 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from torch import Tensor
 
@@ -58,7 +57,7 @@ def interruptible() -> Iterator[Interruption]:
 
     signals = 0
 
-    def ask(number: int, frame: Any) -> None:
+    def ask(number: int, frame: object) -> None:
         nonlocal signals
         signals += 1
         if signals > PATIENCE:

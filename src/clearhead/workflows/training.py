@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from clearhead.config import RunConfig
 from clearhead.data import pipe_of
@@ -38,7 +37,7 @@ def train(
     minutes: float | None = None,
     out: str | Path | None = None,
     config: str | Path | None = None,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     check: bool = True,
     observe: Observer = ignore,
 ) -> Run:
@@ -76,7 +75,10 @@ def train(
 
 
 def resume(
-    run: str | Path | RunFolder | None = None, *, options: Mapping[str, Any] | None = None, observe: Observer = ignore
+    run: str | Path | RunFolder | None = None,
+    *,
+    options: Mapping[str, object] | None = None,
+    observe: Observer = ignore,
 ) -> Run:
     """Go on with a training where its last whole checkpoint left it, bit for bit as if it had never stopped.
 

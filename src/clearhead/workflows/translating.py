@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from clearhead import inference
 from clearhead.config import TranslationConfig
@@ -33,7 +32,7 @@ class Translated:
 def translate(
     run: str | Path | RunFolder | None = None,
     sentences: Sequence[str] = (),
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     *,
     align: bool = False,
     device: str = "auto",

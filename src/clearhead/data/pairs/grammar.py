@@ -17,7 +17,6 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from clearhead.data.pairs.tree import Node
 
@@ -35,7 +34,7 @@ class PairCategory:
     """Words, or lines; of the latter `chances` holds one entry for each unit of weight."""
 
     name: str
-    words: Sequence[Any] = ()
+    words: Sequence[object] = ()
     chances: list[Line] = field(default_factory=list)
     _count: int = 0
 
@@ -71,7 +70,7 @@ class PairCategory:
         return self._count
 
 
-def read_grammar(text: str, words: Mapping[str, Sequence[Any]]) -> PairCategory:
+def read_grammar(text: str, words: Mapping[str, Sequence[object]]) -> PairCategory:
     """The category `sentence` of a grammar in the notation above, with all that it needs."""
     categories = {name: PairCategory(name, entries) for name, entries in words.items()}
     written = _expanded(text)

@@ -5,7 +5,7 @@ The batch of a step is a pure function of (pairs, room, longest, seed, step): no
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -90,7 +90,7 @@ class PairBatches:
         self._turns = np.argsort(mix(mix(key) + _numbered(self.n_batches)), kind="stable")
         self._epoch = epoch
 
-    def _sorted(self, ties: Words) -> tuple[Numbers, NDArray[Any], NDArray[Any]]:
+    def _sorted(self, ties: Words) -> tuple[Numbers, NDArray[np.integer], NDArray[np.integer]]:
         source, target = self._lengths
         order = _by_length(source, target, ties)
         return order, source[order], target[order]
@@ -133,12 +133,12 @@ def _numbered(n: int) -> Words:
     return np.arange(n, dtype=np.uint64)
 
 
-def _by_length(source: NDArray[Any], target: NDArray[Any], ties: Words) -> Numbers:
+def _by_length(source: NDArray[np.integer], target: NDArray[np.integer], ties: Words) -> Numbers:
     """The order by target length, and of equal ones by source length: up and down in turn, so that it never jumps."""
     return np.lexsort((ties, np.where(target % 2, -source, source), target))
 
 
-def _cuts(source: NDArray[Any], target: NDArray[Any], room: int) -> Numbers:
+def _cuts(source: NDArray[np.integer], target: NDArray[np.integer], room: int) -> Numbers:
     """Where to cut a sorted list of lengths so that every batch is as large as the room allows: bounds, 0 first.
 
     Takes the pairs of equal lengths together, so the cost grows with their number and not with that of the pairs.

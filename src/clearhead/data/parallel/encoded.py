@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,13 +29,13 @@ class Rows:
         offsets: (N + 1,) where each row begins, and where the last one stops.
     """
 
-    ids: NDArray[Any]
+    ids: NDArray[np.integer]
     offsets: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, index: int) -> NDArray[Any]:
+    def __getitem__(self, index: int) -> NDArray[np.integer]:
         """Row `index`, counted from 0."""
         if not 0 <= index < len(self):
             raise IndexError(index)
@@ -148,7 +148,7 @@ class _Writer:
         offsets.write(np.zeros(1, _OFFSETS).tobytes())
         return cls(ids, offsets)
 
-    def write(self, ids: NDArray[Any], lengths: Ids) -> None:
+    def write(self, ids: NDArray[np.integer], lengths: Ids) -> None:
         self.ids.write(ids.tobytes())
         self.offsets.write((self.n_tokens + np.cumsum(lengths)).astype(_OFFSETS).tobytes())
         self.n_tokens += len(ids)
@@ -171,7 +171,7 @@ def _batches(pairs: Iterable[Placed]) -> Iterator[list[Placed]]:
         yield batch
 
 
-def _encode(batch: list[Placed], side: str, tokenizer: Tokenizer) -> tuple[NDArray[Any], Ids]:
+def _encode(batch: list[Placed], side: str, tokenizer: Tokenizer) -> tuple[NDArray[np.integer], Ids]:
     """The rows of one side, end to end, and how long each is."""
     assert tokenizer.end_of_document is not None, "sentence pairs need a tokenizer with an end"
     texts = [getattr(placed.pair, side) for placed in batch]

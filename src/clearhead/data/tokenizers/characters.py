@@ -7,10 +7,8 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
-from clearhead.data.tokenizers.sandboxed import INTO_CHARACTERS, is_character_level
+from clearhead.data.tokenizers.sandboxed import is_character_level
 from clearhead.errors import DataError
-
-ONE_CHARACTER = INTO_CHARACTERS["pattern"]["Regex"]
 
 
 class UnseenCharacterError(DataError):
@@ -24,14 +22,14 @@ class UnseenCharacterError(DataError):
         )
 
 
-def code_points(text: str) -> NDArray[Any]:
+def code_points(text: str) -> NDArray[np.integer]:
     """The number of each character, in one byte where that is enough for all of them, else in four."""
     if text.isascii():
         return np.frombuffer(text.encode("ascii"), dtype=np.uint8)
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
 
 
-def look_up(table: NDArray[Any], text: str) -> NDArray[Any]:
+def look_up(table: NDArray[np.integer], text: str) -> NDArray[np.integer]:
     """The same ids as the library's, forty times as fast."""
     ids = table.take(code_points(text), mode="clip")
     if ids.size and ids.min() < 0:
@@ -58,7 +56,7 @@ def refuse_surrogates(text: str) -> None:
         raise unseen(text, error.start) from None
 
 
-def character_table(library: tokenizers.Tokenizer) -> NDArray[Any] | None:
+def character_table(library: tokenizers.Tokenizer) -> NDArray[np.integer] | None:
     """Code point -> id, -1 where there is none; None unless the tokenizer is a character level one."""
     if not is_character_level(
         library, {name: state_of(getattr(library, name)) for name in ("normalizer", "pre_tokenizer")}

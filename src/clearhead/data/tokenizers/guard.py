@@ -3,10 +3,9 @@
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any
 
 import tokenizers
 
@@ -63,7 +62,7 @@ def is_calm(library: tokenizers.Tokenizer) -> bool:
     return all(state in (None, INTO_CHARACTERS) or _types(state) <= CALM for state in states)
 
 
-def _types(state: dict[str, Any]) -> set[str]:
+def _types(state: Mapping[str, object]) -> set[object]:
     parts = [part for value in state.values() if isinstance(value, list) for part in value if isinstance(part, dict)]
     return {state["type"]}.union(*map(_types, parts))
 

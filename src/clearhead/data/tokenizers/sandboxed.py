@@ -11,7 +11,10 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import tokenizers
 
 LONGEST_COMPONENT = 4 << 20  # bytes of one component as JSON; compiled rules of normalization take 0.4 MB
 LARGEST_ID = 1 << 22  # of a token; published vocabularies end before 2**20
@@ -20,9 +23,10 @@ MOST_FRAME = 64  # tokens around a text
 LONGEST_TEXT = 1_000  # characters that one part puts in the place of others
 MOST_GROWTH = 1_000  # times that a text may become longer
 # How a text becomes characters: any code point is one, newlines too.
-INTO_CHARACTERS: dict[str, Any] = {
+ONE_CHARACTER = r"[\s\S]"
+INTO_CHARACTERS: dict[str, object] = {
     "type": "Split",
-    "pattern": {"Regex": r"[\s\S]"},
+    "pattern": {"Regex": ONE_CHARACTER},
     "behavior": "Isolated",
     "invert": False,
 }
@@ -111,14 +115,14 @@ def judge(content: bytes) -> list[str]:
     return [pattern["Regex"] for pattern in patterns if isinstance(pattern, dict) and "Regex" in pattern]
 
 
-def refuse_scattered_ids(library: Any) -> None:
+def refuse_scattered_ids(library: "tokenizers.Tokenizer") -> None:
     """The library goes through all numbers up to the largest when it writes a vocabulary."""
     largest = max(library.get_vocab(with_added_tokens=True).values())
     if largest > LARGEST_ID:
         raise FaultyTokenizerError(f"has a token with the id {largest:,}, beyond any vocabulary")
 
 
-def state_of(library: Any, name: str) -> Any:
+def state_of(library: "tokenizers.Tokenizer", name: str) -> object:
     """A component as tokenizer.json has it; None for none."""
     component = getattr(library, name)
     if component is None:
@@ -129,7 +133,7 @@ def state_of(library: Any, name: str) -> Any:
     return json.loads(content)
 
 
-def parts_of(state: Any) -> Iterator[dict[str, Any]]:
+def parts_of(state: object) -> Iterator[dict[str, Any]]:
     """Every object in it."""
     if isinstance(state, dict):
         yield state
@@ -138,7 +142,7 @@ def parts_of(state: Any) -> Iterator[dict[str, Any]]:
             yield from parts_of(value)
 
 
-def refuse_excess(name: str, state: Any) -> None:
+def refuse_excess(name: str, state: object) -> None:
     """Refuse parts that only take time, and parts that the library cannot handle."""
     parts = list(parts_of(state))
     if sum("type" in part for part in parts) > MOST_PARTS:
@@ -168,7 +172,7 @@ def refuse_template(part: dict[str, Any]) -> None:
         raise FaultyTokenizerError("has a template that does not hold its text exactly once")
 
 
-def refuse_growth(name: str, state: Any) -> None:
+def refuse_growth(name: str, state: object) -> None:
     """What is put in the place of something shorter, again and again, fills any memory."""
     growth = 1.0
     for part in parts_of(state):
@@ -179,7 +183,7 @@ def refuse_growth(name: str, state: Any) -> None:
         raise FaultyTokenizerError(f"has a {name} that can make a text more than {MOST_GROWTH:,} times as long")
 
 
-def refuse_without_unknown(library: Any, states: dict[str, Any]) -> None:
+def refuse_without_unknown(library: "tokenizers.Tokenizer", states: dict[str, object]) -> None:
     """These models stop at the first word that they do not know, unless a token stands for it."""
     if type(library.model).__name__ in ("WordPiece", "WordLevel") and not is_character_level(library, states):
         unknown = library.model.unk_token
@@ -187,7 +191,7 @@ def refuse_without_unknown(library: Any, states: dict[str, Any]) -> None:
             raise FaultyTokenizerError(f"has no token for unknown words: {unknown[:50]!r} is not in its vocabulary")
 
 
-def refuse_vanishing_tokens(library: Any) -> None:
+def refuse_vanishing_tokens(library: "tokenizers.Tokenizer") -> None:
     """The library looks for the normalized form of an added token: an empty one is everywhere, in a character too."""
     for token in library.get_added_tokens_decoder().values():
         if token.normalized and library.normalizer is not None and not library.normalizer.normalize_str(token.content):
@@ -196,7 +200,7 @@ def refuse_vanishing_tokens(library: Any) -> None:
             )
 
 
-def is_character_level(library: Any, states: dict[str, Any]) -> bool:
+def is_character_level(library: "tokenizers.Tokenizer", states: dict[str, object]) -> bool:
     """Whether Clearhead looks its ids up in a table of its own, and tells a person which character has none."""
     return (
         type(library.model).__name__ == "WordLevel"
@@ -207,7 +211,7 @@ def is_character_level(library: Any, states: dict[str, Any]) -> bool:
     )
 
 
-def frame(post_processor: Any) -> None:
+def frame(post_processor: "tokenizers.processors.PostProcessor") -> None:
     """Whether it can be asked what it puts around a text."""
     import tokenizers
 
@@ -216,7 +220,7 @@ def frame(post_processor: Any) -> None:
         raise FaultyTokenizerError(f"puts more than {MOST_FRAME} tokens around a text")
 
 
-def try_on_samples(library: Any, states: dict[str, Any]) -> None:
+def try_on_samples(library: "tokenizers.Tokenizer", states: dict[str, object]) -> None:
     """Encode and decode."""
     only_decodes = is_character_level(library, states)
     if any(part.get("type") == "Precompiled" for part in parts_of(states["normalizer"])):
@@ -238,7 +242,7 @@ def try_on_samples(library: Any, states: dict[str, Any]) -> None:
             library.encode(text, add_special_tokens=False)
 
 
-def samples(states: dict[str, Any]) -> Iterator[str]:
+def samples(states: dict[str, object]) -> Iterator[str]:
     """Prose of many kinds, and long repetitions of what the components look for."""
     yield from ("", " ", "\n", "a", PROSE, PROSE * 4)
     for unit in units(states):
@@ -246,7 +250,7 @@ def samples(states: dict[str, Any]) -> Iterator[str]:
             yield unit * (REPEATS // len(unit) + 1) + ending
 
 
-def units(states: dict[str, Any]) -> list[str]:
+def units(states: dict[str, object]) -> list[str]:
     """What a repetition consists of: what any text may hold, and every character and word of a pattern."""
     named: list[str] = []
     for part in parts_of([states["normalizer"], states["pre_tokenizer"], states["decoder"]]):

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import tokenizers
 from tokenizers import models, processors
@@ -16,7 +15,7 @@ PADS, MASKS = (PAD, "<pad>", "[PAD]"), (MASK, "<mask>")
 MOST_BYTES = 4 << 20  # of the files beside a tokenizer.json; the largest published ones have 1.2 MB
 
 
-def named_tokens(paths: Sequence[Path]) -> list[dict[str, Any]]:
+def named_tokens(paths: Sequence[Path]) -> list[dict[str, object]]:
     """What the JSON files beside a tokenizer say; nothing, where one cannot be read."""
     contents = []
     for path in paths:
@@ -30,7 +29,11 @@ def named_tokens(paths: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def special_id(
-    library: tokenizers.Tokenizer, beside: Sequence[dict[str, Any]], key: str, known: int | None, usual: Sequence[str]
+    library: tokenizers.Tokenizer,
+    beside: Sequence[dict[str, object]],
+    key: str,
+    known: int | None,
+    usual: Sequence[str],
 ) -> int | None:
     """The special token that the files beside the tokenizer name, else the known one, else one with a usual name."""
     named = next(filter(None, (_named(content, key) for content in beside)), None)
@@ -43,7 +46,7 @@ def special_id(
     return next((special[token] for token in usual if token in special), None)
 
 
-def _named(content: dict[str, Any], key: str) -> str | None:
+def _named(content: dict[str, object], key: str) -> str | None:
     """The token under the key, which is a string or an object with its content."""
     token = content.get(key)
     token = token.get("content") if isinstance(token, dict) else token

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import tokenizers
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from clearhead.data.tokenizers.characters import (
-    ONE_CHARACTER,
     UnseenCharacterError,
     character_table,
     look_up,
@@ -21,6 +20,7 @@ from clearhead.data.tokenizers.characters import (
 )
 from clearhead.data.tokenizers.guard import guarded, is_calm
 from clearhead.data.tokenizers.sandbox import believe, refuse_hostile
+from clearhead.data.tokenizers.sandboxed import ONE_CHARACTER
 from clearhead.data.tokenizers.special import (
     END_OF_DOCUMENT,
     ENDS,
@@ -169,7 +169,7 @@ class Tokenizer:
         ending = self.ending or own_end
         if self.beginning or ending:
             library.post_processor = template(library, self.beginning, ending)
-        config: dict[str, Any] = {
+        config: dict[str, object] = {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "clean_up_tokenization_spaces": False,
             "split_special_tokens": True,
@@ -195,7 +195,7 @@ class Tokenizer:
         """
         return self.encode_batch([text])[0].astype(np.int64)
 
-    def encode_batch(self, texts: Sequence[str]) -> list[NDArray[Any]]:
+    def encode_batch(self, texts: Sequence[str]) -> list[NDArray[np.integer]]:
         """The ids of each text, of any integer type, on all cores."""
         if self._table is not None:
             return [look_up(self._table, text) for text in texts]
@@ -203,7 +203,7 @@ class Tokenizer:
             refuse_surrogates(text)
         with guarded("encode this text", quiet=self._quiet):
             encodings = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
-        ids = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
+        ids: list[NDArray[np.integer]] = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
         if self._unknown is not None:
             for text, row in zip(texts, ids, strict=True):
                 if (row == self._unknown).any():

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import torch
 
@@ -25,7 +24,7 @@ def open_gguf(path: Path) -> Peer:
     require("gguf", "gguf", "transformers", "accelerate")
     with _alone(path) as folder, quiet_transformers() as transformers, redirect_stderr(io.StringIO()):  # it has a bar
         name = f"transformers {transformers.__version__} (GGUF)"
-        arguments: dict[str, Any] = {"pretrained_model_name_or_path": folder, "gguf_file": path.name}
+        arguments: dict[str, object] = {"pretrained_model_name_or_path": folder, "gguf_file": path.name}
         try:
             model, loading_info = transformers.AutoModelForCausalLM.from_pretrained(
                 **arguments, output_loading_info=True, dtype=torch.float32

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tokenizers import pre_tokenizers
 
@@ -51,19 +51,19 @@ def read_vocabulary(path: Path, size: int) -> Vocabulary:
     return Vocabulary(tokens, kinds, merges)
 
 
-def _byte_pairs(vocab: dict[str, int], cuts: dict[str, Any]) -> dict[str, int] | None:
+def _byte_pairs(vocab: dict[str, int], cuts: dict[str, object]) -> dict[str, int] | None:
     """Spelt as it is, if it is GPT-2's kind."""
     return vocab if cuts.items() >= GPT2_CUTS.items() else None
 
 
-def _characters(vocab: dict[str, int], cuts: dict[str, Any]) -> dict[str, int] | None:
+def _characters(vocab: dict[str, int], cuts: dict[str, object]) -> dict[str, int] | None:
     """Each character as the byte that it is in UTF-8; those beyond ASCII are several, which no merge here joins."""
     if cuts != CHARACTER_CUTS or any(len(token) != 1 or not token.isascii() for token in vocab):
         return None
     return {BYTES.pre_tokenize_str(token)[0][0]: number for token, number in vocab.items()}
 
 
-KINDS: dict[str, Callable[[dict[str, int], dict[str, Any]], dict[str, int] | None]] = {
+KINDS: dict[str, Callable[[dict[str, int], dict[str, object]], dict[str, int] | None]] = {
     "BPE": _byte_pairs,
     "WordLevel": _characters,
 }

@@ -1,5 +1,6 @@
 """The writer of the package `gguf`, which has to be there before this is imported."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from gguf import GGUFValueType, GGUFWriter, Keys
@@ -8,7 +9,7 @@ from gguf import GGUFValueType, GGUFWriter, Keys
 class Writer(GGUFWriter):
     """Writes an empty list as well: characters have no merges, and llama.cpp asks for the list all the same."""
 
-    def add_token_merges(self, merges: Any) -> None:
+    def add_token_merges(self, merges: Sequence[str] | Sequence[bytes] | Sequence[bytearray]) -> None:
         self.add_key_value(Keys.Tokenizer.MERGES, merges, GGUFValueType.ARRAY)
 
     def _pack_val(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from clearhead.config import ModelConfig
 from clearhead.config.model import OUTSIDE_THE_LOGITS
@@ -11,7 +11,7 @@ from clearhead.interop.hf.buffers import Relic
 from clearhead.interop.hf.constants import Fixed
 from clearhead.interop.hf.rotary import RotaryWords, turned_width
 
-Json = dict[str, Any]
+Json = dict[str, object]
 
 
 # Options that `Family.obstacles` judges by rules of their own.

@@ -1,11 +1,11 @@
 """What foreign configs say of rotary positions, in the words of transformers 5 and in those of earlier versions."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from clearhead.config import ModelConfig
 from clearhead.errors import DataError
 
-Json = dict[str, Any]
+Json = dict[str, object]
 
 KNOWN = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
 

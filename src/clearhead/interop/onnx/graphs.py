@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from clearhead.models import CausalLM, EncoderDecoder, LanguageModel, Memory
+from clearhead.models import CausalLM, EncoderDecoder, EncoderLM, LanguageModel, Memory
 from clearhead.parts import DecoderCache, SelfAttentionCache
 from clearhead.parts.cache import KeysValues, Project, by_layer
 from clearhead.parts.masks import Positions
@@ -162,19 +162,19 @@ def _logits(model: LanguageModel) -> Value:
     return Value("logits", (BATCH, LENGTH, model.config.vocab_size), whole=False)
 
 
-def _causal(model: Any) -> list[Graph]:
+def _causal(model: CausalLM) -> list[Graph]:
     past, present = keys_and_values(model, "past_key_values", PAST), keys_and_values(model, "present", TOTAL)
     inputs = [Value("input_ids", (BATCH, LENGTH)), Value("attention_mask", (BATCH, TOTAL)), *past]
     return [Graph(MODEL, Causal(model), inputs, [_logits(model), *present])]
 
 
-def _two_way(model: Any) -> list[Graph]:
+def _two_way(model: EncoderLM) -> list[Graph]:
     names = ["input_ids", "attention_mask", *([SEGMENTS] if model.config.n_token_types else [])]
     inputs = [Value(name, (BATCH, LENGTH)) for name in names]
     return [Graph(MODEL, TwoWay(model), inputs, [_logits(model)])]
 
 
-def _pair(model: Any) -> list[Graph]:
+def _pair(model: EncoderDecoder) -> list[Graph]:
     past, present = keys_and_values(model, "past_key_values", PAST), keys_and_values(model, "present", TOTAL)
     shape = (BATCH, SOURCE, model.config.d_model)
     source = [Value("input_ids", (BATCH, SOURCE)), Value("attention_mask", (BATCH, SOURCE))]
@@ -186,6 +186,7 @@ def _pair(model: Any) -> list[Graph]:
     ]
 
 
+# Each takes the model of its own architecture.
 GRAPHS: dict[str, Callable[[Any], list[Graph]]] = {
     "decoder": _causal,
     "bigram": _causal,

@@ -12,7 +12,7 @@ from clearhead.parts.eager_attention import Scoring, eager_attention
 
 
 def attention(
-    query: Tensor, key: Tensor, value: Tensor, *, attn_mask: Tensor, scale: float | None = None, **unused: Any
+    query: Tensor, key: Tensor, value: Tensor, *, attn_mask: Tensor, scale: float | None = None, **unused: object
 ) -> Tensor:
     """`F.scaled_dot_product_attention` in evaluation mode; a query that sees nothing yields zeros.
 
@@ -37,7 +37,7 @@ class PlainAttention(TorchFunctionMode):
     """Inside of it, torch's kernel is `attention`."""
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
         used = attention if func is F.scaled_dot_product_attention else func
         return used(*args, **(kwargs or {}))

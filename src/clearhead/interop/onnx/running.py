@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from clearhead.interop.onnx.saving import CONFIG, START
 from clearhead.interop.peer import Peer
 from clearhead.parts import positions_from_lengths
 
-Array = NDArray[Any]
+Array = NDArray[np.generic]
 ERRORS_ONLY = 3
 
 

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.export import Dim
@@ -20,6 +20,9 @@ from clearhead.interop.hf.folder import NO_TOKENS, SpecialTokens
 from clearhead.interop.onnx.graphs import GRAPHS, Graph
 from clearhead.interop.onnx.plain import PlainAttention
 from clearhead.models import LanguageModel
+
+if TYPE_CHECKING:
+    import onnx_ir
 
 OPSET = 18  # of the operators' versions, one that runtimes have known since 2023
 MOST_BYTES = 2**31 - 2**24  # of weights in one file: protobuf's bound, less some room for the graph
@@ -85,7 +88,7 @@ def _write(folder: Path, graph: Graph, metadata: dict[str, str]) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _tidy(program: Any) -> None:
+def _tidy(program: "onnx_ir.Model") -> None:
     """Compute beforehand what can be; and drop what the exporter notes of where in which file a value was traced."""
     from onnxscript.optimizer import optimize_ir
 
@@ -96,7 +99,7 @@ def _tidy(program: Any) -> None:
         thing.metadata_props.clear()
 
 
-def _should_fold(node: Any) -> bool | None:
+def _should_fold(node: "onnx_ir.Node") -> bool | None:
     """Weights stay as they are, under their own names: a tied one would be stored twice if it were transposed."""
     return False if node.op_type == "Transpose" else None
 

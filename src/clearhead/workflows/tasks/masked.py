@@ -1,8 +1,8 @@
 """Fill in the tokens that were masked."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -50,7 +50,7 @@ class Masked(NextToken):
     @classmethod
     def windows(
         cls,
-        tokens: NDArray[Any],
+        tokens: NDArray[np.integer],
         tokenizer: Tokenizer,
         config: RunConfig,
         *,

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
+import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -96,7 +97,7 @@ class NextToken(Task):
     @classmethod
     def windows(
         cls,
-        tokens: NDArray[Any],
+        tokens: NDArray[np.integer],
         tokenizer: Tokenizer,
         config: RunConfig,
         *,

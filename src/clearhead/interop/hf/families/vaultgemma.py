@@ -6,7 +6,8 @@ from clearhead.interop.hf.family import Family, Json
 
 def _renewed(settings: Json) -> Json:
     """Where no layer slides, the window is of no account."""
-    full = set(settings.get("layer_types") or ()) == {"full_attention"}
+    kinds = settings.get("layer_types")
+    full = isinstance(kinds, list) and set(kinds) == {"full_attention"}
     return settings | {"sliding_window": settings.get("max_position_embeddings")} if full else settings
 
 
