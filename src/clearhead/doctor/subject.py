@@ -16,6 +16,7 @@ from clearhead.doctor.calling.search import WorkingCall
 from clearhead.doctor.kind import Hints, assumed_kind
 from clearhead.doctor.probes.dependency import Matrix, dependency, shape_of
 from clearhead.doctor.probes.tracing import Call, recorded_modules, recorded_ops, without_dropout
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.spec import Assumption, Kind, Level, Spec
 from clearhead.doctor.state_guard import in_double
 
@@ -153,10 +154,9 @@ class Subject:
         ids = torch.full((2, self.calling.T), min(5, self.calling.vocab_size - 1))
         source = torch.full((2, self.calling.S), min(5, self.calling.source_vocab_size - 1))
         inputs = Inputs(ids, source if self.convention.has_source else None)
-        try:
-            with self.quiet(), recorded_ops(lambda name: name.strip("_") in ("eq", "ne")) as ops:
-                self.convention.logits(self.model, inputs)
-        except Exception:  # the checks tell why it does not run
+        with attempt() as attempted, self.quiet(), recorded_ops(lambda name: name.strip("_") in ("eq", "ne")) as ops:
+            self.convention.logits(self.model, inputs)
+        if attempted.failed:  # the checks tell why it does not run
             return None
         for call in ops.calls:
             first, *rest = call.options["args"]
@@ -266,11 +266,11 @@ class Subject:
             return None
         if self.gives_rows:
             return Assumption("kind", "bidirectional", ("it gives one output for each row",))
-        try:
+        with attempt():
             return assumed_kind(self)
-        except Exception:  # it does not run as batches go: what was read before the first call must do
-            reasons = tuple(reason for kind, _, reason in self.hints.votes if kind == self.hints.kind)
-            return Assumption("kind", self.hints.kind, reasons)
+        # it does not run as batches go: what was read before the first call must do
+        reasons = tuple(reason for kind, _, reason in self.hints.votes if kind == self.hints.kind)
+        return Assumption("kind", self.hints.kind, reasons)
 
     @cached_property
     def shifts_its_rows(self) -> bool:

@@ -13,6 +13,7 @@ from clearhead.doctor.calling.inputs import FILLERS, Inputs, filler_of, role_of
 from clearhead.doctor.calling.names import MASK, SOURCE, TARGET, Call, filler_for
 from clearhead.doctor.calling.numbers import forms_of, holds_numbers
 from clearhead.doctor.calling.outputs import Path, arrange, follow, spread
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.state_guard import CPU
 
 CALLS = 40  # with ids that are tried again with numbers in their place
@@ -141,12 +142,11 @@ class Convention:
 
 def mask_types_of(model: nn.Module) -> tuple[tuple[str, type], ...]:
     """Parameters of `forward` that are called masks and declared to be of a class that is made from one argument."""
-    try:
+    with attempt():
         parameters = inspect.signature(model.forward, eval_str=True).parameters.values()
         masks = [p for p in parameters if MASK.search(p.name) and isinstance(p.annotation, type)]
         return tuple((p.name, p.annotation) for p in masks if _holds_a_tensor(p.annotation))
-    except Exception:  # an annotation may be any expression
-        return ()
+    return ()  # an annotation may be any expression
 
 
 def _holds_a_tensor(declared: type) -> bool:

@@ -14,6 +14,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.overrides import TorchFunctionMode
 
 from clearhead.doctor.calling.outputs import tensors
+from clearhead.doctor.problems import attempt
 
 LIBRARY = os.path.dirname(torch.__file__) + os.sep  # the folder, and no other whose name begins so, as torchvision's
 HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -143,10 +144,9 @@ class recorded_ops(TorchFunctionMode):  # noqa: N801 - used as a context manager
 
 def _safe_copies(value: object) -> list[Tensor]:
     """Copies, where copies can be made: inside a vectorised map they cannot."""
-    try:
+    with attempt():
         return _copies(value)
-    except Exception:  # the operation is then known by its name alone
-        return []
+    return []  # the operation is then known by its name alone
 
 
 class without_dropout(TorchFunctionMode):  # noqa: N801 - used as a context manager

@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import torch
 
-from clearhead.doctor.problems import sentence_of
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.training.events import Event, Step
 from clearhead.doctor.training.gradient_log import GradientLog
 
@@ -68,11 +68,9 @@ def quietly(
         if event_log.paused or torch.compiler.is_compiling():
             return None
         event_log.with_gradient = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-        try:
-            with torch.no_grad():
-                return method(self, *args, **kwargs)
-        except Exception as error:
-            event_log.problems.append(f"{method.__name__}: {sentence_of(error, 120)}")
-            return None
+        with attempt() as attempted, torch.no_grad():
+            return method(self, *args, **kwargs)
+        event_log.problems.append(f"{method.__name__}: {attempted.sentence(120)}")
+        return None
 
     return called

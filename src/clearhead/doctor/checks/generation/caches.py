@@ -16,6 +16,7 @@ from clearhead.doctor.checks.base import SOUND, Causes, Skipped, finding, model_
 from clearhead.doctor.checks.generation.decoding import causes_of, departure
 from clearhead.doctor.checks.generation.stores import Make, stores
 from clearhead.doctor.probes.locations import place_of_call
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Where
 from clearhead.doctor.state_guard import twin
 from clearhead.doctor.subject import Subject
@@ -224,10 +225,10 @@ def _tried(decoders: Iterable[Decoder], inputs: Inputs, full: Tensor, spread: fl
     wrong: list[tuple[Decoder, Tensor]] = []
     problem: Exception | None = None
     for decoder in decoders:
-        try:
+        with attempt() as attempted:
             stepped = _decoded(decoder, inputs, 1)
-        except Exception as error:
-            problem = problem or error
+        if attempted.failed:
+            problem = problem or attempted.error
             continue
         if stepped is None:
             problem = problem or Skipped(f"'{decoder.parameter}' came back empty")
@@ -251,10 +252,9 @@ def _is_right_with_positions(decoder: Decoder, inputs: Inputs, full: Tensor, spr
     names = [p.name for p in parameters_of(decoder.subject.model) if p.name in COUNTED]
     for name in names:
         decoder.counts = name
-        try:
+        stepped = None
+        with attempt():  # it may want them in another form
             stepped = _decoded(decoder, inputs, 1)
-        except Exception:  # it wants them in another form
-            stepped = None
         if stepped is not None and float((stepped - full).abs().max()) / spread <= TOLERANCE:
             return True
     decoder.counts = None
@@ -284,8 +284,7 @@ def _blame(decoder: Decoder, inputs: Inputs, at_once: int) -> tuple[Where, Cause
     first = departure(decoder, inputs, prefill, at_once)
     if first is None:
         return Where(), (("K01", 0.5), ("K02", 0.5))
-    try:
+    causes: Causes = (("K01", 0.5), ("K02", 0.5))
+    with attempt():  # what it holds may be laid out in another way
         causes = causes_of(decoder, inputs, first, prefill, at_once)
-    except Exception:  # what it holds is laid out in another way
-        causes = (("K01", 0.5), ("K02", 0.5))
     return place_of_call(first.call), causes

@@ -20,6 +20,7 @@ from clearhead.doctor.checks.padding.padding_tokens import knows_padding
 from clearhead.doctor.probes.flow import made_by
 from clearhead.doctor.probes.loss import Xray, read, undone
 from clearhead.doctor.probes.tracing import recorded_ops
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Where
 from clearhead.doctor.state_guard import twin
 from clearhead.doctor.subject import Subject
@@ -114,10 +115,9 @@ def _judged(subject: Subject, method: Callable[..., Any]) -> list[Finding] | Non
             labels = ids if style.alone else subject.inputs(3, salt=10).ids
             if mark is not None:
                 labels[2, subject.calling.T // 2 :] = mark  # two rows are full, one is half
-            try:
-                with torch.enable_grad(), recorded_ops() as ops:
-                    loss = loss_in(method(model, *style.arguments(ids.clone(), labels.clone())))
-            except Exception:  # it takes something else
+            with attempt() as attempted, torch.enable_grad(), recorded_ops() as ops:
+                loss = loss_in(method(model, *style.arguments(ids.clone(), labels.clone())))
+            if attempted.failed:  # it takes something else
                 continue
             tensors = [tensor for call in ops.calls for tensor in made_by(call) if tensor.requires_grad]
             framed = None if loss is None else _framed(subject, model, ids, loss, tensors)
@@ -161,10 +161,9 @@ def _framed(
 
 def _logits_among(subject: Subject, model: nn.Module, ids: Tensor, tensors: list[Tensor]) -> Tensor | None:
     """The first tensor that holds the logits of these tokens (B, T)."""
-    try:
-        with torch.no_grad(), subject.quiet():
-            expected = subject.run(Inputs(ids, labels=ids), model=model)
-    except Exception:  # it takes rows of another length
+    with attempt() as attempted, torch.no_grad(), subject.quiet():
+        expected = subject.run(Inputs(ids, labels=ids), model=model)
+    if attempted.failed:  # it takes rows of another length
         return None
     for tensor in tensors:
         there = arrange(tensor.detach().cpu(), *ids.shape)

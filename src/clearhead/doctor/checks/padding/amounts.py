@@ -10,6 +10,7 @@ from clearhead.doctor.checks.base import Causes, finding
 from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD, POOLED, pooled_at
 from clearhead.doctor.probes.attention import attentions
 from clearhead.doctor.probes.tracing import recorded_ops
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Status
 from clearhead.doctor.subject import Subject
 
@@ -26,11 +27,10 @@ def amounts(
     assert row is not None
     cut = replace(inputs, **{"source" if source else "ids": row[:, :short]})
     real = torch.arange(keep.shape[1]).expand(keep.shape) < short
-    try:
-        with subject.quiet():
-            before = run(_told(cut, real[:, :short], source))
-            after = run(_told(inputs, real, source))
-    except Exception:  # it takes rows of one length only
+    with attempt() as attempted, subject.quiet():
+        before = run(_told(cut, real[:, :short], source))
+        after = run(_told(inputs, real, source))
+    if attempted.failed:  # it takes rows of one length only
         return []
     after = after if source else after[:, :short]
     if not (before.isfinite().all() and after.isfinite().all()):

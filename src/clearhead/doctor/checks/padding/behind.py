@@ -8,6 +8,7 @@ from clearhead.doctor.calling.inputs import keep_filler
 from clearhead.doctor.checks.base import Causes, finding
 from clearhead.doctor.checks.locations import attention_place
 from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD, ROWS
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Status
 from clearhead.doctor.subject import Subject
 
@@ -24,11 +25,11 @@ def behind(subject: Subject, name: str) -> list[Finding]:
     other = replace(inputs, ids=changed)
     with torch.no_grad(), subject.quiet():
         untold, untold_other = subject.run(inputs), subject.run(other)
-        try:
+        with attempt() as attempted:
             masked, told_other = (
                 subject.convention.logits(subject.model, batch, **{name: mask}) for batch in (inputs, other)
             )
-        except Exception:  # it is no length of rows
+        if attempted.failed:  # it is no length of rows
             return []
     causes: Causes = (("M12", 0.7), ("M14", 0.3))
     where = attention_place(subject)

@@ -12,6 +12,7 @@ from clearhead.doctor.calling.names import CACHE, LENGTHS, MASK, PADDING, is_of_
 from clearhead.doctor.checks.padding.padding_tokens import (
     ROWS,
 )
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.subject import Subject
 
 THRESHOLD = 1e-4  # of the logits' spread: rounding stays far below
@@ -28,11 +29,9 @@ def padding_masks(subject: Subject) -> list[tuple[str, str, bool]]:
 def hiding_form(subject: Subject, names: Sequence[str], source: bool) -> str | None:
     """The first form of a mask under which, given as these parameters, padding is inert."""
     for form in forms_of(names[0]):
-        try:
+        with attempt():  # the parameter may take a mask of another form
             if moved_under(subject, names, form, source) <= THRESHOLD:
                 return form
-        except Exception:  # the parameter takes a mask of another form
-            continue
     return None
 
 

@@ -12,6 +12,7 @@ from clearhead.doctor.checks.locations import attention_place
 from clearhead.doctor.checks.padding.masks import forms_of, mask_parameters, padding_masks
 from clearhead.doctor.checks.padding.padding_tokens import knows_padding
 from clearhead.doctor.probes.tracing import without_dropout
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.subject import Subject
 
@@ -79,12 +80,9 @@ def _guessed(subject: Subject, known: set[str]) -> Iterator[PaddedRun]:
 
 
 def _is_taken(subject: Subject, padded: PaddedRun) -> bool:
-    try:
-        with subject.quiet():
-            padded.run(*_batch(subject, padded))
-    except Exception:  # the parameter takes a mask of another form
-        return False
-    return True
+    with attempt() as attempted, subject.quiet():
+        padded.run(*_batch(subject, padded))
+    return not attempted.failed
 
 
 def _masked(subject: Subject, name: str, form: str, source: bool) -> PaddedRun:

@@ -7,6 +7,7 @@ from clearhead.doctor.checks.locations import place_of
 from clearhead.doctor.probes.attention import attentions
 from clearhead.doctor.probes.layout import distances, scrambled
 from clearhead.doctor.probes.tracing import recorded_ops
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.subject import Subject
 
@@ -23,13 +24,13 @@ ROWS = (5, 11, 19)  # the last is a size that no other axis is likely to have
 )
 def layouts(subject: Subject) -> list[Finding]:
     """No view or reshape puts numbers of one token, or of one row, in the place of another."""
-    try:
+    with attempt() as attempted:
         rows = _rows(subject)
         inputs = subject.inputs(1).rows(torch.zeros(rows, dtype=torch.long))
         with torch.no_grad(), recorded_ops() as ops:
             subject.run(inputs)
-    except Exception as error:
-        raise Skipped(f"its operations cannot be watched ({type(error).__name__})") from None
+    if attempted.failed:
+        raise Skipped(f"its operations cannot be watched ({attempted.kind})")
     sizes = {subject.calling.T: "token", rows: "row"} | (
         {subject.calling.S: "token"} if subject.convention.has_source else {}
     )
