@@ -14,6 +14,7 @@ from clearhead.doctor.checks.loss.judge import judge
 from clearhead.doctor.probes.loss import IGNORED, Xray, xray
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Json
+from clearhead.doctor.report.text import of_finding
 from clearhead.errors import DataError
 
 B, T, V = 5, 9, 37
@@ -40,12 +41,7 @@ class LossReport:
         verdict = "faulty" if faulty else "healthy"
         lines = [f"{self.xray.sentence}", f"padding: {self.padding}"]
         for finding in self.findings:
-            lines += [
-                "",
-                f"{finding.status.upper()} {finding.id}  {finding.title}",
-                f"  evidence  {finding.evidence.witness}",
-            ]
-            lines += [f"  why       {finding.why}", f"  fix       {finding.fix}"]
+            lines += ["", *of_finding(finding)]
         return {
             "target": self.target,
             "verdict": verdict,

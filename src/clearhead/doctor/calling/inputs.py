@@ -42,6 +42,20 @@ class Inputs:
             self, **{name: torch.cat([t, t[:, -1:]], 1) for name, t in more.items() if isinstance(t, Tensor)}
         )
 
+    def tokens(self, source: bool) -> Tensor:
+        """The source (B, S), or the ids (B, T)."""
+        tokens = self.source if source else self.ids
+        assert tokens is not None
+        return tokens
+
+    def with_tokens(self, source: bool, tokens: Tensor) -> Self:
+        """The same with another source, or with other ids."""
+        return replace(self, source=tokens) if source else replace(self, ids=tokens)
+
+    def with_keep(self, source: bool, keep: Tensor) -> Self:
+        """The same with other tokens of the source, or of the ids, that are real."""
+        return replace(self, source_keep=keep) if source else replace(self, keep=keep)
+
     def rows(self, rows: Tensor) -> Self:
         """These rows, in this order."""
         chosen = {name: tensor[rows] for name, tensor in vars(self).items() if isinstance(tensor, Tensor)}

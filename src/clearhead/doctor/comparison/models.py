@@ -4,7 +4,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -173,11 +173,9 @@ class _Both:
             if other is None:
                 continue
             forms = {id(self.a): mask, id(self.b): other}
-            row = inputs.source if source else inputs.ids
-            assert row is not None
-            keep = torch.ones_like(row, dtype=torch.bool)
-            keep[0, :2], keep[1, : row.shape[1] // 3] = False, False
-            padded = replace(inputs, **{"source_keep" if source else "keep": keep})
+            keep = torch.ones_like(inputs.tokens(source), dtype=torch.bool)
+            keep[0, :2], keep[1, : keep.shape[1] // 3] = False, False
+            padded = inputs.with_keep(source, keep)
 
             def run(subject: Subject, model: nn.Module, inputs: Inputs, forms=forms, source=source) -> Tensor:  # type: ignore[no-untyped-def]
                 name, form = forms[id(subject)]

@@ -15,6 +15,7 @@ from clearhead.doctor.calling.outputs import find_logits, follow, tensors
 from clearhead.doctor.checks.base import SOUND, Causes, Skipped, finding, model_check
 from clearhead.doctor.checks.generation.decoding import causes_of, departure
 from clearhead.doctor.checks.generation.stores import Make, stores
+from clearhead.doctor.probes.dependency import change_of
 from clearhead.doctor.probes.locations import place_of_call
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Where
@@ -189,7 +190,7 @@ def _with_padded_source(decoder: Decoder) -> list[Finding]:
         return []
     full = decoder.subject.run(inputs)
     stepped = _decoded(decoder, inputs, 1)
-    moved = 0.0 if stepped is None else float((stepped - full).abs().max()) / (float(full.std()) or 1.0)
+    moved = 0.0 if stepped is None else change_of(full, stepped)
     decoder.subject.journal.paths.append("cached, behind a padded source")
     if not moved > TOLERANCE:
         return []

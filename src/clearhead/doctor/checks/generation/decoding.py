@@ -119,9 +119,7 @@ def _seen_in(
     whole = next(
         (attention.allowed for attention in attentions(ops.calls) if id(attention.call.module) in inside), None
     )
-    _, cache = steps.step(inputs.ids[:, :prefill], inputs, steps.start(inputs), 0)
-    for begin in range(prefill, first.begin, at_once):
-        _, cache = steps.step(inputs.ids[:, begin : begin + at_once], inputs, cache, begin)
+    cache = _cache_before(steps, inputs, first, prefill, at_once)
     with recorded_ops() as ops:
         steps.step(inputs.ids[:, first.begin : first.end], inputs, cache, first.begin)
     part = next((attention.allowed for attention in attentions(ops.calls) if id(attention.call.module) in inside), None)
@@ -134,15 +132,21 @@ def _known(steps: Steps, first: Departure, prefill: int, at_once: int) -> tuple[
     _, changed, _ = swapped_rows(subject.inputs(), subject.pool(), subject.generator(1))
     with recorded_modules(subject.model) as whole:
         subject.run(changed)
-    _, cache = steps.step(changed.ids[:, :prefill], changed, steps.start(changed), 0)
-    for begin in range(prefill, first.begin, at_once):
-        _, cache = steps.step(changed.ids[:, begin : begin + at_once], changed, cache, begin)
+    cache = _cache_before(steps, changed, first, prefill, at_once)
     with recorded_modules(subject.model) as part:
         steps.step(changed.ids[:, first.begin : first.end], changed, cache, first.begin)
     T = changed.ids.shape[1]
     return _alive(whole, first, T, first.end - 1), _alive(
         part, first, first.end - first.begin, first.end - first.begin - 1
     )
+
+
+def _cache_before(steps: Steps, inputs: Inputs, first: Departure, prefill: int, at_once: int) -> object:
+    """What the steps before the departure leave in the cache."""
+    _, cache = steps.step(inputs.ids[:, :prefill], inputs, steps.start(inputs), 0)
+    for begin in range(prefill, first.begin, at_once):
+        _, cache = steps.step(inputs.ids[:, begin : begin + at_once], inputs, cache, begin)
+    return cache
 
 
 def _alive(calls: list[Call], first: Departure, n: int, position: int) -> Tensor:

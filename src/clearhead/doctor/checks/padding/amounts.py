@@ -1,7 +1,5 @@
 """How much padding there is, where a mask hides it."""
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -9,6 +7,7 @@ from clearhead.doctor.calling.inputs import Inputs, Run
 from clearhead.doctor.checks.base import Causes, finding
 from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD, POOLED, pooled_at
 from clearhead.doctor.probes.attention import attentions
+from clearhead.doctor.probes.dependency import change_of
 from clearhead.doctor.probes.tracing import recorded_ops
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Status
@@ -23,19 +22,17 @@ def amounts(
     short = keep.shape[1] - 3
     if short < 2 or (subject.looks_back_only and not source):
         return []
-    row = inputs.source if source else inputs.ids
-    assert row is not None
-    cut = replace(inputs, **{"source" if source else "ids": row[:, :short]})
+    cut = inputs.with_tokens(source, inputs.tokens(source)[:, :short])
     real = torch.arange(keep.shape[1]).expand(keep.shape) < short
     with attempt() as attempted, subject.quiet():
-        before = run(_told(cut, real[:, :short], source))
-        after = run(_told(inputs, real, source))
+        before = run(cut.with_keep(source, real[:, :short]))
+        after = run(inputs.with_keep(source, real))
     if attempted.failed:  # it takes rows of one length only
         return []
     after = after if source else after[:, :short]
     if not (before.isfinite().all() and after.isfinite().all()):
         return []
-    value = float((after - before).abs().max()) / (float(before.std()) or 1.0)
+    value = change_of(before, after)
     if value <= LENGTH_THRESHOLD:
         return []
     what = "the source" if source else "a row"
@@ -45,10 +42,6 @@ def amounts(
     causes: Causes = (("S01", 0.7), ("M11", 0.3)) if source else (("M11", 0.8), ("S01", 0.2))
     causes = causes if where is None else POOLED
     return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=where, status=status)]
-
-
-def _told(inputs: Inputs, keep: Tensor, source: bool) -> Inputs:
-    return replace(inputs, **{"source_keep" if source else "keep": keep})
 
 
 def _is_plain(subject: Subject) -> bool:

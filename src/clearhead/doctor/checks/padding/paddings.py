@@ -1,7 +1,6 @@
 """Padding: what stands there must not matter to real tokens, nor how much of it there is."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -183,7 +182,7 @@ def _blame(
             base = run(inputs)
         open_ = keep.clone()
         open_[0] = True  # without padding in row 0
-        moved = run(replace(inputs, **{"source_keep" if source else "keep": open_}))[2] - base[2]
+        moved = run(inputs.with_keep(source, open_))[2] - base[2]
     if float(moved.abs().max()) > THRESHOLD * float(base.std()):
         return where, (("M15", 0.8), ("A10", 0.2))
     if any(_hides_queries(attention, keep) for attention in attentions(ops.calls)):
