@@ -5,7 +5,6 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,7 +22,7 @@ TARGETS = re.compile(r"target|label|tgt|trg|gold|^y", re.I)
 PADS = re.compile(r"^(pad|pad_id|pad_idx|pad_token|pad_token_id|padding_idx|ignore_index)$", re.I)
 ENDS = re.compile(r"^(eos|eos_id|eos_idx|eos_token|eos_token_id|end_id|end_token_id)$", re.I)
 
-Loss = Callable[..., Any]
+Loss = Callable[..., object]
 
 
 @dataclass(frozen=True)

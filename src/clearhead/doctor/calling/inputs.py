@@ -67,7 +67,7 @@ Filler = Callable[[Inputs, bool], Any]  # (inputs batch first, whether the model
 
 
 def _token_filler(name: str) -> Filler:
-    def fill(inputs: Inputs, time_first: bool) -> Any:
+    def fill(inputs: Inputs, time_first: bool) -> object:
         tensor = getattr(inputs, name)
         return tensor.transpose(0, 1) if time_first and tensor is not None else tensor
 
@@ -84,7 +84,7 @@ def _triangle(inputs: Inputs) -> Tensor:
 
 
 # Which tokens are real, (B, T) or (B, S) True where real -> the argument. `drop`: the opposite polarity.
-KEEP_FORMS: dict[str, Callable[[Tensor], Any]] = {
+KEEP_FORMS: dict[str, Callable[[Tensor], object]] = {
     "1 keeps": lambda keep: keep.long(),
     "True keeps": lambda keep: keep,
     "True drops": lambda keep: ~keep,
@@ -98,7 +98,7 @@ KEEP_FORMS: dict[str, Callable[[Tensor], Any]] = {
 }
 
 # Who may see whom, given from outside by the training loop.
-CAUSAL_FORMS: dict[str, Callable[[Inputs], Any]] = {
+CAUSAL_FORMS: dict[str, Callable[[Inputs], object]] = {
     "True sees, (T, T)": _triangle,
     "True is hidden, (T, T)": lambda inputs: ~_triangle(inputs),
     "added, (T, T)": lambda inputs: _additive(_triangle(inputs)),
@@ -121,7 +121,7 @@ def filler_of(name: str) -> Filler:
         return FILLERS[name]
     tokens = FILLERS[role_of(name)]
 
-    def fill(inputs: Inputs, time_first: bool) -> Any:
+    def fill(inputs: Inputs, time_first: bool) -> object:
         ids = tokens(inputs, time_first)
         return None if ids is None else as_numbers(ids, name)
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -261,7 +260,7 @@ def _watching(model: nn.Module, inputs: Inputs) -> Iterator[dict[str, int]]:
     """How many rows the tables have that consume the ids and the source."""
     sizes: dict[str, int] = {}
 
-    def look(module: nn.Module, args: tuple[Any, ...], _: object) -> None:
+    def look(module: nn.Module, args: tuple[object, ...], _: object) -> None:
         weight = getattr(module, "weight", None)
         if args and isinstance(args[0], Tensor) and isinstance(weight, Tensor):
             for name in ("ids", "source"):

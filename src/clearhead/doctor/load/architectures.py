@@ -119,7 +119,7 @@ def _refuse_unknown(config_class: Any, values: Mapping[str, Any]) -> None:
             raise UsageError(f"{config_class.__name__} has no '{key}'{did_you_mean(key, known)}")
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> object:
     try:
         return json.loads({"True": "true", "False": "false", "None": "null", "none": "null"}.get(text, text))
     except json.JSONDecodeError:

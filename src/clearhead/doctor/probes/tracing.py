@@ -73,11 +73,11 @@ def recorded_modules(
     begun: list[list[Tensor]] = []
     handles = []
 
-    def before(_: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def before(_: nn.Module, args: tuple[object, ...], named: dict[str, object]) -> None:
         begun.append(_copies((args, named), is_kept))
 
     def after(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: object) -> None:
+        def hook(module: nn.Module, args: tuple[object, ...], named: dict[str, object], output: object) -> None:
             inputs = begun.pop()
             if output is None:
                 return  # it raised, and the model may go on without it

@@ -4,7 +4,7 @@ import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 import torch
 
@@ -30,7 +30,7 @@ class EventLog:
     paused: bool = False
     with_gradient: bool = True  # whether the loop computes gradients at this moment
     in_step: bool = False
-    heard: list[Any] = field(default_factory=list)  # optimizers and schedulers; kept, so that no other gets their id
+    heard: list[object] = field(default_factory=list)  # optimizers and schedulers; kept, so that no other gets their id
 
     @property
     def steps(self) -> list[Step]:

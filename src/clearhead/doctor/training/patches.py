@@ -18,7 +18,7 @@ from clearhead.doctor.training.forwards import Forwards
 from clearhead.doctor.training.gradients import Gradients
 from clearhead.doctor.training.stepping import Stepping
 
-Function = Callable[..., Any]
+Function = Callable[..., object]
 
 
 def install(stack: ExitStack, forwards: Forwards, gradients: Gradients, stepping: Stepping) -> None:
@@ -47,7 +47,7 @@ def listen_to(stack: ExitStack, optimizer: Any, stepping: Stepping) -> None:
     own = optimizer.step
 
     @functools.wraps(own)
-    def step(*args: object, **kwargs: object) -> Any:
+    def step(*args: object, **kwargs: object) -> object:
         stepping.begin(optimizer, (), {})
         result = own(*args, **kwargs)
         stepping.end(optimizer)
@@ -83,7 +83,7 @@ def _exchange(new: Mapping[Function, Function]) -> None:
 
 def _with_backward(gradients: Gradients) -> Callable[[Function], Function]:
     def make(old: Function) -> Function:
-        def backward(tensors: object, *args: object, **kwargs: object) -> Any:
+        def backward(tensors: object, *args: object, **kwargs: object) -> object:
             with gradients.backward(tensors):
                 return old(tensors, *args, **kwargs)
 
@@ -108,7 +108,7 @@ def _with_clip(gradients: Gradients, *, by_norm: bool) -> Callable[[Function], F
 
 def _with_scaler(gradients: Gradients, stepping: Stepping, method: str) -> Callable[[Function], Function]:
     def make(old: Function) -> Function:
-        def called(scaler: GradScaler, *args: object, **kwargs: object) -> Any:
+        def called(scaler: GradScaler, *args: object, **kwargs: object) -> object:
             steps = stepping.begun
             result = old(scaler, *args, **kwargs)
             if scaler.is_enabled():
@@ -132,10 +132,10 @@ def _with_made(stepping: Stepping) -> Callable[[Function], Function]:
 
 
 def _install_schedulers(stack: ExitStack, stepping: Stepping) -> None:
-    busy: list[Any] = []  # schedulers whose step is under way, a wrapper first; one that is being made, too
+    busy: list[object] = []  # schedulers whose step is under way, a wrapper first; one that is being made, too
 
     def with_step(old: Function) -> Function:
-        def step(scheduler: object, *args: object, **kwargs: object) -> Any:
+        def step(scheduler: object, *args: object, **kwargs: object) -> object:
             before = rates_of(getattr(scheduler, "optimizer", None))
             busy.append(scheduler)
             try:

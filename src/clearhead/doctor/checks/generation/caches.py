@@ -40,11 +40,11 @@ class Decoder:
     def __init__(self, subject: Subject, parameter: str | None, make: Make | None = None) -> None:
         self.subject, self.parameter, self.make = subject, parameter, make
         names = [p.name for p in parameters_of(subject.model)]
-        self.more: dict[str, Any] = {"use_cache": True} if "use_cache" in names else {}
+        self.more: dict[str, object] = {"use_cache": True} if "use_cache" in names else {}
         self.counts: str | None = None  # the parameter that tells the numbers of the tokens, where it is given
         self.begins = next((name for name in names if START.search(name)), None)  # and that of the first of them
 
-    def start(self, inputs: Inputs) -> Any:
+    def start(self, inputs: Inputs) -> object:
         """What the first call is given."""
         if self.parameter is None:
             return INSIDE
@@ -61,7 +61,7 @@ class Decoder:
                         continue
         return None
 
-    def step(self, ids: Tensor, inputs: Inputs, cache: object, begin: int) -> tuple[Tensor, Any]:
+    def step(self, ids: Tensor, inputs: Inputs, cache: object, begin: int) -> tuple[Tensor, object]:
         """Logits of these tokens, the first of which has number `begin`, and the cache for the next."""
         convention, model = self.subject.convention, self.subject.model
         batch = Inputs(ids, inputs.source, source_keep=inputs.source_keep)
@@ -90,7 +90,7 @@ def convention_arranged(logits: Tensor, ids: Tensor) -> Tensor:
     return arranged
 
 
-def _parts(value: object, logits: tuple[str | int, ...]) -> Iterator[Any]:
+def _parts(value: object, logits: tuple[str | int, ...]) -> Iterator[object]:
     """What stands beside the logits and could be a cache."""
     if isinstance(value, dict):
         parts = [(key, part) for key, part in value.items() if CACHE.search(str(key))]

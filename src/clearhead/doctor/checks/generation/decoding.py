@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -23,8 +23,8 @@ class Steps(Protocol):
 
     subject: Subject
 
-    def start(self, inputs: Inputs) -> Any: ...
-    def step(self, ids: Tensor, inputs: Inputs, cache: object, begin: int) -> tuple[Tensor, Any]: ...
+    def start(self, inputs: Inputs) -> object: ...
+    def step(self, ids: Tensor, inputs: Inputs, cache: object, begin: int) -> tuple[Tensor, object]: ...
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -134,7 +133,9 @@ def _untied(subject: Subject) -> list[Finding]:
         return []
     for table, head in pairs:
         if tables[table].dim() == 2 and torch.equal(tables[table], heads[head]) and bool(tables[table].any()):
-            status: Any = "fail" if freshness(subject.fresh, subject.spec.fresh)[0] is not False or declared else "warn"
+            status: Status = (
+                "fail" if freshness(subject.fresh, subject.spec.fresh)[0] is not False or declared else "warn"
+            )
             witness = f"{table}.weight and {head}.weight hold the same numbers in two places"
             return [finding("E01", witness, where=Where(head, "Linear"), status=status)]
     tied_pair = next(((t, h) for t, h in pairs if tables[t].shape[0] == subject.calling.vocab_size), None)
