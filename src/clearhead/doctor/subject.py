@@ -1,6 +1,6 @@
 """The model under examination: two copies of it, the way to call them, and what it is taken for."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -122,6 +122,20 @@ class Subject:
         with without_dropout():
             return self.convention.logits(model or self.model, inputs)
 
+    def operations(
+        self, inputs: Inputs, *, model: nn.Module | None = None, named: Callable[[str], bool] = lambda name: True
+    ) -> list[Call]:
+        """Every operation of one call, or those of such names."""
+        with self.quiet(), recorded_ops(named) as ops:
+            self.run(inputs, model=model)
+        return ops.calls
+
+    def modules_called(self, inputs: Inputs) -> list[Call]:
+        """Every call of a module within one call."""
+        with self.quiet(), recorded_modules(self.model) as calls:
+            self.run(inputs)
+        return calls
+
     @cached_property
     def repeated(self) -> Repeated:
         """What the same batch gives twice in evaluation."""
@@ -211,9 +225,7 @@ class Subject:
     @cached_property
     def module_calls(self) -> list[Call]:
         """Every call of a module in one pass of the perturbed copy over two rows."""
-        with self.quiet(), recorded_modules(self.model) as calls:
-            self.run(self.inputs(2))
-        return calls
+        return self.modules_called(self.inputs(2))
 
     @cached_property
     def inside(self) -> "Inside":

@@ -40,8 +40,7 @@ class Departure:
 def departure(steps: Steps, inputs: Inputs, prefill: int, at_once: int) -> Departure | None:
     """Decode in pieces beside one call, module by module."""
     model, T = steps.subject.model, inputs.ids.shape[1]
-    with recorded_modules(model) as whole:
-        steps.subject.run(inputs)
+    whole = steps.subject.modules_called(inputs)
     _, cache = steps.step(inputs.ids[:, :prefill], inputs, steps.start(inputs), 0)
     for begin in range(prefill, T, at_once):
         end = min(begin + at_once, T)
@@ -114,10 +113,9 @@ def _seen_in(
 ) -> tuple[Tensor | None, Tensor | None]:
     """Which keys the guilty module's attention may look at, in one call and in the step."""
     inside = {id(module) for module in first.call.module.modules()} if first.call.module is not None else set()
-    with recorded_ops() as ops:
-        steps.subject.run(inputs)
+    operations = steps.subject.operations(inputs)
     whole = next(
-        (attention.allowed for attention in attentions(ops.calls) if id(attention.call.module) in inside), None
+        (attention.allowed for attention in attentions(operations) if id(attention.call.module) in inside), None
     )
     cache = _cache_before(steps, inputs, first, prefill, at_once)
     with recorded_ops() as ops:
@@ -130,8 +128,7 @@ def _known(steps: Steps, first: Departure, prefill: int, at_once: int) -> tuple[
     """Which tokens move what the guilty module writes for the step's last token, in one call and step by step, (T,)."""
     subject = steps.subject
     _, changed, _ = swapped_rows(subject.inputs(), subject.pool(), subject.generator(1))
-    with recorded_modules(subject.model) as whole:
-        subject.run(changed)
+    whole = subject.modules_called(changed)
     cache = _cache_before(steps, changed, first, prefill, at_once)
     with recorded_modules(subject.model) as part:
         steps.step(changed.ids[:, first.begin : first.end], changed, cache, first.begin)

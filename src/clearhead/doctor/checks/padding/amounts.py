@@ -8,7 +8,6 @@ from clearhead.doctor.checks.base import Causes, finding
 from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD, POOLED, pooled_at
 from clearhead.doctor.probes.attention import attentions
 from clearhead.doctor.probes.dependency import change_of
-from clearhead.doctor.probes.tracing import recorded_ops
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Status
 from clearhead.doctor.subject import Subject
@@ -48,7 +47,6 @@ def _is_plain(subject: Subject) -> bool:
     """Whether every attention is over all tokens, or over numbers: none over chunks, landmarks or what was pooled."""
     if not (subject.convention.reads_words("ids") and subject.convention.reads_words("source")):
         return True
-    with subject.quiet(), recorded_ops() as ops:
-        subject.run(subject.inputs())
-    sizes = {size for attention in attentions(ops.calls) for size in attention.allowed.shape}
+    maps = attentions(subject.operations(subject.inputs()))
+    sizes = {size for attention in maps for size in attention.allowed.shape}
     return bool(sizes) and sizes <= {subject.calling.T, subject.calling.S}

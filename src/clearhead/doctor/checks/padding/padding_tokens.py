@@ -12,7 +12,7 @@ from clearhead.doctor.checks.basics import first_spoilt
 from clearhead.doctor.checks.locations import attention_place, place_of
 from clearhead.doctor.probes.attention import attentions
 from clearhead.doctor.probes.dependency import change_of
-from clearhead.doctor.probes.tracing import recorded_modules, recorded_ops
+from clearhead.doctor.probes.tracing import recorded_modules
 from clearhead.doctor.report.findings import Finding, Status, Where
 from clearhead.doctor.subject import PAD_NAMES, Subject
 
@@ -79,9 +79,8 @@ def _hides_padding(subject: Subject, *, source: bool) -> bool:
     padded = inputs.tokens(source).clone()
     assert subject.pad_id is not None
     padded[:, -3:] = subject.pad_id
-    with subject.quiet(), recorded_ops() as ops:
-        subject.run(inputs.with_tokens(source, padded))
-    maps = [attention.allowed for attention in attentions(ops.calls) if attention.allowed.shape[1] == padded.shape[1]]
+    maps = [attention.allowed for attention in attentions(subject.operations(inputs.with_tokens(source, padded)))]
+    maps = [allowed for allowed in maps if allowed.shape[1] == padded.shape[1]]
     return any(bool(allowed[:, :-3].any()) and not bool(allowed[:, -3:].any()) for allowed in maps)
 
 
@@ -103,9 +102,7 @@ def in_front(subject: Subject) -> list[Finding]:
 def _sees_padding(subject: Subject, inputs: Inputs, padded: int, *, source: bool) -> tuple[Where, Causes]:
     """The first attention in which real queries may look at the last keys, which are padding."""
     n = inputs.tokens(source).shape[1]
-    with subject.quiet(), recorded_ops() as ops:
-        subject.run(inputs)
-    for attention in attentions(ops.calls):
+    for attention in attentions(subject.operations(inputs)):
         crossing = attention.allowed.shape[0] != n
         queries = attention.allowed if crossing else attention.allowed[:-padded]
         if attention.allowed.shape[1] != n or not bool(queries[:, -padded:].any()):
@@ -130,11 +127,10 @@ def pooled_at(subject: Subject, *, source: bool) -> Where | None:
     if not subject.gives_rows:
         return None
     n = subject.calling.S if source else subject.calling.T
-    with subject.quiet(), recorded_ops() as ops:
-        subject.run(subject.inputs(ROWS))
+    operations = subject.operations(subject.inputs(ROWS))
     pooling = [
         call
-        for call in ops.calls
+        for call in operations
         if call.module is not None
         and any(n in tensor.shape[1:] and tensor.dim() == 3 for tensor in call.inputs)
         and call.outputs
@@ -152,6 +148,5 @@ def knows_padding(subject: Subject, *, source: bool = False) -> bool:
 
 def own_mixer(subject: Subject) -> str | None:
     """An operation that mixes tokens and takes no mask."""
-    with subject.quiet(), recorded_ops(lambda name: name in OWN_MIXERS) as ops:
-        subject.run(subject.inputs())
-    return next((call.name for call in ops.calls), None)
+    mixers = subject.operations(subject.inputs(), named=lambda name: name in OWN_MIXERS)
+    return mixers[0].name if mixers else None

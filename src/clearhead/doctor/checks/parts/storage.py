@@ -10,7 +10,6 @@ from clearhead.doctor.checks.base import finding, model_check
 from clearhead.doctor.probes.freshness import freshness
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.probes.norms import is_norm
-from clearhead.doctor.probes.tracing import recorded_modules
 from clearhead.doctor.report.findings import Finding, Status, Where
 from clearhead.doctor.subject import Subject
 
@@ -52,8 +51,7 @@ def _repeated(model: nn.Module) -> list[Finding]:
 def _called_for_all(subject: Subject) -> list[Finding]:
     """One layer of a list called as often as there are layers, the others never: their weights move nothing."""
     times = Counter(call.name for call in subject.module_calls)
-    with subject.quiet(), recorded_modules(subject.model) as calls:
-        subject.run(subject.inputs(2, salt=25))
+    calls = subject.modules_called(subject.inputs(2, salt=25))
     if times != Counter(call.name for call in calls):
         return []  # what is called depends on what is read
     for name, module in subject.model.named_modules():
