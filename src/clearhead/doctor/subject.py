@@ -50,6 +50,10 @@ class Journal:
     paths: list[str] = field(default_factory=list)
     assumptions: list[Assumption] = field(default_factory=list)
 
+    def untried(self, path: str, attempted: attempt) -> None:
+        """A path that raised, so that nothing is known of it."""
+        self.paths.append(f"{path} (could not be run: {attempted.kind})")
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -313,16 +317,6 @@ def is_large(model: nn.Module) -> bool:
 
 
 PAD_NAMES = (
-    "pad_id",
-    "pad_idx",
-    "pad_token_id",
-    "padding_idx",
-    "pad_token",
-    "pad",
-    "tgt_pad_idx",
-    "trg_pad_idx",
-    "tgt_pad_id",
-    "trg_pad_id",
-    "target_pad_id",
-    "PAD",
-)
+    "pad_id", "pad_idx", "pad_token_id", "padding_idx", "pad_token", "pad", "tgt_pad_idx", "trg_pad_idx", "tgt_pad_id",
+    "trg_pad_id", "target_pad_id", "PAD",
+)  # fmt: skip

@@ -58,7 +58,7 @@ def leaks_on(subject: Subject, name: str, run: Run, T: int) -> list[Finding] | N
         matrix = dependency(run, subject.inputs(T=T), subject.pool(), subject.generator(1))
     if attempted.failed:  # what a path asks for may not be there: the report's paths say which was not run
         if T == subject.calling.T:
-            subject.journal.paths.append(f"{name} (could not be run: {attempted.kind})")
+            subject.journal.untried(name, attempted)
         return None
     if not matrix.influence.isfinite().all():
         return None

@@ -171,6 +171,7 @@ def _cut(subject: Subject) -> list[Finding]:
     with attempt() as attempted:
         matrix = dependency(subject.run, subject.inputs(T=T), subject.source_pool, subject.generator(2), source=True)
     if attempted.failed:  # it takes targets of one length only
+        subject.journal.untried("a shorter target", attempted)
         return []
     if matrix.alive[:, -1].any() or not matrix.influence.isfinite().all():
         return []

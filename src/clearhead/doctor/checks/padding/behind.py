@@ -13,8 +13,8 @@ from clearhead.doctor.report.findings import Finding, Status
 from clearhead.doctor.subject import Subject
 
 
-def behind(subject: Subject, name: str) -> list[Finding]:
-    """Told the lengths of its rows by this parameter, it gives real tokens the logits that it gives them untold."""
+def behind(subject: Subject, name: str) -> list[Finding] | None:
+    """Given the lengths of its rows, it leaves the logits of real tokens as they are; None where it takes none."""
     inputs = subject.inputs(ROWS, salt=5)
     keep = torch.ones_like(inputs.ids, dtype=torch.bool)
     for row in range(1, ROWS):
@@ -30,7 +30,7 @@ def behind(subject: Subject, name: str) -> list[Finding]:
                 subject.convention.logits(subject.model, batch, **{name: mask}) for batch in (inputs, other)
             )
         if attempted.failed:  # it is no length of rows
-            return []
+            return None
     causes: Causes = (("M12", 0.7), ("M14", 0.3))
     where = attention_place(subject)
     if not masked[keep].isfinite().all():
