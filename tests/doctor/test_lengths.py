@@ -85,3 +85,35 @@ def test_lengths_that_hide_real_tokens_are_told() -> None:
     assert not check(Masked(inverted=False), spec, only=["M12"]).findings
     report = check(Masked(inverted=True), spec, only=["M12"])
     assert [(finding.id, finding.status) for finding in report.findings] == [("M12", "fail")], str(report)
+
+
+class Refusing(Masked):
+    """It takes its lengths as a list of numbers alone."""
+
+    def forward(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
+        assert not isinstance(lengths, Tensor), "a list, please"
+        return super().forward(ids)
+
+
+def test_lengths_that_it_refuses_are_not_said_to_hide_anything() -> None:
+    report = check(Refusing(inverted=False), Spec(kind="causal"), only=["paddings"])
+    assert [outcome.status for outcome in report.checks if outcome.name == "paddings"] == ["skip"], str(report)
+    assert report.verdict == "unknown"
+
+
+class OfOneLength(nn.Module):
+    """An encoder-decoder whose targets have one length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.source, self.tokens, self.head = nn.Embedding(V, D), nn.Embedding(V, D), nn.Linear(D, V)
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        assert tgt.shape[1] >= 8, "no rows as short as that"
+        logits: Tensor = self.head(self.tokens(tgt).cumsum(1) + self.source(src).tanh().sum(1, keepdim=True))
+        return logits
+
+
+def test_a_path_that_raises_is_named_in_the_report() -> None:
+    report = check(OfOneLength(), Spec(kind="seq2seq"), only=["sources"])
+    assert "a shorter target (could not be run: AssertionError)" in report.paths, str(report.paths)

@@ -32,14 +32,14 @@ def main() -> None:
     _leave(answer, document)
 
 
-def _leave(answer: Path, document: dict[str, Any]) -> None:
+def _leave(answer: Path, document: dict[str, object]) -> None:
     unfinished = answer.with_suffix(".new")
     unfinished.write_text(json.dumps(document), encoding="utf-8")
     unfinished.replace(answer)
     os._exit(0)  # threads and exit handlers of the target do not hold it up
 
 
-def answer_to(request: dict[str, Any]) -> dict[str, Any]:
+def answer_to(request: dict[str, object]) -> dict[str, object]:
     """The answer, or the sentence on why there is none."""
     target = request["target"]
     try:

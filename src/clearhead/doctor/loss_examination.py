@@ -5,15 +5,15 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from clearhead.doctor.checks.loss.judge import judge
 from clearhead.doctor.probes.loss import IGNORED, Xray, xray
-from clearhead.doctor.problems import sentence_of
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Json
+from clearhead.doctor.report.text import of_finding
 from clearhead.errors import DataError
 
 B, T, V = 5, 9, 37
@@ -22,7 +22,7 @@ TARGETS = re.compile(r"target|label|tgt|trg|gold|^y", re.I)
 PADS = re.compile(r"^(pad|pad_id|pad_idx|pad_token|pad_token_id|padding_idx|ignore_index)$", re.I)
 ENDS = re.compile(r"^(eos|eos_id|eos_idx|eos_token|eos_token_id|end_id|end_token_id)$", re.I)
 
-Loss = Callable[..., Any]
+Loss = Callable[..., object]
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,7 @@ class LossReport:
         verdict = "faulty" if faulty else "healthy"
         lines = [f"{self.xray.sentence}", f"padding: {self.padding}"]
         for finding in self.findings:
-            lines += [
-                "",
-                f"{finding.status.upper()} {finding.id}  {finding.title}",
-                f"  evidence  {finding.evidence.witness}",
-            ]
-            lines += [f"  why       {finding.why}", f"  fix       {finding.fix}"]
+            lines += ["", *of_finding(finding)]
         return {
             "target": self.target,
             "verdict": verdict,
@@ -70,22 +65,22 @@ def examine_loss(loss: Loss, name: str) -> LossReport:
     order = torch.cat([torch.randperm(V, generator=generator), torch.randperm(V, generator=generator)])[: B * T]
     ids = order.view(B, T)
     shifts = _shifts(loss)
-    try:
+    with attempt() as attempted:
         reading = xray(lambda x, y: _number(loss(x, y)), logits, ids)
-    except Exception as error:
+    if attempted.failed:
         raise DataError(
             f"{name} could not be called as loss(logits, ids) with logits {(B, T, V)} and ids {(B, T)} "
-            f"({sentence_of(error)}); wrap it in a function that can"
-        ) from None
+            f"({attempted.sentence()}); wrap it in a function that can"
+        )
     pad = _number_called(loss, PADS)
     ends = pad is not None and _number_called(loss, ENDS) == pad
     mark = IGNORED if pad is None else pad
     short = ids.clone()
     short[short == mark] = (mark + 1) % V
     short[1, T // 2 :], short[2, -2:] = mark, mark
-    try:
+    with attempt() as attempted:
         padded = xray(lambda x, y: _number(loss(x, y)), logits, short)
-    except Exception:  # it is no target to it
+    if attempted.failed:  # it is no target to it
         padding, of_short = "no way to mark it was found", []
     else:
         padding, of_short = f"marked by {mark}", judge(padded, short, logits, pad_id=mark, shifts=shifts, ends=ends)

@@ -12,7 +12,7 @@ from clearhead.doctor.calling.batches import Batch
 from clearhead.doctor.calling.lengths import length_of_source, lengths_for
 from clearhead.doctor.kind import hints_of
 from clearhead.doctor.probes.tracing import without_dropout
-from clearhead.doctor.problems import message_of
+from clearhead.doctor.problems import attempt, message_of
 from clearhead.doctor.spec import Assumption, Level, Spec
 from clearhead.doctor.state_guard import CPU, perturbed, twin
 from clearhead.doctor.subject import Subject, is_large, quiet
@@ -59,13 +59,13 @@ def prepare(
 
 def _drops_in_evaluation(subject: Subject) -> bool:
     """Whether two calls differ by dropout, and by nothing else that is random."""
-    try:
+    with attempt() as attempted:
         if subject.repeated.is_same:
             return False
         dropping, inputs = without_dropout(), subject.inputs(3)
         with torch.no_grad(), dropping:
             first, second = (subject.convention.logits(subject.model, inputs) for _ in range(2))
-    except Exception:  # it does not run twice: 'deterministic' makes the same calls, and its report tells why
+    if attempted.failed:  # it does not run twice: 'deterministic' makes the same calls, and its report tells why
         return False
     return bool(dropping.dropouts) and torch.equal(first, second)
 
@@ -77,10 +77,9 @@ def _with_rows_that_fit(subject: Subject) -> Subject:
     """
     longest = subject.calling.T
     for T in (longest, *(T for T in lengths_for(subject.model, short=True) if 1 < T < longest)):
-        try:
-            with quiet():
-                subject.run(subject.inputs(T + 1, T=T))
-        except Exception:  # too many rows still, or a length that it does not take: 'rows' is skipped, and says so
+        with attempt() as attempted, quiet():
+            subject.run(subject.inputs(T + 1, T=T))
+        if attempted.failed:  # too many rows still, or a length that it does not take: 'rows' is skipped, and says so
             continue
         match = replace(subject.calling, T=T, S=length_of_source(T, subject.model))
         return subject if longest == T else replace(subject, calling=match)

@@ -1,6 +1,6 @@
 """The model under examination: two copies of it, the way to call them, and what it is taken for."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +16,7 @@ from clearhead.doctor.calling.search import WorkingCall
 from clearhead.doctor.kind import Hints, assumed_kind
 from clearhead.doctor.probes.dependency import Matrix, dependency, shape_of
 from clearhead.doctor.probes.tracing import Call, recorded_modules, recorded_ops, without_dropout
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.spec import Assumption, Kind, Level, Spec
 from clearhead.doctor.state_guard import in_double
 
@@ -48,6 +49,10 @@ class Journal:
 
     paths: list[str] = field(default_factory=list)
     assumptions: list[Assumption] = field(default_factory=list)
+
+    def untried(self, path: str, attempted: attempt) -> None:
+        """A path that raised, so that nothing is known of it."""
+        self.paths.append(f"{path} (could not be run: {attempted.kind})")
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,20 @@ class Subject:
         with without_dropout():
             return self.convention.logits(model or self.model, inputs)
 
+    def operations(
+        self, inputs: Inputs, *, model: nn.Module | None = None, named: Callable[[str], bool] = lambda name: True
+    ) -> list[Call]:
+        """Every operation of one call, or those of such names."""
+        with self.quiet(), recorded_ops(named) as ops:
+            self.run(inputs, model=model)
+        return ops.calls
+
+    def modules_called(self, inputs: Inputs) -> list[Call]:
+        """Every call of a module within one call."""
+        with self.quiet(), recorded_modules(self.model) as calls:
+            self.run(inputs)
+        return calls
+
     @cached_property
     def repeated(self) -> Repeated:
         """What the same batch gives twice in evaluation."""
@@ -153,10 +172,9 @@ class Subject:
         ids = torch.full((2, self.calling.T), min(5, self.calling.vocab_size - 1))
         source = torch.full((2, self.calling.S), min(5, self.calling.source_vocab_size - 1))
         inputs = Inputs(ids, source if self.convention.has_source else None)
-        try:
-            with self.quiet(), recorded_ops(lambda name: name.strip("_") in ("eq", "ne")) as ops:
-                self.convention.logits(self.model, inputs)
-        except Exception:  # the checks tell why it does not run
+        with attempt() as attempted, self.quiet(), recorded_ops(lambda name: name.strip("_") in ("eq", "ne")) as ops:
+            self.convention.logits(self.model, inputs)
+        if attempted.failed:  # the checks tell why it does not run
             return None
         for call in ops.calls:
             first, *rest = call.options["args"]
@@ -211,9 +229,7 @@ class Subject:
     @cached_property
     def module_calls(self) -> list[Call]:
         """Every call of a module in one pass of the perturbed copy over two rows."""
-        with self.quiet(), recorded_modules(self.model) as calls:
-            self.run(self.inputs(2))
-        return calls
+        return self.modules_called(self.inputs(2))
 
     @cached_property
     def inside(self) -> "Inside":
@@ -266,11 +282,11 @@ class Subject:
             return None
         if self.gives_rows:
             return Assumption("kind", "bidirectional", ("it gives one output for each row",))
-        try:
+        with attempt():
             return assumed_kind(self)
-        except Exception:  # it does not run as batches go: what was read before the first call must do
-            reasons = tuple(reason for kind, _, reason in self.hints.votes if kind == self.hints.kind)
-            return Assumption("kind", self.hints.kind, reasons)
+        # it does not run as batches go: what was read before the first call must do
+        reasons = tuple(reason for kind, _, reason in self.hints.votes if kind == self.hints.kind)
+        return Assumption("kind", self.hints.kind, reasons)
 
     @cached_property
     def shifts_its_rows(self) -> bool:
@@ -301,16 +317,6 @@ def is_large(model: nn.Module) -> bool:
 
 
 PAD_NAMES = (
-    "pad_id",
-    "pad_idx",
-    "pad_token_id",
-    "padding_idx",
-    "pad_token",
-    "pad",
-    "tgt_pad_idx",
-    "trg_pad_idx",
-    "tgt_pad_id",
-    "trg_pad_id",
-    "target_pad_id",
-    "PAD",
-)
+    "pad_id", "pad_idx", "pad_token_id", "padding_idx", "pad_token", "pad", "tgt_pad_idx", "trg_pad_idx", "tgt_pad_id",
+    "trg_pad_id", "target_pad_id", "PAD",
+)  # fmt: skip

@@ -20,7 +20,7 @@ from clearhead.doctor.calling.names import (
     parameters_of,
 )
 from clearhead.doctor.calling.search import WorkingCall
-from clearhead.doctor.problems import sentence_of
+from clearhead.doctor.problems import attempt
 from clearhead.errors import DataError
 
 Given = Tensor | Mapping[str, Tensor] | Sequence[Tensor]
@@ -34,13 +34,12 @@ def load_batch(file: str) -> Any:
     """
     if not Path(file).is_file():
         raise DataError(f"there is no file {file}; --batch takes what torch.save wrote")
-    try:
+    with attempt() as attempted:
         return torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever is in it
-        raise DataError(
-            f"{file} cannot be read as plain tensors ({sentence_of(error, 100)}); "
-            "write it with torch.save({'input_ids': ids, 'attention_mask': mask}, file)"
-        ) from None
+    raise DataError(
+        f"{file} cannot be read as plain tensors ({attempted.sentence(100)}); "
+        "write it with torch.save({'input_ids': ids, 'attention_mask': mask}, file)"
+    )
 
 
 @dataclass(frozen=True)

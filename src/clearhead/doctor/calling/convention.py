@@ -13,12 +13,13 @@ from clearhead.doctor.calling.inputs import FILLERS, Inputs, filler_of, role_of
 from clearhead.doctor.calling.names import MASK, SOURCE, TARGET, Call, filler_for
 from clearhead.doctor.calling.numbers import forms_of, holds_numbers
 from clearhead.doctor.calling.outputs import Path, arrange, follow, spread
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.state_guard import CPU
 
 CALLS = 40  # with ids that are tried again with numbers in their place
 
 
-class NamedInputs(dict[str, Any]):
+class NamedInputs(dict[str, object]):
     """Inputs by name, for models that take one dict: what they ask for is made when they ask. `requested`: for what."""
 
     def __init__(self, inputs: Inputs, time_first: bool) -> None:
@@ -34,11 +35,11 @@ class NamedInputs(dict[str, Any]):
             self.update(dict.fromkeys(("tgt", "trg", "target", "decoder_input_ids", "y", "ids"), tokens))
             self["attention_mask"] = inputs.source_kept.long()
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> object:
         self.requested.append(name)
         return super().__getitem__(name)
 
-    def __missing__(self, name: str) -> Any:
+    def __missing__(self, name: str) -> object:
         has_source = self.inputs.source is not None
         sides = [bool(side.search(parameter)) for side in (SOURCE, TARGET) for parameter in self.requested]
         if not has_source and any(sides[: len(self.requested)]) and any(sides[len(self.requested) :]):
@@ -91,7 +92,7 @@ class Convention:
         whole = "" if self.gives == "tokens" else ", one output for each row"
         return f"model({arguments}){returned}{whole}" + (" with time first" if self.time_first else "")
 
-    def raw(self, model: nn.Module, inputs: Inputs, **more: object) -> Any:
+    def raw(self, model: nn.Module, inputs: Inputs, **more: object) -> object:
         """Whatever the model returns. `more`: further parameters by name, which win."""
         more = {name: self._typed(name, self._there(value)) for name, value in more.items()}
         inputs = inputs.longer if self.drops_last else inputs
@@ -112,7 +113,7 @@ class Convention:
         model(batch)
         return tuple(dict.fromkeys(batch.requested))
 
-    def _batch(self, inputs: Inputs, more: Mapping[str, Any]) -> NamedInputs:
+    def _batch(self, inputs: Inputs, more: Mapping[str, object]) -> NamedInputs:
         batch = NamedInputs(inputs, self.time_first)
         batch.update({name: self._there(value) for name, value in batch.items()})
         batch.update(more)
@@ -130,7 +131,7 @@ class Convention:
         assert arranged is not None, "an output changed its shape"
         return arranged
 
-    def _typed(self, name: str, value: object) -> Any:
+    def _typed(self, name: str, value: object) -> object:
         expected = dict(self.mask_types).get(name)
         return expected(value) if expected is not None and isinstance(value, Tensor) else value
 
@@ -141,12 +142,11 @@ class Convention:
 
 def mask_types_of(model: nn.Module) -> tuple[tuple[str, type], ...]:
     """Parameters of `forward` that are called masks and declared to be of a class that is made from one argument."""
-    try:
+    with attempt():
         parameters = inspect.signature(model.forward, eval_str=True).parameters.values()
         masks = [p for p in parameters if MASK.search(p.name) and isinstance(p.annotation, type)]
         return tuple((p.name, p.annotation) for p in masks if _holds_a_tensor(p.annotation))
-    except Exception:  # an annotation may be any expression
-        return ()
+    return ()  # an annotation may be any expression
 
 
 def _holds_a_tensor(declared: type) -> bool:

@@ -42,6 +42,20 @@ class Inputs:
             self, **{name: torch.cat([t, t[:, -1:]], 1) for name, t in more.items() if isinstance(t, Tensor)}
         )
 
+    def tokens(self, source: bool) -> Tensor:
+        """The source (B, S), or the ids (B, T)."""
+        tokens = self.source if source else self.ids
+        assert tokens is not None
+        return tokens
+
+    def with_tokens(self, source: bool, tokens: Tensor) -> Self:
+        """The same with another source, or with other ids."""
+        return replace(self, source=tokens) if source else replace(self, ids=tokens)
+
+    def with_keep(self, source: bool, keep: Tensor) -> Self:
+        """The same with other tokens of the source, or of the ids, that are real."""
+        return replace(self, source_keep=keep) if source else replace(self, keep=keep)
+
     def rows(self, rows: Tensor) -> Self:
         """These rows, in this order."""
         chosen = {name: tensor[rows] for name, tensor in vars(self).items() if isinstance(tensor, Tensor)}
@@ -53,7 +67,7 @@ Filler = Callable[[Inputs, bool], Any]  # (inputs batch first, whether the model
 
 
 def _token_filler(name: str) -> Filler:
-    def fill(inputs: Inputs, time_first: bool) -> Any:
+    def fill(inputs: Inputs, time_first: bool) -> object:
         tensor = getattr(inputs, name)
         return tensor.transpose(0, 1) if time_first and tensor is not None else tensor
 
@@ -70,7 +84,7 @@ def _triangle(inputs: Inputs) -> Tensor:
 
 
 # Which tokens are real, (B, T) or (B, S) True where real -> the argument. `drop`: the opposite polarity.
-KEEP_FORMS: dict[str, Callable[[Tensor], Any]] = {
+KEEP_FORMS: dict[str, Callable[[Tensor], object]] = {
     "1 keeps": lambda keep: keep.long(),
     "True keeps": lambda keep: keep,
     "True drops": lambda keep: ~keep,
@@ -84,7 +98,7 @@ KEEP_FORMS: dict[str, Callable[[Tensor], Any]] = {
 }
 
 # Who may see whom, given from outside by the training loop.
-CAUSAL_FORMS: dict[str, Callable[[Inputs], Any]] = {
+CAUSAL_FORMS: dict[str, Callable[[Inputs], object]] = {
     "True sees, (T, T)": _triangle,
     "True is hidden, (T, T)": lambda inputs: ~_triangle(inputs),
     "added, (T, T)": lambda inputs: _additive(_triangle(inputs)),
@@ -107,7 +121,7 @@ def filler_of(name: str) -> Filler:
         return FILLERS[name]
     tokens = FILLERS[role_of(name)]
 
-    def fill(inputs: Inputs, time_first: bool) -> Any:
+    def fill(inputs: Inputs, time_first: bool) -> object:
         ids = tokens(inputs, time_first)
         return None if ids is None else as_numbers(ids, name)
 

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from math import isqrt
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -86,7 +85,7 @@ def _pictures(model: nn.Module, conv: nn.Conv2d) -> Iterator[str]:
             yield f" as {conv.in_channels} x {size[0]} x {size[1]} pixels"
 
 
-def _settings(model: nn.Module) -> Iterator[tuple[str, Any]]:
+def _settings(model: nn.Module) -> Iterator[tuple[str, object]]:
     for module in model.modules():
         yield from vars(module).items()
         config = getattr(module, "config", None)

@@ -12,7 +12,7 @@ MAX_DEPTH = 3
 LEAVES = (Tensor, int, float, str, type(None))  # what holds nothing, as far as the usual goes
 
 
-def leaves(value: object, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def leaves(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
     """Everything in tuples, lists, dicts, dataclasses and plain objects, with the way to it."""
     parts = None if len(path) > MAX_DEPTH else _parts(value)
     if parts is None:
@@ -22,7 +22,7 @@ def leaves(value: object, path: Path = ()) -> Iterator[tuple[Path, Any]]:
             yield from leaves(part, (*path, key))
 
 
-def _parts(value: object) -> Iterable[tuple[str | int, Any]] | None:
+def _parts(value: object) -> Iterable[tuple[str | int, object]] | None:
     """What it holds, by name or number; None where it holds nothing."""
     if isinstance(value, LEAVES):
         return None

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +26,7 @@ from clearhead.doctor.calling.names import (
 from clearhead.doctor.calling.numbers import PLACES, WORDS, is_picture
 from clearhead.doctor.calling.outputs import find_logits, find_row_output, follow, tensors
 from clearhead.doctor.load.unwrap import remedy
-from clearhead.doctor.problems import sentence_of
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.spec import Spec
 from clearhead.doctor.state_guard import CPU
 from clearhead.errors import DataError
@@ -156,9 +155,9 @@ def _with_causal_mask(answers: Answers, known: WorkingCall) -> WorkingCall:
             continue
         for form in CAUSAL_FORMS:
             convention = replace(known.convention, call=(*known.convention.call, (name, f"causal: {form}")))
-            try:
+            with attempt() as attempted:
                 ahead, behind, finite = influences(answers.under(convention), inputs)
-            except Exception:  # it takes a mask of another form
+            if attempted.failed:  # it takes a mask of another form
                 continue
             if finite and ahead and not behind:
                 return replace(known, convention=convention)
@@ -191,12 +190,11 @@ def _try(model: nn.Module, convention: Convention, lengths: Lengths, problems: l
         inputs = (
             _inputs(T, S, SMALL, SMALL) if convention.has_source else replace(_inputs(T, S, SMALL, SMALL), source=None)
         )
-        try:
-            with _watching(model, inputs) as sizes, torch.no_grad():
-                value = convention.raw(model, inputs)
-        except Exception as error:
-            problems.append(sentence_of(error))
-            if not _is_about_length(error):
+        with attempt() as attempted, _watching(model, inputs) as sizes, torch.no_grad():
+            value = convention.raw(model, inputs)
+        if attempted.failed:
+            problems.append(attempted.sentence())
+            if not _is_about_length(attempted.error):
                 return None
             continue
         located = _with_output(model, convention, inputs, value, sizes.get("ids"))
@@ -231,10 +229,9 @@ def _with_output(
     if path is None:
         return None
     fewer = inputs.rows(torch.arange(rows - 2))
-    try:
-        with torch.no_grad():
-            shape = tuple(follow(convention.raw(model, fewer), path).shape)
-    except Exception:  # it takes so many rows only, so that nothing tells rows from tokens
+    with attempt() as attempted, torch.no_grad():
+        shape = tuple(follow(convention.raw(model, fewer), path).shape)
+    if attempted.failed:  # it takes so many rows only, so that nothing tells rows from tokens
         return None
     if shape[0] != rows - 2:
         return None
@@ -242,7 +239,7 @@ def _with_output(
     return replace(convention, output=path, gives="pairs" if grows else "rows")
 
 
-def _is_about_length(error: Exception) -> bool:
+def _is_about_length(error: Exception | None) -> bool:
     """Whether other lengths may do: what speaks of sizes and ranges, and a line that only some lengths reach."""
     return isinstance(error, (AssertionError, IndexError, ValueError, RuntimeError, NameError))
 
@@ -263,7 +260,7 @@ def _watching(model: nn.Module, inputs: Inputs) -> Iterator[dict[str, int]]:
     """How many rows the tables have that consume the ids and the source."""
     sizes: dict[str, int] = {}
 
-    def look(module: nn.Module, args: tuple[Any, ...], _: object) -> None:
+    def look(module: nn.Module, args: tuple[object, ...], _: object) -> None:
         weight = getattr(module, "weight", None)
         if args and isinstance(args[0], Tensor) and isinstance(weight, Tensor):
             for name in ("ids", "source"):
@@ -286,9 +283,9 @@ def _equal(tensor: Tensor, expected: Tensor) -> bool:
 def _score(answers: Answers, known: WorkingCall, spec: Spec) -> int:
     """How much the outputs look as if every mask was given as it was meant."""
     inputs = _inputs(known.T, known.S, known.vocab_size, known.source_vocab_size)
-    try:
+    with attempt() as attempted:
         ahead, behind, finite = influences(answers.under(known.convention), inputs)
-    except Exception:  # masks in these forms are not what it takes
+    if attempted.failed:  # masks in these forms are not what it takes
         return -1
     if not finite:
         return -1
@@ -313,7 +310,6 @@ def _with_order(answers: Answers, known: WorkingCall) -> WorkingCall:
 
 def _with_axes(answers: Answers, known: WorkingCall) -> WorkingCall:
     inputs = _inputs(known.T, known.S, known.vocab_size, known.source_vocab_size)
-    try:
+    with attempt():
         return replace(known, axes=axes_of(answers.under(known.convention), inputs))
-    except Exception:  # one axis cannot be told from the other
-        return known
+    return known  # one axis cannot be told from the other

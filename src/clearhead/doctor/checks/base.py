@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Generic, TypeVar
 
-from clearhead.doctor.problems import sentence_of
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Evidence, Finding, Status, Where
 from clearhead.doctor.report.verdict import BROKE, Checked, Outcome
 from clearhead.doctor.spec import Level
@@ -104,14 +104,14 @@ def answer(
     blocking = [name for name in check.needs if name in failed]
     if blocking:
         return "blocked", f"cannot be judged while '{blocking[0]}' does not hold", []
-    try:
+    with attempt() as attempted:
         findings = check.run(subject)
-    except Skipped as reason:
-        return "skip", str(reason), []
-    except MemoryError:
-        raise
-    except Exception as error:
-        return "skip", f"{BROKE} ({sentence_of(error, 120)})", []
+    if isinstance(attempted.error, Skipped):
+        return "skip", str(attempted.error), []
+    if isinstance(attempted.error, MemoryError):
+        raise attempted.error
+    if attempted.failed:
+        return "skip", f"{BROKE} ({attempted.sentence(120)})", []
     open_ = [finding for finding in findings if finding.id not in allow]
     if open_:
         worst: Outcome = "fail" if any(finding.status == "fail" for finding in open_) else "warn"

@@ -63,9 +63,7 @@ def _spoilt(tensors: Sequence[torch.Tensor]) -> bool:
 
 def _empty_rows(subject: Subject, inputs: Inputs) -> Causes:
     """Which mask it is that leaves a query without any key."""
-    with torch.no_grad(), recorded_ops() as ops:
-        subject.run(inputs, model=subject.fresh)
-    for attention in attentions(ops.calls):
+    for attention in attentions(subject.operations(inputs, model=subject.fresh)):
         allowed = attention.allowed
         if attention.axis_is_wrong:  # what is hidden in every head leaves nothing to share out among them
             return (("A03", 0.8), ("M14", 0.2))
@@ -127,23 +125,18 @@ def deterministic(subject: Subject) -> list[Finding]:
 def _only_orders(subject: Subject) -> bool:
     """Whether random numbers are sorted and read by nothing else."""
     inputs = subject.inputs(3)
-    with torch.no_grad(), recorded_ops() as ops:
-        subject.run(inputs)
-    flow = Flow(ops.calls)
-    drawn = [index for index, call in enumerate(ops.calls) if call.name in DRAWS]
+    operations = subject.operations(inputs)
+    flow = Flow(operations)
+    drawn = [index for index, call in enumerate(operations) if call.name in DRAWS]
     return bool(drawn) and all(
-        ops.calls[index].name == "randperm" or {ops.calls[reader].name for reader in flow.readers(index)} <= SORTS
+        operations[index].name == "randperm" or {operations[reader].name for reader in flow.readers(index)} <= SORTS
         for index in drawn
     )
 
 
 def _first_unlike(subject: Subject, inputs: Inputs) -> Where:
     """The first module that makes something else of the same tensors."""
-    with torch.no_grad(), recorded_modules(subject.model) as first:
-        subject.run(inputs)
-    with torch.no_grad(), recorded_modules(subject.model) as second:
-        subject.run(inputs)
-    for call, other in zip(first, second, strict=False):
+    for call, other in zip(subject.modules_called(inputs), subject.modules_called(inputs), strict=False):
         if call.module is not None and _same(call.inputs, other.inputs) and not _same(call.outputs, other.outputs):
             return place_of_call(call)
     return Where()
@@ -220,11 +213,10 @@ def _averages(subject: Subject, inputs: Inputs, where: Where) -> bool:
     """Whether what the guilty operation was given comes straight from a mean or a deviation."""
     if where.op not in ("sub", "__sub__", "sub_", "div", "__truediv__", "add", "__add__", "mul", "__mul__"):
         return False
-    with subject.quiet(), recorded_ops() as ops:
-        subject.run(inputs)
-    flow = Flow(ops.calls)
-    places = [k for k, call in enumerate(ops.calls) if (call.name, call.line) == (where.op, where.line)]
-    makers = [ops.calls[m].name for k in places for t in read_by(ops.calls[k]) if (m := flow.maker(t, k)) is not None]
+    operations = subject.operations(inputs)
+    flow = Flow(operations)
+    places = [k for k, call in enumerate(operations) if (call.name, call.line) == (where.op, where.line)]
+    makers = [operations[m].name for k in places for t in read_by(operations[k]) if (m := flow.maker(t, k)) is not None]
     return any(name in ("mean", "std", "var", "sqrt", "norm") for name in makers)
 
 
@@ -243,8 +235,7 @@ def _numbered(subject: Subject, inputs: Inputs, base: torch.Tensor, counting: fr
 def _first_numbered(subject: Subject, count: int) -> Where:
     """The first module whose output differs between equal rows."""
     inputs = subject.inputs(1).rows(torch.zeros(count, dtype=torch.long))
-    with torch.no_grad(), recorded_modules(subject.model) as calls:
-        subject.run(inputs)
+    calls = subject.modules_called(inputs)
     axis = 1 if subject.convention.time_first else 0
     for call in calls:
         if call.module is not None and _differs(call.outputs, axis, count) and not _differs(call.inputs, axis, count):

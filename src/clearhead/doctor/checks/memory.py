@@ -9,6 +9,7 @@ from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.checks.base import finding, model_check
 from clearhead.doctor.probes.locations import place_of_call, place_of_module
 from clearhead.doctor.probes.tracing import Call, recorded_modules
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.state_guard import perturbed
 from clearhead.doctor.subject import Subject
@@ -87,11 +88,9 @@ def _asked(model: nn.Module, subject: Subject, inputs: Inputs) -> Answer | None:
     """One answer; None where it fails."""
     torch.manual_seed(subject.seed)  # what is drawn is drawn alike
     batch = inputs.rows(torch.arange(len(inputs.ids)))  # a call may write over them
-    try:
-        with subject.quiet(), recorded_modules(model) as calls:
-            return Answer(subject.run(batch, model=model), calls)
-    except Exception:  # whatever a stranger's code may raise
-        return None
+    with attempt(), subject.quiet(), recorded_modules(model) as calls:
+        return Answer(subject.run(batch, model=model), calls)
+    return None  # whatever a stranger's code may raise
 
 
 def _differ(first: list[Tensor], second: list[Tensor]) -> bool:

@@ -4,7 +4,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from clearhead.doctor.comparison.weights import Pair, bring, differing, match, n
 from clearhead.doctor.preparation import prepare
 from clearhead.doctor.probes.locations import owner_of
 from clearhead.doctor.probes.tracing import Call, recorded_modules, without_dropout
-from clearhead.doctor.problems import sentence_of
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.comparison import Comparison, Difference
 from clearhead.doctor.spec import Kind, Spec
 from clearhead.doctor.state_guard import restored, twin
@@ -116,13 +116,11 @@ class _Both:
         """A number of tokens that both take."""
         problem = ""
         for T in (self.a.calling.T, self.b.calling.T, *LONGER[::-1]):
-            try:
+            with attempt() as attempted, torch.no_grad():
                 for subject in (self.a, self.b):
-                    with torch.no_grad():
-                        subject.run(self.a.inputs(2, T=T))
+                    subject.run(self.a.inputs(2, T=T))
                 return T
-            except Exception as error:
-                problem = problem or sentence_of(error)
+            problem = problem or attempted.sentence()
         raise DataError(f"A and B do not take the same ids ({problem}); give both one vocabulary and one block size")
 
     def bring(self) -> list[str]:
@@ -134,12 +132,12 @@ class _Both:
         """The first difference on any path, and the paths that were run."""
         paths = [f"A: {self.a.convention.sentence}", f"B: {self.b.convention.sentence}"]
         for number, variant in enumerate(self._code_paths()):
-            try:
+            with attempt() as attempted:
                 difference = self._parting(variant)
-            except Exception as error:
+            if attempted.failed:
                 if number == 0:
-                    raise DataError(f"A and B cannot be run side by side ({sentence_of(error)})") from None
-                paths.append(f"{variant.name} (could not be run: {type(error).__name__})")
+                    raise DataError(f"A and B cannot be run side by side ({attempted.sentence()})")
+                paths.append(f"{variant.name} (could not be run: {attempted.kind})")
                 continue
             paths.append(variant.name)
             if difference is not None:
@@ -161,13 +159,10 @@ class _Both:
         yield from self._padded(inputs)
 
     def _take(self, T: int) -> bool:
-        try:
+        with attempt() as attempted, torch.no_grad():
             for subject in (self.a, self.b):
-                with torch.no_grad():
-                    subject.run(self.a.inputs(1, T=T))
-        except Exception:  # rows of that length are too long for it
-            return False
-        return True
+                subject.run(self.a.inputs(1, T=T))
+        return not attempted.failed
 
     def _padded(self, inputs: Inputs) -> Iterator[CodePath]:
         """Padding in front, where both take a mask for it."""
@@ -178,11 +173,9 @@ class _Both:
             if other is None:
                 continue
             forms = {id(self.a): mask, id(self.b): other}
-            row = inputs.source if source else inputs.ids
-            assert row is not None
-            keep = torch.ones_like(row, dtype=torch.bool)
-            keep[0, :2], keep[1, : row.shape[1] // 3] = False, False
-            padded = replace(inputs, **{"source_keep" if source else "keep": keep})
+            keep = torch.ones_like(inputs.tokens(source), dtype=torch.bool)
+            keep[0, :2], keep[1, : keep.shape[1] // 3] = False, False
+            padded = inputs.with_keep(source, keep)
 
             def run(subject: Subject, model: nn.Module, inputs: Inputs, forms=forms, source=source) -> Tensor:  # type: ignore[no-untyped-def]
                 name, form = forms[id(subject)]
@@ -220,13 +213,12 @@ class _Both:
     def _in_float64(self, models: list[nn.Module], variant: CodePath) -> list[tuple[list[Call], Tensor]] | None:
         kept = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)  # for what is made on the way
-        try:
+        with attempt() as attempted:
             both = zip((self.a, self.b), models, strict=True)
             traces = [self._trace(subject, twin(model).double(), variant) for subject, model in both]
-        except Exception:  # parts that know float32 only
+        torch.set_default_dtype(kept)
+        if attempted.failed:  # parts that know float32 only
             return None
-        finally:
-            torch.set_default_dtype(kept)
         return traces if all(bool(logits.isfinite().all()) for _, logits in traces) else None
 
     def _sharing(self, paths: list[str]) -> Difference | None:
@@ -244,9 +236,9 @@ class _Both:
     def _gradients(self, paths: list[str]) -> Difference | None:
         """The last module on the way forward whose gradients differ: the first on the way back."""
         inputs = self.a.inputs(ROWS, salt=24, T=self.T)
-        try:
+        with attempt() as attempted:
             slopes_a, slopes_b = (_slopes(p, twin(p.model).double(), inputs) for p in (self.a, self.b))
-        except Exception:  # parts that know float32 only
+        if attempted.failed:  # parts that know float32 only
             return None
         paths.append("gradients")
         calls, _ = self._trace(self.a, self.a.model, CodePath("", inputs, _plain))

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from clearhead.doctor.load.small_configs import SHRINKINGS, small_config
+from clearhead.doctor.problems import attempt
 from clearhead.errors import DataError, UsageError, did_you_mean
 
 LARGEST = 20_000_000  # parameters; what is larger was not understood, and would take minutes
@@ -40,15 +41,15 @@ def build_architecture(name: str, settings: Mapping[str, str]) -> nn.Module:
     largest: nn.Module | None = None
     for shrinking in SHRINKINGS:
         torch.set_rng_state(random)  # the same weights, however many attempts it takes
-        try:
+        with attempt() as attempted:
             config = small_config(config_class, shrinking, always | values)
             kind = cls or class_for(config)
             _refuse_large(kind, config, bounded=not values)
             model = kind._from_config(config, **how)
             largest = largest or model
             _call(model)
-        except Exception as error:
-            problem = problem or error
+        if attempted.failed:
+            problem = problem or attempted.error
             continue
         return model  # type: ignore[no-any-return]
     if largest is None:
@@ -118,7 +119,7 @@ def _refuse_unknown(config_class: Any, values: Mapping[str, Any]) -> None:
             raise UsageError(f"{config_class.__name__} has no '{key}'{did_you_mean(key, known)}")
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> object:
     try:
         return json.loads({"True": "true", "False": "false", "None": "null", "none": "null"}.get(text, text))
     except json.JSONDecodeError:
@@ -129,10 +130,9 @@ def _refuse_large(cls: Any, config: Any, *, bounded: bool) -> None:
     """Counts on a device that holds nothing; a person's own sizes are theirs to choose."""
     if not bounded:
         return
-    try:
-        with torch.device("meta"):
-            size = sum(parameter.numel() for parameter in cls._from_config(config).parameters())
-    except Exception:  # it computes while it is made, which that device cannot
+    with attempt() as attempted, torch.device("meta"):
+        size = sum(parameter.numel() for parameter in cls._from_config(config).parameters())
+    if attempted.failed:  # it computes while it is made, which that device cannot
         return
     if size > LARGEST:
         raise DataError(f"even a small config makes {size:,} parameters")

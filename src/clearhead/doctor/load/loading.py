@@ -47,11 +47,11 @@ def load(target: str, settings: Mapping[str, str] | None = None) -> nn.Module:
     return _made(_module(named), named.name, target)
 
 
-def _module(named: Target) -> Any:
+def _module(named: Target) -> object:
     return _from_file(Path(named.location)) if named.kind == "file" else _by_name(named.location)
 
 
-def _from_file(path: Path) -> Any:
+def _from_file(path: Path) -> object:
     if not path.is_file():
         raise DataError(f"there is no file {path}; give file.py:name")
     path = path.resolve()  # its code may go to another folder
@@ -68,7 +68,7 @@ def _from_file(path: Path) -> Any:
     return module
 
 
-def _by_name(name: str) -> Any:
+def _by_name(name: str) -> object:
     sys.path.insert(0, os.getcwd())
     with _told(f"{name} cannot be imported"):
         return importlib.import_module(name)

@@ -111,7 +111,7 @@ def _is_id(value: object) -> bool:
     return isinstance(value, int) and 0 <= value < VOCAB
 
 
-def _smaller(name: str, value: object, shrinking: Shrinking) -> Any:
+def _smaller(name: str, value: object, shrinking: Shrinking) -> object:
     if isinstance(value, (list, tuple)) and all(isinstance(part, int) for part in value):
         if re.fullmatch(LAYERS, name):  # numbers of layers
             return type(value)(part for part in value if part < FEW_LAYERS or not shrinking.few_layers)
@@ -130,7 +130,7 @@ def _size(name: str, shrinking: Shrinking) -> int | None:
     return next((size for pattern, size in shrinking.sizes if re.fullmatch(pattern, name)), None)
 
 
-def _even_heads(values: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, Any]:
+def _even_heads(values: Mapping[str, object], small: Mapping[str, object]) -> dict[str, object]:
     """As many heads for keys as for queries, where it is so in the large."""
     heads = {}
     for queries, keys in HEADS:
@@ -142,7 +142,7 @@ def _even_heads(values: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str
 def _filled(values: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, Any]:
     """What a config leaves open, or a stack without any attention."""
     sizes = {name: _size(name, Shrinking()) for name, value in values.items() if value is None}
-    filled: dict[str, Any] = {name: size for name, size in sizes.items() if size and not name.endswith("vocab_size")}
+    filled: dict[str, object] = {name: size for name, size in sizes.items() if size and not name.endswith("vocab_size")}
     for name in ("layer_types", "layers_block_type"):
         if name in values:
             kinds = small.get(name) or [ATTENTION]

@@ -1,6 +1,6 @@
 """The dependency matrix: which token moves which logit, and the shapes that such a matrix takes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -62,16 +62,15 @@ def swapped_rows(
         pool: ids to draw from.
         source: change the source's tokens instead of the target's.
     """
-    row = inputs.source if source else inputs.ids
-    assert row is not None
+    row = inputs.tokens(source)
     n = row.shape[1]
     base = inputs.rows(torch.zeros(n + 1, dtype=torch.long))
     candidates = pool[torch.randint(len(pool), (n, 8), generator=generator)]  # (n, 8)
     differs = candidates != row[0, :, None]
     others = candidates.gather(1, differs.long().argmax(1, keepdim=True))[:, 0]  # (n,)
-    changed = (base.source if source else base.ids).clone()  # type: ignore[union-attr]
+    changed = base.tokens(source).clone()
     changed[torch.arange(n), torch.arange(n)] = others
-    return base, replace(base, source=changed) if source else replace(base, ids=changed), others
+    return base, base.with_tokens(source, changed), others
 
 
 def dependency(run: Run, inputs: Inputs, pool: Tensor, generator: torch.Generator, *, source: bool = False) -> Matrix:
@@ -91,9 +90,7 @@ def dependency(run: Run, inputs: Inputs, pool: Tensor, generator: torch.Generato
     scale = float(change[:n].max()) or float(before.std()) or 1.0
     again = float((before - before[:1]).abs().max())  # equal rows of one batch
     floor = max(again if again < 1e-4 * float(before.abs().max()) else 0.0, float(change[n].max())) / scale
-    row = inputs.source if source else inputs.ids
-    assert row is not None
-    return Matrix((change[:n] / scale).t().contiguous(), floor, row[0], others)
+    return Matrix((change[:n] / scale).t().contiguous(), floor, inputs.tokens(source)[0], others)
 
 
 def shape_of(alive: Tensor) -> tuple[str, int]:
@@ -134,3 +131,8 @@ def _shape_of_past(alive: Tensor, distance: Tensor, own: bool) -> tuple[str, int
         if torch.equal(alive, (distance >= 0) & (distance < n)):
             return "window", n
     return "gaps", 0
+
+
+def change_of(before: Tensor, after: Tensor) -> float:
+    """How far logits move at most, of their spread."""
+    return float((after - before).abs().max()) / (float(before.std()) or 1.0)

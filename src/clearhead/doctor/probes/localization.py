@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import Inputs, Run
 from clearhead.doctor.probes.tracing import Call, home_of, recorded_modules, recorded_ops
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Where
 
 Reading = Callable[
@@ -146,7 +147,6 @@ def locate(
 
 def _quietly(trace: Callable[[], tuple[list[Call], list[Call]]]) -> tuple[list[Call], list[Call]]:
     """Operations are a refinement: where they cannot be watched, the module is enough."""
-    try:
+    with attempt():
         return trace()
-    except Exception:  # a finding without its line is a finding
-        return [], []
+    return [], []  # a finding without its line is a finding

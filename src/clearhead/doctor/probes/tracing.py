@@ -14,6 +14,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.overrides import TorchFunctionMode
 
 from clearhead.doctor.calling.outputs import tensors
+from clearhead.doctor.problems import attempt
 
 LIBRARY = os.path.dirname(torch.__file__) + os.sep  # the folder, and no other whose name begins so, as torchvision's
 HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -72,11 +73,11 @@ def recorded_modules(
     begun: list[list[Tensor]] = []
     handles = []
 
-    def before(_: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def before(_: nn.Module, args: tuple[object, ...], named: dict[str, object]) -> None:
         begun.append(_copies((args, named), is_kept))
 
     def after(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: object) -> None:
+        def hook(module: nn.Module, args: tuple[object, ...], named: dict[str, object], output: object) -> None:
             inputs = begun.pop()
             if output is None:
                 return  # it raised, and the model may go on without it
@@ -143,10 +144,9 @@ class recorded_ops(TorchFunctionMode):  # noqa: N801 - used as a context manager
 
 def _safe_copies(value: object) -> list[Tensor]:
     """Copies, where copies can be made: inside a vectorised map they cannot."""
-    try:
+    with attempt():
         return _copies(value)
-    except Exception:  # the operation is then known by its name alone
-        return []
+    return []  # the operation is then known by its name alone
 
 
 class without_dropout(TorchFunctionMode):  # noqa: N801 - used as a context manager

@@ -144,10 +144,7 @@ class Comparison:
 
     def as_json(self) -> Json:
         """Plain data, as docs/doctor.md has it."""
-        first = None if self.first is None else asdict(self.first)
-        for side in ("a", "b"):
-            if first is not None:
-                first[side]["class"] = first[side].pop("class_name")
+        first = self.first and asdict(self.first) | {"a": self.first.a.as_json(), "b": self.first.b.as_json()}
         weights = asdict(self.weights) | {"matched": dict(self.weights.matched)}
         return {
             "a": self.a,
@@ -165,11 +162,8 @@ class Comparison:
         """The reverse of `as_json`, after it went through text."""
         first, weights = document["first"], document["weights"]
         if first is not None:
-            first = dict(first)
-            for side in ("a", "b"):
-                fields = {("class_name" if key == "class" else key): value for key, value in first[side].items()}
-                first[side] = Where(**fields)
-            first["growth"] = tuple(Differing(**step) for step in first["growth"])
+            growth = tuple(Differing(**step) for step in first["growth"])
+            first = first | {"a": Where.from_json(first["a"]), "b": Where.from_json(first["b"]), "growth": growth}
         differing = weights["first_different"]
         return cls(
             a=document["a"],

@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
@@ -41,6 +42,15 @@ class Where:
             file = _nearby(self.file)
             parts.append(f"{file}:{self.line}" if self.line else file)
         return " ".join(part for part in parts if part) + (f" [{self.backend} only]" if self.backend else "")
+
+    def as_json(self) -> Json:
+        """Plain data: the class is called so."""
+        return {("class" if name == "class_name" else name): value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        """The reverse of `as_json`."""
+        return cls(**{("class_name" if name == "class" else name): value for name, value in document.items()})
 
 
 def _finite(value: object) -> Any:
@@ -93,8 +103,6 @@ class Finding:
 
     def as_json(self) -> Json:
         """Plain data, as the schema in docs/doctor.md has it."""
-        where = asdict(self.where)
-        where["class"] = where.pop("class_name")
         causes = self.causes or ((self.id, 1.0),)
         return {
             "id": self.id,
@@ -102,7 +110,7 @@ class Finding:
             "status": self.status,
             "check": self.check,
             "evidence": {name: _finite(value) for name, value in asdict(self.evidence).items()},
-            "where": where,
+            "where": self.where.as_json(),
             "causes": [{"id": name, "score": round(score, 3)} for name, score in causes],
             "why": self.why,
             "fix": self.fix,
@@ -113,13 +121,12 @@ class Finding:
     @classmethod
     def from_json(cls, document: Json) -> Self:
         """The reverse of `as_json`."""
-        where = {("class_name" if key == "class" else key): value for key, value in document["where"].items()}
         evidence: Json = {name: math.nan if value is None else value for name, value in document["evidence"].items()}
         return cls(
             id=document["id"],
             status=document["status"],
             evidence=Evidence(**evidence),
-            where=Where(**where),
+            where=Where.from_json(document["where"]),
             causes=tuple((cause["id"], cause["score"]) for cause in document["causes"]),
             picture=tuple(document["picture"]),
             repro=document["repro"],

@@ -4,11 +4,11 @@ import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 import torch
 
-from clearhead.doctor.problems import sentence_of
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.training.events import Event, Step
 from clearhead.doctor.training.gradient_log import GradientLog
 
@@ -30,7 +30,7 @@ class EventLog:
     paused: bool = False
     with_gradient: bool = True  # whether the loop computes gradients at this moment
     in_step: bool = False
-    heard: list[Any] = field(default_factory=list)  # optimizers and schedulers; kept, so that no other gets their id
+    heard: list[object] = field(default_factory=list)  # optimizers and schedulers; kept, so that no other gets their id
 
     @property
     def steps(self) -> list[Step]:
@@ -68,11 +68,9 @@ def quietly(
         if event_log.paused or torch.compiler.is_compiling():
             return None
         event_log.with_gradient = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-        try:
-            with torch.no_grad():
-                return method(self, *args, **kwargs)
-        except Exception as error:
-            event_log.problems.append(f"{method.__name__}: {sentence_of(error, 120)}")
-            return None
+        with attempt() as attempted, torch.no_grad():
+            return method(self, *args, **kwargs)
+        event_log.problems.append(f"{method.__name__}: {attempted.sentence(120)}")
+        return None
 
     return called

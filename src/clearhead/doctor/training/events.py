@@ -41,8 +41,8 @@ class Forward:
     training: bool
     with_gradient: bool
     location: Location
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    args: tuple[object, ...] = ()
+    kwargs: Mapping[str, object] = field(default_factory=dict)
     embedded: list[Embedded] = field(default_factory=list)
     outputs: list[Output] = field(default_factory=list)
     changed_inputs: bool = False

@@ -33,7 +33,7 @@ class Forwards:
         self.pending: list[Forward] = []  # since the last backward
 
     @quietly
-    def begin(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def begin(self, module: nn.Module, args: tuple[object, ...]) -> None:
         """A module is called."""
         if self.in_backward:
             return
@@ -89,7 +89,7 @@ def _dropouts(model: nn.Module) -> dict[str, bool]:
     return dropouts
 
 
-def _versions(args: tuple[Any, ...]) -> list[int]:
+def _versions(args: tuple[object, ...]) -> list[int]:
     return [tensor._version for tensor in tensors(args) if not tensor.is_inference()]
 
 

@@ -18,7 +18,7 @@ from clearhead.doctor.training.forwards import Forwards
 from clearhead.doctor.training.gradients import Gradients
 from clearhead.doctor.training.stepping import Stepping
 
-Function = Callable[..., Any]
+Function = Callable[..., object]
 
 
 def install(stack: ExitStack, forwards: Forwards, gradients: Gradients, stepping: Stepping) -> None:
@@ -30,15 +30,15 @@ def install(stack: ExitStack, forwards: Forwards, gradients: Gradients, stepping
         register_optimizer_step_post_hook(stepping.end),
     ):
         stack.callback(handle.remove)
-    makers: dict[Function, Callable[[Function], Function]] = {
-        torch.autograd.backward: _with_backward(gradients),
-        clip_grad_norm_: _with_clip(gradients, by_norm=True),
-        clip_grad_value_: _with_clip(gradients, by_norm=False),
+    replacements: dict[Function, Function] = {
+        torch.autograd.backward: functools.partial(_backward, gradients),
+        clip_grad_norm_: functools.partial(_clip, gradients, "max_norm"),
+        clip_grad_value_: functools.partial(_clip, gradients, "clip_value"),
     }
-    _replace_everywhere(stack, {old: functools.wraps(old)(make(old)) for old, make in makers.items()})
+    _replace_everywhere(stack, {old: _around(old, new) for old, new in replacements.items()})
     for method in ("scale", "unscale_", "step", "update"):
-        _replace(stack, GradScaler, method, _with_scaler(gradients, stepping, method))
-    _replace(stack, Optimizer, "__init__", _with_made(stepping))
+        _replace(stack, GradScaler, method, functools.partial(_scale, gradients, stepping, method))
+    _replace(stack, Optimizer, "__init__", functools.partial(_create, stepping))
     _install_schedulers(stack, stepping)
 
 
@@ -47,7 +47,7 @@ def listen_to(stack: ExitStack, optimizer: Any, stepping: Stepping) -> None:
     own = optimizer.step
 
     @functools.wraps(own)
-    def step(*args: object, **kwargs: object) -> Any:
+    def step(*args: object, **kwargs: object) -> object:
         stepping.begin(optimizer, (), {})
         result = own(*args, **kwargs)
         stepping.end(optimizer)
@@ -57,10 +57,20 @@ def listen_to(stack: ExitStack, optimizer: Any, stepping: Stepping) -> None:
     stack.callback(delattr, optimizer, "step")
 
 
-def _replace(stack: ExitStack, owner: object, name: str, make: Callable[[Function], Function]) -> None:
-    """`owner.name` becomes what `make` makes of it."""
+def _around(old: Function, new: Function) -> Function:
+    """A function, and no partial one, which would not become a method: `new(old, ...)`."""
+
+    @functools.wraps(old)
+    def called(*args: object, **kwargs: object) -> object:
+        return new(old, *args, **kwargs)
+
+    return called
+
+
+def _replace(stack: ExitStack, owner: object, name: str, new: Function) -> None:
+    """A call of `owner.name(...)` becomes one of `new(old, ...)`."""
     old = vars(owner)[name]
-    setattr(owner, name, functools.wraps(old)(make(old)))
+    setattr(owner, name, _around(old, new))
     stack.callback(setattr, owner, name, old)
 
 
@@ -81,88 +91,66 @@ def _exchange(new: Mapping[Function, Function]) -> None:
                 held[name] = by_id[id(held[name])]
 
 
-def _with_backward(gradients: Gradients) -> Callable[[Function], Function]:
-    def make(old: Function) -> Function:
-        def backward(tensors: object, *args: object, **kwargs: object) -> Any:
-            with gradients.backward(tensors):
-                return old(tensors, *args, **kwargs)
-
-        return backward
-
-    return make
+def _backward(gradients: Gradients, old: Function, tensors: object, *args: object, **kwargs: object) -> object:
+    with gradients.backward(tensors):
+        return old(tensors, *args, **kwargs)
 
 
-def _with_clip(gradients: Gradients, *, by_norm: bool) -> Callable[[Function], Function]:
-    def make(old: Function) -> Function:
-        def clip(parameters: Any, limit: Any = None, *args: Any, **kwargs: Any) -> Any:
-            held = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-            name = "max_norm" if by_norm else "clip_value"
-            limit = kwargs.pop(name) if name in kwargs else limit
-            gradients.clip(held, float(limit), by_norm=by_norm)
-            return old(held, limit, *args, **kwargs)
-
-        return clip
-
-    return make
+def _clip(
+    gradients: Gradients, limit_name: str, old: Function, parameters: Any, *args: Any, **kwargs: Any
+) -> object:  # the limit stands first, or has its name
+    held = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+    limit, *args_left = [kwargs.pop(limit_name)] if limit_name in kwargs else args
+    gradients.clip(held, float(limit), by_norm=limit_name == "max_norm")
+    return old(held, limit, *args_left, **kwargs)
 
 
-def _with_scaler(gradients: Gradients, stepping: Stepping, method: str) -> Callable[[Function], Function]:
-    def make(old: Function) -> Function:
-        def called(scaler: GradScaler, *args: object, **kwargs: object) -> Any:
-            steps = stepping.begun
-            result = old(scaler, *args, **kwargs)
-            if scaler.is_enabled():
-                gradients.scaled(method, scaler.get_scale(), stepped=stepping.begun > steps)
-            return result
+def _scale(
+    gradients: Gradients,
+    stepping: Stepping,
+    method: str,
+    old: Function,
+    scaler: GradScaler,
+    *args: object,
+    **kwargs: object,
+) -> object:
+    steps = stepping.begun
+    result = old(scaler, *args, **kwargs)
+    if scaler.is_enabled():
+        gradients.scaled(method, scaler.get_scale(), stepped=stepping.begun > steps)
+    return result
 
-        return called
 
-    return make
-
-
-def _with_made(stepping: Stepping) -> Callable[[Function], Function]:
-    def make(old: Function) -> Function:
-        def init(optimizer: Optimizer, *args: object, **kwargs: object) -> None:
-            old(optimizer, *args, **kwargs)
-            stepping.made(optimizer)
-
-        return init
-
-    return make
+def _create(stepping: Stepping, old: Function, optimizer: Optimizer, *args: object, **kwargs: object) -> None:
+    old(optimizer, *args, **kwargs)
+    stepping.made(optimizer)
 
 
 def _install_schedulers(stack: ExitStack, stepping: Stepping) -> None:
-    busy: list[Any] = []  # schedulers whose step is under way, a wrapper first; one that is being made, too
+    busy: list[object] = []  # schedulers whose step is under way, a wrapper first; one that is being made, too
 
-    def with_step(old: Function) -> Function:
-        def step(scheduler: object, *args: object, **kwargs: object) -> Any:
-            before = rates_of(getattr(scheduler, "optimizer", None))
-            busy.append(scheduler)
-            try:
-                result = old(scheduler, *args, **kwargs)
-            finally:
-                busy.pop()
-            if not busy:
-                stepping.scheduled(scheduler, before)
-            return result
+    def inside(scheduler: object, old: Function, *args: object, **kwargs: object) -> object:
+        busy.append(scheduler)
+        try:
+            return old(scheduler, *args, **kwargs)
+        finally:
+            busy.pop()
 
-        return step
+    def step(old: Function, scheduler: object, *args: object, **kwargs: object) -> object:
+        before = rates_of(getattr(scheduler, "optimizer", None))
+        result = inside(scheduler, old, *args, **kwargs)
+        if not busy:
+            stepping.scheduled(scheduler, before)
+        return result
 
-    def with_init(old: Function) -> Function:
-        def initial_step(scheduler: object) -> None:
-            stepping.heard_of(scheduler)
-            busy.append(scheduler)
-            try:
-                old(scheduler)
-            finally:
-                busy.pop()
-
-        return initial_step
+    def initial_step(old: Function, scheduler: object) -> None:
+        stepping.heard_of(scheduler)
+        inside(scheduler, old)
 
     for kind in (LRScheduler, *_below(LRScheduler)):
         if "step" in vars(kind):
-            _replace(stack, kind, "step", with_step)
-    _replace(stack, LRScheduler, "_initial_step", with_init)
+            _replace(stack, kind, "step", step)
+    _replace(stack, LRScheduler, "_initial_step", initial_step)
 
 
 def _below(kind: Any) -> Iterator[Any]:

@@ -41,8 +41,8 @@ class Recording:
 
     event_log: EventLog
     model: nn.Module | None
-    optimizers: Sequence[Any] = ()
-    schedulers: Sequence[Any] = ()
+    optimizers: Sequence[object] = ()
+    schedulers: Sequence[object] = ()
 
     @property
     def timeline(self) -> list[Event]:
@@ -119,7 +119,7 @@ class Recording:
         return [parameter for root in self.roots for parameter in root.parameters()]
 
     @cached_property
-    def stepping(self) -> list[Any]:
+    def stepping(self) -> list[object]:
         """Optimizers that stepped."""
         stepped = {step.optimizer for step in self.steps}
         return list(
@@ -131,11 +131,11 @@ class Recording:
         )
 
     @cached_property
-    def alive(self) -> list[Any]:
+    def alive(self) -> list[object]:
         """Every optimizer that there is: a search among all objects, for when something seems to be missing."""
         return [*self.optimizers, *(held for held in _every(Optimizer) if hasattr(held, "param_groups"))]
 
-    def schedules(self, groups: frozenset[int]) -> list[Any]:
+    def schedules(self, groups: frozenset[int]) -> list[object]:
         """The schedulers that set the rates of these groups; a search, too."""
         schedulers = [*self.schedulers, *self.event_log.heard, *_every(LRScheduler)]
         return [scheduler for scheduler in schedulers if groups & groups_of(getattr(scheduler, "optimizer", None))]

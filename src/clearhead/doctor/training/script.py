@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from clearhead.doctor.problems import sentence_of
+from clearhead.doctor.problems import attempt, sentence_of
 from clearhead.doctor.report.findings import Json
 from clearhead.doctor.report.report import Report
 from clearhead.doctor.training.events import Scaled
@@ -73,13 +73,9 @@ def _is_enough(watched: Watch) -> bool:
 
 def _answered(watched: Watch, path: str, arguments: Sequence[str]) -> Json:
     """The report, or why there is none: nothing may be raised into the script."""
-    try:
+    with attempt() as attempted:
         return _told(watched, path, arguments)
-    except Exception as error:
-        return {
-            "error": f"{path} could not be judged ({sentence_of(error)})",
-            "exit_code": DataError.exit_code,
-        }
+    return {"error": f"{path} could not be judged ({attempted.sentence()})", "exit_code": DataError.exit_code}
 
 
 def _told(watched: Watch, path: str, arguments: Sequence[str]) -> Json:

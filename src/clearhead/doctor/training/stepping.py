@@ -30,7 +30,7 @@ class Stepping:
 
     def __init__(self, event_log: EventLog) -> None:
         self.event_log = event_log
-        self.open: list[Any] = []  # optimizers whose step is under way, a wrapper first
+        self.open: list[object] = []  # optimizers whose step is under way, a wrapper first
         self.step: Step | None = None
         self.before: dict[int, Tensor] = {}  # readings of the weights
         self.backwards: dict[int, int] = {}  # optimizer -> how many there were at its last use
@@ -71,9 +71,9 @@ class Stepping:
         self.step.parameters += new
         self.before |= {id(parameter): sample(parameter) for parameter in new}
 
-    def _telling(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+    def _telling(self, closure: Callable[[], object]) -> Callable[[], object]:
         @functools.wraps(closure)
-        def wrapped() -> Any:
+        def wrapped() -> object:
             result = closure()
             self._use_by_closure()
             return result

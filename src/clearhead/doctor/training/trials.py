@@ -41,7 +41,7 @@ def run(forward: Forward, *, training: bool, seed: int = 0) -> list[Tensor]:
     ]
 
 
-def _copied(value: object) -> Any:
+def _copied(value: object) -> object:
     return value.detach().clone() if isinstance(value, Tensor) else value
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from torch import nn
 from torch.optim import Optimizer
@@ -51,7 +51,7 @@ def watch(
     return Watch(model, _several(optimizer), _several(scheduler), allow or {})
 
 
-def _several(value: object) -> list[Any]:
+def _several(value: object) -> list[object]:
     if value is None:
         return []
     return list(value) if isinstance(value, (list, tuple)) else [value]
@@ -63,8 +63,8 @@ class Watch:
     def __init__(
         self,
         model: nn.Module | None,
-        optimizers: list[Any],
-        schedulers: list[Any],
+        optimizers: list[object],
+        schedulers: list[object],
         allow: Mapping[str, str],
         before: Callable[["Watch", bool], None] | None = None,
     ) -> None:

@@ -11,6 +11,7 @@ from clearhead.doctor.checks.dependence.dependencies import DEPENDENCY_FAULTS, d
 from clearhead.doctor.checks.dependence.paths import leaks_on
 from clearhead.doctor.checks.padding.paddings import PADDING_FAULTS, paddings
 from clearhead.doctor.preparation import prepare
+from clearhead.doctor.probes.dependency import change_of
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.subject import Subject
 
@@ -64,7 +65,7 @@ def _alone(subject: Subject) -> list[Finding]:
         with torch.no_grad():
             beside = subject.run(inputs)[:1]
             alone = subject.run(inputs.rows(torch.tensor([0])))
-        moved = float((beside - alone).abs().max()) / (float(beside.std()) or 1.0)
+        moved = change_of(beside, alone)
         if moved > TOLERANCE:
             witness = f"row 0 alone and in a batch of {size} has logits that differ by {moved:.1e} of their spread"
             causes = (("A10", 0.5), ("N02", 0.3), ("P02", 0.2))

@@ -14,6 +14,7 @@ from clearhead.doctor.probes.attention import Attention, attentions
 from clearhead.doctor.probes.dependency import Matrix, dependency, shape_of, swapped_rows
 from clearhead.doctor.probes.localization import first_guilty, locate, token_reading
 from clearhead.doctor.probes.tracing import Call, recorded_ops
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Where
 from clearhead.doctor.spec import Assumption
 from clearhead.doctor.subject import Subject
@@ -76,9 +77,9 @@ def _only_backend(subject: Subject, base: Inputs) -> str | None:
         return None
     current, other = choice
     row, run = base.rows(torch.tensor([0])), with_attention(subject, other, current)
-    try:
+    with attempt() as attempted:
         matrix = dependency(run, row, subject.pool(), subject.generator(1))
-    except Exception:  # it has no other one after all
+    if attempted.failed:  # it has no other one after all
         return None
     is_sound = bool(matrix.influence.isfinite().all()) and not bool(matrix.alive.triu(1).any())
     return f"{current} attention" if is_sound else None
@@ -88,10 +89,9 @@ def _only_in_evaluation(subject: Subject, base: Inputs) -> str | None:
     """Evaluation, if nothing leaks in training mode: a mask that is given in one of them only."""
     if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in subject.model.modules()):
         return None
-    try:
-        with subject.training(), subject.quiet():
-            matrix = dependency(subject.run, base.rows(torch.tensor([0])), subject.pool(), subject.generator(1))
-    except Exception:  # it wants something else in training
+    with attempt() as attempted, subject.training(), subject.quiet():
+        matrix = dependency(subject.run, base.rows(torch.tensor([0])), subject.pool(), subject.generator(1))
+    if attempted.failed:  # it wants something else in training
         return None
     is_sound = bool(matrix.influence.isfinite().all()) and not bool(matrix.alive.triu(1).any())
     return "eval()" if is_sound and bool(matrix.alive.any()) else None
@@ -122,10 +122,9 @@ def _faint(subject: Subject, matrix: Matrix) -> list[Finding]:
     """A change below the threshold: real if it is there in float64 too, where numbers differ by 1e-16."""
     if not matrix.influence.triu(1).any() or matrix.floor:
         return []
-    try:
-        with subject.precise():
-            exact = dependency(subject.run, subject.inputs(), subject.pool(), subject.generator(1))
-    except Exception:  # some operations and devices know no float64: a tie-breaker, never a verdict by itself
+    with attempt() as attempted, subject.precise():
+        exact = dependency(subject.run, subject.inputs(), subject.pool(), subject.generator(1))
+    if attempted.failed:  # some operations and devices know no float64: a tie-breaker, never a verdict by itself
         return []
     future = exact.influence.triu(1)
     if not future.isfinite().all() or float(future.max()) < 1e-9:

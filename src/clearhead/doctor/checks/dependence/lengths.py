@@ -8,6 +8,7 @@ from clearhead.doctor.checks.base import SOUND, Skipped, finding, model_check
 from clearhead.doctor.checks.generation.decoding import first_off
 from clearhead.doctor.probes.locations import place_of_call
 from clearhead.doctor.probes.tracing import recorded_modules
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.subject import Subject
 
@@ -33,11 +34,10 @@ def lengths(subject: Subject) -> list[Finding]:
     with torch.no_grad(), subject.quiet():
         with recorded_modules(subject.model) as whole:
             long_ = subject.run(inputs)[:, : T - CUT]
-        try:
-            with recorded_modules(subject.model) as part:
-                short = subject.run(begun)
-        except Exception:  # some models take one length only
-            raise Skipped("it takes rows of one length only") from None
+        with attempt() as attempted, recorded_modules(subject.model) as part:
+            short = subject.run(begun)
+        if attempted.failed:  # some models take one length only
+            raise Skipped("it takes rows of one length only")
     moved = (long_ - short).abs().amax((0, 2)) / (float(short.std()) or 1.0)  # (T - CUT,)
     value = float(moved.max())
     if not value > MOVED:

@@ -16,6 +16,7 @@ from clearhead.doctor.checks.padding.masks import padding_masks
 from clearhead.doctor.probes.dependency import THRESHOLD, dependency, swapped_rows
 from clearhead.doctor.probes.localization import locate, token_reading
 from clearhead.doctor.probes.tracing import home_of, without_dropout
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Where
 from clearhead.doctor.state_guard import SCALE, plain_layers, scaled, twin
 from clearhead.doctor.subject import Subject
@@ -53,12 +54,11 @@ def paths(subject: Subject) -> list[Finding]:
 
 def leaks_on(subject: Subject, name: str, run: Run, T: int) -> list[Finding] | None:
     """The future that reaches back on one path, in rows of T tokens. None where the path cannot be taken."""
-    try:
-        with without_dropout():
-            matrix = dependency(run, subject.inputs(T=T), subject.pool(), subject.generator(1))
-    except Exception as error:  # what a path asks for may not be there: the report's paths say which was not run
+    with attempt() as attempted, without_dropout():
+        matrix = dependency(run, subject.inputs(T=T), subject.pool(), subject.generator(1))
+    if attempted.failed:  # what a path asks for may not be there: the report's paths say which was not run
         if T == subject.calling.T:
-            subject.journal.paths.append(f"{name} (could not be run: {type(error).__name__})")
+            subject.journal.untried(name, attempted)
         return None
     if not matrix.influence.isfinite().all():
         return None

@@ -13,7 +13,7 @@ from clearhead.doctor.probes.attention import Attention, attentions
 from clearhead.doctor.probes.dependency import swapped_rows
 from clearhead.doctor.probes.localization import first_guilty, locate, token_reading, trace_modules
 from clearhead.doctor.probes.locations import owner_of, place_of_call
-from clearhead.doctor.probes.tracing import Call, recorded_modules, recorded_ops
+from clearhead.doctor.probes.tracing import Call
 from clearhead.doctor.report.findings import Finding, Status, Where
 from clearhead.doctor.subject import Subject
 
@@ -100,8 +100,7 @@ def _order_at_first_mixing(subject: Subject) -> list[Finding]:
         return _rotation(subject, None)
     call, number, first = mixing
     base, _, _ = swapped_rows(subject.inputs(), subject.pool(), subject.generator(1))
-    with torch.no_grad(), recorded_modules(subject.model) as second:
-        subject.run(replace(base, ids=_exchanged(base.ids, n - 3, n - 2)))
+    second = subject.modules_called(replace(base, ids=_exchanged(base.ids, n - 3, n - 2)))
     if number >= len(first) or not first[number].outputs:
         return []
     before, after = (_last(calls[number].outputs[0], n) for calls in (first, second))
@@ -152,10 +151,9 @@ def _is_told_before(call: Call, exchanged: Call, n: int) -> bool:
 def _is_told_later(subject: Subject) -> bool:
     """Whether scores of equal tokens differ in any attention: some models give positions to some layers only."""
     inputs = subject.inputs(2)
-    with subject.quiet(), recorded_ops() as ops:
-        subject.run(Inputs(torch.full_like(inputs.ids, int(inputs.ids[0, 0])), inputs.source))
+    operations = subject.operations(Inputs(torch.full_like(inputs.ids, int(inputs.ids[0, 0])), inputs.source))
     n = subject.calling.T
-    for attention in attentions(ops.calls):
+    for attention in attentions(operations):
         if attention.allowed.shape == (n, n) and attention.scores is not None:
             scores = attention.scores[:, _is_seen(attention.scores)]
             if float((scores - scores[:, :1]).abs().max()) > SAME * float(scores.abs().max()):
@@ -199,10 +197,9 @@ def _rotation(subject: Subject, call: Call | None) -> list[Finding]:
     equal = Inputs(torch.full_like(inputs.ids, int(inputs.ids[0, 0])), inputs.source)
     if call is None or not _is_even_before(subject, equal, call):
         return []
-    with torch.no_grad(), recorded_ops() as ops:
-        subject.run(equal)
+    operations = subject.operations(equal)
     n = subject.calling.T
-    first = next((a for a in attentions(ops.calls) if a.allowed.shape == (n, n) and a.scores is not None), None)
+    first = next((a for a in attentions(operations) if a.allowed.shape == (n, n) and a.scores is not None), None)
     if first is None or first.scores is None or not _is_same_place(subject, first.call, call):
         return []
     scores = first.scores.double()  # (N, T, T)
@@ -293,8 +290,7 @@ def _depends_on_one(scores: Tensor, visible: Tensor) -> bool:
 
 def _is_even_before(subject: Subject, equal: Inputs, call: Call) -> bool:
     """Whether what the first mixing module reads is the same at every position."""
-    with torch.no_grad(), recorded_modules(subject.model) as calls:
-        subject.run(equal)
+    calls = subject.modules_called(equal)
     same = next((other for other in calls if other.name == call.name), None)
     if same is None or not same.inputs:
         return False

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import Inputs, Run
 from clearhead.doctor.checks.base import SOUND, Skipped, finding, model_check
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.state_guard import twin
 from clearhead.doctor.subject import Subject
@@ -37,10 +38,9 @@ def precision(subject: Subject) -> list[Finding]:
     how, run = _rounded(subject)
     for T in LENGTHS:
         inputs = subject.inputs(2, salt=51, T=T)
-        try:
-            with subject.quiet():
-                exact = subject.run(inputs)
-        except Exception:  # too long for it
+        with attempt() as attempted, subject.quiet():
+            exact = subject.run(inputs)
+        if attempted.failed:  # too long for it
             continue
         subject.journal.paths.append(f"bfloat16 ({how}), rows of {T} tokens")
         return _judge(subject, exact, run(inputs).float())
@@ -64,11 +64,10 @@ def _rounded(subject: Subject) -> tuple[str, Run]:
         "autocast": partial(run, autocast=True),
     }
     for how, variant in ways.items():
-        try:
+        with attempt():
             variant(subject.inputs(2))
             return how, variant
-        except Exception:  # some operations know no bfloat16
-            continue
+        continue  # some operations know no bfloat16
     raise Skipped("it does not run in bfloat16")
 
 

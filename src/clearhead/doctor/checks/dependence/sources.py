@@ -13,6 +13,7 @@ from clearhead.doctor.probes.dependency import Matrix, dependency, swapped_rows
 from clearhead.doctor.probes.localization import token_reading, trace_modules
 from clearhead.doctor.probes.locations import layer_of, owner_of, place_of_call
 from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Where
 from clearhead.doctor.subject import Subject
 
@@ -167,9 +168,10 @@ def _shared(paths: Sequence[Sequence[str]]) -> list[str]:
 def _cut(subject: Subject) -> list[Finding]:
     """A source that is longer than its target counts to its end."""
     T = max(2, subject.calling.S // 2)
-    try:
+    with attempt() as attempted:
         matrix = dependency(subject.run, subject.inputs(T=T), subject.source_pool, subject.generator(2), source=True)
-    except Exception:  # it takes targets of one length only
+    if attempted.failed:  # it takes targets of one length only
+        subject.journal.untried("a shorter target", attempted)
         return []
     if matrix.alive[:, -1].any() or not matrix.influence.isfinite().all():
         return []

@@ -15,7 +15,9 @@ from clearhead.doctor.calling.outputs import find_logits, follow, tensors
 from clearhead.doctor.checks.base import SOUND, Causes, Skipped, finding, model_check
 from clearhead.doctor.checks.generation.decoding import causes_of, departure
 from clearhead.doctor.checks.generation.stores import Make, stores
+from clearhead.doctor.probes.dependency import change_of
 from clearhead.doctor.probes.locations import place_of_call
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Where
 from clearhead.doctor.state_guard import twin
 from clearhead.doctor.subject import Subject
@@ -38,11 +40,11 @@ class Decoder:
     def __init__(self, subject: Subject, parameter: str | None, make: Make | None = None) -> None:
         self.subject, self.parameter, self.make = subject, parameter, make
         names = [p.name for p in parameters_of(subject.model)]
-        self.more: dict[str, Any] = {"use_cache": True} if "use_cache" in names else {}
+        self.more: dict[str, object] = {"use_cache": True} if "use_cache" in names else {}
         self.counts: str | None = None  # the parameter that tells the numbers of the tokens, where it is given
         self.begins = next((name for name in names if START.search(name)), None)  # and that of the first of them
 
-    def start(self, inputs: Inputs) -> Any:
+    def start(self, inputs: Inputs) -> object:
         """What the first call is given."""
         if self.parameter is None:
             return INSIDE
@@ -59,7 +61,7 @@ class Decoder:
                         continue
         return None
 
-    def step(self, ids: Tensor, inputs: Inputs, cache: object, begin: int) -> tuple[Tensor, Any]:
+    def step(self, ids: Tensor, inputs: Inputs, cache: object, begin: int) -> tuple[Tensor, object]:
         """Logits of these tokens, the first of which has number `begin`, and the cache for the next."""
         convention, model = self.subject.convention, self.subject.model
         batch = Inputs(ids, inputs.source, source_keep=inputs.source_keep)
@@ -88,7 +90,7 @@ def convention_arranged(logits: Tensor, ids: Tensor) -> Tensor:
     return arranged
 
 
-def _parts(value: object, logits: tuple[str | int, ...]) -> Iterator[Any]:
+def _parts(value: object, logits: tuple[str | int, ...]) -> Iterator[object]:
     """What stands beside the logits and could be a cache."""
     if isinstance(value, dict):
         parts = [(key, part) for key, part in value.items() if CACHE.search(str(key))]
@@ -188,7 +190,7 @@ def _with_padded_source(decoder: Decoder) -> list[Finding]:
         return []
     full = decoder.subject.run(inputs)
     stepped = _decoded(decoder, inputs, 1)
-    moved = 0.0 if stepped is None else float((stepped - full).abs().max()) / (float(full.std()) or 1.0)
+    moved = 0.0 if stepped is None else change_of(full, stepped)
     decoder.subject.journal.paths.append("cached, behind a padded source")
     if not moved > TOLERANCE:
         return []
@@ -224,10 +226,10 @@ def _tried(decoders: Iterable[Decoder], inputs: Inputs, full: Tensor, spread: fl
     wrong: list[tuple[Decoder, Tensor]] = []
     problem: Exception | None = None
     for decoder in decoders:
-        try:
+        with attempt() as attempted:
             stepped = _decoded(decoder, inputs, 1)
-        except Exception as error:
-            problem = problem or error
+        if attempted.failed:
+            problem = problem or attempted.error
             continue
         if stepped is None:
             problem = problem or Skipped(f"'{decoder.parameter}' came back empty")
@@ -251,10 +253,9 @@ def _is_right_with_positions(decoder: Decoder, inputs: Inputs, full: Tensor, spr
     names = [p.name for p in parameters_of(decoder.subject.model) if p.name in COUNTED]
     for name in names:
         decoder.counts = name
-        try:
+        stepped = None
+        with attempt():  # it may want them in another form
             stepped = _decoded(decoder, inputs, 1)
-        except Exception:  # it wants them in another form
-            stepped = None
         if stepped is not None and float((stepped - full).abs().max()) / spread <= TOLERANCE:
             return True
     decoder.counts = None
@@ -284,8 +285,7 @@ def _blame(decoder: Decoder, inputs: Inputs, at_once: int) -> tuple[Where, Cause
     first = departure(decoder, inputs, prefill, at_once)
     if first is None:
         return Where(), (("K01", 0.5), ("K02", 0.5))
-    try:
+    causes: Causes = (("K01", 0.5), ("K02", 0.5))
+    with attempt():  # what it holds may be laid out in another way
         causes = causes_of(decoder, inputs, first, prefill, at_once)
-    except Exception:  # what it holds is laid out in another way
-        causes = (("K01", 0.5), ("K02", 0.5))
     return place_of_call(first.call), causes

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -23,8 +23,8 @@ class Steps(Protocol):
 
     subject: Subject
 
-    def start(self, inputs: Inputs) -> Any: ...
-    def step(self, ids: Tensor, inputs: Inputs, cache: object, begin: int) -> tuple[Tensor, Any]: ...
+    def start(self, inputs: Inputs) -> object: ...
+    def step(self, ids: Tensor, inputs: Inputs, cache: object, begin: int) -> tuple[Tensor, object]: ...
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,7 @@ class Departure:
 def departure(steps: Steps, inputs: Inputs, prefill: int, at_once: int) -> Departure | None:
     """Decode in pieces beside one call, module by module."""
     model, T = steps.subject.model, inputs.ids.shape[1]
-    with recorded_modules(model) as whole:
-        steps.subject.run(inputs)
+    whole = steps.subject.modules_called(inputs)
     _, cache = steps.step(inputs.ids[:, :prefill], inputs, steps.start(inputs), 0)
     for begin in range(prefill, T, at_once):
         end = min(begin + at_once, T)
@@ -114,14 +113,11 @@ def _seen_in(
 ) -> tuple[Tensor | None, Tensor | None]:
     """Which keys the guilty module's attention may look at, in one call and in the step."""
     inside = {id(module) for module in first.call.module.modules()} if first.call.module is not None else set()
-    with recorded_ops() as ops:
-        steps.subject.run(inputs)
+    operations = steps.subject.operations(inputs)
     whole = next(
-        (attention.allowed for attention in attentions(ops.calls) if id(attention.call.module) in inside), None
+        (attention.allowed for attention in attentions(operations) if id(attention.call.module) in inside), None
     )
-    _, cache = steps.step(inputs.ids[:, :prefill], inputs, steps.start(inputs), 0)
-    for begin in range(prefill, first.begin, at_once):
-        _, cache = steps.step(inputs.ids[:, begin : begin + at_once], inputs, cache, begin)
+    cache = _cache_before(steps, inputs, first, prefill, at_once)
     with recorded_ops() as ops:
         steps.step(inputs.ids[:, first.begin : first.end], inputs, cache, first.begin)
     part = next((attention.allowed for attention in attentions(ops.calls) if id(attention.call.module) in inside), None)
@@ -132,17 +128,22 @@ def _known(steps: Steps, first: Departure, prefill: int, at_once: int) -> tuple[
     """Which tokens move what the guilty module writes for the step's last token, in one call and step by step, (T,)."""
     subject = steps.subject
     _, changed, _ = swapped_rows(subject.inputs(), subject.pool(), subject.generator(1))
-    with recorded_modules(subject.model) as whole:
-        subject.run(changed)
-    _, cache = steps.step(changed.ids[:, :prefill], changed, steps.start(changed), 0)
-    for begin in range(prefill, first.begin, at_once):
-        _, cache = steps.step(changed.ids[:, begin : begin + at_once], changed, cache, begin)
+    whole = subject.modules_called(changed)
+    cache = _cache_before(steps, changed, first, prefill, at_once)
     with recorded_modules(subject.model) as part:
         steps.step(changed.ids[:, first.begin : first.end], changed, cache, first.begin)
     T = changed.ids.shape[1]
     return _alive(whole, first, T, first.end - 1), _alive(
         part, first, first.end - first.begin, first.end - first.begin - 1
     )
+
+
+def _cache_before(steps: Steps, inputs: Inputs, first: Departure, prefill: int, at_once: int) -> object:
+    """What the steps before the departure leave in the cache."""
+    _, cache = steps.step(inputs.ids[:, :prefill], inputs, steps.start(inputs), 0)
+    for begin in range(prefill, first.begin, at_once):
+        _, cache = steps.step(inputs.ids[:, begin : begin + at_once], inputs, cache, begin)
+    return cache
 
 
 def _alive(calls: list[Call], first: Departure, n: int, position: int) -> Tensor:

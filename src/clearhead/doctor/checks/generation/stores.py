@@ -3,7 +3,6 @@
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -16,7 +15,7 @@ SIZES = (  # what a parameter of such a class counts
     (re.compile(r"batch|rows|bsz", re.I), "rows"),
     (re.compile(r"len|seq|max|size|columns|tokens", re.I), "columns"),
 )
-Make = Callable[[Inputs], Any]
+Make = Callable[[Inputs], object]
 
 
 def stores(subject: Subject) -> Iterator[Make]:
@@ -24,10 +23,10 @@ def stores(subject: Subject) -> Iterator[Make]:
     n_layers = max((len(m) for m in subject.model.modules() if isinstance(m, nn.ModuleList)), default=1)
     for store in _classes(subject.original):
 
-        def make(inputs: Inputs, store: type = store) -> Any:
+        def make(inputs: Inputs, store: type = store) -> object:
             return store(**_sizes(store, inputs, n_layers))
 
-        def many(inputs: Inputs, make: Make = make) -> Any:
+        def many(inputs: Inputs, make: Make = make) -> object:
             return [make(inputs) for _ in range(n_layers)]
 
         yield make

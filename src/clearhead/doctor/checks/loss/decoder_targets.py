@@ -15,6 +15,7 @@ from clearhead.doctor.checks.loss.scoring import LOUD, with_slope
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.probes.loss import IGNORED, STRAIGHT, Xray, read
 from clearhead.doctor.probes.tracing import without_dropout
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.subject import Subject
 
@@ -62,10 +63,10 @@ def _logits(
         Skipped: it returns none.
     """
     with without_dropout():
-        try:
+        with attempt() as attempted:
             value = convention.raw(model, inputs, **arguments)
-        except Exception as error:
-            raise Skipped(f"labels alone are not enough for it ({type(error).__name__})") from None
+        if attempted.failed:
+            raise Skipped(f"labels alone are not enough for it ({attempted.kind})")
     rows, columns = inputs.ids.shape
     path = find_logits(value, rows, columns, subject.calling.vocab_size)
     logits = None if path is None else follow(value, path)

@@ -3,7 +3,6 @@
 import inspect
 import re
 from dataclasses import replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -84,7 +83,7 @@ def losses(subject: Subject) -> list[Finding]:
     return [replace(fault, where=_where(subject, result, fault.id)) for fault in findings]
 
 
-def end_ids(subject: Subject) -> list[Any]:
+def end_ids(subject: Subject) -> list[object]:
     """The token that ends a text, as the model and its config call it."""
     owners = (subject.original, getattr(subject.original, "config", None))
     return [getattr(owner, name, None) for owner in owners for name in ("eos_token_id", "eos_id", "eos_idx")]

@@ -4,7 +4,7 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from clearhead.doctor.checks.padding.padding_tokens import knows_padding
 from clearhead.doctor.probes.flow import made_by
 from clearhead.doctor.probes.loss import Xray, read, undone
 from clearhead.doctor.probes.tracing import recorded_ops
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Where
 from clearhead.doctor.state_guard import twin
 from clearhead.doctor.subject import Subject
@@ -56,12 +57,12 @@ def loss_methods(subject: Subject) -> list[Finding]:
     raise Skipped("it has no method that computes a loss from tokens")
 
 
-def _methods(subject: Subject) -> list[Callable[..., Any]]:
+def _methods(subject: Subject) -> list[Callable[..., object]]:
     """Those of the person's own class that ask for tokens alone, or for tokens and targets."""
     cls = type(subject.original)
     if cls.__module__.startswith(("torch.", "transformers.", "clearhead.")):
         return []
-    methods: list[Callable[..., Any]] = []
+    methods: list[Callable[..., object]] = []
     for name, method in inspect.getmembers(cls, inspect.isfunction):
         if not CALLED.search(name) or method.__module__ != cls.__module__:
             continue
@@ -75,7 +76,7 @@ class CallStyle(NamedTuple):
     """How a method is given tokens and targets (B, T); `alone`: the tokens are its targets as well."""
 
     alone: bool
-    arguments: Callable[[Tensor, Tensor], tuple[Any, ...]]
+    arguments: Callable[[Tensor, Tensor], tuple[object, ...]]
 
 
 def _styles(first: str, second: str | None = None) -> list[CallStyle]:
@@ -97,14 +98,14 @@ def _styles(first: str, second: str | None = None) -> list[CallStyle]:
     return styles
 
 
-def _needed(method: Callable[..., Any]) -> list[str]:
+def _needed(method: Callable[..., object]) -> list[str]:
     """What it asks for beside the model."""
     parameters = list(inspect.signature(method).parameters.values())[1:]
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [p.name for p in parameters if p.default is p.empty and p.kind not in variable]
 
 
-def _judged(subject: Subject, method: Callable[..., Any]) -> list[Finding] | None:
+def _judged(subject: Subject, method: Callable[..., object]) -> list[Finding] | None:
     """What it asks for; None where it cannot be called, or its logits are not to be found."""
     model = twin(quieter(subject).model, subject.device)  # it may well take a step with it
     pad = subject.pad_id if knows_padding(subject) else None
@@ -114,10 +115,9 @@ def _judged(subject: Subject, method: Callable[..., Any]) -> list[Finding] | Non
             labels = ids if style.alone else subject.inputs(3, salt=10).ids
             if mark is not None:
                 labels[2, subject.calling.T // 2 :] = mark  # two rows are full, one is half
-            try:
-                with torch.enable_grad(), recorded_ops() as ops:
-                    loss = loss_in(method(model, *style.arguments(ids.clone(), labels.clone())))
-            except Exception:  # it takes something else
+            with attempt() as attempted, torch.enable_grad(), recorded_ops() as ops:
+                loss = loss_in(method(model, *style.arguments(ids.clone(), labels.clone())))
+            if attempted.failed:  # it takes something else
                 continue
             tensors = [tensor for call in ops.calls for tensor in made_by(call) if tensor.requires_grad]
             framed = None if loss is None else _framed(subject, model, ids, loss, tensors)
@@ -129,7 +129,7 @@ def _judged(subject: Subject, method: Callable[..., Any]) -> list[Finding] | Non
 
 
 def _told(
-    subject: Subject, method: Callable[..., Any], reading: Xray, logits: Tensor, style: CallStyle, mark: int | None
+    subject: Subject, method: Callable[..., object], reading: Xray, logits: Tensor, style: CallStyle, mark: int | None
 ) -> list[Finding]:
     """The faults in what it asks for; `mark` stands in its targets for what is not."""
     subject.journal.paths.append(f"{method.__name__}()")
@@ -161,10 +161,9 @@ def _framed(
 
 def _logits_among(subject: Subject, model: nn.Module, ids: Tensor, tensors: list[Tensor]) -> Tensor | None:
     """The first tensor that holds the logits of these tokens (B, T)."""
-    try:
-        with torch.no_grad(), subject.quiet():
-            expected = subject.run(Inputs(ids, labels=ids), model=model)
-    except Exception:  # it takes rows of another length
+    with attempt() as attempted, torch.no_grad(), subject.quiet():
+        expected = subject.run(Inputs(ids, labels=ids), model=model)
+    if attempted.failed:  # it takes rows of another length
         return None
     for tensor in tensors:
         there = arrange(tensor.detach().cpu(), *ids.shape)

@@ -11,6 +11,7 @@ from clearhead.doctor.checks.base import Skipped
 from clearhead.doctor.probes.flow import made_by
 from clearhead.doctor.probes.loss import IGNORED, Xray, read, undone
 from clearhead.doctor.probes.tracing import Call, recorded_modules, recorded_ops
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.state_guard import twin
 from clearhead.doctor.subject import Subject
 
@@ -64,11 +65,10 @@ def makes_a_loss(subject: Subject, name: str) -> bool:
     """Whether a parameter of another name takes targets: with it, and not without, comes a number to learn from."""
     inputs = subject.inputs(2, salt=9)
     with torch.enable_grad():
-        try:
+        with attempt():
             value = subject.convention.raw(subject.model, inputs, **{name: inputs.ids % number_of_labels(subject)})
             return loss_in(value) is not None and loss_in(subject.convention.raw(subject.model, inputs)) is None
-        except Exception:  # it is something else
-            return False
+        return False  # it is something else
 
 
 def scored(subject: Subject, unscored: Unscored, name: str, labels: Tensor) -> Scored:

@@ -1,7 +1,5 @@
 """How much padding there is, where a mask hides it."""
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -9,7 +7,8 @@ from clearhead.doctor.calling.inputs import Inputs, Run
 from clearhead.doctor.checks.base import Causes, finding
 from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD, POOLED, pooled_at
 from clearhead.doctor.probes.attention import attentions
-from clearhead.doctor.probes.tracing import recorded_ops
+from clearhead.doctor.probes.dependency import change_of
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Status
 from clearhead.doctor.subject import Subject
 
@@ -22,20 +21,18 @@ def amounts(
     short = keep.shape[1] - 3
     if short < 2 or (subject.looks_back_only and not source):
         return []
-    row = inputs.source if source else inputs.ids
-    assert row is not None
-    cut = replace(inputs, **{"source" if source else "ids": row[:, :short]})
+    cut = inputs.with_tokens(source, inputs.tokens(source)[:, :short])
     real = torch.arange(keep.shape[1]).expand(keep.shape) < short
-    try:
-        with subject.quiet():
-            before = run(_told(cut, real[:, :short], source))
-            after = run(_told(inputs, real, source))
-    except Exception:  # it takes rows of one length only
+    with attempt() as attempted, subject.quiet():
+        before = run(cut.with_keep(source, real[:, :short]))
+        after = run(inputs.with_keep(source, real))
+    if attempted.failed:  # it takes rows of one length only
+        subject.journal.untried(f"more padding under {name}", attempted)
         return []
     after = after if source else after[:, :short]
     if not (before.isfinite().all() and after.isfinite().all()):
         return []
-    value = float((after - before).abs().max()) / (float(before.std()) or 1.0)
+    value = change_of(before, after)
     if value <= LENGTH_THRESHOLD:
         return []
     what = "the source" if source else "a row"
@@ -47,15 +44,10 @@ def amounts(
     return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=where, status=status)]
 
 
-def _told(inputs: Inputs, keep: Tensor, source: bool) -> Inputs:
-    return replace(inputs, **{"source_keep" if source else "keep": keep})
-
-
 def _is_plain(subject: Subject) -> bool:
     """Whether every attention is over all tokens, or over numbers: none over chunks, landmarks or what was pooled."""
     if not (subject.convention.reads_words("ids") and subject.convention.reads_words("source")):
         return True
-    with subject.quiet(), recorded_ops() as ops:
-        subject.run(subject.inputs())
-    sizes = {size for attention in attentions(ops.calls) for size in attention.allowed.shape}
+    maps = attentions(subject.operations(subject.inputs()))
+    sizes = {size for attention in maps for size in attention.allowed.shape}
     return bool(sizes) and sizes <= {subject.calling.T, subject.calling.S}

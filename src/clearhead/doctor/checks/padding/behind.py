@@ -8,12 +8,13 @@ from clearhead.doctor.calling.inputs import keep_filler
 from clearhead.doctor.checks.base import Causes, finding
 from clearhead.doctor.checks.locations import attention_place
 from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD, ROWS
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Status
 from clearhead.doctor.subject import Subject
 
 
-def behind(subject: Subject, name: str) -> list[Finding]:
-    """Told the lengths of its rows by this parameter, it gives real tokens the logits that it gives them untold."""
+def behind(subject: Subject, name: str) -> list[Finding] | None:
+    """Given the lengths of its rows, it leaves the logits of real tokens as they are; None where it takes none."""
     inputs = subject.inputs(ROWS, salt=5)
     keep = torch.ones_like(inputs.ids, dtype=torch.bool)
     for row in range(1, ROWS):
@@ -24,12 +25,12 @@ def behind(subject: Subject, name: str) -> list[Finding]:
     other = replace(inputs, ids=changed)
     with torch.no_grad(), subject.quiet():
         untold, untold_other = subject.run(inputs), subject.run(other)
-        try:
+        with attempt() as attempted:
             masked, told_other = (
                 subject.convention.logits(subject.model, batch, **{name: mask}) for batch in (inputs, other)
             )
-        except Exception:  # it is no length of rows
-            return []
+        if attempted.failed:  # it is no length of rows
+            return None
     causes: Causes = (("M12", 0.7), ("M14", 0.3))
     where = attention_place(subject)
     if not masked[keep].isfinite().all():

@@ -12,6 +12,7 @@ from clearhead.doctor.checks.base import SOUND, Skipped, finding, model_check
 from clearhead.doctor.checks.locations import attention_place
 from clearhead.doctor.checks.padding.masks import padding_masks
 from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD, own_mixer
+from clearhead.doctor.probes.dependency import change_of
 from clearhead.doctor.report.findings import Finding, Status
 from clearhead.doctor.spec import Assumption
 from clearhead.doctor.subject import Subject
@@ -71,7 +72,7 @@ def _moved(subject: Subject, mask: str, form: str, positions: str | None) -> flo
         before, after = (
             subject.convention.logits(subject.model, row, **_given(subject, row, mask, form, positions)) for row in rows
         )
-    return float((after[:, FRONT:] - before).abs().max()) / (float(before.std()) or 1.0)
+    return change_of(before, after[:, FRONT:])
 
 
 def _given(subject: Subject, inputs: Inputs, mask: str, form: str, positions: str | None) -> dict[str, Tensor]:

@@ -2,16 +2,15 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from clearhead.doctor.calling.inputs import KEEP_FORMS, Inputs, Run, keep_filler, role_of
 from clearhead.doctor.calling.names import CACHE, LENGTHS, MASK, PADDING, is_of_source, parameters_of
-from clearhead.doctor.checks.padding.padding_tokens import (
-    ROWS,
-)
+from clearhead.doctor.checks.padding.padding_tokens import ROWS
+from clearhead.doctor.probes.dependency import change_of
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.subject import Subject
 
 THRESHOLD = 1e-4  # of the logits' spread: rounding stays far below
@@ -28,11 +27,9 @@ def padding_masks(subject: Subject) -> list[tuple[str, str, bool]]:
 def hiding_form(subject: Subject, names: Sequence[str], source: bool) -> str | None:
     """The first form of a mask under which, given as these parameters, padding is inert."""
     for form in forms_of(names[0]):
-        try:
+        with attempt():  # the parameter may take a mask of another form
             if moved_under(subject, names, form, source) <= THRESHOLD:
                 return form
-        except Exception:  # the parameter takes a mask of another form
-            continue
     return None
 
 
@@ -70,9 +67,7 @@ def _asked_masks(subject: Subject) -> list[tuple[str, bool]]:
 def padded_batch(subject: Subject, source: bool) -> tuple[Inputs, Tensor, Tensor]:
     """A batch with padding where it would be seen, its keep mask, and other tokens to put there."""
     inputs, other = subject.inputs(ROWS, salt=5), subject.inputs(ROWS, salt=6)
-    row, changed = (inputs.source, other.source) if source else (inputs.ids, other.ids)
-    assert row is not None
-    assert changed is not None
+    row, changed = inputs.tokens(source), other.tokens(source)
     keep = torch.ones_like(row, dtype=torch.bool)
     few, many = max(1, row.shape[1] // 4), max(1, row.shape[1] // 3)
     if source or not subject.looks_back_only:
@@ -96,10 +91,8 @@ def declared_polarity(name: str) -> bool | None:
 
 def both_batches(inputs: Inputs, keep: Tensor, changed: Tensor, source: bool) -> tuple[Inputs, Inputs]:
     """The padded batch, and the same with other tokens under the padding."""
-    mixed = torch.where(keep, inputs.source if source and inputs.source is not None else inputs.ids, changed)
-    if source:
-        return replace(inputs, source_keep=keep), replace(inputs, source=mixed, source_keep=keep)
-    return replace(inputs, keep=keep), replace(inputs, ids=mixed, keep=keep)
+    padded = inputs.with_keep(source, keep)
+    return padded, padded.with_tokens(source, torch.where(keep, inputs.tokens(source), changed))
 
 
 def masked_run(subject: Subject, names: Sequence[str], form: str, source: bool) -> Run:
@@ -122,7 +115,7 @@ def moved(
     real = torch.ones_like(inputs.ids, dtype=torch.bool) if source else keep
     if not (before[real].isfinite().all() and after[real].isfinite().all()):
         raise FloatingPointError
-    return float((after - before)[real].abs().max()) / (float(before[real].std()) or 1.0)
+    return change_of(before[real], after[real])
 
 
 def moved_under(subject: Subject, names: Sequence[str], form: str, source: bool) -> float:

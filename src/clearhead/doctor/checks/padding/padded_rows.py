@@ -1,17 +1,19 @@
 """Rows of one batch with unlike padding: each has a mask of its own, and gradients stay finite."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from clearhead.doctor.calling.inputs import Inputs, keep_filler
+from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.checks.base import BASE, Skipped, finding, model_check
 from clearhead.doctor.checks.locations import attention_place
-from clearhead.doctor.checks.padding.masks import forms_of, mask_parameters, padding_masks
+from clearhead.doctor.checks.padding.masks import forms_of, mask_parameters, masked_run, padding_masks
 from clearhead.doctor.checks.padding.padding_tokens import knows_padding
+from clearhead.doctor.probes.dependency import change_of
 from clearhead.doctor.probes.tracing import without_dropout
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.subject import Subject
 
@@ -79,29 +81,19 @@ def _guessed(subject: Subject, known: set[str]) -> Iterator[PaddedRun]:
 
 
 def _is_taken(subject: Subject, padded: PaddedRun) -> bool:
-    try:
-        with subject.quiet():
-            padded.run(*_batch(subject, padded))
-    except Exception:  # the parameter takes a mask of another form
-        return False
-    return True
+    with attempt() as attempted, subject.quiet():
+        padded.run(*_batch(subject, padded))
+    return not attempted.failed
 
 
 def _masked(subject: Subject, name: str, form: str, source: bool) -> PaddedRun:
-    def run(inputs: Inputs, keep: Tensor) -> Tensor:
-        batch = replace(inputs, source_keep=keep) if source else replace(inputs, keep=keep)
-        value = keep_filler(form, source)(batch, subject.convention.time_first)
-        return subject.convention.logits(subject.model, batch, **{name: value})
-
-    return PaddedRun(f"{name} ({form})", source, run)
+    run = masked_run(subject, (name,), form, source)
+    return PaddedRun(f"{name} ({form})", source, lambda inputs, keep: run(inputs.with_keep(source, keep)))
 
 
 def _filled(subject: Subject, pad: int, source: bool) -> PaddedRun:
     def run(inputs: Inputs, keep: Tensor) -> Tensor:
-        row = inputs.source if source else inputs.ids
-        assert row is not None
-        padded = row.masked_fill(~keep, pad)
-        return subject.run(replace(inputs, source=padded) if source else replace(inputs, ids=padded))
+        return subject.run(inputs.with_tokens(source, inputs.tokens(source).masked_fill(~keep, pad)))
 
     return PaddedRun(f"token {pad}{' of the source' if source else ''}", source, run, by_token=True)
 
@@ -109,9 +101,7 @@ def _filled(subject: Subject, pad: int, source: bool) -> PaddedRun:
 def _batch(subject: Subject, padded: PaddedRun) -> tuple[Inputs, Tensor]:
     """Rows that are full, and their mask."""
     inputs = subject.inputs(ROWS, salt=18)
-    row = inputs.source if padded.of_source else inputs.ids
-    assert row is not None
-    return inputs, torch.ones_like(row, dtype=torch.bool)
+    return inputs, torch.ones_like(inputs.tokens(padded.of_source), dtype=torch.bool)
 
 
 def _other_rows(subject: Subject, padded: PaddedRun) -> list[Finding]:
@@ -122,7 +112,7 @@ def _other_rows(subject: Subject, padded: PaddedRun) -> list[Finding]:
         before, after = padded.run(inputs, full)[1:], padded.run(inputs, short)[1:]
     if not before.isfinite().all() or not after.isfinite().all():
         return []
-    value = float((after - before).abs().max()) / (float(before.std()) or 1.0)
+    value = change_of(before, after)
     if value <= MOVED:
         return []
     row = 1 + int((after - before).abs().amax((1, 2)).argmax())

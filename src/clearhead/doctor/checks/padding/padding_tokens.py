@@ -11,7 +11,8 @@ from clearhead.doctor.checks.base import Causes, Skipped, finding
 from clearhead.doctor.checks.basics import first_spoilt
 from clearhead.doctor.checks.locations import attention_place, place_of
 from clearhead.doctor.probes.attention import attentions
-from clearhead.doctor.probes.tracing import recorded_modules, recorded_ops
+from clearhead.doctor.probes.dependency import change_of
+from clearhead.doctor.probes.tracing import recorded_modules
 from clearhead.doctor.report.findings import Finding, Status, Where
 from clearhead.doctor.subject import PAD_NAMES, Subject
 
@@ -28,12 +29,11 @@ def by_token(subject: Subject, *, source: bool) -> list[Finding]:
     if not knows_padding(subject, source=source):
         raise Skipped("nothing in it speaks of padding")
     inputs = subject.inputs(ROWS, salt=5)
-    row = inputs.source if source else inputs.ids
-    assert row is not None
+    row = inputs.tokens(source)
     short = row.shape[1] - 3
     padded = row.clone()
     padded[:-1, short:] = pad  # the last row is full: masks are each row's own
-    long_, alone = (replace(inputs, **{"source" if source else "ids": ids}) for ids in (padded, row[:, :short]))
+    long_, alone = (inputs.with_tokens(source, tokens) for tokens in (padded, row[:, :short]))
     if source and subject.calling.S == subject.calling.T:  # so it is where other lengths are refused
         alone = replace(alone, ids=inputs.ids[:, :short], labels=inputs.ids[:, :short])
     with subject.quiet():
@@ -44,7 +44,7 @@ def by_token(subject: Subject, *, source: bool) -> list[Finding]:
         return [
             finding((("M14", 0.6), ("M12", 0.4)), f"with padding (token {pad}) behind {what} logits are not finite")
         ]
-    value = float((after - before).abs().max()) / (float(before.std()) or 1.0)
+    value = change_of(before, after)
     subject.journal.paths.append(f"{what} padded with token {pad}")
     if value <= LENGTH_THRESHOLD:
         return []
@@ -76,14 +76,11 @@ def where_not_given(subject: Subject, masks: Sequence[tuple[str, bool]], safe: C
 def _hides_padding(subject: Subject, *, source: bool) -> bool:
     """Whether any attention hides tokens that are padding, of those that it looks at."""
     inputs = subject.inputs(ROWS, salt=5)
-    row = inputs.source if source else inputs.ids
-    assert row is not None
-    padded, n = row.clone(), row.shape[1]
+    padded = inputs.tokens(source).clone()
     assert subject.pad_id is not None
     padded[:, -3:] = subject.pad_id
-    with subject.quiet(), recorded_ops() as ops:
-        subject.run(replace(inputs, **{"source" if source else "ids": padded}))
-    maps = [attention.allowed for attention in attentions(ops.calls) if attention.allowed.shape[1] == n]
+    maps = [attention.allowed for attention in attentions(subject.operations(inputs.with_tokens(source, padded)))]
+    maps = [allowed for allowed in maps if allowed.shape[1] == padded.shape[1]]
     return any(bool(allowed[:, :-3].any()) and not bool(allowed[:, -3:].any()) for allowed in maps)
 
 
@@ -104,12 +101,8 @@ def in_front(subject: Subject) -> list[Finding]:
 
 def _sees_padding(subject: Subject, inputs: Inputs, padded: int, *, source: bool) -> tuple[Where, Causes]:
     """The first attention in which real queries may look at the last keys, which are padding."""
-    row = inputs.source if source else inputs.ids
-    assert row is not None
-    n = row.shape[1]
-    with subject.quiet(), recorded_ops() as ops:
-        subject.run(inputs)
-    for attention in attentions(ops.calls):
+    n = inputs.tokens(source).shape[1]
+    for attention in attentions(subject.operations(inputs)):
         crossing = attention.allowed.shape[0] != n
         queries = attention.allowed if crossing else attention.allowed[:-padded]
         if attention.allowed.shape[1] != n or not bool(queries[:, -padded:].any()):
@@ -134,11 +127,10 @@ def pooled_at(subject: Subject, *, source: bool) -> Where | None:
     if not subject.gives_rows:
         return None
     n = subject.calling.S if source else subject.calling.T
-    with subject.quiet(), recorded_ops() as ops:
-        subject.run(subject.inputs(ROWS))
+    operations = subject.operations(subject.inputs(ROWS))
     pooling = [
         call
-        for call in ops.calls
+        for call in operations
         if call.module is not None
         and any(n in tensor.shape[1:] and tensor.dim() == 3 for tensor in call.inputs)
         and call.outputs
@@ -156,6 +148,5 @@ def knows_padding(subject: Subject, *, source: bool = False) -> bool:
 
 def own_mixer(subject: Subject) -> str | None:
     """An operation that mixes tokens and takes no mask."""
-    with subject.quiet(), recorded_ops(lambda name: name in OWN_MIXERS) as ops:
-        subject.run(subject.inputs())
-    return next((call.name for call in ops.calls), None)
+    mixers = subject.operations(subject.inputs(), named=lambda name: name in OWN_MIXERS)
+    return mixers[0].name if mixers else None

@@ -1,7 +1,6 @@
 """Padding: what stands there must not matter to real tokens, nor how much of it there is."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -42,6 +41,7 @@ from clearhead.doctor.checks.padding.padding_tokens import (
 from clearhead.doctor.probes.attention import HIDDEN, Attention, attentions
 from clearhead.doctor.probes.localization import kept_reading, locate
 from clearhead.doctor.probes.tracing import recorded_modules, recorded_ops
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Status, Where
 from clearhead.doctor.state_guard import SCALE, scaled
 from clearhead.doctor.subject import Subject
@@ -114,15 +114,14 @@ def _by_parameter(subject: Subject, names: Sequence[str], source: bool) -> list[
     if LENGTHS.search(name) and subject.looks_back_only and not source:
         return behind(subject, name)  # a length means padding behind, which nothing looks back from
     for form in forms_of(name):
-        try:
+        with attempt() as attempted:
             moves[form] = moved_under(subject, names, form, source)
-        except FloatingPointError:
+        if isinstance(attempted.error, FloatingPointError):
             broken.append(form)
-        except Exception:  # it takes a mask of another form
+        elif attempted.failed:  # it takes a mask of another form
             continue
-        else:
-            if moves[form] <= FAINT and expected in (None, keeps_what_is_one(form)):
-                break  # no other form can hide it better
+        elif moves[form] <= FAINT and expected in (None, keeps_what_is_one(form)):
+            break  # no other form can hide it better
     meant = [form for form in (*moves, *broken) if expected is None or keeps_what_is_one(form) == expected]
     if meant and all(form in broken for form in meant):
         witness = f"with {name} ({meant[0]}) and padding in front, logits of real tokens are not finite"
@@ -183,7 +182,7 @@ def _blame(
             base = run(inputs)
         open_ = keep.clone()
         open_[0] = True  # without padding in row 0
-        moved = run(replace(inputs, **{"source_keep" if source else "keep": open_}))[2] - base[2]
+        moved = run(inputs.with_keep(source, open_))[2] - base[2]
     if float(moved.abs().max()) > THRESHOLD * float(base.std()):
         return where, (("M15", 0.8), ("A10", 0.2))
     if any(_hides_queries(attention, keep) for attention in attentions(ops.calls)):
@@ -227,8 +226,6 @@ def _outweighed(
 
 def _is_there_in_double(subject: Subject, *question: Any) -> bool:
     """Whether padding comes through where numbers differ by 1e-16 only: what shares a batch may round otherwise."""
-    try:
-        with subject.precise():
-            return moved(subject, *question) > FAINT
-    except Exception:  # some operations know no float64: it is a tie-breaker, never a verdict by itself
-        return False
+    with attempt(), subject.precise():
+        return moved(subject, *question) > FAINT
+    return False  # some operations know no float64: it is a tie-breaker, never a verdict by itself

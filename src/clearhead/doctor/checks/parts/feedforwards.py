@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from clearhead.doctor.checks.base import finding, model_check
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.subject import Subject
 
@@ -54,10 +55,9 @@ def _straight(subject: Subject) -> list[Finding]:
         if not width:
             continue
         left, other = (torch.randn(1, 2, width, generator=subject.generator(salt)) for salt in (20, 21))
-        try:
-            with subject.quiet():
-                zero, first, second, both = (module(x) for x in (0 * left, left, other, left + other))
-        except Exception:  # it wants more than one tensor
+        with attempt() as attempted, subject.quiet():
+            zero, first, second, both = (module(x) for x in (0 * left, left, other, left + other))
+        if attempted.failed:  # it wants more than one tensor
             continue
         if not isinstance(both, Tensor) or both.shape != left.shape:
             continue

@@ -14,7 +14,7 @@ from clearhead.doctor.checks.parts.effects import is_threshold, moves, moves_bes
 from clearhead.doctor.probes.freshness import freshness
 from clearhead.doctor.probes.locations import layer_of, owner_of
 from clearhead.doctor.probes.norms import is_norm
-from clearhead.doctor.probes.tracing import recorded_modules, recorded_ops, without_dropout
+from clearhead.doctor.probes.tracing import without_dropout
 from clearhead.doctor.report.findings import Finding, Status, Where
 from clearhead.doctor.subject import Subject
 
@@ -100,16 +100,12 @@ def _without_gradient(subject: Subject, model: nn.Module) -> list[tuple[str, nn.
 
 def _called(subject: Subject) -> set[str]:
     """The modules that a pass goes through."""
-    with subject.quiet(), recorded_modules(subject.model) as calls:
-        subject.run(subject.inputs())
-    return {call.name for call in calls}
+    return {call.name for call in subject.modules_called(subject.inputs())}
 
 
 def _chooses(subject: Subject) -> bool:
     """Whether it takes the largest of some numbers anywhere, as routers do."""
-    with subject.quiet(), recorded_ops(lambda name: name in CHOICES) as ops:
-        subject.run(subject.inputs(2))
-    return bool(ops.calls)
+    return bool(subject.operations(subject.inputs(2), named=lambda name: name in CHOICES))
 
 
 def _is_choice(model: nn.Module, name: str, reached: set[str]) -> bool:

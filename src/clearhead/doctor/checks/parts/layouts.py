@@ -6,7 +6,7 @@ from clearhead.doctor.checks.base import Skipped, finding, model_check
 from clearhead.doctor.checks.locations import place_of
 from clearhead.doctor.probes.attention import attentions
 from clearhead.doctor.probes.layout import distances, scrambled
-from clearhead.doctor.probes.tracing import recorded_ops
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.subject import Subject
 
@@ -23,21 +23,20 @@ ROWS = (5, 11, 19)  # the last is a size that no other axis is likely to have
 )
 def layouts(subject: Subject) -> list[Finding]:
     """No view or reshape puts numbers of one token, or of one row, in the place of another."""
-    try:
+    with attempt() as attempted:
         rows = _rows(subject)
         inputs = subject.inputs(1).rows(torch.zeros(rows, dtype=torch.long))
-        with torch.no_grad(), recorded_ops() as ops:
-            subject.run(inputs)
-    except Exception as error:
-        raise Skipped(f"its operations cannot be watched ({type(error).__name__})") from None
+        operations = subject.operations(inputs)
+    if attempted.failed:
+        raise Skipped(f"its operations cannot be watched ({attempted.kind})")
     sizes = {subject.calling.T: "token", rows: "row"} | (
         {subject.calling.S: "token"} if subject.convention.has_source else {}
     )
-    scrambles = [(spot, noun) for size, noun in sizes.items() if (spot := scrambled(ops.calls, size)) is not None]
+    scrambles = [(spot, noun) for size, noun in sizes.items() if (spot := scrambled(operations, size)) is not None]
     if not scrambles:
         return []
     spot, noun = min(scrambles, key=lambda scramble: scramble[0].index)
-    behind = [attention.index for attention in attentions(ops.calls) if attention.index < spot.index]
+    behind = [attention.index for attention in attentions(operations) if attention.index < spot.index]
     merging = bool(behind) and spot.index - behind[-1] <= 6
     causes = (("A05", 0.9), ("A04", 0.1)) if merging else (("A04", 0.9), ("A05", 0.1))
     witness = f"after '{spot.call.name}' {noun} {spot.position} holds numbers of {noun} {spot.token}"

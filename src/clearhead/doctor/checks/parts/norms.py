@@ -9,6 +9,7 @@ from clearhead.doctor.checks.base import Skipped, finding, model_check
 from clearhead.doctor.probes.locations import place_of_call
 from clearhead.doctor.probes.norms import is_leaf_norm
 from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.subject import Subject
 
@@ -27,19 +28,19 @@ FAINTER = 1e-3  # times a row, so that epsilon counts
 def norms(subject: Subject) -> list[Finding]:
     """Every norm is called again on what it read, with one token changed: no other may move."""
     own = [call for call in subject.module_calls if _is_leaf_norm(call)]
-    problems: list[Exception] = []
+    problems: list[str] = []
     for call in own:
-        try:
+        with attempt() as attempted:
             value = _moves_others(subject, call)
-        except Exception as error:  # it takes more than one tensor, or another shape
-            problems.append(error)
+        if attempted.failed:  # it takes more than one tensor, or another shape
+            problems.append(attempted.kind)
             continue
         if value > MOVED and call.module is not None and not _is_meant_to(subject, call):
             where = place_of_call(call)
             witness = f"another token at one position moves what {call.name} makes of the others by {value:.1e}"
             return [finding((("N01", 0.9), ("N02", 0.1)), witness, value=value, threshold=MOVED, where=where)]
     if own and len(problems) == len(own):
-        raise Skipped(f"none of its norms can be called by itself ({type(problems[0]).__name__})")
+        raise Skipped(f"none of its norms can be called by itself ({problems[0]})")
     return _undefined(subject, own)
 
 
@@ -93,11 +94,10 @@ def _divisor(subject: Subject, norm: nn.Module, x: Tensor) -> str | None:
     width = x.shape[-1]
     row = torch.randn(1, 1, width, generator=subject.generator(19)).to(x)
     spread = row - row.mean()
-    try:
-        with subject.quiet():
-            shift = norm(torch.zeros_like(row))
-            outputs = [norm(size * spread) - shift for size in (1.0, FAINTER)]
-    except Exception:  # it takes other shapes
+    with attempt() as attempted, subject.quiet():
+        shift = norm(torch.zeros_like(row))
+        outputs = [norm(size * spread) - shift for size in (1.0, FAINTER)]
+    if attempted.failed:  # it takes other shapes
         return None
     if any(not isinstance(y, Tensor) or y.shape != row.shape or not y.isfinite().all() for y in (*outputs, shift)):
         return None

@@ -87,7 +87,7 @@ def _made_of(subject: Subject, name: str, stream: Tensor, longer: Tensor) -> Ten
         swapped = tuple(longer if _is(value, stream) else value for value in args)
         return swapped, {key: longer if _is(value, stream) else value for key, value in named.items()}
 
-    def after(_: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: object) -> None:
+    def after(_: nn.Module, args: tuple[object, ...], named: dict[str, object], output: object) -> None:
         output = output[0] if isinstance(output, (tuple, list)) else output
         if any(value is longer for value in (*args, *named.values())) and isinstance(output, Tensor):
             outputs.append(output.detach().to("cpu", copy=True))

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -81,7 +80,7 @@ def _read(subject: Subject, modules: Sequence[nn.Module], salt: int) -> Tensor |
     """All numbers that the first of these modules to be called is given, for random rows."""
     tensors: list[Tensor] = []
 
-    def note(_: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def note(_: nn.Module, arguments: tuple[object, ...], named: dict[str, object]) -> None:
         if not tensors:  # of the first call only
             numbers = (value for value in (*arguments, *named.values()) if isinstance(value, Tensor))
             tensors.extend(value.detach().cpu().flatten() for value in numbers if value.is_floating_point())

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +10,6 @@ from clearhead.doctor.checks.base import finding, model_check
 from clearhead.doctor.probes.freshness import freshness
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.probes.norms import is_norm
-from clearhead.doctor.probes.tracing import recorded_modules
 from clearhead.doctor.report.findings import Finding, Status, Where
 from clearhead.doctor.subject import Subject
 
@@ -53,8 +51,7 @@ def _repeated(model: nn.Module) -> list[Finding]:
 def _called_for_all(subject: Subject) -> list[Finding]:
     """One layer of a list called as often as there are layers, the others never: their weights move nothing."""
     times = Counter(call.name for call in subject.module_calls)
-    with subject.quiet(), recorded_modules(subject.model) as calls:
-        subject.run(subject.inputs(2, salt=25))
+    calls = subject.modules_called(subject.inputs(2, salt=25))
     if times != Counter(call.name for call in calls):
         return []  # what is called depends on what is read
     for name, module in subject.model.named_modules():
@@ -134,7 +131,9 @@ def _untied(subject: Subject) -> list[Finding]:
         return []
     for table, head in pairs:
         if tables[table].dim() == 2 and torch.equal(tables[table], heads[head]) and bool(tables[table].any()):
-            status: Any = "fail" if freshness(subject.fresh, subject.spec.fresh)[0] is not False or declared else "warn"
+            status: Status = (
+                "fail" if freshness(subject.fresh, subject.spec.fresh)[0] is not False or declared else "warn"
+            )
             witness = f"{table}.weight and {head}.weight hold the same numbers in two places"
             return [finding("E01", witness, where=Where(head, "Linear"), status=status)]
     tied_pair = next(((t, h) for t, h in pairs if tables[t].shape[0] == subject.calling.vocab_size), None)

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -94,7 +93,7 @@ def _is_left(subject: Subject, layer: str, steps: Sequence[Addition], number: in
 
     done: list[str] = []
 
-    def twice(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def twice(module: nn.Module, args: tuple[object, ...]) -> tuple[object, ...]:
         if not args or not isinstance(args[0], Tensor):
             return args
         done.append(layer)

@@ -12,6 +12,7 @@ from clearhead.doctor.checks.base import Skipped, finding, model_check
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.probes.norms import is_norm
 from clearhead.doctor.probes.tracing import recorded_modules
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.subject import Subject
 
@@ -30,11 +31,9 @@ def residuals(subject: Subject) -> list[Finding]:
     reach = _reaches(subject)
     if reach.own:
         return _missing(subject, reach)
-    try:
-        with subject.precise():  # where each layer forgets its input, what is left of a token is faint
-            return _missing(subject, _reaches(subject))
-    except Exception as error:
-        raise Skipped("a token hardly moves its own logits, and the model does not run in float64") from error
+    with attempt(), subject.precise():  # where each layer forgets its input, what is left of a token is faint
+        return _missing(subject, _reaches(subject))
+    raise Skipped("a token hardly moves its own logits, and the model does not run in float64")
 
 
 def _missing(subject: Subject, before: "Reach") -> list[Finding]:
@@ -118,10 +117,9 @@ def _is_local(subject: Subject, module: nn.Module) -> bool:
     x, axis = call.inputs[0].to(next(module.parameters()).dtype), 0 if subject.convention.time_first else 1
     other = x.clone()
     other.select(axis, 0).add_(1.0)
-    try:
-        with subject.quiet():
-            outputs = [module(tensor.to(subject.device)) for tensor in (x.clone(), other)]
-    except Exception:  # it wants more than one tensor: a mask, positions
+    with attempt() as attempted, subject.quiet():
+        outputs = [module(tensor.to(subject.device)) for tensor in (x.clone(), other)]
+    if attempted.failed:  # it wants more than one tensor: a mask, positions
         return False
     before, after = (y[0] if isinstance(y, tuple) else y for y in outputs)
     if not isinstance(before, Tensor) or before.dim() != 3:

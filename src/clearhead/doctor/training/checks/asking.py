@@ -10,6 +10,7 @@ from clearhead.doctor.calling.outputs import arrange
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.loss.judge import arithmetic, mean_of_means, the_same_token, too_far, uneven_smoothing
 from clearhead.doctor.probes.loss import FEW, STRAIGHT, Xray, is_probability
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Where
 from clearhead.doctor.training.checks.base import training_check
 from clearhead.doctor.training.checks.padding import padding
@@ -128,14 +129,13 @@ def _change_ahead(recording: Recording) -> float | None:
     changed = rows.clone()
     changed[:, -1] = (rows[:, -1] + 1) % question.embedded.vocab_size
     scored = (question.targets[:, :-1] >= 0)[..., None]
-    try:
-        with trying(recording, question.forward.module):
-            before = _logits(question, rows.shape)
-            again = _logits(question, rows.shape)
-            with other_tokens(question.embedded, changed.t() if turned else changed):
-                after = _logits(question, rows.shape)
-    except Exception as error:  # its batch may be gone, or take part in one step only: the report's paths tell it
-        recording.event_log.untried.append(f"another last token could not be tried ({type(error).__name__})")
+    with attempt() as attempted, trying(recording, question.forward.module):
+        before = _logits(question, rows.shape)
+        again = _logits(question, rows.shape)
+        with other_tokens(question.embedded, changed.t() if turned else changed):
+            after = _logits(question, rows.shape)
+    if attempted.failed:  # its batch may be gone, or take part in one step only: the report's paths tell it
+        recording.event_log.untried.append(f"another last token could not be tried ({attempted.kind})")
         return None
     if before is None or after is None or again is None or not difference([before], [after]):
         return None

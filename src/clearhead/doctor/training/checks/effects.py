@@ -6,6 +6,7 @@ from torch import nn
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.parts.gradients import SOMETIMES
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.training.checks.base import training_check
 from clearhead.doctor.training.events import Forward
@@ -53,18 +54,17 @@ def _judged(
 ) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """Those that are cut off, and those that do nothing. A part that was left out by chance is neither."""
     cut, idle = [], []
-    try:
-        with trying(recording, forward.module):
-            for parameter in bare:
-                training = forward.training
-                if has_effect(forward, parameter, training=training):
-                    reached = has_gradient(forward, parameter, training=training)
-                    balance = parameter.dim() < 2 and is_threshold(forward, parameter, training=training)
-                    cut += [] if reached or balance else [parameter]
-                    continue
-                if SOMETIMES.search(recording.name(parameter)) or has_effect(forward, parameter, training=False):
-                    continue
-                idle.append(parameter)
-    except Exception as error:
-        raise Skipped(f"the batch could not be run again ({type(error).__name__})") from None
+    with attempt() as attempted, trying(recording, forward.module):
+        for parameter in bare:
+            training = forward.training
+            if has_effect(forward, parameter, training=training):
+                reached = has_gradient(forward, parameter, training=training)
+                balance = parameter.dim() < 2 and is_threshold(forward, parameter, training=training)
+                cut += [] if reached or balance else [parameter]
+                continue
+            if SOMETIMES.search(recording.name(parameter)) or has_effect(forward, parameter, training=False):
+                continue
+            idle.append(parameter)
+    if attempted.failed:
+        raise Skipped(f"the batch could not be run again ({attempted.kind})")
     return cut, idle

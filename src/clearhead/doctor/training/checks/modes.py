@@ -2,6 +2,7 @@
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.probes.tracing import home_of
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Where
 from clearhead.doctor.training.checks.base import training_check
 from clearhead.doctor.training.events import Forward, Step
@@ -36,10 +37,9 @@ def _asleep(recording: Recording) -> list[Finding]:
 def _is_random(recording: Recording, forward: Forward) -> bool | None:
     """Whether training mode draws random numbers; None if the batch is gone."""
     forward = next((known for known in reversed(recording.learned) if known.module is forward.module), forward)
-    try:
-        with trying(recording, forward.module):
-            first, second = (run(forward, training=True, seed=seed) for seed in (1, 2))
-    except Exception:  # its batch may be gone: then it is judged by whether it has dropout at all
+    with attempt() as attempted, trying(recording, forward.module):
+        first, second = (run(forward, training=True, seed=seed) for seed in (1, 2))
+    if attempted.failed:  # its batch may be gone: then it is judged by whether it has dropout at all
         return None
     return difference(first, second) > CLOSE
 
