@@ -95,7 +95,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 def read_json(path: Path, limit: int = MAX_OWN_JSON) -> Any:
-    """The value in a JSON file of at most `limit` bytes.
+    """The value in a JSON file of at most `limit` bytes; of any type, as most callers know what they wrote.
 
     Raises:
         OSError: it cannot be read.

@@ -22,7 +22,7 @@ def test_no_more_than_a_batch_is_ever_encoded_at_once(tmp_path: Path, monkeypatc
     monkeypatch.setattr(encoded, "_PIECE", 100)
     encode_batch, sizes = Tokenizer.encode_batch, list[int]()
 
-    def measured(tokenizer: Tokenizer, texts: Sequence[str]) -> list[NDArray[np.int64]]:
+    def measured(tokenizer: Tokenizer, texts: Sequence[str]) -> list[NDArray[np.integer]]:
         sizes.append(sum(map(len, texts)))
         assert all(len(text) <= 100 for text in texts)
         return encode_batch(tokenizer, texts)

@@ -9,13 +9,13 @@ import tokenizers
 from data_helpers import file
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from parallel_helpers import Texts, json_lines, made_pairs, table, two_files
 
 from clearhead.config import DataConfig
 from clearhead.data import EncodedPairs, PairData, Tokenizer, encode_pairs, prepare_pairs
 from clearhead.data.parallel import encoded, survey
 from clearhead.data.parallel.reading import PairSource
-from clearhead.data.tokenizers import Ids
 from clearhead.errors import DataError
 
 TEXTS = made_pairs(300)
@@ -181,7 +181,7 @@ def test_memory_holds_no_more_than_a_batch_of_pairs(tmp_path: Path, monkeypatch:
     seen: list[int] = []
     encode = Tokenizer.encode_batch
 
-    def counting(self: Tokenizer, texts: list[str]) -> list[Ids]:
+    def counting(self: Tokenizer, texts: list[str]) -> list[NDArray[np.integer]]:
         seen.append(sum(map(len, texts)))
         return encode(self, texts)
 

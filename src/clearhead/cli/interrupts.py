@@ -16,7 +16,7 @@ import time
 TYPE_CHECKING = False  # what loads before `listen` is called can still be torn
 if TYPE_CHECKING:
     from types import FrameType
-    from typing import Any, NoReturn
+    from typing import NoReturn
 
 SENTENCE = "interrupted"
 CODE = 130
@@ -107,7 +107,7 @@ def _hear_again_soon(number: int) -> None:
     _thread.start_new_thread(later, ())
 
 
-def _unraisable(args: "Any") -> None:
+def _unraisable(args: "sys.UnraisableHookArgs") -> None:
     if issubclass(args.exc_type, KeyboardInterrupt):
         _hear_again_soon(_heard or signal.SIGINT)
     else:

@@ -51,7 +51,7 @@ class TokenFile(np.memmap[tuple[int], np.dtype[np.integer]]):
         tokens._compare(np.unique(np.linspace(0, n_blocks - 1, min(n_blocks, AT_OPENING)).astype(np.int64)))
         return tokens
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> Any:  # an array or a number, by the index: NumPy has an overload for each
         if self._path is not None:
             places = range(len(self))[index] if isinstance(index, slice) else range(len(self))
             if places:

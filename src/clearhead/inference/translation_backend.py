@@ -102,7 +102,7 @@ class CTranslate2Search:
         self._failed = False
         pad = model.config.pad_id
         self._never = [] if pad is None else [words([pad])]
-        engine: Any = import_module("ctranslate2")
+        engine: Any = import_module("ctranslate2")  # which has no types
         with TemporaryDirectory() as name:
             save_ctranslate2(Path(name), model, end=end)
             self._engine = engine.Translator(

@@ -41,6 +41,7 @@ def watching(attentions: Sequence[Attention]) -> Iterator[list[Tensor]]:
     """
     weights: list[Tensor] = []
 
+    # Passes on what the attention was called with, hence `Any`.
     def look(module: Attention, args: tuple[Any, ...], options: Mapping[str, Any], output: Tensor) -> None:
         assert options.get("cache") is None, "the keys in a cache are not seen here; call the model without one"
         kwargs = {name: value for name, value in options.items() if name != "cache"}

@@ -62,7 +62,7 @@ def save_ctranslate2(folder: Path, model: EncoderDecoder, *, end: int) -> None:
     config = model.config
     if reason := ctranslate2_obstacle(config):
         raise UsageError(f"CTranslate2 has no equivalent of this model, because of {reason}")
-    specs: Any = import_module("ctranslate2.specs")
+    specs: Any = import_module("ctranslate2.specs")  # which has no types
     spec = specs.TransformerSpec.from_config(
         (config.n_encoder_layers, config.n_layers),
         config.n_heads,
@@ -103,7 +103,7 @@ def _fill_stack(spec: "TransformerEncoderSpec | TransformerDecoderSpec", stack: 
     for layer, block in zip(spec.layer, stack.blocks, strict=True):
         assert isinstance(block, Block)
         own, across, forward = block.self_attention, block.cross_attention, block.feedforward
-        feedforward: Any = forward.part
+        feedforward: Any = forward.part  # of several classes, with maps of these names
         _fill_attention(layer.self_attention, own, ("query", "key", "value"))
         if across is not None:
             _fill_attention(layer.attention, across, ("query",), ("key", "value"))
@@ -116,7 +116,7 @@ def _fill_stack(spec: "TransformerEncoderSpec | TransformerDecoderSpec", stack: 
 
 def _fill_attention(spec: "MultiHeadAttentionSpec", sublayer: Sublayer, *groups: Sequence[str]) -> None:
     """The maps of a group lie below each other in one matrix."""
-    attention: Any = sublayer.part
+    attention: Any = sublayer.part  # of several classes, with maps of these names
     _fill_norm(spec.layer_norm, sublayer.norm)
     for linear, group in zip(spec.linear, (*groups, ("output",)), strict=True):
         _fill_linear(linear, *(getattr(attention, name) for name in group))

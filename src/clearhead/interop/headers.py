@@ -232,7 +232,10 @@ def cut(text: str) -> str:
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int, int]:
-    """The header of a safetensors file, where it ends, and how many bytes follow it."""
+    """The header of a safetensors file, where it ends, and how many bytes follow it.
+
+    Its entries are of any type: `read_header` finds out by indexing them, and catches what that raises.
+    """
     size = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(8)

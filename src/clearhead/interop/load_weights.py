@@ -91,6 +91,7 @@ def _blank(config: ModelConfig) -> LanguageModel:
 class _Undrawn(TorchFunctionMode):
     """Builds a model without drawing its first weights, which takes seconds for a large one: they are overwritten."""
 
+    # Passes on the arguments of any function of torch, hence `Any`.
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

@@ -135,6 +135,7 @@ def first_line(error: Exception) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
+# `transformers` is optional, and whoever checks these types need not have it: its objects are `Any`.
 class TransformersPeer:
     """A model of `transformers`, with its own cache.
 

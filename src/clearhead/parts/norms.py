@@ -63,6 +63,7 @@ class FewPassRMSNorm(torch.autograd.Function):
     of zero and give r mean(g) back.
     """
 
+    # torch types a context without what a function keeps in it, hence `Any`.
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor, epsilon: float) -> Tensor:
         lengths: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)

@@ -72,6 +72,7 @@ class _CrossEntropySum(torch.autograd.Function):
     and its gradient p - share / V, minus q where the right token is.
     """
 
+    # torch types a context without what a function keeps in it, hence `Any`.
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, share: float) -> tuple[Tensor, Tensor]:
         V = logits.shape[-1]

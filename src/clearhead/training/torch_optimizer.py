@@ -37,7 +37,7 @@ class TorchOptimizer:
         """
         self.kind, self.parameters = kind.__name__, dict(parameters)
         known = inspect.signature(kind).parameters
-        options: dict[str, Any] = {
+        options: dict[str, Any] = {  # each optimizer has its own
             "lr": config.learning_rate,
             "weight_decay": config.weight_decay,
             "betas": (config.beta1, config.beta2),

@@ -102,7 +102,7 @@ class History:
 
     @classmethod
     def of(cls, records: Iterable[Mapping[str, Any]]) -> Self:
-        """What the records tell, all of which `record_of` has passed."""
+        """What the records tell. `record_of` has checked their values by kind, which no type of a mapping can say."""
         history = cls()
         for record in records:
             history._take(record, record["step"])

@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import asdict
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from clearhead.files import write_text
 from clearhead.inspection import Curve, Report, Sample, account, render, verdict
@@ -108,8 +108,8 @@ def forget_after(run: RunFolder, step: int) -> None:
     write_text(run.metrics, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept))
 
 
-def summary(run: RunFolder) -> dict[str, object]:
-    """What `train` and `resume` give as JSON; losses are in nats per token."""
+def summary(run: RunFolder) -> dict[str, Any]:
+    """What `train` and `resume` give as JSON, numbers above all; losses are in nats per token."""
     return _figures(run, History.of(run.records()))
 
 

@@ -70,5 +70,5 @@ def character_table(library: tokenizers.Tokenizer) -> NDArray[np.integer] | None
 
 
 def state_of(component: Any) -> Any:
-    """A component of the library's as tokenizer.json has it; None for none."""
+    """A component of the library's as tokenizer.json has it, of any type; None for none."""
     return None if component is None else json.loads(component.__getstate__())

@@ -134,7 +134,7 @@ def state_of(library: "tokenizers.Tokenizer", name: str) -> object:
 
 
 def parts_of(state: object) -> Iterator[dict[str, Any]]:
-    """Every object in it."""
+    """Every object in it, of any kind; the library has accepted it, so it has the fields of its kind."""
     if isinstance(state, dict):
         yield state
     if isinstance(state, dict | list):

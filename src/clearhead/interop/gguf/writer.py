@@ -12,6 +12,7 @@ class Writer(GGUFWriter):
     def add_token_merges(self, merges: Sequence[str] | Sequence[bytes] | Sequence[bytearray]) -> None:
         self.add_key_value(Keys.Tokenizer.MERGES, merges, GGUFValueType.ARRAY)
 
+    # `val` is of any type in the base class as well.
     def _pack_val(
         self, val: Any, vtype: GGUFValueType, add_vtype: bool, sub_type: GGUFValueType | None = None
     ) -> bytes:

@@ -36,6 +36,7 @@ def attention(
 class PlainAttention(TorchFunctionMode):
     """Inside of it, torch's kernel is `attention`."""
 
+    # Passes on the arguments of any function of torch, hence `Any`.
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> object:
