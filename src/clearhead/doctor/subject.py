@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.calling import Convention, Inputs
 from clearhead.doctor.calling.batches import OwnBatch
+from clearhead.doctor.calling.names import PAD_NAMES
 from clearhead.doctor.calling.search import WorkingCall
 from clearhead.doctor.kind import Hints, assumed_kind
 from clearhead.doctor.probes.dependency import Matrix, dependency, shape_of
@@ -314,9 +315,3 @@ def quiet() -> Iterator[None]:
 def is_large(model: nn.Module) -> bool:
     """Whether another copy of it, or a backward pass over many rows, costs seconds."""
     return sum(parameter.numel() for parameter in model.parameters()) > LARGE
-
-
-PAD_NAMES = (
-    "pad_id", "pad_idx", "pad_token_id", "padding_idx", "pad_token", "pad", "tgt_pad_idx", "trg_pad_idx", "tgt_pad_id",
-    "trg_pad_id", "target_pad_id", "PAD",
-)  # fmt: skip

@@ -62,6 +62,10 @@ TIME_FIRST = re.compile(
 )
 
 Call = tuple[tuple[str, str], ...]  # (parameter, name of its filler), in order
+PAD_NAMES = (
+    "pad_id", "pad_idx", "pad_token_id", "padding_idx", "pad_token", "pad", "tgt_pad_idx", "trg_pad_idx", "tgt_pad_id",
+    "trg_pad_id", "target_pad_id", "PAD",
+)  # fmt: skip
 
 
 def parameters_of(model: nn.Module) -> list[inspect.Parameter]:

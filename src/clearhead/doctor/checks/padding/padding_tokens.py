@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 from clearhead.doctor.calling.inputs import Inputs
-from clearhead.doctor.calling.names import TARGET, parameters_of
+from clearhead.doctor.calling.names import PAD_NAMES, TARGET, parameters_of
 from clearhead.doctor.checks.base import Causes, Skipped, finding
 from clearhead.doctor.checks.basics import first_spoilt
 from clearhead.doctor.checks.locations import attention_place, place_of
@@ -14,7 +14,7 @@ from clearhead.doctor.probes.attention import attentions
 from clearhead.doctor.probes.dependency import change_of
 from clearhead.doctor.probes.tracing import recorded_modules
 from clearhead.doctor.report.findings import Finding, Status, Where
-from clearhead.doctor.subject import PAD_NAMES, Subject
+from clearhead.doctor.subject import Subject
 
 LENGTH_THRESHOLD = 1e-3  # of the logits' spread, where shapes differ, and with them the order of sums
 ROWS = 3
