@@ -8,7 +8,7 @@ ifneq ($(wildcard ../shared/data),)
 export CLEARHEAD_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test setup lint types campaign benchmark benchmark-loss benchmark-training benchmark-gpu benchmark-translation benchmark-generation benchmark-starting benchmark-doctor experiments clean
+.PHONY: demo test setup lint types campaign benchmark benchmark-loss benchmark-training benchmark-gpu benchmark-translation benchmark-generation benchmark-native benchmark-starting benchmark-doctor experiments clean
 
 demo: setup            ## train the default model on the built-in stories for two minutes, and let it write
 	$(BIN)/clearhead train stories --minutes 2
@@ -39,6 +39,9 @@ benchmark-generation: setup  ## the next token, beside Hugging Face's generate; 
 	$(BIN)/python benchmarks/generation_speed.py --keep
 	$(BIN)/python benchmarks/draft_speed.py --clock processor --keep
 	$(BIN)/python benchmarks/long_texts.py --keep
+
+benchmark-native: setup  ## the native engine beside torch.compile and AOTInductor; into benchmarks/results
+	$(BIN)/python benchmarks/native_speed.py --large --keep
 
 benchmark-starting: setup  ## starting, reading a text, evaluating, long logs; into benchmarks/results
 	$(BIN)/python benchmarks/starting_speed.py --keep
