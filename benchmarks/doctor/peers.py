@@ -175,10 +175,10 @@ def by_checklist(factory: Factory, batch: Batch, kind: str) -> list[Complaint]:
     one_hot = F.one_hot(tokens, vocab_size).float(), targets
     made = tool.replace_input_embedding_layer(make, table) if table else make
     checks: dict[str, Callable[[], object]] = {
-        "loss at initialisation": lambda: tool.assert_balanced_classification_cross_entropy_loss_at_init(
+        "loss at initialization": lambda: tool.assert_balanced_classification_cross_entropy_loss_at_init(
             make(), (tokens.repeat(MANY, 1), targets.repeat(MANY, 1)), num_classes=vocab_size, loss_fn=loss
         ),
-        "calibrated at initialisation": lambda: tool.assert_balanced_classification_cross_entropy_init_calibrated(
+        "calibrated at initialization": lambda: tool.assert_balanced_classification_cross_entropy_init_calibrated(
             make(), (tokens, targets), num_classes=vocab_size
         ),
         "forward batch independence": lambda: tool.assert_forward_batch_independence(

@@ -10,7 +10,7 @@ from doctor_helpers import made, write
 from torch import Tensor, nn
 
 from clearhead.doctor import Report, Spec, check
-from clearhead.doctor.calling.batches import Batch, load_batch
+from clearhead.doctor.calling.batches import GivenBatch, load_batch
 from clearhead.doctor.preparation import prepare
 from clearhead.doctor.subject import Subject
 from clearhead.errors import DataError
@@ -21,7 +21,7 @@ def ids(rows: int, T: int, low: int = 5, high: int = 30) -> Tensor:
 
 
 def subject_of(folder: Path, host: str, batch: Any) -> Subject:
-    return prepare(made(write(folder, host)), Spec(), "quick", 0, Batch.of(batch))
+    return prepare(made(write(folder, host)), Spec(), "quick", 0, GivenBatch.of(batch))
 
 
 def status(report: Report, name: str) -> str:
@@ -59,7 +59,7 @@ def test_files_that_hold_something_else_get_a_sentence(content: bytes, tmp_path:
 )
 def test_what_holds_no_ids_is_refused(given: Any) -> None:
     with pytest.raises(DataError, match="holds no token ids"):
-        Batch.of(given)
+        GivenBatch.of(given)
 
 
 def test_its_tokens_are_those_that_the_model_is_given(tmp_path: Path) -> None:

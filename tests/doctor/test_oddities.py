@@ -147,7 +147,7 @@ class NamedOtherwise(CausalModel):
 
 
 class HybridBlock(Block):
-    """Normalises queries, keys and values, and the stream behind the attention."""
+    """Normalizes queries, keys and values, and the stream behind the attention."""
 
     def forward(self, x: Tensor, allowed: Tensor) -> Tensor:
         B, T, _ = x.shape

@@ -250,7 +250,7 @@ UNUSUAL = [
         ),
     ),
     Unusual(
-        "a first attention, normalised by hand, in which the last token sees every third one",
+        "a first attention, normalized by hand, in which the last token sees every third one",
         ("P01",),
         "gpt",
         (

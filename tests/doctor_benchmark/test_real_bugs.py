@@ -20,8 +20,8 @@ FAULTS = {fault.title: fault for fault in all_faults()}
 TUTORIALS = {  # where the tutorials that this library descends from went wrong -> the first guilty module
     "tutorial_gpt/cross-attends-to-its-own-input": "layers.0.cross_attn",
     "tutorial_gpt/norm-over-time-and-features": "layers.0.norm1",
-    "tutorial_translation/only-the-query-normalised": "decoder.0.attention",
-    "tutorial_translation/only-the-encoders-query-normalised": "encoder.0.attention",
+    "tutorial_translation/only-the-query-normalized": "decoder.0.attention",
+    "tutorial_translation/only-the-encoders-query-normalized": "encoder.0.attention",
     "tutorial_translation/norm-over-time-and-features": "encoder.0.residuals.0.norm",
     "tutorial_translation/smoothing-counts-padding": "criterion",
 }

@@ -5,15 +5,15 @@ import re
 import pytest
 from page_reader import Page
 
-from clearhead.inspection import Curve, Report, Sample, render
+from clearhead.inspection import Curve, Sample, TrainingReport, render
 
 HOSTILE = "<script>alert(1)</script>\" onload='x' & ]]> \x00\x1b[31m \ud800 \r\n end"
 
 
-def a_report(text: str = "Once upon a time.") -> Report:
+def a_report(text: str = "Once upon a time.") -> TrainingReport:
     curve = Curve(((0, 4.0), (1, 3.0), (2, 2.5)), ((0, 4.1), (2, 2.6)), 0.65)
     samples = (Sample(1, "qx"), Sample(2, text))
-    return Report(text, text, ((text, text), ("Parameters", "813,440")), curve, samples, text)
+    return TrainingReport(text, text, ((text, text), ("Parameters", "813,440")), curve, samples, text)
 
 
 @pytest.mark.parametrize("text", ["Once upon a time.", HOSTILE, ""])
@@ -60,17 +60,17 @@ def test_the_page_can_be_read_without_the_picture() -> None:
 
 def test_the_newest_sample_comes_first_and_the_way_in_order() -> None:
     samples = tuple(Sample(step, f"text of {step}") for step in (200, 100, 300))
-    page = render(Report("t", "v", (), Curve(), samples))
+    page = render(TrainingReport("t", "v", (), Curve(), samples))
     places = [page.index(f"text of {step}") for step in (300, 100, 200)]
     assert places == sorted(places)
 
 
 def test_an_empty_run_has_a_page() -> None:
-    Page(render(Report("", "", (), Curve())))
+    Page(render(TrainingReport("", "", (), Curve())))
 
 
 def test_a_long_run_has_a_short_page() -> None:
     curve = Curve(tuple((step, 2.0) for step in range(20_000)), tuple((step, 2.0) for step in range(0, 20_000, 10)))
-    page = render(Report("t", "v", (), curve))
+    page = render(TrainingReport("t", "v", (), curve))
     assert len(page) < 300_000
     assert page.count("<tr>") <= 41

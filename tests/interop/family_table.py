@@ -32,7 +32,7 @@ from clearhead.interop import (
     to_foreign,
 )
 from clearhead.interop.hf.key_map import names_in_file
-from clearhead.workflows.certificate import Certificate, Comparison
+from clearhead.workflows.certificate import Certificate, PeerComparison
 
 PAGE = Path(__file__).parents[2] / "docs" / "families.md"
 TOKENIZER = Tokenizer.characters(stories.text(20_000, 1), end=True, pad=True, mask=True)
@@ -118,7 +118,7 @@ def back(name: str, seed: int, folder: Path) -> Measured:
 def measured(ours: OwnPeer, config: ModelConfig, folder: Path, same_bits: bool) -> Measured:
     """Both sides, compared as every export is."""
     TOKENIZER.save(folder)
-    comparison = Comparison(ours, open_transformers(folder), config, TOKENIZER, config.first_token(END))
+    comparison = PeerComparison(ours, open_transformers(folder), config, TOKENIZER, config.first_token(END))
     largest = max(ours.logits(*given).abs().max().item() for given in comparison.inputs().values())
     return Measured(comparison.certificate("hf"), largest, same_bits)
 

@@ -21,7 +21,7 @@ from clearhead.models import DecoderLM, build_model
 from clearhead.options import merge
 from clearhead.workflows import Run, exporting, generate, train
 from clearhead.workflows import export as export_run
-from clearhead.workflows.certificate import Certificate, Comparison
+from clearhead.workflows.certificate import Certificate, PeerComparison
 
 TOKENIZER = Tokenizer.characters(some_text(900), end=True, pad=True, mask=True)
 SIZE = TOKENIZER.vocab_size
@@ -56,7 +56,7 @@ class Reading(OwnPeer):
 
 def certificate(config: ModelConfig, theirs: OwnPeer) -> Certificate:
     start = TOKENIZER.end_of_document or 0
-    return Comparison(random_peer(config), theirs, config, TOKENIZER, start).certificate("hf")
+    return PeerComparison(random_peer(config), theirs, config, TOKENIZER, start).certificate("hf")
 
 
 @pytest.mark.parametrize("config", ARCHITECTURES, ids=lambda config: f"{config.architecture}-{config.positions}")
@@ -165,7 +165,7 @@ def test_two_tokens_that_are_equally_likely_are_no_difference() -> None:
             new = found[:, ids.shape[1] :]
             return torch.cat((ids, new.where(new != texts[0][0, -1], twin)), dim=1)
 
-    comparison = Comparison(ours, Otherwise(ours), DECODER, TOKENIZER, 0)
+    comparison = PeerComparison(ours, Otherwise(ours), DECODER, TOKENIZER, 0)
     assert not comparison.certificate("hf").passed
     assert twin not in texts[0]
     with torch.no_grad():

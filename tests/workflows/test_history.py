@@ -14,7 +14,7 @@ import pytest
 from workflow_helpers import tiny, trained, write_text
 
 from clearhead.errors import InterruptedRunError
-from clearhead.inspection import Report, render
+from clearhead.inspection import TrainingReport, render
 from clearhead.training import Stepped
 from clearhead.workflows import Started, WorkflowEvent, list_all, resume, summary, train
 from clearhead.workflows.history import MOST_POINTS, MOST_SAMPLES, RECENT, History, Means, Thinned
@@ -93,7 +93,7 @@ def test_a_long_history_keeps_little_and_its_page_is_small() -> None:
     def page(steps: int) -> tuple[History, int]:
         history = History.of(some_records(steps))
         curve = history.curve(0.5)
-        return history, len(render(Report("run", "well", (), curve, tuple(history.samples))))
+        return history, len(render(TrainingReport("run", "well", (), curve, tuple(history.samples))))
 
     (_, small), (history, large) = page(10_000), page(80_000)
     assert large < 1.2 * small

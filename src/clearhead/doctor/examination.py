@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from clearhead.doctor.calling.batches import Batch, Given
+from clearhead.doctor.calling.batches import Given, GivenBatch
 from clearhead.doctor.catalogue.faults import CATALOGUE, refuse_unknown
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import Check, answer, joined
@@ -60,7 +60,7 @@ def check(
     spec = spec or Spec()
     refuse_unknown(spec.kind, level, (*(word for word in only if word not in NAMES), *spec.allow))
     begun = time.perf_counter()
-    target_device, own_batch = find_device(device), None if batch is None else Batch.of(batch)
+    target_device, own_batch = find_device(device), None if batch is None else GivenBatch.of(batch)
     whole, model = model, unwrapped(model)
     parameters = list(model.parameters())
     home = parameters[0].device if parameters else torch.device("cpu")

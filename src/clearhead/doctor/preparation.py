@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from clearhead.doctor.calling import Convention, find_convention
-from clearhead.doctor.calling.batches import Batch
+from clearhead.doctor.calling.batches import GivenBatch
 from clearhead.doctor.calling.lengths import length_of_source, lengths_for
 from clearhead.doctor.kind import hints_of
 from clearhead.doctor.probes.tracing import without_dropout
@@ -24,7 +24,7 @@ def prepare(
     spec: Spec,
     level: Level,
     seed: int,
-    batch: Batch | None = None,
+    batch: GivenBatch | None = None,
     device: torch.device = CPU,
     failed: AbstractSet[str] = frozenset(),
 ) -> Subject:

@@ -15,8 +15,8 @@ from clearhead.doctor.calling.batches import OwnBatch
 from clearhead.doctor.calling.names import PAD_NAMES
 from clearhead.doctor.calling.search import WorkingCall
 from clearhead.doctor.kind import Hints, assumed_kind
-from clearhead.doctor.probes.dependency import Matrix, dependency, shape_of
-from clearhead.doctor.probes.tracing import Call, recorded_modules, recorded_ops, without_dropout
+from clearhead.doctor.probes.dependency import DependencyMatrix, dependency, shape_of
+from clearhead.doctor.probes.tracing import ModuleCall, recorded_modules, recorded_ops, without_dropout
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.spec import Assumption, Kind, Level, Spec
 from clearhead.doctor.state_guard import in_double
@@ -40,7 +40,7 @@ class Repeated(NamedTuple):
 class Inside(NamedTuple):
     """Every operation of one pass over two rows without dropout, and the logits (2, T, V) that it ends with."""
 
-    calls: list[Call]
+    calls: list[ModuleCall]
     logits: Tensor
 
 
@@ -129,13 +129,13 @@ class Subject:
 
     def operations(
         self, inputs: Inputs, *, model: nn.Module | None = None, named: Callable[[str], bool] = lambda name: True
-    ) -> list[Call]:
+    ) -> list[ModuleCall]:
         """Every operation of one call, or those of such names."""
         with self.quiet(), recorded_ops(named) as ops:
             self.run(inputs, model=model)
         return ops.calls
 
-    def modules_called(self, inputs: Inputs) -> list[Call]:
+    def modules_called(self, inputs: Inputs) -> list[ModuleCall]:
         """Every call of a module within one call."""
         with self.quiet(), recorded_modules(self.model) as calls:
             self.run(inputs)
@@ -228,7 +228,7 @@ class Subject:
         return pool[torch.randint(len(pool), shape, generator=generator)]
 
     @cached_property
-    def module_calls(self) -> list[Call]:
+    def module_calls(self) -> list[ModuleCall]:
         """Every call of a module in one pass of the perturbed copy over two rows."""
         return self.modules_called(self.inputs(2))
 
@@ -259,12 +259,12 @@ class Subject:
         return {}
 
     @cached_property
-    def matrix(self) -> Matrix:
+    def matrix(self) -> DependencyMatrix:
         """Which token moves which logit."""
         return dependency(self.run, self.inputs(), self.pool(), self.generator(1))
 
     @cached_property
-    def source_matrix(self) -> Matrix:
+    def source_matrix(self) -> DependencyMatrix:
         """Which token of the source moves which logit."""
         return dependency(self.run, self.inputs(), self.source_pool, self.generator(2), source=True)
 

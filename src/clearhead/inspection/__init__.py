@@ -2,7 +2,7 @@
 
 from clearhead.inspection.cost import Account, account, flops_per_token, parameters
 from clearhead.inspection.curve import Curve, Point, verdict
-from clearhead.inspection.report import Report, Sample, render
+from clearhead.inspection.report import Sample, TrainingReport, render
 from clearhead.inspection.svg import picture
 from clearhead.inspection.terminal import draw
 
@@ -10,8 +10,8 @@ __all__ = [
     "Account",
     "Curve",
     "Point",
-    "Report",
     "Sample",
+    "TrainingReport",
     "account",
     "draw",
     "flops_per_token",

@@ -26,7 +26,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Report:
+class TrainingReport:
     """What the page shows, as plain data.
 
     Args:
@@ -46,7 +46,7 @@ class Report:
     configuration: str = ""
 
 
-def render(report: Report) -> str:
+def render(report: TrainingReport) -> str:
     """The page as one self-contained HTML document; every given text is escaped."""
     facts = "".join(f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in report.facts)
     main = f"""<dl>{facts}</dl>

@@ -71,7 +71,7 @@ def not_opened(format: str, peer: str, reason: str) -> Certificate:
     )
 
 
-class Inputs(NamedTuple):
+class PeerInputs(NamedTuple):
     """What a model is asked: ids (B, T), how many of each row are real, and a translation's target (B, T_tgt)."""
 
     ids: Tensor
@@ -80,7 +80,7 @@ class Inputs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PeerComparison:
     """Two that should be the same.
 
     Attributes:
@@ -125,7 +125,7 @@ class Comparison:
             passed=close and greedy_equal is not False and tokenizer_equal is not False,
         )
 
-    def inputs(self) -> dict[str, Inputs]:
+    def inputs(self) -> dict[str, PeerInputs]:
         """Random ones and edges, by what they are."""
         full = min(self.config.block_size, LONGEST)
         short = min(full, SHORT)
@@ -161,13 +161,13 @@ class Comparison:
     def _side(self) -> str:
         return "right" if self._translates or self._reads_both_ways else "left"
 
-    def _make(self, lengths: Sequence[int], generator: torch.Generator) -> Inputs:
+    def _make(self, lengths: Sequence[int], generator: torch.Generator) -> PeerInputs:
         ids = self._draw(len(lengths), max(lengths), generator)
         target = None
         if self._translates:
             target = self._draw(len(lengths), max(lengths), generator)
             target[:, 0] = self.start
-        return Inputs(ids, torch.tensor(lengths), target)
+        return PeerInputs(ids, torch.tensor(lengths), target)
 
     def _draw(self, rows: int, columns: int, generator: torch.Generator) -> Tensor:
         """Any tokens (rows, columns) but padding."""
@@ -177,7 +177,7 @@ class Comparison:
         ids = ids if pad is None else ids + (ids >= pad).long()
         return ids if size is None else ids % size
 
-    def _counted(self, inputs: Inputs) -> Tensor:
+    def _counted(self, inputs: PeerInputs) -> Tensor:
         """(B, T): True where logits mean something."""
         if inputs.target is not None:
             return torch.ones_like(inputs.target, dtype=torch.bool)

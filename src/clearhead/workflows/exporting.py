@@ -11,7 +11,7 @@ from clearhead.errors import ClearheadError, UsageError, did_you_mean
 from clearhead.files import write_json
 from clearhead.interop import Peer, SpecialTokens
 from clearhead.models import LanguageModel
-from clearhead.workflows.certificate import Certificate, Comparison, not_opened
+from clearhead.workflows.certificate import Certificate, PeerComparison, not_opened
 from clearhead.workflows.hardware import enough_memory
 from clearhead.workflows.run_folder import RunFolder
 from clearhead.workflows.runs import open_folder
@@ -175,7 +175,7 @@ def _certificate(to: str, path: Path, content: _Content) -> Certificate:
     except interop.CannotOpenError as error:
         return not_opened(to, error.peer, FORMATS[to].advice(content) or error.reason)
     own, config = interop.OwnPeer(content.model, start=content.start), content.model.config
-    return Comparison(own, peer, config, content.run.tokenizers[0], content.start).certificate(to)
+    return PeerComparison(own, peer, config, content.run.tokenizers[0], content.start).certificate(to)
 
 
 def _places(out: Path, suffix: str | None) -> tuple[Path, Path]:

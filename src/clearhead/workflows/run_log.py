@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from clearhead.files import write_text
-from clearhead.inspection import Curve, Report, Sample, account, render, verdict
+from clearhead.inspection import Curve, Sample, TrainingReport, account, render, verdict
 from clearhead.models import LanguageModel
 from clearhead.options import to_toml
 from clearhead.pages import one_line, printable
@@ -135,7 +135,9 @@ def write_report(run: RunFolder, task: Task) -> Finished:
     history = History.of(run.records())
     curve = history.curve(task.floor)
     result = _result(run, history, curve)
-    page = Report(run.name, result, _facts(_figures(run, history)), curve, tuple(history.samples), to_toml(run.config))
+    page = TrainingReport(
+        run.name, result, _facts(_figures(run, history)), curve, tuple(history.samples), to_toml(run.config)
+    )
     write_text(run.folder / "report.html", render(page))
     write_text(run.folder / "samples.md", _samples_page(run.name, history))
     longer = ("resume", f"--train.steps {2 * run.config.train.steps}")

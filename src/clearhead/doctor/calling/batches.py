@@ -43,7 +43,7 @@ def load_batch(file: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Batch:
+class GivenBatch:
     """Tensors as they were given: by name, or in an order (then every name is empty)."""
 
     parts: tuple[tuple[str, Tensor], ...]

@@ -10,7 +10,7 @@ from clearhead.errors import UsageError, did_you_mean
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """One fault. `mutant`: the smallest change to healthy code that shows it."""
 
     id: str
@@ -21,9 +21,9 @@ class Entry:
     mutant: str
 
 
-def _read() -> dict[str, Entry]:
+def _read() -> dict[str, CatalogueEntry]:
     tables = tomllib.loads(files("clearhead.doctor.catalogue").joinpath("faults.toml").read_text(encoding="utf-8"))
-    return {id: Entry(id=id, **texts) for id, texts in tables.items()}
+    return {id: CatalogueEntry(id=id, **texts) for id, texts in tables.items()}
 
 
 CATALOGUE = _read()

@@ -16,7 +16,7 @@ from clearhead.doctor.probes.localization import locate, row_reading
 from clearhead.doctor.probes.locations import place_of_call
 from clearhead.doctor.probes.norms import is_norm
 from clearhead.doctor.probes.products import NORMS
-from clearhead.doctor.probes.tracing import Call, recorded_modules, recorded_ops, without_dropout
+from clearhead.doctor.probes.tracing import ModuleCall, recorded_modules, recorded_ops, without_dropout
 from clearhead.doctor.problems import message_of
 from clearhead.doctor.report.findings import Finding, Status, Where
 from clearhead.doctor.subject import Subject
@@ -50,7 +50,7 @@ def finite(subject: Subject) -> list[Finding]:
     return [finding(causes, witness, value=float(bad.float().mean()), where=where)]
 
 
-def first_spoilt(calls: Sequence[Call]) -> Where:
+def first_spoilt(calls: Sequence[ModuleCall]) -> Where:
     """The first module that makes NaN of numbers."""
     guilty = next((call for call in calls if _spoilt(call.outputs) and not _spoilt(call.inputs)), None)
     return place_of_call(guilty)

@@ -1,12 +1,12 @@
 """Where in the subject an operation, or the first attention, is."""
 
 from clearhead.doctor.probes.attention import attentions
-from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.probes.tracing import ModuleCall
 from clearhead.doctor.report.findings import Where
 from clearhead.doctor.subject import Subject
 
 
-def place_of(subject: Subject, call: Call) -> Where:
+def place_of(subject: Subject, call: ModuleCall) -> Where:
     """The module in which an operation was called, and the line."""
     if call.module is None:
         return Where(file=call.file, line=call.line, op=call.name)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.checks.base import finding, model_check
 from clearhead.doctor.probes.locations import place_of_call, place_of_module
-from clearhead.doctor.probes.tracing import Call, recorded_modules
+from clearhead.doctor.probes.tracing import ModuleCall, recorded_modules
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.state_guard import perturbed
@@ -81,7 +81,7 @@ class Answer:
     """Logits (B, T, V), and the modules that were called."""
 
     logits: Tensor
-    calls: list[Call]
+    calls: list[ModuleCall]
 
 
 def _asked(model: nn.Module, subject: Subject, inputs: Inputs) -> Answer | None:

@@ -9,8 +9,8 @@ from itertools import tee
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.comparison.weights import Pair, labels
-from clearhead.doctor.probes.tracing import Call, home_of
+from clearhead.doctor.comparison.weights import WeightPair, labels
+from clearhead.doctor.probes.tracing import ModuleCall, home_of
 from clearhead.doctor.report.comparison import Difference, Differing
 from clearhead.doctor.report.findings import Where
 
@@ -29,8 +29,8 @@ class CallPair:
     `floor`: what rounding does to what A makes.
     """
 
-    a: Call
-    b: Call
+    a: ModuleCall
+    b: ModuleCall
     input_gap: float | None
     output_gap: float | None
     floor: float | None
@@ -53,7 +53,7 @@ class CallPair:
         return self.output_gap is not None and self.output_gap <= self.threshold
 
 
-def counterparts(a: nn.Module, b: nn.Module, pairs: Sequence[Pair]) -> dict[str, str]:
+def counterparts(a: nn.Module, b: nn.Module, pairs: Sequence[WeightPair]) -> dict[str, str]:
     """Paths of A's modules, with those in B that hold the same weights; of the same name, where they can."""
     known_a, known_b = labels(pairs, a, b)
     holds_a = {path: frozenset(known_a[id(p)] for p in module.parameters()) for path, module in a.named_modules()}
@@ -67,8 +67,8 @@ def counterparts(a: nn.Module, b: nn.Module, pairs: Sequence[Pair]) -> dict[str,
 
 
 def together(
-    calls: tuple[Sequence[Call], Sequence[Call]],
-    rounded: Sequence[Call] | None,
+    calls: tuple[Sequence[ModuleCall], Sequence[ModuleCall]],
+    rounded: Sequence[ModuleCall] | None,
     partners: dict[str, str],
     select: Selection,
 ) -> list[CallPair]:
@@ -80,7 +80,7 @@ def together(
         partners: paths of A -> of B.
         select: the part of a tensor that counts.
     """
-    of_b: dict[str, list[Call]] = {}
+    of_b: dict[str, list[ModuleCall]] = {}
     for call in calls[1]:
         of_b.setdefault(call.name, []).append(call)
     times: Counter[str] = Counter()
@@ -185,7 +185,7 @@ def _told(pairs: Sequence[CallPair], number: int, path: str) -> Difference:
     )
 
 
-def _where(call: Call, child: Call | None) -> Where:
+def _where(call: ModuleCall, child: ModuleCall | None) -> Where:
     """The module; its line is the one that calls the first child with other inputs, where there is one."""
     assert call.module is not None
     file, line = home_of(call.module)

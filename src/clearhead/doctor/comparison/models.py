@@ -15,10 +15,10 @@ from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.checks.dependence.paths import LONGER
 from clearhead.doctor.checks.padding.masks import padding_masks
 from clearhead.doctor.comparison.bisect import CallPair, counterparts, difference, parting, together
-from clearhead.doctor.comparison.weights import Pair, bring, differing, match, named, parted_ties, told
+from clearhead.doctor.comparison.weights import WeightPair, bring, differing, match, named, parted_ties, told
 from clearhead.doctor.preparation import prepare
 from clearhead.doctor.probes.locations import owner_of
-from clearhead.doctor.probes.tracing import Call, recorded_modules, without_dropout
+from clearhead.doctor.probes.tracing import ModuleCall, recorded_modules, without_dropout
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.comparison import Comparison, Difference
 from clearhead.doctor.spec import Kind, Spec
@@ -109,7 +109,7 @@ class _Both:
         self.T = self._length()
         inputs = a.inputs(2, T=self.T)
         calls = [self._trace(subject, subject.model, CodePath("", inputs, _plain))[0] for subject in (a, b)]
-        self.pairs: list[Pair] = match(a.fresh, b.fresh, *calls)
+        self.pairs: list[WeightPair] = match(a.fresh, b.fresh, *calls)
         self.partners = counterparts(a.fresh, b.fresh, self.pairs)
 
     def _length(self) -> int:
@@ -185,7 +185,7 @@ class _Both:
             name = "padding in front" + (" of the source" if source else "")
             yield CodePath(name, padded, run, keep=None if source else keep)
 
-    def _trace(self, subject: Subject, model: nn.Module, variant: CodePath) -> tuple[list[Call], Tensor]:
+    def _trace(self, subject: Subject, model: nn.Module, variant: CodePath) -> tuple[list[ModuleCall], Tensor]:
         torch.manual_seed(0)
         with torch.no_grad(), recorded_modules(model, lambda tensor: True) as calls:
             logits = variant.run(subject, model, variant.inputs)
@@ -210,7 +210,7 @@ class _Both:
         name = variant.name + (", confirmed in float64" if exact else "; float64 could not be run")
         return parting([*pairs, whole], name)
 
-    def _in_float64(self, models: list[nn.Module], variant: CodePath) -> list[tuple[list[Call], Tensor]] | None:
+    def _in_float64(self, models: list[nn.Module], variant: CodePath) -> list[tuple[list[ModuleCall], Tensor]] | None:
         kept = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)  # for what is made on the way
         with attempt() as attempted:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.probes.tracing import ModuleCall
 from clearhead.doctor.report.comparison import Differing, Weights
 from clearhead.errors import DataError
 
@@ -26,7 +26,7 @@ SIDES = {"cross": r"cross|encoder_attn|enc_attn|src_attn|memory|multihead_attn",
 
 
 @dataclass(frozen=True)
-class Pair:
+class WeightPair:
     """Names of two tensors that are one weight. `turned`: one is the other's transpose."""
 
     a: str
@@ -40,7 +40,7 @@ def named(model: nn.Module) -> dict[str, nn.Parameter]:
     return dict(model.named_parameters(remove_duplicate=False))
 
 
-def in_order(model: nn.Module, calls: Sequence[Call]) -> dict[str, nn.Parameter]:
+def in_order(model: nn.Module, calls: Sequence[ModuleCall]) -> dict[str, nn.Parameter]:
     """The same, in the order in which the modules that hold them are done for the first time."""
     done: dict[str, int] = {}
     for number, call in enumerate(calls):
@@ -56,7 +56,7 @@ def in_order(model: nn.Module, calls: Sequence[Call]) -> dict[str, nn.Parameter]
     return {name: parameters[name] for name in sorted(parameters, key=place)}
 
 
-def match(a: nn.Module, b: nn.Module, calls_a: Sequence[Call], calls_b: Sequence[Call]) -> list[Pair]:
+def match(a: nn.Module, b: nn.Module, calls_a: Sequence[ModuleCall], calls_b: Sequence[ModuleCall]) -> list[WeightPair]:
     """Every weight of A with one of B: by name, by its end, by equal values, by layer and role, by shape and order.
 
     Args:
@@ -66,7 +66,7 @@ def match(a: nn.Module, b: nn.Module, calls_a: Sequence[Call], calls_b: Sequence
         DataError: something is left over.
     """
     left, right = in_order(a, calls_a), in_order(b, calls_b)
-    pairs: list[Pair] = []
+    pairs: list[WeightPair] = []
     for how, key in KEYS:
         matched = _by_key(left, right, key, how)
         pairs += matched
@@ -77,7 +77,7 @@ def match(a: nn.Module, b: nn.Module, calls_a: Sequence[Call], calls_b: Sequence
     return _turned(sorted(pairs, key=lambda pair: order[pair.a]), a, b)
 
 
-def _by_key(a: Named, b: Named, key: Key, how: str) -> list[Pair]:
+def _by_key(a: Named, b: Named, key: Key, how: str) -> list[WeightPair]:
     """Names of one key, in order, where both sides have equally many."""
     groups_a, groups_b = _grouped(a, key), _grouped(b, key)
     pairs = []
@@ -86,7 +86,7 @@ def _by_key(a: Named, b: Named, key: Key, how: str) -> list[Pair]:
         if len(names) != len(others):  # one of them has a tied weight under two names
             names, others = _distinct(names, a), _distinct(others, b)
         if len(names) == len(others):
-            pairs += [Pair(x, y, how) for x, y in zip(names, others, strict=True)]
+            pairs += [WeightPair(x, y, how) for x, y in zip(names, others, strict=True)]
     return pairs
 
 
@@ -165,11 +165,11 @@ def _left_over(left: Named, right: Named, matched: int) -> str:
     )
 
 
-def _turned(pairs: Sequence[Pair], a: nn.Module, b: nn.Module) -> list[Pair]:
+def _turned(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> list[WeightPair]:
     """Which pairs are transposes: what is not square tells it, and the square ones of such classes follow."""
     left, right = named(a), named(b)
 
-    def classes(pair: Pair) -> tuple[type, type]:
+    def classes(pair: WeightPair) -> tuple[type, type]:
         return type(a.get_submodule(pair.a.rpartition(".")[0])), type(b.get_submodule(pair.b.rpartition(".")[0]))
 
     wide = [pair for pair in pairs if left[pair.a].dim() > 1 and not _square(left[pair.a])]
@@ -181,7 +181,7 @@ def _turned(pairs: Sequence[Pair], a: nn.Module, b: nn.Module) -> list[Pair]:
         turned = x.shape != y.shape or (_square(x) and classes(pair) in surely - straight)
         if _square(x) and pair.how == "value":
             turned = not torch.equal(x, y)
-        notes.append(Pair(pair.a, pair.b, pair.how, turned))
+        notes.append(WeightPair(pair.a, pair.b, pair.how, turned))
     return notes
 
 
@@ -189,7 +189,7 @@ def _square(tensor: Tensor) -> bool:
     return tensor.dim() == 2 and tensor.shape[0] == tensor.shape[1] and tensor.shape[0] > 1
 
 
-def labels(pairs: Sequence[Pair], a: nn.Module, b: nn.Module) -> tuple[dict[int, int], dict[int, int]]:
+def labels(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> tuple[dict[int, int], dict[int, int]]:
     """A number for each tensor of A and of B, by its id; one for all that are one weight in either."""
     left, right = named(a), named(b)
     of_a: dict[int, int] = {}
@@ -200,11 +200,11 @@ def labels(pairs: Sequence[Pair], a: nn.Module, b: nn.Module) -> tuple[dict[int,
     return of_a, of_b
 
 
-def parted_ties(pairs: Sequence[Pair], a: nn.Module, b: nn.Module) -> tuple[str, Pair, Pair] | None:
+def parted_ties(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> tuple[str, WeightPair, WeightPair] | None:
     """The first two weights that are one tensor in one model and two in the other: 'A' or 'B', where they are one."""
     left, right = named(a), named(b)
-    first_in_a: dict[int, Pair] = {}
-    first_in_b: dict[int, Pair] = {}
+    first_in_a: dict[int, WeightPair] = {}
+    first_in_b: dict[int, WeightPair] = {}
     for pair in pairs:
         x, y = left[pair.a], right[pair.b]
         in_a, in_b = first_in_a.setdefault(id(x), pair), first_in_b.setdefault(id(y), pair)
@@ -215,7 +215,7 @@ def parted_ties(pairs: Sequence[Pair], a: nn.Module, b: nn.Module) -> tuple[str,
     return None
 
 
-def differing(pairs: Sequence[Pair], a: nn.Module, b: nn.Module) -> Differing | None:
+def differing(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> Differing | None:
     """The first weight that is not equal in both."""
     left, right = named(a), named(b)
     for pair in pairs:
@@ -227,7 +227,7 @@ def differing(pairs: Sequence[Pair], a: nn.Module, b: nn.Module) -> Differing | 
     return None
 
 
-def bring(pairs: Sequence[Pair], a: nn.Module, b: nn.Module) -> list[str]:
+def bring(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> list[str]:
     """Give B the values of A, in place. Where B holds in one tensor what A holds in two, A follows.
 
     Returns:
@@ -252,13 +252,13 @@ def bring(pairs: Sequence[Pair], a: nn.Module, b: nn.Module) -> list[str]:
     return [*followed]
 
 
-def _agree(pair: Pair, a: Named, b: Named) -> bool:
+def _agree(pair: WeightPair, a: Named, b: Named) -> bool:
     y = b[pair.b].mT if pair.turned else b[pair.b]
     return torch.equal(a[pair.a], y)
 
 
 def told(
-    pairs: Sequence[Pair], a: nn.Module, b: nn.Module, followed: Sequence[str], first: Differing | None
+    pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module, followed: Sequence[str], first: Differing | None
 ) -> Weights:
     """The account of it."""
     matched: dict[str, int] = {}

@@ -26,10 +26,10 @@ def unwrapped(model: object) -> nn.Module:
         if is_lazy(tensor):
             raise DataError(f"{path} of {name} has no shape yet; call the model once before you give it away")
         if tensor.is_meta:
-            raise DataError(f"{path} of {name} is on the meta device and has no numbers; initialise the model first")
-    quantised = next(_quantised(model), None)
-    if quantised:
-        raise DataError(f"{quantised} of {name} is quantised; examine the model before it is, that is where faults are")
+            raise DataError(f"{path} of {name} is on the meta device and has no numbers; initialize the model first")
+    quantized = next(_quantised(model), None)
+    if quantized:
+        raise DataError(f"{quantized} of {name} is quantized; examine the model before it is, that is where faults are")
     return model
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clearhead.doctor.probes.flow import Flow
 from clearhead.doctor.probes.products import Product, product_behind, product_of
-from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.probes.tracing import ModuleCall
 
 HIDDEN = -1e6  # scores below are hidden for good; a finite mask above it can be outweighed by larger scores
 FUSED = "scaled_dot_product_attention"
@@ -16,7 +16,7 @@ WHOLE = "multi_head_attention_forward"
 
 
 @dataclass(frozen=True)
-class Attention:
+class AttentionCall:
     """One attention, in order of execution.
 
     Args:
@@ -24,7 +24,7 @@ class Attention:
         allowed: (T_q, T_k), True where any head of any row may look.
         strength: how much lower scores are where a finite mask hides; None if nothing is hidden, inf for a real mask.
         axis_is_wrong: the weights sum to one along another axis than the one that is summed over.
-        hidden_later: weights were set to zero after they had been normalised.
+        hidden_later: weights were set to zero after they had been normalized.
         scores: (N, T_q, T_k) of all rows and heads, with what was added to them, where they can be read.
         score_product: the product of queries and keys, where it is an operation of its own.
         value_product: the product with the values.
@@ -33,7 +33,7 @@ class Attention:
     """
 
     index: int
-    call: Call
+    call: ModuleCall
     allowed: Tensor
     strength: float | None
     axis_is_wrong: bool = False
@@ -47,7 +47,7 @@ class Attention:
     ones_added: bool = False
 
 
-def attentions(calls: Sequence[Call]) -> Iterator[Attention]:
+def attentions(calls: Sequence[ModuleCall]) -> Iterator[AttentionCall]:
     """All attentions among recorded operations."""
     flow = Flow(calls)
     for index, call in enumerate(calls):
@@ -61,7 +61,7 @@ def attentions(calls: Sequence[Call]) -> Iterator[Attention]:
             yield _whole(index, call)
 
 
-def _plain(index: int, call: Call, flow: Flow) -> Attention | None:
+def _plain(index: int, call: ModuleCall, flow: Flow) -> AttentionCall | None:
     scores, weights = call.inputs[0], call.outputs[0]
     last = scores.dim() - 1
     axis = _dim(call) % scores.dim()
@@ -86,7 +86,7 @@ def _plain(index: int, call: Call, flow: Flow) -> Attention | None:
     moved = [t.movedim((asking, key_axis), (-2, -1)) for t in behind if t.shape == call.outputs[0].shape]
     later = any(bool((t == 0).flatten(0, -3).all(0).any()) for t in moved) and bool((weights > 0).all())
     product = product_behind(flow, index)
-    return Attention(
+    return AttentionCall(
         index, call, allowed, strength, axis != key_axis, later, flat, score_product=product, value_product=summed,
         query=product.first if product else None,
         key=product.second if product else None,
@@ -95,7 +95,7 @@ def _plain(index: int, call: Call, flow: Flow) -> Attention | None:
     )  # fmt: skip
 
 
-def _dim(call: Call) -> int:
+def _dim(call: ModuleCall) -> int:
     args, kwargs = call.options["args"], call.options["kwargs"]
     dim = kwargs.get("dim", args[1] if len(args) > 1 else -1)
     return -1 if dim is None else int(dim)
@@ -111,7 +111,7 @@ def _finite_strength(flat: Tensor) -> float | None:
     return drop if drop > max(5.0, 4 * spread) else None
 
 
-def _was_added(calls: Sequence[Call], shape: torch.Size) -> bool:
+def _was_added(calls: Sequence[ModuleCall], shape: torch.Size) -> bool:
     """Whether a square of zeros and ones, beside what it hides, was added to the scores."""
     for call in calls:
         if "add" in call.name:
@@ -122,7 +122,7 @@ def _was_added(calls: Sequence[Call], shape: torch.Size) -> bool:
     return False
 
 
-def _fused(index: int, call: Call) -> Attention:
+def _fused(index: int, call: ModuleCall) -> AttentionCall:
     args, kwargs = call.options["args"], call.options["kwargs"]
     query, key = call.inputs[0], call.inputs[1]
     mask = kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
@@ -140,11 +140,11 @@ def _fused(index: int, call: Call) -> Attention:
             scores = scores + mask
         scores = scores.reshape(-1, T_q, T_k)
     tensors = [*(part for part in args[:3]), *(kwargs[name] for name in ("query", "key", "value") if name in kwargs)]
-    attention = Attention(index, call, allowed, strength, scores=scores)
+    attention = AttentionCall(index, call, allowed, strength, scores=scores)
     return replace(attention, query=tensors[0], key=tensors[1], value=tensors[2]) if len(tensors) == 3 else attention
 
 
-def _whole(index: int, call: Call) -> Attention:
+def _whole(index: int, call: ModuleCall) -> AttentionCall:
     kwargs = call.options["kwargs"]
     n, m = call.inputs[0].shape[0], call.inputs[1].shape[0]  # torch's own is time first here
     allowed, strength = _allowed(kwargs.get("attn_mask"), n, m, true_means_seen=False)
@@ -154,7 +154,7 @@ def _whole(index: int, call: Call) -> Attention:
     if padding is not None:
         real = ~padding if padding.dtype == torch.bool else padding > HIDDEN
         allowed = allowed & real.reshape(-1, m).any(0)
-    return Attention(index, call, allowed, strength)
+    return AttentionCall(index, call, allowed, strength)
 
 
 def _allowed(mask: Tensor | None, T_q: int, T_k: int, *, true_means_seen: bool) -> tuple[Tensor, float | None]:

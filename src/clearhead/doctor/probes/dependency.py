@@ -12,7 +12,7 @@ FLOORS = 20.0  # a change counts from this many times the noise floor
 
 
 @dataclass(frozen=True)
-class Matrix:
+class DependencyMatrix:
     """`influence` (T_out, T_in): how far a token moves the logits at a position, relative to the largest such move.
 
     `floor` is what equal inputs differ by, in the same unit; `alive` are the influences above the threshold.
@@ -73,7 +73,9 @@ def swapped_rows(
     return base, base.with_tokens(source, changed), others
 
 
-def dependency(run: Run, inputs: Inputs, pool: Tensor, generator: torch.Generator, *, source: bool = False) -> Matrix:
+def dependency(
+    run: Run, inputs: Inputs, pool: Tensor, generator: torch.Generator, *, source: bool = False
+) -> DependencyMatrix:
     """Two forward passes of the same shape, compared number by number: on a CPU equal inputs give equal bits.
 
     Args:
@@ -90,7 +92,7 @@ def dependency(run: Run, inputs: Inputs, pool: Tensor, generator: torch.Generato
     scale = float(change[:n].max()) or float(before.std()) or 1.0
     again = float((before - before[:1]).abs().max())  # equal rows of one batch
     floor = max(again if again < 1e-4 * float(before.abs().max()) else 0.0, float(change[n].max())) / scale
-    return Matrix((change[:n] / scale).t().contiguous(), floor, inputs.tokens(source)[0], others)
+    return DependencyMatrix((change[:n] / scale).t().contiguous(), floor, inputs.tokens(source)[0], others)
 
 
 def shape_of(alive: Tensor) -> tuple[str, int]:

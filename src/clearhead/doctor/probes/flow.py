@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from clearhead.doctor.calling.outputs import tensors
-from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.probes.tracing import ModuleCall
 
 MULTIPLY = {"mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"}
 DIVIDE = {"div", "div_", "divide", "true_divide", "__truediv__", "__itruediv__"}
@@ -24,7 +24,7 @@ DEEP = 48  # operations that a search goes back at most
 class Flow:
     """The operations of one pass, joined by their tensors; a view counts as made by the operation that took it."""
 
-    def __init__(self, calls: Sequence[Call]) -> None:
+    def __init__(self, calls: Sequence[ModuleCall]) -> None:
         self.calls = calls
         self._made: dict[int, list[int]] = {}
         self._stored: dict[int, list[int]] = {}
@@ -52,7 +52,7 @@ class Flow:
         indices = {reader for tensor in made_by(self.calls[index]) for reader in self._read.get(id(tensor), [])}
         return sorted(reader for reader in indices if reader > index)
 
-    def way_back(self, tensor: Tensor, before: int, goal: Callable[[Call], bool], limit: int = DEEP) -> list[int]:
+    def way_back(self, tensor: Tensor, before: int, goal: Callable[[ModuleCall], bool], limit: int = DEEP) -> list[int]:
         """The operations on a way back to one that is a goal, the goal last; empty if none is met."""
         visited: set[int] = set()
 
@@ -88,7 +88,7 @@ class Flow:
         return False
 
 
-def _is_handed_on(call: Call, tensor: Tensor) -> bool:
+def _is_handed_on(call: ModuleCall, tensor: Tensor) -> bool:
     """Whether an operation gave back what it was given, as `float()` does with what is float32 already.
 
     A dropout does so in an examination only, where it is taken out.
@@ -102,16 +102,16 @@ def _is_handed_on(call: Call, tensor: Tensor) -> bool:
 def _storage(tensor: Tensor) -> int:
     try:
         return tensor.untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError):  # inside a vectorised map a tensor has none
+    except (RuntimeError, NotImplementedError):  # inside a vectorized map a tensor has none
         return 0
 
 
-def made_by(call: Call) -> list[Tensor]:
+def made_by(call: ModuleCall) -> list[Tensor]:
     """The very tensors that an operation returned."""
     return tensors(call.options.get("result"))
 
 
-def read_by(call: Call) -> list[Tensor]:
+def read_by(call: ModuleCall) -> list[Tensor]:
     """The very tensors whose numbers an operation was given; of some it only takes the shape."""
     args = call.options.get("args") or ()
     if call.name in OF_A_SHAPE:
@@ -119,7 +119,7 @@ def read_by(call: Call) -> list[Tensor]:
     return tensors((args, call.options.get("kwargs")))
 
 
-def factor(call: Call) -> float:
+def factor(call: ModuleCall) -> float:
     """What an operation multiplies a tensor by, where that is one number; else 1."""
     args: Sequence[Any] = call.options["args"]
     if call.name not in MULTIPLY | DIVIDE or len(args) < 2:

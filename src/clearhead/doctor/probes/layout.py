@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.probes.tracing import ModuleCall
 
 MOVES = {"view", "reshape", "flatten", "unflatten", "view_as", "reshape_as", "_unsafe_view"}
 
@@ -16,12 +16,12 @@ class Scrambled:
     """An operation that only moves numbers, and after which `position` holds numbers of `token`."""
 
     index: int
-    call: Call
+    call: ModuleCall
     position: int
     token: int
 
 
-def scrambled(calls: Sequence[Call], n: int) -> Scrambled | None:
+def scrambled(calls: Sequence[ModuleCall], n: int) -> Scrambled | None:
     """The first reshape after which one position of an axis of length n holds numbers of several others.
 
     Only tensors with exactly one such axis before and after are judged: `n` has to be a length that no other axis has.
@@ -46,7 +46,7 @@ def scrambled(calls: Sequence[Call], n: int) -> Scrambled | None:
     return None
 
 
-def _end_of_shift(before: Tensor, calls: Sequence[Call], index: int) -> int | None:
+def _end_of_shift(before: Tensor, calls: Sequence[ModuleCall], index: int) -> int | None:
     """Where the axes soon come back in their order and one of them shorter by one: so relative positions are shifted.
 
     A row of scores is padded, read with its axes exchanged, cut, and read as it was: each row moves by one more.

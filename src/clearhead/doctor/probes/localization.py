@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import Inputs, Run
-from clearhead.doctor.probes.tracing import Call, home_of, recorded_modules, recorded_ops
+from clearhead.doctor.probes.tracing import ModuleCall, home_of, recorded_modules, recorded_ops
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Where
 
@@ -88,7 +88,9 @@ def _unfolded(change: Tensor, rows: int, n: int) -> Tensor:
     return change
 
 
-def trace_modules(model: nn.Module, run: Run, before: Inputs, after: Inputs) -> tuple[list[Call], list[Call]]:
+def trace_modules(
+    model: nn.Module, run: Run, before: Inputs, after: Inputs
+) -> tuple[list[ModuleCall], list[ModuleCall]]:
     """All calls of modules in two passes."""
     with torch.no_grad(), recorded_modules(model) as first:
         run(before)
@@ -97,7 +99,7 @@ def trace_modules(model: nn.Module, run: Run, before: Inputs, after: Inputs) -> 
     return first, second
 
 
-def trace_ops(run: Run, before: Inputs, after: Inputs) -> tuple[list[Call], list[Call]]:
+def trace_ops(run: Run, before: Inputs, after: Inputs) -> tuple[list[ModuleCall], list[ModuleCall]]:
     """All operations in two passes."""
     with torch.no_grad(), recorded_ops() as first:
         run(before)
@@ -107,8 +109,8 @@ def trace_ops(run: Run, before: Inputs, after: Inputs) -> tuple[list[Call], list
 
 
 def first_guilty(
-    before: Sequence[Call], after: Sequence[Call], reading: Reading, forbidden: Callable[[Tensor], bool]
-) -> Call | None:
+    before: Sequence[ModuleCall], after: Sequence[ModuleCall], reading: Reading, forbidden: Callable[[Tensor], bool]
+) -> ModuleCall | None:
     """The first call that writes something forbidden and read nothing forbidden."""
     for first, second in zip(before, after, strict=False):
         if _writes(first.outputs, second.outputs, reading, forbidden) and not _writes(
@@ -130,7 +132,7 @@ def _writes(
 
 def locate(
     model: nn.Module, run: Run, before: Inputs, after: Inputs, reading: Reading, forbidden: Callable[[Tensor], bool]
-) -> tuple[Where, Call | None]:
+) -> tuple[Where, ModuleCall | None]:
     """The guilty module, the line of the guilty operation in it, and the module's call."""
     call = first_guilty(*trace_modules(model, run, before, after), reading, forbidden)
     op = first_guilty(*_quietly(lambda: trace_ops(run, before, after)), reading, forbidden)
@@ -145,7 +147,9 @@ def locate(
     return Where(call.name, type(call.module).__name__, file, line, op.name if op else None), call
 
 
-def _quietly(trace: Callable[[], tuple[list[Call], list[Call]]]) -> tuple[list[Call], list[Call]]:
+def _quietly(
+    trace: Callable[[], tuple[list[ModuleCall], list[ModuleCall]]],
+) -> tuple[list[ModuleCall], list[ModuleCall]]:
     """Operations are a refinement: where they cannot be watched, the module is enough."""
     with attempt():
         return trace()

@@ -4,7 +4,7 @@ import re
 
 from torch import nn
 
-from clearhead.doctor.probes.tracing import Call, home_of
+from clearhead.doctor.probes.tracing import ModuleCall, home_of
 from clearhead.doctor.report.findings import Where
 
 
@@ -13,7 +13,7 @@ def place_of_module(path: str, module: nn.Module) -> Where:
     return Where(path, type(module).__name__, *home_of(module))
 
 
-def place_of_call(call: Call | None) -> Where:
+def place_of_call(call: ModuleCall | None) -> Where:
     """The module that was called and its code; for torch's own, the line that called it."""
     if call is None or call.module is None:
         return Where()

@@ -128,7 +128,7 @@ def read(gradient: Tensor, logits: Tensor, ids: Tensor, value: float, *, unasked
     )
 
 
-class Fit(NamedTuple):
+class LossFit(NamedTuple):
     """A line through the gradients of all tokens but one, at every position (B, T)."""
 
     target: Tensor
@@ -137,7 +137,7 @@ class Fit(NamedTuple):
     misfit: Tensor  # of the largest gradient
 
 
-def _fit(gradient: Tensor, p: Tensor, target: Tensor, unasked: int | None) -> Fit:
+def _fit(gradient: Tensor, p: Tensor, target: Tensor, unasked: int | None) -> LossFit:
     others = torch.ones_like(p).scatter(-1, target[..., None], 0)  # all but the target
     if unasked is not None:
         others[..., unasked] = 0
@@ -158,7 +158,7 @@ def _fit(gradient: Tensor, p: Tensor, target: Tensor, unasked: int | None) -> Fi
     )
     smoothing = n * mass / weight.where(weight != 0, torch.ones_like(weight))
     unanswered = (-excess / largest).clamp_min(0)  # asked for, and nothing is pushed down for it
-    return Fit(target, weight, smoothing, torch.maximum(bent, unanswered))
+    return LossFit(target, weight, smoothing, torch.maximum(bent, unanswered))
 
 
 def undone(logits: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Which modules are normalisations."""
+"""Which modules are normalizations."""
 
 import re
 
@@ -6,7 +6,7 @@ from torch import nn
 
 
 def is_norm(module: nn.Module) -> bool:
-    """Whether a module is a normalisation, by its class or its own name for it."""
+    """Whether a module is a normalization, by its class or its own name for it."""
     called_so = bool(re.search(r"norm|(^|_)ln($|_|\d)", type(module).__name__, re.I)) or isinstance(
         module, nn.LayerNorm
     )

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from clearhead.doctor.probes.flow import Flow, factor, made_by, read_by
-from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.probes.tracing import ModuleCall
 
 PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "bmm", "baddbmm", "einsum"}
 LINEAR = {"linear", "addmm", "conv1d"}
@@ -32,7 +32,7 @@ class Product:
     """
 
     index: int
-    call: Call
+    call: ModuleCall
     first: Tensor
     second: Tensor
     kept: int = -2
@@ -40,7 +40,7 @@ class Product:
     other: Tensor | None = None
 
 
-def operands(call: Call) -> tuple[Tensor, Tensor] | None:
+def operands(call: ModuleCall) -> tuple[Tensor, Tensor] | None:
     """The two tensors that are multiplied."""
     parts = [part for part in read_by(call) if part.is_floating_point()]
     if call.name == "baddbmm":
@@ -71,7 +71,7 @@ def product_of(flow: Flow, index: int) -> Product | None:
     return None
 
 
-def _axes_after(call: Call, weights: Tensor, axes: tuple[int, ...]) -> tuple[int, ...] | None:
+def _axes_after(call: ModuleCall, weights: Tensor, axes: tuple[int, ...]) -> tuple[int, ...] | None:
     """Which axes of the first weights the axes of an operation's result are; None where they cannot be told."""
     outputs = made_by(call)
     if len(outputs) != 1:
@@ -100,7 +100,7 @@ def _axes_after(call: Call, weights: Tensor, axes: tuple[int, ...]) -> tuple[int
     return None
 
 
-def _axes_in(call: Call, index: int, weights: Tensor, axes: tuple[int, ...]) -> Product | None:
+def _axes_in(call: ModuleCall, index: int, weights: Tensor, axes: tuple[int, ...]) -> Product | None:
     both = operands(call)
     if both is None:
         return None
@@ -116,7 +116,7 @@ def _axes_in(call: Call, index: int, weights: Tensor, axes: tuple[int, ...]) -> 
     return Product(index, call, *both, kept=axes[pair[0]], summed=axes[pair[1]], other=other)
 
 
-def _in_einsum(call: Call, weights: Tensor, is_first: bool) -> tuple[int, int] | None:
+def _in_einsum(call: ModuleCall, weights: Tensor, is_first: bool) -> tuple[int, int] | None:
     """The axes of the weights that an equation keeps, and sums over with those of the other tensor."""
     equation = call.options["args"][0]
     if not isinstance(equation, str) or "->" not in equation or "." in equation:
@@ -133,7 +133,7 @@ def _in_einsum(call: Call, weights: Tensor, is_first: bool) -> tuple[int, int] |
     return ours.index((alike or kept)[-1]), ours.index(summed[0])
 
 
-def _letters_after(call: Call, weights: Tensor, axes: tuple[int, ...]) -> tuple[int, ...] | None:
+def _letters_after(call: ModuleCall, weights: Tensor, axes: tuple[int, ...]) -> tuple[int, ...] | None:
     """Which axes of the first weights an equation leaves where; heads that it mixes are none."""
     equation, both = call.options["args"][0], operands(call)
     if not isinstance(equation, str) or "->" not in equation or "." in equation or both is None:
@@ -152,7 +152,7 @@ def product_behind(flow: Flow, index: int) -> Product | None:
     if source is None:
         return None
 
-    def is_product(call: Call) -> bool:
+    def is_product(call: ModuleCall) -> bool:
         output = made_by(call)
         return call.name in PRODUCTS and len(output) == 1 and output[0].dim() >= 3 and operands(call) is not None
 
@@ -176,7 +176,7 @@ def factor_along(flow: Flow, branch: Sequence[int]) -> float:
 
 
 def scale_of(flow: Flow, index: int, product: Product) -> float | None:
-    """What a product of projections is multiplied by before it enters the softmax; None where it was normalised.
+    """What a product of projections is multiplied by before it enters the softmax; None where it was normalized.
 
     Counts what stands between the projections and the product as well: the queries may have been scaled before.
     """

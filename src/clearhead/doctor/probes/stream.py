@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from clearhead.doctor.probes.flow import Flow
-from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.probes.tracing import ModuleCall
 
 SUMS = {"add", "add_", "__add__", "__radd__", "__iadd__"}
 
@@ -23,13 +23,13 @@ class Addition:
     """
 
     index: int
-    call: Call
+    call: ModuleCall
     skip: Tensor
     between: tuple[int, ...]
     is_first: bool
 
 
-def stream(calls: Sequence[Call], end: Tensor) -> tuple[list[Addition], tuple[int, ...]]:
+def stream(calls: Sequence[ModuleCall], end: Tensor) -> tuple[list[Addition], tuple[int, ...]]:
     """The additions in order, and the operations between the last one and the end, backwards.
 
     An addition belongs to the stream if one of its two tensors was made from the other, and if a later one, or the
@@ -40,7 +40,7 @@ def stream(calls: Sequence[Call], end: Tensor) -> tuple[list[Addition], tuple[in
     if not additions:
         return [], ()
 
-    def is_addition(call: Call) -> bool:
+    def is_addition(call: ModuleCall) -> bool:
         return id(call) in numbers
 
     numbers = {id(calls[index]): index for index in additions}
@@ -54,7 +54,7 @@ def stream(calls: Sequence[Call], end: Tensor) -> tuple[list[Addition], tuple[in
     return steps[::-1], behind
 
 
-def _skip(flow: Flow, index: int, call: Call) -> Tensor | None:
+def _skip(flow: Flow, index: int, call: ModuleCall) -> Tensor | None:
     """Of the two tensors that are added, the one that the other was made from."""
     parts = [part for part in call.options["args"] if isinstance(part, Tensor)]
     if call.name not in SUMS or len(parts) != 2 or parts[0].dim() < 3 or parts[0].shape != parts[1].shape:

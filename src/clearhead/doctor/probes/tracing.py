@@ -21,7 +21,7 @@ HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
 @dataclass(frozen=True)
-class Call:
+class ModuleCall:
     """One call of a module or of an operation; tensors are copies on the CPU, as they were at the time."""
 
     name: str
@@ -67,9 +67,9 @@ def home_of(module: nn.Module) -> tuple[str | None, int | None]:
 @contextmanager
 def recorded_modules(
     model: nn.Module, is_kept: Callable[[Tensor], bool] = Tensor.is_floating_point
-) -> Iterator[list[Call]]:
+) -> Iterator[list[ModuleCall]]:
     """Every call of every module, in the order in which they end: the innermost first. `is_kept`: which tensors."""
-    calls: list[Call] = []
+    calls: list[ModuleCall] = []
     begun: list[list[Tensor]] = []
     handles = []
 
@@ -82,7 +82,7 @@ def recorded_modules(
             if output is None:
                 return  # it raised, and the model may go on without it
             file, line = caller()
-            calls.append(Call(name, inputs, _copies(output, is_kept), module, file, line, len(begun)))
+            calls.append(ModuleCall(name, inputs, _copies(output, is_kept), module, file, line, len(begun)))
 
         return hook
 
@@ -102,7 +102,7 @@ class recorded_ops(TorchFunctionMode):  # noqa: N801 - used as a context manager
     def __init__(self, is_recorded: Callable[[str], bool] = lambda name: True) -> None:
         super().__init__()
         self.is_recorded = is_recorded
-        self.calls: list[Call] = []
+        self.calls: list[ModuleCall] = []
         self.stack: list[nn.Module] = []
         self.handles: list[Any] = []
 
@@ -138,12 +138,12 @@ class recorded_ops(TorchFunctionMode):  # noqa: N801 - used as a context manager
             file, line = caller()
             options = {"func": func, "args": args, "kwargs": kwargs, "result": result}
             module = self.stack[-1] if self.stack else None
-            self.calls.append(Call(name, inputs, _safe_copies(result), module, file, line, options=options))
+            self.calls.append(ModuleCall(name, inputs, _safe_copies(result), module, file, line, options=options))
         return output
 
 
 def _safe_copies(value: object) -> list[Tensor]:
-    """Copies, where copies can be made: inside a vectorised map they cannot."""
+    """Copies, where copies can be made: inside a vectorized map they cannot."""
     with attempt():
         return _copies(value)
     return []  # the operation is then known by its name alone
@@ -154,7 +154,7 @@ class without_dropout(TorchFunctionMode):  # noqa: N801 - used as a context mana
 
     def __init__(self) -> None:
         super().__init__()
-        self.dropouts: list[Call] = []
+        self.dropouts: list[ModuleCall] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -178,7 +178,7 @@ class without_dropout(TorchFunctionMode):  # noqa: N801 - used as a context mana
 
     def _note(self, name: str, p: float) -> None:
         file, line = caller()
-        self.dropouts.append(Call(name, [], [], file=file, line=line, options={"p": p}))
+        self.dropouts.append(ModuleCall(name, [], [], file=file, line=line, options={"p": p}))
 
 
 def dropout_arguments(args: Any, kwargs: Any) -> tuple[float, bool]:
@@ -188,7 +188,7 @@ def dropout_arguments(args: Any, kwargs: Any) -> tuple[float, bool]:
     return float(p), bool(training)
 
 
-def dropout_probability(call: Call) -> float:
+def dropout_probability(call: ModuleCall) -> float:
     """With what probability an operation loses numbers; 0 if it loses none."""
     if "dropout" not in call.name or call.name == "alpha_dropout_":
         return 0.0

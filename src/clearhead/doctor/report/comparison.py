@@ -69,7 +69,7 @@ class Weights:
     """How the weights of A came into B.
 
     Args:
-        matched: how many tensors, by how they were recognised: name, suffix (of the name), value, role, order.
+        matched: how many tensors, by how they were recognized: name, suffix (of the name), value, role, order.
         renamed: pairs of names that differ.
         first_different: the first that was not equal before.
         notes: what else is to be known.

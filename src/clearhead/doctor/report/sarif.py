@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from clearhead import __version__
-from clearhead.doctor.catalogue.faults import CATALOGUE, Entry
+from clearhead.doctor.catalogue.faults import CATALOGUE, CatalogueEntry
 from clearhead.doctor.report.findings import Finding, Json
 from clearhead.doctor.report.report import Report
 from clearhead.pages import printable
@@ -55,7 +55,7 @@ def render(report: Report) -> str:
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
 
 
-def _rule(entry: Entry) -> Json:
+def _rule(entry: CatalogueEntry) -> Json:
     return {
         "id": entry.id,
         "name": "".join(word.capitalize() for word in "".join(c if c.isalnum() else " " for c in entry.title).split()),

@@ -9,7 +9,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 import torch
 
 from clearhead.doctor.problems import attempt
-from clearhead.doctor.training.events import Event, Step
+from clearhead.doctor.training.events import Event, OptimizerStep
 from clearhead.doctor.training.gradient_log import GradientLog
 
 ENOUGH = 8  # steps, after which nothing more is written down
@@ -33,9 +33,9 @@ class EventLog:
     heard: list[object] = field(default_factory=list)  # optimizers and schedulers; kept, so that no other gets their id
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[OptimizerStep]:
         """Those that were made so far."""
-        return [event for event in self.timeline if isinstance(event, Step)]
+        return [event for event in self.timeline if isinstance(event, OptimizerStep)]
 
     def write(self, event: Event) -> None:
         """One more, while there is room."""
@@ -48,13 +48,13 @@ class EventLog:
         return len(self.steps) >= ENOUGH
 
 
-class Writer(Protocol):
+class EventWriter(Protocol):
     """Listens to one kind of call."""
 
     event_log: EventLog
 
 
-Self = TypeVar("Self", bound=Writer)
+Self = TypeVar("Self", bound=EventWriter)
 
 
 def quietly(

@@ -23,7 +23,7 @@ class Embedded:
 
 
 @dataclass(eq=False)
-class Output:
+class ForwardOutput:
     """A tensor that a model returned, and the gradient that a loss sent into it."""
 
     path: tuple[str | int, ...]
@@ -44,7 +44,7 @@ class Forward:
     args: tuple[object, ...] = ()
     kwargs: Mapping[str, object] = field(default_factory=dict)
     embedded: list[Embedded] = field(default_factory=list)
-    outputs: list[Output] = field(default_factory=list)
+    outputs: list[ForwardOutput] = field(default_factory=list)
     changed_inputs: bool = False
     dropouts: Mapping[str, bool] = field(default_factory=dict)  # with p > 0: whether it drops
     batch: tuple[Tensor, ...] = ()  # readings of the tensors that it was given
@@ -101,7 +101,7 @@ class Move:
 
 
 @dataclass(eq=False)
-class Step:
+class OptimizerStep:
     """An update of the weights: by an optimizer of torch, by something else that has a `step`, or by hand."""
 
     optimizer: int  # id; 0 by hand
@@ -144,7 +144,7 @@ class Created:
     location: Location
 
 
-Event = Forward | Backward | Clip | Scaled | Step | Scheduled | Created
+Event = Forward | Backward | Clip | Scaled | OptimizerStep | Scheduled | Created
 
 
 def rates_of(optimizer: object) -> tuple[float, ...]:

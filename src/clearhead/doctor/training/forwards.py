@@ -10,7 +10,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from clearhead.doctor.calling.outputs import leaves, tensors
 from clearhead.doctor.probes.tracing import caller
 from clearhead.doctor.training.event_log import EventLog, quietly
-from clearhead.doctor.training.events import Embedded, Forward, Output
+from clearhead.doctor.training.events import Embedded, Forward, ForwardOutput
 from clearhead.doctor.training.readings import sample
 
 OUTPUTS = 8  # tensors of an output whose gradients are looked at
@@ -70,7 +70,7 @@ class Forwards:
         forward.changed_inputs = self.versions != _versions(args)
         for path, leaf in leaves(output):
             if isinstance(leaf, Tensor) and leaf.requires_grad and len(forward.outputs) < OUTPUTS:
-                record = Output(path, leaf.detach(), leaf._version)
+                record = ForwardOutput(path, leaf.detach(), leaf._version)
                 forward.outputs.append(record)
                 leaf.register_hook(functools.partial(_collect, record))  # type: ignore[no-untyped-call]
         self.event_log.write(forward)
@@ -93,7 +93,7 @@ def _versions(args: tuple[object, ...]) -> list[int]:
     return [tensor._version for tensor in tensors(args) if not tensor.is_inference()]
 
 
-def _collect(output: Output, gradient: Tensor) -> None:
+def _collect(output: ForwardOutput, gradient: Tensor) -> None:
     held = gradient.detach()
     output.is_used = True
     output.gradient = held if output.gradient is None else output.gradient + held

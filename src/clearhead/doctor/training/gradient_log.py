@@ -22,7 +22,7 @@ class Mixture:
 
 
 @dataclass(eq=False)
-class Account:
+class GradientAccount:
     """What is known of one parameter and its gradient."""
 
     parameter: nn.Parameter
@@ -59,7 +59,7 @@ class GradientLog:
     """The accounts of all parameters that were seen."""
 
     def __init__(self) -> None:
-        self.accounts: dict[int, Account] = {}
+        self.accounts: dict[int, GradientAccount] = {}
         self.backwards = 0
 
     def open(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -67,7 +67,7 @@ class GradientLog:
         for parameter in parameters:
             if id(parameter) not in self.accounts:
                 value = sample(parameter)
-                self.accounts[id(parameter)] = Account(parameter, value, value)
+                self.accounts[id(parameter)] = GradientAccount(parameter, value, value)
 
     def begin_backward(self) -> int:
         """Look at all gradients, before a backward adds to them; returns how many were cleared and never used."""

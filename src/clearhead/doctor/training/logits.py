@@ -9,7 +9,7 @@ from torch import Tensor
 from clearhead.doctor.calling.names import LABELS, parameters_of
 from clearhead.doctor.calling.outputs import arrange
 from clearhead.doctor.probes.loss import Xray, read, undone
-from clearhead.doctor.training.events import Embedded, Forward, Output
+from clearhead.doctor.training.events import Embedded, Forward, ForwardOutput
 
 AT_ONCE = 2**22  # numbers of logits that are read together
 ALL = 2**24  # numbers of logits of one forward that are read
@@ -88,7 +88,7 @@ def _tokens(forward: Forward) -> Iterator[Embedded]:
             yield Embedded(forward.module, value.detach(), int(value.max()) + 1, None)
 
 
-def _read(forward: Forward, output: Output, embedded: Embedded, scale: float) -> LogitsXray | None:
+def _read(forward: Forward, output: ForwardOutput, embedded: Embedded, scale: float) -> LogitsXray | None:
     """With rows as the first axis, or as the second where only so the targets are found among the ids."""
     first = _oriented(forward, output, embedded, embedded.ids, scale)
     if first is not None and max(first.shares.values(), default=0.0) >= FOUND:
@@ -97,7 +97,9 @@ def _read(forward: Forward, output: Output, embedded: Embedded, scale: float) ->
     return turned if turned is not None and max(turned.shares.values(), default=0.0) >= FOUND else first
 
 
-def _oriented(forward: Forward, output: Output, embedded: Embedded, ids: Tensor, scale: float) -> LogitsXray | None:
+def _oriented(
+    forward: Forward, output: ForwardOutput, embedded: Embedded, ids: Tensor, scale: float
+) -> LogitsXray | None:
     assert output.gradient is not None
     logits, gradient = arrange(output.tensor, *ids.shape), arrange(output.gradient, *ids.shape)
     if logits is None or gradient is None or logits.shape[-1] < 2 or ids.shape[1] < 2:

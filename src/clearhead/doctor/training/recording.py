@@ -19,12 +19,12 @@ from clearhead.doctor.training.events import (
     Event,
     Forward,
     Location,
+    OptimizerStep,
     Scheduled,
-    Step,
     groups_of,
     parameters_held,
 )
-from clearhead.doctor.training.gradient_log import Account
+from clearhead.doctor.training.gradient_log import GradientAccount
 from clearhead.doctor.training.logits import LogitsXray
 
 NAMED = 3  # parameters that a sentence names
@@ -50,7 +50,7 @@ class Recording:
         return self.event_log.timeline
 
     @cached_property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[OptimizerStep]:
         """Updates of the weights."""
         return self.event_log.steps
 
@@ -150,11 +150,11 @@ class Recording:
     def _held(self) -> set[int]:
         return {id(parameter) for optimizer in self.alive for parameter in parameters_held(optimizer)}
 
-    def account(self, parameter: Tensor) -> Account | None:
+    def account(self, parameter: Tensor) -> GradientAccount | None:
         """What is known of its gradient; None for one that nothing has met."""
         return self.event_log.gradients.accounts.get(id(parameter))
 
-    def steps_of(self, optimizer: int) -> list[Step]:
+    def steps_of(self, optimizer: int) -> list[OptimizerStep]:
         """The updates by one optimizer."""
         return [step for step in self.steps if step.optimizer == optimizer]
 
@@ -175,7 +175,7 @@ class Recording:
                     return place_of_module(path, module)
         return Where()
 
-    def number(self, step: Step) -> int:
+    def number(self, step: OptimizerStep) -> int:
         """Counted from 1."""
         return next(n for n, known in enumerate(self.steps, 1) if known is step)
 

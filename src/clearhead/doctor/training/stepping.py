@@ -14,8 +14,8 @@ from clearhead.doctor.training.events import (
     Backward,
     Created,
     Move,
+    OptimizerStep,
     Scheduled,
-    Step,
     groups_of,
     parameters_held,
     rates_of,
@@ -31,7 +31,7 @@ class Stepping:
     def __init__(self, event_log: EventLog) -> None:
         self.event_log = event_log
         self.open: list[object] = []  # optimizers whose step is under way, a wrapper first
-        self.step: Step | None = None
+        self.step: OptimizerStep | None = None
         self.before: dict[int, Tensor] = {}  # readings of the weights
         self.backwards: dict[int, int] = {}  # optimizer -> how many there were at its last use
         self.begun = 0  # steps
@@ -48,7 +48,7 @@ class Stepping:
             return None
         self.event_log.in_step = True
         self.event_log.heard.append(optimizer)
-        self.step = Step(id(optimizer), type(optimizer).__name__, rates_of(optimizer), caller(), held)
+        self.step = OptimizerStep(id(optimizer), type(optimizer).__name__, rates_of(optimizer), caller(), held)
         self.step.groups = groups_of(optimizer)
         self.event_log.gradients.open(held)
         self.before = {id(parameter): sample(parameter) for parameter in held}
@@ -86,7 +86,7 @@ class Stepping:
             self._use(self.step)
             self.event_log.gradients.settle(self.step.parameters)
 
-    def _use(self, step: Step) -> None:
+    def _use(self, step: OptimizerStep) -> None:
         use = self.event_log.gradients.use(step.parameters)
         use.backwards = self.event_log.gradients.backwards - self.backwards.get(step.optimizer, 0)
         self.backwards[step.optimizer] = self.event_log.gradients.backwards
@@ -114,15 +114,15 @@ class Stepping:
     @quietly
     def look(self) -> None:
         """See weights that are not what they were, when no optimizer was there."""
-        past = [event for event in self.event_log.timeline if isinstance(event, (Backward, Step))]
-        if self.open or not past or isinstance(past[-1], Step):
+        past = [event for event in self.event_log.timeline if isinstance(event, (Backward, OptimizerStep))]
+        if self.open or not past or isinstance(past[-1], OptimizerStep):
             return
         touched = [account for account in self.event_log.gradients.accounts.values() if account.touched]
         moved = [account for account in touched if not is_same(sample(account.parameter), account.value)]
         if not moved:
             return
         held = tuple(account.parameter for account in moved)
-        step = Step(0, "a step by hand", (), past[-1].location, held)
+        step = OptimizerStep(0, "a step by hand", (), past[-1].location, held)
         self._use(step)
         step.moves = {id(account.parameter): _move(account.value, account.parameter, 0.0) for account in moved}
         self.event_log.gradients.settle(held)

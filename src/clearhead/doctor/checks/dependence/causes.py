@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Causes
-from clearhead.doctor.probes.attention import Attention, attentions
+from clearhead.doctor.probes.attention import AttentionCall, attentions
 from clearhead.doctor.probes.dependency import shape_of
 from clearhead.doctor.probes.norms import is_norm
-from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.probes.tracing import ModuleCall
 
 MASK_FAULTS = ("M01", "M02", "M03", "M04", "M05", "M06", "M08", "M10", "M17", "M18", "M19", "M20")
 LEAK_FAULTS = (*MASK_FAULTS, "A03", "A04", "A05", "F04", "F05", "N01", "N02", "S02")
@@ -21,7 +21,7 @@ MIXERS = {"conv1d", "conv2d", "cumsum", "roll", "fft", "rfft", "flip", "pad", "c
 CHOICES = {"topk", "sort", "argsort", "argmax", "kthvalue"}
 
 
-def leak_causes(module: nn.Module | None, op: Call | None, ops: Sequence[Call]) -> Causes:
+def leak_causes(module: nn.Module | None, op: ModuleCall | None, ops: Sequence[ModuleCall]) -> Causes:
     """Why a token reaches an earlier position, at the first module that lets it.
 
     Args:
@@ -50,14 +50,14 @@ def leak_causes(module: nn.Module | None, op: Call | None, ops: Sequence[Call]) 
     return (("M19", 0.6), ("M01", 0.4))
 
 
-def _was_chosen(op: Call | None, ops: Sequence[Call]) -> bool:
+def _was_chosen(op: ModuleCall | None, ops: Sequence[ModuleCall]) -> bool:
     """Whether the guilty operation stands behind a choice of the largest, in the same module."""
     index = next((number for number, call in enumerate(ops) if call is op), -1)
     before = ops[max(0, index - 6) : index + 1] if op else ()
     return any(call.name in CHOICES and op is not None and call.module is op.module for call in before)
 
 
-def _nearest(maps: Sequence[Attention], op: Call | None, ops: Sequence[Call]) -> Attention | None:
+def _nearest(maps: Sequence[AttentionCall], op: ModuleCall | None, ops: Sequence[ModuleCall]) -> AttentionCall | None:
     """The attention that the guilty operation is part of: itself, or the one whose weights it takes."""
     index = next((number for number, call in enumerate(ops) if call is op), -1)
     if op is None:
@@ -69,7 +69,7 @@ def _nearest(maps: Sequence[Attention], op: Call | None, ops: Sequence[Call]) ->
     return before[-1] if before else None
 
 
-def _reshape_causes(op: Call | None, ops: Sequence[Call]) -> Causes:
+def _reshape_causes(op: ModuleCall | None, ops: Sequence[ModuleCall]) -> Causes:
     """Heads are split before the attention and merged after it."""
     index = next((number for number, call in enumerate(ops) if call is op), 0)
     last = [attention for attention in attentions(ops) if attention.index < index]
@@ -77,7 +77,7 @@ def _reshape_causes(op: Call | None, ops: Sequence[Call]) -> Causes:
     return (("A05", 0.8), ("A04", 0.2)) if merged else (("A04", 0.8), ("A05", 0.2))
 
 
-def _mask_causes(attention: Attention, everything: Sequence[Attention]) -> Causes:
+def _mask_causes(attention: AttentionCall, everything: Sequence[AttentionCall]) -> Causes:
     square = attention.allowed.shape[0] == attention.allowed.shape[1]
     if attention.axis_is_wrong:
         return (("A03", 0.9), ("M01", 0.1))

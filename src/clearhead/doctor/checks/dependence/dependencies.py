@@ -10,10 +10,10 @@ from clearhead.doctor.checks.base import BASE, Causes, finding, model_check
 from clearhead.doctor.checks.dependence.backends import backends, with_attention
 from clearhead.doctor.checks.dependence.causes import LEAK_FAULTS, leak_causes
 from clearhead.doctor.checks.locations import attention_place, place_of
-from clearhead.doctor.probes.attention import Attention, attentions
-from clearhead.doctor.probes.dependency import Matrix, dependency, shape_of, swapped_rows
+from clearhead.doctor.probes.attention import AttentionCall, attentions
+from clearhead.doctor.probes.dependency import DependencyMatrix, dependency, shape_of, swapped_rows
 from clearhead.doctor.probes.localization import first_guilty, locate, token_reading
-from clearhead.doctor.probes.tracing import Call, recorded_ops
+from clearhead.doctor.probes.tracing import ModuleCall, recorded_ops
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Where
 from clearhead.doctor.spec import Assumption
@@ -42,7 +42,7 @@ def dependencies(subject: Subject) -> list[Finding]:
     return _one_sided(subject, subject.matrix)
 
 
-def leaks(subject: Subject, matrix: Matrix, run: Run, *, backend: str | None = None) -> list[Finding]:
+def leaks(subject: Subject, matrix: DependencyMatrix, run: Run, *, backend: str | None = None) -> list[Finding]:
     """The future that reaches back, where it does first, and why. With a backend, on that path alone."""
     future = matrix.influence.triu(1)
     future_reached = matrix.alive.triu(1)
@@ -110,7 +110,7 @@ def _locate_leak(subject: Subject, run: Run, base: Inputs, changed: Inputs) -> t
     return where, leak_causes(call.module if call else None, op, ops.calls)
 
 
-def _operation(run: Run, changed: Inputs, ops: Sequence[Call]) -> Call | None:
+def _operation(run: Run, changed: Inputs, ops: Sequence[ModuleCall]) -> ModuleCall | None:
     """The first operation that lets the future through, as it was in the pass with equal rows."""
     with torch.no_grad(), recorded_ops() as second:
         run(changed)
@@ -118,7 +118,7 @@ def _operation(run: Run, changed: Inputs, ops: Sequence[Call]) -> Call | None:
     return None if guilty is None else ops[next(k for k, call in enumerate(second.calls) if call is guilty)]
 
 
-def _faint(subject: Subject, matrix: Matrix) -> list[Finding]:
+def _faint(subject: Subject, matrix: DependencyMatrix) -> list[Finding]:
     """A change below the threshold: real if it is there in float64 too, where numbers differ by 1e-16."""
     if not matrix.influence.triu(1).any() or matrix.floor:
         return []
@@ -133,7 +133,7 @@ def _faint(subject: Subject, matrix: Matrix) -> list[Finding]:
     return [finding((("M08", 0.5), ("M19", 0.5)), exact.witness((i, j)), value=float(future.max()), threshold=1e-9)]
 
 
-def _gaps(subject: Subject, matrix: Matrix) -> list[Finding]:
+def _gaps(subject: Subject, matrix: DependencyMatrix) -> list[Finding]:
     shape, number = shape_of(matrix.alive)
     allowed = torch.ones_like(matrix.alive).tril()
     window = subject.spec.window
@@ -173,13 +173,13 @@ def _gaps(subject: Subject, matrix: Matrix) -> list[Finding]:
     return _blind_to_itself(subject) + _window_forgotten(subject, len(matrix.alive))
 
 
-def _attentions(subject: Subject) -> list[Attention]:
+def _attentions(subject: Subject) -> list[AttentionCall]:
     """Those of tokens to the tokens of their own row."""
     T = subject.calling.T
     return [attention for attention in attentions(subject.inside.calls) if attention.allowed.shape == (T, T)]
 
 
-def _blind(maps: Sequence[Attention]) -> Attention | None:
+def _blind(maps: Sequence[AttentionCall]) -> AttentionCall | None:
     """The first that hides tokens from themselves; the first token may have nobody else."""
     return next((attention for attention in maps if not attention.allowed.diagonal()[1:].any()), None)
 
@@ -221,7 +221,7 @@ def _named_window(subject: Subject) -> tuple[str, int]:
     return next(windows, ("", 0))
 
 
-def _one_sided(subject: Subject, matrix: Matrix) -> list[Finding]:
+def _one_sided(subject: Subject, matrix: DependencyMatrix) -> list[Finding]:
     shape, _ = shape_of(matrix.alive)
     full = torch.ones_like(matrix.alive)
     picture = matrix.picture(full)

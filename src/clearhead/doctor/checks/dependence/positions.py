@@ -9,11 +9,11 @@ from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import POSITION_TABLE
 from clearhead.doctor.checks.base import SOUND, Causes, Skipped, finding, model_check
 from clearhead.doctor.checks.parts.effects import idle_table
-from clearhead.doctor.probes.attention import Attention, attentions
+from clearhead.doctor.probes.attention import AttentionCall, attentions
 from clearhead.doctor.probes.dependency import swapped_rows
 from clearhead.doctor.probes.localization import first_guilty, locate, token_reading, trace_modules
 from clearhead.doctor.probes.locations import owner_of, place_of_call
-from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.probes.tracing import ModuleCall
 from clearhead.doctor.report.findings import Finding, Status, Where
 from clearhead.doctor.subject import Subject
 
@@ -79,7 +79,7 @@ def _bag(subject: Subject) -> list[Finding]:
     return [finding("P01", witness, value=value, threshold=SAME, where=idle, status=status)]
 
 
-def first_mixing(subject: Subject) -> tuple[Call, int, list[Call]] | None:
+def first_mixing(subject: Subject) -> tuple[ModuleCall, int, list[ModuleCall]] | None:
     """The first module in which tokens meet, the number of its call, and the calls of the pass with equal rows."""
     base, changed, _ = swapped_rows(subject.inputs(), subject.pool(), subject.generator(1))
     n = subject.calling.T
@@ -133,7 +133,7 @@ def _is_seen_by_the_last(subject: Subject, base: Inputs, number: int) -> bool:
     return before is not None and after is not None and not torch.equal(before, after)
 
 
-def _is_told_before(call: Call, exchanged: Call, n: int) -> bool:
+def _is_told_before(call: ModuleCall, exchanged: ModuleCall, n: int) -> bool:
     """Whether a module is given other vectors where tokens n - 3 and n - 2 are exchanged, and not the same in turn.
 
     Attention may all the same look at one of them only, and then it moves nothing.
@@ -191,7 +191,7 @@ def _last(tensor: Tensor, n: int) -> Tensor | None:
     return tensor.select(axes[0], n - 1) if len(axes) == 1 else None
 
 
-def _rotation(subject: Subject, call: Call | None) -> list[Finding]:
+def _rotation(subject: Subject, call: ModuleCall | None) -> list[Finding]:
     """With equal tokens everywhere a score depends on the distance only, unless positions were added to the tokens."""
     inputs = subject.inputs(2)
     equal = Inputs(torch.full_like(inputs.ids, int(inputs.ids[0, 0])), inputs.source)
@@ -255,13 +255,13 @@ def _turns(tensor: Tensor | None, n: int) -> bool:
     return bool((alike < 1 - SAME).any())
 
 
-def _is_same_place(subject: Subject, attention: Call, mixing: Call) -> bool:
+def _is_same_place(subject: Subject, attention: ModuleCall, mixing: ModuleCall) -> bool:
     """Whether tokens first meet in this attention, and not in a convolution or a recurrence before it."""
     name = next((name for name, module in subject.model.named_modules() if module is attention.module), "")
     return f"{name}.".startswith(f"{mixing.name}.") or not name or not mixing.name
 
 
-def _turned_values(subject: Subject, first: Attention, call: Call) -> list[Finding]:
+def _turned_values(subject: Subject, first: AttentionCall, call: ModuleCall) -> list[Finding]:
     """Of equal tokens every position has the same value; turned by their positions they differ, at equal length."""
     value, n = first.value, subject.calling.T
     axes = [] if value is None else [axis for axis, size in enumerate(value.shape) if size == n]
@@ -288,7 +288,7 @@ def _depends_on_one(scores: Tensor, visible: Tensor) -> bool:
     return min(rows, columns) < 1e-4 * max(rows, columns)
 
 
-def _is_even_before(subject: Subject, equal: Inputs, call: Call) -> bool:
+def _is_even_before(subject: Subject, equal: Inputs, call: ModuleCall) -> bool:
     """Whether what the first mixing module reads is the same at every position."""
     calls = subject.modules_called(equal)
     same = next((other for other in calls if other.name == call.name), None)

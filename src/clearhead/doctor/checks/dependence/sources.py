@@ -8,11 +8,11 @@ from torch import Tensor
 from clearhead.doctor.checks.base import BASE, Skipped, finding, model_check
 from clearhead.doctor.checks.locations import place_of
 from clearhead.doctor.checks.parts.effects import moves
-from clearhead.doctor.probes.attention import HIDDEN, Attention, attentions
-from clearhead.doctor.probes.dependency import Matrix, dependency, swapped_rows
+from clearhead.doctor.probes.attention import HIDDEN, AttentionCall, attentions
+from clearhead.doctor.probes.dependency import DependencyMatrix, dependency, swapped_rows
 from clearhead.doctor.probes.localization import token_reading, trace_modules
 from clearhead.doctor.probes.locations import layer_of, owner_of, place_of_call
-from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.probes.tracing import ModuleCall
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Where
 from clearhead.doctor.subject import Subject
@@ -47,7 +47,7 @@ def sources(subject: Subject) -> list[Finding]:
     )
 
 
-def _mixing(subject: Subject, passes: tuple[list[Call], list[Call]]) -> list[tuple[Call, Tensor]]:
+def _mixing(subject: Subject, passes: tuple[list[ModuleCall], list[ModuleCall]]) -> list[tuple[ModuleCall, Tensor]]:
     """The modules in whose outputs tokens of the source have met, with who met whom (S, S)."""
     reading, calls = token_reading(subject.calling.S), []
     other = ~torch.eye(subject.calling.S, dtype=torch.bool)
@@ -62,7 +62,7 @@ def _mixing(subject: Subject, passes: tuple[list[Call], list[Call]]) -> list[tup
     return calls
 
 
-def _one_sided(mixing: Sequence[tuple[Call, Tensor]]) -> list[Finding]:
+def _one_sided(mixing: Sequence[tuple[ModuleCall, Tensor]]) -> list[Finding]:
     """An encoder that looks back only: its last hidden state of the source is a triangle."""
     if not mixing or mixing[-1][1].triu(1).any():
         return []
@@ -72,7 +72,7 @@ def _one_sided(mixing: Sequence[tuple[Call, Tensor]]) -> list[Finding]:
     return [finding((("S03", 0.8), ("S04", 0.2)), witness, value=0.0, where=where)]
 
 
-def _dead(subject: Subject, matrix: Matrix, maps: Sequence[Attention]) -> list[Finding]:
+def _dead(subject: Subject, matrix: DependencyMatrix, maps: Sequence[AttentionCall]) -> list[Finding]:
     alive = matrix.alive  # (T, S)
     if alive.all():
         return []
@@ -95,7 +95,7 @@ def _dead(subject: Subject, matrix: Matrix, maps: Sequence[Attention]) -> list[F
     return [finding((("S04", 0.5), ("S02", 0.3), ("S06", 0.2)), witness, value=0.0, picture=picture, status="warn")]
 
 
-def _second_of_a_layer(subject: Subject, maps: Sequence[Attention]) -> Where:
+def _second_of_a_layer(subject: Subject, maps: Sequence[AttentionCall]) -> Where:
     """The first layer's second attention among the target's own tokens, which is where the source should be read."""
     layers: set[str] = set()
     for attention in maps:
@@ -109,11 +109,11 @@ def _second_of_a_layer(subject: Subject, maps: Sequence[Attention]) -> Where:
     return owner_of(subject.model, "source")
 
 
-def _crossing(subject: Subject, maps: Sequence[Attention]) -> list[Attention]:
+def _crossing(subject: Subject, maps: Sequence[AttentionCall]) -> list[AttentionCall]:
     return [attention for attention in maps if attention.allowed.shape == (subject.calling.T, subject.calling.S)]
 
 
-def _hidden(subject: Subject, maps: Sequence[Attention]) -> list[Finding]:
+def _hidden(subject: Subject, maps: Sequence[AttentionCall]) -> list[Finding]:
     """A mask of the target's kind over the source, though nothing is padded."""
     for attention in _crossing(subject, maps):
         if (
@@ -127,7 +127,7 @@ def _hidden(subject: Subject, maps: Sequence[Attention]) -> list[Finding]:
     return []
 
 
-def _pooled(subject: Subject, maps: Sequence[Attention]) -> list[Finding]:
+def _pooled(subject: Subject, maps: Sequence[AttentionCall]) -> list[Finding]:
     """Every place of the memory is the same: all scores of a query are equal."""
     crossing = [attention for attention in _crossing(subject, maps) if attention.scores is not None]
     for attention in crossing:
@@ -143,7 +143,7 @@ def _pooled(subject: Subject, maps: Sequence[Attention]) -> list[Finding]:
     return [finding((("S06", 0.9), ("S02", 0.1)), witness, value=0.0, where=place_of(subject, crossing[0].call))]
 
 
-def _unused(subject: Subject, mixing: Sequence[Call], maps: Sequence[Attention]) -> list[Finding]:
+def _unused(subject: Subject, mixing: Sequence[ModuleCall], maps: Sequence[AttentionCall]) -> list[Finding]:
     """An encoder that is run, and whose output nothing reads."""
     weights = {id(p): p for call in mixing if call.module is not None for p in call.module.parameters() if p.dim() > 1}
     if not weights or moves(subject, list(weights.values())):

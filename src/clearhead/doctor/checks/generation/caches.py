@@ -29,7 +29,7 @@ INSIDE = "inside"  # stands for a cache in the model's own buffers
 MAKERS = ("new_cache", "init_cache", "make_cache", "empty_cache", "create_cache")
 
 
-class Decoder:
+class CachedDecoder:
     """A model with a cache: the way in is a parameter, the way out a part of what it returns, or the same object.
 
     Args:
@@ -123,7 +123,7 @@ def caches(subject: Subject) -> list[Finding]:
     names.sort(key=lambda name: not NAMED.search(name))  # a state may be of something else
     if not names:
         subject = replace(subject, model=twin(subject.model))  # the calls fill its buffers
-    inside = Decoder(subject, None)
+    inside = CachedDecoder(subject, None)
     if not names and inside.begins is None:
         raise Skipped("it takes no cache")
     inputs = subject.inputs(2, salt=11)
@@ -139,13 +139,13 @@ def caches(subject: Subject) -> list[Finding]:
         return findings or _with_padded_source(decoder)
 
 
-def _decoders(subject: Subject, names: Sequence[str]) -> Iterator[Decoder]:
+def _decoders(subject: Subject, names: Sequence[str]) -> Iterator[CachedDecoder]:
     """Every parameter with a cache of the model's own making, then with one that the caller makes."""
-    yield from (Decoder(subject, name) for name in names)
-    yield from (Decoder(subject, name, make) for make in stores(subject) for name in names)
+    yield from (CachedDecoder(subject, name) for name in names)
+    yield from (CachedDecoder(subject, name, make) for make in stores(subject) for name in names)
 
 
-def _kept_inside(decoder: Decoder, inputs: Inputs, full: Tensor, spread: float) -> tuple[Decoder, Tensor]:
+def _kept_inside(decoder: CachedDecoder, inputs: Inputs, full: Tensor, spread: float) -> tuple[CachedDecoder, Tensor]:
     """Decoding with a model that keeps its past in buffers.
 
     Raises:
@@ -161,7 +161,7 @@ def _kept_inside(decoder: Decoder, inputs: Inputs, full: Tensor, spread: float) 
     return _tried([decoder], inputs, full, spread)
 
 
-def _judged(decoder: Decoder, moved: Tensor, inputs: Inputs, full: Tensor, spread: float) -> list[Finding]:
+def _judged(decoder: CachedDecoder, moved: Tensor, inputs: Inputs, full: Tensor, spread: float) -> list[Finding]:
     """What it says of a model that its logits move, one token at a time (T,), or several, or in the next request."""
     if float(moved.max()) > TOLERANCE and _is_right_with_positions(decoder, inputs, full, spread):
         witness = f"{_differ(moved)}, unless {decoder.counts} is given"
@@ -183,7 +183,7 @@ def _judged(decoder: Decoder, moved: Tensor, inputs: Inputs, full: Tensor, sprea
     return [finding(causes, witness, value=float(moved.max()), threshold=TOLERANCE, where=where)]
 
 
-def _with_padded_source(decoder: Decoder) -> list[Finding]:
+def _with_padded_source(decoder: CachedDecoder) -> list[Finding]:
     """Padding of a source is hidden from every step as it is from one call."""
     inputs = _padded_behind_source(decoder.subject)
     if inputs is None:
@@ -214,7 +214,9 @@ def _padded_behind_source(subject: Subject) -> Inputs | None:
     return replace(inputs, source=source, source_keep=keep)
 
 
-def _tried(decoders: Iterable[Decoder], inputs: Inputs, full: Tensor, spread: float) -> tuple[Decoder, Tensor]:
+def _tried(
+    decoders: Iterable[CachedDecoder], inputs: Inputs, full: Tensor, spread: float
+) -> tuple[CachedDecoder, Tensor]:
     """The first parameter by which decoding gives what one call gives, or else the first that holds anything.
 
     Returns:
@@ -223,7 +225,7 @@ def _tried(decoders: Iterable[Decoder], inputs: Inputs, full: Tensor, spread: fl
     Raises:
         Skipped: none holds anything.
     """
-    wrong: list[tuple[Decoder, Tensor]] = []
+    wrong: list[tuple[CachedDecoder, Tensor]] = []
     problem: Exception | None = None
     for decoder in decoders:
         with attempt() as attempted:
@@ -248,7 +250,7 @@ def _differ(moved: Tensor) -> str:
     return f"logits {position} differ by {float(moved.max()):.1e} between one call and token by token"
 
 
-def _is_right_with_positions(decoder: Decoder, inputs: Inputs, full: Tensor, spread: float) -> bool:
+def _is_right_with_positions(decoder: CachedDecoder, inputs: Inputs, full: Tensor, spread: float) -> bool:
     """Whether it only leaves the counting to its caller."""
     names = [p.name for p in parameters_of(decoder.subject.model) if p.name in COUNTED]
     for name in names:
@@ -262,7 +264,7 @@ def _is_right_with_positions(decoder: Decoder, inputs: Inputs, full: Tensor, spr
     return False
 
 
-def _decoded(decoder: Decoder, inputs: Inputs, at_once: int) -> Tensor | None:
+def _decoded(decoder: CachedDecoder, inputs: Inputs, at_once: int) -> Tensor | None:
     T = inputs.ids.shape[1]
     begin = T // 2
     logits, cache = decoder.step(inputs.ids[:, :begin], inputs, decoder.start(inputs), 0)
@@ -279,7 +281,7 @@ def _has_state(cache: Any) -> bool:
     return any(hasattr(part, "__dict__") for part in cache)
 
 
-def _blame(decoder: Decoder, inputs: Inputs, at_once: int) -> tuple[Where, Causes]:
+def _blame(decoder: CachedDecoder, inputs: Inputs, at_once: int) -> tuple[Where, Causes]:
     """Where the steps first depart from one call, and why."""
     prefill = inputs.ids.shape[1] // 2
     first = departure(decoder, inputs, prefill, at_once)

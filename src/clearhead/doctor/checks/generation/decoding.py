@@ -11,7 +11,7 @@ from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.checks.base import Causes
 from clearhead.doctor.probes.attention import attentions
 from clearhead.doctor.probes.dependency import swapped_rows
-from clearhead.doctor.probes.tracing import Call, recorded_modules, recorded_ops
+from clearhead.doctor.probes.tracing import ModuleCall, recorded_modules, recorded_ops
 from clearhead.doctor.subject import Subject
 
 OFF = 1e-3  # of the largest number: other numbers, not other rounding
@@ -31,7 +31,7 @@ class Steps(Protocol):
 class Departure:
     """The first module of the first step whose output differs from that in one call, while its input does not."""
 
-    call: Call
+    call: ModuleCall
     begin: int  # the first token of that step
     end: int
     is_first_step: bool
@@ -52,7 +52,7 @@ def departure(steps: Steps, inputs: Inputs, prefill: int, at_once: int) -> Depar
     return None
 
 
-def first_off(part: list[Call], whole: list[Call], T: int, begin: int, end: int) -> Call | None:
+def first_off(part: list[ModuleCall], whole: list[ModuleCall], T: int, begin: int, end: int) -> ModuleCall | None:
     """The first module that makes something else of a part of a row than of the same tokens of the whole row.
 
     Args:
@@ -65,9 +65,9 @@ def first_off(part: list[Call], whole: list[Call], T: int, begin: int, end: int)
     return None
 
 
-def _paired(part: list[Call], whole: list[Call]) -> Iterator[tuple[Call, Call]]:
+def _paired(part: list[ModuleCall], whole: list[ModuleCall]) -> Iterator[tuple[ModuleCall, ModuleCall]]:
     """The calls of one module, the first with the first: a step may leave out what its cache holds."""
-    calls: dict[str, list[Call]] = {}
+    calls: dict[str, list[ModuleCall]] = {}
     for call in whole:
         calls.setdefault(call.name, []).append(call)
     for call in part:
@@ -146,7 +146,7 @@ def _cache_before(steps: Steps, inputs: Inputs, first: Departure, prefill: int, 
     return cache
 
 
-def _alive(calls: list[Call], first: Departure, n: int, position: int) -> Tensor:
+def _alive(calls: list[ModuleCall], first: Departure, n: int, position: int) -> Tensor:
     """(T,), by row: whether that row's changed token moves the output at a place."""
     call = next(call for call in calls if call.name == first.call.name)
     output = call.outputs[0]

@@ -152,7 +152,7 @@ def _no_cross_entropy(reading: Xray, ids: Tensor, logits: Tensor, pad_id: int | 
         if is_like(other, reading.gradient, logits.float(), ids):
             return [fault("L07", f"its gradient is that of {name}")]
     if rewards_normaliser(reading.gradient.double(), logits.double()):
-        return [fault("L04", "it rewards a large normaliser, which grows without end: a term with the wrong sign")]
+        return [fault("L04", "it rewards a large normalizer, which grows without end: a term with the wrong sign")]
     # a loss of another form may be meant: that it is none of the known slips is told, and no more
     if bool((reading.targets < 0).any()) or float(reading.smoothing.abs().max()) > 1e-3:
         return [fault((("L05", 0.5), ("L07", 0.3), ("L04", 0.2)), witness, status="warn")]

@@ -10,7 +10,7 @@ from clearhead.doctor.calling.outputs import arrange, find_logits, follow, leave
 from clearhead.doctor.checks.base import Skipped
 from clearhead.doctor.probes.flow import made_by
 from clearhead.doctor.probes.loss import IGNORED, Xray, read, undone
-from clearhead.doctor.probes.tracing import Call, recorded_modules, recorded_ops
+from clearhead.doctor.probes.tracing import ModuleCall, recorded_modules, recorded_ops
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.state_guard import twin
 from clearhead.doctor.subject import Subject
@@ -27,7 +27,7 @@ class Scored:
     loss: Tensor
     logits: Tensor
     labels: Tensor
-    calls: list[Call]
+    calls: list[ModuleCall]
 
 
 class Unscored(NamedTuple):

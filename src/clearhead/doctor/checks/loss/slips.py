@@ -61,7 +61,7 @@ def wrong_axes(ids: Tensor) -> Iterator[tuple[str, Loss]]:
 
 
 def rewards_normaliser(gradient: Tensor, logits: Tensor) -> bool:
-    """Whether the square of the log of the normaliser is subtracted: a gradient then sums to a negative share of it."""
+    """Whether the square of the log of the normalizer is subtracted: a gradient then sums to a negative share of it."""
     total, size = gradient.sum(-1), logits.logsumexp(-1)  # (B, T)
     there = total.abs() > 1e-4 * float(gradient.abs().max())
     if not there.any():

@@ -32,7 +32,7 @@ Batch = tuple[Inputs, Tensor]  # targets (B, T)
 
 
 @dataclass(frozen=True)
-class Task:
+class LossTask:
     """Something to learn. `draw`: a batch; the same whenever the generator is in the same state."""
 
     name: str
@@ -85,7 +85,7 @@ def tasks(subject: Subject) -> list[Finding]:
     return findings
 
 
-def _attempts(subject: Subject, task: Task, deadline: float) -> Iterator[float]:
+def _attempts(subject: Subject, task: LossTask, deadline: float) -> Iterator[float]:
     for rate in RATES:
         if time.perf_counter() > deadline:
             return
@@ -95,7 +95,7 @@ def _attempts(subject: Subject, task: Task, deadline: float) -> Iterator[float]:
             return
 
 
-def _train(subject: Subject, task: Task, rate: float, steps: int) -> float:
+def _train(subject: Subject, task: LossTask, rate: float, steps: int) -> float:
     """The mean of the last losses, of that of even odds; ends as soon as the task is learned."""
     model = twin(subject.fresh)
     optimizer = torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, 0.95))
@@ -209,19 +209,19 @@ def _holes_by_heart(subject: Subject, generator: torch.Generator) -> Batch:
 
 
 HEART, AGAIN = "a batch of four rows by heart", "every second half says the first one again"
-TASKS: dict[str, tuple[Task, ...]] = {
+TASKS: dict[str, tuple[LossTask, ...]] = {
     "causal": (
-        Task(HEART, "one batch by heart", _by_heart, by_heart=True),
-        Task(AGAIN, "to copy", _copied),
-        Task("every second half is the first one backwards", "to reverse", _reversed),
-        Task("a pattern goes on as it began", "induction", _continued),
+        LossTask(HEART, "one batch by heart", _by_heart, by_heart=True),
+        LossTask(AGAIN, "to copy", _copied),
+        LossTask("every second half is the first one backwards", "to reverse", _reversed),
+        LossTask("a pattern goes on as it began", "induction", _continued),
     ),
     "seq2seq": (
-        Task(HEART, "one batch by heart", _source_by_heart, by_heart=True),
-        Task("the target says what the source says", "to copy the source", _translated, enough=HEARD),
+        LossTask(HEART, "one batch by heart", _source_by_heart, by_heart=True),
+        LossTask("the target says what the source says", "to copy the source", _translated, enough=HEARD),
     ),
     "bidirectional": (
-        Task(HEART, "one batch by heart", _holes_by_heart, by_heart=True),
-        Task("what is hidden stands elsewhere in the row", "to fill in", _filled_in),
+        LossTask(HEART, "one batch by heart", _holes_by_heart, by_heart=True),
+        LossTask("what is hidden stands elsewhere in the row", "to fill in", _filled_in),
     ),
 }

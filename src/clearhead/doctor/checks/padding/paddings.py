@@ -38,7 +38,7 @@ from clearhead.doctor.checks.padding.padding_tokens import (
     pooled_at,
     where_not_given,
 )
-from clearhead.doctor.probes.attention import HIDDEN, Attention, attentions
+from clearhead.doctor.probes.attention import HIDDEN, AttentionCall, attentions
 from clearhead.doctor.probes.localization import kept_reading, locate
 from clearhead.doctor.probes.tracing import recorded_modules, recorded_ops
 from clearhead.doctor.problems import attempt
@@ -194,7 +194,7 @@ def _blame(
     return where, (("M11", 0.7), ("M13", 0.2), ("S01", 0.1))
 
 
-def _hides_queries(attention: Attention, keep: Tensor) -> bool:
+def _hides_queries(attention: AttentionCall, keep: Tensor) -> bool:
     """Whether in the first row padding may see nothing, and may itself be seen."""
     if attention.scores is None or attention.scores.shape[1:] != (keep.shape[1],) * 2:
         return False

@@ -1,4 +1,4 @@
-"""The attention's arithmetic: along which axis it is normalised, how it is scaled, what is dropped, what is added."""
+"""The attention's arithmetic: along which axis it is normalized, how it is scaled, what is dropped, what is added."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from torch import Tensor
 from clearhead.doctor.checks.base import Skipped, finding, model_check
 from clearhead.doctor.checks.locations import place_of
 from clearhead.doctor.checks.parts.heads import groups
-from clearhead.doctor.probes.attention import FUSED, HIDDEN, Attention, attentions, same_tensor
+from clearhead.doctor.probes.attention import FUSED, HIDDEN, AttentionCall, attentions, same_tensor
 from clearhead.doctor.probes.flow import ADD, Flow, read_by
 from clearhead.doctor.probes.products import KEEPING, LINEAR, PRODUCTS, RESHAPING, fused_scale, scale_of
 from clearhead.doctor.probes.tracing import dropout_probability, recorded_ops
@@ -48,7 +48,7 @@ def attention(subject: Subject) -> list[Finding]:
     )
 
 
-def _wrong_axis(subject: Subject, maps: Sequence[Attention]) -> list[Finding]:
+def _wrong_axis(subject: Subject, maps: Sequence[AttentionCall]) -> list[Finding]:
     lengths = {n + more for n in (subject.calling.T, subject.calling.S) for more in (0, 1, 2)}
     for attention in maps:
         product = attention.value_product
@@ -93,7 +93,7 @@ def _dropped_scores(subject: Subject) -> list[Finding]:
     return []
 
 
-def _shared(subject: Subject, maps: Sequence[Attention], flow: Flow) -> list[Finding]:
+def _shared(subject: Subject, maps: Sequence[AttentionCall], flow: Flow) -> list[Finding]:
     for attention in maps:
         if attention.query is None or attention.key is None or not _is_projected(flow, attention, attention.key):
             continue
@@ -104,7 +104,7 @@ def _shared(subject: Subject, maps: Sequence[Attention], flow: Flow) -> list[Fin
     return []
 
 
-def _is_projected(flow: Flow, attention: Attention, key: Tensor) -> bool:
+def _is_projected(flow: Flow, attention: AttentionCall, key: Tensor) -> bool:
     """Whether keys are the output of a matrix, but for their shape, and no memory that is read as it is."""
     before, tensor = attention.index, key
     for _ in range(PLAIN_STEPS):
@@ -118,7 +118,7 @@ def _is_projected(flow: Flow, attention: Attention, key: Tensor) -> bool:
     return False
 
 
-def _slopes(subject: Subject, maps: Sequence[Attention], flow: Flow) -> list[Finding]:
+def _slopes(subject: Subject, maps: Sequence[AttentionCall], flow: Flow) -> list[Finding]:
     """A bias that changes by the same amount per token prefers what is near, and lets what is further be seen."""
     for attention in maps:
         for bias in _added(attention, flow):
@@ -138,7 +138,7 @@ def _slopes(subject: Subject, maps: Sequence[Attention], flow: Flow) -> list[Fin
     return []
 
 
-def _added(attention: Attention, flow: Flow) -> list[Tensor]:
+def _added(attention: AttentionCall, flow: Flow) -> list[Tensor]:
     """What was added to the product of queries and keys."""
     if attention.call.name == FUSED:
         args, kwargs = attention.call.options["args"], attention.call.options["kwargs"]
@@ -191,7 +191,7 @@ def _scales(subject: Subject) -> list[Finding]:
     return []
 
 
-def _scale(flow: Flow, attention: Attention) -> tuple[float | None, int]:
+def _scale(flow: Flow, attention: AttentionCall) -> tuple[float | None, int]:
     assert attention.query is not None
     assert attention.key is not None
     if attention.call.name == FUSED:
@@ -228,7 +228,7 @@ def _is_declared(subject: Subject, scale: float) -> bool:
     return any(abs(factor / scale - 1) < 1e-3 for value in values for factor in (value, 1 / value, value**-0.5))
 
 
-def _made_up_for(attention: Attention, ratio: float) -> bool:
+def _made_up_for(attention: AttentionCall, ratio: float) -> bool:
     """Whether the fresh queries are smaller than the keys by just what the scale lacks."""
     assert attention.query is not None
     assert attention.key is not None

@@ -13,7 +13,7 @@ from clearhead.doctor.checks.parts.effects import moves
 from clearhead.doctor.probes.flow import ADD, MULTIPLY, Flow, factor, made_by, read_by
 from clearhead.doctor.probes.freshness import freshness
 from clearhead.doctor.probes.locations import owner_of
-from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.probes.tracing import ModuleCall
 from clearhead.doctor.problems import message_of
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.subject import Subject
@@ -87,7 +87,7 @@ def _last_position(subject: Subject) -> list[Finding]:
     return []
 
 
-def _rows_read(call: Call) -> tuple[Tensor | None, Tensor | None]:
+def _rows_read(call: ModuleCall) -> tuple[Tensor | None, Tensor | None]:
     ids = next((t for t in read_by(call) if not t.is_floating_point()), None)
     table = next((t for t in read_by(call) if t.is_floating_point() and t.dim() == 2), None)
     return (None, None) if ids is None or not ids.numel() else (ids.reshape(-1, ids.shape[-1])[0], table)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import finding, model_check
 from clearhead.doctor.probes.locations import place_of_module
-from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.probes.tracing import ModuleCall
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.subject import Subject
@@ -34,7 +34,7 @@ def activations(subject: Subject) -> list[Finding]:
     return _straight(subject)
 
 
-def _is_read_as_written(first: Call, second: Call) -> bool:
+def _is_read_as_written(first: ModuleCall, second: ModuleCall) -> bool:
     """Whether one map widens, and another narrows to the old width what the first wrote, as it was then.
 
     To the old width: a small embedding that is widened, and read by a narrow map of keys, is meant to be two maps.

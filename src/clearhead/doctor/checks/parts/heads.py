@@ -7,12 +7,12 @@ from torch import Tensor
 
 from clearhead.doctor.checks.base import finding
 from clearhead.doctor.checks.locations import place_of
-from clearhead.doctor.probes.attention import Attention
+from clearhead.doctor.probes.attention import AttentionCall
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.subject import Subject
 
 
-def groups(subject: Subject, maps: Sequence[Attention]) -> list[Finding]:
+def groups(subject: Subject, maps: Sequence[AttentionCall]) -> list[Finding]:
     """A head reads the keys and the values of one head; neighbours share them, as checkpoints have it."""
     for attention in maps:
         keys, values = _shared_with(attention.key), _shared_with(attention.value)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from clearhead.doctor.checks.base import Skipped, finding, model_check
 from clearhead.doctor.probes.locations import place_of_call
 from clearhead.doctor.probes.norms import is_leaf_norm
-from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.probes.tracing import ModuleCall
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.subject import Subject
@@ -44,17 +44,17 @@ def norms(subject: Subject) -> list[Finding]:
     return _undefined(subject, own)
 
 
-def _is_leaf_norm(call: Call) -> bool:
+def _is_leaf_norm(call: ModuleCall) -> bool:
     return is_leaf_norm(call.module) and bool(call.inputs)
 
 
-def _is_meant_to(subject: Subject, call: Call) -> bool:
+def _is_meant_to(subject: Subject, call: ModuleCall) -> bool:
     """Whether one of torch's norms is given channels before tokens, as it is made for, where every token sees all."""
     over_all = isinstance(call.module, (nn.GroupNorm, nn.modules.instancenorm._InstanceNorm))
     return over_all and call.inputs[0].shape[-1] == subject.calling.T and not subject.looks_back_only
 
 
-def _moves_others(subject: Subject, call: Call) -> float:
+def _moves_others(subject: Subject, call: ModuleCall) -> float:
     x = call.inputs[0]
     lengths = {subject.calling.T} | ({subject.calling.S} if subject.convention.has_source else set())
     axes = [axis for axis, size in enumerate(x.shape) if size in lengths]
@@ -73,7 +73,7 @@ def _moves_others(subject: Subject, call: Call) -> float:
     return float(change.max()) / (float(before.abs().max()) or 1.0)
 
 
-def _undefined(subject: Subject, calls: Sequence[Call]) -> list[Finding]:
+def _undefined(subject: Subject, calls: Sequence[ModuleCall]) -> list[Finding]:
     """What a norm divides by is the root of the mean square, or of the variance, with epsilon under the root."""
     for call in calls:
         x = call.inputs[0]

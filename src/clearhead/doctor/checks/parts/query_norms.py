@@ -1,4 +1,4 @@
-"""An attention whose queries are normalised and whose keys and values are the stream as it is."""
+"""An attention whose queries are normalized and whose keys and values are the stream as it is."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from clearhead.doctor.checks.base import finding, model_check
 from clearhead.doctor.probes.locations import place_of_call
 from clearhead.doctor.probes.norms import is_norm
-from clearhead.doctor.probes.tracing import Call
+from clearhead.doctor.probes.tracing import ModuleCall
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.subject import Subject
 
@@ -34,7 +34,7 @@ def query_norms(subject: Subject) -> list[Finding]:
     return []
 
 
-def _suspects(calls: Sequence[Call]) -> list[tuple[Call, Call]]:
+def _suspects(calls: Sequence[ModuleCall]) -> list[tuple[ModuleCall, ModuleCall]]:
     """Modules that are given a norm's output first, and beside it what the same norm read; with that norm's call."""
     norms = [call for call in calls if _is_simple_norm(call)]
     return [
@@ -46,7 +46,7 @@ def _suspects(calls: Sequence[Call]) -> list[tuple[Call, Call]]:
     ]
 
 
-def _is_simple_norm(call: Call) -> bool:
+def _is_simple_norm(call: ModuleCall) -> bool:
     return call.module is not None and is_norm(call.module) and len(call.inputs) == 1 and len(call.outputs) == 1
 
 
@@ -54,7 +54,7 @@ def _same(first: Tensor, second: Tensor) -> bool:
     return first.shape == second.shape and torch.equal(first, second)
 
 
-def _reach_of_length(subject: Subject, call: Call, norm: Call) -> tuple[float, int]:
+def _reach_of_length(subject: Subject, call: ModuleCall, norm: ModuleCall) -> tuple[float, int]:
     """How far a longer vector of one token moves what the module makes of others, and which token it was."""
     stream, lengths = norm.inputs[0], (subject.calling.T, subject.calling.S)
     axes = [axis for axis, size in enumerate(stream.shape[:2]) if size in lengths]

@@ -1,4 +1,4 @@
-"""The residual stream: what it is taken from in each sublayer, what lies on it, and whether it is normalised last."""
+"""The residual stream: what it is taken from in each sublayer, what lies on it, and whether it is normalized last."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from clearhead.doctor.probes.locations import layer_of, owner_of, place_of_modul
 from clearhead.doctor.probes.norms import is_leaf_norm
 from clearhead.doctor.probes.products import LINEAR, NORMS
 from clearhead.doctor.probes.stream import Addition, stream
-from clearhead.doctor.probes.tracing import Call, dropout_probability, home_of, recorded_ops
+from clearhead.doctor.probes.tracing import ModuleCall, dropout_probability, home_of, recorded_ops
 from clearhead.doctor.report.findings import Finding, Status, Where
 from clearhead.doctor.subject import Subject
 
@@ -40,15 +40,15 @@ def streams(subject: Subject) -> list[Finding]:
     )
 
 
-def _has_norm(calls: Sequence[Call], branch: Sequence[int]) -> bool:
+def _has_norm(calls: Sequence[ModuleCall], branch: Sequence[int]) -> bool:
     return any(_is_norm(calls[index]) for index in branch)
 
 
-def _is_norm(call: Call) -> bool:
+def _is_norm(call: ModuleCall) -> bool:
     return call.name in NORMS or is_leaf_norm(call.module)
 
 
-def _mixed(subject: Subject, steps: Sequence[Addition], calls: Sequence[Call]) -> list[Finding]:
+def _mixed(subject: Subject, steps: Sequence[Addition], calls: Sequence[ModuleCall]) -> list[Finding]:
     """In one layer the stream itself is carried on, and what a norm made of it as well."""
     places = [place_of(subject, step.call) for step in steps]
     from_norm = [_has_norm_of_a_layer(subject, calls, step) for step in steps]
@@ -76,13 +76,13 @@ def _mixed(subject: Subject, steps: Sequence[Addition], calls: Sequence[Call]) -
     return []
 
 
-def _has_norm_of_a_layer(subject: Subject, calls: Sequence[Call], step: Addition) -> bool:
+def _has_norm_of_a_layer(subject: Subject, calls: Sequence[ModuleCall], step: Addition) -> bool:
     """Whether what a step carries on comes from a norm in a layer, be it the one before; one between stacks is none."""
     norms = (calls[index] for index in step.between if _is_norm(calls[index]))
     return not step.is_first and any(layer_of(place_of(subject, norm).module) is not None for norm in norms)
 
 
-def _reads_through_norm(step: Addition, calls: Sequence[Call]) -> bool:
+def _reads_through_norm(step: Addition, calls: Sequence[ModuleCall]) -> bool:
     """Whether a norm reads the very tensor that the branch is added to."""
     before = calls[: step.index]
     return any(_is_norm(call) and any(part is step.skip for part in call.options["args"]) for call in before)
@@ -129,7 +129,7 @@ def _dropped(subject: Subject) -> list[Finding]:
     return []
 
 
-def _caller_of(subject: Subject, call: Call) -> Where:
+def _caller_of(subject: Subject, call: ModuleCall) -> Where:
     """The module in whose code a dropout stands: one of torch's own is only called there."""
     where = place_of(subject, call)
     is_own = call.module is not None and home_of(call.module)[0] is not None
@@ -137,9 +137,9 @@ def _caller_of(subject: Subject, call: Call) -> Where:
 
 
 def _unnormalised(
-    subject: Subject, steps: Sequence[Addition], from_norm: Sequence[bool], behind: Sequence[Call]
+    subject: Subject, steps: Sequence[Addition], from_norm: Sequence[bool], behind: Sequence[ModuleCall]
 ) -> list[Finding]:
-    """Sublayers that each begin with a norm leave the stream as it grew; the head should read it normalised."""
+    """Sublayers that each begin with a norm leave the stream as it grew; the head should read it normalized."""
     inner = [kind for step, kind in zip(steps, from_norm, strict=True) if not step.is_first]
     if any(inner) or any(_is_norm(call) for call in behind) or not _begin_with_norms(subject, steps):
         return []

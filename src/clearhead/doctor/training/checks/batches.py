@@ -7,7 +7,7 @@ from torch import Tensor
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.training.checks.base import training_check
-from clearhead.doctor.training.events import Backward, Step
+from clearhead.doctor.training.events import Backward, OptimizerStep
 from clearhead.doctor.training.readings import is_same
 from clearhead.doctor.training.recording import Recording, at
 
@@ -35,11 +35,11 @@ def _repeated(recording: Recording) -> Iterator[Finding]:
     current: list[Batch] = []
     learned = {id(forward) for forward in recording.learned}
     for event in recording.timeline:
-        if isinstance(event, Step) and event.with_closure:
+        if isinstance(event, OptimizerStep) and event.with_closure:
             return  # the whole of a small set at each step, as such methods need
         if isinstance(event, Backward):
             current += [forward.batch for forward in event.forwards if id(forward) in learned and forward.batch]
-        if isinstance(event, Step) and current:
+        if isinstance(event, OptimizerStep) and current:
             earlier.append(current)
             current = []
     if len(earlier) > 1 and all(_are_same(earlier[0], other) for other in earlier[1:]):

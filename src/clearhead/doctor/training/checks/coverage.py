@@ -8,7 +8,7 @@ from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.report.findings import Finding, Status
 from clearhead.doctor.training.checks.base import training_check
-from clearhead.doctor.training.events import Created, Step
+from clearhead.doctor.training.events import Created, OptimizerStep
 from clearhead.doctor.training.readings import is_same, norm, sample
 from clearhead.doctor.training.recording import Recording, at
 
@@ -93,9 +93,9 @@ def _strangers(recording: Recording) -> list[nn.Parameter]:
 
 def _remade(recording: Recording) -> Iterator[Finding]:
     """An optimizer that takes the place of one that has stepped forgets its moments."""
-    before: list[Step] = []
+    before: list[OptimizerStep] = []
     for event in recording.timeline:
-        if isinstance(event, Step):
+        if isinstance(event, OptimizerStep):
             before.append(event)
         elif isinstance(event, Created):
             for step in before:

@@ -5,7 +5,7 @@ import math
 from clearhead.doctor.checks.base import finding
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.training.checks.base import training_check
-from clearhead.doctor.training.events import Backward, Step
+from clearhead.doctor.training.events import Backward, OptimizerStep
 from clearhead.doctor.training.recording import Recording, at
 
 
@@ -37,7 +37,7 @@ def numbers(recording: Recording) -> list[Finding]:
     for event in recording.timeline:
         if isinstance(event, Backward) and (math.isnan(event.loss) or (math.isinf(event.loss) and event.scale == 1)):
             return [finding("R01", f"the loss is {event.loss}", where=at(event.location, "backward"))]
-        for use in event.uses if isinstance(event, Step) else ():
+        for use in event.uses if isinstance(event, OptimizerStep) else ():
             if use.not_finite:
                 names = recording.listed(use.not_finite)
                 witness = f"a step uses a gradient of {names} that is not finite, while the loss is"
@@ -77,7 +77,7 @@ def cleared(recording: Recording) -> list[Finding]:
     return []
 
 
-def _mixed(recording: Recording, step: Step) -> Finding:
+def _mixed(recording: Recording, step: OptimizerStep) -> Finding:
     mixture = max((mixture for use in step.uses for mixture in use.mixed), key=lambda each_mixture: each_mixture.old)
     witness = (
         f"the gradient of {recording.name(mixture.parameter)} that a step had used, of length {mixture.old:.3g}, was "
@@ -87,7 +87,7 @@ def _mixed(recording: Recording, step: Step) -> Finding:
     return finding("T01", witness, value=mixture.total, threshold=mixture.own, where=at(step.location, "step"))
 
 
-def _empty(recording: Recording, step: Step) -> Finding:
+def _empty(recording: Recording, step: OptimizerStep) -> Finding:
     wiped = step.uses[0].wiped
     if wiped:
         witness = (

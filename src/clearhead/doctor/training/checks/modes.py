@@ -5,7 +5,7 @@ from clearhead.doctor.probes.tracing import home_of
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Where
 from clearhead.doctor.training.checks.base import training_check
-from clearhead.doctor.training.events import Forward, Step
+from clearhead.doctor.training.events import Forward, OptimizerStep
 from clearhead.doctor.training.recording import Recording, at
 from clearhead.doctor.training.trials import CLOSE, difference, run, trying
 
@@ -64,7 +64,7 @@ def _awake(recording: Recording) -> list[Finding]:
     learned = {id(forward.module) for forward in recording.learned}
     stepped = False
     for event in recording.timeline:
-        stepped = stepped or isinstance(event, Step)
+        stepped = stepped or isinstance(event, OptimizerStep)
         if not stepped or not isinstance(event, Forward) or event.with_gradient or id(event.module) not in learned:
             continue
         if event.training and any(event.dropouts.values()):

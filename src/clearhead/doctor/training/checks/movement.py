@@ -8,7 +8,7 @@ import torch
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.training.checks.base import training_check
-from clearhead.doctor.training.events import Scaled, Step, parameters_held
+from clearhead.doctor.training.events import OptimizerStep, Scaled, parameters_held
 from clearhead.doctor.training.recording import Recording, at
 
 FAR = 1.0  # of the weights' own length: a step so long puts others in their place
@@ -54,7 +54,7 @@ def _no_step(recording: Recording) -> list[Finding]:
     raise Skipped("no step was made")
 
 
-def _rates(recording: Recording, steps: list[Step]) -> Iterator[Finding]:
+def _rates(recording: Recording, steps: list[OptimizerStep]) -> Iterator[Finding]:
     rates = [rate for step in steps for rate in step.rates]
     negative = [rate for rate in rates if rate < 0]
     if negative:
@@ -72,7 +72,7 @@ def _rates(recording: Recording, steps: list[Step]) -> Iterator[Finding]:
             yield finding((("O12", 0.7), ("O07", 0.3)), witness, value=0, where=at(steps[0].location, "step"))
 
 
-def _stayed(recording: Recording, steps: list[Step]) -> Iterator[Finding]:
+def _stayed(recording: Recording, steps: list[OptimizerStep]) -> Iterator[Finding]:
     by_id = {id(parameter): parameter for step in steps for parameter in step.parameters}
     stayed = []
     for key, parameter in by_id.items():
@@ -95,7 +95,7 @@ def _stayed(recording: Recording, steps: list[Step]) -> Iterator[Finding]:
     yield finding("T07", witness, value=0, where=where, status="warn" if scaled else "fail")
 
 
-def _rounded(recording: Recording, steps: list[Step]) -> Iterator[Finding]:
+def _rounded(recording: Recording, steps: list[OptimizerStep]) -> Iterator[Finding]:
     """Weights of half precision whose updates are smaller than the spacing of their numbers."""
     lost = []
     for parameter in steps[-1].parameters:
@@ -113,7 +113,7 @@ def _rounded(recording: Recording, steps: list[Step]) -> Iterator[Finding]:
         yield finding("R05", witness, value=share, threshold=LOST, where=recording.where(parameter), status="warn")
 
 
-def _far(recording: Recording, steps: list[Step]) -> Iterator[Finding]:
+def _far(recording: Recording, steps: list[OptimizerStep]) -> Iterator[Finding]:
     for step in steps:
         if step.with_closure:
             continue  # many small steps may hide in it

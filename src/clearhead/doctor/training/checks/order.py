@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.training.checks.base import training_check
-from clearhead.doctor.training.events import Backward, Clip, Event, Forward, Scaled, Scheduled, Step
+from clearhead.doctor.training.events import Backward, Clip, Event, Forward, OptimizerStep, Scaled, Scheduled
 from clearhead.doctor.training.recording import Recording, at
 
 MEASURING = 1e6  # a limit above which a clip is there for the norm that it returns
@@ -38,7 +38,9 @@ def _around(recording: Recording, clip: Clip) -> tuple[Sequence[Event], Sequence
     index = next(number for number, event in enumerate(recording.timeline) if event is clip)
 
     def concerns(event: Event) -> bool:
-        return not isinstance(event, Step) or bool(clip.parameters & {id(parameter) for parameter in event.parameters})
+        return not isinstance(event, OptimizerStep) or bool(
+            clip.parameters & {id(parameter) for parameter in event.parameters}
+        )
 
     timeline = recording.timeline
     return [*filter(concerns, timeline[:index])], [*filter(concerns, timeline[index + 1 :])]
@@ -46,7 +48,7 @@ def _around(recording: Recording, clip: Clip) -> tuple[Sequence[Event], Sequence
 
 def _scaled(clip: Clip, past: Sequence[Event]) -> Iterator[Finding]:
     for event in reversed(past):
-        if isinstance(event, Step) or (isinstance(event, Scaled) and event.method == "unscale_"):
+        if isinstance(event, OptimizerStep) or (isinstance(event, Scaled) and event.method == "unscale_"):
             return
         if isinstance(event, Backward):
             if event.scale > 1:
@@ -59,12 +61,12 @@ def _scaled(clip: Clip, past: Sequence[Event]) -> Iterator[Finding]:
 
 
 def _useless(recording: Recording, clip: Clip, past: Sequence[Event]) -> Iterator[Finding]:
-    last = next((event for event in reversed(past) if isinstance(event, (Backward, Step))), None)
+    last = next((event for event in reversed(past) if isinstance(event, (Backward, OptimizerStep))), None)
     where = at(clip.location, "clip")
     if last is None:
         witness = f"clipped to {clip.limit:g} before any backward"
         yield finding("T05", witness, value=clip.size, threshold=clip.limit, where=where)
-    elif isinstance(last, Step):
+    elif isinstance(last, OptimizerStep):
         used = last.uses[-1].length if last.uses else 0.0
         witness = (
             f"clipped to {clip.limit:g} after step {recording.number(last)} had used a gradient of length {used:.3g}, "
@@ -79,13 +81,13 @@ def _useless(recording: Recording, clip: Clip, past: Sequence[Event]) -> Iterato
 
 def _early(recording: Recording, clip: Clip, coming: Sequence[Event]) -> Iterator[Finding]:
     """More was added to the gradients between the clip and the step."""
-    places = [number for number, event in enumerate(coming) if isinstance(event, Step)]
+    places = [number for number, event in enumerate(coming) if isinstance(event, OptimizerStep)]
     if not places:
         return
     step = coming[places[0]]
     between = coming[: places[0]]
     added = [event for event in between if isinstance(event, Backward) and event.reached]
-    assert isinstance(step, Step)
+    assert isinstance(step, OptimizerStep)
     if not added or step.with_closure or not clip.by_norm or not step.uses:
         return
     whole = {id(parameter) for parameter in step.parameters} <= clip.parameters
@@ -118,7 +120,7 @@ def scheduling(recording: Recording) -> list[Finding]:
     return findings
 
 
-def _drives(step: Step, event: Scheduled) -> bool:
+def _drives(step: OptimizerStep, event: Scheduled) -> bool:
     return bool(event.groups & step.groups)
 
 
@@ -137,7 +139,7 @@ def _too_often(recording: Recording, events: list[Scheduled]) -> Iterator[Findin
     """Once for every micro-batch."""
     count, backwards = 0, 0
     for event in recording.timeline:
-        if isinstance(event, Step) and _drives(event, events[0]):
+        if isinstance(event, OptimizerStep) and _drives(event, events[0]):
             count, backwards = 0, 0
         elif isinstance(event, Backward):
             backwards += 1
@@ -160,7 +162,7 @@ def _before(recording: Recording, events: list[Scheduled]) -> Iterator[Finding]:
         coming = next((e for e in timeline[index + 1 :] if _is_landmark(e)), None)
         rates = f"from {_shown(event.before)} to {_shown(event.after)}"
         where = at(event.location, "step")
-        if isinstance(last, Backward) and isinstance(coming, Step) and _drives(coming, event):
+        if isinstance(last, Backward) and isinstance(coming, OptimizerStep) and _drives(coming, event):
             witness = f"{event.name} goes {rates} before step {recording.number(coming)} has used the first of them"
             yield finding("O09", witness, where=where)
             return
@@ -175,7 +177,9 @@ def _before(recording: Recording, events: list[Scheduled]) -> Iterator[Finding]:
 
 def _is_landmark(event: Event) -> bool:
     attempt = isinstance(event, Scaled) and event.method == "step"
-    return attempt or isinstance(event, (Backward, Step)) or (isinstance(event, Forward) and event.with_gradient)
+    return (
+        attempt or isinstance(event, (Backward, OptimizerStep)) or (isinstance(event, Forward) and event.with_gradient)
+    )
 
 
 def _shown(rates: tuple[float, ...]) -> str:

@@ -7,7 +7,7 @@ from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.probes.loss import STRAIGHT
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.training.checks.base import training_check
-from clearhead.doctor.training.events import Backward, Scaled, Step
+from clearhead.doctor.training.events import Backward, OptimizerStep, Scaled
 from clearhead.doctor.training.logits import LogitsXray
 from clearhead.doctor.training.recording import Recording, at
 
@@ -48,7 +48,7 @@ def _thrown_away(recording: Recording) -> Iterator[Finding]:
     """Micro-batches whose gradient is cleared before the next one's, so that the step uses the last one only."""
     current: list[Backward] = []
     for event in recording.timeline:
-        if isinstance(event, Step):
+        if isinstance(event, OptimizerStep):
             cleared = [
                 later for earlier, later in pairwise(current) if later.location == earlier.location and earlier.reached
             ]
@@ -59,20 +59,20 @@ def _thrown_away(recording: Recording) -> Iterator[Finding]:
                 )
                 yield finding("T03", witness, value=len(cleared), where=at(cleared[0].location, "backward"))
                 return
-        if isinstance(event, Step) or (isinstance(event, Scaled) and event.method == "step"):
+        if isinstance(event, OptimizerStep) or (isinstance(event, Scaled) and event.method == "step"):
             current = []
         elif isinstance(event, Backward) and not event.in_step:
             current.append(event)
 
 
-def _parts(recording: Recording) -> Iterator[tuple[list[Part], Step]]:
+def _parts(recording: Recording) -> Iterator[tuple[list[Part], OptimizerStep]]:
     """For each step, what was asked since the one before; one entry per backward of the same line."""
     mine = {id(question) for question in recording.xrays}
     current: list[Part] = []
     for event in recording.timeline:
         if isinstance(event, Backward) and not event.in_step:
             current += [(event, question) for question in event.xrays if id(question) in mine]
-        elif isinstance(event, Step):
+        elif isinstance(event, OptimizerStep):
             places = {backward.location for backward, _ in current}
             models = {(id(question.forward.module), question.logits.shape[-1]) for _, question in current}
             once = len({id(backward) for backward, _ in current}) == len(current)
@@ -101,7 +101,7 @@ def _of_one(part: Part) -> Iterator[Finding]:
             return
 
 
-def _of_several(parts: list[Part], step: Step) -> Iterator[Finding]:
+def _of_several(parts: list[Part], step: OptimizerStep) -> Iterator[Finding]:
     if any(_is(use.scaled * len(parts), 1.0) for use in step.uses):
         return  # the sum of the gradients was divided by hand
     sums = [question.total or 0.0 for _, question in parts]
