@@ -1,4 +1,7 @@
-"""The native engine: a decoder's and a translator's next tokens in C++, compiled once for a machine."""
+"""The native engine: a decoder's and a translator's next tokens in C++, compiled once for a machine.
+
+docs/generation.md, "Why an engine of our own", says why it stays beside `torch.compile` and AOTInductor.
+"""
 
 from clearhead.native.building import CPP_TYPES, compiler, library
 from clearhead.native.decoder import Draws, NativeDecoder
