@@ -23,7 +23,7 @@ import clearhead
 from clearhead.cache import FACTS, cache_folder, new_folder
 from clearhead.errors import DataError
 from clearhead.files import damage, write_json
-from clearhead.models.eval_mode import Notice
+from clearhead.models.eval_mode import OnNotice
 from clearhead.native.structures import LAYOUT, refuse_other_structures
 
 HERE = Path(__file__).parent
@@ -61,21 +61,22 @@ def compiler() -> tuple[str, ...] | None:
     return None if path is None else (path, *arguments)
 
 
-def library(dtype: torch.dtype, *, build: bool, notice: Notice) -> ctypes.CDLL | None:
-    """The library that computes in numbers of this type, for as long as this process lives; None if there is none.
+def library(dtype: torch.dtype, *, build: bool, on_notice: OnNotice) -> ctypes.CDLL | None:
+    """The library that computes in this dtype, loaded once per process; None if it is not built.
 
     Args:
-        build: compile it where that was not done before, which takes seconds and of which `notice` is told.
+        build: compile it if need be, which takes seconds.
+        on_notice: called with a sentence before it is compiled.
 
     Raises:
-        OSError: it cannot be loaded; it is then thrown away, so that the next process makes another.
-        RuntimeError: it cannot be compiled, or reads other structures than this version of Clearhead fills in.
+        OSError: it cannot be loaded; it is then deleted, so that the next process compiles it again.
+        RuntimeError: it cannot be compiled, or has other structures than this version of Clearhead.
     """
     folder = folder_of(dtype)
     if not is_built(folder):
         if not build:
             return None
-        if reason := _failure(Building(folder, dtype, notice)):
+        if reason := _failure(Building(folder, dtype, on_notice)):
             raise RuntimeError(reason)
     try:
         return _opened(folder)
@@ -128,19 +129,19 @@ def _compile(folder: Path, dtype: torch.dtype) -> None:
 
 @dataclass(frozen=True)
 class Building:
-    """What is compiled; who is told of it makes no difference."""
+    """Cache key of a build; `on_notice` is not compared."""
 
     folder: Path
     dtype: torch.dtype
-    notice: Notice = field(compare=False)
+    on_notice: OnNotice = field(compare=False)
 
 
 @cache
 def _failure(building: Building) -> str | None:
-    """Compile; why that cannot be done, if so. This process does not try it again."""
+    """Compile, once per process; return why that failed, or None."""
     if _did_not_end():
         return _endless()
-    building.notice("compiling code for this machine: a few seconds, once; the engine 'eager' does without")
+    building.on_notice("compiling code for this machine: a few seconds, once; the engine 'eager' does without")
     try:
         build_into(building.folder, building.dtype)
     except (DataError, OSError) as error:

@@ -23,10 +23,10 @@ def attend(
     dropout: float = 0.0,
     scoring: Scoring = PLAIN,
 ) -> Tensor:
-    """softmax(q k^T / sqrt(K) + bias) v (Vaswani et al. 2017, equation 1), the only consumer of masks.
+    """softmax(q k^T / sqrt(K) + bias) v (Vaswani et al. 2017, equation 1).
 
-    Torch's fused kernel computes it, in memory that grows with T, unless it does not know the `scoring`: then
-    `eager_attention` does, which keeps matrices of T x T numbers for each head.
+    Torch's fused kernel computes it, in memory linear in T. `eager_attention`, which keeps T x T scores for each
+    head, computes any `scoring` that the kernel does not know, and short texts in bfloat16 on a CPU.
 
     Args:
         query: (B, H, T_q, K). key, value: (B, H_kv, T_k, K), each serving H / H_kv query heads.

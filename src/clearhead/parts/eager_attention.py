@@ -15,7 +15,7 @@ from torch import Tensor
 from clearhead.parts.dropout import drop
 from clearhead.parts.masks import Mask
 
-WIDTHS = 8  # the longest text, in widths of a head: its scores are then twice as many as a feed-forward's numbers
+WIDTHS = 8  # eager up to T_k = 8 K; the scores are then twice the feed-forward's activations
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ PLAIN = Scoring()
 
 
 def is_small(query: Tensor, key: Tensor) -> bool:
-    """Whether (B, H, T_q, K) and (B, H_kv, T_k, K) have no more scores than a step has other numbers to remember."""
+    """Whether the T_q x T_k scores fit beside the other activations, so that eager attention is faster."""
     return key.shape[2] <= WIDTHS * query.shape[3]
 
 

@@ -18,7 +18,7 @@ from clearhead.training.optimizers import Optimizer
 WEIGHTS, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 
 
-class Found(NamedTuple):
+class CheckpointMatch(NamedTuple):
     """A whole checkpoint, and a sentence for each damaged one that was passed over on the way to it."""
 
     path: Path
@@ -62,7 +62,7 @@ def path_of(folder: Path, step: int) -> Path:
     return folder / f"step-{step:08d}"
 
 
-def newest(folder: Path) -> Found | None:
+def newest(folder: Path) -> CheckpointMatch | None:
     """The newest whole checkpoint in `folder`; None when there is none at all. Reads every byte, writes none.
 
     Raises:
@@ -73,7 +73,7 @@ def newest(folder: Path) -> Found | None:
     for path in reversed(paths):
         fault = _fault(path)
         if fault is None:
-            return Found(path, tuple(notices))
+            return CheckpointMatch(path, tuple(notices))
         notices.append(f"the checkpoint {path} is damaged ({fault}); the one before it is used")
     if not paths:
         return None
@@ -86,7 +86,7 @@ def last_step(folder: Path) -> int | None:
     return next((_step(path) for path in reversed(_checkpoints(folder)) if _fault(path, sized) is None), None)
 
 
-def best(folder: Path) -> Found | None:
+def best(folder: Path) -> CheckpointMatch | None:
     """The checkpoint with the lowest held-out loss, or, where that one is missing or damaged, the newest whole one."""
     latest = newest(folder)
     step = read_state(latest.path).best_step if latest else None
@@ -95,8 +95,10 @@ def best(folder: Path) -> Found | None:
     path = path_of(folder, step)
     fault = _fault(path)
     if fault is None:
-        return Found(path, latest.notices)
-    return Found(latest.path, (*latest.notices, f"the best checkpoint, {path}, is damaged ({fault}); the last is used"))
+        return CheckpointMatch(path, latest.notices)
+    return CheckpointMatch(
+        latest.path, (*latest.notices, f"the best checkpoint, {path}, is damaged ({fault}); the last is used")
+    )
 
 
 def load(path: Path, model: nn.Module, optimizer: Optimizer | None = None) -> TrainingState:

@@ -25,11 +25,11 @@ def _over_all(share: float, V: int) -> float:
 
 
 def _over_others(share: float, V: int) -> float:
-    """The right token keeps 1 - share: as if share * V / (V - 1) were spread over all, of which 1 / V comes back."""
+    """Equal to torch's smoothing with share * V / (V - 1), at most 1."""
     return min(1.0, share * V / (V - 1))
 
 
-# Which tokens share the mass that smoothing takes from the right one -> what that is, spread over the whole vocabulary.
+# Spread -> the equivalent torch `label_smoothing`, from (share, V).
 # `all` is torch's definition (Szegedy et al. 2016, section 7); `others` is that of the first Transformer's own code.
 SMOOTHINGS: dict[str, Callable[[float, int], float]] = {"all": _over_all, "others": _over_others}
 

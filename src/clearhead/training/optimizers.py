@@ -74,7 +74,7 @@ def build_optimizer(model: nn.Module, config: TrainConfig) -> Optimizer:
         close = did_you_mean(name, [*OPTIMIZERS, *classes])
         raise UsageError(
             f"there is no optimizer '{config.optimizer}'{close or ';'} "
-            f"--train.optimizer takes {', '.join(OPTIMIZERS)} or the name of any class of torch.optim"
+            f"train.optimizer takes {', '.join(OPTIMIZERS)} or the name of any class of torch.optim"
         )
     return TorchOptimizer(classes[name], learned, config)
 

@@ -1,7 +1,7 @@
 """How the learning rate moves: pure functions of the step, each the share of the peak rate.
 
-`step` counts from 0, the step about to be taken. Every schedule rises linearly over `warmup_steps` first, from a
-rate above zero, and reaches the peak with the last of them.
+`step` counts from 0, the step about to be taken. Every schedule rises linearly over `warmup_steps` first: step s
+takes (s + 1) / warmup_steps of the peak, so the first is above zero and the last is the peak.
 """
 
 import math

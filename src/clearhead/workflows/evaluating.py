@@ -78,8 +78,8 @@ def evaluate(
         run: a folder, a name, or None for the newest.
         source: as in `train`, also one split of a corpus, such as 'multi30k:test_2016_flickr'; None: what was held out.
         target: the file of references, where `source` is the file of sentences to translate.
-        options: as in `TranslationConfig`, for a translator, but the engine `auto` is `plain`, so that a score does not
-            depend on what is installed; of a text, `batch_size` windows are read at once.
+        options: for a translator as in `TranslationConfig`, but the engine `auto` is `eager`, so that a score does not
+            depend on what is installed; for a text, `batch_size` windows are read at once.
         device: where to compute.
         on_notice: told what a person should know, in a sentence.
 

@@ -12,7 +12,7 @@ from clearhead import interop
 from clearhead.config import RunConfig
 from clearhead.data import Tokenizer
 from clearhead.errors import ClearheadError, DataError, UsageError
-from clearhead.files import move_into, start_folder, write_text
+from clearhead.files import RUN_CONFIG, move_into, start_folder, write_text
 from clearhead.models import LanguageModel
 from clearhead.options import parse_toml, to_toml
 from clearhead.workflows.events import command
@@ -55,7 +55,7 @@ class RunFolder:
     @property
     def has_begun(self) -> bool:
         """Whether the folder is a run yet."""
-        return (self.folder / "clearhead.toml").exists()
+        return (self.folder / RUN_CONFIG).exists()
 
     @property
     def config(self) -> RunConfig:
@@ -64,7 +64,7 @@ class RunFolder:
         Raises:
             DataError: clearhead.toml is missing or damaged.
         """
-        path = self.folder / "clearhead.toml"
+        path = self.folder / RUN_CONFIG
         if not path.is_file():
             raise DataError(f"{self.folder} is not a run: it has no clearhead.toml")
         try:
@@ -83,7 +83,7 @@ class RunFolder:
 
     def write_config(self, config: RunConfig) -> None:
         """Write clearhead.toml, whole or not at all."""
-        write_text(self.folder / "clearhead.toml", seal(to_toml(config)))
+        write_text(self.folder / RUN_CONFIG, seal(to_toml(config)))
 
     @property
     def tokenizer(self) -> Tokenizer:
