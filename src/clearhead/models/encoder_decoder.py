@@ -1,4 +1,4 @@
-"""The Transformer as it was first published: one stack reads a sentence, another writes its translation."""
+"""The original Transformer: an encoder reads a sentence, and a decoder writes its translation."""
 
 from typing import NamedTuple, Self
 

@@ -1,4 +1,4 @@
-"""The encoder-only Transformer: every token sees every other, and masked ones are filled in."""
+"""The encoder-only Transformer: bidirectional attention, trained to predict masked tokens."""
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from clearhead.parts.masks import Positions
 
 
 class EncoderLM(StackLM):
-    """Embedding, positions, a stack that looks both ways, a head (Devlin et al. 2019, arXiv 1810.04805)."""
+    """Embedding, positions, a bidirectional stack, a head (Devlin et al. 2019, arXiv 1810.04805)."""
 
     causal = False
 

@@ -51,11 +51,11 @@ class Muon:
         self.moments = {f"{name}.momentum": torch.zeros_like(p, requires_grad=False) for name, p in parameters.items()}
 
     def make_room(self, names: Collection[str]) -> None:
-        """There is room from the start."""
+        """All moments exist from the start."""
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        """Move every matrix that has a gradient."""
+        """Update every matrix that has a gradient."""
         moved = {name: p for name, p in self.parameters.items() if p.grad is not None}
         if not moved:
             return
