@@ -8,7 +8,7 @@ RUNS = Path("runs")  # where runs are made and looked for, under the current fol
 
 
 def find_folder(which: str | Path) -> Path | None:
-    """The folder of the run of that folder or name, where there is one."""
+    """The folder of a run, from a path or a name under `runs`, or None."""
     try:
         return next((folder for folder in (Path(which), RUNS / which) if (folder / RUN_CONFIG).is_file()), None)
     except OSError:  # a prompt may be too long for a name

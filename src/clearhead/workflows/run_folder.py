@@ -1,4 +1,4 @@
-"""The run folder: what is in it, and who may write to it."""
+"""The run folder: its files, and the lock for writing to it."""
 
 import json
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """Where the training can be taken up again."""
+        """The folder of the checkpoints."""
         return self.folder / "checkpoints"
 
     @property
@@ -54,7 +54,7 @@ class RunFolder:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the folder is a run yet."""
+        """Whether the folder holds clearhead.toml."""
         return (self.folder / RUN_CONFIG).exists()
 
     @property
@@ -174,7 +174,7 @@ class RunFolder:
 
     @property
     def model_step(self) -> int:
-        """After how many steps the run's model was saved; -1 where nothing says so."""
+        """The step at which the run's model was saved; -1 if unknown."""
         return judge_model(self.folder)[1]
 
     def damage(self) -> str | None:
@@ -190,7 +190,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """While this process writes to the run, no other may.
+        """Lock the run, so that no other process writes to it.
 
         Raises:
             ClearheadError: another process is writing to it, or the system refuses to write.

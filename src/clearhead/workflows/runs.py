@@ -14,7 +14,7 @@ BEFORE_IT_BEGINS = {LOCK, files.UNFINISHED + TEXT, "tensorboard"}
 
 
 def create(folder: Path | None, stem: str) -> tuple[RunFolder, bool]:
-    """A new, empty run, and whether its folder is new as well.
+    """Create an empty run; also return whether its folder is new.
 
     Args:
         folder: where; by default runs/STEM-N with the first N that is free.
@@ -43,7 +43,7 @@ def create(folder: Path | None, stem: str) -> tuple[RunFolder, bool]:
 
 
 def _make(folder: Path) -> bool:
-    """Make the folder; False when it is there already. Of two processes only one makes it."""
+    """Make the folder; return False if it exists. Of two processes, only one succeeds."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir()
@@ -57,7 +57,7 @@ def _make(folder: Path) -> bool:
 
 
 def open_folder(which: str | Path | RunFolder | None) -> RunFolder:
-    """A run by its folder or its name under `runs`; without either, the one that was written to last.
+    """Find a run by its folder or its name under `runs`; None: the one that was written to last.
 
     Raises:
         DataError: there is no such run.
@@ -90,7 +90,7 @@ def run_and_text(first: str | None, second: str | None) -> tuple[str | None, str
 
 
 def find_run(which: str | Path) -> RunFolder | None:
-    """The run of that folder or name, where there is one."""
+    """The run of that folder or name, or None."""
     folder = find_folder(which)
     return None if folder is None else RunFolder(folder)
 
