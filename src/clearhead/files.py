@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 MANIFEST = "manifest.json"
+RUN_CONFIG = "clearhead.toml"  # a folder that holds it is a run
 FORMAT = 1  # raised when what a folder holds changes its meaning
 UNFINISHED = ".unfinished-"  # a file or folder being written or removed; after a crash, what bears this name is litter
 MAX_OWN_JSON = 1 << 20  # bytes of a JSON file that only we write

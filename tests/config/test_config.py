@@ -92,7 +92,7 @@ def test_there_is_a_schema(options: type[Options]) -> None:
         (TranslationConfig, {"n_best": 6}, "n_best (6) is more than beam_size (5) holds"),
         (RunConfig, {"objective": "seq2seq"}, "needs the architecture encoder_decoder, not decoder"),
         (RunConfig, {"model": {"architecture": "encoder"}}, "needs the architecture decoder or bigram, not encoder"),
-        (SamplingConfig, {"temperature": 0}, "to take the likeliest token every time, say --greedy"),
+        (SamplingConfig, {"temperature": 0}, "to take the likeliest token every time, set greedy"),
         (RunConfig, {"seed": 2**63}, "seed"),
         (RunConfig, {"train": 5}, "train: input should be a valid dictionary"),
     ],

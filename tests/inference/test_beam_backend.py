@@ -36,7 +36,7 @@ def test_it_is_compiled_where_that_saves_time_or_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, sentences: int, engine: str, asked: list[bool]
 ) -> None:
     built: list[bool] = []
-    monkeypatch.setattr(facade, "library", lambda dtype, build, notice: built.append(build))
+    monkeypatch.setattr(facade, "library", lambda dtype, build, on_notice: built.append(build))
     found, said = reader(random_translator(9, n_layers=1), sentences, engine=engine, batch_size=1)
     assert isinstance(found, EagerBeamStep)
     assert (built, said) == (asked, [])
@@ -89,7 +89,7 @@ class Wrong(EagerBeamStep):
 
 @pytest.mark.parametrize("weights", [True, False])
 def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch, weights: bool) -> None:
-    monkeypatch.setattr(facade, "library", lambda dtype, build, notice: ())
+    monkeypatch.setattr(facade, "library", lambda dtype, build, on_notice: ())
     monkeypatch.setattr(beam_backend, "NativeBeamStep", lambda model, library: Wrong(model, weights))
     found, [notice] = reader(random_translator(9), engine="native")
     assert type(found) is EagerBeamStep
@@ -105,7 +105,7 @@ def test_the_search_asks_who_reads(monkeypatch: pytest.MonkeyPatch) -> None:
             read.append(tokens.shape[1])
             return super().read(tokens, *others)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(facade, "library", lambda dtype, build, notice: ())
+    monkeypatch.setattr(facade, "library", lambda dtype, build, on_notice: ())
     monkeypatch.setattr(beam_backend, "NativeBeamStep", lambda model, library: Counting(model))
     search = searcher(model, config, end=END, sentences=2)
     read.clear()
@@ -114,7 +114,7 @@ def test_the_search_asks_who_reads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_wide_model_and_the_shortest_block_are_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facade, "library", lambda dtype, build, notice: ())
+    monkeypatch.setattr(facade, "library", lambda dtype, build, on_notice: ())
     monkeypatch.setattr(beam_backend, "NativeBeamStep", lambda model, library: EagerBeamStep(model))
     for options in ({"block_size": 1, "positions": "learned"}, {"decoder_start_id": 0}, {"source_vocab_size": 3}):
         model = random_translator(5, **options)

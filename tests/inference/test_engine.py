@@ -53,7 +53,7 @@ def test_a_short_text_never_asks_for_compiled_code(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(("tokens", "built"), [(5_000, False), (50_000, True)])
 def test_a_long_text_is_worth_compiling_for(monkeypatch: pytest.MonkeyPatch, tokens: int, built: bool) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr(facade, "library", lambda dtype, build, notice: asked.append(build))
+    monkeypatch.setattr(facade, "library", lambda dtype, build, on_notice: asked.append(build))
     engine.Engine(small()).writer(tokens)
     assert asked == [built]
 
@@ -79,7 +79,7 @@ def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
         twin.load_state_dict({name: tensor * 1.1 for name, tensor in model.state_dict().items()})
         return EagerDecoderStep(twin)
 
-    monkeypatch.setattr(facade, "library", lambda dtype, build, notice: ())
+    monkeypatch.setattr(facade, "library", lambda dtype, build, on_notice: ())
     monkeypatch.setattr(engine, "NativeDecoderStep", wrong)
     columns, notices = written(small(), "native")
     assert columns == written(small(), "eager")[0]
@@ -88,7 +88,7 @@ def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_who_looks_into_a_model_is_told_by_a_kept_engine_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facade, "library", lambda dtype, build, notice: ())
+    monkeypatch.setattr(facade, "library", lambda dtype, build, on_notice: ())
     monkeypatch.setattr(engine, "NativeDecoderStep", lambda model, *given: EagerDecoderStep(copy.deepcopy(model)))
     model, seen = small(), list[torch.nn.Module]()
     kept = engine.Engine(model, EngineConfig(engine="native"))
@@ -106,7 +106,7 @@ def test_an_engine_that_is_kept_prepares_once(monkeypatch: pytest.MonkeyPatch) -
         packed.append(model)
         return EagerDecoderStep(model)
 
-    monkeypatch.setattr(facade, "library", lambda dtype, build, notice: ())
+    monkeypatch.setattr(facade, "library", lambda dtype, build, on_notice: ())
     monkeypatch.setattr(engine, "NativeDecoderStep", pack)
     model, config = small(), SamplingConfig(greedy=True, max_new_tokens=5)
     one = engine.Engine(model, EngineConfig(engine="native", dtype="int8"))

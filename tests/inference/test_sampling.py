@@ -18,7 +18,7 @@ from clearhead.inference.sampling import (
     keep_min_p,
     keep_top_k,
     keep_top_p,
-    penalise_repetition,
+    penalize_repetition,
     row_seeds,
     sample,
 )
@@ -76,7 +76,7 @@ def test_min_p_keeps_what_is_likely_enough(logits: Tensor, min_p: float) -> None
 def test_the_penalty_never_raises_a_present_token(logits: Tensor, penalty: float, chosen: int) -> None:
     present = torch.tensor([[bool(chosen >> token & 1) for token in range(logits.shape[1])]] * len(logits))
     before = logits.softmax(-1)
-    after = penalise_repetition(logits, present, penalty).softmax(-1)
+    after = penalize_repetition(logits, present, penalty).softmax(-1)
     assert (after[present] <= before[present] + 1e-12).all()
     assert (after[~present] >= before[~present] - 1e-12).all()
 
@@ -84,7 +84,7 @@ def test_the_penalty_never_raises_a_present_token(logits: Tensor, penalty: float
 def test_the_penalty_divides_the_odds_of_a_token() -> None:
     logits = torch.tensor([[-1.0, 0.5, 2.0]], dtype=torch.float64)
     present = torch.tensor([[False, False, True]])
-    before, after = (x.softmax(-1)[0, 2].item() for x in (logits, penalise_repetition(logits, present, 1.5)))
+    before, after = (x.softmax(-1)[0, 2].item() for x in (logits, penalize_repetition(logits, present, 1.5)))
     assert after / (1 - after) == pytest.approx(before / (1 - before) / 1.5)
 
 

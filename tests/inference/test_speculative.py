@@ -11,7 +11,7 @@ from clearhead.errors import UsageError
 from clearhead.inference import generate_ids
 from clearhead.inference.requests import Text, begin, odds_ahead
 from clearhead.inference.speculative import ModelDraft, NgramDraft, Repeats
-from clearhead.inference.verification import Guesses
+from clearhead.inference.verification import DraftTokens
 from clearhead.models import DecoderLM
 
 
@@ -72,7 +72,7 @@ def test_a_model_that_is_given_guesses_and_ngrams_do_not_beside_it(monkeypatch: 
     asked: list[int] = []
     guess = ModelDraft.guess
 
-    def counted(self: ModelDraft, most: Sequence[int], texts: Sequence[Text]) -> Guesses:
+    def counted(self: ModelDraft, most: Sequence[int], texts: Sequence[Text]) -> DraftTokens:
         asked.extend(most)
         return guess(self, most, texts)
 

@@ -52,7 +52,7 @@ def chosen(model: EncoderDecoder, sentences: int = MANY, **options: Any) -> tupl
     """Whether CTranslate2 searches, and what is said."""
     said: list[str] = []
     config = TranslationConfig.read(options)
-    search = searcher(model, config, end=END, sentences=sentences, notice=said.append)
+    search = searcher(model, config, end=END, sentences=sentences, on_notice=said.append)
     return isinstance(search, CTranslate2Search), " ".join(said)
 
 
@@ -61,7 +61,8 @@ def test_it_is_chosen_where_it_is_installed_and_pays(installed: dict[str, Any]) 
     found, said = chosen(model)
     assert found
     assert "CTranslate2" in said
-    assert "--engine eager" in said
+    assert "engine eager" in said
+    assert "--" not in said
     assert installed["saved"] == (model, END)
     assert installed["made"]["compute_type"] == "float32"
     assert chosen(model, sentences=MANY - 1) == (False, "")
@@ -98,7 +99,7 @@ def test_one_that_fails_stops_nobody(
         monkeypatch.setattr(translation_backend, place, fail)
     model, texts, said = random_translator(9, **KNOWN).float(), sources(3, 6, vocab_size=9), list[str]()
     config = TranslationConfig.read({"engine": engine})
-    search = searcher(model, config, end=END, sentences=MANY, notice=said.append)
+    search = searcher(model, config, end=END, sentences=MANY, on_notice=said.append)
     assert search(texts) == beam_search(model, texts, config, end=END)
     [notice] = said
     assert "without CTranslate2" in notice
@@ -112,7 +113,7 @@ def test_one_that_fails_on_the_way_has_the_rest_searched_for_here(
     model, texts, said = random_translator(9, **KNOWN).float(), sources(3, 6, vocab_size=9), list[str]()
     config = TranslationConfig()
     expected = beam_search(model, texts, config, end=END)
-    search = searcher(model, config, end=END, sentences=MANY, notice=said.append)
+    search = searcher(model, config, end=END, sentences=MANY, on_notice=said.append)
     installed["results"] = [[("4 1", -0.1)], [("5 1", -0.1)]]
     assert [[best.ids for best in found] for found in search(texts)] == [[[4]], [[5]]]
     installed["failure"] = error("no such thing here")
@@ -130,7 +131,7 @@ def test_one_that_was_asked_for_and_fails_on_the_way_is_an_error(installed: dict
     config, model = TranslationConfig.read({"engine": engine}), random_translator(9, **KNOWN).float()
     search = searcher(model, config, end=END, sentences=1)
     installed["failure"] = RuntimeError("no such thing here")
-    with pytest.raises(ClearheadError, match="no such thing here; --engine eager"):
+    with pytest.raises(ClearheadError, match="no such thing here; engine eager"):
         search(sources(3, vocab_size=9))
 
 

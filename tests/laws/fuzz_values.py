@@ -32,7 +32,7 @@ def outcome(compute: Callable[[], Any]) -> Any:
 
 
 def loaded(dtype: torch.dtype) -> ctypes.CDLL:
-    found = library(dtype, build=True, notice=lambda sentence: None)
+    found = library(dtype, build=True, on_notice=lambda sentence: None)
     assert found is not None
     return found
 

@@ -15,12 +15,12 @@ BLOCK_SIZE = 10
 PLAIN, NGRAMS, RUN = EngineConfig(engine="eager"), EngineConfig(draft="ngrams"), EngineConfig(draft="a run")
 GREEDY = SamplingConfig(greedy=True, max_new_tokens=15)
 WARM = SamplingConfig(seed=3, temperature=1.5, max_new_tokens=22)
-PENALISED = SamplingConfig(seed=4, temperature=1.2, top_p=0.9, repetition_penalty=1.3, max_new_tokens=9)
+PENALIZED = SamplingConfig(seed=4, temperature=1.2, top_p=0.9, repetition_penalty=1.3, max_new_tokens=9)
 # When texts join -> their prompts, some longer than a block, how they are drawn, and whether a token ends them.
 VISITS: dict[int, tuple[list[list[int]], SamplingConfig, int | None]] = {
     0: ([random_ids(4, seed=1).tolist()], GREEDY, None),
     3: ([random_ids(13, seed=2).tolist(), random_ids(1, seed=3).tolist()], WARM, VOCAB_SIZE - 1),
-    4: ([[1, 2, 3], [1, 2, 3]], PENALISED, None),
+    4: ([[1, 2, 3], [1, 2, 3]], PENALIZED, None),
     21: ([random_ids(9, seed=4).tolist()], WARM, None),  # when few or none are left
     60: ([random_ids(7, seed=5).tolist()], GREEDY, None),
 }
@@ -119,7 +119,7 @@ def test_nothing_is_read_twice_and_those_who_left_are_thrown_out_when_they_are_h
 def test_one_that_left_and_is_full_is_thrown_out_and_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     model, notices = make_model(positions="rope", block_size=8), list[str]()
     shapes = shapes_read(model, monkeypatch)
-    with GenerationBatch(model, PLAIN, notice=notices.append) as batch:
+    with GenerationBatch(model, PLAIN, on_notice=notices.append) as batch:
         full, *_ = batch.add([[1] * 7, [2], [3]], GREEDY)
         batch.step()
         batch.drop([full])

@@ -48,7 +48,7 @@ DRAWINGS: list[dict[str, float]] = [
 
 
 def compiled(model: DecoderLM, weights: Dtype = "float32") -> NativeDecoderStep:
-    found = library(next(model.parameters()).dtype, build=True, notice=print)
+    found = library(next(model.parameters()).dtype, build=True, on_notice=print)
     assert isinstance(found, ctypes.CDLL)
     return NativeDecoderStep(model, weights, found)
 

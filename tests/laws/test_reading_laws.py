@@ -28,7 +28,7 @@ SOURCES = [sentence(1 + 5 * n % 13, seed=n) for n in range(7)]
 
 
 def compiled(model: EncoderDecoder) -> NativeBeamStep:
-    found = library(next(model.parameters()).dtype, build=True, notice=print)
+    found = library(next(model.parameters()).dtype, build=True, on_notice=print)
     assert isinstance(found, ctypes.CDLL)
     return NativeBeamStep(model, found)
 

@@ -97,7 +97,7 @@ def test_what_was_damaged_is_made_anew(kept: Path) -> None:
 @needs_compiler
 @pytest.mark.usefixtures("compiled_code")
 def test_structures_of_another_version_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    if (found := building.library(torch.float32, build=True, notice=print)) is None:
+    if (found := building.library(torch.float32, build=True, on_notice=print)) is None:
         pytest.fail("it is built")
     structures.refuse_other_structures(found)
 
@@ -209,7 +209,7 @@ def test_a_compiler_that_never_ends_is_waited_for_once_a_day(tmp_path: Path, mon
         building._failure.cache_clear()
         notices: list[str] = []
         with pytest.raises(RuntimeError, match=r"did not end within 0\.5 seconds"):
-            building.library(torch.float32, build=True, notice=notices.append)
+            building.library(torch.float32, build=True, on_notice=notices.append)
         return notices
 
     def tries() -> int:

@@ -13,7 +13,7 @@ from training_helpers import tiny_config, tiny_model
 from clearhead.config import TrainConfig
 from clearhead.errors import UsageError
 from clearhead.training.adamw import AdamW
-from clearhead.training.muon import Muon, orthogonalise, rms_scale
+from clearhead.training.muon import Muon, orthogonalize, rms_scale
 from clearhead.training.optimizers import OPTIMIZERS, Optimizer, build_optimizer, hidden_matrices
 from clearhead.training.torch_optimizer import torch_classes
 
@@ -106,17 +106,17 @@ def test_muon_is_torchs_but_for_the_type_of_the_iterations(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("shape", [(1, 5), (4, 4), (6, 30), (32, 33)])
-def test_orthogonalising_together_is_orthogonalising_one_by_one(shape: tuple[int, int]) -> None:
+def test_orthogonalizing_together_is_orthogonalizing_one_by_one(shape: tuple[int, int]) -> None:
     matrices = torch.randn(5, *shape, generator=torch.Generator().manual_seed(1))
-    together = orthogonalise(matrices)
+    together = orthogonalize(matrices)
     for matrix, result in zip(matrices, together, strict=True):
         torch.testing.assert_close(result.double(), newton_schulz(matrix), rtol=0, atol=2e-5)
 
 
-def test_orthogonalising_moves_every_direction_about_equally_far() -> None:
+def test_orthogonalizing_moves_every_direction_about_equally_far() -> None:
     matrices = torch.randn(3, 16, 48, generator=torch.Generator().manual_seed(2))
     matrices *= torch.logspace(-6, 3, 3)[:, None, None]
-    singular = torch.linalg.svdvals(orthogonalise(matrices))
+    singular = torch.linalg.svdvals(orthogonalize(matrices))
     assert singular.min() > 0.6
     assert singular.max() < 1.3
 
@@ -192,9 +192,9 @@ def test_any_optimizer_of_torch_moves_as_torchs_own(name: str) -> None:
     [
         (
             "adamm",
-            "there is no optimizer 'adamm'; did you mean 'adam'? --train.optimizer takes adamw, muon or the name",
+            "there is no optimizer 'adamm'; did you mean 'adam'? train.optimizer takes adamw, muon or the name",
         ),
-        ("???", "there is no optimizer '???'; --train.optimizer takes"),
+        ("???", "there is no optimizer '???'; train.optimizer takes"),
         ("Optimizer", "torch.optim.Optimizer cannot move this model"),
         ("lbfgs", "torch.optim.LBFGS cannot move this model"),
         ("SparseAdam", "torch.optim.SparseAdam cannot move this model"),

@@ -17,7 +17,7 @@ class SamplingConfig(Options):
     repetition_penalty: float = Field(
         1.0, ge=1, description="divide the odds of tokens already in the text by this; 1: off"
     )
-    temperature: float = Field(0.8, description="below 1: sharper, above 1: flatter; for 0, use --greedy")
+    temperature: float = Field(0.8, description="below 1: sharper, above 1: flatter; for 0, use greedy")
     top_k: int | None = Field(None, ge=1, description="sample from the k likeliest tokens only")
     top_p: float | None = Field(
         None, gt=0, le=1, description="sample from the smallest set of tokens with at least this total probability"
@@ -34,7 +34,7 @@ class SamplingConfig(Options):
     @classmethod
     def _refuse_freezing(cls, temperature: float) -> float:
         if not 0 < temperature < math.inf:
-            raise ValueError("must be above 0 and finite; to take the likeliest token every time, say --greedy")
+            raise ValueError("must be above 0 and finite; to take the likeliest token every time, set greedy")
         return temperature
 
 

@@ -16,12 +16,11 @@ from clearhead.data.corpora import CORPORA
 from clearhead.data.documents import READ_SIZE, Source, file_source, files_source, refuse_no_text, unreadable
 from clearhead.data.parallel.corpora import PAIR_CORPORA
 from clearhead.errors import DataError
-from clearhead.files import UNFINISHED, finish_file
+from clearhead.files import RUN_CONFIG, UNFINISHED, finish_file
 
 _TEXT_SUFFIXES = (".txt", ".md")
 _LONGEST_STREAM = 1 << 35  # bytes
 _SHARE_OF_DISK = 0.5  # of what is free, that a copy of a stream may take
-_RUN = "clearhead.toml"  # a folder that holds it is a run, whose texts are what a model wrote
 
 
 def open_source(source: str, cache: Path) -> Source:
@@ -68,7 +67,7 @@ def _texts_in(folder: Path) -> list[Path]:
     """Every .txt and .md below the folder in one order on every system; runs and what is hidden stay out."""
     files: list[Path] = []
     for here, below, names in os.walk(folder):
-        if _RUN in names and Path(here) != folder:
+        if RUN_CONFIG in names and Path(here) != folder:
             below.clear()  # nothing deeper is walked either
             continue
         below[:] = [name for name in below if not name.startswith(".")]

@@ -1,4 +1,4 @@
-"""Texts side by side, each at its own pace: others join meanwhile, and several tokens may come at once."""
+"""Continuous batching: texts advance at their own pace, join at any time, and may gain several tokens per step."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -12,21 +12,21 @@ from clearhead.inference.ids import known_ids
 from clearhead.inference.kv_context import Context
 from clearhead.inference.requests import Text, begin
 from clearhead.inference.speculative import Draft, ModelDraft, NgramDraft
-from clearhead.inference.verification import Guesses, check
+from clearhead.inference.verification import DraftTokens, verify
 from clearhead.models import CausalLM
-from clearhead.models.eval_mode import Notice, evaluating
+from clearhead.models.eval_mode import OnNotice, evaluating
 
 
 class GenerationBatch:
-    """What a server needs: add prompts at any time, ask for the next tokens of all texts, again and again.
+    """A batch for a server: add prompts at any time, and call `step` for the next tokens of all texts.
 
         with GenerationBatch(model) as batch:
             batch.add([ids], config)
             while batch.live:
                 for name, tokens in batch.step().items(): ...
 
-    Each text is the one that `generate_ids` would write alone. Guesses (`EngineConfig.draft`) are read behind the last
-    token in one call, and those that `check` believes are kept: speculative decoding.
+    Each text is the one that `generate_ids` would write alone. With `EngineConfig.draft`, decoding is speculative: one
+    call reads the last token and the draft tokens, and `verify` accepts or rejects them.
     """
 
     def __init__(
@@ -35,22 +35,22 @@ class GenerationBatch:
         engine: EngineConfig | Engine = DEFAULT,
         *,
         draft: CausalLM | None = None,
-        notice: Notice | None = None,
+        on_notice: OnNotice | None = None,
     ) -> None:
         """
         Args:
-            model: in whatever mode; within the `with` it is without dropout.
-            engine: how tokens are computed; who makes many batches makes an `Engine` of the model once.
-            draft: a smaller model that guesses; needed where the engine's `draft` names one.
-            notice: told in a sentence what a person should know.
+            model: in any mode; inside the `with` it has no dropout.
+            engine: the backend; to make many batches, make one `Engine` of the model and pass it to each.
+            draft: the smaller model that drafts; needed where the engine's `draft` names a run.
+            on_notice: called with sentences to show the user.
         """
-        self._engine, self._notice, self._stack = engine_of(model, engine), notice, ExitStack()
+        self._engine, self._on_notice, self._stack = engine_of(model, engine), on_notice, ExitStack()
         self._model = self._engine.model
-        self._context = Context(self._model, notice)
+        self._context = Context(self._model, on_notice)
         self._draft = _draft_of(self._engine.config, draft, model.config.vocab_size)
         self._guessing = [self._model] if draft is None else [self._model, draft]
         self._waiting = list[Text]()
-        self._texts = list[Text]()  # of each, all but the last token has been read
+        self._texts = list[Text]()  # each is in the cache but for its last token
         self._added = 0
 
     def __enter__(self) -> Self:
@@ -65,11 +65,11 @@ class GenerationBatch:
 
     @property
     def live(self) -> set[int]:
-        """The texts that are waiting or being written."""
+        """The names of texts that have not ended."""
         return {text.name for text in [*self._texts, *self._waiting] if text.remaining}
 
     def add(self, prompts: Sequence[Sequence[int]], config: SamplingConfig, end: int | None = None) -> list[int]:
-        """Texts that begin with the next step, as `generate_ids` would write them: their names, 0, 1, ...
+        """Add texts, which begin with the next step; return their names, 0, 1, ...
 
         Raises:
             UsageError: a prompt is empty, or has an id that is not in the model's vocabulary; none of them joins.
@@ -80,7 +80,7 @@ class GenerationBatch:
         return [text.name for text in texts]
 
     def drop(self, names: Iterable[int]) -> None:
-        """No more of these."""
+        """Cancel these texts."""
         unwanted = set(names)
         self._waiting = [text for text in self._waiting if text.name not in unwanted]
         for text in self._texts:
@@ -88,9 +88,9 @@ class GenerationBatch:
                 text.remaining = 0
 
     def step(self) -> dict[int, list[int]]:
-        """The next tokens of every live text: as many as the engine writes at once, or as were guessed right, and one.
+        """The next tokens of every live text: those of one backend call, or the accepted draft tokens and one.
 
-        None where a text just ended.
+        The list is empty where eos comes first.
         """
         self._clear(seldom=not self._waiting)
         written = self._go_on() if self._texts else {}
@@ -99,12 +99,12 @@ class GenerationBatch:
         return written
 
     def _begin(self) -> dict[int, list[int]]:
-        """Read the prompts that wait, and draw a first token for each."""
+        """Prefill the waiting prompts, and sample a first token for each."""
         texts, self._waiting = self._waiting, []
         prompts, new_tokens = [text.prompt for text in texts], max(text.remaining for text in texts)
-        self._context.writer = self._engine.writer(new_tokens, self._notice)
+        self._context.writer = self._engine.writer(new_tokens, self._on_notice)
         logits = self._context.join(prompts, new_tokens)[:, None]  # (B', V) -> (B', 1, V)
-        drawn = check(texts, logits, Guesses([[] for _ in texts]))
+        drawn = verify(texts, logits, DraftTokens([[] for _ in texts]))
         if self._draft is not None:
             self._draft.join(prompts, new_tokens)
             self._draft.learn([*([] for _ in self._texts), *drawn])
@@ -112,20 +112,20 @@ class GenerationBatch:
         return {text.name: text.write(tokens) for text, tokens in zip(texts, drawn, strict=True)}
 
     def _go_on(self) -> dict[int, list[int]]:
-        """Read the last token of each text; what follows is drawn."""
+        """Read the last token of each text, and sample the next."""
         tokens = self._context.write(self._texts) if self._draft is None else self._guessed_ahead(self._draft)
         pairs = zip(self._texts, tokens, strict=True)
         return {text.name: text.write(new) for text, new in pairs if text.remaining}
 
     def _guessed_ahead(self, draft: Draft) -> list[list[int]]:
-        """Read guesses behind the last tokens as well: those that are right, and what follows them."""
+        """Speculate: read draft tokens after the last ones; return the accepted ones and one more."""
         guesses = draft.guess([self._most(row, text) for row, text in enumerate(self._texts)], self._texts)
         if not any(guesses.tokens):
             tokens = self._context.write(self._texts)
             draft.learn(tokens)
             return tokens
         read = [[text.last, *guess] for text, guess in zip(self._texts, guesses.tokens, strict=True)]
-        tokens = check(self._texts, self._context.read(read), guesses)
+        tokens = verify(self._texts, self._context.read(read), guesses)
         self._context.forget([len(old) - len(new) for old, new in zip(read, tokens, strict=True)])
         draft.learn(tokens)
         for text, guess, new in zip(self._texts, guesses.tokens, tokens, strict=True):
@@ -133,14 +133,14 @@ class GenerationBatch:
         return tokens
 
     def _most(self, row: int, text: Text) -> int:
-        """How many tokens of a text are worth a guess."""
+        """How many tokens to draft for a text at most."""
         room = self._context.room(row)
         return max(0, min(text.reach, text.remaining - 1, text.reach if room is None else room - 1))
 
     def _clear(self, *, seldom: bool) -> None:
-        """Throw out texts that have ended.
+        """Remove ended texts.
 
-        As this moves the others' cache, it is done `seldom`: where they are the half, or one would hold the others up.
+        That copies the cache, so with `seldom` only if half have ended, or one of the ended has run out of room.
         """
         ended = [row for row, text in enumerate(self._texts) if not text.remaining]
         few = 2 * len(ended) < len(self._texts) and all(map(self._context.has_room, ended))

@@ -15,8 +15,8 @@ from clearhead.models import EncoderDecoder
 from clearhead.models.eval_mode import evaluating
 from clearhead.parts import positions_from_lengths
 
-STAYING = 7 / 8  # of the sentences in a batch that are not done, above which the others stay in it
-ROOM = 64  # columns of the cache at first, as most sentences are done long before their greatest length
+STAYING = 7 / 8  # finished sentences stay in the batch while more than this share is open
+ROOM = 64  # initial columns of the cache; most sentences end long before their greatest length
 
 
 class Hypothesis(NamedTuple):
@@ -43,11 +43,11 @@ def beam_search(
     hypotheses that were cut off, after the finished ones. A beam of 1 is greedy decoding.
 
     Args:
-        model: in whatever mode; it translates without dropout and is left as it was.
+        model: in any mode; it translates without dropout and is left as it was.
         sources: ids of each sentence, its end token included; all are one batch, whatever `batch_size` says.
         config: how to search.
         end: the token that ends a translation, and begins it unless the model's config has another one for that.
-        reader: who computes the logits and their likeliest continuations; the model's own call without it.
+        reader: the backend; eager by default.
 
     Raises:
         UsageError: a source is empty, or has an id that is not in the model's vocabulary, or the end is not.
@@ -66,10 +66,10 @@ def beam_search(
 
 
 def known_sources(model: EncoderDecoder, sources: Sequence[Sequence[int]], end: int) -> list[list[int]]:
-    """The sources, all of whose ids the model knows.
+    """The sources as lists of ids that are in the model's vocabulary.
 
     Raises:
-        UsageError: one is empty, or has an id that it does not know, or the end is one.
+        UsageError: a source is empty, or an id of it or `end` is not in the vocabulary.
     """
     config = model.config
     known_ids([[end, config.first_token(end)]], config.vocab_size)
@@ -92,16 +92,16 @@ def greatest_length(model: EncoderDecoder, config: TranslationConfig, source_len
 
 @dataclass
 class _Sentences:
-    """What is known of the S sentences in the batch, and of the b hypotheses of each, the best first."""
+    """The state of the S sentences in the batch and of the b hypotheses of each, the best first."""
 
-    places: Tensor  # (S,) which of the sources they are
+    places: Tensor  # (S,) indices of the sources
     limits: Tensor  # (S,) the greatest length of each
     penalties: Tensor  # (S,) at the greatest lengths
     enough: Tensor  # (S,) the score of the last of n_best finished ones
     is_open: Tensor  # (S,) whether it is not done
     scores: Tensor  # (S, b) log-probabilities
     written: Tensor  # (S, b, T)
-    lines: Tensor  # (S, b, columns) which columns of the cache each descends from
+    lines: Tensor  # (S, b, columns) each hypothesis's ancestry: its columns of the cache
 
     def select(self, rows: Tensor) -> Self:
         """These sentences, in this order."""
@@ -109,11 +109,10 @@ class _Sentences:
 
 
 class _Search:
-    """A batch of S sentences and the b hypotheses of each: one at first, then k. Done sentences leave it in time.
+    """A batch of S sentences and the b hypotheses of each: one at first, then k.
 
-    A sentence is one row of the cache, which holds all that its hypotheses ever wrote, side by side; `lines` says which
-    columns a hypothesis descends from. So nothing is copied when one takes another's place, and what was made of the
-    source is there once.
+    A sentence is one row of the cache, which holds the tokens of all its hypotheses, dead ones included; `lines` masks
+    each hypothesis's ancestry. So the cache is never reordered, and the source's keys and values are stored once.
     """
 
     def __init__(
@@ -162,7 +161,7 @@ class _Search:
         return self.reader.likeliest(logits, now.scores, min(2 * self.config.beam_size, logits[0].numel()))
 
     def finish(self, continuations: Continuations) -> None:
-        """Harvest those that end, unless k others rank before them."""
+        """Move hypotheses that end within the top k to `finished`."""
         now = self.sentences
         scores, parents, tokens = (part[:, : self.config.beam_size] for part in continuations)
         ends = (tokens == self.end) & scores.isfinite() & now.is_open[:, None]
@@ -177,7 +176,7 @@ class _Search:
                 now.enough[row] = sorted(hypothesis.score for hypothesis in finished)[-self.config.n_best]
 
     def live_on(self, continuations: Continuations) -> None:
-        """Go on with the first k of those that do not end."""
+        """Continue with the first k hypotheses that do not end."""
         now = self.sentences
         _, b, length = now.written.shape
         ended = continuations.tokens == self.end  # (S, n), at most one for each of the b hypotheses
@@ -192,10 +191,10 @@ class _Search:
         self._leave()
 
     def _close(self, length: int) -> None:
-        """Sentences at their greatest length are done, and what lives of them is cut off.
+        """Mark sentences as done: at the greatest length, where open hypotheses are cut off, or when none can improve.
 
-        So are those where nothing that lives can get among the n best: a hypothesis only becomes less likely, and the
-        greatest penalty is that of the greatest length.
+        A hypothesis only becomes less likely, and the penalty is greatest at the greatest length, so a bound on the
+        best open score tells whether one could still be among the n best.
         """
         now, penalty = self.sentences, length_penalty(length, self.config.length_penalty)
         for row in (now.is_open & (now.limits == length)).nonzero().flatten().tolist():
@@ -206,7 +205,7 @@ class _Search:
         now.is_open &= (now.limits > length) & (now.scores[:, 0] / now.penalties > now.enough)
 
     def _leave(self) -> None:
-        """Go on without the sentences that are done, once they are some: what the others have read must move."""
+        """Drop finished sentences once an eighth are done; dropping copies the cache."""
         rows = self.sentences.is_open.nonzero().flatten()
         if not 0 < len(rows) <= STAYING * len(self.sentences.is_open):
             return

@@ -1,4 +1,4 @@
-"""Who reads for a beam search: the model's own call, or compiled code, where that is asked for or pays."""
+"""Choose the backend of a beam search: eager, or native where the config names it or it saves time."""
 
 import math
 
@@ -9,42 +9,44 @@ from clearhead.config import TranslationConfig
 from clearhead.errors import ClearheadError
 from clearhead.inference.beam_step import BeamStep, EagerBeamStep, NativeBeamStep
 from clearhead.models import EncoderDecoder
-from clearhead.models.eval_mode import Notice, evaluating
+from clearhead.models.eval_mode import OnNotice, evaluating
 from clearhead.native import UnknownPartError
 from clearhead.native.facade import CALL, code_for, refuse_difference
 
-STEPS = 20  # of a batch, at least
+STEPS = 20  # per batch, at least
 
 
-def reader_for(model: EncoderDecoder, config: TranslationConfig, sentences: int, say: Notice) -> BeamStep:
-    """What reads for the translations of so many sentences, while the model's weights stay as they are.
+def reader_for(model: EncoderDecoder, config: TranslationConfig, sentences: int, on_notice: OnNotice) -> BeamStep:
+    """The backend for this many sentences; valid while the model's weights stay as they are.
 
-    Compiled code is held against the model's own call before it is used.
+    Native results are compared with eager ones before use.
 
     Args:
-        say: told in a sentence what takes time, or cannot be done.
+        on_notice: called with a sentence when something takes long or is not possible.
     """
     plain = EagerBeamStep(model)
     if config.engine == "eager" or not sentences:
         return plain
     try:
-        return _compiled(model, config, sentences, say) or plain
+        return _compiled(model, config, sentences, on_notice) or plain
     except (UnknownPartError, ClearheadError, OSError, RuntimeError) as error:
         if config.engine == "native" or not isinstance(error, UnknownPartError):
-            say(f"translations are searched for without compiled code: {error}")
+            on_notice(f"translations are searched for without compiled code: {error}")
         return plain
 
 
-def _compiled(model: EncoderDecoder, config: TranslationConfig, sentences: int, say: Notice) -> NativeBeamStep | None:
-    """None where it does not pay.
+def _compiled(
+    model: EncoderDecoder, config: TranslationConfig, sentences: int, on_notice: OnNotice
+) -> NativeBeamStep | None:
+    """The native backend, or None where it would not save time.
 
     Raises:
-        UnknownPartError: the model has parts that compiled code does not know.
-        OSError, RuntimeError, ClearheadError: it cannot be made or loaded, or came out wrong.
+        UnknownPartError: native code does not implement a part of the model.
+        OSError, RuntimeError, ClearheadError: it cannot be compiled or loaded, or computes something else.
     """
     steps = STEPS * math.ceil(sentences / config.batch_size)
     saved = steps * 2 * CALL * (2 + model.config.n_layers)  # seconds; a block with cross-attention takes twice as long
-    library = code_for(model, saved, required=config.engine == "native", say=say)
+    library = code_for(model, saved, required=config.engine == "native", on_notice=on_notice)
     if library is None:
         return None
     reader = NativeBeamStep(model, library)
@@ -54,10 +56,10 @@ def _compiled(model: EncoderDecoder, config: TranslationConfig, sentences: int, 
 
 @torch.inference_mode()
 def _refuse_wrong_code(model: EncoderDecoder, reader: BeamStep) -> None:
-    """Let both read a token of two sentences, and then two more of each, side by side.
+    """Compare native with eager results on two sentences: one token, then two hypotheses.
 
     Raises:
-        RuntimeError: the two do not compute the same.
+        RuntimeError: they differ.
     """
     config, device = model.config, model.device
     if config.block_size == 1:

@@ -1,4 +1,4 @@
-"""One step of a beam search: the logits after each hypothesis and the likeliest continuations, eagerly or natively."""
+"""One beam-search step, eager or native: logits after each hypothesis, and the likeliest continuations."""
 
 import ctypes
 from typing import NamedTuple, Protocol
@@ -12,19 +12,19 @@ from clearhead.models.eval_mode import refuse_not_finite
 from clearhead.native import NativeTranslator
 from clearhead.parts import DecoderCache
 
-CHUNK = 32  # numbers whose greatest is found at once
+CHUNK = 32  # numbers per chunk
 
 
 class Continuations(NamedTuple):
-    """The likeliest ways to go on with each sentence, the best first: (S, n) each."""
+    """The likeliest continuations of each sentence, the best first: (S, n) each."""
 
     scores: Tensor  # log-probability of the whole hypothesis
-    parents: Tensor  # which of the sentence's hypotheses goes on
-    tokens: Tensor  # with what
+    parents: Tensor  # index of the hypothesis that continues
+    tokens: Tensor  # the next token
 
 
 class BeamStep(Protocol):
-    """Reads the newest tokens of S sentences' hypotheses, b of each, which share a row of the cache."""
+    """A backend for S sentences with b hypotheses each, which share a row of the cache."""
 
     def read(self, tokens: Tensor, position: int, memory: Memory, cache: DecoderCache, among: Tensor) -> Tensor:
         """The logits (S, b, V) after one more token (S, b) of each hypothesis.
@@ -33,11 +33,11 @@ class BeamStep(Protocol):
             position: where the tokens stand.
             memory: of the same sentences.
             cache: from `new_cache`, with room for b columns.
-            among: (S, b, columns + b) which columns a hypothesis descends from, its newest one included.
+            among: (S, b, columns + b) the ancestry of each hypothesis: its columns, the newest included.
         """
 
     def likeliest(self, logits: Tensor, before: Tensor, n: int) -> Continuations:
-        """The n likeliest continuations of each sentence, of logits (S, b, V) and what hypotheses had (S, b).
+        """The n likeliest continuations of each sentence, from logits (S, b, V) and the hypotheses' scores (S, b).
 
         Raises:
             ClearheadError: a logit is not finite.
@@ -45,7 +45,7 @@ class BeamStep(Protocol):
 
 
 class EagerBeamStep:
-    """By the model's own call."""
+    """The eager backend: the model's own call."""
 
     def __init__(self, model: EncoderDecoder) -> None:
         self.model = model
@@ -60,7 +60,7 @@ class EagerBeamStep:
         chances = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
         refuse_not_finite(chances.sum(-1))  # the sums, because they are few
         if self.model.config.pad_id is not None:
-            chances[..., self.model.config.pad_id] = -torch.inf  # padding is no word
+            chances[..., self.model.config.pad_id] = -torch.inf  # padding is never generated
         chances += before[:, :, None]
         V = chances.shape[-1]
         scores, places = greatest(chances.flatten(1), n)  # (S, b, V) -> (S, b * V) -> (S, n)
@@ -68,12 +68,12 @@ class EagerBeamStep:
 
 
 class NativeBeamStep:
-    """By native code, once an eager call has made keys and values of the memory."""
+    """The native backend. The first step is eager: it projects the memory's keys and values."""
 
     def __init__(self, model: EncoderDecoder, library: ctypes.CDLL) -> None:
         """
         Raises:
-            UnknownPartError: it has a part that native code does not know.
+            UnknownPartError: native code does not implement a part of the model.
         """
         self.model = model
         self._native, self._eager = NativeTranslator(model, library), EagerBeamStep(model)
@@ -87,9 +87,9 @@ class NativeBeamStep:
 
 
 def greatest(numbers: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """The n greatest of each row (S, N), in order, and their places: as `topk`, which is slow where N is large.
+    """The n largest of each row (S, N), in order, and their indices, as `topk`, which is slow for large N.
 
-    They lie in the n chunks with the greatest heads, so only those are sorted.
+    The top n lie in the n chunks with the largest maxima.
     """
     S, N = numbers.shape
     if n * CHUNK > N:

@@ -1,4 +1,4 @@
-"""One step of a decoder: reading tokens into the cache and drawing those that follow, eagerly or natively."""
+"""One decoder step: read tokens into the cache and sample the next ones, with the eager or the native backend."""
 
 import ctypes
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ from clearhead.models import CausalLM, DecoderLM
 from clearhead.native import Draws, NativeDecoder
 from clearhead.parts import DecoderCache
 
-FEW = 100_000  # tokens of a text times what they may see, up to which native code reads them sooner than torch does
+FEW = 100_000  # prompt length squared up to which native prefill is faster than torch's
 
 
 class DecoderStep(Protocol):
-    """Reads tokens of each row into a cache, and draws those that follow."""
+    """A backend that reads tokens of each row into a cache and samples the next ones."""
 
     @property
     def at_once(self) -> int:
-        """How many tokens of each row one call of `write` should ask for."""
+        """How many tokens of each row to request from one call of `write`."""
 
     def read(
         self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, logits_to_keep: int = 1
@@ -30,26 +30,26 @@ class DecoderStep(Protocol):
 
         Args:
             positions: (B, T) where the tokens stand, -1 for padding; without it, they go on where the cache ends.
-            logits_to_keep: after how many of them; 0 is allowed.
+            logits_to_keep: how many of the last tokens to return logits for; 0 is allowed.
         """
 
     def of_prompt(self, length: int) -> "DecoderStep":
-        """Who reads a prompt of so many tokens: this writer, beside others, or another one, each by itself.
+        """The backend that prefills a prompt of this length. Itself: prompts are batched. Another: one at a time.
 
-        The length of the others has no say, or what is computed for a prompt would depend on them.
+        The choice ignores the other prompts, so that a prompt's result never depends on them.
         """
 
     def write(self, ids: Tensor, cache: DecoderCache, texts: Sequence[Text], steps: int) -> list[list[int]]:
-        """Read a token (B,) of each row, and all but the last of those that follow: these, of each row.
+        """Read a token (B,) of each row and return the next `steps`; the last of them is not read.
 
         Args:
-            texts: how each row's tokens are drawn.
-            steps: how many follow.
+            texts: how each row's tokens are sampled.
+            steps: new tokens per row.
         """
 
 
 class EagerDecoderStep:
-    """Each token by a call of the model."""
+    """The eager backend: one model call per token."""
 
     at_once = 1
 
@@ -66,17 +66,17 @@ class EagerDecoderStep:
         return self
 
     def write(self, ids: Tensor, cache: DecoderCache, texts: Sequence[Text], steps: int) -> list[list[int]]:
-        assert steps == self.at_once, "each token is drawn by the text, which is then told of it"
+        assert steps == self.at_once, "an eager step writes one token, which its text must record before the next"
         return draw_ahead(texts, self.read(ids[:, None], cache), ids.new_empty(len(ids), 0)).tolist()
 
 
 class NativeDecoderStep:
-    """Several tokens in one call of native code."""
+    """The native backend: several tokens per call."""
 
     def __init__(self, model: DecoderLM, dtype: Dtype, library: ctypes.CDLL) -> None:
         """
         Raises:
-            UnknownPartError: it has a part that native code does not know.
+            UnknownPartError: native code does not implement a part of the model.
         """
         self.model = model
         self._native, self._eager = NativeDecoder(model, dtype, library), EagerDecoderStep(model)
@@ -88,7 +88,7 @@ class NativeDecoderStep:
         return self._native.read(ids, cache, positions, logits_to_keep=logits_to_keep)
 
     def of_prompt(self, length: int) -> DecoderStep:
-        """Eager for a long prompt: torch has attention of many to many in fewer passes."""
+        """Eager for a long prompt, where torch's attention is faster."""
         return self._eager if length * length > FEW else self
 
     def write(self, ids: Tensor, cache: DecoderCache, texts: Sequence[Text], steps: int) -> list[list[int]]:

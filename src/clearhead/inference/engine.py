@@ -1,4 +1,4 @@
-"""Who computes the next tokens: the model's own call, one by one, or compiled code, some at a time."""
+"""Choose the backend of a decoder: eager, one token per call, or native, several tokens per call."""
 
 import torch
 
@@ -6,64 +6,63 @@ from clearhead.config import EngineConfig, SamplingConfig
 from clearhead.inference.decoder_step import DecoderStep, EagerDecoderStep, NativeDecoderStep
 from clearhead.inference.requests import begin
 from clearhead.models import CausalLM, DecoderLM
-from clearhead.models.eval_mode import Notice, evaluating, hooked
+from clearhead.models.eval_mode import OnNotice, evaluating, first_hooked_module
 from clearhead.models.quantization import rounded
 from clearhead.native import UnknownPartError
 from clearhead.native.facade import CALL, bytes_of_weights, code_for, refuse_difference
 
 DEFAULT, GREEDY = EngineConfig(), SamplingConfig(greedy=True)
-READING = 1.2e10  # bytes of weights that are read in a second, call by call
+READING = 1.2e10  # bytes of weights that eager calls read per second
 
 
 class Engine:
-    """Computes the next tokens of a model's texts; whoever writes many keeps it, while the weights stay as they are.
+    """A model with its backend. Keep it to generate many texts, as long as the weights stay as they are.
 
-    Compiled code is held against the model's own call before it is used; what cannot be compiled, or came out wrong, is
-    computed call by call.
+    Native results are compared with eager ones before use; where native code is missing or wrong, eager takes over.
     """
 
     def __init__(self, model: CausalLM, config: EngineConfig = DEFAULT) -> None:
         """
         Args:
-            model: whose texts they are.
-            config: which engine, and what the matrices are rounded to.
+            model: the decoder.
+            config: which backend, and the dtype of the matrices.
         """
         self.source, self.config = model, config
         self.model = rounded(model, config.dtype)
         self._compiled: NativeDecoderStep | None = None
         self._given_up = False
 
-    def writer(self, tokens: int, notice: Notice | None = None) -> DecoderStep:
-        """What writes texts.
+    def writer(self, tokens: int, on_notice: OnNotice | None = None) -> DecoderStep:
+        """The backend for texts of this length.
 
         Args:
-            tokens: how many a text may have.
-            notice: told in a sentence what takes time, or cannot be done.
+            tokens: new tokens per text, at most.
+            on_notice: called with a sentence when something takes long or is not possible.
         """
         if self._compiled is None and not self._given_up and self.config.engine != "eager":
             try:
-                self._prepare(tokens, notice or (lambda sentence: None))
+                self._prepare(tokens, on_notice or (lambda sentence: None))
             except (UnknownPartError, OSError, RuntimeError) as error:
                 self._given_up = True
-                if notice and (self.config.engine == "native" or not isinstance(error, UnknownPartError)):
-                    notice(f"the text is written without compiled code: {error}")
-        if self._compiled is None or hooked(self.model):
+                if on_notice and (self.config.engine == "native" or not isinstance(error, UnknownPartError)):
+                    on_notice(f"the text is written without compiled code: {error}")
+        if self._compiled is None or first_hooked_module(self.model):
             return EagerDecoderStep(self.model)
         return self._compiled
 
-    def _prepare(self, tokens: int, say: Notice) -> None:
-        """Load compiled code, and compile it before where there is none, if that is asked for or pays.
+    def _prepare(self, tokens: int, on_notice: OnNotice) -> None:
+        """Load native code, compiled first if need be, where the config names it or it saves time.
 
         Raises:
-            UnknownPartError: the model has parts that compiled code does not know.
-            OSError, RuntimeError: it cannot be made or loaded, or came out wrong.
+            UnknownPartError: native code does not implement a part of the model.
+            OSError, RuntimeError: it cannot be compiled or loaded, or computes something else.
         """
         model = self.model
         if not isinstance(model, DecoderLM):
             raise UnknownPartError("only a decoder has any")
         token = max(CALL * (2 + model.config.n_layers), bytes_of_weights(model) / READING)  # seconds, call by call
         saved = tokens * token / 2  # half of them
-        library = code_for(model, saved, required=self.config.engine == "native", say=say)
+        library = code_for(model, saved, required=self.config.engine == "native", on_notice=on_notice)
         if library is not None:
             compiled = NativeDecoderStep(model, self.config.dtype, library)
             _refuse_wrong_code(model, compiled)
@@ -71,7 +70,7 @@ class Engine:
 
 
 def engine_of(model: CausalLM, engine: EngineConfig | Engine) -> Engine:
-    """A new one, or the one that was kept."""
+    """A new engine from a config, or the given one."""
     engine = engine if isinstance(engine, Engine) else Engine(model, engine)
     assert engine.source is model, "this engine was made for another model"
     return engine
@@ -79,10 +78,10 @@ def engine_of(model: CausalLM, engine: EngineConfig | Engine) -> Engine:
 
 @torch.inference_mode()
 def _refuse_wrong_code(model: DecoderLM, native: NativeDecoderStep) -> None:
-    """Let both read on after a prompt, with one row and with two: the native code computes them differently.
+    """Compare native with eager results after a prompt, with one row and with two, which take different native paths.
 
     Raises:
-        RuntimeError: the two do not compute the same.
+        RuntimeError: they differ.
     """
     eager, length = EagerDecoderStep(model), min(5, model.config.block_size)
     before = max(0, length - 3)

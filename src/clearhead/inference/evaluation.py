@@ -23,7 +23,7 @@ def evaluate(
     """The mean over all counted tokens, so the same however they are batched.
 
     Args:
-        model: in whatever mode; it is evaluated without dropout and left as it was.
+        model: in any mode; it is evaluated without dropout and left as it was.
         batches: the model's inputs and, last, targets (B, T); a target of -100 is not counted.
         body: in place of `model.body`, for a model that was trained to see less than it could.
 

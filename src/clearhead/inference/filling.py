@@ -12,7 +12,7 @@ from clearhead.data import Tokenizer, UnseenCharacterError
 from clearhead.errors import DataError, UsageError
 from clearhead.inference.text_stream import CONTEXT
 from clearhead.models import EncoderLM
-from clearhead.models.eval_mode import Notice, evaluating, refuse_not_finite
+from clearhead.models.eval_mode import OnNotice, evaluating, refuse_not_finite
 
 MASKED = "[MASK]"  # what a person writes for a masked token, whatever the tokenizer calls it
 
@@ -33,7 +33,7 @@ class Filled:
 
 
 def fill(
-    model: EncoderLM, tokenizer: Tokenizer, text: str, config: FillConfig, *, on_notice: Notice | None = None
+    model: EncoderLM, tokenizer: Tokenizer, text: str, config: FillConfig, *, on_notice: OnNotice | None = None
 ) -> Filled:
     """What the model would put in the place of every [MASK] of the text, one token each.
 
@@ -45,11 +45,11 @@ def fill(
     A model reads block_size tokens. Of a longer text it reads so many, with the [MASK]s in their middle.
 
     Args:
-        model: in whatever mode; it reads without dropout and is left as it was.
+        model: in any mode; it reads without dropout and is left as it was.
         tokenizer: the one that the model was trained with.
         text: with at least one [MASK].
-        config: how many tokens are told for each.
-        on_notice: told, in a sentence, that the model does not see the whole text.
+        config: the number of candidates per mask.
+        on_notice: called with a sentence when the model does not see the whole text.
 
     Raises:
         UsageError: nothing is masked.
@@ -102,8 +102,8 @@ def _encode(tokenizer: Tokenizer, pieces: Sequence[str], mask: int) -> tuple[lis
     return ids[:-1], positions[:-1]
 
 
-def _logits(model: EncoderLM, ids: list[int], positions: list[int], on_notice: Notice | None) -> Tensor:
-    """What the model says of every token in each masked one's place, (masks, V), on the CPU."""
+def _logits(model: EncoderLM, ids: list[int], positions: list[int], on_notice: OnNotice | None) -> Tensor:
+    """Logits (masks, V) at each masked position, on the CPU."""
     start, length = _window(len(ids), positions, model.config.block_size)
     if length < len(ids) and on_notice:
         on_notice(
@@ -118,7 +118,7 @@ def _logits(model: EncoderLM, ids: list[int], positions: list[int], on_notice: N
 
 
 def _unfit(tokenizer: Tokenizer, vocab_size: int, wants_word: list[bool]) -> Tensor:
-    """Which tokens cannot be filled in, (masks, V): special ones; where a word is wanted, all that is none."""
+    """Which tokens must not be filled in, (masks, V): special ones, and non-words where a word is expected."""
     unfit = torch.zeros(len(wants_word), vocab_size, dtype=torch.bool)
     unfit[:, tokenizer.vocab_size :] = True  # a model may have room for more than there are
     if any(wants_word):
@@ -133,10 +133,10 @@ def _unfit(tokenizer: Tokenizer, vocab_size: int, wants_word: list[bool]) -> Ten
 
 
 def _window(n_tokens: int, positions: list[int], block_size: int) -> tuple[int, int]:
-    """Where the stretch of the text that the model reads begins, and how long it is.
+    """Start and length of the part of the text that the model reads.
 
     Raises:
-        DataError: it cannot hold every place.
+        DataError: it cannot hold every mask.
     """
     span = positions[-1] - positions[0] + 1
     if span > block_size:
@@ -160,7 +160,7 @@ def _joined(tokenizer: Tokenizer, ids: list[int], positions: list[int], pieces: 
 
 
 def _text_of(tokenizer: Tokenizer, ids: list[int], position: int, tokens: list[int]) -> str:
-    """The text of tokens that stand at this place and after it, before which `ids` are what they are."""
+    """Decode tokens at this position, given the `ids` before it."""
     before = ids[max(0, position - CONTEXT) : position]
     start, whole = tokenizer.decode(before), tokenizer.decode([*before, *tokens])
     return whole[len(start) :] if whole.startswith(start) else tokenizer.decode(tokens)

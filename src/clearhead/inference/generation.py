@@ -9,11 +9,11 @@ from clearhead.inference.batching import GenerationBatch
 from clearhead.inference.engine import DEFAULT, Engine
 from clearhead.inference.text_stream import TextStream
 from clearhead.models import CausalLM
-from clearhead.models.eval_mode import Notice
+from clearhead.models.eval_mode import OnNotice
 
 
 class TextCodec(Protocol):
-    """What generation asks of a tokenizer."""
+    """The part of a tokenizer that generation uses."""
 
     @property
     def end_of_document(self) -> int | None: ...
@@ -43,22 +43,22 @@ def generate(
     engine: EngineConfig | Engine = DEFAULT,
     draft: CausalLM | None = None,
     on_text: Callable[[Piece], None] | None = None,
-    on_notice: Notice | None = None,
+    on_notice: OnNotice | None = None,
 ) -> list[list[str]]:
-    """What the model writes after each prompt: `num_samples` texts per prompt, without the prompt.
+    """Continue each prompt: `num_samples` texts per prompt, without the prompt.
 
     A text depends on the model, its prompt and the config alone, and not on the other prompts.
 
     Args:
-        model: in whatever mode; it writes without dropout and is left as it was.
+        model: in any mode; it writes without dropout and is left as it was.
         tokenizer: the one that the model was trained with.
         prompts: an empty one starts a new document.
-        config: how tokens are drawn, and when to stop.
-        engine: how they are computed; who writes many texts makes an `Engine` of the model once.
-        draft: the model that guesses, where the engine's `draft` is the name of one.
-        on_text: told each new piece of text as soon as it is certain.
-        on_notice: told, once each, in a sentence, that the model does not see the whole text any more, and what the
-            engine has to say.
+        config: sampling, and when to stop.
+        engine: the backend; to write many texts, make one `Engine` of the model and pass it each time.
+        draft: the smaller model that drafts, where the engine's `draft` names a run.
+        on_text: called with each new piece of text as soon as it is certain.
+        on_notice: called with a sentence, once each, when a text outgrows the model's context, and with what the engine
+            reports.
 
     Raises:
         UsageError: a stop string is empty, or the tokenizer has ids that the model does not know.
@@ -81,9 +81,9 @@ def stream(
     *,
     engine: EngineConfig | Engine = DEFAULT,
     draft: CausalLM | None = None,
-    on_notice: Notice | None = None,
+    on_notice: OnNotice | None = None,
 ) -> Iterator[Piece]:
-    """The pieces of what `generate` returns, each as soon as it is certain; arguments and errors as there.
+    """Yield the pieces of what `generate` returns, each as soon as it is certain; arguments and errors as there.
 
     Characters come whole, and nothing of a stop string comes at all.
     """
@@ -119,19 +119,18 @@ def generate_ids(
     finished: set[int] | None = None,
     engine: EngineConfig | Engine = DEFAULT,
     draft: CausalLM | None = None,
-    on_notice: Notice | None = None,
+    on_notice: OnNotice | None = None,
 ) -> Iterator[dict[int, int]]:
-    """One new token per row that is still being written, {row: id}, until every row has ended.
+    """Yield {row: id}, one new token per unfinished row, until every row has ended.
 
-    Tokens are computed some at a time. Where they are guessed ahead, rows go on at their own pace: of some there is no
-    token at a time.
+    With speculative decoding, rows advance unevenly, so a dict may miss rows.
 
     Args:
         model: as in `generate`.
         prompts: ids of each row, at least one.
-        config: how tokens are drawn.
-        end: a row that draws this id has ended; the id itself is not handed out.
-        finished: rows that the caller wants no more of; may grow at any time.
+        config: the sampling.
+        end: eos; never yielded.
+        finished: rows that the caller has no more use for; may grow at any time.
         engine, draft, on_notice: as in `generate`.
 
     Raises:
@@ -140,7 +139,7 @@ def generate_ids(
     if not prompts:
         return
     finished = set() if finished is None else finished
-    batch = GenerationBatch(model, engine, draft=draft, notice=on_notice)
+    batch = GenerationBatch(model, engine, draft=draft, on_notice=on_notice)
     batch.add(prompts, config, end)
     with batch:
         while batch.live:
@@ -153,9 +152,9 @@ def generate_ids(
 
 
 def encode_prompt(tokenizer: TextCodec, prompt: str) -> list[int]:
-    """The ids of the prompt, after those with which every text begins, if there are any.
+    """The ids of the prompt, after the tokenizer's bos if it has one.
 
-    For an empty one, where none begin it: the end of a document, else a line break, else id 0.
+    For an empty prompt without bos: the end of a document, else a line break, else id 0.
 
     Raises:
         DataError: the tokenizer cannot encode the prompt.

@@ -1,4 +1,4 @@
-"""What a model has read of rows that come and go, each at a pace of its own, in a cache that never outgrows it."""
+"""The key-value cache of a changing batch: rows join, advance at their own pace, roll back and leave."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -9,12 +9,12 @@ from torch import Tensor
 from clearhead.inference.decoder_step import DecoderStep, EagerDecoderStep
 from clearhead.inference.requests import Text
 from clearhead.models import CausalLM
-from clearhead.models.eval_mode import Notice, refuse_not_finite
+from clearhead.models.eval_mode import OnNotice, refuse_not_finite
 from clearhead.parts import DecoderCache, positions_from_lengths
 
 Row = tuple[int, ...]
-PREFILL_TOKENS = 1024  # read in one call, over all rows: the memory of a long prompt grows with the prompt alone
-SPARE = 64  # columns that a cache grows by, at least
+PREFILL_TOKENS = 1024  # prefilled per call, over all rows, so that memory grows only linearly with the prompt
+SPARE = 64  # the fewest columns that a cache grows by
 
 
 class Context:
@@ -28,22 +28,22 @@ class Context:
       block_size // 2 tokens, read again from position 0: about two tokens are read for each one written.
     """
 
-    def __init__(self, model: CausalLM, notice: Notice | None = None, writer: DecoderStep | None = None) -> None:
-        self.model, self.writer, self._notice = model, writer or EagerDecoderStep(model), notice
-        self._device = model.device  # to find it takes as long as a small computation
+    def __init__(self, model: CausalLM, on_notice: OnNotice | None = None, writer: DecoderStep | None = None) -> None:
+        self.model, self.writer, self._on_notice = model, writer or EagerDecoderStep(model), on_notice
+        self._device = model.device  # kept, as looking it up costs as much as a small computation
         self._limit = model.config.block_size if model.receptive_field is None else None
         self._slid = False
-        self._ids = list[list[int]]()  # what each row has read since it slid
+        self._ids = list[list[int]]()  # each row's tokens since its window last slid
         self._cache: DecoderCache
-        self._surplus: Sequence[int] = ()  # columns at the end of each row that hold nothing, or nothing any more
+        self._surplus: Sequence[int] = ()  # padding or rolled-back columns at the end of each row
 
     @torch.inference_mode()
     def join(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> Tensor:
-        """Read the prompts of new rows, and leave the others alone: the logits (B', V) after each.
+        """Prefill the prompts of new rows; return the logits (B', V) after each.
 
         Args:
             prompts: at least one token each.
-            new_tokens: how many may follow one; more are possible, but move what the cache holds.
+            new_tokens: how many tokens to reserve room for per row; more are possible, but copy the cache.
         """
         self._settle()
         begun = self._begun(prompts)
@@ -58,7 +58,7 @@ class Context:
 
     @torch.inference_mode()
     def read(self, tokens: Sequence[Sequence[int]]) -> Tensor:
-        """Read these tokens of each row: the logits (B, T, V) after each, T being the most of a row, at least one.
+        """Read these tokens of each row; return the logits (B, T, V) after each. T, at least 1, is the longest row's.
 
         A row must have `room` for them, or it slides earlier than it would if it read them one by one.
         """
@@ -74,7 +74,7 @@ class Context:
 
     @torch.inference_mode()
     def write(self, texts: Sequence[Text]) -> list[list[int]]:
-        """Read the last token of each row's text, and all but the last of those that follow: these, as many of each."""
+        """Read the last token of each row's text and write the next ones, equally many per row; the last is unread."""
         rooms = [room for room in map(self.room, range(len(texts))) if room is not None]
         steps = min(max(text.remaining for text in texts), self.writer.at_once, *rooms)
         self._prepare_for([steps] * len(texts))
@@ -85,37 +85,37 @@ class Context:
         return drawn
 
     def forget(self, counts: Sequence[int]) -> None:
-        """Each row has not read its last tokens, so many."""
+        """Roll back: each row forgets this many of its last tokens."""
         for row, count in zip(self._ids, counts, strict=True):
             del row[len(row) - count :]
         self._surplus = [old + new for old, new in zip(self._surplus, counts, strict=True)]
 
     @torch.inference_mode()
     def keep(self, rows: Sequence[int]) -> None:
-        """Go on with these rows, in this order."""
+        """Keep these rows, in this order, and drop the others."""
         self._settle()
         self._ids = [self._ids[row] for row in rows]
         self._surplus = [0] * len(rows)
         self._cache.select(torch.tensor(rows, dtype=torch.int64, device=self._device))
 
     def room(self, row: int) -> int | None:
-        """How many tokens a row can read in one call; None: any number."""
+        """How many tokens a row can read in one call; None: no limit."""
         if self._limit is None:
             return None
         read = len(self._ids[row])
         return self._limit - (read if read < self._limit else self._limit // 2)
 
     def has_room(self, row: int) -> bool:
-        """Whether a row can read as much as one call may be asked for, and keep what it has read."""
+        """Whether a row can read the most tokens of one call without sliding its window."""
         return self._limit is None or len(self._ids[row]) + self.writer.at_once <= self._limit
 
     @property
     def memory(self) -> int:
-        """How many of the last tokens are there whatever happened, and can be forgotten."""
+        """How many of the last tokens can always be rolled back."""
         return self._kept_columns() if self._limit is None else self._limit // 2
 
     def _begun(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-        """What is read of the prompts."""
+        """The prompts, cut on the left to the model's block_size where it has one."""
         longest = max(map(len, prompts))
         if self._limit and longest > self._limit:
             self._say(
@@ -125,7 +125,7 @@ class Context:
         return [list(prompt)[-self._limit :] if self._limit else list(prompt) for prompt in prompts]
 
     def _read_prompts(self, rows: Sequence[Sequence[int]], new_tokens: int) -> tuple[DecoderCache, Tensor]:
-        """A cache with room for more, and the logits (B, V) after the rows; equal ones are read once."""
+        """Prefill: a cache with room for new tokens, and the logits (B, V) after each row. Equal rows are read once."""
         groups = self._groups(list(dict.fromkeys(map(tuple, rows))))
         capacity, caches, logits = self._capacity(new_tokens, rows), list[DecoderCache](), list[Tensor]()
         for group in groups:
@@ -145,13 +145,13 @@ class Context:
         return cache, logits_of_rows
 
     def _groups(self, rows: Sequence[Row]) -> list[list[Row]]:
-        """Which rows are read beside each other: all that this writer reads; of others, each by itself."""
+        """Group the rows for prefill: those of this backend in one batch, any other row by itself."""
         together = [row for row in rows if self.writer.of_prompt(len(row)) is self.writer]
         alone = [[row] for row in rows if self.writer.of_prompt(len(row)) is not self.writer]
         return [together, *alone] if together else alone
 
     def _capacity(self, new_tokens: int, prompts: Sequence[Sequence[int]]) -> int:
-        """Columns of the cache: no more than the text needs, and enough that old ones are moved seldom."""
+        """Columns to allocate: no more than the text needs, and enough that the cache is seldom compacted."""
         total = max(map(len, prompts)) + new_tokens
         if self.model.receptive_field is not None:
             return min(total, self._kept_columns() + max(self._chunk(len(prompts)), self.model.receptive_field))
@@ -171,7 +171,7 @@ class Context:
         return max(1, PREFILL_TOKENS // rows)
 
     def _read_rows(self, cache: DecoderCache, rows: Sequence[Sequence[int]]) -> Tensor:
-        """Read a group of rows, chunk by chunk, into an empty cache; the logits (B, V) after them."""
+        """Prefill an empty cache with a group of rows, chunk by chunk; return the logits (B, V) after them."""
         width, device = max(map(len, rows)), self._device
         reader = self.writer.of_prompt(width)
         ids = torch.tensor([[0] * (width - len(row)) + list(row) for row in rows], device=device)  # (B, T)
@@ -187,7 +187,7 @@ class Context:
         return logits[:, -1]
 
     def _slide(self, full: Sequence[int], kept: int) -> None:
-        """Rows that are full forget all but their last tokens, which are read again where a text begins."""
+        """Slide full rows: keep only their last tokens, and read these again from position 0."""
         if not self._slid:
             self._say(
                 f"the text has outgrown the model's block_size of {self._limit} tokens: "
@@ -206,18 +206,18 @@ class Context:
         self._cache.replace(torch.tensor(full, device=self._device), fresh)
 
     def _say(self, sentence: str) -> None:
-        if self._notice:
-            self._notice(sentence)
+        if self._on_notice:
+            self._on_notice(sentence)
 
     def _settle(self) -> None:
-        """Give back the columns that hold nothing."""
+        """Apply pending rollbacks: drop the surplus columns at the end of each row."""
         if any(self._surplus):
             surplus = torch.tensor(self._surplus, device=self._device)
             self._cache.forget(surplus, self._last_tokens())
             self._surplus = [0] * len(self._ids)
 
     def _last_tokens(self) -> Tensor | None:
-        """What a cache's `tokens` (B, n - 1) hold of these rows."""
+        """The `tokens` (B, n - 1) of the cache, recomputed from these rows."""
         held = self._cache.tokens
         if held is None:
             return None
@@ -226,7 +226,7 @@ class Context:
         return torch.tensor([[0] * (places - len(row)) + row for row in last], device=held.device)
 
     def _prepare_for(self, lengths: Sequence[int]) -> None:
-        """Have room for so many more tokens of each row."""
+        """Make room for this many more tokens in each row."""
         self._settle()
         limit = self._limit
         if limit is not None:
@@ -246,7 +246,7 @@ class Context:
             cache.resize(needed + max(SPARE, needed // 2))
 
     def _next_positions(self, lengths: Sequence[int]) -> Tensor:
-        """Where the next tokens of each row stand, (B, T), -1 behind the last."""
+        """Positions (B, T) of the next tokens of each row, -1 after the last."""
         held, device = self._cache.positions, self._device
         start = torch.full((len(lengths),), held.stop, device=device) if isinstance(held, range) else held[:, -1] + 1
         steps = torch.arange(max(lengths), device=device)

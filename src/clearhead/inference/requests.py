@@ -1,4 +1,4 @@
-"""What is known of each text that is being written: how its tokens are guessed and drawn, and when it ends."""
+"""The state of each text that is being generated: its sampling, its draft length, and when it ends."""
 
 import secrets
 from collections.abc import Callable, Sequence
@@ -11,37 +11,37 @@ from torch import Tensor
 from clearhead.config import SamplingConfig
 from clearhead.inference.sampling import DRAWN_AHEAD, draw, narrow, row_seeds, sample
 
-# What a random number is for: a token, whether a guess at it is believed, and the token where it is not.
+# What a random number is for: a token, accepting a draft token, and the token in place of a rejected one.
 Purpose = Literal["token", "belief", "instead"]
 PURPOSES = get_args(Purpose)
-FIRST_REACH, LONGEST_REACH = 4, 16  # tokens guessed at once
+FIRST_REACH, LONGEST_REACH = 4, 16  # draft lengths
 
 
 class Text:
-    """One row's tokens to come."""
+    """One text that is being generated."""
 
     def __init__(
         self, name: int, prompt: Sequence[int], config: SamplingConfig, *, seed: int, end: int | None = None
     ) -> None:
         """
         Args:
-            name: what its tokens are told under.
-            prompt: what it begins with.
-            config: how its tokens are drawn.
+            name: the key of its tokens in what `GenerationBatch.step` returns.
+            prompt: the ids it begins with.
+            config: the sampling.
             seed: of its random numbers.
-            end: the token that ends it and is no part of it.
+            end: eos; not part of the text.
         """
         self.name, self.prompt, self.config, self.end = name, prompt, config, end
         self.last = prompt[-1]  # of its tokens
         self.present = set(prompt) if config.repetition_penalty != 1 else set[int]()
         self.remaining = config.max_new_tokens
-        self.reach = FIRST_REACH  # how many tokens are guessed at once
+        self.reach = FIRST_REACH  # the draft length
         self._seed, self._drawn = seed, 0
         self._generators = dict[Purpose, torch.Generator]()
         self._uniforms = dict[Purpose, list[float]]()
 
     def uniforms(self, start: int, count: int, purpose: Purpose = "token") -> list[float]:
-        """The random numbers of this many tokens, from the `start`-th that is still to come, for one purpose."""
+        """`count` random numbers for one purpose, beginning `start` tokens after the last one."""
         start += self._drawn
         if purpose not in self._generators:
             self._generators[purpose] = torch.Generator().manual_seed(self._seed ^ PURPOSES.index(purpose))
@@ -52,7 +52,7 @@ class Text:
         return numbers[start : start + count]
 
     def write(self, tokens: Sequence[int]) -> list[int]:
-        """The tokens that come next; what belongs to the text is returned, and where it ends nothing remains."""
+        """Append tokens; return those before eos or the length limit. At either, `remaining` becomes 0."""
         self._drawn += len(tokens)
         self.last = tokens[-1]
         if self.config.repetition_penalty != 1:
@@ -64,7 +64,7 @@ class Text:
         return written
 
     def learn(self, guessed: int, right: int) -> None:
-        """Reach further where all guesses were right; where not, as far as they were."""
+        """Double the draft length if all tokens of a full draft were accepted; after a rejection, take accepted + 1."""
         if right < guessed:
             self.reach = right + 1
         elif guessed == self.reach:
@@ -72,7 +72,7 @@ class Text:
 
 
 def begin(first: int, prompts: Sequence[Sequence[int]], config: SamplingConfig, end: int | None = None) -> list[Text]:
-    """Texts that follow the prompts, named from `first` on."""
+    """One new text per prompt, named `first`, `first` + 1, ..."""
     seed = secrets.randbits(63) if config.seed is None else config.seed
     seeds = row_seeds(seed, prompts)
     pairs = enumerate(zip(prompts, seeds, strict=True), start=first)
@@ -80,42 +80,42 @@ def begin(first: int, prompts: Sequence[Sequence[int]], config: SamplingConfig, 
 
 
 def present_in(texts: Sequence[Text], vocab_size: int) -> Tensor:
-    """Whether each token is in each text, as far as that matters to it: (B, V), 1 or 0."""
+    """Whether each token is in each text, (B, V), 1 or 0; all 0 for a text without a repetition penalty."""
     present = torch.zeros(len(texts), vocab_size, dtype=torch.uint8, device="cpu")
     for row, text in enumerate(texts):
         present[row, list(text.present)] = 1
     return present
 
 
-Compute = Callable[[Sequence[Text], Tensor, Tensor], Tensor]  # texts that are drawn alike, their logits and guesses
+Compute = Callable[[Sequence[Text], Tensor, Tensor], Tensor]  # texts of one config, logits, draft tokens
 
 
 def draw_ahead(texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor:
-    """The tokens (B, T) that follow where the last T - 1 or more of the `guesses` are right.
+    """Sample a token at each of the last T positions, assuming the draft tokens are right: (B, T).
 
-    Each is drawn with the random number of its place, so that a text does not depend on what was guessed.
+    Each position has its own random number, so that a text does not depend on its drafts.
 
     Args:
-        texts: B of them.
-        logits: (B, T, V), the last of them those of the token after all guesses.
-        guesses: (B, G), the next tokens of each text; G >= T - 1.
+        texts: B texts.
+        logits: (B, T, V), the last ones for the token after all draft tokens.
+        guesses: (B, G) draft tokens of each text; G >= T - 1.
     """
     return _by_config(_drawn, texts, logits, guesses)
 
 
 def odds_ahead(texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor:
-    """The probabilities (B, T, V) that `draw_ahead` draws with."""
+    """The probabilities (B, T, V) that `draw_ahead` samples from."""
     return _by_config(_odds, texts, logits, guesses)
 
 
 def draw_from(texts: Sequence[Text], odds: Tensor, ahead: Sequence[int], purposes: Sequence[Purpose]) -> Tensor:
-    """A token (B,) of each text, `ahead` of it, from probabilities (B, V) that need not have the sum 1."""
+    """Sample a token (B,) for each text, `ahead` tokens after its last, from weights (B, V) that need not sum to 1."""
     numbers = [text.uniforms(offset, 1, why) for text, offset, why in zip(texts, ahead, purposes, strict=True)]
     return draw(odds.log(), torch.tensor(numbers, device=odds.device).flatten())
 
 
 def _by_config(compute: Compute, texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor:
-    """What is computed of all texts, of which some may be drawn in another way than others; mostly none is."""
+    """Apply `compute` once per sampling config; usually there is one."""
     groups: dict[int, list[int]] = {}
     for row, text in enumerate(texts):
         groups.setdefault(id(text.config), []).append(row)
@@ -140,14 +140,14 @@ def _odds(texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor:
 
 
 def _uniforms(texts: Sequence[Text], end: int, logits: Tensor) -> Tensor:
-    """The random numbers (B * T,) of the T places before `end`."""
+    """The random numbers (B * T,) of the T positions before `end`."""
     T = logits.shape[1]
     numbers = [text.uniforms(end - T, T) for text in texts]
     return torch.tensor(numbers, device=logits.device).flatten()  # (B, T) -> (B * T,)
 
 
 def _present(texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> Tensor | None:
-    """Whether each token is in the text before each place, (B * T, V), the guesses being right; if it matters."""
+    """Whether each token occurs before each position if the drafts are right, (B * T, V); None without a penalty."""
     if texts[0].config.repetition_penalty == 1:
         return None
     (B, T, V), G = logits.shape, guesses.shape[1]

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from clearhead.config import SamplingConfig
 
-DRAWN_AHEAD = 256  # random numbers made at a time; fixed, so that a longer text begins like a shorter one
-ROUNDING = 1e-6  # what float32 probabilities may miss of a number that is exact on paper
+DRAWN_AHEAD = 256  # random numbers per block; fixed, so that a longer text begins like a shorter one
+ROUNDING = 1e-6  # tolerance for float32 probabilities that would be exact on paper
 
 
-def penalise_repetition(logits: Tensor, present: Tensor, penalty: float) -> Tensor:
+def penalize_repetition(logits: Tensor, present: Tensor, penalty: float) -> Tensor:
     """Divide the odds of the tokens in `present` (B, V), True where a token is in the row's text already.
 
     Odds are exponents of logits, so the logarithm is subtracted, whatever the logits' signs; dividing the logits
@@ -50,7 +50,7 @@ def keep_min_p(logits: Tensor, min_p: float) -> Tensor:
 
 
 def draw(logits: Tensor, uniforms: Tensor) -> Tensor:
-    """The token (B,) at which the cumulative probability passes a number from [0, 1), one per row: (B,)."""
+    """Sample a token (B,): the first at which the cumulative probability passes the row's number from [0, 1)."""
     probabilities = logits.softmax(-1)
     reached = probabilities.cumsum(-1).where(probabilities > 0, 0.0)  # a removed token reaches nothing
     threshold = uniforms[:, None].to(reached.dtype) * reached.amax(-1, keepdim=True)
@@ -67,14 +67,14 @@ def sample(logits: Tensor, config: SamplingConfig, uniforms: Tensor | None, pres
         present: (B, V) tokens that are in the row's text already; only for the repetition penalty.
     """
     if config.greedy:
-        return _penalised(logits, config, present).argmax(-1)  # the first of equals
+        return _penalized(logits, config, present).argmax(-1)  # the first of equals
     assert uniforms is not None, "drawing needs random numbers"
     return draw(narrow(logits, config, present), uniforms)
 
 
 def narrow(logits: Tensor, config: SamplingConfig, present: Tensor | None = None) -> Tensor:
-    """The logits (B, V) of what `sample` draws from; greedy, of the likeliest token alone."""
-    logits = _penalised(logits, config, present)
+    """The filtered logits (B, V) that `sample` draws from; if greedy, only the likeliest token remains."""
+    logits = _penalized(logits, config, present)
     if config.greedy:
         return keep_top_k(logits, 1)
     logits = logits / config.temperature
@@ -87,15 +87,15 @@ def narrow(logits: Tensor, config: SamplingConfig, present: Tensor | None = None
     return logits
 
 
-def _penalised(logits: Tensor, config: SamplingConfig, present: Tensor | None) -> Tensor:
+def _penalized(logits: Tensor, config: SamplingConfig, present: Tensor | None) -> Tensor:
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if present is None or config.repetition_penalty == 1:
         return logits
-    return penalise_repetition(logits, present, config.repetition_penalty)
+    return penalize_repetition(logits, present, config.repetition_penalty)
 
 
 def row_seeds(seed: int, prompts: Sequence[Sequence[int]]) -> list[int]:
-    """A seed for every row, from what the row is and not from where it stands."""
+    """A seed per row, from the prompt and its number among equal ones, not from the row's index."""
     seeds, copies = [], dict[tuple[int, ...], int]()
     for prompt in map(tuple, prompts):
         copy = copies[prompt] = copies.get(prompt, -1) + 1

@@ -21,7 +21,7 @@ def can_score() -> bool:
 
 
 def require_sacrebleu() -> None:
-    """For who cannot do without scores.
+    """Refuse to go on without sacreBLEU.
 
     Raises:
         UsageError: sacreBLEU is not installed.

@@ -1,4 +1,4 @@
-"""Guesses at the next tokens, which the model then checks in one call instead of writing one by one."""
+"""Drafts for speculative decoding: from the text's own n-grams, or from a smaller model."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -10,38 +10,38 @@ from clearhead.config import EngineConfig
 from clearhead.inference.engine import Engine
 from clearhead.inference.kv_context import Context
 from clearhead.inference.requests import Text, draw_ahead, draw_from, odds_ahead
-from clearhead.inference.verification import Guesses, agreed
+from clearhead.inference.verification import DraftTokens, agreed
 from clearhead.models import CausalLM
 
-FIRST_NEEDED = 2  # tokens that must have occurred before, until more is known
+FIRST_NEEDED = 2  # initial number of tokens that must have occurred before
 
 
 class Draft(Protocol):
-    """Guesses at what comes next in each row."""
+    """Drafts the next tokens of each row."""
 
     def join(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
-        """New rows, below the others."""
+        """Append new rows."""
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Go on with these rows, in this order."""
+        """Keep these rows, in this order, and drop the others."""
 
     def learn(self, tokens: Sequence[Sequence[int]]) -> None:
-        """What has been written in each row since the last time."""
+        """Take in what each row has gained since the last call; roll back rejected draft tokens."""
 
-    def guess(self, most: Sequence[int], texts: Sequence[Text]) -> Guesses:
-        """The next tokens of each row, at most so many; the texts say how tokens are drawn."""
+    def guess(self, most: Sequence[int], texts: Sequence[Text]) -> DraftTokens:
+        """Draft at most this many tokens for each row; the texts hold the sampling."""
 
 
 class NgramDraft:
     """What followed the longest earlier occurrence of a row's last tokens (prompt lookup, Saxena 2023).
 
-    Short ones say little, and a wrong guess costs time: how long one must be is learnt, in each row, so that about
-    every second guess begins with the right token.
+    Short matches predict little, and a rejected draft costs time: the required length adapts per row, so that about
+    half of the drafts begin with the right token.
     """
 
     def __init__(self) -> None:
         self._rows = list[Repeats]()
-        self._needed = list[int]()  # tokens of an occurrence
+        self._needed = list[int]()  # required length of the match
         self._guessed = list[list[int]]()
 
     def join(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
@@ -62,41 +62,41 @@ class NgramDraft:
             row.extend(more)
         self._guessed = [[] for _ in tokens]
 
-    def guess(self, most: Sequence[int], texts: Sequence[Text]) -> Guesses:
+    def guess(self, most: Sequence[int], texts: Sequence[Text]) -> DraftTokens:
         rows = zip(self._rows, self._needed, most, strict=True)
         self._guessed = [row.guess(count) if row.repeated >= needed else [] for row, needed, count in rows]
-        return Guesses(self._guessed)
+        return DraftTokens(self._guessed)
 
 
 class Repeats:
-    """The longest end of a sequence that occurs in it before, in constant time a token.
+    """The longest suffix of a sequence that occurs in it before, in constant time per token.
 
-    A suffix automaton (Blumer et al. 1985): a state stands for parts of the sequence that end at the same places. The
-    longest one of the state that the last state links to is the answer.
+    A suffix automaton (Blumer et al. 1985): a state stands for the substrings that end at the same positions. The
+    longest substring of the state that the last state links to is the answer.
     """
 
     def __init__(self, ids: Sequence[int]) -> None:
         self.ids = list[int]()
-        self._next = [dict[int, int]()]  # by state: the state that each token leads to
-        self._link = [-1]  # the state of the longest end that also ends elsewhere
-        self._length = [0]  # of its longest part
-        self._end = [0]  # how many tokens have been read where it first ends
+        self._next = [dict[int, int]()]  # by state: transitions
+        self._link = [-1]  # by state: suffix links
+        self._length = [0]  # by state: length of its longest substring
+        self._end = [0]  # by state: end of its first occurrence
         self._last = 0
         self.extend(ids)
 
     def extend(self, ids: Sequence[int]) -> None:
-        """More tokens at the end."""
+        """Append tokens."""
         for token in ids:
             self.ids.append(token)
             self._add(token)
 
     @property
     def repeated(self) -> int:
-        """How many tokens the longest end has that occurs before."""
+        """Length of the longest suffix that occurs before."""
         return self._length[max(0, self._link[self._last])]
 
     def guess(self, count: int) -> list[int]:
-        """What followed where that end stood first; periods go on without end."""
+        """Draft what followed the first occurrence of that suffix; a period repeats as long as needed."""
         earlier = self._link[self._last]
         if earlier <= 0:
             return []
@@ -117,7 +117,7 @@ class Repeats:
         self._last = new
 
     def _followed(self, state: int, token: int) -> int:
-        """The state of exactly this state's longest part and the token, which is split off from others if need be."""
+        """The state of this state's longest substring plus the token, split off from a longer state if need be."""
         old = self._next[state][token]
         length = self._length[state] + 1
         if self._length[old] == length:
@@ -138,17 +138,17 @@ class Repeats:
 
 
 class ModelDraft:
-    """What a smaller model would write: the likeliest tokens where they are asked for, else drawn, with their odds."""
+    """Draft with a smaller model: greedily if all texts are greedy, else sampled, with probabilities."""
 
     def __init__(self, model: CausalLM, engine: EngineConfig) -> None:
         """
         Args:
-            engine: who computes its tokens.
+            engine: whose backend the draft model uses, too.
         """
         self._engine = Engine(model, EngineConfig(engine=engine.engine))
         self._context = Context(model)
         self._unread = list[list[int]]()  # of each row
-        self._guessed = list[list[int]]()  # of each row; all but the last have been read
+        self._guessed = list[list[int]]()  # draft tokens of each row; all but the last have been read
 
     def join(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
         self._context.writer = self._engine.writer(new_tokens)
@@ -171,11 +171,11 @@ class ModelDraft:
         self._context.forget(surplus)
         self._guessed = [[] for _ in tokens]
 
-    def guess(self, most: Sequence[int], texts: Sequence[Text]) -> Guesses:
+    def guess(self, most: Sequence[int], texts: Sequence[Text]) -> DraftTokens:
         memory = self._context.memory
         most = [min(count, memory) for count in most]
         if not any(most):
-            return Guesses([[] for _ in most])
+            return DraftTokens([[] for _ in most])
         logits = self._read_the_rest(most)
         guesses = torch.empty(len(most), 0, dtype=torch.int64, device=logits.device)
         odds = list[Tensor]()
@@ -184,13 +184,13 @@ class ModelDraft:
             guesses, odds = torch.cat((guesses, tokens), dim=1), odds + new_odds  # (B, G)
             self._guessed = [row[:count] for row, count in zip(guesses.tolist(), most, strict=True)]
             if (G := guesses.shape[1]) == max(most):
-                return Guesses(self._guessed, torch.cat(odds, dim=1) if odds else None)
+                return DraftTokens(self._guessed, torch.cat(odds, dim=1) if odds else None)
             logits = self._context.read(
                 [row[-1:] if count > G else [] for row, count in zip(self._guessed, most, strict=True)]
             )
 
     def _read_the_rest(self, most: Sequence[int]) -> Tensor:
-        """Rows for which there are guesses to be made read what has been written since: logits (B, 1, V) after it."""
+        """Catch up: rows to draft for read what they gained since the last call; return the logits (B, 1, V)."""
         memory = self._context.memory
         tokens = [row[-memory:] if count else [] for row, count in zip(self._unread, most, strict=True)]
         self._unread = [[] if count else row for row, count in zip(self._unread, most, strict=True)]
@@ -199,7 +199,7 @@ class ModelDraft:
         return logits[torch.arange(len(ends), device=logits.device), ends][:, None]
 
     def _draw(self, texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> list[Tensor]:
-        """A token (B, 1) of each row; where chance has a say, its probabilities (B, 1, V) too."""
+        """A draft token (B, 1) for each row; if any text is sampled, its probabilities (B, 1, V) too."""
         if all(text.config.greedy for text in texts):
             return [draw_ahead(texts, logits, guesses)]
         odds = odds_ahead(texts, logits, guesses)  # (B, 1, V)

@@ -9,7 +9,7 @@ from clearhead.errors import DataError
 from clearhead.inference.generation import TextCodec
 from clearhead.inference.translation_backend import searcher
 from clearhead.models import EncoderDecoder
-from clearhead.models.eval_mode import Notice
+from clearhead.models.eval_mode import OnNotice
 
 Progress = Callable[[int, int], None]  # sentences done, of how many
 
@@ -37,21 +37,21 @@ def translate(
     config: TranslationConfig,
     *,
     on_progress: Progress | None = None,
-    on_notice: Notice | None = None,
+    on_notice: OnNotice | None = None,
 ) -> list[list[Translation]]:
     """The `n_best` translations of each sentence, the best first; a blank sentence has an empty one.
 
     A translation depends on the model, its sentence and the config alone. Of the other sentences only their number
-    counts, and only with the engine `auto`: it decides who searches.
+    counts, and only with the engine `auto`, which chooses the backend by it.
 
     Args:
-        model: in whatever mode; it translates without dropout and is left as it was.
+        model: in any mode; it translates without dropout and is left as it was.
         source_tokenizer, target_tokenizer: those that the model was trained with, often the same one.
         sentences: one to a line; spaces around them mean nothing; messages count lines from 1.
-        config: how to search, by which engine, and how many sentences at once.
-        on_progress: told after each batch how many sentences are done, and of how many.
-        on_notice: told, once each, in a sentence, which sentences were too long to be read whole, and what is to be
-            said of the engine.
+        config: how to search, with which engine, and the batch size.
+        on_progress: called after each batch with the number of finished sentences and of all.
+        on_notice: called with a sentence, once each, when sentences were too long and were cut, and with what the
+            engine reports.
 
     Raises:
         DataError: a tokenizer has no token that ends a text, or cannot encode a sentence.
@@ -66,7 +66,7 @@ def translate(
     }
     _cut_long_ones(rows, model.config.block_size, on_notice)
     order = sorted(rows, key=lambda index: len(rows[index]), reverse=True)  # alike in length, little is padded
-    search = searcher(model, config, end=end, sentences=len(order), notice=on_notice)
+    search = searcher(model, config, end=end, sentences=len(order), on_notice=on_notice)
     for start in range(0, len(order), config.batch_size):
         batch = order[start : start + config.batch_size]
         results = search([rows[index] for index in batch])
@@ -96,7 +96,7 @@ def _encode(tokenizer: TextCodec, sentence: str, line: int) -> list[int]:
         raise UnseenCharacterError(error.character, error.offset, where) from None
 
 
-def _cut_long_ones(rows: dict[int, list[int]], block_size: int, on_notice: Notice | None) -> None:
+def _cut_long_ones(rows: dict[int, list[int]], block_size: int, on_notice: OnNotice | None) -> None:
     """Leave the first block_size tokens of each row, the last of them an end."""
     long = [index for index, row in rows.items() if len(row) > block_size]
     if long and on_notice:

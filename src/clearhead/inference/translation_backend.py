@@ -1,4 +1,4 @@
-"""Who searches for translations: this library's own beam search, or CTranslate2, where it is installed and pays."""
+"""Choose the search for translations: our own beam search, or CTranslate2 where it is installed and faster."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from clearhead.inference.beam import Hypothesis, beam_search, greatest_length, k
 from clearhead.inference.beam_backend import reader_for
 from clearhead.interop.ctranslate2 import ctranslate2_obstacle, save_ctranslate2, words
 from clearhead.models import EncoderDecoder
-from clearhead.models.eval_mode import Notice, hooked
+from clearhead.models.eval_mode import OnNotice, first_hooked_module
 
 if TYPE_CHECKING:
     from ctranslate2 import TranslationResult
@@ -26,60 +26,60 @@ Ids = Sequence[int]
 Search = Callable[[Sequence[Ids]], list[list[Hypothesis]]]  # sources, one batch -> what `beam_search` returns
 
 PRECISIONS = {"auto": "float32", "ctranslate2": "float32", "ctranslate2-int8": "int8"}  # of CTranslate2's matrices
-MANY = 64  # sentences from which on it saves more than the tenth of a second that it takes to be made
+MANY = 64  # sentences from which on it saves more than the tenth of a second that its setup takes
 FAILURES = (ImportError, MemoryError, OSError, RuntimeError, ValueError)  # no room on the disk, another CPU
 NONE = 1e-9  # as an exponent: no penalty of CTranslate2's own, which with 0 would stop by another rule
 
 
 def searcher(
-    model: EncoderDecoder, config: TranslationConfig, *, end: int, sentences: int, notice: Notice | None = None
+    model: EncoderDecoder, config: TranslationConfig, *, end: int, sentences: int, on_notice: OnNotice | None = None
 ) -> Search:
-    """What finds translations with this model, while its weights stay as they are.
+    """A search with this model; valid while its weights stay as they are.
 
     Args:
-        model: whose translations.
-        config: how to search, and by which engine.
-        end: the token that ends a translation.
+        model: the translator.
+        config: how to search, and with which engine.
+        end: eos.
         sentences: how many there are.
-        notice: told in a sentence that CTranslate2 is chosen, what takes time, and what cannot be had where it was
-            asked for, or is there and fails.
+        on_notice: called with a sentence when CTranslate2 is chosen, something takes long, or an engine is missing or
+            fails.
     """
-    say = notice or (lambda sentence: None)
+    on_notice = on_notice or (lambda sentence: None)
     plain = partial(beam_search, model, config=config, end=end)
     if config.engine in PRECISIONS and (config.engine != "auto" or sentences >= MANY):
-        search = _by_ctranslate2(model, config, end, plain, say)
+        search = _by_ctranslate2(model, config, end, plain, on_notice)
         if search is not None:
             return search
-    return partial(plain, reader=reader_for(model, config, sentences, say))
+    return partial(plain, reader=reader_for(model, config, sentences, on_notice))
 
 
 def _by_ctranslate2(
-    model: EncoderDecoder, config: TranslationConfig, end: int, plain: Search, say: Notice
+    model: EncoderDecoder, config: TranslationConfig, end: int, plain: Search, on_notice: OnNotice
 ) -> "CTranslate2Search | None":
-    """None where it cannot find them."""
+    """The search by CTranslate2, or None where it is missing, fails, or cannot find what ours would."""
     if reason := _obstacle(model, config):
         if config.engine != "auto":
-            say(f"translations are searched for without CTranslate2: {reason}")
+            on_notice(f"translations are searched for without CTranslate2: {reason}")
         return None
     try:
-        search = CTranslate2Search(model, config, end, plain, say)
+        search = CTranslate2Search(model, config, end, plain, on_notice)
     except FAILURES as error:
-        say(f"translations are searched for without CTranslate2, which fails here: {error}")
+        on_notice(f"translations are searched for without CTranslate2, which fails here: {error}")
         return None
     if config.engine == "auto":
-        say("CTranslate2, which is installed, searches for these translations; --engine eager does without")
+        on_notice("CTranslate2, which is installed, searches for these translations; engine eager does without")
     return search
 
 
 def _obstacle(model: EncoderDecoder, config: TranslationConfig) -> str | None:
-    """Why CTranslate2 cannot find what our own search would, if so."""
+    """Why CTranslate2 could not find what our own search would, or None."""
     if find_spec("ctranslate2") is None:
         return "it is not installed; install it with: pip install 'clearhead[ctranslate2]'"
     if model.device.type != "cpu":
         return f"it is for a CPU here, and the model is on {model.device.type}"
     if any(parameter.dtype != torch.float32 for parameter in model.parameters()):
         return "the model's weights are not float32"
-    if kind := hooked(model):
+    if kind := first_hooked_module(model):
         return f"something is hooked onto {kind}, a part of the model"
     if config.n_best > 1:
         return "of more than one translation it may choose others"
@@ -89,16 +89,19 @@ def _obstacle(model: EncoderDecoder, config: TranslationConfig) -> str | None:
 
 
 class CTranslate2Search:
-    """The best of what `beam_search` finds, by another engine, which follows the same rule but for three things.
+    """The best translation that `beam_search` finds, by CTranslate2, whose search differs in three ways:
 
-    Where more than k hypotheses end, it keeps the k likeliest of them, and those that end together all count; there is
-    one greatest length for all sentences; and padding is taken out before the odds are added up, not after. So what is
-    longer than a sentence's own greatest length is left out here, and where something that it did not keep could be
-    better, or nothing is left, our own search has the sentence; and all that are left, where the engine fails.
+    - Where more than k hypotheses end, it keeps the k likeliest, and all that end in the same step count.
+    - One maximum length holds for all sentences of a batch; hypotheses beyond a sentence's own are ignored here.
+    - Padding is removed before the softmax, not after.
+
+    If CTranslate2's best may not be ours, `beam_search` redoes that sentence; if CTranslate2 fails, all the rest.
     """
 
-    def __init__(self, model: EncoderDecoder, config: TranslationConfig, end: int, plain: Search, say: Notice) -> None:
-        self.model, self.config, self.end, self.plain, self._say = model, config, end, plain, say
+    def __init__(
+        self, model: EncoderDecoder, config: TranslationConfig, end: int, plain: Search, on_notice: OnNotice
+    ) -> None:
+        self.model, self.config, self.end, self.plain, self._on_notice = model, config, end, plain, on_notice
         self._failed = False
         pad = model.config.pad_id
         self._never = [] if pad is None else [words([pad])]
@@ -114,10 +117,10 @@ class CTranslate2Search:
             )
 
     def __call__(self, sources: Sequence[Ids]) -> list[list[Hypothesis]]:
-        """As `beam_search`.
+        """Search as `beam_search` does.
 
         Raises:
-            ClearheadError: the engine fails, and was asked for by name.
+            ClearheadError: CTranslate2 fails, and the config names it.
         """
         if not sources or self._failed:
             return self.plain(sources)
@@ -127,9 +130,9 @@ class CTranslate2Search:
             results = self._results(sources, max(limits))
         except FAILURES as error:
             if self.config.engine != "auto":
-                raise ClearheadError(f"CTranslate2 failed: {error}; --engine eager does without") from error
+                raise ClearheadError(f"CTranslate2 failed: {error}; engine eager does without") from error
             self._failed = True
-            self._say(f"CTranslate2 failed, and translations are searched for without it from here on: {error}")
+            self._on_notice(f"CTranslate2 failed, and translations are searched for without it from here on: {error}")
             return self.plain(sources)
         hypotheses = [self._best(result, limit) for result, limit in zip(results, limits, strict=True)]
         unsure = [index for index, best in enumerate(hypotheses) if best is None]
@@ -138,7 +141,7 @@ class CTranslate2Search:
         return [[best] for best in hypotheses if best is not None]
 
     def _results(self, sources: Sequence[Ids], limit: int) -> list["TranslationResult"]:
-        """The hypotheses of each sentence, and their scores, as the engine tells them."""
+        """Each sentence's hypotheses and scores, as CTranslate2 returns them."""
         results: list[TranslationResult] = self._engine.translate_batch(
             [words(source) for source in sources],
             beam_size=self.config.beam_size,
@@ -154,7 +157,7 @@ class CTranslate2Search:
         return results
 
     def _best(self, result: "TranslationResult", limit: int) -> Hypothesis | None:
-        """Of one sentence; None where something else could be better."""
+        """The best hypothesis of one sentence; None where one that was not kept could be better."""
         written = [[int(word) for word in hypothesis] for hypothesis in result.hypotheses]
         ways = list(zip(written, result.scores, strict=True))  # with their log-probabilities
         finished = [

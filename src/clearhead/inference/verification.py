@@ -1,4 +1,4 @@
-"""Guesses at the next tokens, held against the model's own odds: what is written is what the model would write."""
+"""Accept or reject draft tokens, so that the text keeps the model's own distribution."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,28 +9,28 @@ from torch import Tensor
 from clearhead.inference.requests import Text, draw_ahead, draw_from, odds_ahead
 
 
-class Guesses(NamedTuple):
-    """The next tokens of each row, more for one than for another.
+class DraftTokens(NamedTuple):
+    """Draft tokens of each row; rows may differ in length.
 
-    Where chance chose them, `odds` (B, G, V) are the probabilities that it had.
+    If they were sampled, `odds` (B, G, V) are the draft's probabilities.
     """
 
     tokens: list[list[int]]
     odds: Tensor | None = None
 
 
-def check(texts: Sequence[Text], logits: Tensor, guesses: Guesses) -> list[list[int]]:
-    """The tokens that follow in each text: the guesses that are believed, and one more.
+def verify(texts: Sequence[Text], logits: Tensor, guesses: DraftTokens) -> list[list[int]]:
+    """The next tokens of each text: the accepted draft tokens, and one more.
 
-    Certain guesses are believed if the model draws the same, so they change no token. Those that were drawn are
-    believed with probability min(1, p / q), p being the model's probability and q that of the draft; the token in the
-    place of the first that is not is drawn from max(0, p - q). Tokens then have the model's own probabilities
+    Deterministic draft tokens are accepted if the model samples the same, so they change no token. Sampled ones are
+    accepted with probability min(1, p / q), p being the model's probability and q the draft's; the first rejected one
+    is replaced by a sample from max(0, p - q). Tokens then have the model's own distribution
     (Leviathan et al. 2023, arXiv 2211.17192, algorithm 1).
 
     Args:
-        texts: B of them.
-        logits: (B, G + 1, V), the model's, of the token before the guesses and of each guess.
-        guesses: G is the most of a row.
+        texts: B texts.
+        logits: (B, G + 1, V) of the model, after the last token and after each draft token.
+        guesses: at most G draft tokens per row.
     """
     G = logits.shape[1] - 1
     rows = [guess + [0] * (G - len(guess)) for guess in guesses.tokens]
@@ -47,7 +47,7 @@ def check(texts: Sequence[Text], logits: Tensor, guesses: Guesses) -> list[list[
 
 
 def agreed(guesses: Sequence[int], tokens: Sequence[int]) -> int:
-    """How many guesses are right, up to the first that is not."""
+    """The number of draft tokens before the first that differs."""
     pairs = zip(guesses, tokens, strict=False)
     return next((index for index, (guess, token) in enumerate(pairs) if guess != token), min(len(guesses), len(tokens)))
 
@@ -55,7 +55,7 @@ def agreed(guesses: Sequence[int], tokens: Sequence[int]) -> int:
 def _believed(
     texts: Sequence[Text], model_odds: Tensor, draft_odds: Tensor, guesses: Tensor, lengths: Sequence[int]
 ) -> list[int]:
-    """How many guesses (B, G) of each text are believed, up to the first that is not."""
+    """The number of accepted draft tokens, of (B, G), before the first rejection in each text."""
     G = guesses.shape[1]
     numbers = torch.tensor([text.uniforms(0, G, "belief") for text in texts], device=model_odds.device)  # (B, G)
     p, q = (
@@ -66,9 +66,9 @@ def _believed(
 
 
 def _left(model_odds: Tensor, draft_odds: Tensor, counts: Tensor, doubted: Tensor) -> Tensor:
-    """What a row's token is drawn from at its place, (B, V): the model's odds, less the draft's where it is doubted."""
+    """What each row's last token is sampled from, (B, V): p, or max(0, p - q) after a rejection."""
     rows = torch.arange(len(counts), device=model_odds.device)
     p = model_odds[rows, counts]  # (B, V)
     q = draft_odds[rows, counts.clamp(max=draft_odds.shape[1] - 1)] * doubted[:, None]  # (B, V)
     left = (p - q).clamp(min=0)
-    return left.where(left.sum(-1, keepdim=True) > 0, p)  # nothing is left where p and q differ by rounding alone
+    return left.where(left.sum(-1, keepdim=True) > 0, p)  # all zeros where p and q differ by rounding alone

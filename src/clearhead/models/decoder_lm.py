@@ -13,8 +13,7 @@ from clearhead.parts import DecoderCache, attention_mask, last_tokens
 class DecoderLM(StackLM, CausalLM):
     """Embedding, positions, a causal stack, a head (Radford et al. 2018).
 
-    With n-gram tables, what the last tokens have there is added to the embedding, and to what the head reads: its map
-    is linear, so it adds a second table's vectors to the logits.
+    With n-gram tables, the last tokens are looked up; their vectors are added to the embedding and/or the head's input.
     """
 
     causal = True

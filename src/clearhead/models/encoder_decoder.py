@@ -1,4 +1,4 @@
-"""The Transformer as it was first published: one stack reads a sentence, another writes its translation."""
+"""The original Transformer: an encoder reads a sentence, and a decoder writes its translation."""
 
 from typing import NamedTuple, Self
 
@@ -28,7 +28,7 @@ from clearhead.parts.masks import Positions
 
 
 class Memory(NamedTuple):
-    """What the encoder made of the source: states (B, T_src, D), and where they stand, -1 for padding."""
+    """The encoder's output: states (B, T_src, D), and their positions, -1 for padding."""
 
     states: Tensor
     positions: Positions
@@ -66,7 +66,7 @@ class EncoderDecoder(LanguageModel):
         initialize(self, config, seed)
 
     def encode(self, source: Tensor, *, positions: Positions | None = None) -> Memory:
-        """What the decoder reads, from source ids (B, T_src), of which a row has at most block_size.
+        """Encode source ids (B, T_src), T_src at most block_size.
 
         Args:
             positions: as in `forward`.
@@ -95,16 +95,15 @@ class EncoderDecoder(LanguageModel):
         """The decoder's last layer, from target ids (B, T) -> (B, T, D).
 
         Args:
-            target: with a cache, only the tokens that follow those it holds.
+            target: with a cache, only the tokens that are not in it yet.
             memory: of the same rows.
-            positions: as in `forward`; with a cache all rows go on where it ends by themselves, also beyond block_size
-                where positions have no end: a translation may be longer than any that was trained on.
+            positions: as in `forward`. By default rows continue after the cache, past block_size if positions are
+                unbounded.
             cache: from `new_cache`, for this memory.
-            among: (B, T, T_k) which tokens, of those that the cache holds and of `target`, each of `target` may see at
-                all: a row can hold several texts that begin alike.
+            among: (B, T, T_k) extra mask, for beams that share one cache row.
         """
         if cache is not None:
-            assert not isinstance(positions, range), "a range says nothing of what the cache holds"
+            assert not isinstance(positions, range), "with a cache, positions must be a tensor"
             limit = self.config.block_size if self.positions.bounded else None
             query, key = cache.extend(positions, target.shape[1], limit=limit)
         else:
@@ -148,9 +147,9 @@ class EncoderDecoder(LanguageModel):
         """Logits for the token after each token of the target, (B, T_src), (B, T) -> (B, T, V).
 
         Args:
-            source, target: ids; rows may be filled up with the config's `pad_id` on either side.
-            source_positions, target_positions: (B, T) where each token stands, -1 for padding, in place of what
-                `pad_id` says.
+            source, target: ids; rows may be padded with the config's `pad_id` on either side.
+            source_positions, target_positions: (B, T) position of each token, -1 for padding; by default derived
+                from `pad_id`.
         """
         return self.head(
             self.body(source, target, source_positions=source_positions, target_positions=target_positions)

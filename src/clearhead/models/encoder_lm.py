@@ -1,4 +1,4 @@
-"""The encoder-only Transformer: every token sees every other, and masked ones are filled in."""
+"""The encoder-only Transformer: bidirectional attention, trained to predict masked tokens."""
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from clearhead.parts.masks import Positions
 
 
 class EncoderLM(StackLM):
-    """Embedding, positions, a stack that looks both ways, a head (Devlin et al. 2019, arXiv 1810.04805)."""
+    """Embedding, positions, a bidirectional stack, a head (Devlin et al. 2019, arXiv 1810.04805)."""
 
     causal = False
 
@@ -41,13 +41,13 @@ class EncoderLM(StackLM):
         documents: Tensor | None = None,
         segments: Tensor | None = None,
     ) -> Tensor:
-        """Logits for the token that belongs at each place, (B, T) -> (B, T, V).
+        """Logits for the token at each position, (B, T) -> (B, T, V).
 
         Args:
-            ids: token ids; rows may be filled up with the config's `pad_id` on either side.
-            positions: (B, T) where each token stands, -1 for padding, in place of what `pad_id` says; a range where
-                nothing is filled up.
+            ids: token ids; rows may be padded with the config's `pad_id` on either side.
+            positions: (B, T) position of each token, -1 for padding; by default derived from `pad_id`. A range where
+                nothing is padded.
             documents: (B, T) number of the document of each token: no attention from one to another.
-            segments: (B, T) kind of the segment of each token, where the config has kinds; 0 without it.
+            segments: (B, T) BERT's token type of each token, if the config has token types; 0 by default.
         """
         return self.head(self.body(ids, positions=positions, documents=documents, segments=segments))

@@ -1,4 +1,4 @@
-"""What every use of a finished model begins with: its mode, borrowed, and numbers that are numbers."""
+"""Inference helpers: temporary eval mode, hook detection, finite checks."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 from clearhead.errors import ClearheadError
 
-Notice = Callable[[str], None]  # told in a sentence what a person should know
+OnNotice = Callable[[str], None]  # a callback for sentences to show the user
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """No dropout inside the `with`; afterwards every module is in the mode it was in."""
+    """Put the model into eval mode inside the `with`; restore every module's own mode after it."""
     training = [module for module in model.modules() if module.training]
     if training:
         model.eval()
@@ -23,17 +23,17 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def hooked(model: nn.Module) -> str | None:
-    """The kind of a part that tells others what it computes, which code outside of torch would not."""
+def first_hooked_module(model: nn.Module) -> str | None:
+    """Class name of the first module with a forward hook, or None. Native code would not call hooks."""
     parts = (module for module in model.modules() if module._forward_hooks or module._forward_pre_hooks)
     return next((type(part).__name__ for part in parts), None)
 
 
 def refuse_not_finite(numbers: Tensor) -> None:
-    """Of logits, or of what was made of them.
+    """Refuse logits, or numbers computed from them, that are infinite or NaN.
 
     Raises:
-        ClearheadError: one of them is infinite or no number.
+        ClearheadError: at least one is not finite.
     """
     if not numbers.isfinite().all():
         raise ClearheadError(

@@ -13,11 +13,11 @@ class Evaluation:
 
     @property
     def perplexity(self) -> float:
-        """Over how many equally likely tokens the model hesitates: exp(loss)."""
+        """exp(loss), as if the model chose among that many equally likely tokens."""
         return math.exp(self.loss) if self.loss < 700 else math.inf
 
     def bits_per_byte(self, n_bytes: int) -> float:
-        """Bits to write down one byte of the text; comparable over tokenizers.
+        """Bits per byte of the text; comparable between tokenizers.
 
         Args:
             n_bytes: of the evaluated text in UTF-8.

@@ -1,4 +1,4 @@
-"""From a config's words to parts: the only place where a choice's name becomes a module."""
+"""Build parts from a config: the only place where an option's value becomes a module."""
 
 from functools import partial
 
@@ -34,12 +34,12 @@ def make_embedding(config: ModelConfig, vocab_size: int) -> Embedding:
 
 
 def make_ngram_tables(config: ModelConfig, longest: int) -> NgramTables | None:
-    """Vectors for the last two up to `longest` tokens; none where that is one."""
+    """Tables for n-grams of 2 to `longest` tokens; None if `longest` is 1."""
     return NgramTables(config.vocab_size, config.d_model, longest, config.ngram_rows) if longest > 1 else None
 
 
 def make_lm_head(config: ModelConfig) -> LMHead:
-    """The head; where it is tied, the embedding's matrix is its own."""
+    """The head; if tied, it has no matrix of its own."""
     activation = ACTIVATIONS[config.feedforward]
     return LMHead(
         config.d_model,
@@ -57,12 +57,12 @@ def make_norm(config: ModelConfig) -> nn.Module:
 
 
 def make_embedding_norm(config: ModelConfig) -> nn.Module:
-    """What the sum of embedding and positions goes through."""
+    """The norm after embedding and positions, or the identity."""
     return make_norm(config) if config.embedding_norm else nn.Identity()
 
 
 def make_positions(config: ModelConfig, *, causal: bool) -> PositionKind:
-    """How tokens know where they stand, in a stack where nobody looks ahead or where all see each other."""
+    """The config's positions, for a causal or a bidirectional stack."""
     return POSITIONS[config.positions](
         PositionOptions(
             d_model=config.d_model,
@@ -116,6 +116,6 @@ def make_caches(config: ModelConfig, batch_size: int, capacity: int, like: Tenso
 
 
 def make_stack(config: ModelConfig, *, cross: bool = False) -> Stack:
-    """`n_layers` blocks, closed by a norm if and only if they are pre-norm; with `cross` they read a memory."""
+    """`n_layers` blocks, and a final norm if they are pre-norm; `cross` adds attention to a memory."""
     blocks = [make_block(config, cross=cross) for _ in range(config.n_layers)]
     return Stack(blocks, make_norm(config) if config.norm_position == "pre" else None)

@@ -1,4 +1,4 @@
-"""How a fresh model's numbers are drawn: one function, one table."""
+"""The initial weights of a fresh model: one function, one table."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from clearhead.config import ModelConfig
 from clearhead.parts import Stack, Sublayer
 
 SCALE = 0.02  # GPT-2's (Radford et al. 2019)
-SEES_TARGETS = {"encoder"}  # the architectures whose targets may stand among the inputs
+SEES_TARGETS = {"encoder"}  # architectures whose targets may be among the inputs
 
 
 def initialize(model: nn.Module, config: ModelConfig, seed: int) -> None:
@@ -25,18 +25,18 @@ def initialize(model: nn.Module, config: ModelConfig, seed: int) -> None:
     | n-gram tables                      | 0                              | a fresh model is the Transformer alone    |
     | learned positions, segments        | as what they are added to      | so that neither drowns the other          |
     | relative positions                 | N(0, 0.02)                     | no distance is preferred                  |
-    | `lm_head`, the untied head     | N(0, min(0.02, 0.2 / sqrt(D))) | the logits' spread starts below 0.2       |
+    | `lm_head`, the untied head         | N(0, min(0.02, 0.2 / sqrt(D))) | the logits' spread starts below 0.2       |
     | vectors of norms                   | 1, their biases 0              | plain normalization (their constructor)   |
     | biases of linear maps              | 0                              |                                           |
 
-    With `initialization = "xavier"` all matrices but the tables are uniform with variance 2 / (in + out), so that
+    With `init = "xavier"` all matrices but the tables are uniform with variance 2 / (in + out), so that
     signals keep their size (Glorot & Bengio 2010, equation 16), as the first Transformer's were.
 
-    Numbers are drawn on the CPU in float32 whatever the model's device, so a seed gives one model everywhere; none
-    are drawn for the meta device, where only shapes are wanted.
+    Numbers are drawn on the CPU in float32 whatever the model's device, so that a seed gives the same model everywhere.
+    Parameters on the meta device are skipped.
     """
     generator = torch.Generator().manual_seed(seed)
-    draw = INITIALISATIONS[config.init]
+    draw = INITIALIZATIONS[config.init]
     tables, writers = dict(_tables(model, config)), dict(_residual_writers(model))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -58,15 +58,15 @@ def _xavier(shape: torch.Size, share: int, generator: torch.Generator) -> Tensor
     return (2 * torch.rand(shape, generator=generator) - 1) * math.sqrt(6 / sum(shape))
 
 
-# (shape, how many such matrices sum in one residual stream, where numbers come from) -> the matrix
-INITIALISATIONS: dict[str, Callable[[torch.Size, int, torch.Generator], Tensor]] = {
+# (shape, number of residual writers, generator) -> the matrix
+INITIALIZATIONS: dict[str, Callable[[torch.Size, int, torch.Generator], Tensor]] = {
     "normal": _normal,
     "xavier": _xavier,
 }
 
 
 def _residual_writers(model: nn.Module) -> Iterator[tuple[str, int]]:
-    """The matrices that write to the residual stream of a stack, each with how many there are in it."""
+    """The matrices that write to a stack's residual stream, each with the number of writers in that stack."""
     for path, stack in model.named_modules():
         if isinstance(stack, Stack):
             writers = [
@@ -81,7 +81,7 @@ def _residual_writers(model: nn.Module) -> Iterator[tuple[str, int]]:
 
 def _tables(model: nn.Module, config: ModelConfig) -> Iterator[tuple[str, float]]:
     """The scale of every table of vectors, whose rows are looked up and not mixed."""
-    tied = config.tie_embeddings and hasattr(model, "lm_head")  # a bigram has no such thing: its table is all there is
+    tied = config.tie_embeddings and hasattr(model, "lm_head")  # a bigram model has no head beside its table
     own = _tied_scale(config) if tied else SCALE
     source = own if config.source_vocab_size is None else SCALE
     factor = math.sqrt(config.d_model) if config.scale_embedding else 1.0  # what is added to the embedding is as large
@@ -104,8 +104,8 @@ def _tied_scale(config: ModelConfig) -> float:
     The fresh stack hands the embedding on, normalized, so a tied head gives a token's own logit about x = scale * D.
     That costs ln(1 + (e^x - 1) / V) nats where the token is not the target, which this holds below 1 % of ln(V).
 
-    An encoder is asked for some of the tokens that it sees: a tenth of all that it is asked for (Devlin et al. 2019,
-    section 3.1). There x is gained, which this holds below 1.5 % of ln(V) on the whole.
+    A tenth of an encoder's targets are tokens that it sees unmasked (Devlin et al. 2019, section 3.1). There the leak
+    lowers the loss, by at most 1.5 % of ln(V).
     """
     V = config.vocab_size
     cost = math.log(1 + 0.01 * V * math.log(V))

@@ -1,4 +1,4 @@
-"""What every model of text has in common, so that training, evaluation and inspection never ask which one it is."""
+"""The interface of every model, so that training, evaluation and inspection need not know the architecture."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -19,7 +19,7 @@ class LanguageModel(nn.Module, ABC):
 
     @abstractmethod
     def body(self, *inputs: Any, **options: Any) -> Tensor:
-        """The last layer's output, ids (B, T) -> (B, T, D); each architecture says what else it takes."""
+        """The last layer's output, ids (B, T) -> (B, T, D); each architecture documents its other inputs."""
 
     @abstractmethod
     def head(self, hidden: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ class LanguageModel(nn.Module, ABC):
 
 
 class CausalLM(LanguageModel):
-    """A model whose logits are the next token's, so that it can go on with a text."""
+    """A model that predicts the next token, so that it can continue a text."""
 
     @abstractmethod
     def body(
@@ -64,18 +64,15 @@ class CausalLM(LanguageModel):
         """Logits for the token after each token, (B, T) -> (B, T, V).
 
         Args:
-            ids: token ids, of each text at most block_size, those in the cache included, unless its window is endless.
-            positions: (B, T) of each token in its own sequence, -1 for padding (see `positions_from_lengths`);
-                without it, every row starts at 0, or goes on where the cache ends.
+            ids: token ids. Cache plus ids must not exceed block_size, unless the model's window slides without end.
+            positions: (B, T) of each token in its own sequence, -1 for padding (see `positions_from_lengths`); by
+                default rows start at 0, or continue after the cache.
             documents: (B, T) number of the document of each token: no attention from one to another.
-            cache: holds the keys and values of earlier calls and takes up those of this one.
+            cache: keys and values of earlier calls; those of this call are appended.
         """
         return self.head(self.body(ids, positions=positions, documents=documents, cache=cache))
 
     @property
     @abstractmethod
     def receptive_field(self) -> int | None:
-        """How many tokens, the last one its own, a token attends to in a text without end.
-
-        None: texts end at block_size.
-        """
+        """Sliding-window size (itself included) if texts may be endless, else None."""

@@ -1,4 +1,4 @@
-"""Matrices in fewer bits: what is read for each token of a single text is a half or a quarter of float32's bytes."""
+"""Weight rounding to bfloat16 or int8; decoding one text then reads 1/2 or 1/4 of the bytes."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -17,19 +17,19 @@ LARGEST = 127  # of an int8, so that the numbers are symmetric
 
 
 class Narrowed(NamedTuple):
-    """A matrix (N, K) in its narrow type and, where there is one, the scale (N, 1) of each output."""
+    """A matrix (N, K) in its narrow type and, for int8, the scale (N, 1) of each output."""
 
     numbers: Tensor
     scales: Tensor | None
 
     def widened(self, dtype: torch.dtype) -> Tensor:
-        """The matrix that these numbers stand for."""
+        """The matrix that they represent, in `dtype`."""
         wide = self.numbers.to(dtype)
         return wide if self.scales is None else wide * self.scales
 
 
 def narrowed(matrix: Tensor, dtype: Dtype) -> Narrowed:
-    """The nearest numbers; of int8 each output has a scale, so that its largest weight is 127."""
+    """Round to the nearest numbers of `dtype`; int8 has a scale per output, which makes its largest weight 127."""
     if dtype == "int8":
         scales = matrix.abs().amax(1, keepdim=True).clamp(min=torch.finfo(matrix.dtype).tiny) / LARGEST  # (N, 1)
         return Narrowed((matrix / scales).round().to(torch.int8), scales)
@@ -38,9 +38,9 @@ def narrowed(matrix: Tensor, dtype: Dtype) -> Narrowed:
 
 @torch.no_grad()
 def rounded(model: Model, dtype: Dtype) -> Model:
-    """The model whose matrices are what `dtype` can hold of this one's; itself for 'float32'.
+    """A copy whose matrices are rounded to `dtype`; the model itself for 'float32'.
 
-    Its parameters keep their type, so it is an ordinary model, and packing them again changes nothing.
+    Parameters keep their type, so the copy is an ordinary model, and rounding it again changes nothing.
     """
     if dtype == "float32":
         return model
@@ -53,7 +53,7 @@ def rounded(model: Model, dtype: Dtype) -> Model:
 
 @torch.inference_mode()
 def matrices(model: CausalLM) -> list[str]:
-    """The names of the parameters that linear maps multiply with, in the order of their use."""
+    """Names of the parameters that linear maps multiply by, in the order of use."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     with _Watched() as watched:
         model(torch.zeros(1, 1, dtype=torch.int64, device=model.device))
@@ -61,7 +61,7 @@ def matrices(model: CausalLM) -> list[str]:
 
 
 class _Watched(TorchFunctionMode):
-    """Inside the `with`, notes the matrices of linear maps."""
+    """Record the matrices of linear maps inside the `with`."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a decoder and an encoder share: they differ only in who may see whom."""
+"""The base of decoder and encoder, which differ only in their masks."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -23,7 +23,7 @@ from clearhead.parts.masks import Mask, Positions
 class StackLM(LanguageModel):
     """Embedding, positions, one stack of blocks, a head."""
 
-    causal: ClassVar[bool]  # whether nobody looks ahead
+    causal: ClassVar[bool]  # whether the mask is causal
 
     def __init__(self, config: ModelConfig, *, seed: int = 0) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class StackLM(LanguageModel):
         initialize(self, config, seed)
 
     def add_parts(self, config: ModelConfig) -> None:
-        """What one architecture has beside these."""
+        """Add the parts that only one architecture has."""
 
     def through_the_stack(
         self,
@@ -52,13 +52,13 @@ class StackLM(LanguageModel):
         """The last layer's output, (B, T, D) -> (B, T, D).
 
         Args:
-            x: embedded tokens, standing at the positions `query`.
-            key: positions of all that they may see: their own, after those in the caches.
-            mask: who sees whom of them.
+            x: embedded tokens at the positions `query`.
+            key: positions of all keys: those in the caches, then their own.
+            mask: see `attention_mask`.
             caches: one per block.
 
         Raises:
-            UsageError: a token stands beyond block_size, where texts end.
+            UsageError: a position is not below block_size, where texts end there.
         """
         if self.ends_at_block_size:
             refuse_beyond(query, self.config.block_size)
@@ -73,7 +73,7 @@ class StackLM(LanguageModel):
 
     @property
     def ends_at_block_size(self) -> bool:
-        """Whether a text may have block_size tokens and no more."""
+        """Whether block_size is the maximum length of a text."""
         return True
 
     def head(self, hidden: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""What a caller hands to compiled code, judged before it is read: there, a wrong number would reach foreign memory.
+"""Validate the inputs of native code, which would otherwise read or write foreign memory.
 
-Shapes and types are judged here; ids, positions and how the numbers of a call fit together are judged in checks.h.
+Shapes and dtypes are checked here; ids, positions and the numbers of a call are checked in checks.h.
 """
 
 import ctypes
@@ -17,10 +17,10 @@ Shape = tuple[int, ...]
 
 
 def refuse_refused(refusal: int, decoder: Decoder, ids: Tensor) -> None:
-    """Say what compiled code refused, if it did: a `Refusal` of checks.h.
+    """Raise an error for a `Refusal` of checks.h; 0 means that native code accepted the call.
 
     Args:
-        ids: what was to be read.
+        ids: the tokens of the call.
 
     Raises:
         InputError: a token is not in the vocabulary, or padding stands between tokens, or something does not fit.
@@ -33,18 +33,20 @@ def refuse_refused(refusal: int, decoder: Decoder, ids: Tensor) -> None:
 
 
 def require(name: str, tensor: Tensor, shape: Shape, dtype: torch.dtype) -> None:
-    """
+    """Check a tensor.
+
     Raises:
-        InputError: a tensor is not one behind the other in the machine's memory, of this shape and type.
+        InputError: it is not contiguous on the CPU with this shape and dtype.
     """
     if tensor.shape != shape or tensor.dtype != dtype or not tensor.is_contiguous() or not tensor.is_cpu:
         raise InputError(f"{name} must be {dtype} of shape {shape} on the CPU, not {_described(tensor)}")
 
 
 def require_ids(ids: Tensor, positions: Tensor | None = None) -> None:
-    """
+    """Check ids (B, T) and their positions.
+
     Raises:
-        InputError: they are no ids (B, T), or their positions are no int64 of that shape.
+        InputError: either is not int64 of shape (B, T) on the CPU.
     """
     if ids.dim() != 2 or not ids.shape[1] or ids.dtype != torch.int64 or not ids.is_cpu:
         raise InputError(f"token ids must be torch.int64 of shape (B, T) on the CPU, not {_described(ids)}")
@@ -53,9 +55,10 @@ def require_ids(ids: Tensor, positions: Tensor | None = None) -> None:
 
 
 def require_cache(cache: DecoderCache, decoder: Decoder, dtype: torch.dtype, rows: int, columns: int) -> None:
-    """
+    """Check that a cache fits the model, this number of rows, and this number of new columns.
+
     Raises:
-        InputError: the cache is not one of this model, of so many rows, with room for so many more columns.
+        InputError: it does not.
     """
     stack = decoder.stack
     shape = (rows, stack.n_kv_heads, cache.layers[0].keys.shape[2] if cache.layers else 0, stack.head_dim)
@@ -76,7 +79,7 @@ def require_cache(cache: DecoderCache, decoder: Decoder, dtype: torch.dtype, row
 
 
 def pointers_to(tensors: Sequence[Tensor]) -> "ctypes.Array[ctypes.c_void_p]":
-    """Where the numbers of each begin."""
+    """The tensors' data pointers."""
     return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
 
 

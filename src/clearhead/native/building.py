@@ -1,4 +1,4 @@
-"""`decoder.cpp` as a shared library: made once for a machine in a few seconds, found again by every later process."""
+"""Compile `decoder.cpp` into a shared library, once per machine; later processes load it from the cache."""
 
 import ctypes
 import hashlib
@@ -23,14 +23,14 @@ import clearhead
 from clearhead.cache import FACTS, cache_folder, new_folder
 from clearhead.errors import DataError
 from clearhead.files import damage, write_json
-from clearhead.models.eval_mode import Notice
+from clearhead.models.eval_mode import OnNotice
 from clearhead.native.structures import LAYOUT, refuse_other_structures
 
 HERE = Path(__file__).parent
 FILE = "decoder.so"
-MOST_SECONDS = 120.0  # of one compilation: some ten times what it takes
+MOST_SECONDS = 120.0  # time limit of one compilation, about ten times what it takes
 DAY = 86_400  # seconds for which a compiler that did not end is not tried again
-CPP_TYPES = {torch.float32: "float", torch.float64: "double"}  # of the numbers that it can compute in
+CPP_TYPES = {torch.float32: "float", torch.float64: "double"}  # the dtypes that it can compute in
 MAC = sys.platform == "darwin"
 FLAGS: tuple[str, ...] = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-ffp-contract=fast", "-fno-math-errno")
 FLAGS += () if MAC else ("-fopenmp",)  # and not linked with it: torch has brought its own, and two would be in the way
@@ -38,15 +38,15 @@ LINKING: tuple[str, ...] = ("-shared", "-undefined", "dynamic_lookup") if MAC el
 
 
 def folder_of(dtype: torch.dtype) -> Path:
-    """Where the library is kept, or would be: every one that must differ has a folder of its own."""
+    """The library's folder in the cache, by a hash of all that the machine code depends on."""
     key = (_sources(), _processor(), FLAGS, compiler(), CPP_TYPES[dtype])
     return cache_folder() / "steps" / hashlib.blake2b(repr(key).encode(), digest_size=16).hexdigest()
 
 
 def compiler() -> tuple[str, ...] | None:
-    """The command that compiles C++, if there is one: $CXX, which may have arguments, as in `ccache g++`.
+    """The C++ compiler, or None: $CXX, which may have arguments, as in `ccache g++`, else g++ or clang++.
 
-    That of Windows is not used, as its registers lie elsewhere.
+    Not supported on Windows.
     """
     if sys.platform == "win32":
         return None
@@ -61,21 +61,22 @@ def compiler() -> tuple[str, ...] | None:
     return None if path is None else (path, *arguments)
 
 
-def library(dtype: torch.dtype, *, build: bool, notice: Notice) -> ctypes.CDLL | None:
-    """The library that computes in numbers of this type, for as long as this process lives; None if there is none.
+def library(dtype: torch.dtype, *, build: bool, on_notice: OnNotice) -> ctypes.CDLL | None:
+    """The library that computes in this dtype, loaded once per process; None if it is not built.
 
     Args:
-        build: compile it where that was not done before, which takes seconds and of which `notice` is told.
+        build: compile it if need be, which takes seconds.
+        on_notice: called with a sentence before it is compiled.
 
     Raises:
-        OSError: it cannot be loaded; it is then thrown away, so that the next process makes another.
-        RuntimeError: it cannot be compiled, or reads other structures than this version of Clearhead fills in.
+        OSError: it cannot be loaded; it is then deleted, so that the next process compiles it again.
+        RuntimeError: it cannot be compiled, or has other structures than this version of Clearhead.
     """
     folder = folder_of(dtype)
     if not is_built(folder):
         if not build:
             return None
-        if reason := _failure(Building(folder, dtype, notice)):
+        if reason := _failure(Building(folder, dtype, on_notice)):
             raise RuntimeError(reason)
     try:
         return _opened(folder)
@@ -85,9 +86,9 @@ def library(dtype: torch.dtype, *, build: bool, notice: Notice) -> ctypes.CDLL |
 
 
 def is_built(folder: Path) -> bool:
-    """Whether a library is there, byte for byte as it was made, that nobody else could have put there.
+    """Whether the library is there, undamaged, in folders that no other user can write to.
 
-    It is run as part of this process, and one that was cut off would end it.
+    It runs inside this process, so a truncated or foreign one must not be loaded.
     """
     try:
         owned = _is_owned(folder.parents[1])
@@ -97,11 +98,11 @@ def is_built(folder: Path) -> bool:
 
 
 def build_into(folder: Path, dtype: torch.dtype) -> None:
-    """Compile. Where another process was as fast, its library stays.
+    """Compile the library. If another process has finished first, its library stays.
 
     Raises:
-        DataError: others could change what is in the folder, or the compiler failed.
-        OSError: it cannot be written.
+        DataError: other users can write to the folder, or the compiler failed.
+        OSError: the folder cannot be written.
     """
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not (_is_owned(folder.parents[1]) and _is_ours(folder.parent)):
@@ -128,19 +129,19 @@ def _compile(folder: Path, dtype: torch.dtype) -> None:
 
 @dataclass(frozen=True)
 class Building:
-    """What is compiled; who is told of it makes no difference."""
+    """Cache key of a build; `on_notice` is not compared."""
 
     folder: Path
     dtype: torch.dtype
-    notice: Notice = field(compare=False)
+    on_notice: OnNotice = field(compare=False)
 
 
 @cache
 def _failure(building: Building) -> str | None:
-    """Compile; why that cannot be done, if so. This process does not try it again."""
+    """Compile, once per process; return why that failed, or None."""
     if _did_not_end():
         return _endless()
-    building.notice("compiling code for this machine: a few seconds, once; the engine 'eager' does without")
+    building.on_notice("compiling code for this machine: a few seconds, once; the engine 'eager' does without")
     try:
         build_into(building.folder, building.dtype)
     except (DataError, OSError) as error:
@@ -157,10 +158,10 @@ def _opened(folder: Path) -> ctypes.CDLL:
 
 
 def _run(command: tuple[str, ...], end: float) -> None:
-    """Run to the end, or to this time of the monotonic clock; then nothing of what it started runs on.
+    """Run a command until `end` on the monotonic clock; then kill it and its children.
 
     Raises:
-        DataError: it failed, or did not end.
+        DataError: it failed, or timed out.
     """
     with tempfile.TemporaryFile() as output:  # what it leaves running could hold a pipe open
         process = subprocess.Popen(
@@ -185,9 +186,9 @@ def _run(command: tuple[str, ...], end: float) -> None:
 
 
 def _note() -> Path:
-    """An empty file: this compiler did not end when the file was last touched.
+    """An empty file whose mtime is the last time this compiler timed out.
 
-    The compiler's own file stands for its version, as one that hangs cannot be asked.
+    The compiler's file size and mtime stand for its version, as a compiler that hangs cannot print it.
     """
     command = compiler()
     assert command is not None
@@ -208,7 +209,7 @@ def _endless() -> str:
 
 
 def _is_owned(path: Path) -> bool:
-    """Whether nobody else could rename what is in this folder; a group may write there, often a person's own."""
+    """Whether the folder belongs to this user; its group may have write permission, as it is often the user's own."""
     return path.stat().st_uid == os.getuid()
 
 
@@ -218,13 +219,13 @@ def _is_ours(path: Path) -> bool:
 
 @cache
 def _sources() -> str:
-    """A digest of what is compiled."""
+    """A digest of the C++ sources."""
     return hashlib.blake2b(b"".join(path.read_bytes() for path in sorted(HERE.glob("*.[ch]*")))).hexdigest()
 
 
 @cache
 def _processor() -> str:
-    """What machine code may be made for."""
+    """The processor's features, as far as the system shows them."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line for line in lines if line.startswith(("flags", "Features")))

@@ -1,4 +1,4 @@
-"""A decoder's next tokens by compiled code: several in one call, drawn there as `sampling.py` draws them."""
+"""Native decoding: several tokens per call, sampled as in `sampling.py`."""
 
 import ctypes
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ from clearhead.native.placing import CPU, tell_cache, tell_places
 from clearhead.native.structures import Call, Drawing, Packer
 from clearhead.parts import DecoderCache, last_tokens
 
-ENOUGH = 4_000_000  # products of a call, from which on threads share them
-SMALL = 2_000_000  # products of a token, up to which each thread computes rows of its own: weights stay in its cache
-AT_ONCE, AHEAD = 16, 40_000_000  # tokens, and products of a row, in one call: some milliseconds
+ENOUGH = 4_000_000  # multiplications per call from which on threads share them
+SMALL = 2_000_000  # multiplications per token up to which each thread has its own rows: weights stay in its cache
+AT_ONCE, AHEAD = 16, 40_000_000  # limits per call, in tokens and in multiplications per row: some milliseconds
 
 
 class Draws(NamedTuple):
-    """How the next tokens of each text are drawn, as `inference/sampling.py` draws them."""
+    """The sampling of the next tokens of each text, as in `inference/sampling.py`."""
 
     configs: Sequence[SamplingConfig]  # of each text
     uniforms: Tensor  # (B, steps) a random number for each token
@@ -32,12 +32,12 @@ class Draws(NamedTuple):
 
 
 class NativeDecoder:
-    """The native code's calls for a decoder; the cache, the positions and the random numbers are the model's own."""
+    """A decoder's weights, packed for native code, and its calls. Cache and positions are the model's."""
 
     def __init__(self, model: DecoderLM, dtype: Dtype, library: ctypes.CDLL) -> None:
         """
         Raises:
-            UnknownPartError: it has a part that compiled code does not know.
+            UnknownPartError: native code does not implement a part of the model.
         """
         self.model, self._library = model, library
         self._packer = Packer(dtype, model.embedding.weight.dtype)
@@ -52,10 +52,7 @@ class NativeDecoder:
         return self._run(ids, cache, positions, logits_to_keep=logits_to_keep)[1]
 
     def write(self, ids: Tensor, cache: DecoderCache, draws: Draws) -> list[list[int]]:
-        """Read a token (B,) of each text, and all but the last of those that follow: these, of each text.
-
-        As many follow as `draws` has numbers for each text.
-        """
+        """Read a token (B,) of each text and return the next ones, one per random number; the last is unread."""
         if len(draws.configs) != len(ids):
             raise UsageError(f"{len(ids)} tokens to go on from, and {len(draws.configs)} texts")
         return self._run(ids[:, None], cache, draws=draws)[0].tolist()
@@ -70,10 +67,10 @@ class NativeDecoder:
         draws: Draws | None = None,
         logits_to_keep: int = 1,
     ) -> tuple[Tensor, Tensor]:
-        """The tokens (B, steps) that were drawn; the logits (B, logits_to_keep, V) after the last that were read.
+        """Make one native call: sampled tokens (B, steps), and logits (B, logits_to_keep, V) after the last ones read.
 
         Raises:
-            UsageError: something of it cannot be read; the cache is then as it was.
+            UsageError: the inputs are invalid; the cache is then unchanged.
         """
         require_ids(ids, positions)
         steps = 1 if draws is None else draws.uniforms.shape[1]
@@ -97,7 +94,7 @@ class NativeDecoder:
         try:
             nothing = logits.new_zeros(1, places, config.d_model)
             placed = tell_places(call, self.model.positions, query, key, None, nothing)
-            held = [*placed, *_draws(call, draws, logits)]  # as long as compiled code reads it
+            held = [*placed, *_draws(call, draws, logits)]  # kept alive during the call
             refusal = self._library.clearhead_write(ctypes.byref(self._decoder), ctypes.byref(call))
             refuse_refused(refusal, self._decoder, ids)
         except BaseException:
@@ -107,13 +104,13 @@ class NativeDecoder:
         for layer in cache.layers:
             layer.length += places
         if positions is not None and history:
-            last_tokens(ids, history + 1, positions, None, cache)  # which passes over padding
+            last_tokens(ids, history + 1, positions, None, cache)  # which skips padding
         elif history:
             cache.tokens = line[:, places:-1]
         return line[:, history + G :] - 1, logits
 
     def _shared_out(self, texts: int, tokens: int, places: int, length: int) -> tuple[bool, int]:
-        """Whether each thread computes texts of its own, and how many threads there are."""
+        """Whether each thread computes texts of its own, and the number of threads."""
         apart, threads = texts > 1 and self._products <= SMALL, torch.get_num_threads()
         stack = self._decoder.stack
         token = self._products + 2 * stack.n_layers * stack.d_model * length  # with attention's
@@ -123,14 +120,14 @@ class NativeDecoder:
 
 
 def _line(ids: Tensor, cache: DecoderCache, positions: Tensor | None, drawn: int) -> Tensor:
-    """What tables saw of each text, the given tokens, and room for drawn ones: (B, N), as `last_tokens` writes them."""
+    """Earlier tokens for the n-gram tables, the given ones, and room for new ones: (B, N), as in `last_tokens`."""
     tokens = ids + 1 if positions is None else (ids + 1).where(positions >= 0, 0)
     before = [] if cache.tokens is None else [cache.tokens]
     return torch.cat((*before, tokens, ids.new_zeros(len(ids), drawn)), dim=1)
 
 
 def _draws(call: Call, draws: Draws | None, logits: Tensor) -> list[object]:
-    """Tell the call how tokens are drawn; what it then points to."""
+    """Set the sampling in `call`; return tensors to keep alive."""
     if draws is None:
         return []
     drawings = (Drawing * len(draws.configs))(*(_drawing(config, logits.shape[2]) for config in draws.configs))

@@ -1,4 +1,4 @@
-"""A model's parts as the structures that compiled code reads."""
+"""Convert a model's parts into the structures of native code."""
 
 from torch import nn
 
@@ -24,7 +24,7 @@ def described(model: DecoderLM | EncoderDecoder, packer: Packer) -> Decoder:
     """The structure of a decoder.
 
     Raises:
-        UnknownPartError: it has a part that compiled code does not know.
+        UnknownPartError: native code does not implement a part of the model.
     """
     head, embedding = model.lm_head, model.embedding
     decoder = Decoder(
@@ -46,12 +46,12 @@ def described(model: DecoderLM | EncoderDecoder, packer: Packer) -> Decoder:
 
 
 def _stack_of(model: DecoderLM | EncoderDecoder) -> Stack:
-    """The stack that writes."""
+    """The stack with the causal mask."""
     return model.stack if isinstance(model, DecoderLM) else model.decoder
 
 
 def products_of(model: DecoderLM | EncoderDecoder) -> int:
-    """How many a token takes, in the blocks and in the head."""
+    """Multiplications per token, in the blocks and the head."""
     return sum(p.numel() for p in _stack_of(model).parameters()) + model.config.vocab_size * model.config.d_model
 
 
@@ -95,7 +95,7 @@ def _layer(block: nn.Module, packer: Packer) -> Layer:
 
 
 def _cross_attention(sublayer: Sublayer | None, own: Attention, packer: Packer) -> dict[str, Matrix | Norm]:
-    """Fields of a layer's structure: what reads the memory, if anything does, with heads as self-attention's own."""
+    """The cross-attention fields of a layer, if it has any; its heads must be shaped like self-attention's."""
     if sublayer is None:
         return {}
     part = sublayer.part

@@ -1,4 +1,4 @@
-"""Compiled code for a model: where it is known how, where it pays, and whether it computes what the model does."""
+"""Native code for a model: whether it is supported, whether it saves time, and whether its results are right."""
 
 import ctypes
 
@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from clearhead.models import DecoderLM, EncoderDecoder
-from clearhead.models.eval_mode import Notice, hooked
+from clearhead.models.eval_mode import OnNotice, first_hooked_module
 from clearhead.native.building import CPP_TYPES, compiler, library
 from clearhead.native.structures import UnknownPartError
 
-BUILDING, LOADING = 3.0, 0.02  # seconds that compiled code costs before its first token, made anew or kept
-PACKING = 5e8  # bytes of weights that are brought into its order in a second
-CALL = 1.5e-4  # seconds that a block takes at least, call by call; what is around the blocks takes as much as two
-TOLERANCE = 1e-3  # of the largest number
+BUILDING, LOADING = 3.0, 0.02  # seconds before the first native token: with compilation, and without
+PACKING = 5e8  # bytes of weights packed per second
+CALL = 1.5e-4  # seconds of overhead per block of an eager call; embedding and head together count as two
+TOLERANCE = 1e-3  # relative to the largest number
 # The options of a model that native code computes; any other must be at its default.
 UNDERSTOOD = {
     *("architecture", "vocab_size", "source_vocab_size", "pad_id", "block_size", "n_layers", "n_encoder_layers"),
@@ -25,35 +25,37 @@ UNDERSTOOD = {
 }
 
 
-def code_for(model: DecoderLM | EncoderDecoder, saved: float, *, required: bool, say: Notice) -> ctypes.CDLL | None:
-    """Compiled code, compiled before where there is none, if that pays; None if it does not.
+def code_for(
+    model: DecoderLM | EncoderDecoder, saved: float, *, required: bool, on_notice: OnNotice
+) -> ctypes.CDLL | None:
+    """The native library for a model, compiled first if need be; None where that would not save time.
 
     Args:
-        model: what it is to compute.
-        saved: seconds that it saves, once it is there.
-        required: compile it whether it pays or not.
-        say: told in a sentence what takes time.
+        model: the model to run natively.
+        saved: seconds that native code saves, once it is loaded.
+        required: use it even where it does not save time.
+        on_notice: called with a sentence before a slow compilation.
 
     Raises:
-        UnknownPartError: the model has parts that compiled code does not know.
-        OSError, RuntimeError: it cannot be made or loaded.
+        UnknownPartError: native code does not implement a part of the model.
+        OSError, RuntimeError: the library cannot be compiled or loaded.
     """
     if not required and saved < LOADING + bytes_of_weights(model) / PACKING:
         return None
     _refuse_unknown(model)
-    return library(next(model.parameters()).dtype, build=required or saved > BUILDING, notice=say)
+    return library(next(model.parameters()).dtype, build=required or saved > BUILDING, on_notice=on_notice)
 
 
 def bytes_of_weights(model: DecoderLM | EncoderDecoder) -> int:
-    """Tied ones once."""
+    """Bytes of all parameters, tied ones counted once."""
     return sum(parameter.nbytes for parameter in model.parameters())
 
 
 def refuse_difference(actual: Tensor, expected: Tensor) -> None:
-    """Where the model's own numbers are finite.
+    """Compare native with eager results; skipped where eager is not finite.
 
     Raises:
-        RuntimeError: compiled code computes others.
+        RuntimeError: they differ by more than the tolerance.
     """
     if expected.isfinite().all() and not (actual - expected).abs().max() <= TOLERANCE * expected.abs().max():
         raise RuntimeError("what it computes is not the model's; please report this")
@@ -68,7 +70,7 @@ def _refuse_unknown(model: DecoderLM | EncoderDecoder) -> None:
         raise UnknownPartError("the model's weights are not float32")
     for option in model.config.unusual_options(UNDERSTOOD):
         raise UnknownPartError(f"{option} = {getattr(model.config, option)} is not known to native code")
-    if kind := hooked(model):
+    if kind := first_hooked_module(model):
         raise UnknownPartError(f"something is hooked onto {kind}, a part of the model")
     for module in model.modules():
         if type(module).__module__.partition(".")[0] not in ("clearhead", "torch"):

@@ -1,4 +1,4 @@
-"""What a call of compiled code is told of its tokens: where they stand, what they see, and where that is kept."""
+"""Fill in a native call: positions, mask, bias, rotary, and the pointers to the cache."""
 
 import torch
 from torch import Tensor
@@ -9,11 +9,11 @@ from clearhead.parts import DecoderCache
 from clearhead.parts.masks import Mask, Positions
 from clearhead.parts.positions import PositionKind, RotaryEmbedding
 
-CPU = torch.device("cpu")  # whatever device a person made the default one
+CPU = torch.device("cpu")  # regardless of torch's default device
 
 
 def tell_cache(call: Call, cache: DecoderCache) -> None:
-    """Where the keys and values of each layer are kept; `require_cache` comes before."""
+    """Set the pointers to the keys and values of each layer; call `require_cache` first."""
     room = cache.keys_and_values
     call.length, call.capacity, call.caches = cache.length, room[0].shape[2], pointers_to(room)
 
@@ -21,13 +21,13 @@ def tell_cache(call: Call, cache: DecoderCache) -> None:
 def tell_places(
     call: Call, kind: PositionKind, query: Positions, key: Positions, mask: Mask, nothing: Tensor
 ) -> list[Tensor]:
-    """Where the tokens stand, and what they may see: what the call then points to.
+    """Set positions, mask, bias and rotary in `call`; returns tensors to keep alive.
 
     Args:
-        call: of P tokens of each of B texts.
-        kind: how tokens know where they stand.
-        query, key: positions of the tokens, and of all columns after them.
-        mask: None where a token sees all columns of its own text, or (P, T) or (B, 1, P, T).
+        call: for P tokens of each of B texts.
+        kind: the model's positions.
+        query, key: positions of the P tokens, and of all T columns of the cache with them.
+        mask: (P, T) or (B, 1, P, T); None: the native code compares the positions itself.
         nothing: zeros (1, P, D), of the type of the call's numbers.
     """
     turn, bias = kind.rotate(query, CPU), kind.bias(query, key, CPU)
@@ -52,5 +52,5 @@ def tell_places(
 
 
 def _row(tensor: Tensor) -> int:
-    """From one row of the batch to the next; 0 where there is one for all."""
+    """Stride between rows of the batch; 0 where all share one."""
     return tensor.stride(0) if len(tensor) > 1 else 0

@@ -1,4 +1,4 @@
-"""What compiled code reads: `structures.h`, field by field, and matrices in the order in which it multiplies."""
+"""The structures of `structures.h` for ctypes, and matrices packed in the order in which native code multiplies."""
 
 import ctypes
 import hashlib
@@ -17,7 +17,7 @@ from clearhead.models.quantization import narrowed
 from clearhead.parts import LayerNorm, NgramTables, PlusOneRMSNorm, RMSNorm
 
 REGISTER = 64  # bytes
-PAGES = 2**26  # bytes of matrices that are taken from the system at once
+PAGES = 2**26  # bytes that are allocated for matrices at a time
 
 HEADER = Path(__file__).with_name("structures.h").read_text(encoding="utf-8")
 LAYOUT = int.from_bytes(hashlib.blake2b(HEADER.encode(), digest_size=7).digest())  # compiled in, and compared at load
@@ -38,7 +38,7 @@ def declared(header: str) -> dict[str, list[tuple[str, str]]]:
 
 
 def _fields_in(line: str) -> list[tuple[str, str]]:
-    """Those of one declaration, which has one type: `int64_t outputs, inputs`."""
+    """The fields of one declaration, such as `int64_t outputs, inputs`."""
     kind, _, names = line.replace("*", "").strip().partition(" ")
     return [(name.strip(), kind + "*" * line.count("*")) for name in names.split(",") if kind]
 
@@ -97,10 +97,10 @@ STRUCTURES = (Matrix, Norm, Layer, StackWeights, Tables, Decoder, Drawing, Call,
 
 
 def refuse_other_structures(library: ctypes.CDLL) -> None:
-    """Compiled code tells the version and the sizes of the structures that it reads: `clearhead_layout` in decoder.cpp.
+    """Compare the library's structures with ours, by version and sizes: `clearhead_layout` in decoder.cpp.
 
     Raises:
-        RuntimeError: they are not those that are filled in here, so that it would read and write foreign memory.
+        RuntimeError: they differ, so that native code would read and write foreign memory.
     """
     expected = [LAYOUT, len(STRUCTURES), *map(ctypes.sizeof, STRUCTURES)]
     try:
@@ -112,11 +112,11 @@ def refuse_other_structures(library: ctypes.CDLL) -> None:
 
 
 class UnknownPartError(Exception):
-    """A part that compiled code does not know."""
+    """Native code does not implement a part of the model."""
 
 
 def large_pages(size: int) -> mmap.mmap:
-    """Memory in pages of 2 MB, where the system has them: what is read from one end to the other then comes sooner."""
+    """Memory in pages of 2 MB, where the system has them: sequential reads are then faster."""
     pages = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(AttributeError, OSError):
         pages.madvise(mmap.MADV_HUGEPAGE)
@@ -124,7 +124,7 @@ def large_pages(size: int) -> mmap.mmap:
 
 
 class Packer:
-    """Makes the structures of a model's parts; lives as long as they do, because it holds what they point to."""
+    """Builds the structures of a model's parts. Keep it as long as they are in use: it owns their memory."""
 
     def __init__(self, matrices: Dtype, dtype: torch.dtype) -> None:
         """
@@ -153,7 +153,7 @@ class Packer:
         return Matrix(*map(self.pointer, (self._moved(blocks), scales, offsets, padded)), N, K, numbers.itemsize)
 
     def _moved(self, blocks: Tensor) -> Tensor:
-        """The same in large pages, one matrix behind the other."""
+        """Copy a matrix into large pages, after the one before it."""
         if self._used + blocks.nbytes > len(self._pages):
             self._pages, self._used = large_pages(max(blocks.nbytes, PAGES)), 0
         room = torch.frombuffer(self._pages, dtype=blocks.dtype, count=blocks.numel(), offset=self._used)
@@ -175,7 +175,8 @@ class Packer:
         return self.matrix(torch.cat(weights), torch.cat(biases) if biases else None)
 
     def norm(self, norm: nn.Module) -> Norm:
-        """
+        """The structure of a norm.
+
         Raises:
             UnknownPartError: it is no norm of this library.
         """
@@ -190,7 +191,7 @@ class Packer:
         raise UnknownPartError(f"{type(norm).__name__} is not known to compiled code")
 
     def pointer(self, tensor: Tensor | None) -> int | None:
-        """Where the tensor's numbers lie, one behind the other."""
+        """The data pointer of the tensor, made contiguous and kept alive."""
         if tensor is None:
             return None
         held = tensor.contiguous()
@@ -198,7 +199,7 @@ class Packer:
         return held.data_ptr()
 
     def array(self, structures: list[Layer]) -> int:
-        """Where the structures lie, one behind the other."""
+        """The address of an array of the structures, kept alive."""
         held = (Layer * len(structures))(*structures)
         self._held.append(held)
         return ctypes.addressof(held)

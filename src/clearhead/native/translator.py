@@ -1,4 +1,4 @@
-"""A beam search's next tokens by compiled code: the logits after each hypothesis, and the likeliest continuations."""
+"""Native beam-search steps: logits after each hypothesis, and the likeliest continuations."""
 
 import ctypes
 
@@ -23,12 +23,12 @@ from clearhead.parts import DecoderCache, attention_mask
 
 
 class NativeTranslator:
-    """The native code's calls for a beam search; the cache, the masks and the positions are the model's own."""
+    """A translator's decoder, packed for native code, and its calls. Cache, masks and positions are the model's."""
 
     def __init__(self, model: EncoderDecoder, library: ctypes.CDLL) -> None:
         """
         Raises:
-            UnknownPartError: it has a part that compiled code does not know.
+            UnknownPartError: native code does not implement a part of the model.
         """
         self.model, self._library = model, library
         self._packer = Packer("float32", model.embedding.weight.dtype)

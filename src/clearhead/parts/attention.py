@@ -23,17 +23,17 @@ def attend(
     dropout: float = 0.0,
     scoring: Scoring = PLAIN,
 ) -> Tensor:
-    """softmax(q k^T / sqrt(K) + bias) v (Vaswani et al. 2017, equation 1), the only consumer of masks.
+    """softmax(q k^T / sqrt(K) + bias) v (Vaswani et al. 2017, equation 1).
 
-    Torch's fused kernel computes it, in memory that grows with T, unless it does not know the `scoring`: then
-    `eager_attention` does, which keeps matrices of T x T numbers for each head.
+    Torch's fused kernel computes it, in memory linear in T. `eager_attention`, which keeps T x T scores for each
+    head, computes any `scoring` that the kernel does not know, and short texts in bfloat16 on a CPU.
 
     Args:
         query: (B, H, T_q, K). key, value: (B, H_kv, T_k, K), each serving H / H_kv query heads.
         mask: see `masks.attention_mask`; True means may attend. A query with nothing to attend to yields zeros.
         bias: added to the scores, broadcastable to (B, H, T_q, T_k).
         dropout: probability of dropping an attention weight.
-        scoring: how queries score keys; by their products over sqrt(K) without it.
+        scoring: how queries score keys; product over sqrt(K) by default.
 
     Returns:
         (B, H, T_q, K).
@@ -68,11 +68,11 @@ def attend(
 
 @dataclass(frozen=True)
 class ProjectionConfig:
-    """The four maps of an attention: their biases, and what normalizes queries and keys.
+    """The biases of the four projections, and the norm of queries and keys.
 
     Args:
-        bias, qkv_bias: whether the output's map has a bias, and the other three (the same without it).
-        qk_norm: makes a norm of width K, for queries and for keys.
+        bias, qkv_bias: whether the output projection has a bias, and the other three (`bias` by default).
+        qk_norm: builds a norm of width K, for queries and for keys.
     """
 
     bias: bool = False
@@ -102,10 +102,10 @@ class Attention(nn.Module):
     ) -> None:
         """
         Args:
-            d_model: width of what comes in and goes out.
-            n_heads, n_kv_heads: heads of the queries, and of keys and values (as many without it).
-            head_dim: K; d_model / n_heads without it.
-            projections: the four maps; without biases and norms by default.
+            d_model: width of input and output.
+            n_heads, n_kv_heads: heads of the queries, and of keys and values (n_heads by default).
+            head_dim: K; d_model / n_heads by default.
+            projections: without biases and norms by default.
             scoring: how queries score keys.
             dropout: probability of dropping an attention weight in training.
         """
@@ -152,7 +152,7 @@ class Attention(nn.Module):
         rotate: Rotate | None = None,
         cache: AttentionCache | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The queries (B, H, T_q, K), keys and values (B, H_kv, T_k, K) of the same inputs, as `attend` takes them."""
+        """Project the inputs to queries (B, H, T_q, K), keys and values (B, H_kv, T_k, K), as `attend` takes them."""
         source = x if memory is None else memory
 
         def keys_and_values() -> KeysValues:

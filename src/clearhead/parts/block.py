@@ -12,7 +12,7 @@ from clearhead.parts.sublayer import Sublayer
 
 
 class SelfAttentionOptions(TypedDict, total=False):
-    """What every block of a stack passes to its self-attention: see `Attention.forward`."""
+    """The options that a stack passes to each self-attention: see `Attention.forward`."""
 
     mask: Mask
     rotate: Rotate | None
@@ -61,7 +61,7 @@ class ParallelBlock(Block):
         memory_cache: AttentionCache | None = None,
         **options: Unpack[SelfAttentionOptions],
     ) -> Tensor:
-        assert memory is None, "between the two, there is no place for cross-attention"
+        assert memory is None, "a parallel block has no cross-attention"
         return x + self.self_attention.branch(x, cache=cache, **options) + self.feedforward.branch(x)
 
 
@@ -83,7 +83,7 @@ class Stack(nn.Module):
         memory_caches: Sequence[AttentionCache] | None = None,
         **options: Unpack[SelfAttentionOptions],
     ) -> Tensor:
-        """(B, T, D) -> (B, T, D). The caches, when given, are one per block."""
+        """(B, T, D) -> (B, T, D). Caches, if any, are one per block."""
         if memory is not None:
             refuse_exchanged(options.get("mask"), memory_mask, x.shape[1], memory.shape[1], cached=caches is not None)
         for layer, block in enumerate(self.blocks):

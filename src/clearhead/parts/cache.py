@@ -15,13 +15,13 @@ Project = Callable[[], KeysValues]
 
 
 class AttentionCache(Protocol):
-    """What attention asks of a cache: given how to project this call's keys and values, all that may be attended to."""
+    """The interface of a cache: `update` takes a projection of the new keys and values, and returns all of them."""
 
     def update(self, project: Project) -> KeysValues: ...
 
 
 class SelfAttentionCache:
-    """Appends: room for `capacity` columns is taken once."""
+    """A preallocated cache of `capacity` columns that appends."""
 
     def __init__(self, shape: tuple[int, int, int, int], dtype: torch.dtype, device: torch.device) -> None:
         self.keys = torch.zeros(shape, dtype=dtype, device=device)  # (B, H_kv, capacity, K)
@@ -29,7 +29,7 @@ class SelfAttentionCache:
         self.length = 0
 
     def update(self, project: Project) -> KeysValues:
-        """Store the new columns behind the old ones; return all of them."""
+        """Append the new columns; return all of them."""
         keys, values = project()
         end = self.length + keys.shape[2]
         assert end <= self.keys.shape[2], f"the cache holds {self.keys.shape[2]} columns, not {end}"
@@ -39,7 +39,7 @@ class SelfAttentionCache:
         return self.keys[:, :, :end], self.values[:, :, :end]
 
     def shift(self, rows: Tensor, columns: int) -> None:
-        """Move what is in use of these rows to the right, over the last columns."""
+        """Move the used columns of these rows to the right, over the last ones."""
         for held in self._held:
             held[rows, :, columns : self.length] = held[rows, :, : self.length - columns]
 
@@ -51,11 +51,11 @@ class SelfAttentionCache:
             held[:, :, : self.length] = held[:, :, kept].clone()  # the two places overlap
 
     def resize(self, capacity: int) -> None:
-        """Have room for so many columns."""
+        """Change the capacity to this many columns."""
         self.keys, self.values = (_moved([held], [self.length], self.length, capacity) for held in self._held)
 
     def append(self, others: Sequence["SelfAttentionCache"], length: int, capacity: int) -> None:
-        """The rows of the others come below these; all end in the same column."""
+        """Append the rows of the others; all rows end in the same column."""
         parts = [self, *others]
         lengths = [part.length for part in parts]
         both = zip(*(part._held for part in parts), strict=True)  # the keys of all, and the values of all
@@ -67,7 +67,7 @@ class SelfAttentionCache:
         return self.keys, self.values
 
     def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order; no more than there were cost no more than the columns in use."""
+        """Keep these rows of the batch, in this order; in place, copying used columns only, unless rows are added."""
         if len(rows) > len(self.keys):
             self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
             return
@@ -78,7 +78,7 @@ class SelfAttentionCache:
 
 
 def _moved(parts: Sequence[Tensor], lengths: Sequence[int], end: int, capacity: int) -> Tensor:
-    """The first columns of each part (B, H, T, K), one part below the other, in new room, where all end at `end`."""
+    """Copy the used columns of each part (B, H, T, K) into a new tensor, rows stacked, so that all end at `end`."""
     rows = sum(len(part) for part in parts)
     room = parts[0].new_zeros(rows, parts[0].shape[1], capacity, parts[0].shape[3])  # (all B, H, capacity, K)
     for part, length, target in zip(parts, lengths, torch.split(room, [len(part) for part in parts]), strict=True):
@@ -109,8 +109,8 @@ class MemoryCache:
 class DecoderCache:
     """One entry per layer, and the positions of the columns that all of them hold.
 
-    A decoder with cross-attention has `memory_layers` as well, which hold what was made of the memory; one with n-gram
-    tables `tokens` (B, n - 1), the last ones of each row as `last_tokens` writes them.
+    A decoder with cross-attention also has `memory_layers`, with the keys and values of the memory; one with n-gram
+    tables has `tokens` (B, n - 1), the last ones of each row, as in `last_tokens`.
     """
 
     def __init__(
@@ -133,25 +133,25 @@ class DecoderCache:
 
     @property
     def keys_and_values(self) -> list[Tensor]:
-        """Those of each layer in turn, (B, H_kv, capacity, K) each."""
+        """Keys and values of each layer in turn, (B, H_kv, capacity, K) each."""
         return [tensor for layer in self.layers for tensor in (layer.keys, layer.values)]
 
     @property
     def tensors(self) -> list[Tensor]:
-        """What it holds for the next call: keys and values of each layer in turn, then the tokens where it has them."""
+        """Keys and values of each layer in turn, then `tokens` if there are any."""
         return self.keys_and_values if self.tokens is None else [*self.keys_and_values, self.tokens]
 
     def _positions_of_rows(self, batch_size: int, device: torch.device | None) -> Tensor:
-        """Positions (B, T) of what it holds."""
+        """Positions (B, T) of the columns."""
         return as_tensor(self.positions, device).expand(batch_size, -1)
 
     def extend(
         self, positions: Tensor | None, columns: int, *, limit: int | None = None
     ) -> tuple[Positions, Positions]:
-        """Positions of the queries of this call, given or continuing each row, and of all keys after it.
+        """Append positions, by default continuing each row; return those of this call's queries and of all keys.
 
         Raises:
-            InputError: one of them is not below `limit`; the cache is then as it was.
+            InputError: a position is not below `limit`; the cache is then unchanged.
         """
         held = self.positions
         if positions is None and isinstance(held, range):
@@ -173,7 +173,7 @@ class DecoderCache:
         return positions, self.positions
 
     def reset(self) -> None:
-        """Forget everything; the room stays."""
+        """Empty the cache; its memory stays allocated."""
         self.positions = range(0)
         if self.tokens is not None:
             self.tokens = torch.zeros_like(self.tokens)
@@ -181,16 +181,16 @@ class DecoderCache:
             layer.length = 0
 
     def drop(self, columns: int) -> None:
-        """Forget the oldest columns; positions go on, so this is for models whose positions have no end."""
+        """Drop the oldest columns. Positions continue, so this is for models with unbounded positions."""
         self.positions = self.positions[columns:] if isinstance(self.positions, range) else self.positions[:, columns:]
         for layer in self.layers:
             layer.drop(columns)
 
     def forget(self, columns: Tensor, tokens: Tensor | None = None) -> None:
-        """Each row forgets its last `columns` (B,), as if they had never been read; rows end in the same column again.
+        """Roll back the last `columns` (B,) of each row; rows end in the same column again.
 
         Args:
-            tokens: what `tokens` is then, where the cache has them.
+            tokens: the new `tokens`, if the cache has any.
         """
         least = int(columns.min())
         self._cut(self.length - least)
@@ -200,13 +200,13 @@ class DecoderCache:
             self._shift((more == distance).nonzero().flatten(), distance, len(columns))
 
     def _cut(self, length: int) -> None:
-        """Forget all but the first columns."""
+        """Drop all but the first columns."""
         self.positions = self.positions[:length] if isinstance(self.positions, range) else self.positions[:, :length]
         for layer in self.layers:
             layer.length = length
 
     def _shift(self, rows: Tensor, columns: int, batch_size: int) -> None:
-        """These rows lose their last columns; what is before them moves to the right, and padding comes first."""
+        """Drop the last columns of these rows; move the rest to the right, behind padding."""
         positions = self._positions_of_rows(batch_size, rows.device)
         moved = F.pad(positions[rows, : self.length - columns], (columns, 0), value=-1)  # (rows, length)
         self.positions = positions.index_copy(0, rows, moved)
@@ -225,18 +225,18 @@ class DecoderCache:
             memory_layer.select(rows)
 
     def resize(self, capacity: int) -> None:
-        """Have room for so many columns, at least those in use."""
+        """Change the capacity to this many columns, at least those in use."""
         self.capacity = capacity
         for layer in self.layers:
             layer.resize(capacity)
 
     def append(self, others: Sequence["DecoderCache"], rows: Sequence[int], capacity: int = 0) -> None:
-        """The rows of the others come below these, aligned on the right, with padding before those that hold less.
+        """Append the rows of other caches, aligned on the right, with padding before shorter ones.
 
         Args:
-            others: of the same model.
-            rows: how many each of them all has, this one first.
-            capacity: columns that there is room for then, at least.
+            others: caches of the same model.
+            rows: the number of rows of each cache, this one first.
+            capacity: the least capacity afterwards.
         """
         caches = [self, *others]
         length, self.capacity = max(cache.length for cache in caches), max(capacity, *(c.capacity for c in caches))
@@ -250,7 +250,7 @@ class DecoderCache:
             layers[0].append(layers[1:], length, self.capacity)
 
     def replace(self, rows: Tensor, other: "DecoderCache") -> None:
-        """These rows now hold what the rows of `other` hold, aligned on the right, with padding before it."""
+        """Overwrite these rows with the rows of `other`, aligned on the right, with padding before them."""
         end, start = self.length, self.length - other.length
         self.positions = self._positions_of_rows(len(self.layers[0].keys), rows.device).clone()
         self.positions[rows] = -1
@@ -263,7 +263,7 @@ class DecoderCache:
 
 
 def by_layer(tensors: Sequence[Tensor]) -> tuple[list[KeysValues], Tensor | None]:
-    """`DecoderCache.tensors`, taken apart: keys and values of each layer; the tokens, an odd one at the end."""
+    """Split `DecoderCache.tensors` into keys and values of each layer and the tokens, or None."""
     even = len(tensors) // 2 * 2
     pairs = list(zip(tensors[:even:2], tensors[1:even:2], strict=True))
     return pairs, tensors[-1] if even < len(tensors) else None

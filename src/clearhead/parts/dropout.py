@@ -1,4 +1,4 @@
-"""Dropout that costs nothing when it is zero, and little on a CPU."""
+"""Dropout that is free at probability 0, and fast on a CPU."""
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ STEPS = 1 << 16  # probabilities are multiples of one part in so many on a CPU
 
 
 def make_dropout(probability: float) -> nn.Module:
-    """Srivastava et al. 2014. A probability of zero leaves no call behind, so training and evaluation are one path."""
+    """Srivastava et al. 2014. A probability of zero gives an identity."""
     return Dropout(probability) if probability else nn.Identity()
 
 

@@ -15,17 +15,17 @@ from torch import Tensor
 from clearhead.parts.dropout import drop
 from clearhead.parts.masks import Mask
 
-WIDTHS = 8  # the longest text, in widths of a head: its scores are then twice as many as a feed-forward's numbers
+WIDTHS = 8  # eager up to T_k = 8 K; the scores are then twice the feed-forward's activations
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """How a query scores a key, before positions and masks have their say.
+    """How a query scores a key, before bias and mask.
 
     A soft cap costs memory: torch's fused kernel has none, so a step keeps T x T numbers for each head, a few times.
 
     Args:
-        scale: what the product of the two is multiplied with; 1 / sqrt(K) without it.
+        scale: the factor of the product; 1 / sqrt(K) by default.
         softcap: c, where a score s becomes c tanh(s / c), between -c and c (Gemma Team 2024, arXiv 2408.00118,
             section 2).
     """
@@ -52,7 +52,7 @@ PLAIN = Scoring()
 
 
 def is_small(query: Tensor, key: Tensor) -> bool:
-    """Whether (B, H, T_q, K) and (B, H_kv, T_k, K) have no more scores than a step has other numbers to remember."""
+    """Whether the T_q x T_k scores fit beside the other activations, so that eager attention is faster."""
     return key.shape[2] <= WIDTHS * query.shape[3]
 
 
@@ -95,7 +95,7 @@ def eager_attention(
     scoring: Scoring = PLAIN,
     return_weights: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """What `attend` gives, in the type of `value`, to which the scores are rounded as well; arguments as there.
+    """As `attend`, in the dtype of `value`, in which the scores are computed, too; arguments as there.
 
     Args:
         return_weights: also return the weights (B, H, T_q, T_k) as they were applied: rows that sum to 1, or zeros
@@ -124,9 +124,9 @@ def eager_attention(
 def _added_to_scores(
     mask: Mask, bias: Tensor | None, like: Tensor, shape: tuple[int, int]
 ) -> tuple[Tensor, Tensor | None]:
-    """What is added to the scores, (..., T_q, T_k), and where a mask lets a query see nothing, (..., T_q, 1).
+    """Bias and mask as an addend to the scores, (..., T_q, T_k), and which queries are fully masked, (..., T_q, 1).
 
-    Such a query sees all for a moment, lest 0 be divided by 0.
+    The addend lets a fully masked query see all keys, so that its softmax is not 0 / 0; its weights are zeroed later.
     """
     added = like.new_zeros(()) if bias is None else bias.to(like.dtype)
     if mask is None:

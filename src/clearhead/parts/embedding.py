@@ -9,7 +9,7 @@ from clearhead.errors import InputError
 
 
 class Embedding(nn.Embedding):
-    """One learned vector for each token, times sqrt(D) where asked (Vaswani et al. 2017, section 3.4).
+    """One learned vector for each token, times sqrt(D) if `scaled` (Vaswani et al. 2017, section 3.4).
 
     A table shared with the head wants small numbers, the residual stream wants numbers near 1: the factor serves both.
     """
@@ -22,7 +22,7 @@ class Embedding(nn.Embedding):
         """(B, T) -> (B, T, D).
 
         Raises:
-            InputError: an id is not in the vocabulary. A GPU and a compiled graph say so in their own words.
+            InputError: an id is not in the vocabulary. On a GPU and in a compiled graph, torch raises its own error.
         """
         x = super().forward(ids) if torch.compiler.is_compiling() else self._looked_up(ids)
         return x if self.scale == 1 else x * self.scale
@@ -30,15 +30,16 @@ class Embedding(nn.Embedding):
     def _looked_up(self, ids: Tensor) -> Tensor:
         try:
             return super().forward(ids)
-        except (IndexError, RuntimeError):  # torch has looked at every id, so only the sentence is ours
+        except (IndexError, RuntimeError):  # torch already validates ids; we only reword the error
             refuse_unknown_ids(ids, self.num_embeddings)
             raise
 
 
 def refuse_unknown_ids(ids: Tensor, vocab_size: int) -> None:
-    """
+    """Refuse ids that are not whole numbers or not in the vocabulary.
+
     Raises:
-        InputError: they are not whole numbers, or one is not in the vocabulary: which, and how large that is.
+        InputError: names the type, or the first unknown id and the vocabulary's size.
     """
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         raise InputError(f"token ids are whole numbers, not {ids.dtype}; encode the text with the model's tokenizer")
@@ -48,7 +49,7 @@ def refuse_unknown_ids(ids: Tensor, vocab_size: int) -> None:
 
 
 def unknown_id(token: int, vocab_size: int) -> str:
-    """The sentence for an id that is not in the vocabulary."""
+    """The error message for an id that is not in the vocabulary."""
     return (
         f"token id {token} is not in the model's vocabulary of {vocab_size} tokens, 0 to {vocab_size - 1}; "
         "encode the text with the model's own tokenizer"

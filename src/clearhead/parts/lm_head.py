@@ -23,10 +23,10 @@ class LMHead(nn.Module):
         """
         Args:
             d_model, vocab_size: D and V.
-            tied: without a matrix of its own.
-            bias: add a number to each token's logit.
-            scaled: divide what is read by sqrt(D) (Raffel et al. 2020, arXiv 1910.10683, in T5's code).
-            transform: what is read goes through it first, (..., D) -> (..., D).
+            tied: use the embedding's matrix.
+            bias: add a bias to the logits.
+            scaled: divide the hidden states by sqrt(D) (Raffel et al. 2020, arXiv 1910.10683, in T5's code).
+            transform: applied to the hidden states first, (..., D) -> (..., D).
         """
         super().__init__()
         self.transform = transform if transform is not None else nn.Identity()

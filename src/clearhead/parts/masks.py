@@ -1,4 +1,6 @@
-"""Who may attend to whom. The only producer of masks; `attend` is the only consumer.
+"""Which query may attend to which key. Masks are made here, from positions.
+
+Fused, eager and native attention apply them; the native decoder, which gets no mask, compares positions by itself.
 
 `True` means *may attend*, everywhere. A mask compares the positions of queries with the positions of keys, so a
 cache, a sliding window, chunked prefill, padding and packed documents are one piece of code.
@@ -87,11 +89,11 @@ def positions_from_lengths(lengths: Tensor, width: int, side: Literal["left", "r
 
 
 def positions_of(ids: Tensor, pad_id: int | None, *, causal: bool = False, start_id: int | None = None) -> Positions:
-    """Positions of rows (B, T) that are filled up with `pad_id`, on either side; a range where none needs any.
+    """Positions of rows (B, T) padded with `pad_id` on either side; a range where no row needs its own.
 
     Args:
-        causal: nobody looks ahead, so what fills up a row on its right is hidden already and needs no positions.
-        start_id: what each row begins with; where it is `pad_id` too, the one before the first other token is meant.
+        causal: the mask is causal, so padding on the right is hidden already and needs no positions.
+        start_id: the start token. If it equals pad_id (T5), the last one before the text counts as a token.
     """
     if pad_id is None:
         return range(ids.shape[1])
@@ -99,7 +101,7 @@ def positions_of(ids: Tensor, pad_id: int | None, *, causal: bool = False, start
     if start_id == pad_id:
         padding = padding & ~_starts(padding)
     relevant = padding[:, :1] if causal else padding
-    if not torch.compiler.is_compiling() and not bool(relevant.any()):  # a graph is of no one batch
+    if not torch.compiler.is_compiling() and not bool(relevant.any()):  # traced values are unknown: build the tensor
         return range(ids.shape[1])
     return (~padding).long().cumsum(dim=1).sub(1).masked_fill(padding, -1)
 
@@ -158,5 +160,5 @@ def additive_from_allowed(allowed: Tensor, dtype: torch.dtype = torch.float32) -
 
 
 def allowed_from_additive(additive: Tensor) -> Tensor:
-    """From a mask that is added to the scores; the most negative number of the type counts as -inf, as elsewhere."""
+    """From a mask that is added to the scores; finfo.min also counts as -inf, as in transformers."""
     return additive > torch.finfo(additive.dtype).min

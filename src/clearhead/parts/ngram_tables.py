@@ -1,7 +1,6 @@
 """A memory beside the Transformer: learned vectors looked up by the last two, three, ... tokens.
 
-A token is written as its id + 1 here, so that 0 is left for what is no token: padding, another document's, and what
-stands before a row's first token.
+Ids are shifted by one; 0 means no token (padding, another document, before the start).
 """
 
 import torch
@@ -11,15 +10,15 @@ from torch import Tensor, nn
 from clearhead.parts.cache import DecoderCache
 from clearhead.parts.masks import Positions
 
-PRIME = 2**31 - 1  # what hashes are counted up to; a product of two of them fits into 64 bits
+PRIME = 2**31 - 1  # hashes are below this; a product of two of them fits into 64 bits
 MULTIPLIER = 1_327_217_885  # PRIME / golden ratio: consecutive ids land far apart (Knuth, volume 3, section 6.4)
 
 
 class NgramTables(nn.Embedding):
-    """A vector for each bigram, and for each longer n-gram up to `longest`, all in one table; a place gets their sum.
+    """A vector for each bigram, and for each longer n-gram up to `longest`, all in one table; a token gets their sum.
 
-    The (V + 1)^n n-grams have a row each where they fit into `rows`. Otherwise they share so many, found by a hash that
-    is a polynomial modulo a prime (Karp & Rabin 1987).
+    Each of the (V + 1)^n n-grams has its own row if `rows` suffice. Otherwise they share `rows` rows, by a hash that is
+    a polynomial modulo a prime (Karp & Rabin 1987).
     """
 
     def __init__(self, vocab_size: int, d_model: int, longest: int, rows: int) -> None:
@@ -35,11 +34,11 @@ class NgramTables(nn.Embedding):
         self.factors = [base if size == base**n else MULTIPLIER for n, size in enumerate(self.sizes, start=2)]
 
     def reset_parameters(self) -> None:
-        """At first nothing is added."""
+        """Start at zero, so that a fresh model is the Transformer alone."""
         nn.init.zeros_(self.weight)
 
     def rows_of(self, tokens: Tensor) -> Tensor:
-        """Which rows the tokens of `last_tokens`, (B, T, N) with N >= longest, look up: (B, T, longest - 1)."""
+        """The table rows (B, T, longest - 1) for the tokens (B, T, N) of `last_tokens`, N >= longest."""
         rows, start = [], 0
         for n, (size, factor) in enumerate(zip(self.sizes, self.factors, strict=True), start=2):
             row = tokens[..., n - 1]  # the oldest one
@@ -62,9 +61,9 @@ def last_tokens(
     """Each token and the n - 1 before it in its row, the newest first: (B, T) -> (B, T, n), ids + 1 and 0 for none.
 
     Args:
-        positions: of the tokens; -1 is padding, which is passed over wherever it stands.
-        documents: (B, T) number of the document of each token; those of others are none.
-        cache: has the tokens before these, and keeps the last of all for the next call.
+        positions: of the tokens; -1 is padding, which is skipped.
+        documents: (B, T) number of the document of each token; tokens of other documents become 0.
+        cache: holds the tokens before these; the last ones are stored in it for the next call.
     """
     tokens = ids + 1 if isinstance(positions, range) else (ids + 1).where(positions >= 0, 0)
     before = tokens.new_zeros(ids.shape[0], n - 1) if cache is None else cache.tokens

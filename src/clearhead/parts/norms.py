@@ -32,7 +32,7 @@ class RMSNorm(nn.Module):
 
     @property
     def scale(self) -> Tensor:
-        """What the normalized numbers are multiplied with, (width,)."""
+        """The factor after normalization, (width,)."""
         return self.weight
 
     def forward(self, x: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ class PlusOneRMSNorm(RMSNorm):
 
 
 class FewPassRMSNorm(torch.autograd.Function):
-    """`F.rms_norm`, which torch takes apart on a CPU, in half the time: forward and backward read x few times.
+    """Faster `F.rms_norm` for CPUs, where torch has no fused kernel.
 
     With r = 1 / sqrt(mean(x^2) + epsilon), y = x r and g the gradient at y, the gradient at x is r (g - y mean(y g)).
     The layer norm's, which has a kernel, is r (g - mean(g) - y mean(y g)) for y = (x - mean) r: we call it with a mean

@@ -1,4 +1,4 @@
-"""How a token knows where it stands. Three seams: add to the embedding, rotate queries and keys, bias the scores."""
+"""Position encodings, at three seams: add to the embedding, rotate queries and keys, bias the scores."""
 
 import math
 from collections.abc import Callable
@@ -16,16 +16,16 @@ Rotate = Callable[[Tensor], Tensor]  # (B, H, T, K) -> (B, H, T, K)
 
 @dataclass(frozen=True)
 class PositionOptions:
-    """What kinds of positions go by; each kind reads what it needs.
+    """The options of all kinds of positions; each kind reads those it needs.
 
     Args:
         d_model: width of the residual stream.
         n_heads: heads whose scores are biased.
-        block_size: how many places there are, where they are bounded.
-        rotary_width: how many of a head's numbers are turned, the first ones.
+        block_size: the number of positions, where they are bounded.
+        rotary_width: how many of a head's dimensions, the first ones, are rotated.
         base: of rotary and sinusoidal wavelengths.
-        n_buckets, distance: relative positions: how many classes of distance, and where the last one begins.
-        causal: whether nobody looks ahead, so that no class is needed for it.
+        n_buckets, distance: relative positions: the number of buckets, and the distance at which the last one begins.
+        causal: whether the mask is causal, so that no bucket is needed for keys ahead.
     """
 
     d_model: int
@@ -47,15 +47,15 @@ class PositionKind(nn.Module):
         super().__init__()
 
     def add(self, x: Tensor, positions: Positions) -> Tensor:
-        """(B, T, D) -> (B, T, D): embeddings that know their place."""
+        """Add position vectors to embeddings, (B, T, D) -> (B, T, D)."""
         return x
 
     def rotate(self, positions: Positions, device: torch.device) -> Rotate | None:
-        """What turns queries and keys (B, H, T, K) at these positions, or None."""
+        """A function that rotates queries and keys (B, H, T, K) at these positions, or None."""
         return None
 
     def bias(self, query: Positions, key: Positions, device: torch.device) -> Tensor | None:
-        """What is added to the scores, (H, T_q, T_k) or (B, H, T_q, T_k), or None."""
+        """The bias that is added to the scores, (H, T_q, T_k) or (B, H, T_q, T_k), or None."""
         return None
 
 
@@ -80,9 +80,9 @@ class LearnedPositions(PositionKind):
 
 
 class FixedPositions(PositionKind):
-    """A kind made of fixed numbers: worked out in float64, and rounded to float32 where the model is no wider.
+    """Positions without parameters. Computed in float64, stored as float32 (float64 for a float64 model).
 
-    They are worked out anew whenever the model changes its type, because what was rounded cannot be undone.
+    They are recomputed whenever the model changes its type, because rounding cannot be undone.
     """
 
     def __init__(self, options: PositionOptions) -> None:
@@ -192,13 +192,13 @@ POSITIONS: dict[str, type[PositionKind]] = {
 
 
 def refuse_beyond(positions: Positions, block_size: int) -> None:
-    """A token at `block_size` or behind it stands where the model never learned anything to stand.
+    """Refuse positions >= block_size, which the model was not trained on.
 
-    A range costs nothing to judge, also in a compiled graph. A tensor is judged only where it lies on the CPU, as a GPU
-    would have to be waited for, and by no graph and no `torch.vmap`, in which it does not say what it holds.
+    Checking a range is free, also in a compiled graph. A tensor is checked only on the CPU, as a GPU would have to be
+    synchronized, and neither in a graph nor in `torch.vmap`, where its values are unknown.
 
     Raises:
-        InputError: there is one.
+        InputError: a position is too large.
     """
     if isinstance(positions, range):
         length = 0 if torch.compiler.is_exporting() else positions.stop  # any length may be exported

@@ -1,7 +1,7 @@
 """The twin: every part and every model once more, in NumPy and float64, to be read beside the equations.
 
-It shares no line with the torch parts, takes the same weights by the same names, and is what they are held against.
-Slow and plain on purpose.
+It shares no code with the torch parts and takes the same weights by the same names; tests compare the two. Slow and
+plain on purpose.
 
     weights = reference.as_float64(model.state_dict())
     logits = reference.FORWARDS[config.architecture](weights, config, ids)  # (B, T) -> (B, T, V)

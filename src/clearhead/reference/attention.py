@@ -12,7 +12,7 @@ from clearhead.reference.positions import turn
 
 
 class Sight(NamedTuple):
-    """Which keys a query may see, and what positions do to queries, keys and scores."""
+    """The mask, and the rotary angles and score bias of the positions."""
 
     allowed: Allowed  # (B, T_q, T_k), from `may_attend`
     angles: Array | None = None  # (B, T, K/2), from `rotary`; in self-attention
@@ -32,15 +32,15 @@ class AttentionSteps(NamedTuple):
 
 
 def attend(x: Array, memory: Array, weights: Weights, config: ModelConfig, sight: Sight) -> AttentionSteps:
-    """softmax(q k^T / sqrt(K) + bias) v for each head (Vaswani et al. 2017, section 3.2), and what is between.
+    """softmax(q k^T / sqrt(K) + bias) v for each head (Vaswani et al. 2017, section 3.2), step by step.
 
     Fewer heads of keys and values each serve a group of query heads (Ainslie et al. 2023, arXiv 2305.13245). With
     qk_norm, queries and keys are normalized head by head before they meet (Henry et al. 2020, arXiv 2010.04245; here by
     RMSNorm, as in Qwen3).
 
     Args:
-        x: (B, T_q, D), what queries are made of.
-        memory: (B, T_k, D), what keys and values are made of; in self-attention, x again.
+        x: (B, T_q, D), projected to queries.
+        memory: (B, T_k, D), projected to keys and values; in self-attention, x.
     """
     query = split_heads(linear(x, weights, "query"), config.n_heads)  # (B, H, T_q, K)
     key = split_heads(linear(memory, weights, "key"), config.n_kv_heads)  # (B, H_kv, T_k, K)

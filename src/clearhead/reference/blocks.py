@@ -11,7 +11,7 @@ from clearhead.reference.norms import normalize
 
 
 class SourceMemory(NamedTuple):
-    """What an encoder made of its source, for cross-attention, and which tokens of it each target may see."""
+    """The encoder's output for cross-attention, and the mask from targets to it."""
 
     states: Array  # (B, T_src, D)
     allowed: Allowed  # (B, T, T_src)
@@ -28,7 +28,7 @@ def sublayer(x: Array, part: Callable[[Array], Array], norm: Weights, config: Mo
 
 
 def branch(x: Array, part: Callable[[Array], Array], norm: Weights, config: ModelConfig) -> Array:
-    """What a pre-norm sublayer adds: part(norm(x)), (B, T, D) -> (B, T, D)."""
+    """The branch of a pre-norm sublayer: part(norm(x)), (B, T, D) -> (B, T, D)."""
     return part(normalize(x, norm, config))
 
 

@@ -1,4 +1,4 @@
-"""How the loss changes with what went in: the backward pass by hand, each part's from the chain rule.
+"""The backward pass by hand, each part's from the chain rule.
 
 A name that begins with `d_` is the derivative of the loss with respect to what follows, and has its shape. Each
 function takes the inputs of its forward, after `d_output`.

@@ -1,7 +1,7 @@
 """Every model's forward: token ids in, logits out.
 
-Weights go by the names of the model's `state_dict()`. Positions, where given, are (B, T) and -1 for padding; the rows
-of padding in what is returned mean nothing.
+Weights go by the names of the model's `state_dict()`. Positions, where given, are (B, T) and -1 for padding; the
+logits at padding mean nothing.
 """
 
 import math
@@ -53,7 +53,7 @@ def encoder(
     documents: Ids | None = None,
     segments: Ids | None = None,
 ) -> Array:
-    """Logits for the token that belongs at each place (Devlin et al. 2019, arXiv 1810.04805): (B, T) -> (B, T, V).
+    """Logits for the token at each position (Devlin et al. 2019, arXiv 1810.04805): (B, T) -> (B, T, V).
 
     Args:
         positions: of the tokens; without them the config's `pad_id` tells what is padding.
@@ -140,7 +140,7 @@ def locate(x: Array, positions: Ids, weights: Weights, config: ModelConfig, *, s
 def sight(
     positions: Ids, allowed: Allowed, weights: Weights, config: ModelConfig, *, causal: bool, side: str = ""
 ) -> Sight:
-    """What self-attention is told of positions (B, T), beside who may see whom (B, T, T); `side` as in `locate`."""
+    """The `Sight` of self-attention from positions (B, T) and mask (B, T, T); `side` as in `locate`."""
     angles = bias = None
     if config.positions in TURNED:
         angles = TURNED[config.positions](positions, config)  # (B, T, R/2)
@@ -151,7 +151,7 @@ def sight(
 
 
 def head(x: Array, weights: Weights, config: ModelConfig) -> Array:
-    """How well each token would fit, x E^T, where E is the embedding if tied (Press & Wolf 2017, arXiv 1608.05859).
+    """Logits x E^T, where E is the embedding if tied (Press & Wolf 2017, arXiv 1608.05859).
 
     (B, T, D) -> (B, T, V). Where asked, x is first norm(activation(dense(x))) (Devlin et al. 2019, in BERT's code) or
     divided by sqrt(D) (Raffel et al. 2020, arXiv 1910.10683, in T5's code), and each token has a bias.

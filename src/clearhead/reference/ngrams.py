@@ -1,6 +1,6 @@
 """Tables of n-grams: learned vectors of the last two, three, ... tokens, token by token.
 
-A token is written as its id + 1; 0 is what is no token. Positions are (B, T), -1 for padding.
+Ids are shifted by one; 0 means no token. Positions are (B, T), -1 for padding.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
-"""How a token knows where it stands: a vector is added to it, its queries and keys are turned, or its scores biased.
+"""Position encodings: vectors added to embeddings, rotated queries and keys, or biased scores.
 
-Positions are (B, T), -1 for padding. What padding is given does not matter: nobody attends to it.
+Positions are (B, T), -1 for padding. The vectors of padding do not matter, as it is always masked.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def positions_of(ids: Ids, pad_id: int | None, start_id: int | None = None) -> I
 def may_attend(
     query: Ids, key: Ids, *, causal: bool, window: int | None = None, documents: Ids | None = None
 ) -> Allowed:
-    """Which query may attend to which key, (B, T_q), (B, T_k) -> (B, T_q, T_k), asked of every two of them.
+    """Which query may attend to which key, (B, T_q), (B, T_k) -> (B, T_q, T_k), compared pair by pair.
 
     A key must be a token and not padding; with `causal`, not later than the query; with a `window`, fewer than that
     many places before it (Beltagy et al. 2020, arXiv 2004.05150, section 3.1); with `documents` (B, T), in the same

@@ -1,4 +1,4 @@
-"""What a model's weights are called, and their shapes: what every forward here takes, with nothing built."""
+"""The names and shapes of a model's weights, without building it."""
 
 from collections.abc import Callable, Iterator
 

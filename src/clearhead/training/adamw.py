@@ -1,6 +1,6 @@
-"""AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101): torch's arithmetic, with moments that have names.
+"""AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101): torch's arithmetic, with named moments.
 
-`torch.optim.Optimizer` loads torch's compiler when one is made, which takes seconds; the functional form does not.
+Constructing a `torch.optim.Optimizer` imports torch's compiler, which takes seconds; the functional form does not.
 """
 
 from collections.abc import Collection, Mapping
@@ -33,11 +33,11 @@ class AdamW:
             self.moments[f"{name}.step"] = torch.zeros((), device=p.device if self.fused else "cpu")
 
     def make_room(self, names: Collection[str]) -> None:
-        """There is room from the start."""
+        """All moments exist from the start."""
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        """Move every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         for decays in (True, False):
             moved = {n: p for n, p in self.parameters.items() if p.grad is not None and (p.ndim >= 2) == decays}
             if moved:

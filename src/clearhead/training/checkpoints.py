@@ -18,8 +18,8 @@ from clearhead.training.optimizers import Optimizer
 WEIGHTS, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 
 
-class Found(NamedTuple):
-    """A whole checkpoint, and a sentence for each damaged one that was passed over on the way to it."""
+class CheckpointMatch(NamedTuple):
+    """An undamaged checkpoint, and a sentence for each damaged one that was skipped."""
 
     path: Path
     notices: tuple[str, ...]
@@ -30,10 +30,10 @@ def save(
 ) -> Path:
     """Write the checkpoint of `state.step` into `folder`, then remove all but the last `keep` and the best one.
 
-    Those of steps that `every` does not divide (a best one, an interruption's) count for nothing and stay only while
-    they are the newest or the best: what is kept does not depend on interruptions.
+    Checkpoints whose step `every` does not divide (a best one, an interruption's) are not counted in `keep` and stay
+    only while they are the newest or the best, so that interruptions do not change what is kept.
 
-    At every instant, a crash included, the checkpoints that were whole before are whole, until the new one is.
+    A crash at any moment leaves the earlier checkpoints whole; they are removed only once the new one is.
 
     Raises:
         ClearheadError: it could not be written (no space on disk, no right to); the one before it is as it was.
@@ -58,11 +58,11 @@ def save(
 
 
 def path_of(folder: Path, step: int) -> Path:
-    """Where the checkpoint of a step is, or would be."""
+    """The folder of the checkpoint of a step."""
     return folder / f"step-{step:08d}"
 
 
-def newest(folder: Path) -> Found | None:
+def newest(folder: Path) -> CheckpointMatch | None:
     """The newest whole checkpoint in `folder`; None when there is none at all. Reads every byte, writes none.
 
     Raises:
@@ -73,7 +73,7 @@ def newest(folder: Path) -> Found | None:
     for path in reversed(paths):
         fault = _fault(path)
         if fault is None:
-            return Found(path, tuple(notices))
+            return CheckpointMatch(path, tuple(notices))
         notices.append(f"the checkpoint {path} is damaged ({fault}); the one before it is used")
     if not paths:
         return None
@@ -86,7 +86,7 @@ def last_step(folder: Path) -> int | None:
     return next((_step(path) for path in reversed(_checkpoints(folder)) if _fault(path, sized) is None), None)
 
 
-def best(folder: Path) -> Found | None:
+def best(folder: Path) -> CheckpointMatch | None:
     """The checkpoint with the lowest held-out loss, or, where that one is missing or damaged, the newest whole one."""
     latest = newest(folder)
     step = read_state(latest.path).best_step if latest else None
@@ -95,8 +95,10 @@ def best(folder: Path) -> Found | None:
     path = path_of(folder, step)
     fault = _fault(path)
     if fault is None:
-        return Found(path, latest.notices)
-    return Found(latest.path, (*latest.notices, f"the best checkpoint, {path}, is damaged ({fault}); the last is used"))
+        return CheckpointMatch(path, latest.notices)
+    return CheckpointMatch(
+        latest.path, (*latest.notices, f"the best checkpoint, {path}, is damaged ({fault}); the last is used")
+    )
 
 
 def load(path: Path, model: nn.Module, optimizer: Optimizer | None = None) -> TrainingState:
@@ -125,7 +127,7 @@ def faults(folder: Path) -> tuple[str, ...]:
 def load_mean(folder: Path, model: nn.Module, count: int, *, every: int = 1) -> int:
     """Fill the model with the mean of the weights of the last `count` whole checkpoints; returns how many there were.
 
-    Counted are those of every so many steps, and the newest.
+    Only steps that `every` divides, and the newest, are counted.
 
     Raises:
         DataError: there is none, or they are of another architecture.
@@ -197,7 +199,7 @@ def load_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _prune(folder: Path, state: TrainingState, keep: int, every: int) -> None:
-    """Later steps than the one just saved are damaged or of a future that was given up: they go as well."""
+    """Remove all but the checkpoints to keep. Later steps than this one are damaged or abandoned, so they go too."""
     paths = _checkpoints(folder)
     past = [path for path in paths if _step(path) <= state.step]
     kept = _regular(past, every)[-keep:]
@@ -207,12 +209,12 @@ def _prune(folder: Path, state: TrainingState, keep: int, every: int) -> None:
 
 
 def _regular(paths: list[Path], every: int) -> list[Path]:
-    """Those of every so many steps, and the newest."""
+    """The checkpoints whose step `every` divides, and the newest."""
     return [path for path in paths if _step(path) % every == 0 or path == paths[-1]]
 
 
 def _fault(path: Path, only_sized: Collection[str] = ()) -> str | None:
-    """What is wrong with a checkpoint, as the end of a sentence, or None; `only_sized` as in `damage`."""
+    """What is wrong with a checkpoint, or None; `only_sized` as in `damage`."""
     fault = damage(path, only_sized=only_sized)
     if fault is not None:
         return fault
@@ -239,7 +241,7 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _optimizer_kind(path: Path) -> tuple[str, list[str]]:
-    """What the optimizer is called, and its moments."""
+    """The optimizer's kind, and the names of its moments."""
     try:
         with safe_open(path, framework="pt") as file:
             return str((file.metadata() or {}).get("optimizer", "another optimizer")), list(file.keys())

@@ -1,11 +1,11 @@
-"""What a training loop tells: everything that a console, a log or a checkpoint writer needs, and no more."""
+"""The events of the training loop: all that a console, a log or a checkpoint writer needs, and no more."""
 
 from dataclasses import dataclass
 
 
 @dataclass
 class TrainingState:
-    """Where a training stands. With the weights and the optimizer's moments it is all that a resume needs."""
+    """The progress of a training. With the weights and the optimizer's moments it is all that a resume needs."""
 
     step: int = 0  # steps completed
     tokens: int = 0  # tokens counted in the loss so far
@@ -48,7 +48,7 @@ class SaveDue:
 
 @dataclass(frozen=True)
 class Notice:
-    """A sentence for the person: something was done differently than planned, and the training goes on."""
+    """A sentence for the user: something went differently than planned, and the training continues."""
 
     step: int
     text: str

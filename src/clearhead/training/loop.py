@@ -19,8 +19,8 @@ from clearhead.training.optimizers import Optimizer, build_optimizer
 from clearhead.training.schedules import learning_rate
 from clearhead.training.train_step import Computation
 
-DIVERGED = 1.0  # nats above the first loss, where no model is that learns
-RECENT = 10  # losses in that mean
+DIVERGED = 1.0  # nats above the first loss; a model that learns never gets there
+RECENT = 10  # losses in the mean that is compared with it
 SKIPS_ALLOWED = 10  # steps in a row without a finite loss and gradient, after which a training gives up
 
 
@@ -35,7 +35,7 @@ def fit(
     evaluate: Callable[[], Evaluation] | None = None,
     forward: Forward | None = None,
 ) -> Iterator[Event]:
-    """Train `model` in place until `config.steps` steps are done, telling what happens.
+    """Train `model` in place until `config.steps` steps are done, yielding events.
 
     Between two events the weights, the optimizer and `state` belong together: a consumer may save them, sample from the
     model or stop for good. A step is a pure function of (weights, optimizer, seed, step), so a training continued
@@ -48,7 +48,7 @@ def fit(
 
     Args:
         batch: step, counted from 0 -> the model's inputs and, last, the targets (B, T), -100 where not counted. What
-            it raises ends the training between two steps, with all of the last one told and a last `SaveDue`: the
+            it raises ends the training between two steps, after the last one's events and a last `SaveDue`: the
             place to interrupt.
         seed: with the step, decides the dropout.
         optimizer, state: from a checkpoint; fresh ones by default. `state` is kept up to date in place.
@@ -79,7 +79,7 @@ def fit(
 
 
 class _Loop:
-    """What a training remembers from one step to the next, and does with it."""
+    """The state of the loop between steps, and the methods that advance it."""
 
     def __init__(
         self,
@@ -93,8 +93,8 @@ class _Loop:
         self.model, self.config, self.optimizer, self.state = model, config, optimizer, state
         self.computation, self.seed = computation, seed
         self.best_before = state.best_loss, state.best_step
-        self.must_save = False  # a save is due, and waits until the weights have been found good
-        self.was_left_out = False  # the last one that was due
+        self.must_save = False  # a save is due, and waits until the weights are known to be good
+        self.was_left_out = False  # the last save that was due
         self.has_saved = self.state.step > 0
         self.skipped_in_a_row = 0
         self.began_at: float | None = None  # the first loss of this process; the training's own is in the state
@@ -102,7 +102,7 @@ class _Loop:
         self.last_good: tuple[Sequence[Tensor], int] | None = None  # the last batch learned from, and its step
 
     def step(self, tensors: Sequence[Tensor], began: float) -> Iterator[Event]:
-        """One step; on the way, once these are known to be good, the save of the weights from before it."""
+        """Take one step. A pending save of the weights before it comes first, once loss and gradient show them good."""
         state = self.state
         rate, tokens = learning_rate(self.config, state.step), counted_tokens(tensors[-1])
         loss, norm = self._gradient(tensors, state.step, tokens)
@@ -128,7 +128,7 @@ class _Loop:
             raise self.failure(f"loss or gradient was not finite for {self.skipped_in_a_row} steps in a row")
 
     def _save_or_leave_out(self, is_good: bool, loss: float) -> Iterator[Event]:
-        """The save of weights that are good; of others there is no checkpoint, so they are not the best ones either."""
+        """Save good weights. Bad ones are not saved, so they lose the rank of best as well."""
         state = self.state
         if is_good:
             if name := not_finite(self.model, self.optimizer):
@@ -144,7 +144,7 @@ class _Loop:
             self.was_left_out = True
 
     def _has_not_diverged(self) -> bool:
-        """Whether the last loss, and the mean of the last few, are no higher than those of a model that learns."""
+        """Whether the last loss and the mean of the last few are at most DIVERGED above the first one."""
         first = self.state.first_loss
         if first is None or self.began_at is None:
             return True
@@ -152,7 +152,7 @@ class _Loop:
         return max(self.recent[-1], sum(self.recent) / len(self.recent)) <= highest
 
     def _gradient(self, tensors: Sequence[Tensor], step: int, tokens: int) -> tuple[float, float]:
-        """The loss of a batch and the norm of its gradient, which the parameters then have."""
+        """Compute the gradient of a batch, clipped; return the loss and the norm before clipping."""
         self.model.train()
         self.model.zero_grad(set_to_none=True)
         loss = self.computation.gradient(tensors, tokens=tokens, seed=self.seed, step=step)
@@ -169,7 +169,7 @@ class _Loop:
         self.must_save |= _is_due(state.step, self.config.save_every, self.config.steps)
 
     def evaluated(self, measured: Evaluation) -> Evaluated:
-        """The best weights so far are saved as well."""
+        """Record an evaluation; a new best loss schedules a save."""
         state = self.state
         lowest = math.inf if state.best_loss is None else state.best_loss
         best = measured.loss < lowest
@@ -179,7 +179,7 @@ class _Loop:
         return Evaluated(state.step, measured.loss, measured.tokens, best)
 
     def weights_are_good(self) -> bool:
-        """The same where the step does not tell: by the last batch that the model learned from, once more."""
+        """Check the weights without a new batch: recompute loss and gradient on the last good one."""
         if self.last_good is not None:
             tensors, step = self.last_good
             loss, norm = self._gradient(tensors, step, counted_tokens(tensors[-1]))
@@ -189,16 +189,16 @@ class _Loop:
         return self._has_not_diverged() and not_finite(self.model, self.optimizer) is None
 
     def save_due(self) -> SaveDue:
-        """The save of now."""
+        """The event that asks for a save now."""
         self.must_save, self.was_left_out, self.has_saved = False, False, True
         return SaveDue(replace(self.state), best=self.state.best_step == self.state.step)
 
     def failure(self, reason: str) -> ClearheadError:
-        """Why the training ends, and how it goes on."""
+        """The error that ends the training: the reason, what is saved, and how to resume."""
         saved = "what was saved before is good" if self.has_saved else "nothing was saved before"
         return ClearheadError(
             f"{reason}, up to step {self.state.step}; {saved}: "
-            f"resume with a --train.learning_rate below {self.config.learning_rate:g}"
+            f"resume with train.learning_rate below {self.config.learning_rate:g}"
         )
 
 

@@ -1,4 +1,4 @@
-"""The loss: sum of token losses over the number of counted tokens, in nats per token; labels smoothed where asked.
+"""The loss: sum of token losses over the number of counted tokens, in nats per token, with optional label smoothing.
 
 The division is by the tokens of the whole batch, so splitting it into micro-batches, which may count unequal numbers of
 tokens, leaves loss and gradient what they are.
@@ -15,9 +15,9 @@ from torch.autograd.function import once_differentiable
 
 from clearhead.data import IGNORED
 
-IN_CACHE, AT_ONCE = 2**20, 2**26  # numbers (rows times V) whose loss is computed together, on a CPU and elsewhere
+IN_CACHE, AT_ONCE = 2**20, 2**26  # logits (rows times V) per chunk, on a CPU and elsewhere
 Forward = Callable[..., Tensor]  # the inputs of a batch -> logits (B, T, V)
-Losses = Callable[..., tuple[Tensor, Tensor]]  # a batch, its targets last -> what `token_loss_sum` gives
+Losses = Callable[..., tuple[Tensor, Tensor]]  # a batch, its targets last -> as `token_loss_sum`
 
 
 def _over_all(share: float, V: int) -> float:
@@ -25,11 +25,11 @@ def _over_all(share: float, V: int) -> float:
 
 
 def _over_others(share: float, V: int) -> float:
-    """The right token keeps 1 - share: as if share * V / (V - 1) were spread over all, of which 1 / V comes back."""
+    """Equal to torch's smoothing with share * V / (V - 1), at most 1."""
     return min(1.0, share * V / (V - 1))
 
 
-# Which tokens share the mass that smoothing takes from the right one -> what that is, spread over the whole vocabulary.
+# Spread -> the equivalent torch `label_smoothing`, from (share, V).
 # `all` is torch's definition (Szegedy et al. 2016, section 7); `others` is that of the first Transformer's own code.
 SMOOTHINGS: dict[str, Callable[[float, int], float]] = {"all": _over_all, "others": _over_others}
 
@@ -46,7 +46,7 @@ NONE = Smoothing()
 
 
 def token_loss_sum(logits: Tensor, targets: Tensor, smoothing: Smoothing = NONE) -> tuple[Tensor, Tensor]:
-    """Cross entropy in float32, summed over the counted targets: with smoothed labels, to learn from, and without.
+    """Cross entropy in float32, summed over the counted targets: with label smoothing, to train on, and without.
 
     Args:
         logits: (..., V). targets: (...), -100 where not counted.
@@ -66,7 +66,7 @@ def token_loss_sum(logits: Tensor, targets: Tensor, smoothing: Smoothing = NONE)
 
 
 class _CrossEntropySum(torch.autograd.Function):
-    """What `F.cross_entropy(reduction="sum")` gives, some rows at a time and with the gradient while they are at hand.
+    """`F.cross_entropy(reduction="sum")`, chunked by rows; the forward pass computes the gradient as well.
 
     With q = 1 - share on the right token and share / V on every one, the loss is -q log p_right - share mean(log p),
     and its gradient p - share / V, minus q where the right token is.
@@ -105,12 +105,12 @@ class _CrossEntropySum(torch.autograd.Function):
 
 
 def counted_tokens(targets: Tensor) -> int:
-    """How many targets the loss counts."""
+    """The number of targets that the loss counts."""
     return int((targets != IGNORED).sum())
 
 
 def losses_of(forward: Forward, smoothing: Smoothing = NONE) -> Losses:
-    """From inputs to loss in one function, so that a compiler sees the whole of it.
+    """Compose forward and loss into one function, so that torch.compile sees both.
 
     Args:
         forward: called with all of a batch's tensors but the last, gives logits (B, T, V).
@@ -133,7 +133,7 @@ def backward(losses: Losses, batch: Sequence[Tensor], *, tokens: int, parts: int
         tokens: what to divide by: the counted targets of the whole batch.
 
     Returns:
-        The loss of the batch as it is without smoothing, (), without a graph: it compares with the held-out one.
+        The loss without smoothing, (), without a graph: comparable with the held-out loss.
     """
     loss = torch.zeros((), device=batch[-1].device)
     for part in zip(*(tensor.tensor_split(parts) for tensor in batch), strict=True):

@@ -1,8 +1,8 @@
-"""Muon: momentum whose every step is orthogonalised, for the matrices inside a network (Jordan et al. 2024).
+"""Muon: momentum whose every step is orthogonalized, for the matrices inside a network (Jordan et al. 2024).
 
 The update of a matrix G with singular vectors U S V^T is close to U V^T: every direction moves equally far. The same
 arithmetic as `torch.optim.Muon`, with two differences that matter on small models: matrices of one shape are
-orthogonalised together, and in float32 where the processor has no bfloat16 of its own.
+orthogonalized together, and in float32 where the processor has no bfloat16 of its own.
 """
 
 import math
@@ -15,7 +15,7 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of a quintic steep at zero: singular
 EPSILON = 1e-7
 
 
-def orthogonalise(matrices: Tensor, *, iterations: int = 5) -> Tensor:
+def orthogonalize(matrices: Tensor, *, iterations: int = 5) -> Tensor:
     """Newton-Schulz iterations: X <- aX + (bA + cA^2)X with A = X X^T, in the type of `matrices`; (N, R, C), R <= C."""
     a, b, c = COEFFICIENTS
     norms: Tensor = torch.linalg.matrix_norm(matrices, keepdim=True)  # (N, 1, 1)
@@ -32,7 +32,7 @@ def rms_scale(shape: tuple[int, ...]) -> float:
 
 
 class Muon:
-    """Momentum, Nesterov's look-ahead, orthogonalisation, decoupled decay. For 2-D parameters only."""
+    """Momentum, Nesterov's look-ahead, orthogonalization, decoupled decay. For 2-D parameters only."""
 
     kind = "Muon"
 
@@ -51,11 +51,11 @@ class Muon:
         self.moments = {f"{name}.momentum": torch.zeros_like(p, requires_grad=False) for name, p in parameters.items()}
 
     def make_room(self, names: Collection[str]) -> None:
-        """There is room from the start."""
+        """All moments exist from the start."""
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        """Move every matrix that has a gradient."""
+        """Update every matrix that has a gradient."""
         moved = {name: p for name, p in self.parameters.items() if p.grad is not None}
         if not moved:
             return
@@ -67,7 +67,7 @@ class Muon:
         torch._foreach_mul_(matrices, 1 - rate * self.weight_decay)
         for members in _by_shape(matrices):
             wide = torch.stack([_wide(ahead[i]) for i in members]).to(self.precision)  # (N, R, C)
-            updates = orthogonalise(wide).to(matrices[members[0]].dtype)
+            updates = orthogonalize(wide).to(matrices[members[0]].dtype)
             alike = [matrices[i] for i in members]
             turned = [update.mT if _is_tall(m) else update for m, update in zip(alike, updates, strict=True)]
             torch._foreach_add_(alike, turned, alpha=-rate * rms_scale(tuple(updates.shape[1:])))

@@ -1,4 +1,4 @@
-"""Which optimizer moves which parameter."""
+"""Build the config's optimizer, and choose which one updates which parameter."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
@@ -17,29 +17,29 @@ Parameters = Mapping[str, nn.Parameter]
 
 
 class Optimizer(Protocol):
-    """Moves parameters against their gradients. All that it remembers is in `moments`, tensors with names."""
+    """Updates parameters from their gradients. Its whole state is `moments`, named tensors."""
 
     @property
     def kind(self) -> str:
-        """What a checkpoint calls it, such as 'Muon+AdamW'."""
+        """Its name in checkpoints, such as 'Muon+AdamW'."""
 
     @property
     def parameters(self) -> Mapping[str, nn.Parameter]:
-        """What it moves, by the model's names."""
+        """The parameters that it updates, by the model's names."""
 
     @property
     def moments(self) -> Mapping[str, Tensor]:
         """'<name of the parameter>.<what>' -> the tensor, changed in place by every step."""
 
     def make_room(self, names: Collection[str]) -> None:
-        """Called before moments of these names are loaded: those that only a step would make must be there then."""
+        """Create moments of these names before they are loaded, where only a step would create them."""
 
     def step(self, rate: float) -> None:
-        """Move every parameter that has a gradient, at this learning rate."""
+        """Update every parameter that has a gradient, at this learning rate."""
 
 
 class CombinedOptimizer:
-    """Optimizers that share a model's parameters between them and step as one, at one rate."""
+    """Several optimizers as one: each updates its own parameters, at the same learning rate."""
 
     def __init__(self, *members: Optimizer) -> None:
         self.members = members
@@ -61,10 +61,10 @@ class CombinedOptimizer:
 
 
 def build_optimizer(model: nn.Module, config: TrainConfig) -> Optimizer:
-    """The config's optimizer for every parameter that is learned: one of ours, or else a class of `torch.optim`.
+    """The config's optimizer for every trainable parameter: one of ours, or else a class of `torch.optim`.
 
     Raises:
-        UsageError: there is none of that name, or it cannot move this model.
+        UsageError: there is none of that name, or it cannot update this model.
     """
     learned, name = {name: p for name, p in model.named_parameters() if p.requires_grad}, config.optimizer.lower()
     if name in OPTIMIZERS:
@@ -74,7 +74,7 @@ def build_optimizer(model: nn.Module, config: TrainConfig) -> Optimizer:
         close = did_you_mean(name, [*OPTIMIZERS, *classes])
         raise UsageError(
             f"there is no optimizer '{config.optimizer}'{close or ';'} "
-            f"--train.optimizer takes {', '.join(OPTIMIZERS)} or the name of any class of torch.optim"
+            f"train.optimizer takes {', '.join(OPTIMIZERS)} or the name of any class of torch.optim"
         )
     return TorchOptimizer(classes[name], learned, config)
 
@@ -97,7 +97,7 @@ def _muon(model: nn.Module, learned: Parameters, config: TrainConfig) -> Optimiz
     return CombinedOptimizer(muon, rest)
 
 
-# Name -> what makes it from a model, its parameters that are learned, and the config.
+# Name -> builds it from a model, its trainable parameters, and the config.
 OPTIMIZERS: dict[str, Callable[[nn.Module, Parameters, TrainConfig], Optimizer]] = {"adamw": _adamw, "muon": _muon}
 
 

@@ -1,4 +1,4 @@
-"""Which type the matrix products are computed in, and on what evidence."""
+"""The dtype of the matrix products, by config and hardware."""
 
 from contextlib import AbstractContextManager, nullcontext
 

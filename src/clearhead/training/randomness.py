@@ -11,9 +11,9 @@ _DROPOUT = 0x64726F70  # "drop": keeps these draws apart from other uses of the 
 
 @contextmanager
 def randomness_of(seed: int, step: int, device: torch.device) -> Iterator[None]:
-    """Inside, torch's generators start from (seed, step); afterwards they are as they were.
+    """Seed torch's global generators from (seed, step) inside the `with`; restore their state after it.
 
-    Dropout takes no generator of its own, so the global ones are lent to it and given back.
+    Dropout takes no generator argument, so it needs the global ones.
     """
     number = int(np.random.SeedSequence(seed, spawn_key=(_DROPOUT, step)).generate_state(1, np.uint64)[0])
     on_cpu = device.type == "cpu"

@@ -1,7 +1,7 @@
-"""How the learning rate moves: pure functions of the step, each the share of the peak rate.
+"""Learning-rate schedules: pure functions of the step, each the share of the peak rate.
 
-`step` counts from 0, the step about to be taken. Every schedule rises linearly over `warmup_steps` first, from a
-rate above zero, and reaches the peak with the last of them.
+`step` counts from 0, the step about to be taken. Every schedule rises linearly over `warmup_steps` first: step s
+takes (s + 1) / warmup_steps of the peak, so the first is above zero and the last is the peak.
 """
 
 import math
@@ -29,7 +29,7 @@ def _progress(step: int, begin: float, end: float) -> float:
 
 
 def constant(step: int, config: TrainConfig) -> float:
-    """The peak, after warm-up. `min_lr_ratio` has no say."""
+    """The peak, after warm-up. `min_lr_ratio` is ignored."""
     return _warmup(step, config)
 
 
@@ -48,7 +48,7 @@ def cosine(step: int, config: TrainConfig) -> float:
 def inverse_sqrt(step: int, config: TrainConfig) -> float:
     """min((s+1)^-0.5, (s+1) * warmup^-1.5) (Vaswani et al. 2017, equation 3), scaled so that its peak is 1.
 
-    `min_lr_ratio` has no say: the rate depends on no end.
+    `min_lr_ratio` is ignored: the rate does not depend on the number of steps.
     """
     warmup = max(1, config.warmup_steps)
     return min((step + 1) / warmup, math.sqrt(warmup / (step + 1)))

@@ -28,12 +28,12 @@ class TorchOptimizer:
     ) -> None:
         """
         Args:
-            kind: the class; of rate, decay, betas, momentum (beta1) and epsilon it gets those that its signature takes.
-            parameters: what it moves.
-            config: where these numbers come from.
+            kind: the class; it gets those of lr, weight_decay, betas, momentum (beta1) and eps that it takes.
+            parameters: the parameters to update.
+            config: the values of these options.
 
         Raises:
-            UsageError: it cannot be made with these numbers, or its steps need more than gradients.
+            UsageError: the class refuses these values, or its steps need more than gradients.
         """
         self.kind, self.parameters = kind.__name__, dict(parameters)
         known = inspect.signature(kind).parameters
@@ -69,7 +69,7 @@ class TorchOptimizer:
             yield from ((f"{name}.{key}", value) for key, value in state.items() if isinstance(value, Tensor))
 
     def make_room(self, names: Collection[str]) -> None:
-        """Take a step without a gradient, which makes the state; what it moved is put back."""
+        """Create missing state by a step with zero gradients, then restore the parameters."""
         missing = {name.rpartition(".")[0] for name in set(names) - self.moments.keys()}
         parameters = {name: p for name, p in self.parameters.items() if name in missing}
         before = {name: (p.detach().clone(), p.grad) for name, p in self.parameters.items()}

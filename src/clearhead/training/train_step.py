@@ -14,7 +14,7 @@ from clearhead.training.randomness import randomness_of
 
 
 class Computation:
-    """Runs a model forward and backward. `notice` holds a sentence when compiling failed and eager took over."""
+    """Runs a model forward and backward. `notice` holds a sentence if compiling failed and eager took over."""
 
     def __init__(self, model: nn.Module, config: TrainConfig, forward: Forward | None = None) -> None:
         self.model = model
@@ -45,7 +45,7 @@ class Computation:
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             self._losses = self._eager
             self.notice = (
-                f"torch.compile failed ({reason}), so the model runs uncompiled; --train.compile off is silent"
+                f"torch.compile failed ({reason}), so the model runs uncompiled; train.compile = off silences this"
             )
             self.model.zero_grad(set_to_none=True)
             return self._run(on_device, tokens=tokens, seed=seed, step=step)
@@ -63,21 +63,21 @@ class Computation:
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """A copy there, or the tensor itself. Nobody waits for a GPU's: it fetches it from pinned memory by itself."""
+    """Move a tensor to a device; to a GPU without waiting, from pinned memory."""
     if device.type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the memory, of the device or of the processor, was too small; the latter's allocator has no class."""
+    """Whether an error is out-of-memory, on the device or the CPU, whose allocator has no error class of its own."""
     messages = ("can't allocate memory", "not enough memory", "std::bad_alloc")  # "not enough" on Windows
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(message in str(error) for message in messages)
 
 
 @contextmanager
 def explaining_memory(config: TrainConfig) -> Iterator[None]:
-    """Out of memory as a sentence that says which option to lower."""
+    """Turn out-of-memory errors into a sentence that names the option to lower."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -86,5 +86,5 @@ def explaining_memory(config: TrainConfig) -> Iterator[None]:
         parts = 2 * config.micro_batches
         raise ClearheadError(
             f"the memory is too small for a batch of {config.batch_size} sequences in {config.micro_batches} parts; "
-            f"--train.micro_batches {parts} needs about half and gives the same gradient, or lower --train.batch_size"
+            f"train.micro_batches = {parts} needs about half and gives the same gradient, or lower train.batch_size"
         ) from error

@@ -1,7 +1,7 @@
-"""The mean of the last checkpoints in place of the best one, where a person asked for it and where it is better.
+"""Checkpoint averaging: the mean of the last checkpoints replaces the best one if the option is set and it is better.
 
-Weights late in a training move around a valley's floor; their mean lies deeper (Vaswani et al. 2017, section 6.1, take
-the last 5; Izmailov et al. 2018, arXiv 1803.05407).
+Late in training, weights move around a valley's floor; their mean has a lower loss (Vaswani et al. 2017, section 6.1,
+take the last 5; Izmailov et al. 2018, arXiv 1803.05407).
 """
 
 import math

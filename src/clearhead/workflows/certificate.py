@@ -1,4 +1,4 @@
-"""What another program makes of an export, held against what the run makes: logits, greedy text, token ids."""
+"""Compare an export, run by another program, with its run: logits, greedy text, token ids."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -31,13 +31,13 @@ class Certificate:
         clearhead: version of this library.
         peer: the program that computed the export, and its version.
         differences: kind of input -> largest difference of a logit, padding left out.
-        tolerance: what they may be at most.
-        greedy_tokens: how many tokens of greedy text were compared, with the peer's own cache; 0 of an encoder.
+        tolerance: the greatest difference allowed.
+        greedy_tokens: number of greedy tokens compared, with the peer's own cache; 0 for an encoder.
         greedy_equal: whether they are equal; None of an encoder. Where two tokens are likeliest within the tolerance,
             the comparison ends before them.
         tokenizer_characters: how much text was cut into tokens: a corpus, and words of the tokenizer's own.
         tokenizer_equal: whether the ids are equal; None where the format holds no tokenizer.
-        passed: whether all of this is well.
+        passed: whether every comparison succeeded.
         reason: why the peer could not open the export, so that nothing was compared; None where it could.
     """
 

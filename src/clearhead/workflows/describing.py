@@ -1,4 +1,4 @@
-"""What a model costs, and what there is: runs, presets, corpora."""
+"""Describe a model's costs; list runs, presets and corpora."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How well a run does what it learned: predict a text, fill in what was masked, translate."""
+"""Evaluate a run: loss on a text, on masked tokens or on sentence pairs, and BLEU of translations."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -21,12 +21,12 @@ from clearhead.workflows.tasks import TASKS, NextToken, TranslationTask
 from clearhead.workflows.tasks.next_token import body_of
 from clearhead.workflows.tasks.translation import pair_evaluation_batches
 
-LENGTHS = (-1, 5, 10, 15, 20, 30)  # words of a source sentence, where one group ends and the next begins
+LENGTHS = (-1, 5, 10, 15, 20, 30)  # limits between groups, in words of the source sentence
 
 
 @dataclass(frozen=True)
 class Score:
-    """Loss in nats per token, perplexity, and how many tokens were predicted.
+    """Loss in nats per token, perplexity, and the number of predicted tokens.
 
     `bits_per_byte` of UTF-8 compares models over tokenizers; a model that fills in masked tokens has none.
     """
@@ -72,16 +72,16 @@ def evaluate(
     device: str = "auto",
     on_notice: Callable[[str], None] | None = None,
 ) -> Score | TranslationScore:
-    """How well the run does on a text or on sentence pairs, or on what it held out; the same whatever the batch size.
+    """Evaluate a run on a text, on sentence pairs, or on its held-out data; the batch size does not matter.
 
     Args:
         run: a folder, a name, or None for the newest.
         source: as in `train`, also one split of a corpus, such as 'multi30k:test_2016_flickr'; None: what was held out.
         target: the file of references, where `source` is the file of sentences to translate.
-        options: as in `TranslationConfig`, for a translator, but the engine `auto` is `eager`, so that a score does not
-            depend on what is installed; of a text, `batch_size` windows are read at once.
+        options: for a translator as in `TranslationConfig`, but the engine `auto` is `eager`, so that a score does not
+            depend on what is installed; for a text, `batch_size` windows are read at once.
         device: where to compute.
-        on_notice: told what a person should know, in a sentence.
+        on_notice: called with sentences to show the user.
 
     Raises:
         ClearheadError: one sentence on what is wrong.

@@ -1,4 +1,4 @@
-"""What a workflow tells whoever watches it, beside the training loop's own events."""
+"""The events of a workflow, beside those of the training loop."""
 
 import os
 import shlex
@@ -75,4 +75,4 @@ def command(verb: str, folder: Path, rest: str = "") -> str:
 
 
 def ignore(event: WorkflowEvent) -> None:
-    """The observer who does not look."""
+    """An observer that ignores all events."""

@@ -1,4 +1,4 @@
-"""A run for other programs, with a certificate that they compute what it computes."""
+"""Export a run for another program, with a certificate that both compute the same."""
 
 import shutil
 from collections.abc import Callable
@@ -195,7 +195,7 @@ def _places(out: Path, suffix: str | None) -> tuple[Path, Path]:
 
 
 def _remove(out: Path) -> None:
-    """What was begun and is worth nothing."""
+    """Remove an unfinished export."""
     if out.is_dir():
         shutil.rmtree(out, ignore_errors=True)
     else:

@@ -21,14 +21,14 @@ def fill(
     device: str = "auto",
     on_notice: Callable[[str], None] | None = None,
 ) -> Filled:
-    """What the run's model would write for every [MASK] of the text.
+    """Fill in every [MASK] of the text with the run's model.
 
     Args:
         run: a folder, a name, or None for the newest.
         text: with at least one [MASK].
         options: as in `FillConfig`.
         device: where to compute.
-        on_notice: told what a person should know, in a sentence.
+        on_notice: called with sentences to show the user.
 
     Raises:
         ClearheadError: one sentence on what is wrong.

@@ -2,23 +2,24 @@
 
 from pathlib import Path
 
+from clearhead.files import RUN_CONFIG
+
 RUNS = Path("runs")  # where runs are made and looked for, under the current folder
-CONFIG = "clearhead.toml"  # a folder that holds it is a run
 
 
 def find_folder(which: str | Path) -> Path | None:
-    """The folder of the run of that folder or name, where there is one."""
+    """The folder of a run, from a path or a name under `runs`, or None."""
     try:
-        return next((folder for folder in (Path(which), RUNS / which) if (folder / CONFIG).is_file()), None)
+        return next((folder for folder in (Path(which), RUNS / which) if (folder / RUN_CONFIG).is_file()), None)
     except OSError:  # a prompt may be too long for a name
         return None
 
 
 def run_folders() -> list[Path]:
     """The runs under `runs`, the one that was written to last first."""
-    folders = [path.parent for path in RUNS.glob(f"*/{CONFIG}")]
+    folders = [path.parent for path in RUNS.glob(f"*/{RUN_CONFIG}")]
     return sorted(folders, key=_last_written, reverse=True)
 
 
 def _last_written(folder: Path) -> float:
-    return max(path.stat().st_mtime for path in (folder / CONFIG, folder / "metrics.jsonl") if path.exists())
+    return max(path.stat().st_mtime for path in (folder / RUN_CONFIG, folder / "metrics.jsonl") if path.exists())

@@ -12,7 +12,7 @@ from clearhead.workflows.hardware import choose_device, enough_memory, threads
 from clearhead.workflows.run_folder import RunFolder
 from clearhead.workflows.runs import open_folder
 
-SMALL = 5_000_000  # parameters; a smaller model writes faster on one thread than it can share work between two
+SMALL = 5_000_000  # parameters; a smaller model is faster on one thread than on two
 
 
 def generate(
@@ -33,8 +33,8 @@ def generate(
         options: as in `SamplingConfig`.
         engine: as in `EngineConfig`.
         device: where to compute.
-        on_text: told each piece that follows the prompt as it is written.
-        on_notice: told what a person should know, in a sentence.
+        on_text: called with each new piece of text as it is written.
+        on_notice: called with sentences to show the user.
 
     Raises:
         ClearheadError: one sentence on what is wrong.
@@ -60,7 +60,7 @@ def _writer(run: RunFolder, device: str) -> CausalLM:
 
 
 def _draft(run: RunFolder, writer: RunFolder, device: str) -> CausalLM:
-    """The model that guesses what the writer's will write."""
+    """The draft model of speculative decoding."""
     model = _writer(run, device)
     same = run.config.model.vocab_size == writer.config.model.vocab_size
     if not same or run.tokenizer.fingerprint != writer.tokenizer.fingerprint:

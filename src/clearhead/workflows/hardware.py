@@ -35,7 +35,7 @@ def choose_device(device: str) -> torch.device:
 
 
 def memory(device: torch.device) -> int | None:
-    """The bytes of the device's memory, where they are known."""
+    """The bytes of the device's memory, or None."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     try:

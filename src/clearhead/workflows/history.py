@@ -12,10 +12,10 @@ from clearhead.inspection import Curve, Point, Sample
 
 T = TypeVar("T")
 
-MOST_POINTS = 4096  # of each line of the curve
+MOST_POINTS = 4096  # per line of the curve
 MOST_SAMPLES = 64
-MOST_CHARACTERS = 20_000  # of one sample
-RECENT = 50  # steps that the training loss at the end is the mean of
+MOST_CHARACTERS = 20_000  # per sample
+RECENT = 50  # the final training loss is the mean over this many steps
 
 
 class Thinned(Generic[T]):
@@ -110,7 +110,7 @@ class History:
 
     @property
     def train_loss(self) -> float | None:
-        """The mean over the last steps."""
+        """The mean loss over the last steps."""
         finite = [loss for loss in self.recent if loss is not None]
         return sum(finite) / len(finite) if finite else None
 

@@ -1,4 +1,4 @@
-"""A trained model of somebody else's as a run."""
+"""Import a trained Hugging Face model as a run."""
 
 import shutil
 from pathlib import Path

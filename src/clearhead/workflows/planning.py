@@ -1,4 +1,4 @@
-"""What the person left open, chosen from the data's size, the time and the machine, with the reason of each choice."""
+"""Choose the options that are not set, from the data's size, the time and the machine, with a reason for each."""
 
 import math
 from collections.abc import Mapping
@@ -107,7 +107,7 @@ def choose_start(
 
 
 def plan(start: Start, task: Task) -> Plan:
-    """Complete what the person left open.
+    """Choose the options that are not set.
 
     Args:
         start: what the person asked for, over what they start from.
@@ -154,7 +154,7 @@ def _preset_for(settings: Settings, name: str | None, minutes: float | None) -> 
 
 
 def _refuse_other_data(config: RunConfig) -> None:
-    """UsageError where the data is not what the objective learns from."""
+    """Refuse data that the objective cannot learn from."""
     pairs = is_pairs(config.data)
     if pairs != (config.objective == "seq2seq"):
         able = ", ".join(name for name, option in PRESETS.items() if (option.objective == "seq2seq") == pairs)

@@ -1,4 +1,4 @@
-"""A trained model with all that belongs to it: what an import becomes, and what a further training starts from."""
+"""A trained model with its config and tokenizers: the result of an import, and the start of fine-tuning."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The lines of metrics.jsonl: which of them are records."""
+"""Validate the lines of metrics.jsonl."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -43,7 +43,7 @@ FIELDS: Mapping[str, Mapping[str, Callable[[object], bool]]] = {
 
 
 def record_of(line: str) -> dict[str, Any] | None:
-    """The record in a line; None where a crash cut it off, or a bit of what its readers rely on has flipped."""
+    """Parse a line into a record; None if it is truncated, or a field that readers rely on is damaged."""
     try:
         record = parse_json(line)
     except ValueError:

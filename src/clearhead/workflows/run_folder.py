@@ -1,4 +1,4 @@
-"""The run folder: what is in it, and who may write to it."""
+"""The run folder: its files, and the lock for writing to it."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from clearhead import interop
 from clearhead.config import RunConfig
 from clearhead.data import Tokenizer
 from clearhead.errors import ClearheadError, DataError, UsageError
-from clearhead.files import move_into, start_folder, write_text
+from clearhead.files import RUN_CONFIG, move_into, start_folder, write_text
 from clearhead.models import LanguageModel
 from clearhead.options import parse_toml, to_toml
 from clearhead.workflows.events import command
@@ -44,7 +44,7 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """Where the training can be taken up again."""
+        """The folder of the checkpoints."""
         return self.folder / "checkpoints"
 
     @property
@@ -54,8 +54,8 @@ class RunFolder:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the folder is a run yet."""
-        return (self.folder / "clearhead.toml").exists()
+        """Whether the folder holds clearhead.toml."""
+        return (self.folder / RUN_CONFIG).exists()
 
     @property
     def config(self) -> RunConfig:
@@ -64,7 +64,7 @@ class RunFolder:
         Raises:
             DataError: clearhead.toml is missing or damaged.
         """
-        path = self.folder / "clearhead.toml"
+        path = self.folder / RUN_CONFIG
         if not path.is_file():
             raise DataError(f"{self.folder} is not a run: it has no clearhead.toml")
         try:
@@ -83,7 +83,7 @@ class RunFolder:
 
     def write_config(self, config: RunConfig) -> None:
         """Write clearhead.toml, whole or not at all."""
-        write_text(self.folder / "clearhead.toml", seal(to_toml(config)))
+        write_text(self.folder / RUN_CONFIG, seal(to_toml(config)))
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -174,7 +174,7 @@ class RunFolder:
 
     @property
     def model_step(self) -> int:
-        """After how many steps the run's model was saved; -1 where nothing says so."""
+        """The step at which the run's model was saved; -1 if unknown."""
         return judge_model(self.folder)[1]
 
     def damage(self) -> str | None:
@@ -190,7 +190,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """While this process writes to the run, no other may.
+        """Lock the run, so that no other process writes to it.
 
         Raises:
             ClearheadError: another process is writing to it, or the system refuses to write.

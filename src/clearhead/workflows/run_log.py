@@ -1,4 +1,4 @@
-"""What a training leaves in its folder: metrics.jsonl, samples.md, checkpoints, the model, report.html."""
+"""Write a training's files: metrics.jsonl, samples.md, checkpoints, the model, report.html."""
 
 import json
 import math
@@ -23,7 +23,7 @@ KINDS = {Stepped: "step", Evaluated: "evaluation", Sampled: "sample", Averaged: 
 
 
 class Recorder:
-    """Consumes the training's events: writes what is to be kept and passes on what is to be seen."""
+    """Consumes the training's events: writes files, and passes on what the console shows."""
 
     def __init__(
         self, run: RunFolder, model: LanguageModel, optimizer: Optimizer, task: Task, observe: Observer
@@ -44,7 +44,7 @@ class Recorder:
             self.log.close()
 
     def take(self, event: Event) -> None:
-        """One event of the loop."""
+        """Handle one event of the loop."""
         match event:
             case Stepped():
                 self._write(event)
@@ -76,7 +76,7 @@ class Recorder:
         self._sample(0)
 
     def averaged(self, event: Averaged) -> None:
-        """What came of the mean of the last checkpoints."""
+        """Record the result of checkpoint averaging."""
         self._write(event)
         verdict = "it is the run's model" if event.used else "a single one's is lower and stays the run's model"
         self.observe(
@@ -103,13 +103,13 @@ def _finite(value: object) -> object:
 
 
 def forget_after(run: RunFolder, step: int) -> None:
-    """Cut metrics.jsonl back to the first `step` steps: what came after will come again, and so will a mean."""
+    """Truncate metrics.jsonl to the first `step` steps: later ones will be repeated, and so will an average."""
     kept = [record for record in run.records() if record["step"] <= step and record["kind"] != "mean"]
     write_text(run.metrics, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept))
 
 
 def summary(run: RunFolder) -> dict[str, Any]:
-    """What `train` and `resume` give as JSON, numbers above all; losses are in nats per token."""
+    """The JSON of `train` and `resume`; losses are in nats per token."""
     return _figures(run, History.of(run.records()))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from clearhead import files
 from clearhead.errors import ClearheadError, DataError, UsageError, did_you_mean
-from clearhead.workflows.folders import CONFIG, RUNS, find_folder, run_folders
+from clearhead.workflows.folders import RUNS, find_folder, run_folders
 from clearhead.workflows.run_folder import LOCK, TEXT, TOKENIZER, RunFolder
 
 # What may stand in a folder without any sign that it is ours.
@@ -14,7 +14,7 @@ BEFORE_IT_BEGINS = {LOCK, files.UNFINISHED + TEXT, "tensorboard"}
 
 
 def create(folder: Path | None, stem: str) -> tuple[RunFolder, bool]:
-    """A new, empty run, and whether its folder is new as well.
+    """Create an empty run; also return whether its folder is new.
 
     Args:
         folder: where; by default runs/STEM-N with the first N that is free.
@@ -35,7 +35,7 @@ def create(folder: Path | None, stem: str) -> tuple[RunFolder, bool]:
         TEXT,
         files.UNFINISHED + "tokenizer",
         *TOKENIZER,
-        files.UNFINISHED + CONFIG,
+        files.UNFINISHED + files.RUN_CONFIG,
     }  # a crash came early
     if present and not ours:
         raise UsageError(f"{chosen} is not empty, and a run would write over what is there; choose another --out")
@@ -43,7 +43,7 @@ def create(folder: Path | None, stem: str) -> tuple[RunFolder, bool]:
 
 
 def _make(folder: Path) -> bool:
-    """Make the folder; False when it is there already. Of two processes only one makes it."""
+    """Make the folder; return False if it exists. Of two processes, only one succeeds."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir()
@@ -57,7 +57,7 @@ def _make(folder: Path) -> bool:
 
 
 def open_folder(which: str | Path | RunFolder | None) -> RunFolder:
-    """A run by its folder or its name under `runs`; without either, the one that was written to last.
+    """Find a run by its folder or its name under `runs`; None: the one that was written to last.
 
     Raises:
         DataError: there is no such run.
@@ -73,13 +73,16 @@ def open_folder(which: str | Path | RunFolder | None) -> RunFolder:
     if match:
         return match
     if os.path.isdir(which):  # unlike Path.is_dir, no error where the name is too long
-        raise DataError(f"{which} is not a run: it has no {CONFIG}")
+        raise DataError(f"{which} is not a run: it has no {files.RUN_CONFIG}")
     hint = did_you_mean(str(which), [run.name for run in runs]) or "; 'clearhead list' shows them"
     raise DataError(f"there is no run '{which}'{hint}")
 
 
 def run_and_text(first: str | None, second: str | None) -> tuple[str | None, str | None]:
-    """Which run and which text are meant, where the run may be left out: a lone word is a run only if there is one."""
+    """Split two optional arguments into run and text.
+
+    A single argument is a run if one has that name or it is a path in `runs`, else a text.
+    """
     if first is None or second is not None:
         return first, second
     looks_like_one = Path(first).parent == RUNS
@@ -87,7 +90,7 @@ def run_and_text(first: str | None, second: str | None) -> tuple[str | None, str
 
 
 def find_run(which: str | Path) -> RunFolder | None:
-    """The run of that folder or name, where there is one."""
+    """The run of that folder or name, or None."""
     folder = find_folder(which)
     return None if folder is None else RunFolder(folder)
 

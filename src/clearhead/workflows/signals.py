@@ -1,4 +1,4 @@
-"""Stopping a training where nothing is lost: between two steps, when all of the last one was told."""
+"""Stop a training between two steps, so that nothing is lost."""
 
 import signal
 import threading
@@ -25,11 +25,11 @@ class Interruption:
         self.reason = ""
 
     def is_set(self) -> bool:
-        """Whether to stop."""
+        """Whether the training is to stop."""
         return self.stop
 
     def set(self) -> None:
-        """Ask to stop."""
+        """Request a stop."""
         self.stop = True
 
 

@@ -27,7 +27,7 @@ class TensorBoard:
         self.writer.close()
 
     def take(self, event: Event) -> None:
-        """One event of the loop."""
+        """Handle one event of the loop."""
         match event:
             case Stepped():
                 self._scalars(event.step, loss=event.loss, rate=event.learning_rate, gradient=event.gradient_norm)

@@ -39,16 +39,16 @@ def translate(
     on_progress: Callable[[int, int], None] | None = None,
     on_notice: Callable[[str], None] | None = None,
 ) -> list[list[Translated]]:
-    """The run's translations of each sentence, the best first.
+    """Translate each sentence with the run's model, the best translation first.
 
     Args:
         run: a folder, a name, or None for the newest.
         sentences: to translate; an empty one has an empty translation.
         options: as in `TranslationConfig`.
-        align: also say which source word each word of a translation was made from, as attention has it.
+        align: also align the words of translation and source, by attention.
         device: where to compute.
-        on_progress: told how many sentences are done, and of how many.
-        on_notice: told what a person should know, in a sentence.
+        on_progress: called with the number of finished sentences and of all.
+        on_notice: called with sentences to show the user.
 
     Raises:
         ClearheadError: one sentence on what is wrong.

@@ -1,4 +1,4 @@
-"""Fill in the tokens that were masked."""
+"""The objective of predicting masked tokens."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -22,7 +22,7 @@ SHOWN = 60  # tokens of an example
 
 
 class Masked(NextToken):
-    """The same windows, some of their tokens masked; those are the targets."""
+    """Windows of text with masked tokens, which are the targets."""
 
     masks = True
     next_verbs = (("fill", '"To be or not to [MASK]"'), ("evaluate", "other.txt"))

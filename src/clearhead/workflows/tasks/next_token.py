@@ -1,4 +1,4 @@
-"""Predict the next token of a text."""
+"""The objective of predicting the next token."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a training asks of its objective: the data, its batches, the loss on what is held out, a sample to look at."""
+"""The interface of an objective: its data, batches, held-out loss, and a sample."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +26,7 @@ Tokenizers = tuple[Tokenizer, Tokenizer]  # of what the model reads and of what 
 
 @dataclass(frozen=True)
 class Example:
-    """What a model makes of held-out data by now: something to read, and figures by name."""
+    """A sample of the model's output on held-out data: text, and figures by name."""
 
     text: str
     scores: dict[str, float] = field(default_factory=dict)
@@ -78,12 +78,12 @@ class Task(ABC):
 
     @abstractmethod
     def steps_per_pass(self, config: RunConfig) -> float:
-        """How many steps it takes to see all of the training data once."""
+        """Steps per pass over the training data."""
 
     @property
     @abstractmethod
     def held_out_tokens(self) -> int:
-        """How many tokens an evaluation on all that is held out has."""
+        """The number of held-out tokens."""
 
     @abstractmethod
     def batches(self, config: RunConfig) -> Batches:
@@ -95,7 +95,7 @@ class Task(ABC):
 
     @abstractmethod
     def example(self, model: LanguageModel) -> Example:
-        """What the model makes of held-out data by now."""
+        """A sample of the model's output on held-out data."""
 
     @abstractmethod
     def preflight(
@@ -120,7 +120,7 @@ class Task(ABC):
 
     @property
     def tokenizers(self) -> Tokenizers:
-        """Those of what the model reads and of what it writes."""
+        """The tokenizers of the model's input and output."""
         return self.tokenizer, self.tokenizer
 
     @classmethod

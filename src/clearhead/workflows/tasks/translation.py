@@ -1,4 +1,4 @@
-"""Write a sentence's translation."""
+"""The objective of translating sentences."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
