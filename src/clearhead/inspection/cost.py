@@ -99,8 +99,12 @@ def flops_per_token(model: ModelConfig) -> int:
 
 
 def _optimizer_numbers(model: ModelConfig, train: TrainConfig) -> int:
-    numbers = OPTIMIZER_STATES.get(train.optimizer.lower(), lambda name, shape: 2 * math.prod(shape))
+    numbers = OPTIMIZER_STATES.get(train.optimizer.lower(), _two_moments)
     return sum(numbers(name, shape) for name, shape in weight_shapes(model).items())
+
+
+def _two_moments(name: str, shape: Shape) -> int:
+    return 2 * math.prod(shape)
 
 
 def _activation_bytes(costs: Costs, model: ModelConfig, train: TrainConfig) -> int:
