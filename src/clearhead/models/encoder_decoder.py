@@ -103,6 +103,19 @@ class EncoderDecoder(LanguageModel):
             among: (B, T, T_k) which tokens, of those that the cache holds and of `target`, each of `target` may see at
                 all: a row can hold several texts that begin alike.
         """
+        if cache is None:
+            return self._decode(target, memory, positions, None, among)
+        with cache.restored_on_failure():
+            return self._decode(target, memory, positions, cache, among)
+
+    def _decode(
+        self,
+        target: Tensor,
+        memory: Memory,
+        positions: Positions | None,
+        cache: DecoderCache | None,
+        among: Tensor | None,
+    ) -> Tensor:
         if cache is not None:
             assert not isinstance(positions, range), "a range says nothing of what the cache holds"
             limit = self.config.block_size if self.positions.bounded else None

@@ -65,8 +65,12 @@ class CausalLM(LanguageModel):
             ids: token ids, of each text at most block_size, those in the cache included, unless its window is endless.
             positions: (B, T) of each token in its own sequence, -1 for padding (see `positions_from_lengths`);
                 without it, every row starts at 0, or goes on where the cache ends.
-            documents: (B, T) number of the document of each token: no attention from one to another.
-            cache: holds the keys and values of earlier calls and takes up those of this one.
+            documents: (B, T) number of the document of each token: no attention from one to another. Not with a cache.
+            cache: holds the keys and values of earlier calls and takes up those of this one; as it was if this one
+                fails.
+
+        Raises:
+            UsageError: an id, a position or a combination of arguments that cannot be.
         """
         return self.head(self.body(ids, positions=positions, documents=documents, cache=cache))
 
