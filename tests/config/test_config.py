@@ -123,6 +123,11 @@ def test_the_width_that_is_proposed_is_possible_and_nearest(heads: int, d_model:
     assert abs(proposed - d_model) == min(abs(width - d_model) for width in possible)
 
 
+def test_heads_of_a_stated_width_need_not_divide_the_model() -> None:
+    assert ModelConfig(d_model=100, n_heads=3, head_dim=33).head_dim == 33
+    assert "not divisible" in refusal(ModelConfig, {"d_model": 100, "n_heads": 3})
+
+
 @given(n_heads=st.integers(1, 8), width=st.integers(1, 16))
 def test_what_follows_from_other_options(n_heads: int, width: int) -> None:
     config = ModelConfig(n_heads=n_heads, d_model=n_heads * width)

@@ -168,7 +168,7 @@ def test_what_cannot_be_compiled_is_said() -> None:
     bigram = BigramLM(ModelConfig(architecture="bigram", vocab_size=11, block_size=8))
     reasons = {
         "only a decoder": bigram,
-        "not float32": small().bfloat16(),
+        "float32 or float64, not in bfloat16": small().bfloat16(),
         "hooked onto Stack": hooked,
         "Mine is not a part": own,
     }

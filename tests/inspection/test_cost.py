@@ -15,7 +15,8 @@ from clearhead.config import ModelConfig, TrainConfig
 from clearhead.inspection import account, flops_per_token, parameters
 from clearhead.inspection.cost import COSTS
 from clearhead.models import MODELS, CausalLM, EncoderDecoder, LanguageModel, build_model
-from clearhead.training.optimizers import build_optimizer
+from clearhead.training.optimizers import OPTIMIZERS, build_optimizer
+from clearhead.training.torch_optimizer import torch_classes
 
 PIECES = {"attention": ".self_attention.part.", "feedforward": ".feedforward.part.", "norms": "norm."}
 Places = dict[str, tuple[tuple[str, ...], str]]
@@ -149,13 +150,20 @@ def test_a_window_shortens_attention_only() -> None:
     assert flops_per_token(wide) - flops_per_token(narrow) == 4 * wide.n_layers * wide.d_model * (64 - 16)
 
 
+UNABLE = {"lbfgs", "optimizer", "sparseadam"}  # they refuse a model's parameters or their gradients
+
+
 @pytest.mark.parametrize("architecture", MODELS)
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("optimizer", sorted({*OPTIMIZERS, *torch_classes()} - UNABLE))
 def test_optimizer_bytes_are_those_of_its_state(optimizer: str, architecture: str) -> None:
     model_config = ModelConfig.read({"architecture": architecture, "n_layers": 2, "d_model": 32, "block_size": 16})
     train = TrainConfig.read({"optimizer": optimizer, "batch_size": 2})
     model = build_model(model_config)
-    moments = build_optimizer(model, train).moments.values()
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer_of_model = build_optimizer(model, train)
+    optimizer_of_model.step(0.0)  # torch's make their state at the first step
+    moments = optimizer_of_model.moments.values()
     numbers = sum(tensor.numel() for tensor in moments if tensor.dim())  # not the counters of steps
     assert account(model_config, train).bytes["optimizer"] == 4 * numbers
 

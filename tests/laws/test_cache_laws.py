@@ -130,3 +130,26 @@ def test_a_full_cache_refuses_more() -> None:
     cache = model.new_cache(1, 4)
     with pytest.raises(AssertionError, match="holds 4 columns"):
         model(random_ids(1, 5), cache=cache)
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+@torch.inference_mode()
+def test_a_forward_that_fails_leaves_the_cache_as_it_was(ragged: bool) -> None:
+    model, ids = make_model(positions="rope", embedding_ngrams=3), random_ids(2, 9)
+    first = positions_from_lengths(torch.tensor([4, 3]), 4, side="left") if ragged else None
+    cache, other = model.new_cache(2, 9), model.new_cache(2, 9)
+    for used in (cache, other):
+        model(ids[:, :4], positions=first, cache=used)
+    for block in model.stack.blocks:
+        failing = block.register_forward_hook(fail)
+        with pytest.raises(KeyboardInterrupt):
+            model(ids[:, 4:7], cache=cache)
+        failing.remove()
+        assert cache.length == 4
+    with pytest.raises(AssertionError, match="holds 9 columns"):
+        model(random_ids(2, 6), cache=cache)
+    assert_same(model(ids[:, 4:], cache=cache), model(ids[:, 4:], cache=other))
+
+
+def fail(*inputs: object) -> None:
+    raise KeyboardInterrupt

@@ -1,6 +1,7 @@
 """Attention against the formula written out, and at its edges."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.parts import Attention, MemoryCache, ProjectionConfig, RMSNorm, attend
-from clearhead.parts.eager_attention import WIDTHS
+from clearhead.parts.eager_attention import WIDTHS, Scoring, eager_attention
 from clearhead.parts.masks import Mask
 
 B, H, T, K = 2, 4, 6, 8
@@ -140,3 +141,29 @@ def test_beside_products_in_bfloat16_attention_stays_what_it_is(qk_norm: bool, T
         found = attention(x, mask="causal")
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found.float(), expected, rtol=0.05, atol=0.02)
+
+
+def test_heads_that_do_not_fit_are_refused_at_construction() -> None:
+    with pytest.raises(AssertionError, match=r"d_model \(10\) is not divisible by n_heads \(3\)"):
+        Attention(10, 3)
+    with pytest.raises(AssertionError, match=r"n_heads \(4\) is not divisible by n_kv_heads \(3\)"):
+        Attention(12, 4, 3)
+    assert Attention(10, 3, head_dim=4)(draw(1, 5, 10).float()).shape == (1, 5, 10)
+
+
+ATTENTIONS = {
+    "fused": attend,
+    "softcap": partial(attend, scoring=Scoring(softcap=2.0)),
+    "biased": partial(attend, bias=torch.zeros(())),
+    "eager": eager_attention,
+}
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS.values(), ids=ATTENTIONS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_mask_of_another_name_or_shape_is_refused(attention: Callable[..., Tensor], dtype: torch.dtype) -> None:
+    query, key = draw(B, H, 2, K, dtype=dtype), draw(B, H, 5, K, seed=1, dtype=dtype)
+    with pytest.raises(AssertionError, match="no mask 'causall'"):
+        attention(key, key, key, mask="causall")
+    with pytest.raises(AssertionError, match="2 queries and 5 keys"):
+        attention(query, key, key, mask="causal")

@@ -11,7 +11,7 @@ from clearhead.cli.output import Output, json_line, notice, standard_error, stan
 if TYPE_CHECKING:
     from clearhead.cli.terminal import Terminal
     from clearhead.training import Evaluated, Stepped
-    from clearhead.workflows import Finished, Passed, Said, Sampled, Started, WorkflowEvent
+    from clearhead.workflows import Averaged, Finished, Passed, Said, Sampled, Started, WorkflowEvent
 
 LINES = 20  # of progress in a whole run, where there is no terminal
 SAMPLE_CHARACTERS = 240
@@ -109,6 +109,12 @@ class Console:
         if self.shown.has_bar or event.step in (0, self.steps):
             sample = event.text[:SAMPLE_CHARACTERS].strip()
             self.shown.block(f"\n{sample}\n", "dim" if event.step < self.steps else "")
+
+    def _averaged(self, event: "Averaged") -> None:
+        verdict = "it is the run's model" if event.used else "a single one's is lower and stays the run's model"
+        self.say(
+            f"the mean of the last {event.checkpoints} checkpoints has validation loss {event.loss:.4f}: {verdict}"
+        )
 
     def _finished(self, event: "Finished") -> None:
         from clearhead.inspection import draw

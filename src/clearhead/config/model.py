@@ -176,7 +176,7 @@ class ModelConfig(Options):
             raise ValueError("n-gram tables need the architecture 'decoder'")
         if self.architecture == "bigram":
             return self  # a bigram table has none of the shapes below
-        if self.d_model % self.n_heads and self.head_dim == max(1, self.d_model // self.n_heads):
+        if self.d_model % self.n_heads and "head_dim" not in self.model_fields_set:
             raise ValueError(
                 f"d_model ({self.d_model}) is not divisible by n_heads ({self.n_heads}); "
                 f"the nearest d_model that is: {max(1, round(self.d_model / self.n_heads)) * self.n_heads}"

@@ -5,12 +5,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from clearhead.config import GATED, ModelConfig, TrainConfig
+from clearhead.reference.arrays import Shape
 from clearhead.reference.norms import NORMS
+from clearhead.reference.shapes import weight_shapes
 
 # Of a hidden layer, each kept.
 STEPS = {"relu": 1, "gelu": 2, "gelu_tanh": 2, "silu": 2, "relu2": 2, "swiglu": 4, "geglu": 4}
-# Numbers that an optimizer keeps for each of a block's matrices, and for each other parameter; of others, two for each.
-OPTIMIZER_STATES = {"muon": (1, 2), "sgd": (1, 1), "adagrad": (1, 1)}
+# Numbers that an optimizer keeps for a parameter of this name and shape; others keep two for each of its numbers.
+OPTIMIZER_STATES: dict[str, Callable[[str, Shape], int]] = {
+    "muon": lambda name, shape: math.prod(shape) * (1 if ".blocks." in name and len(shape) == 2 else 2),
+    "sgd": lambda name, shape: math.prod(shape),
+    "adagrad": lambda name, shape: math.prod(shape),
+    "asgd": lambda name, shape: math.prod(shape),
+    "adafactor": lambda name, shape: sum(shape),  # of a matrix, the means of its rows and of its columns
+}
 FLOAT32 = 4  # bytes; weights, gradients and optimizer state are kept in float32
 
 
@@ -47,14 +55,12 @@ class Account:
 class Costs:
     """What an architecture costs by itself; the account follows from it in one way for all.
 
-    `hidden_numbers` are parameters in the matrices of blocks: those that Muon moves. `kept_numbers` are kept per token
-    for the backward pass, the logits apart; `cached_numbers` per token that generation has read. A token of an
-    encoder-decoder is one of the target together with one of the source.
+    `kept_numbers` are kept per token for the backward pass, the logits apart; `cached_numbers` per token that
+    generation has read. A token of an encoder-decoder is one of the target together with one of the source.
     """
 
     parts: dict[str, int]
     flops_per_token: int = 0
-    hidden_numbers: int = 0
     kept_numbers: int = 0
     cached_numbers: int = 0
 
@@ -64,7 +70,7 @@ def account(model: ModelConfig, train: TrainConfig | None = None) -> Account:
     train = train or TrainConfig()
     costs = COSTS[model.architecture](model)
     weights = FLOAT32 * sum(costs.parts.values())
-    optimizer = FLOAT32 * _optimizer_numbers(costs, train)
+    optimizer = FLOAT32 * _optimizer_numbers(model, train)
     activations = _activation_bytes(costs, model, train)
     kv_cache = FLOAT32 * costs.cached_numbers * model.block_size
     return Account(
@@ -92,9 +98,13 @@ def flops_per_token(model: ModelConfig) -> int:
     return COSTS[model.architecture](model).flops_per_token
 
 
-def _optimizer_numbers(costs: Costs, train: TrainConfig) -> int:
-    hidden, others = OPTIMIZER_STATES.get(train.optimizer.lower(), (2, 2))
-    return hidden * costs.hidden_numbers + others * (sum(costs.parts.values()) - costs.hidden_numbers)
+def _optimizer_numbers(model: ModelConfig, train: TrainConfig) -> int:
+    numbers = OPTIMIZER_STATES.get(train.optimizer.lower(), _two_moments)
+    return sum(numbers(name, shape) for name, shape in weight_shapes(model).items())
+
+
+def _two_moments(name: str, shape: Shape) -> int:
+    return 2 * math.prod(shape)
 
 
 def _activation_bytes(costs: Costs, model: ModelConfig, train: TrainConfig) -> int:
@@ -131,7 +141,6 @@ def _encoder_decoder(model: ModelConfig) -> Costs:
         parts={f"encoder_{part}": count for part, count in encoder.parts.items()}
         | {f"decoder_{part}": count for part, count in decoder.parts.items()},
         flops_per_token=encoder.flops_per_token + decoder.flops_per_token,
-        hidden_numbers=encoder.hidden_numbers + decoder.hidden_numbers,
         kept_numbers=encoder.kept_numbers + decoder.kept_numbers,
         cached_numbers=decoder.cached_numbers,
     )
@@ -185,7 +194,6 @@ def _stack(model: ModelConfig, n_layers: int, *, cross: bool = False) -> Costs:
     return Costs(
         parts=_stack_parts(model, n_layers, cross),
         flops_per_token=2 * matrices + 4 * n_attentions * _width(model) * attended,
-        hidden_numbers=matrices,
         kept_numbers=_stack_kept(model, n_layers, cross),
         cached_numbers=2 * n_attentions * _kv_width(model),  # keys and values
     )

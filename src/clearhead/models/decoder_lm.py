@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from clearhead.config import ModelConfig
+from clearhead.errors import UsageError
 from clearhead.models.factory import make_caches, make_ngram_tables
 from clearhead.models.language_model import CausalLM
 from clearhead.models.stack_lm import StackLM
@@ -30,7 +31,17 @@ class DecoderLM(StackLM, CausalLM):
         documents: Tensor | None = None,
         cache: DecoderCache | None = None,
     ) -> Tensor:
-        x = self.embedding(ids)  # (B, T, D), first: an unknown id leaves the cache as it was
+        if cache is None:
+            return self._read(ids, positions, documents, None)
+        if documents is not None:
+            raise UsageError("a cache does not keep the documents of its tokens; read documents without a cache")
+        with cache.restored_on_failure():
+            return self._read(ids, positions, None, cache)
+
+    def _read(
+        self, ids: Tensor, positions: Tensor | None, documents: Tensor | None, cache: DecoderCache | None
+    ) -> Tensor:
+        x = self.embedding(ids)  # (B, T, D)
         start = range(ids.shape[1]) if positions is None else positions
         limit = self.config.block_size if self.ends_at_block_size else None
         query, key = (start, start) if cache is None else cache.extend(positions, ids.shape[1], limit=limit)

@@ -102,6 +102,19 @@ class EncoderDecoder(LanguageModel):
             cache: from `new_cache`, for this memory.
             among: (B, T, T_k) extra mask, for beams that share one cache row.
         """
+        if cache is None:
+            return self._decode(target, memory, positions, None, among)
+        with cache.restored_on_failure():
+            return self._decode(target, memory, positions, cache, among)
+
+    def _decode(
+        self,
+        target: Tensor,
+        memory: Memory,
+        positions: Positions | None,
+        cache: DecoderCache | None,
+        among: Tensor | None,
+    ) -> Tensor:
         if cache is not None:
             assert not isinstance(positions, range), "with a cache, positions must be a tensor"
             limit = self.config.block_size if self.positions.bounded else None

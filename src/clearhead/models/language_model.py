@@ -67,8 +67,11 @@ class CausalLM(LanguageModel):
             ids: token ids. Cache plus ids must not exceed block_size, unless the model's window slides without end.
             positions: (B, T) of each token in its own sequence, -1 for padding (see `positions_from_lengths`); by
                 default rows start at 0, or continue after the cache.
-            documents: (B, T) number of the document of each token: no attention from one to another.
-            cache: keys and values of earlier calls; those of this call are appended.
+            documents: (B, T) number of the document of each token: no attention from one to another. Not with a cache.
+            cache: keys and values of earlier calls; those of this call are appended, unless it fails.
+
+        Raises:
+            UsageError: an id, a position or a combination of arguments that cannot be.
         """
         return self.head(self.body(ids, positions=positions, documents=documents, cache=cache))
 

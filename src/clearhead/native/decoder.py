@@ -89,17 +89,14 @@ class NativeDecoder:
         call.ids, call.window = ids.data_ptr(), config.sliding_window or 0
         tell_cache(call, cache)
         call.apart, call.threads = self._shared_out(B, G, places, cache.length)
-        before = cache.positions
-        query, key = cache.extend(positions, places, limit=config.block_size if self.model.ends_at_block_size else None)
-        try:
+        limit = config.block_size if self.model.ends_at_block_size else None
+        with cache.restored_on_failure():
+            query, key = cache.extend(positions, places, limit=limit)
             nothing = logits.new_zeros(1, places, config.d_model)
             placed = tell_places(call, self.model.positions, query, key, None, nothing)
             held = [*placed, *_draws(call, draws, logits)]  # kept alive during the call
             refusal = self._library.clearhead_write(ctypes.byref(self._decoder), ctypes.byref(call))
             refuse_refused(refusal, self._decoder, ids)
-        except BaseException:
-            cache.positions = before
-            raise
         del held
         for layer in cache.layers:
             layer.length += places

@@ -66,8 +66,9 @@ def _refuse_unknown(model: DecoderLM | EncoderDecoder) -> None:
         raise UnknownPartError(f"it is for a CPU, and the model is on {model.device.type}")
     if torch.is_autocast_enabled("cpu"):
         raise UnknownPartError("torch.autocast is on, in which other numbers are computed")
-    if any(parameter.dtype not in CPP_TYPES for parameter in model.parameters()):
-        raise UnknownPartError("the model's weights are not float32")
+    for dtype in {parameter.dtype for parameter in model.parameters()} - CPP_TYPES.keys():
+        name = str(dtype).removeprefix("torch.")
+        raise UnknownPartError(f"it computes in float32 or float64, not in {name}, the type of the model's weights")
     for option in model.config.unusual_options(UNDERSTOOD):
         raise UnknownPartError(f"{option} = {getattr(model.config, option)} is not known to native code")
     if kind := first_hooked_module(model):

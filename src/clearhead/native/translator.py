@@ -48,10 +48,10 @@ class NativeTranslator:
         call = Call(texts=S, given=b, steps=1, wanted=b, line=line.data_ptr(), line_row=b + 1, logits=logits.data_ptr())
         call.ids, call.threads = tokens.data_ptr(), self._threads(S * b)
         tell_cache(call, cache)
-        alone, before = b == 1, cache.positions  # alone, all columns are its own
+        alone = b == 1  # all columns are its own then
         limit = config.block_size if self.model.positions.bounded else None
-        query, key = cache.extend(None if alone else torch.full_like(tokens, position), b, limit=limit)
-        try:
+        with cache.restored_on_failure():
+            query, key = cache.extend(None if alone else torch.full_like(tokens, position), b, limit=limit)
             mask = attention_mask(query, key, causal=True, among=None if alone else among, device=CPU)
             nothing = logits.new_zeros(1, b, config.d_model)
             held = tell_places(call, self.model.positions, query, key, mask, nothing)
@@ -59,9 +59,6 @@ class NativeTranslator:
             refuse_refused(
                 self._library.clearhead_write(ctypes.byref(self._decoder), ctypes.byref(call)), self._decoder, tokens
             )
-        except BaseException:
-            cache.positions = before
-            raise
         del held
         for layer in cache.layers:
             layer.length += b

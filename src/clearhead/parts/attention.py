@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from clearhead.parts.cache import AttentionCache, KeysValues
 from clearhead.parts.eager_attention import PLAIN, Scoring, eager_attention, is_small
-from clearhead.parts.masks import Mask
+from clearhead.parts.masks import Mask, check_causal
 from clearhead.parts.positions import Rotate
 
 
@@ -46,7 +46,9 @@ def attend(
             return attend(*wide, mask=mask, bias=bias, dropout=dropout, scoring=scoring).to(value.dtype)
     if not scoring.is_fused:
         return eager_attention(query, key, value, mask=mask, bias=bias, dropout=dropout, scoring=scoring)
-    causal = mask == "causal" if isinstance(mask, str) else False
+    causal = isinstance(mask, str)
+    if isinstance(mask, str):
+        check_causal(mask, query.shape[2], key.shape[2])
     allowed = mask if isinstance(mask, Tensor) else None
     if bias is not None:
         if causal:
@@ -111,6 +113,8 @@ class Attention(nn.Module):
         """
         super().__init__()
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
+        assert head_dim or d_model % n_heads == 0, f"d_model ({d_model}) is not divisible by n_heads ({n_heads})"
+        assert n_heads % self.n_kv_heads == 0, f"n_heads ({n_heads}) is not divisible by n_kv_heads ({n_kv_heads})"
         self.head_dim = head_dim or d_model // n_heads
         self.scoring = scoring
         self.dropout = dropout

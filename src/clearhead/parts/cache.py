@@ -1,6 +1,7 @@
 """Keys and values kept between calls, so that a token is projected once. Passed explicitly, one entry per layer."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import torch
@@ -99,11 +100,36 @@ class MemoryCache:
             self.held = keys.contiguous(), values.contiguous()  # as they are read again and again
         return self.held
 
+    def reset(self) -> None:
+        """Forget the memory."""
+        self.held = None
+
     def select(self, rows: Tensor) -> None:
         """Keep these rows of the batch, in this order."""
         if self.held is not None:
             keys, values = self.held
             self.held = keys.index_select(0, rows), values.index_select(0, rows)
+
+    def append(self, others: Sequence["MemoryCache"]) -> None:
+        """The rows of the others come below these; their memories are of one length."""
+        if held := _held_by_all([self, *others]):
+            keys, values = zip(*held, strict=True)
+            self.held = torch.cat(keys), torch.cat(values)
+
+    def replace(self, rows: Tensor, other: "MemoryCache") -> None:
+        """These rows now hold what the rows of `other` hold, of a memory of the same length."""
+        if held := _held_by_all([self, other]):
+            (keys, values), (other_keys, other_values) = held
+            self.held = keys.index_copy(0, rows, other_keys), values.index_copy(0, rows, other_values)
+
+
+def _held_by_all(caches: Sequence[MemoryCache]) -> list[KeysValues]:
+    """What each of them holds of its memory, or nothing of any."""
+    held = [cache.held for cache in caches if cache.held is not None]
+    assert len(held) in (0, len(caches)), "rows that have read their memory do not join rows that have not"
+    lengths = {keys.shape[2] for keys, _ in held}
+    assert len(lengths) <= 1, f"rows whose memories have {sorted(lengths)} tokens do not join; pad them to one length"
+    return held
 
 
 class DecoderCache:
@@ -172,6 +198,18 @@ class DecoderCache:
         self.positions = torch.cat((held, positions), dim=1)
         return positions, self.positions
 
+    @contextmanager
+    def restored_on_failure(self) -> Iterator[None]:
+        """If what is computed inside fails, the cache is as it was; columns written meanwhile are unused room again."""
+        parts = [self, *self.layers, *self.memory_layers]
+        before = [dict(vars(part)) for part in parts]
+        try:
+            yield
+        except BaseException:
+            for part, attributes in zip(parts, before, strict=True):
+                vars(part).update(attributes)
+            raise
+
     def reset(self) -> None:
         """Empty the cache; its memory stays allocated."""
         self.positions = range(0)
@@ -179,6 +217,8 @@ class DecoderCache:
             self.tokens = torch.zeros_like(self.tokens)
         for layer in self.layers:
             layer.length = 0
+        for memory_layer in self.memory_layers:
+            memory_layer.reset()
 
     def drop(self, columns: int) -> None:
         """Drop the oldest columns. Positions continue, so this is for models with unbounded positions."""
@@ -239,6 +279,8 @@ class DecoderCache:
             capacity: the least capacity afterwards.
         """
         caches = [self, *others]
+        for memory_layers in zip(*(cache.memory_layers for cache in caches), strict=True):
+            memory_layers[0].append(memory_layers[1:])
         length, self.capacity = max(cache.length for cache in caches), max(capacity, *(c.capacity for c in caches))
         if not (isinstance(self.positions, range) and all(cache.positions == self.positions for cache in others)):
             device = self.layers[0].keys.device if self.layers else None
@@ -251,6 +293,8 @@ class DecoderCache:
 
     def replace(self, rows: Tensor, other: "DecoderCache") -> None:
         """Overwrite these rows with the rows of `other`, aligned on the right, with padding before them."""
+        for memory_layer, other_memory in zip(self.memory_layers, other.memory_layers, strict=True):
+            memory_layer.replace(rows, other_memory)
         end, start = self.length, self.length - other.length
         self.positions = self._positions_of_rows(len(self.layers[0].keys), rows.device).clone()
         self.positions[rows] = -1

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from clearhead.parts.dropout import drop
-from clearhead.parts.masks import Mask
+from clearhead.parts.masks import Mask, check_causal
 
 WIDTHS = 8  # eager up to T_k = 8 K; the scores are then twice the feed-forward's activations
 
@@ -132,6 +132,7 @@ def _added_to_scores(
     if mask is None:
         return added, None
     if isinstance(mask, str):
+        check_causal(mask, *shape)
         return added + like.new_full(shape, -torch.inf).triu(1), None
     blind = ~mask.any(dim=-1, keepdim=True)
     return added + like.new_zeros(mask.shape).masked_fill_(~(mask | blind), -torch.inf), blind

@@ -56,6 +56,12 @@ def attention_mask(
     return allowed if allowed.dim() == 2 else allowed.unsqueeze(1)  # every head sees the same mask
 
 
+def check_causal(mask: str, T_q: int, T_k: int) -> None:
+    """Assert that the name is "causal", and that every query has a key of its own, which is the last that it sees."""
+    assert mask == "causal", f"there is no mask '{mask}', only 'causal'"
+    assert T_q == T_k, f"a causal mask needs as many queries as keys, not {T_q} queries and {T_k} keys"
+
+
 def _compare(query: Tensor, key: Tensor, causal: bool, window: int | None) -> Tensor:
     allowed = key >= 0
     if causal:

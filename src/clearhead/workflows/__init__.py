@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.evaluating import Score as Score
     from clearhead.workflows.evaluating import TranslationScore as TranslationScore
     from clearhead.workflows.evaluating import evaluate as evaluate
+    from clearhead.workflows.events import Averaged as Averaged
     from clearhead.workflows.events import Finished as Finished
     from clearhead.workflows.events import Observer as Observer
     from clearhead.workflows.events import Passed as Passed
@@ -62,7 +63,17 @@ __getattr__, __dir__, __all__ = attach(
         "certificate": ("Certificate",),
         "describing": ("Listing", "describe", "list_all"),
         "evaluating": ("LengthScore", "Score", "TranslationScore", "evaluate"),
-        "events": ("Finished", "Observer", "Passed", "Said", "Sampled", "Started", "WorkflowEvent", "command"),
+        "events": (
+            "Averaged",
+            "Finished",
+            "Observer",
+            "Passed",
+            "Said",
+            "Sampled",
+            "Started",
+            "WorkflowEvent",
+            "command",
+        ),
         "examining": ("Request", "TIMEOUT", "check_model", "compare_models", "diagnose", "examine_loss"),
         "example_layer": ("Step", "WorkedExample", "worked_example"),
         "exporting": ("Exported", "export"),

@@ -64,7 +64,7 @@ class Finished:
     commands: tuple[str, ...] = ()
 
 
-WorkflowEvent = Said | Passed | Started | Stepped | Evaluated | Sampled | Finished
+WorkflowEvent = Said | Passed | Started | Stepped | Evaluated | Sampled | Averaged | Finished
 Observer = Callable[[WorkflowEvent], None]
 
 

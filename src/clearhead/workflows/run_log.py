@@ -78,12 +78,7 @@ class Recorder:
     def averaged(self, event: Averaged) -> None:
         """Record the result of checkpoint averaging."""
         self._write(event)
-        verdict = "it is the run's model" if event.used else "a single one's is lower and stays the run's model"
-        self.observe(
-            Said(
-                f"the mean of the last {event.checkpoints} checkpoints has validation loss {event.loss:.4f}: {verdict}"
-            )
-        )
+        self.observe(event)
 
     def _sample(self, step: int) -> None:
         example = self.task.example(self.model)
