@@ -73,7 +73,7 @@ def clearhead_writer(model: DecoderLM, engine: str) -> Writer:
         sampling = SamplingConfig(max_new_tokens=tokens, greedy=True)
         notices = list[str]()
         columns = list(generate_ids(model, [[FIRST]], sampling, engine=kept, on_notice=notices.append))
-        if refusals := [notice for notice in notices if "without compiled code" in notice]:
+        if refusals := [notice for notice in notices if "without native code" in notice]:
             raise RuntimeError(refusals[0])
         return [token for column in columns for token in column.values() if token is not None]
 

@@ -9,7 +9,7 @@ a beam search of width 5, many at once and one at a time, by a model that is tra
 busy neighbours, one thread (OMP_NUM_THREADS=1) and --clock processor tell more than the wall's clock. Where CTranslate2
 is installed, or in the folder of --tools (--install puts it there), it translates with the same weights too: alone, in
 float32 and in int8, and as our own engine, where the time in which the model is written for it counts, as that in which
-it is brought into compiled code's order does.
+it is brought into native code's order does.
 """
 
 import os

@@ -44,7 +44,7 @@ def folder_of_compiled_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def compiled_code(folder_of_compiled_code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiled code is kept for the tests after this one."""
+    """Native code is kept for the tests after this one."""
     monkeypatch.setenv("CLEARHEAD_CACHE", str(folder_of_compiled_code))
 
 

@@ -1,5 +1,6 @@
 """Every planted fault applies, runs, and differs from its healthy twin; and the proof of that is no rubber stamp."""
 
+import ast
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,8 @@ from calls import CALLS
 from differences import witness
 from faults import HERE, HOSTS, Fault, all_faults, built, host_source, write
 from judging import within
+
+import clearhead
 
 FAULTS = all_faults()
 # one in twelve; the others with the campaigns
@@ -26,6 +29,21 @@ def test_there_are_enough_of_them_and_each_has_a_name_of_its_own() -> None:
     assert len(FAULTS) >= 150
     assert len(BY_TITLE) == len(FAULTS)
     assert len({fault.source() for fault in FAULTS}) == len(FAULTS)
+
+
+@pytest.mark.parametrize("host", [host for host in HOSTS if host.startswith("clearhead_")])
+def test_a_fault_of_our_own_parts_names_lines_that_are_there(host: str) -> None:
+    """Each is planted by replacing a text of the library, which somebody may have rewritten since."""
+    for fault in (fault for fault in FAULTS if fault.host == host):
+        module = ast.parse(fault.source())
+        [changes] = [
+            ast.literal_eval(node.value)
+            for node in module.body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CHANGES"
+        ]
+        for path, (old, _) in changes.items():
+            count = (Path(clearhead.__file__).parent / path).read_text(encoding="utf-8").count(old)
+            assert count == 1, f"{fault.title}: {old!r} stands {count} times in {path}"
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")  # torch has an opinion on one of the mutants

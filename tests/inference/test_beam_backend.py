@@ -1,4 +1,4 @@
-"""Who reads for a beam search: when it is compiled code, what is said of that, and what happens where there is none."""
+"""Who reads for a beam search: when it is native code, what is said of that, and what happens where there is none."""
 
 import copy
 
@@ -54,7 +54,7 @@ def test_a_failure_leaves_the_models_own_call(
     found, said = reader(random_translator(9), 5000, engine=engine)
     assert isinstance(found, EagerBeamStep)
     quiet = engine == "auto" and error is UnknownPartError
-    assert said == ([] if quiet else ["translations are searched for without compiled code: no such thing here"])
+    assert said == ([] if quiet else ["translations are searched for without native code: no such thing here"])
 
 
 def test_autocast_is_the_models_own_calls() -> None:

@@ -66,7 +66,7 @@ def test_compiling_is_announced_and_a_failure_leaves_the_plain_engine(
     assert columns == written(small(), "eager")[0]
     assert len(notices) == 2
     assert "a few seconds" in notices[0]
-    assert "without compiled code" in notices[1]
+    assert "without native code" in notices[1]
     assert "no-such-flag" in notices[1]
     monkeypatch.setattr(building, "_run", None)  # not to be called again
     again, more = written(small(), "native")

@@ -1,4 +1,4 @@
-"""Calls of compiled code with random shapes and values, right and wrong: each is what eager code computes, or refused.
+"""Calls of native code with random shapes and values, right and wrong: each is what eager code computes, or refused.
 
 python tests/laws/engine_fuzz.py --calls 10000 [--first 0] [--flag=-fsanitize=address,undefined]
 """
@@ -147,7 +147,7 @@ def logits_of_read(draw: random.Random) -> None:
 
 
 def tokens_written(draw: random.Random) -> None:
-    """Tokens that compiled code draws; one may be wrong to begin with, or the texts are not as many."""
+    """Tokens that native code draws; one may be wrong to begin with, or the texts are not as many."""
     twin = some_writer(draw, torch.float64)
     rows, steps = draw.randint(1, 5), draw.randint(1, 2)
     held = half_read(draw, twin.model, rows, steps)

@@ -1,4 +1,4 @@
-"""Random values for calls of compiled code, right and wrong ones, and what came of them."""
+"""Random values for calls of native code, right and wrong ones, and what came of them."""
 
 import ctypes
 import random

@@ -1,4 +1,4 @@
-"""What compiled code computes for a text does not depend, in any bit, on the texts beside it."""
+"""What native code computes for a text does not depend, in any bit, on the texts beside it."""
 
 import random
 

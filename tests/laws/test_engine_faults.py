@@ -1,4 +1,4 @@
-"""Faults planted in compiled code: the laws that hold it equal to the model's call must find each of them."""
+"""Faults planted in native code: the laws that hold it equal to the model's call must find each of them."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -93,7 +93,7 @@ def failing(law: Callable[..., None], *given: object) -> bool:
 
 
 def found(monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether a law of compiled code fails for some choice."""
+    """Whether a law of native code fails for some choice."""
     return (
         any(failing(laws.test_compiled_code_is_the_models_call, choice) for choice in CHOICES)
         or failing(laws.test_embeddings_are_scaled)
@@ -109,7 +109,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> bool:
 
 
 def found_in_a_search() -> bool:
-    """Whether a law of compiled code that reads for a beam search fails."""
+    """Whether a law of native code that reads for a beam search fails."""
     what_follows = searches.test_what_follows_each_hypothesis_is_what_the_model_says
     return (
         any(failing(what_follows, choice) for choice in PAIR_CHOICES)

@@ -1,4 +1,4 @@
-"""Compiled code, called with whatever a caller could choose: it computes what eager code does, or refuses."""
+"""Native code, called with whatever a caller could choose: it computes what eager code does, or refuses."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Compiled code equals the model's own call, over every choice and in float64; nobody's text depends on the others'."""
+"""Native code equals the model's own call, over every choice and in float64; nobody's text depends on the others'."""
 
 import copy
 import ctypes
@@ -62,7 +62,7 @@ def written(model: CausalLM, prompts: list[list[int]], how: dict[str, str], **op
     for column in generate_ids(model, prompts, config, end=end, engine=settings, on_notice=notices.append):
         for row, token in column.items():
             texts[row].append(token)
-    assert not [notice for notice in notices if "without compiled" in notice], "compiled code was not used"
+    assert not [notice for notice in notices if "without compiled" in notice], "native code was not used"
     return texts
 
 

@@ -1,4 +1,4 @@
-"""A beam search by compiled code equals the one by the model's own call, over every choice of a translator."""
+"""A beam search by native code equals the one by the model's own call, over every choice of a translator."""
 
 import ctypes
 import math

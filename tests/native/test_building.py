@@ -1,4 +1,4 @@
-"""How compiled code is made and kept: by whatever compiler, in bounded time; what was damaged is made anew."""
+"""How native code is made and kept: by whatever compiler, in bounded time; what was damaged is made anew."""
 
 import ctypes
 import os
@@ -79,7 +79,7 @@ def test_what_was_damaged_is_made_anew(kept: Path) -> None:
     first, second = (lines(process) for process in [start(kept), start(kept)])
     assert first[0] == second[0]
     [folder] = (kept / "steps").iterdir()
-    assert not any("without compiled code" in line for line in first + second)
+    assert not any("without native code" in line for line in first + second)
     assert building.is_built(folder)
     for damage, name in DAMAGES:
         whole = (folder / name).read_bytes()

@@ -31,7 +31,7 @@ def reader_for(model: EncoderDecoder, config: TranslationConfig, sentences: int,
         return _compiled(model, config, sentences, on_notice) or plain
     except (UnknownPartError, ClearheadError, OSError, RuntimeError) as error:
         if config.engine == "native" or not isinstance(error, UnknownPartError):
-            on_notice(f"translations are searched for without compiled code: {error}")
+            on_notice(f"translations are searched for without native code: {error}")
         return plain
 
 

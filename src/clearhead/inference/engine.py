@@ -45,7 +45,7 @@ class Engine:
             except (UnknownPartError, OSError, RuntimeError) as error:
                 self._given_up = True
                 if on_notice and (self.config.engine == "native" or not isinstance(error, UnknownPartError)):
-                    on_notice(f"the text is written without compiled code: {error}")
+                    on_notice(f"the text is written without native code: {error}")
         if self._compiled is None or first_hooked_module(self.model):
             return EagerDecoderStep(self.model)
         return self._compiled

@@ -29,7 +29,7 @@ def refuse_refused(refusal: int, decoder: Decoder, ids: Tensor) -> None:
         return
     refuse_unknown_ids(ids, decoder.head.outputs)
     reasons = {2: "a token that the cache holds is not in the vocabulary", 3: "padding or a gap stands between tokens"}
-    raise InputError(f"compiled code cannot read this: {reasons.get(refusal, 'its parts do not fit together')}")
+    raise InputError(f"native code cannot read this: {reasons.get(refusal, 'its parts do not fit together')}")
 
 
 def require(name: str, tensor: Tensor, shape: Shape, dtype: torch.dtype) -> None:

@@ -38,7 +38,7 @@ LINKING: tuple[str, ...] = ("-shared", "-undefined", "dynamic_lookup") if MAC el
 
 
 def folder_of(dtype: torch.dtype) -> Path:
-    """The library's folder in the cache, by a hash of all that the machine code depends on."""
+    """The library's folder in the cache, by a hash of all that the native code depends on."""
     key = (_sources(), _processor(), FLAGS, compiler(), CPP_TYPES[dtype])
     return cache_folder() / "steps" / hashlib.blake2b(repr(key).encode(), digest_size=16).hexdigest()
 

@@ -100,7 +100,7 @@ def _cross_attention(sublayer: Sublayer | None, own: Attention, packer: Packer) 
         return {}
     part = sublayer.part
     if not isinstance(part, Attention) or _heads(part) != _heads(own):
-        raise UnknownPartError("cross-attention of another kind than self-attention is not known to compiled code")
+        raise UnknownPartError("cross-attention of another kind than self-attention is not known to native code")
     return {
         "cross_query": packer.linear(part.query),
         "cross_output": packer.linear(part.output),
@@ -118,10 +118,10 @@ def _parts(block: nn.Module) -> tuple[Attention, FeedForward]:
         attention, feedforward = block.self_attention.part, block.feedforward.part
         if isinstance(attention, Attention) and isinstance(feedforward, FeedForward):
             return attention, feedforward
-    raise UnknownPartError(f"a {type(block).__name__} of other parts is not known to compiled code")
+    raise UnknownPartError(f"a {type(block).__name__} of other parts is not known to native code")
 
 
 def _number(activation: Activation) -> int:
     if activation not in ACTIVATION_NUMBERS:
-        raise UnknownPartError(f"the activation {activation} is not known to compiled code")
+        raise UnknownPartError(f"the activation {activation} is not known to native code")
     return ACTIVATION_NUMBERS.index(activation)

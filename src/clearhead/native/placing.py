@@ -44,7 +44,7 @@ def tell_places(
         held.append(bias.to(nothing.dtype).reshape(-1, *bias.shape[-3:]).contiguous())  # (1 or B, H, P, T)
         call.bias, call.bias_row = held[-1].data_ptr(), _row(held[-1])
     if turn is not None:
-        assert isinstance(turn, RotaryEmbedding), "compiled code turns pairs"
+        assert isinstance(turn, RotaryEmbedding), "native code turns pairs"
         held += [angles.to(nothing.dtype).reshape(-1, *angles.shape[-2:]) for angles in (turn.cos, turn.sin)]
         call.cosines, call.sines = held[-2].data_ptr(), held[-1].data_ptr()  # (1 or B, P, R)
         call.half, call.turn_row = turn.cos.shape[-1] // 2, _row(held[-1])

@@ -188,7 +188,7 @@ class Packer:
             return Norm(self.pointer(norm.weight.detach()), None, norm.epsilon)
         if type(norm) is LayerNorm:
             return Norm(self.pointer(norm.weight.detach()), self.pointer(norm.bias.detach()), norm.epsilon)
-        raise UnknownPartError(f"{type(norm).__name__} is not known to compiled code")
+        raise UnknownPartError(f"{type(norm).__name__} is not known to native code")
 
     def pointer(self, tensor: Tensor | None) -> int | None:
         """The data pointer of the tensor, made contiguous and kept alive."""

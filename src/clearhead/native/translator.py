@@ -55,7 +55,7 @@ class NativeTranslator:
             mask = attention_mask(query, key, causal=True, among=None if alone else among, device=CPU)
             nothing = logits.new_zeros(1, b, config.d_model)
             held = tell_places(call, self.model.positions, query, key, mask, nothing)
-            held += _tell_memory(call, memory, cache, self._decoder)  # as long as compiled code reads it
+            held += _tell_memory(call, memory, cache, self._decoder)  # as long as native code reads it
             refuse_refused(
                 self._library.clearhead_write(ctypes.byref(self._decoder), ctypes.byref(call)), self._decoder, tokens
             )
@@ -79,7 +79,7 @@ class NativeTranslator:
         call.logits, call.before = logits.data_ptr(), before.data_ptr()
         call.totals, call.scores, call.places = totals.data_ptr(), scores.data_ptr(), places.data_ptr()
         if self._library.clearhead_continue(ctypes.byref(call)):
-            raise InputError("compiled code cannot search among these logits: their parts do not fit together")
+            raise InputError("native code cannot search among these logits: their parts do not fit together")
         refuse_not_finite(totals)
         return scores, places // V, places % V
 
