@@ -99,8 +99,16 @@ def flops_per_token(model: ModelConfig) -> int:
 
 
 def _optimizer_numbers(model: ModelConfig, train: TrainConfig) -> int:
+    """One block of each stack is counted and multiplied: a config may ask for more blocks than can be listed."""
     numbers = OPTIMIZER_STATES.get(train.optimizer.lower(), _two_moments)
-    return sum(numbers(name, shape) for name, shape in weight_shapes(model).items())
+
+    def of(n_layers: int, n_encoder_layers: int) -> int:
+        shallow = model.model_copy(update={"n_layers": n_layers, "n_encoder_layers": n_encoder_layers})
+        return sum(numbers(name, shape) for name, shape in weight_shapes(shallow).items())
+
+    least = of(1, 1)
+    in_blocks = (model.n_layers - 1) * (of(2, 1) - least)
+    return least + in_blocks + (model.n_encoder_layers - 1) * (of(1, 2) - least)
 
 
 def _two_moments(name: str, shape: Shape) -> int:
