@@ -26,9 +26,7 @@ class Draws(NamedTuple):
 
     configs: Sequence[SamplingConfig]  # of each text
     uniforms: Tensor  # (B, steps) a random number for each token
-    present: Tensor | None = (
-        None  # (B, V) bytes: 1 for the tokens that stand in a text, where some are penalized for it
-    )
+    present: Tensor | None = None  # (B, V) bytes, 1 for tokens of the text; only where one has a repetition penalty
 
 
 class NativeDecoder:
