@@ -1,7 +1,6 @@
 """A named file from the network: checked, resumed where it broke off, and never asked for twice."""
 
 import gzip
-import hashlib
 import http.client
 import os
 import shutil
@@ -14,6 +13,7 @@ from clearhead.cache import writing
 from clearhead.data.documents import unreadable
 from clearhead.errors import DataError
 from clearhead.files import finish_file
+from clearhead.files import sha256 as sha256_of
 
 _TIMEOUT = 30  # seconds without a byte
 _BLOCK = 1 << 16
@@ -55,7 +55,7 @@ def download(url: str, sha256: str, path: Path, *, name: str | None = None) -> P
             ) from None
         if url.endswith(".gz"):
             _unpack(partial)
-        if _sha256(partial) != sha256:
+        if sha256_of(partial) != sha256:
             partial.unlink()
             raise DataError(f"what {url} sent is not the published file (its SHA-256 differs); try again later")
         finish_file(partial, path)
@@ -82,7 +82,7 @@ def checked(path: Path, sha256: str) -> Path:
         DataError: it cannot be read, or it is another file.
     """
     try:
-        digest = _sha256(path)
+        digest = sha256_of(path)
     except OSError as error:
         raise unreadable(path, error) from None
     if digest != sha256:
@@ -91,11 +91,6 @@ def checked(path: Path, sha256: str) -> Path:
             "remove it, or give its path instead of the corpus name to use it as it is"
         )
     return path
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _receive(url: str, partial: Path) -> None:
