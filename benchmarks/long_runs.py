@@ -20,8 +20,8 @@ from unittest.mock import patch
 from side_by_side import machine
 
 from clearhead.workflows import Run, list_all, summary
-from clearhead.workflows import runs as runs_module
-from clearhead.workflows.run_log import write_report
+from clearhead.workflows.runs import find
+from clearhead.workflows.runs.report import write_report
 from clearhead.workflows.tasks import NextToken
 from clearhead.workflows.training import train
 
@@ -55,7 +55,7 @@ def measure(run: Run, task: NextToken, count: int) -> dict[str, float]:
         log.writelines(lines)
 
     def listed() -> object:
-        with patch.object(runs_module, "run_folders", return_value=[run.folder]):
+        with patch.object(find, "run_folders", return_value=[run.folder]):
             return list_all()
 
     works: dict[str, Callable[[], object]] = {

@@ -15,7 +15,7 @@ from workflow_helpers import STEPS, Outcome, assert_same, outcome, tiny, trained
 from clearhead.errors import ClearheadError, DataError, InterruptedRunError, UsageError
 from clearhead.training import Stepped
 from clearhead.workflows import Observer, Run, Said, WorkflowEvent, resume, train
-from clearhead.workflows.run_folder import RunFolder
+from clearhead.workflows.runs.folder import RunFolder
 
 
 class Crash(BaseException):

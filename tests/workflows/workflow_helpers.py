@@ -1,8 +1,9 @@
 """Trainings of a second, and what two of them must have in common to be called the same."""
 
 import json
+import os
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,3 +67,23 @@ def assert_same(one: Outcome, other: Outcome) -> None:
     assert one.records == other.records
     assert one.last_checkpoint == other.last_checkpoint
     assert one.model == other.model
+
+
+def empty_run(name: str, age: float) -> Run:
+    """Something that passes for a run, last written to `age` seconds ago."""
+    folder = Path("runs") / name
+    folder.mkdir(parents=True)
+    for file in ("clearhead.toml", "metrics.jsonl"):
+        (folder / file).touch()
+        os.utime(folder / file, (1e9 - age, 1e9 - age))
+    return Run(folder)
+
+
+def some_records(steps: int, every: int = 10) -> Iterator[dict[str, Any]]:
+    """What a training of so many steps writes down, with an evaluation and a sample in each `every` steps."""
+    for step in range(1, steps + 1):
+        loss = 1 + 3 / step**0.5
+        yield {"kind": "step", "step": step, "loss": loss, "tokens": 64, "seconds": 0.5}
+        if step % every == 0:
+            yield {"kind": "evaluation", "step": step, "loss": loss + 0.1, "tokens": 1024, "best": True}
+            yield {"kind": "sample", "step": step, "text": f"text {step} " * 20, "scores": {"bleu": step / steps}}

@@ -36,7 +36,6 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.exporting import Exported as Exported
     from clearhead.workflows.exporting import export as export
     from clearhead.workflows.filling import fill as fill
-    from clearhead.workflows.folders import RUNS as RUNS
     from clearhead.workflows.generating import generate as generate
     from clearhead.workflows.importing import after_import as after_import
     from clearhead.workflows.importing import import_model as import_model
@@ -50,8 +49,9 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.pretrained import open_origin as open_origin
     from clearhead.workflows.run import Run as Run
     from clearhead.workflows.run import load as load
-    from clearhead.workflows.run_log import summary as summary
-    from clearhead.workflows.runs import run_and_text as run_and_text
+    from clearhead.workflows.runs.find import run_and_text as run_and_text
+    from clearhead.workflows.runs.paths import RUNS as RUNS
+    from clearhead.workflows.runs.report import summary as summary
     from clearhead.workflows.training import resume as resume
     from clearhead.workflows.training import train as train
     from clearhead.workflows.translating import Translated as Translated
@@ -78,14 +78,14 @@ __getattr__, __dir__, __all__ = attach(
         "example_layer": ("Step", "WorkedExample", "worked_example"),
         "exporting": ("Exported", "export"),
         "filling": ("fill",),
-        "folders": ("RUNS",),
         "generating": ("generate",),
         "importing": ("after_import", "import_model"),
         "planning": ("Plan", "Start", "as_toml", "choose_start", "gather", "plan"),
         "pretrained": ("Origin", "open_origin"),
         "run": ("Run", "load"),
-        "run_log": ("summary",),
-        "runs": ("run_and_text",),
+        "runs.find": ("run_and_text",),
+        "runs.paths": ("RUNS",),
+        "runs.report": ("summary",),
         "training": ("resume", "train"),
         "translating": ("Translated", "translate"),
     },

@@ -10,7 +10,7 @@ from clearhead.config import RunConfig
 from clearhead.models import LanguageModel
 from clearhead.training import checkpoints
 from clearhead.workflows.events import Averaged, Observer, Said
-from clearhead.workflows.run_folder import RunFolder
+from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.tasks import Task
 
 

@@ -12,9 +12,9 @@ from clearhead.errors import DataError, UsageError
 from clearhead.inspection import Account, account
 from clearhead.options import Settings
 from clearhead.training import checkpoints
-from clearhead.workflows.history import History
-from clearhead.workflows.run_folder import RunFolder
-from clearhead.workflows.runs import all_runs, open_folder
+from clearhead.workflows.runs.find import all_runs, open_folder
+from clearhead.workflows.runs.folder import RunFolder
+from clearhead.workflows.runs.history import History
 
 
 def describe(

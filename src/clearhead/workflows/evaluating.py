@@ -15,8 +15,8 @@ from clearhead.config import TranslationConfig
 from clearhead.errors import DataError, UsageError
 from clearhead.models import EncoderDecoder, LanguageModel
 from clearhead.workflows.hardware import choose_device, enough_memory, threads
-from clearhead.workflows.run_folder import RunFolder
-from clearhead.workflows.runs import open_folder
+from clearhead.workflows.runs.find import open_folder
+from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.tasks import TASKS, NextToken, TranslationTask
 from clearhead.workflows.tasks.next_token import body_of
 from clearhead.workflows.tasks.translation import pair_evaluation_batches

@@ -16,7 +16,7 @@ from clearhead.doctor.report.comparison import Comparison
 from clearhead.doctor.report.findings import Json
 from clearhead.doctor.report.report import Report
 from clearhead.errors import DataError, UsageError, did_you_mean
-from clearhead.workflows.folders import find_folder, run_folders
+from clearhead.workflows.runs.paths import find_folder, run_folders
 
 if TYPE_CHECKING:
     from torch import nn
@@ -69,7 +69,7 @@ def diagnose(name: str, request: Request, *, timeout: float = TIMEOUT) -> Diagno
 
 
 def _signs(folder: Path) -> tuple[str, ...]:
-    from clearhead.workflows.run_folder import RunFolder
+    from clearhead.workflows.runs.folder import RunFolder
 
     run = RunFolder(folder)
     return signs(run.records(), vocab_size=run.config.model.vocab_size)
@@ -131,6 +131,6 @@ def resolve(typed: str | None) -> Target:
 
 def model_of_run(folder: str) -> "nn.Module":
     """The model of a run, in the process that examines it."""
-    from clearhead.workflows.run_folder import RunFolder
+    from clearhead.workflows.runs.folder import RunFolder
 
     return RunFolder(Path(folder)).model()

@@ -13,8 +13,8 @@ from clearhead.interop import Peer, SpecialTokens
 from clearhead.models import LanguageModel
 from clearhead.workflows.certificate import Certificate, PeerComparison, not_opened
 from clearhead.workflows.hardware import enough_memory
-from clearhead.workflows.run_folder import RunFolder
-from clearhead.workflows.runs import open_folder
+from clearhead.workflows.runs.find import open_folder
+from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.tasks import TASKS
 
 CERTIFICATE = "certificate.json"

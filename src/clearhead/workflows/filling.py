@@ -9,8 +9,8 @@ from clearhead.errors import UsageError
 from clearhead.inference import Filled
 from clearhead.models import EncoderLM
 from clearhead.workflows.hardware import choose_device, enough_memory
-from clearhead.workflows.run_folder import RunFolder
-from clearhead.workflows.runs import open_folder
+from clearhead.workflows.runs.find import open_folder
+from clearhead.workflows.runs.folder import RunFolder
 
 
 def fill(

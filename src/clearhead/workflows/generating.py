@@ -9,8 +9,8 @@ from clearhead.errors import UsageError
 from clearhead.inference import Piece
 from clearhead.models import CausalLM
 from clearhead.workflows.hardware import choose_device, enough_memory, threads
-from clearhead.workflows.run_folder import RunFolder
-from clearhead.workflows.runs import open_folder
+from clearhead.workflows.runs.find import open_folder
+from clearhead.workflows.runs.folder import RunFolder
 
 SMALL = 5_000_000  # parameters; a smaller model is faster on one thread than on two
 

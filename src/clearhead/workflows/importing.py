@@ -9,8 +9,8 @@ from clearhead import interop
 from clearhead.workflows.events import Observer, Said, command, ignore
 from clearhead.workflows.pretrained import Origin, origin_from_folder
 from clearhead.workflows.run import Run
-from clearhead.workflows.run_folder import RunFolder
-from clearhead.workflows.runs import create
+from clearhead.workflows.runs.create import create
+from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.tasks import TASKS
 
 

@@ -11,8 +11,8 @@ from clearhead.data import Tokenizer, is_pairs
 from clearhead.errors import DataError, UsageError
 from clearhead.models import LanguageModel, build_model
 from clearhead.options import Settings
-from clearhead.workflows.run_folder import IMPORTED, RunFolder
-from clearhead.workflows.runs import find_run, open_folder
+from clearhead.workflows.runs.find import find_run, open_folder
+from clearhead.workflows.runs.folder import IMPORTED, RunFolder
 
 # Fine-tuning takes small steps: 2e-5 to 5e-5 where training took 1e-4 (Devlin et al. 2019, appendix A.3); nanoGPT goes
 # from 6e-4 to 3e-5. What a run was trained with is known, so its optimizer stays and its rate is divided.

@@ -5,8 +5,8 @@ from pathlib import Path
 from clearhead.workflows.evaluating import Score, TranslationScore, evaluate
 from clearhead.workflows.filling import fill
 from clearhead.workflows.generating import generate
-from clearhead.workflows.run_folder import RunFolder
-from clearhead.workflows.runs import open_folder
+from clearhead.workflows.runs.find import open_folder
+from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.translating import translate
 
 

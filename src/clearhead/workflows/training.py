@@ -18,12 +18,14 @@ from clearhead.workflows.hardware import choose_device, enough_memory, threads
 from clearhead.workflows.planning import choose_start, gather, plan
 from clearhead.workflows.pretrained import Origin, open_origin
 from clearhead.workflows.run import Run
-from clearhead.workflows.run_folder import RunFolder
-from clearhead.workflows.run_log import Recorder, forget_after, write_report
-from clearhead.workflows.runs import create, open_folder
+from clearhead.workflows.runs.create import create
+from clearhead.workflows.runs.find import open_folder
+from clearhead.workflows.runs.folder import RunFolder
+from clearhead.workflows.runs.recorder import Recorder, forget_after
+from clearhead.workflows.runs.report import write_report
+from clearhead.workflows.runs.tensorboard import TensorBoard
 from clearhead.workflows.signals import interruptible, until, while_watched
 from clearhead.workflows.tasks import Task, open_task
-from clearhead.workflows.tensorboard import TensorBoard
 
 SILENCE = 5.0  # seconds without a word that a person can stand
 LESS_MEMORY = "lower --train.batch_size, --model.block_size or --model.d_model, or raise --train.micro_batches"

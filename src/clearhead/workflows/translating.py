@@ -12,8 +12,8 @@ from clearhead.inference import Translation
 from clearhead.inspection.alignment import alignment, token_texts, word_alignment
 from clearhead.models import EncoderDecoder
 from clearhead.workflows.hardware import choose_device, enough_memory
-from clearhead.workflows.run_folder import RunFolder
-from clearhead.workflows.runs import open_folder
+from clearhead.workflows.runs.find import open_folder
+from clearhead.workflows.runs.folder import RunFolder
 
 
 @dataclass(frozen=True)

@@ -1,37 +1,22 @@
 """A training's log is read once, whatever is asked of it; long ones take little memory and a small page."""
 
 import json
-import math
 import random
 import shutil
 import tracemalloc
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
-from workflow_helpers import tiny, trained, write_text
+from workflow_helpers import some_records, tiny, trained, write_text
 
 from clearhead.errors import InterruptedRunError
 from clearhead.inspection import TrainingReport, render
 from clearhead.training import Stepped
 from clearhead.workflows import Started, WorkflowEvent, list_all, resume, summary, train
-from clearhead.workflows.history import MOST_POINTS, MOST_SAMPLES, RECENT, History, Means, Thinned
-from clearhead.workflows.records import record_of
-from clearhead.workflows.run_folder import RunFolder
-
-Record = dict[str, Any]
-
-
-def some_records(steps: int, every: int = 10) -> Iterator[Record]:
-    """What a training of so many steps writes down, with an evaluation and a sample in each `every` steps."""
-    for step in range(1, steps + 1):
-        loss = 1 + 3 / step**0.5
-        yield {"kind": "step", "step": step, "loss": loss, "tokens": 64, "seconds": 0.5}
-        if step % every == 0:
-            yield {"kind": "evaluation", "step": step, "loss": loss + 0.1, "tokens": 1024, "best": True}
-            yield {"kind": "sample", "step": step, "text": f"text {step} " * 20, "scores": {"bleu": step / steps}}
+from clearhead.workflows.runs.folder import RunFolder
+from clearhead.workflows.runs.history import MOST_POINTS, MOST_SAMPLES, RECENT, History, Means, Thinned
 
 
 class Reads:
@@ -41,7 +26,7 @@ class Reads:
         self.count = 0
         records = RunFolder.records
 
-        def counted(run: RunFolder) -> Iterator[Record]:
+        def counted(run: RunFolder) -> Iterator[dict[str, Any]]:
             for record in records(run):
                 self.count += 1
                 yield record
@@ -132,54 +117,6 @@ def test_means_keep_the_mean(count: int) -> None:
     whole = len(losses) // line.every
     means = [loss for _, loss in points[:whole]]
     assert sum(means) * line.every == pytest.approx(sum(losses[: whole * line.every]))
-
-
-def test_a_damaged_record_tells_nothing_and_harms_nothing() -> None:
-    """Each character of a log's lines, flipped in each bit."""
-    lines = [json.dumps(record) for record in some_records(2, every=2)]
-    lines += [json.dumps({"kind": "mean", "step": 2, "loss": 1.0, "used": True, "checkpoints": 2})]
-    lines += [json.dumps({"kind": "origin", "step": 0, "from": "runs/a"})]
-    for line in lines:
-        for place in range(len(line)):
-            for bit in range(7):
-                damaged = line[:place] + chr(ord(line[place]) ^ 1 << bit) + line[place + 1 :]
-                if record := record_of(damaged):
-                    curve = History.of([record]).curve(None)
-                    assert all(map(math.isfinite, (*curve.losses, curve.last_step)))
-
-
-@pytest.mark.parametrize("value", [10**400, math.nan, math.inf, True, "1", None, [1], {"a": 1}])
-def test_a_value_of_another_type_tells_nothing(value: Any) -> None:
-    for record in some_records(1, every=1):
-        for key in record:
-            changed = record_of(json.dumps(record | {key: value}))
-            history = History.of([changed] if changed else [])
-            history.curve(None)
-            assert history.train_loss is None or math.isfinite(history.train_loss)
-
-
-def test_a_record_is_judged_once() -> None:
-    """By `record_of`, on the way in: a history takes what it is given as it is."""
-    (record,) = [record for record in some_records(1) if record["kind"] == "step"]
-    assert History.of([record | {"loss": 1e301}]).train_loss == 1e301
-    assert record_of(json.dumps(record | {"loss": 1e301})) is None
-
-
-def test_samples_can_be_looked_at_in_a_terminal() -> None:
-    """A text, and a name, with what a terminal would obey, and with what would end the block of code."""
-    hostile = "\x1b]0;title\x07 \x9b31m \u202e ```` end\n```\nafter"
-    finished = trained()
-    with finished.metrics.open("a", encoding="utf-8") as log:
-        for record in ({"kind": "origin", "from": "a\n\x1b[31m"}, {"kind": "sample", "text": hostile}):
-            log.write(json.dumps({"step": 0, **record}) + "\n")
-    resume(finished)
-    for name in ("samples.md", "report.html"):
-        text = (finished.folder / name).read_text(encoding="utf-8")
-        assert not set(text) & {chr(code) for code in (*range(9), 11, 12, *range(14, 32), *range(127, 160), 0x202E)}
-    samples = (finished.folder / "samples.md").read_text(encoding="utf-8")
-    assert "\n`````text\n␛]0;title␇ �31m � ```` end\n```\nafter\n`````\n" in samples
-    assert "as it came from a\\n\\x1b[31m\n" in samples
-    assert Path(finished.folder / "report.html").stat().st_size < 100_000
 
 
 def test_the_list_tells_where_a_resume_begins() -> None:

@@ -16,8 +16,8 @@ from clearhead.files import RUN_CONFIG, move_into, start_folder, write_text
 from clearhead.models import LanguageModel
 from clearhead.options import parse_toml, to_toml
 from clearhead.workflows.events import command
-from clearhead.workflows.records import record_of
-from clearhead.workflows.sealed import altered, is_whole, judge_model, replace_model, seal
+from clearhead.workflows.runs.digests import altered, is_whole, judge_model, replace_model, seal
+from clearhead.workflows.runs.records import record_of
 from clearhead.workflows.tasks import SOURCE_TOKENIZER, Task, Tokenizers, load_tokenizers, open_task
 
 LOCK, TEXT = ".lock", "text.json"

@@ -1,26 +1,15 @@
-"""The run folder: found, claimed, listed, and never written over."""
+"""The folder of a new run: claimed, and never written over."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from workflow_helpers import tiny, trained, write_text
+from workflow_helpers import empty_run, tiny, trained, write_text
 
 from clearhead.errors import ClearheadError, DataError, FaultError, UsageError
-from clearhead.workflows import Run, list_all, load, run_and_text, train
-from clearhead.workflows.runs import create
+from clearhead.workflows import train
+from clearhead.workflows.runs.create import create
 from clearhead.workflows.tasks import NextToken
-
-
-def make(name: str, age: float) -> Run:
-    """Something that passes for a run, last written to `age` seconds ago."""
-    folder = Path("runs") / name
-    folder.mkdir(parents=True)
-    for file in ("clearhead.toml", "metrics.jsonl"):
-        (folder / file).touch()
-        os.utime(folder / file, (1e9 - age, 1e9 - age))
-    return Run(folder)
 
 
 def test_every_new_run_has_a_folder_of_its_own() -> None:
@@ -41,7 +30,7 @@ def test_nothing_is_written_over() -> None:
     with pytest.raises(UsageError, match="not empty"):
         trained("full")
     assert [path.name for path in full.iterdir()] == ["config.json"]
-    make("a", 0)
+    empty_run("a", 0)
     with pytest.raises(UsageError, match="already holds a run"):
         trained("runs/a")
 
@@ -72,48 +61,6 @@ def test_a_folder_that_was_there_stays() -> None:
     assert trained("old").generate("the", max_new_tokens=1)
 
 
-def test_a_run_is_found_by_folder_and_name_and_the_newest_without_either() -> None:
-    with pytest.raises(DataError, match="no run here yet"):
-        load(None)
-    old, new = make("old", 100), make("new", 1)
-    assert load(None).folder == new.folder
-    for which in ("old", "runs/old", "runs/old/", old.folder.resolve(), old):
-        assert load(which).folder.resolve() == old.folder.resolve()
-    os.utime(old.metrics, (2e9, 2e9))
-    assert load(None).folder == old.folder
-
-
-def test_what_is_no_run_is_a_sentence() -> None:
-    make("shakespeare-1", 0)
-    with pytest.raises(DataError, match="did you mean 'shakespeare-1'"):
-        load("shakespear-1")
-    with pytest.raises(DataError, match="is not a run"):
-        load("runs")
-    with pytest.raises(DataError, match="'clearhead list' shows them"):
-        load("я" * 300)
-
-
-@pytest.mark.parametrize(
-    ("words", "meant"),
-    [
-        ((None, None), (None, None)),
-        (("a", None), ("a", None)),
-        (("runs/a", None), ("runs/a", None)),
-        (("runs/typo", None), ("runs/typo", None)),
-        (("Once upon", None), (None, "Once upon")),
-        (("", None), (None, "")),
-        (("я" * 300, None), (None, "я" * 300)),
-        (("x/" + "y" * 300, None), (None, "x/" + "y" * 300)),
-        (("typo", "Once"), ("typo", "Once")),
-    ],
-)
-def test_a_lone_word_is_a_run_only_if_there_is_one(
-    words: tuple[str | None, str | None], meant: tuple[str | None, str | None]
-) -> None:
-    make("a", 0)
-    assert run_and_text(*words) == meant
-
-
 def test_a_training_that_never_began_leaves_a_folder_of_ones_own_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the same command works once what was wrong is mended."""
     write_text()
@@ -128,22 +75,6 @@ def test_a_training_that_never_began_leaves_a_folder_of_ones_own_empty(monkeypat
             train("my.txt", out="mine", options=tiny(steps=2))
     assert {path.name for path in Path("mine").iterdir()} <= {".lock"}
     train("my.txt", out="mine", options=tiny(steps=2))
-
-
-def test_one_damaged_run_does_not_hide_the_others() -> None:
-    write_text()
-    train("my.txt", options=tiny(steps=2))
-    (make("damaged", 0).folder / "clearhead.toml").write_text("[", encoding="utf-8")
-    make("fresh", 0)
-    lost = train("my.txt", options=tiny(steps=2))
-    lines = lost.metrics.read_text(encoding="utf-8").splitlines()
-    nan = '{"kind": "evaluation", "step": 2, "loss": null, "tokens": 3, "best": false}'
-    lost.metrics.write_text("\n".join([*lines, nan, "5", "{"]), encoding="utf-8")
-    listed = list_all().runs
-    assert set(listed) == {str(Path("runs") / name) for name in ("my-1", "my-2", "damaged", "fresh")}
-    assert "damaged" in listed[str(Path("runs/damaged"))]
-    assert "2 of 2 steps, validation loss" in listed[str(Path("runs/my-1"))]
-    assert "2 of 2 steps, validation loss" in listed[str(Path("runs/my-2"))]
 
 
 @pytest.mark.parametrize(

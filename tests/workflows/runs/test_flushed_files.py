@@ -6,7 +6,7 @@ import pytest
 from workflow_helpers import tiny, write_text
 
 from clearhead.workflows import Run, import_model, resume, train
-from clearhead.workflows.run_folder import LOCK
+from clearhead.workflows.runs.folder import LOCK
 
 Version = tuple[int, int, int]  # inode, bytes, time of the last change: a rename leaves all three
 

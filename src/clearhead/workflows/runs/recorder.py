@@ -1,0 +1,98 @@
+"""Write a training's files as it goes on: metrics.jsonl, checkpoints, the model."""
+
+import json
+import math
+import os
+from dataclasses import asdict
+from types import TracebackType
+from typing import Self
+
+from clearhead.files import write_text
+from clearhead.models import LanguageModel
+from clearhead.training import Evaluated, Event, Notice, Optimizer, SaveDue, Stepped, TrainingState, checkpoints
+from clearhead.workflows.events import Averaged, Observer, Said, Sampled
+from clearhead.workflows.runs.folder import RunFolder
+from clearhead.workflows.tasks import Task
+
+KINDS = {Stepped: "step", Evaluated: "evaluation", Sampled: "sample", Averaged: "mean"}
+
+
+class Recorder:
+    """Consumes the training's events: writes files, and passes on what the console shows."""
+
+    def __init__(
+        self, run: RunFolder, model: LanguageModel, optimizer: Optimizer, task: Task, observe: Observer
+    ) -> None:
+        self.run, self.model, self.optimizer, self.task, self.observe = run, model, optimizer, task, observe
+        train = run.config.train
+        self.keep = max(train.keep_checkpoints, train.average_checkpoints)  # what a mean is taken of must be there
+        self.every = train.save_every
+
+    def __enter__(self) -> Self:
+        self.log = self.run.metrics.open("a", encoding="utf-8", errors="replace", buffering=1)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            self._flush()
+        finally:
+            self.log.close()
+
+    def take(self, event: Event) -> None:
+        """Handle one event of the loop."""
+        match event:
+            case Stepped():
+                self._write(event)
+                self.observe(event)
+            case Evaluated():
+                self._write(event)
+                self.observe(event)
+                if math.isfinite(event.loss):  # what diverged writes nothing that is text
+                    self._sample(event.step)
+            case SaveDue():
+                self.save(event.state, best=event.best)
+            case Notice():
+                self.observe(Said(event.text))
+
+    def save(self, state: TrainingState, *, best: bool) -> None:
+        """A checkpoint of now; the run's own model follows the best one, and is never missing."""
+        self._flush()  # a checkpoint never knows of steps that the log does not
+        checkpoints.save(self.run.checkpoints, self.model, self.optimizer, state, keep=self.keep, every=self.every)
+        if best or self.run.damage():
+            self.run.save_model(self.model, self.task.special_tokens, step=state.step)
+
+    def _flush(self) -> None:
+        self.log.flush()
+        os.fsync(self.log.fileno())
+
+    def begin_from(self, source: str) -> None:
+        """The model was trained before, elsewhere: where, and what it writes before the first step."""
+        self._log({"kind": "origin", "step": 0, "from": source})
+        self._sample(0)
+
+    def averaged(self, event: Averaged) -> None:
+        """Record the result of checkpoint averaging."""
+        self._write(event)
+        self.observe(event)
+
+    def _sample(self, step: int) -> None:
+        example = self.task.example(self.model)
+        sampled = Sampled(step, example.text, example.scores)
+        self._write(sampled)
+        self.observe(sampled)
+
+    def _write(self, event: Stepped | Evaluated | Sampled | Averaged) -> None:
+        self._log({"kind": KINDS[type(event)], **asdict(event)})
+
+    def _log(self, record: dict[str, object]) -> None:
+        self.log.write(json.dumps({key: _finite(value) for key, value in record.items()}, ensure_ascii=False) + "\n")
+
+
+def _finite(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value  # JSON has no NaN
+
+
+def forget_after(run: RunFolder, step: int) -> None:
+    """Truncate metrics.jsonl to the first `step` steps: later ones will be repeated, and so will an average."""
+    kept = [record for record in run.records() if record["step"] <= step and record["kind"] != "mean"]
+    write_text(run.metrics, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept))

@@ -1,0 +1,91 @@
+"""What metrics.jsonl amounts to: the figures of a run as JSON, samples.md, report.html."""
+
+import re
+from typing import Any
+
+from clearhead.files import write_text
+from clearhead.inspection import Curve, Sample, TrainingReport, account, render, verdict
+from clearhead.options import to_toml
+from clearhead.pages import one_line, printable
+from clearhead.workflows.events import Finished, command
+from clearhead.workflows.runs.folder import RunFolder
+from clearhead.workflows.runs.history import History
+from clearhead.workflows.tasks import Task
+
+
+def summary(run: RunFolder) -> dict[str, Any]:
+    """The JSON of `train` and `resume`; losses are in nats per token."""
+    return _figures(run, History.of(run.records()))
+
+
+def _figures(run: RunFolder, history: History) -> dict[str, object]:
+    model = run.config.model
+    return {
+        "run": str(run.folder),
+        "parameters": account(model).parameters,
+        "vocab_size": model.vocab_size,
+        "steps": history.steps,
+        "seconds": round(history.seconds, 3),
+        "train_loss": history.train_loss,
+        "val_loss": history.val_loss,
+        "best_val_loss": history.best_val_loss,
+        "first_loss": history.first_loss,
+        "tokens_per_second": round(history.tokens / history.seconds, 1) if history.seconds else None,
+        **{f"val_{name}": round(value, 2) for name, value in history.scores.items()},
+    }
+
+
+def write_report(run: RunFolder, task: Task) -> Finished:
+    """Write samples.md and report.html from what metrics.jsonl holds, which is read once."""
+    history = History.of(run.records())
+    curve = history.curve(task.floor)
+    result = _result(run, history, curve)
+    page = TrainingReport(
+        run.name, result, _facts(_figures(run, history)), curve, tuple(history.samples), to_toml(run.config)
+    )
+    write_text(run.folder / "report.html", render(page))
+    write_text(run.folder / "samples.md", _samples_page(run.name, history))
+    longer = ("resume", f"--train.steps {2 * run.config.train.steps}")
+    return Finished(
+        run.folder, curve, result, tuple(command(verb, run.folder, rest) for verb, rest in (*task.next_verbs, longer))
+    )
+
+
+def _samples_page(name: str, history: History) -> str:
+    """The samples as Markdown that can be looked at in a terminal; of very many, some from all along the way."""
+    samples = list(history.samples)
+    total = history.samples.count
+    some = f"{len(samples)} of {total:,} samples; metrics.jsonl holds them all.\n\n" if len(samples) < total else ""
+    return f"# Samples of {one_line(name)}\n\n{some}" + "\n".join(
+        _section(sample, history.origin) for sample in samples
+    )
+
+
+def _section(sample: Sample, origin: str | None) -> str:
+    text = printable(sample.text)
+    longest = max(map(len, re.findall("`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)  # no text ends it
+    before = "Before the first step" + (f", as it came from {one_line(origin)}" if origin else "")
+    return f"## {f'After {sample.step:,} steps' if sample.step else before}\n\n{fence}text\n{text}\n{fence}\n"
+
+
+def _result(run: RunFolder, history: History, curve: Curve) -> str:
+    """Where the training ended; a fresh model's loss is no part of one that began with a trained model."""
+    if history.origin is None or history.best_val_loss is None or curve.floor is not None:
+        return verdict(curve, run.config.model.vocab_size)
+    return f"Trained further from {history.origin}: the best validation loss is {history.best_val_loss:.3f}."
+
+
+def _facts(figures: dict[str, object]) -> tuple[tuple[str, str], ...]:
+    shown = {
+        "best_val_loss": ("best validation loss", "{:.4f}"),
+        "val_bleu": ("validation BLEU, greedy", "{:.1f}"),
+        "train_loss": ("training loss at the end", "{:.4f}"),
+        "parameters": ("parameters", "{:,}"),
+        "vocab_size": ("vocabulary", "{:,} tokens"),
+        "steps": ("steps", "{:,}"),
+        "seconds": ("time in steps", "{:,.0f} s"),
+        "tokens_per_second": ("speed", "{:,.0f} tokens/s"),
+    }
+    known = {key: labels for key, labels in shown.items() if figures.get(key) is not None}
+    return tuple((name, form.format(figures[key])) for key, (name, form) in known.items())
