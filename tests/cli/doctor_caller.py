@@ -11,7 +11,7 @@ import pytest
 
 from clearhead.doctor.__main__ import answer_to
 from clearhead.doctor.isolated import Request, answered
-from clearhead.doctor.report.findings import Json
+from clearhead.doctor.report.records import Json
 
 
 def _examine_here(request: Request, *, timeout: float) -> Json:

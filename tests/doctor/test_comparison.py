@@ -85,7 +85,7 @@ def test_the_line_is_that_of_the_first_call_with_other_inputs(tmp_path: Path) ->
     )
     first = compare(healthy, changed).first
     assert first is not None
-    assert "blocks.0.attn; then what blocks.0.ln2 is given differs" in first.agreed
+    assert "blocks.0.attn; then the input of blocks.0.ln2 differs" in first.agreed
     assert first.b.file is not None
     assert first.b.line is not None
     assert "self.mlp(self.ln2(x))" in Path(first.b.file).read_text(encoding="utf-8").splitlines()[first.b.line - 1]
@@ -280,8 +280,8 @@ def test_a_comparison_goes_through_json_unchanged(tmp_path: Path) -> None:
 def test_as_a_person_reads_it(tmp_path: Path) -> None:
     text = str(compare(*pair(tmp_path, "gpt", (MASKING, "")), names=("mine", "theirs")))
     first, second, *_ = text.splitlines()
-    assert first.startswith("mine and theirs differ: blocks.0.attn makes something else of the same input (")
+    assert first.startswith("mine and theirs differ: blocks.0.attn computes something else from the same input (")
     assert second.startswith("DIFFERENT  blocks.0.attn  eval()")
     assert re.search(r"in A +blocks\.0\.attn \(CausalSelfAttention\) .*gpt_\d+\.py:\d+", text)
-    assert "blocks.0.attn.qkv; then what blocks.0.attn.proj is given differs" in text
+    assert "blocks.0.attn.qkv; then the input of blocks.0.attn.proj differs" in text
     assert "blocks.1" in text

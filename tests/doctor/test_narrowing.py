@@ -69,7 +69,7 @@ def denied(title: str, folder: Path) -> list[str]:
     covers = {one.name: {*one.covers} for one in CHECKS}
     told = [f"{title}: {one}" for one in denials(seen, PLANTED[title][0])]
     for name, answer in seen.answers.items():
-        causes = {id for one in (answer if isinstance(answer, list) else []) for id, _ in one.causes}
+        causes = {cause.id for one in (answer if isinstance(answer, list) else []) for cause in one.causes}
         told += [f"{title}: '{name}' names {id}, and does not say that it covers it" for id in causes - covers[name]]
     return told
 
@@ -121,7 +121,7 @@ def test_no_symptom_denies_the_wrong_triangle(tmp_path: Path) -> None:
     for symptom in SYMPTOMS.values():
         diagnosis = diagnose(symptom, report)
         text = "\n".join(line for line, _ in diagnosis.lines())
-        assert diagnosis.verdict == f"{symptom.title}: M04, the mask is the wrong triangle"
+        assert diagnosis.summary == f"{symptom.title}: M04, the mask is the wrong triangle"
         assert "each logit depends on the tokens that it should" not in text
         assert not [cause for cause in diagnosis.causes if cause.answer == "no"]
         assert symptom.otherwise not in text

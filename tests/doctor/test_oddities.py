@@ -197,7 +197,7 @@ def test_healthy_oddities(kind: type[nn.Module], ids: list[str]) -> None:
 
 def test_a_mask_that_is_given_and_not_used_is_still_found() -> None:
     torch.manual_seed(0)
-    assert "M11" in {id for one in doctor.check(MaskedOnce(), only=["M11", "S01"]).findings for id, _ in one.causes}
+    assert "M11" in {c.id for one in doctor.check(MaskedOnce(), only=["M11", "S01"]).findings for c in one.causes}
 
 
 class Deaf(Attention):

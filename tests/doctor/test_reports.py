@@ -18,7 +18,7 @@ from clearhead.doctor import Finding, Report, Spec, check
 from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.doctor.report import junit, page, sarif
 from clearhead.doctor.report.files import FORMS, refuse_unwritable
-from clearhead.doctor.report.findings import Evidence, Where
+from clearhead.doctor.report.findings import Evidence, PossibleCause, Where
 from clearhead.doctor.report.source import excerpt
 from clearhead.doctor.report.verdict import Checked
 from clearhead.errors import UsageError
@@ -35,10 +35,13 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Report:
     return check(model, Spec(kind="causal", allow={"E04": "a joke"}))
 
 
+CAUSES = (PossibleCause("M01", 0.7), PossibleCause("M03", 0.3))
+
+
 def hostile() -> Report:
     evidence = Evidence(float("nan"), float("inf"), 0.0, HOSTILE)
     where = Where(HOSTILE, HOSTILE, HOSTILE, 3, HOSTILE, 1, HOSTILE)
-    finding = Finding("M01", "fail", evidence, where, (("M01", 0.7), ("M03", 0.3)), ("#!", "-."), HOSTILE, HOSTILE)
+    finding = Finding("M01", "fail", evidence, where, CAUSES, ("#!", "-."), HOSTILE, HOSTILE)
     checks = tuple(
         Checked("M01", HOSTILE, ("M01",), HOSTILE, status, HOSTILE, 1.5)
         for status in ("pass", "fail", "warn", "skip", "waived", "blocked")
@@ -287,15 +290,15 @@ def test_a_finding_knows_its_check(faulty: Report) -> None:
 def test_lines_that_are_not_there_are_not_shown(line: int | None, tmp_path: Path) -> None:
     path = tmp_path / "code.py"
     path.write_text("one\ntwo\nthree", encoding="utf-8")
-    assert excerpt(Where(file=str(path), line=line)) is None
-    shown = excerpt(Where(file=str(path), line=3))
+    assert excerpt(str(path), line) is None
+    shown = excerpt(str(path), 3)
     assert shown is not None
     assert (shown.first, shown.line, shown.lines) == (1, "three", ("one", "two", "three"))
 
 
 @pytest.mark.parametrize("file", ["absent.py", "\0", "."])
 def test_files_that_cannot_be_read_are_not_shown(file: str) -> None:
-    assert excerpt(Where(file=file, line=1)) is None
+    assert excerpt(file, 1) is None
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_anything_slow(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_a_check_that_passed_is_said_to_have_passed(tmp_path: Path) -> None:
     cause = next(cause for cause in diagnosis.causes if cause.id == "P01")
     assert cause.answer == "unknown"
     assert cause.sentence == (
-        "P01: open, it was looked for and not found, but N10 was, and may hide it; mend that and ask again"
+        "P01: open, it was looked for and not found, but N10 was, and may hide it; fix that and ask again"
     )
     assert "could not be examined" not in "\n".join(text for text, _ in diagnosis.lines())
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from clearhead.doctor.report.findings import Json
+from clearhead.doctor.report.records import Json
 from clearhead.errors import ClearheadError, DataError, UsageError
 
 KEPT = 1 << 16  # bytes of what a target says; all of it could fill the memory

@@ -12,8 +12,8 @@ from torch import Tensor
 from clearhead.doctor.checks.loss.judge import judge
 from clearhead.doctor.probes.loss import IGNORED, Xray, xray
 from clearhead.doctor.problems import attempt
-from clearhead.doctor.report.findings import Finding, Json
-from clearhead.doctor.report.text import of_finding
+from clearhead.doctor.report.findings import Finding, text_of
+from clearhead.doctor.report.records import Json
 from clearhead.errors import DataError
 
 B, T, V = 5, 9, 37
@@ -38,9 +38,8 @@ class LossReport:
         """Plain data; `lines` are for a person."""
         faulty = any(finding.status == "fail" for finding in self.findings)
         verdict = "faulty" if faulty else "healthy"
-        lines = [f"{self.xray.sentence}", f"padding: {self.padding}"]
-        for finding in self.findings:
-            lines += ["", *of_finding(finding)]
+        lines = [self.xray.sentence, f"padding: {self.padding}"]
+        lines += ["", *text_of(self.findings).splitlines()] if self.findings else []
         return {
             "target": self.target,
             "verdict": verdict,

@@ -11,8 +11,8 @@ import pytest
 
 from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.isolated import Request, examine_isolated
+from clearhead.doctor.report.findings import text_of
 from clearhead.doctor.report.report import Report
-from clearhead.doctor.report.text import of_finding
 from clearhead.doctor.report.verdict import Checked
 from clearhead.errors import ClearheadError, UsageError, did_you_mean
 
@@ -126,7 +126,7 @@ class CheckItem(pytest.Item):
         """Fail, warn, skip or pass as the check did."""
         report = self.model.examined()
         check: Checked = next(check for check in report.checks if check.name == self.name)
-        text = "\n\n".join("\n".join(of_finding(finding)) for finding in report.of_check(self.name)) or check.note
+        text = text_of(report.of_check(self.name)) or check.note
         if check.status == "fail":
             raise DoctorFailure(text)
         if check in report.unjudged:

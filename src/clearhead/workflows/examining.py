@@ -13,7 +13,7 @@ from clearhead.doctor.isolated import Request as Request
 from clearhead.doctor.isolated import examine_isolated
 from clearhead.doctor.load.naming import Target, read
 from clearhead.doctor.report.comparison import Comparison
-from clearhead.doctor.report.findings import Json
+from clearhead.doctor.report.records import Json
 from clearhead.doctor.report.report import Report
 from clearhead.errors import DataError, UsageError, did_you_mean
 from clearhead.workflows.runs.paths import find_folder, run_folders

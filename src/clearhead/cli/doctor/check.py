@@ -6,7 +6,6 @@ from clearhead.cli.console import Console
 from clearhead.cli.doctor.symptoms import tell
 from clearhead.cli.doctor.words import TIMEOUT, number, pairs
 from clearhead.doctor.report.files import FORMS, refuse_unwritable, write
-from clearhead.doctor.report.text import lines
 from clearhead.workflows import Request, check_model, diagnose
 
 
@@ -22,7 +21,7 @@ def check(console: Console, args: argparse.Namespace, target: str | None) -> int
     else:
         report = check_model(request, timeout=timeout)
         result = report.as_json()
-    for text, style in lines(report, verbose=hasattr(args, "verbose")):
+    for text, style in report.lines(verbose=hasattr(args, "verbose")):
         console.say(text, style)
     write(report, files)
     console.result(result)

@@ -7,7 +7,6 @@ from clearhead.cli.doctor.words import TIMEOUT, number, pairs
 from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.isolated import Request, examine_isolated
 from clearhead.doctor.report.report import Report
-from clearhead.doctor.report.text import lines
 from clearhead.errors import UsageError
 
 OF_A_MODEL = ("kind", "level", "only", "set")  # options that say nothing about a training
@@ -26,7 +25,7 @@ def train(console: Console, args: argparse.Namespace, script: str | None) -> int
         script, task="train", allow=allow, arguments=getattr(args, "words", []), seed=int(number(args, "seed", 0))
     )
     report = Report.from_json(examine_isolated(request, timeout=number(args, "timeout", TIMEOUT)))
-    for text, style in lines(report, verbose=hasattr(args, "verbose")):
+    for text, style in report.lines(verbose=hasattr(args, "verbose")):
         console.say(text, style)
     console.result(report.as_json())
     return report.exit_code

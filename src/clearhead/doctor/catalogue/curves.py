@@ -1,4 +1,4 @@
-"""What the record of a training says by itself, in sentences. Imports no torch."""
+"""What the log of a training shows by itself, in sentences. Imports no torch."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -6,18 +6,18 @@ from statistics import fmean
 from typing import Any
 
 Record = Mapping[str, Any]
-FALLEN = 0.05  # of the first loss: less is no fall
+FALLEN = 0.05  # share of the first loss; less does not count as a fall
 JUMP = 1.5  # times the mean of the losses before
-RISEN = 0.02  # of the lowest validation loss
+RISEN = 0.02  # share of the lowest validation loss
 
 
 def signs(records: Iterable[Record], *, vocab_size: int | None = None) -> tuple[str, ...]:
-    """What is to be seen in the losses, rates and validations of a training.
+    """What the losses, learning rates and validations of a training show.
 
     Args:
         records: in order; {"kind": "step", "step", "loss", "learning_rate", "skipped"} and
-            {"kind": "evaluation", "step", "loss"}, losses in nats per token, None where they were no number.
-        vocab_size: V, for the loss of even odds.
+            {"kind": "evaluation", "step", "loss"}, losses in nats per token, None where they were not finite.
+        vocab_size: V, for the loss of a uniform prediction.
     """
     lines = list(records)
     steps = [record for record in lines if record.get("kind") == "step"]
@@ -41,19 +41,14 @@ def _of_steps(steps: Sequence[Record], vocab_size: int | None) -> Iterator[str]:
         return
     part = max(1, len(losses) // 10)
     first, last = (fmean(loss for _, loss in some) for some in (losses[:part], losses[-part:]))
-    even = f"; even odds give {math.log(vocab_size):.2f}" if vocab_size else ""
+    uniform = f"; a uniform prediction has {math.log(vocab_size):.2f}" if vocab_size else ""
     fell = f"fell from {first:.2f} to {last:.2f}" if last < (1 - FALLEN) * first else f"stayed near {last:.2f}"
-    yield f"the loss {fell} in {losses[-1][0]} steps{even}"
-    yield from _jumps(losses)
-
-
-def _jumps(losses: Sequence[tuple[int, float]]) -> Iterator[str]:
-    recent: list[float] = []
-    for step, loss in losses:
-        if len(recent) >= 5 and loss > JUMP * fmean(recent[-5:]) + 0.1:
-            yield f"it jumped at step {step}, from {fmean(recent[-5:]):.2f} to {loss:.2f}"
+    yield f"the loss {fell} in {losses[-1][0]} steps{uniform}"
+    for number in range(5, len(losses)):
+        before, (step, loss) = fmean(loss for _, loss in losses[number - 5 : number]), losses[number]
+        if loss > JUMP * before + 0.1:
+            yield f"it jumped at step {step}, from {before:.2f} to {loss:.2f}"
             return
-        recent.append(loss)
 
 
 def _of_evaluations(steps: Sequence[Record], evaluations: Sequence[Record]) -> Iterator[str]:
@@ -63,7 +58,7 @@ def _of_evaluations(steps: Sequence[Record], evaluations: Sequence[Record]) -> I
     if last["loss"] > (1 + RISEN) * best["loss"]:
         yield (
             f"validation was best at step {best['step']} with {best['loss']:.2f} and has risen to {last['loss']:.2f}: "
-            "it learns the training text by heart"
+            "the model memorizes the training text"
         )
     before = [r["loss"] for r in steps if r["step"] <= last["step"] and _is_number(r["loss"])][-20:]
     if before:

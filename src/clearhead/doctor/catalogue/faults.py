@@ -1,4 +1,4 @@
-"""The faults that the doctor knows by name: what one sees, how it comes about, what to change. Imports no torch."""
+"""The faults that the doctor knows: what a person observes, how it comes about, what to change. Imports no torch."""
 
 import tomllib
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ CATALOGUE = _read()
 
 
 def refuse_unknown(kind: str | None, level: str, ids: Iterable[str]) -> None:
-    """See that words mean something before anything slow is done.
+    """Check names before anything slow is done.
 
     Raises:
         UsageError: an unknown kind, level or id.

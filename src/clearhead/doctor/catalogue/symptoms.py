@@ -1,4 +1,4 @@
-"""From what a person sees to what is behind it: which faults would show so, and which of them are refuted.
+"""From what a person observes to its causes: which faults would show like this, and which of them are ruled out.
 
 Imports no torch.
 """
@@ -9,19 +9,18 @@ from dataclasses import asdict, dataclass
 from importlib.resources import files
 
 from clearhead.doctor.catalogue.faults import CATALOGUE
-from clearhead.doctor.report.answers import Answer, answered
-from clearhead.doctor.report.findings import Finding, Json
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.report.records import Json, Line, ReadableRecord
 from clearhead.doctor.report.report import Report
-from clearhead.doctor.report.text import Line
+from clearhead.doctor.report.verdict import Answer
 from clearhead.errors import UsageError, did_you_mean
-from clearhead.pages import printable
 
-STYLE: dict[Answer, str] = {"yes": "bold red", "no": "green", "unknown": "yellow"}
+STYLE: dict[Answer, str] = {"yes": "bold red", "unknown": "yellow", "no": "green"}  # in the order of the text
 
 
 @dataclass(frozen=True)
 class Symptom:
-    """Something that one sees. `causes`: ids of the catalogue, the likeliest first."""
+    """Something that a person observes. `causes`: ids of the catalogue, the likeliest first."""
 
     name: str
     title: str
@@ -39,7 +38,7 @@ SYMPTOMS = _read()
 
 
 def symptom(word: str) -> Symptom:
-    """The symptom of that name, however its words are joined.
+    """The symptom of that name, whether its words are joined by spaces, hyphens or underscores.
 
     Raises:
         UsageError: it is unknown; the sentence names all.
@@ -52,7 +51,7 @@ def symptom(word: str) -> Symptom:
 
 @dataclass(frozen=True)
 class Cause:
-    """One fault that would show so, whether it is there, and how that is known."""
+    """One fault that would show like this, whether it is there, and how that is known."""
 
     id: str
     title: str
@@ -67,9 +66,9 @@ class Cause:
         return f"{self.id}: {'yes' if self.answer == 'yes' else 'open'}, {self.why}"
 
 
-@dataclass(frozen=True)
-class Diagnosis:
-    """A symptom's causes, each found, refuted or left open. `signs`: what the curve of the training says."""
+@dataclass(frozen=True, repr=False)
+class Diagnosis(ReadableRecord):
+    """A symptom's causes, each found, ruled out or left open. `signs`: what the training's losses and rates show."""
 
     symptom: Symptom
     causes: tuple[Cause, ...]
@@ -77,36 +76,28 @@ class Diagnosis:
     report: Report
 
     @property
-    def verdict(self) -> str:
-        """In one sentence."""
-        finding = self._found
+    def summary(self) -> str:
+        """The verdict in one sentence."""
+        finding = self._finding
         if finding:
             return f"{self.symptom.title}: {finding.id}, {finding.title}"
-        denied, all_ = sum(cause.answer == "no" for cause in self.causes), len(self.causes)
-        left = f"; {all_ - denied} are left open" if denied < all_ else ""
-        return f"{self.symptom.title}: none of {all_} known causes is found, and {denied} are refuted{left}"
+        denied, number = sum(cause.answer == "no" for cause in self.causes), len(self.causes)
+        left = f"; {number - denied} are left open" if denied < number else ""
+        return f"{self.symptom.title}: none of {number} known causes is found, and {denied} are ruled out{left}"
 
     @property
-    def _found(self) -> Finding | None:
-        """What is behind it: a fault among the known causes, else one that was met on the way, else a warning."""
+    def _finding(self) -> Finding | None:
+        """What explains it: a failure among the known causes, else another failure, else a warning among them."""
         known = [self.report[cause.id] for cause in self.causes if cause.answer == "yes"]
-        by_weight = sorted((*known, *self.report.findings), key=lambda finding: finding.status != "fail")
-        return next((finding for finding in by_weight if finding.status == "fail" or finding in known), None)
+        failures = [finding for finding in (*known, *self.report.findings) if finding.status == "fail"]
+        return next(iter((*failures, *known)), None)
 
-    def lines(self) -> Iterator[Line]:
-        """The verdict first, then cause by cause, and what to do where none is found."""
-        for text, style in self._lines():
-            yield printable(text), style
-
-    def _lines(self) -> Iterator[Line]:
-        is_found = self._found is not None
-        yield self.verdict, "bold red" if is_found else "bold"
-        order: tuple[Answer, ...] = ("yes", "unknown", "no")
-        for cause in sorted(self.causes, key=lambda cause: order.index(cause.answer)):
-            yield f"  {cause.sentence}", STYLE[cause.answer]
-        for sign in self.signs:
-            yield f"  curve: {sign}", ""
-        if not is_found:
+    def _lines(self, verbose: bool) -> Iterator[Line]:
+        yield self.summary, "bold red" if self._finding else "bold"
+        for answer, style in STYLE.items():
+            yield from ((f"  {cause.sentence}", style) for cause in self.causes if cause.answer == answer)
+        yield from ((f"  curve: {sign}", "") for sign in self.signs)
+        if not self._finding:
             yield f"  {self.symptom.otherwise}", ""
 
     def as_json(self) -> Json:
@@ -114,7 +105,7 @@ class Diagnosis:
         values = {
             "name": self.symptom.name,
             "title": self.symptom.title,
-            "verdict": self.verdict,
+            "verdict": self.summary,
             "causes": [asdict(cause) for cause in self.causes],
             "signs": list(self.signs),
             "otherwise": self.symptom.otherwise,
@@ -124,8 +115,5 @@ class Diagnosis:
 
 def diagnose(symptom: Symptom, report: Report, signs: Sequence[str] = ()) -> Diagnosis:
     """What a report says about the causes of a symptom."""
-    return Diagnosis(symptom, tuple(_judge(id, report) for id in symptom.causes), tuple(signs), report)
-
-
-def _judge(id: str, report: Report) -> Cause:
-    return Cause(id, CATALOGUE[id].title, *answered(id, report))
+    causes = tuple(Cause(id, CATALOGUE[id].title, *report.answer(id)) for id in symptom.causes)
+    return Diagnosis(symptom, causes, tuple(signs), report)

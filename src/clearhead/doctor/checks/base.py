@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Generic, TypeVar
 
 from clearhead.doctor.problems import attempt
-from clearhead.doctor.report.findings import Evidence, Finding, Status, Where
+from clearhead.doctor.report.findings import Evidence, Finding, PossibleCause, Status, Where
 from clearhead.doctor.report.verdict import BROKE, Checked, Outcome
 from clearhead.doctor.spec import Level
 from clearhead.doctor.subject import Subject
@@ -145,4 +145,5 @@ def finding(
     """A finding named after the likeliest of its causes."""
     ranked: Causes = ((causes, 1.0),) if isinstance(causes, str) else tuple(sorted(causes, key=lambda c: -c[1]))
     evidence = Evidence(value, threshold, floor, witness)
-    return Finding(ranked[0][0], status, evidence, where or Where(), ranked, picture)
+    possible = tuple(PossibleCause(id, round(score, 3)) for id, score in ranked)
+    return Finding(ranked[0][0], status, evidence, where or Where(), possible, picture)

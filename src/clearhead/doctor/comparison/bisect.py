@@ -1,4 +1,4 @@
-"""Where two executions part: modules that hold the same weights, call by call in order of execution."""
+"""Where two executions diverge: modules that hold the same weights, call by call in order of execution."""
 
 import re
 from collections import Counter
@@ -14,19 +14,19 @@ from clearhead.doctor.probes.tracing import ModuleCall, home_of
 from clearhead.doctor.report.comparison import Difference, Differing
 from clearhead.doctor.report.findings import Where
 
-LEAST = 1e-6  # of the largest number of a tensor: less is what tables made in float32 may differ by
+LEAST = 1e-6  # of the largest number of a tensor: tables computed in float32 may differ by less
 FLOORS = 10.0  # a difference counts from this many times what rounding does
-SINGLE = 1e-4  # the same where float64 cannot be run
-HIDDEN = -1e4  # masks write -inf, -1e9 or the least number, and mean the same
-STEPS = 8  # told of the growth
-Selection = Callable[[Tensor], Tensor | None]  # the part of a tensor that counts; None: it has none
+SINGLE = 1e-4  # the least difference that counts where float64 cannot be run
+HIDDEN = -1e4  # -inf, -1e9 and the smallest number mean the same in a mask
+STEPS = 8  # of the growth that are listed
+Selection = Callable[[Tensor], Tensor | None]  # the part of a tensor that counts; None if it has none
 
 
 @dataclass(frozen=True)
 class CallPair:
-    """One call in each model, what they are given and what they make, compared. None: nothing there can be.
+    """One call in each model: by how much their inputs and outputs differ; None where they cannot be compared.
 
-    `floor`: what rounding does to what A makes.
+    `floor`: what rounding does to the output of A.
     """
 
     a: ModuleCall
@@ -37,27 +37,28 @@ class CallPair:
 
     @property
     def threshold(self) -> float:
-        """From where a difference counts."""
+        """The smallest difference that counts."""
         return SINGLE if self.floor is None else max(LEAST, FLOORS * self.floor)
 
     @property
-    def parts(self) -> bool:
-        """Whether it is given the same, and makes something else of it."""
+    def diverges(self) -> bool:
+        """Whether the inputs agree and the outputs do not."""
         if self.input_gap is None or self.output_gap is None:
             return False
         return self.input_gap <= self.threshold and not self.agrees and self.output_gap > FLOORS * self.input_gap
 
     @property
     def agrees(self) -> bool:
-        """Whether both make the same."""
+        """Whether the outputs agree."""
         return self.output_gap is not None and self.output_gap <= self.threshold
 
 
 def counterparts(a: nn.Module, b: nn.Module, pairs: Sequence[WeightPair]) -> dict[str, str]:
-    """Paths of A's modules, with those in B that hold the same weights; of the same name, where they can."""
-    known_a, known_b = labels(pairs, a, b)
-    holds_a = {path: frozenset(known_a[id(p)] for p in module.parameters()) for path, module in a.named_modules()}
-    holds_b = {path: frozenset(known_b[id(p)] for p in module.parameters()) for path, module in b.named_modules()}
+    """Paths of A's modules, each with that of a module of B with the same weights, of the same name if possible."""
+    holds_a, holds_b = (
+        {path: frozenset(known[id(p)] for p in module.parameters()) for path, module in model.named_modules()}
+        for model, known in zip((a, b), labels(pairs, a, b), strict=True)
+    )
     partners = {path: path for path, weights in holds_a.items() if holds_b.get(path) == weights}
     for weights in {weights for path, weights in holds_a.items() if weights and path not in partners}:
         rest_a = [path for path in holds_a if holds_a[path] == weights and path not in partners]
@@ -66,8 +67,9 @@ def counterparts(a: nn.Module, b: nn.Module, pairs: Sequence[WeightPair]) -> dic
     return partners
 
 
-def together(
-    calls: tuple[Sequence[ModuleCall], Sequence[ModuleCall]],
+def paired_calls(
+    calls_a: Sequence[ModuleCall],
+    calls_b: Sequence[ModuleCall],
     rounded: Sequence[ModuleCall] | None,
     partners: dict[str, str],
     select: Selection,
@@ -75,31 +77,28 @@ def together(
     """The calls of A with their counterparts in B, in order of execution.
 
     Args:
-        calls: those of A and of B.
-        rounded: those of A in float32, where the others are in float64.
+        rounded: the calls of A in float32, if the others are in float64.
         partners: paths of A -> of B.
         select: the part of a tensor that counts.
     """
     of_b: dict[str, list[ModuleCall]] = {}
-    for call in calls[1]:
+    for call in calls_b:
         of_b.setdefault(call.name, []).append(call)
     times: Counter[str] = Counter()
     pairs = []
-    for number, call in enumerate(calls[0]):
-        others = of_b.get(partners.get(call.name, "\0"), [])
-        if times[call.name] < len(others):
-            other = others[times[call.name]]
-            floor = None
-            if rounded is not None:
-                floor = difference(call.outputs, rounded[number].outputs, select) or 0.0
-            moved = difference(call.inputs, other.inputs, select)
-            pairs.append(CallPair(call, other, moved, difference(call.outputs, other.outputs, select), floor))
+    for number, call in enumerate(calls_a):
+        others = of_b.get(partners.get(call.name, "\0"), [])[times[call.name] :]
         times[call.name] += 1
+        if others:
+            inputs = difference(call.inputs, others[0].inputs, select)
+            outputs = difference(call.outputs, others[0].outputs, select)
+            floor = None if rounded is None else difference(call.outputs, rounded[number].outputs, select) or 0.0
+            pairs.append(CallPair(call, others[0], inputs, outputs, floor))
     return pairs
 
 
 def difference(a: Sequence[Tensor], b: Sequence[Tensor], select: Selection) -> float | None:
-    """The largest among the tensors that can be compared, relative to the largest number; None where none can."""
+    """The largest of the tensors that can be compared, relative to the largest number; None if none can."""
     if not a and not b:
         return 0.0
     gaps = [_compared(x, y, select) for x, y in (zip(a, b, strict=True) if len(a) == len(b) else _paired(a, b))]
@@ -107,7 +106,7 @@ def difference(a: Sequence[Tensor], b: Sequence[Tensor], select: Selection) -> f
 
 
 def _paired(a: Sequence[Tensor], b: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-    """In order, with what does not fit left out."""
+    """In order, leaving out what does not fit."""
     rest = iter(b)
     for x in a:
         kept, rest = tee(rest)
@@ -119,7 +118,7 @@ def _paired(a: Sequence[Tensor], b: Sequence[Tensor]) -> Iterator[tuple[Tensor, 
 
 def _compared(x: Tensor, y: Tensor, select: Selection) -> float | None:
     turned = laid_out(y, x.shape)
-    if turned is None:  # hidden states of two sequences differ; of masks in two forms nobody knows
+    if turned is None:  # hidden states of other lengths differ; masks in two forms may mean the same
         hidden = x.is_floating_point() and y.is_floating_point() and x.dim() == y.dim() == 3
         return float("inf") if hidden and x.shape[-1] == y.shape[-1] else None
     chosen, other = select(x), select(turned)
@@ -146,11 +145,11 @@ def _gap(x: Tensor, y: Tensor) -> float:
     return float((x - y)[unequal].abs().nan_to_num(float("inf"), float("inf")).max()) / scale
 
 
-def parting(pairs: Sequence[CallPair], path: str) -> Difference | None:
-    """The first module that parts, unless what is around it makes the same in spite of it."""
+def divergence(pairs: Sequence[CallPair], path: str) -> Difference | None:
+    """The first module that diverges, unless a module around it has the same output in spite of it."""
     for number, pair in enumerate(pairs):
-        if pair.parts and not any(other.agrees for other in pairs[number + 1 :] if _is_around(other, pair)):
-            return _told(pairs, number, path)
+        if pair.diverges and not any(other.agrees for other in pairs[number + 1 :] if _is_around(other, pair)):
+            return _difference(pairs, number, path)
     return None
 
 
@@ -159,7 +158,7 @@ def _is_around(outer: CallPair, inner: CallPair) -> bool:
     return outer.a.depth < inner.a.depth and inner.a.name.startswith(head)
 
 
-def _told(pairs: Sequence[CallPair], number: int, path: str) -> Difference:
+def _difference(pairs: Sequence[CallPair], number: int, path: str) -> Difference:
     guilty = pairs[number]
     begin = number
     while begin and pairs[begin - 1].a.depth > guilty.a.depth:
@@ -171,7 +170,7 @@ def _told(pairs: Sequence[CallPair], number: int, path: str) -> Difference:
     agreed = "" if last is None else Differing(last.a.name, last.b.name, last.output_gap or 0.0).names
     if child is not None:
         names = Differing(child.a.name, child.b.name, child.input_gap or 0.0).names
-        agreed += f"{'; then ' if agreed else ''}what {names} is given differs"
+        agreed += f"{'; then ' if agreed else ''}the input of {names} differs"
     return Difference(
         what="output",
         path=path,
@@ -186,18 +185,18 @@ def _told(pairs: Sequence[CallPair], number: int, path: str) -> Difference:
 
 
 def _where(call: ModuleCall, child: ModuleCall | None) -> Where:
-    """The module; its line is the one that calls the first child with other inputs, where there is one."""
+    """The module; its line is the one that calls the first child with other inputs, if there is one."""
     assert call.module is not None
     file, line = home_of(call.module)
     if child is not None and child.file == file:
         line = child.line
-    if file is None:  # a part of torch: whoever called it is to be looked at
+    if file is None:  # a part of torch: the line that called it
         file, line = call.file, call.line
     return Where(call.name, type(call.module).__name__, file, line)
 
 
 def _growth(pairs: Sequence[CallPair]) -> tuple[Differing, ...]:
-    """The way to the logits: the layers and what stands beside them, not what is inside them."""
+    """The way to the logits: the layers and the modules beside them, without their parts."""
     outer = [pair for pair in pairs if pair.output_gap is not None and re.fullmatch(r"\D*\d*", pair.a.name)]
     outer = outer[:-1][:: max(1, -(-len(outer) // STEPS))] + outer[-1:]
     return tuple(Differing(pair.a.name or "logits", pair.b.name or "logits", pair.output_gap or 0.0) for pair in outer)

@@ -14,13 +14,23 @@ from clearhead.doctor.calling.names import parameters_of
 from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.checks.dependence.paths import LONGER
 from clearhead.doctor.checks.padding.masks import padding_masks
-from clearhead.doctor.comparison.bisect import CallPair, counterparts, difference, parting, together
-from clearhead.doctor.comparison.weights import WeightPair, bring, differing, match, named, parted_ties, told
+from clearhead.doctor.comparison.bisect import CallPair, counterparts, difference, divergence, paired_calls
+from clearhead.doctor.comparison.weights import (
+    WeightPair,
+    account,
+    copy_weights,
+    corresponding,
+    first_different,
+    match,
+    named,
+    parted_ties,
+)
 from clearhead.doctor.preparation import prepare
 from clearhead.doctor.probes.locations import owner_of
 from clearhead.doctor.probes.tracing import ModuleCall, recorded_modules, without_dropout
 from clearhead.doctor.problems import attempt
-from clearhead.doctor.report.comparison import Comparison, Difference
+from clearhead.doctor.report.comparison import Comparison, Difference, Weights
+from clearhead.doctor.report.findings import Where
 from clearhead.doctor.spec import Kind, Spec
 from clearhead.doctor.state_guard import restored, twin
 from clearhead.doctor.subject import Subject
@@ -33,16 +43,16 @@ GRADIENT = 1e-4  # of a weight's largest, or a hundredth of the largest of all: 
 def compare(
     a: nn.Module, b: nn.Module, *, kind: Kind | None = None, seed: int = 0, names: tuple[str, str] = ("A", "B")
 ) -> Comparison:
-    """Find the first module that is given the same in both models and makes something else of it.
+    """Find the first module that gets the same input in both models and computes something else from it.
 
     Copies of both get the weights of A and the same token ids: in evaluation, with the weights as they are and with
-    noise on them, in training mode without dropout, in shorter and longer rows, behind padding, and backwards. Neither
+    noise on them, in training mode without dropout, in shorter and longer rows, after padding, and backward. Neither
     model is changed.
 
     Args:
         kind: what they are meant to be; read from each by default.
         seed: of the ids and of the noise.
-        names: of the two in what is told.
+        names: of the two in the comparison.
 
     Raises:
         DataError: a model cannot be called, or their weights do not correspond.
@@ -58,11 +68,9 @@ def compare(
         warnings.simplefilter("ignore")
         torch.manual_seed(seed)
         both = _Both(prepare(a, Spec(kind=kind), "quick", seed), prepare(b, Spec(kind=kind), "quick", seed))
-        first = differing(both.pairs, both.a.fresh, both.b.fresh)
-        followed = both.bring()
-        weights = told(both.pairs, both.a.fresh, both.b.fresh, followed, first)
-        parted, paths = both.examine()
-    return Comparison(*names, parted, weights, tuple(paths), time.perf_counter() - begun)
+        weights = both.copy_weights()
+        first, paths = both.examine()
+    return Comparison(*names, first, weights, tuple(paths), time.perf_counter() - begun)
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,7 @@ class CodePath:
     keep: Tensor | None = None
 
     def select(self, tensor: Tensor) -> Tensor | None:
-        """What of a tensor counts: all of it, or that of real tokens where it is (B, T, ...) or (T, B, ...)."""
+        """The part of a tensor that counts: all, or that of real tokens if it is (B, T, ...) or (T, B, ...)."""
         if self.keep is None:
             return tensor
         for keep in (self.keep, self.keep.t()):
@@ -107,39 +115,45 @@ class _Both:
             raise DataError(f"{first} reads a source beside its ids and {second} does not; compare models of one kind")
         self.a, self.b = a, b
         self.T = self._length()
-        inputs = a.inputs(2, T=self.T)
-        calls = [self._trace(subject, subject.model, CodePath("", inputs, _plain))[0] for subject in (a, b)]
-        self.pairs: list[WeightPair] = match(a.fresh, b.fresh, *calls)
+        plain = CodePath("", a.inputs(2, T=self.T), _plain)
+        self.pairs = match(a.fresh, b.fresh, *(self._trace(subject, subject.model, plain)[0] for subject in (a, b)))
         self.partners = counterparts(a.fresh, b.fresh, self.pairs)
 
     def _length(self) -> int:
-        """A number of tokens that both take."""
+        """A number of tokens that both accept."""
         problem = ""
         for T in (self.a.calling.T, self.b.calling.T, *LONGER[::-1]):
-            with attempt() as attempted, torch.no_grad():
-                for subject in (self.a, self.b):
-                    subject.run(self.a.inputs(2, T=T))
+            attempted = self._attempt_rows(2, T)
+            if not attempted.failed:
                 return T
             problem = problem or attempted.sentence()
         raise DataError(f"A and B do not take the same ids ({problem}); give both one vocabulary and one block size")
 
-    def bring(self) -> list[str]:
-        """The weights of A in both, as they came and with noise on them."""
-        bring(self.pairs, self.a.model, self.b.model)
-        return bring(self.pairs, self.a.fresh, self.b.fresh)
+    def _attempt_rows(self, rows: int, T: int) -> attempt:
+        with attempt() as attempted, torch.no_grad():
+            for subject in (self.a, self.b):
+                subject.run(self.a.inputs(rows, T=T))
+        return attempted
+
+    def copy_weights(self) -> Weights:
+        """Put the weights of A into both models, as they are and with noise on them."""
+        first = first_different(self.pairs, self.a.fresh, self.b.fresh)
+        copy_weights(self.pairs, self.a.model, self.b.model)
+        changed = copy_weights(self.pairs, self.a.fresh, self.b.fresh)
+        return account(self.pairs, self.a.fresh, self.b.fresh, changed, first)
 
     def examine(self) -> tuple[Difference | None, list[str]]:
         """The first difference on any path, and the paths that were run."""
         paths = [f"A: {self.a.convention.sentence}", f"B: {self.b.convention.sentence}"]
-        for number, variant in enumerate(self._code_paths()):
+        for number, code_path in enumerate(self._code_paths()):
             with attempt() as attempted:
-                difference = self._parting(variant)
+                difference = self._divergence(code_path)
             if attempted.failed:
                 if number == 0:
                     raise DataError(f"A and B cannot be run side by side ({attempted.sentence()})")
-                paths.append(f"{variant.name} (could not be run: {attempted.kind})")
+                paths.append(f"{code_path.name} (could not be run: {attempted.kind})")
                 continue
-            paths.append(variant.name)
+            paths.append(code_path.name)
             if difference is not None:
                 return difference, paths
         return self._sharing(paths) or self._gradients(paths), paths
@@ -152,24 +166,19 @@ class _Both:
         if not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in modules):
             yield CodePath("train() without dropout", inputs, _in_training)
         yield CodePath("one token", self.a.inputs(ROWS, salt=22, T=1), _plain)
-        for T in LONGER:
-            if T > self.T and self._take(T):
-                yield CodePath(f"rows of {T} tokens", self.a.inputs(ROWS, salt=23, T=T), _plain)
-                break
+        longer = next((T for T in LONGER if T > self.T and not self._attempt_rows(1, T).failed), None)
+        if longer is not None:
+            yield CodePath(f"rows of {longer} tokens", self.a.inputs(ROWS, salt=23, T=longer), _plain)
         yield from self._padded(inputs)
-
-    def _take(self, T: int) -> bool:
-        with attempt() as attempted, torch.no_grad():
-            for subject in (self.a, self.b):
-                subject.run(self.a.inputs(1, T=T))
-        return not attempted.failed
 
     def _padded(self, inputs: Inputs) -> Iterator[CodePath]:
         """Padding in front, where both take a mask for it."""
-        masks = [{source: (name, form) for name, form, source in padding_masks(p)} for p in (self.a, self.b)]
+        masks_a, masks_b = (
+            {source: (name, form) for name, form, source in padding_masks(subject)} for subject in (self.a, self.b)
+        )
         known = {parameter.name for parameter in parameters_of(self.b.model)}
-        for source, mask in masks[0].items():
-            other = masks[1].get(source, mask if mask[0] in known else None)  # of one that heeds no mask, A's
+        for source, mask in masks_a.items():
+            other = masks_b.get(source, mask if mask[0] in known else None)  # if B ignores its mask, the form of A's
             if other is None:
                 continue
             forms = {id(self.a): mask, id(self.b): other}
@@ -185,78 +194,78 @@ class _Both:
             name = "padding in front" + (" of the source" if source else "")
             yield CodePath(name, padded, run, keep=None if source else keep)
 
-    def _trace(self, subject: Subject, model: nn.Module, variant: CodePath) -> tuple[list[ModuleCall], Tensor]:
+    def _trace(self, subject: Subject, model: nn.Module, code_path: CodePath) -> tuple[list[ModuleCall], Tensor]:
         torch.manual_seed(0)
         with torch.no_grad(), recorded_modules(model, lambda tensor: True) as calls:
-            logits = variant.run(subject, model, variant.inputs)
+            logits = code_path.run(subject, model, code_path.inputs)
         return calls, logits
 
-    def _parting(self, variant: CodePath) -> Difference | None:
-        """In float32; what differs there, in float64."""
-        models = [subject.model if variant.perturbed else subject.fresh for subject in (self.a, self.b)]
-        (calls_a, logits_a), (calls_b, logits_b) = map(self._trace, (self.a, self.b), models, (variant, variant))
+    def _divergence(self, code_path: CodePath) -> Difference | None:
+        """Compared in float32; where that differs, in float64."""
+        models = [subject.model if code_path.perturbed else subject.fresh for subject in (self.a, self.b)]
+        (calls_a, logits_a), (calls_b, logits_b) = map(self._trace, (self.a, self.b), models, (code_path, code_path))
         if torch.equal(logits_a, logits_b):
             return None
         rounded, floor = None, None
-        exact = self._in_float64(models, variant)
+        exact = self._in_float64(models, code_path)
         if exact is not None:
-            rounded, floor = calls_a, difference([exact[0][1]], [logits_a], variant.select)
+            rounded, floor = calls_a, difference([exact[0][1]], [logits_a], code_path.select)
             (calls_a, logits_a), (calls_b, logits_b) = exact
-        moved = difference([logits_a], [logits_b], variant.select)
+        moved = difference([logits_a], [logits_b], code_path.select)
         whole = CallPair(calls_a[-1], calls_b[-1], 0.0, moved, floor)
         if whole.agrees or moved is None:
             return None
-        pairs = together((calls_a[:-1], calls_b[:-1]), rounded, self.partners, variant.select)
-        name = variant.name + (", confirmed in float64" if exact else "; float64 could not be run")
-        return parting([*pairs, whole], name)
+        pairs = paired_calls(calls_a[:-1], calls_b[:-1], rounded, self.partners, code_path.select)
+        name = code_path.name + (", confirmed in float64" if exact else "; float64 could not be run")
+        return divergence([*pairs, whole], name)
 
-    def _in_float64(self, models: list[nn.Module], variant: CodePath) -> list[tuple[list[ModuleCall], Tensor]] | None:
-        kept = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)  # for what is made on the way
+    def _in_float64(self, models: list[nn.Module], code_path: CodePath) -> list[tuple[list[ModuleCall], Tensor]] | None:
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)  # for tensors that forward creates
         with attempt() as attempted:
             both = zip((self.a, self.b), models, strict=True)
-            traces = [self._trace(subject, twin(model).double(), variant) for subject, model in both]
-        torch.set_default_dtype(kept)
-        if attempted.failed:  # parts that know float32 only
+            traces = [self._trace(subject, twin(model).double(), code_path) for subject, model in both]
+        torch.set_default_dtype(default)
+        if attempted.failed:  # some parts work in float32 only
             return None
         return traces if all(bool(logits.isfinite().all()) for _, logits in traces) else None
 
     def _sharing(self, paths: list[str]) -> Difference | None:
-        """Weights that are one tensor in one model alone: equal now, and no more after a step of training."""
+        """Weights that are one tensor in one model only: equal now, and different after a step of training."""
         paths.append("which weights are one tensor")
         parted = parted_ties(self.pairs, self.a.model, self.b.model)
         if parted is None:
             return None
         partner, first, second = parted
-        name = [(first.a, second.a), (first.b, second.b)][partner == "B"]
-        path = f"{partner} holds {name[0]} and {name[1]} in one tensor, {'A' if partner == 'B' else 'B'} in two"
-        places = owner_of(self.a.model, second.a, own_code=True), owner_of(self.b.model, second.b, own_code=True)
-        return Difference("sharing", path, *places, 1.0, 0.0, 0.0, "")
+        names, other = ((first.a, second.a), "B") if partner == "A" else ((first.b, second.b), "A")
+        path = f"{partner} holds {names[0]} and {names[1]} in one tensor, {other} in two"
+        return Difference("sharing", path, *self._owners(second), difference=1.0)
+
+    def _owners(self, pair: WeightPair) -> tuple[Where, Where]:
+        return owner_of(self.a.model, pair.a, own_code=True), owner_of(self.b.model, pair.b, own_code=True)
 
     def _gradients(self, paths: list[str]) -> Difference | None:
-        """The last module on the way forward whose gradients differ: the first on the way back."""
+        """The last module on the way forward whose gradients differ, which is the first on the way back."""
         inputs = self.a.inputs(ROWS, salt=24, T=self.T)
         with attempt() as attempted:
-            slopes_a, slopes_b = (_slopes(p, twin(p.model).double(), inputs) for p in (self.a, self.b))
-        if attempted.failed:  # parts that know float32 only
+            gradients = [_gradients(subject, twin(subject.model).double(), inputs) for subject in (self.a, self.b)]
+        if attempted.failed:  # some parts work in float32 only
             return None
         paths.append("gradients")
         calls, _ = self._trace(self.a, self.a.model, CodePath("", inputs, _plain))
         done = {call.name: number for number, call in enumerate(calls)}
         pairs = sorted(self.pairs, key=lambda pair: -done.get(pair.a.rpartition(".")[0], -1))
-        largest = max(float(slope.abs().max()) for slope in slopes_a.values())
-        for pair in pairs:
-            x, y = slopes_a[pair.a], slopes_b[pair.b].mT if pair.turned else slopes_b[pair.b]
+        largest = max(float(gradient.abs().max()) for gradient in gradients[0].values())
+        for pair, x, y in corresponding(pairs, *gradients):
             scale = max(float(x.abs().max()), float(y.abs().max()), 1e-2 * largest)
             gap = float((x - y).abs().max()) / scale
             if gap > GRADIENT:
-                places = owner_of(self.a.model, pair.a, own_code=True), owner_of(self.b.model, pair.b, own_code=True)
-                return Difference("gradient", f"gradients of {pair.a}", *places, gap, GRADIENT, 0.0, "")
+                return Difference("gradient", f"gradients of {pair.a}", *self._owners(pair), gap, GRADIENT)
         return None
 
 
-def _slopes(subject: Subject, model: nn.Module, inputs: Inputs) -> dict[str, Tensor]:
-    """The gradient of a mixture of the logits with respect to every weight, zero where there is none."""
+def _gradients(subject: Subject, model: nn.Module, inputs: Inputs) -> dict[str, Tensor]:
+    """The gradient of a random mixture of the logits with respect to every weight, zero if there is none."""
     with torch.enable_grad(), without_dropout():
         logits = subject.convention.logits(model, inputs)
         weights = torch.randn(logits.shape, generator=torch.Generator().manual_seed(0), dtype=logits.dtype)

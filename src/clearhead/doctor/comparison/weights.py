@@ -1,7 +1,8 @@
 """Which weight of one model is which of the other, and the values of A in both."""
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +15,7 @@ from clearhead.errors import DataError
 Named = Mapping[str, Tensor]
 Key = Callable[[str, Tensor], Hashable | None]
 
-ROLES = {  # what people call the maps that have one shape and are made in any order
+ROLES = {  # common names of maps that have one shape and may be created in any order
     "query": r"(^|_|w)q($|_)|query",
     "key": r"(^|_|w)k($|_)|key",
     "value": r"(^|_|w)v($|_)|value",
@@ -40,6 +41,14 @@ def named(model: nn.Module) -> dict[str, nn.Parameter]:
     return dict(model.named_parameters(remove_duplicate=False))
 
 
+def corresponding(
+    pairs: Sequence[WeightPair], a: Mapping[str, Tensor], b: Mapping[str, Tensor]
+) -> Iterator[tuple[WeightPair, Tensor, Tensor]]:
+    """The tensors of each pair, that of B with its axes as in A."""
+    for pair in pairs:
+        yield pair, a[pair.a], b[pair.b].mT if pair.turned else b[pair.b]
+
+
 def in_order(model: nn.Module, calls: Sequence[ModuleCall]) -> dict[str, nn.Parameter]:
     """The same, in the order in which the modules that hold them are done for the first time."""
     done: dict[str, int] = {}
@@ -57,13 +66,13 @@ def in_order(model: nn.Module, calls: Sequence[ModuleCall]) -> dict[str, nn.Para
 
 
 def match(a: nn.Module, b: nn.Module, calls_a: Sequence[ModuleCall], calls_b: Sequence[ModuleCall]) -> list[WeightPair]:
-    """Every weight of A with one of B: by name, by its end, by equal values, by layer and role, by shape and order.
+    """Pair every weight of A with one of B: by name, equal values, end of the name, layer and role, shape and order.
 
     Args:
         calls_a, calls_b: a pass through each, for the order.
 
     Raises:
-        DataError: something is left over.
+        DataError: some weight has no counterpart.
     """
     left, right = in_order(a, calls_a), in_order(b, calls_b)
     pairs: list[WeightPair] = []
@@ -107,7 +116,7 @@ def _distinct(names: Sequence[str], tensors: Named) -> list[str]:
 
 
 def _without(tensors: Mapping[str, nn.Parameter], matched: Sequence[str]) -> dict[str, nn.Parameter]:
-    """What is left; a tensor that is matched under one name needs no partner under another."""
+    """The rest; a tensor that is matched under one name needs no partner under another."""
     known = {id(tensors[name]) for name in matched}
     return {name: tensor for name, tensor in tensors.items() if id(tensor) not in known}
 
@@ -121,7 +130,7 @@ def _ending(length: int) -> Key:
 
 
 def _value(name: str, tensor: Tensor) -> Hashable | None:
-    """Numbers that a transpose leaves as they are; of a constant tensor they say nothing."""
+    """Numbers that a transpose does not change; a constant tensor cannot be recognized by them."""
     flat = tensor.detach().flatten()
     if not len(flat) or bool((flat == flat[0]).all()):
         return None
@@ -166,7 +175,7 @@ def _left_over(left: Named, right: Named, matched: int) -> str:
 
 
 def _turned(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> list[WeightPair]:
-    """Which pairs are transposes: what is not square tells it, and the square ones of such classes follow."""
+    """Which pairs are transposes. Unequal shapes show it; square weights of the same classes follow."""
     left, right = named(a), named(b)
 
     def classes(pair: WeightPair) -> tuple[type, type]:
@@ -175,14 +184,14 @@ def _turned(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> list[Wei
     wide = [pair for pair in pairs if left[pair.a].dim() > 1 and not _square(left[pair.a])]
     surely = {classes(pair) for pair in wide if left[pair.a].shape != right[pair.b].shape}
     straight = {classes(pair) for pair in wide if left[pair.a].shape == right[pair.b].shape}
-    notes = []
-    for pair in pairs:
+
+    def is_turned(pair: WeightPair) -> bool:
         x, y = left[pair.a], right[pair.b]
-        turned = x.shape != y.shape or (_square(x) and classes(pair) in surely - straight)
-        if _square(x) and pair.how == "value":
-            turned = not torch.equal(x, y)
-        notes.append(WeightPair(pair.a, pair.b, pair.how, turned))
-    return notes
+        if not _square(x):
+            return x.shape != y.shape
+        return not torch.equal(x, y) if pair.how == "value" else classes(pair) in surely - straight
+
+    return [WeightPair(pair.a, pair.b, pair.how, is_turned(pair)) for pair in pairs]
 
 
 def _square(tensor: Tensor) -> bool:
@@ -190,7 +199,7 @@ def _square(tensor: Tensor) -> bool:
 
 
 def labels(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> tuple[dict[int, int], dict[int, int]]:
-    """A number for each tensor of A and of B, by its id; one for all that are one weight in either."""
+    """A number for each tensor of A and of B, by its id; the same for all that are one weight in either model."""
     left, right = named(a), named(b)
     of_a: dict[int, int] = {}
     of_b: dict[int, int] = {}
@@ -215,63 +224,52 @@ def parted_ties(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> tupl
     return None
 
 
-def differing(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> Differing | None:
+def first_different(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> Differing | None:
     """The first weight that is not equal in both."""
-    left, right = named(a), named(b)
-    for pair in pairs:
-        x, y = left[pair.a].detach(), right[pair.b].detach()
-        y = y.mT if pair.turned else y
+    for pair, x, y in corresponding(pairs, named(a), named(b)):
         if not torch.equal(x, y):
-            scale = float(x.abs().max()) or 1.0
-            return Differing(pair.a, pair.b, float((x - y).abs().max()) / scale)
+            scale = float(x.detach().abs().max()) or 1.0
+            return Differing(pair.a, pair.b, float((x - y).detach().abs().max()) / scale)
     return None
 
 
-def bring(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> list[str]:
-    """Give B the values of A, in place. Where B holds in one tensor what A holds in two, A follows.
+@torch.no_grad()
+def copy_weights(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> list[str]:
+    """Give B the values of A, in place. Where B holds in one tensor what A holds in two, A takes B's value.
 
     Returns:
-        The weights of A that had to follow.
+        The weights of A that had to change.
     """
-    left, right = named(a), named(b)
-    followed: dict[str, None] = {}
-    with torch.no_grad():
-        for _ in range(ROUNDS):  # a weight that follows may be tied in A to one that has to follow then
-            for pair in pairs:
-                right[pair.b].copy_(left[pair.a].mT if pair.turned else left[pair.a])
-            parted = [pair for pair in pairs if not _agree(pair, left, right)]
-            if not parted:
-                break
-            for pair in parted:
-                left[pair.a].copy_(right[pair.b].mT if pair.turned else right[pair.b])
-                followed[pair.a] = None
-        statistics = dict(a.named_buffers())
-        for name, buffer in b.named_buffers():
-            if "running_" in name and name in statistics and buffer.shape == statistics[name].shape:
-                buffer.copy_(statistics[name])
-    return [*followed]
-
-
-def _agree(pair: WeightPair, a: Named, b: Named) -> bool:
-    y = b[pair.b].mT if pair.turned else b[pair.b]
-    return torch.equal(a[pair.a], y)
-
-
-def told(
-    pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module, followed: Sequence[str], first: Differing | None
-) -> Weights:
-    """The account of it."""
-    matched: dict[str, int] = {}
-    for pair in pairs:
-        matched[pair.how] = matched.get(pair.how, 0) + 1
-    notes = [f"B ties what A holds twice: {', '.join(followed[:3])} of A took B's value"] if followed else []
-    tables = dict(a.named_buffers())
+    weights = list(corresponding(pairs, named(a), named(b)))
+    changed: dict[str, None] = {}
+    for _ in range(ROUNDS):  # a weight that changes may be tied in A to another one, which has to change then
+        for _, x, y in weights:
+            y.copy_(x)
+        unequal = [(pair, x, y) for pair, x, y in weights if not torch.equal(x, y)]
+        for pair, x, y in unequal:
+            x.copy_(y)
+            changed[pair.a] = None
+        if not unequal:
+            break
+    statistics = dict(a.named_buffers())
     for name, buffer in b.named_buffers():
-        other = tables.get(name)
+        if "running_" in name and name in statistics and buffer.shape == statistics[name].shape:
+            buffer.copy_(statistics[name])
+    return [*changed]
+
+
+def account(
+    pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module, changed: Sequence[str], first: Differing | None
+) -> Weights:
+    """How the weights were matched, for the comparison."""
+    notes = [f"B ties what A holds twice: {', '.join(changed[:3])} of A took B's value"] if changed else []
+    buffers = dict(a.named_buffers())
+    for name, buffer in b.named_buffers():
+        other = buffers.get(name)
         if other is None or buffer.shape != other.shape or re.search("running_|num_batches", name):
             continue
         if not torch.equal(buffer, other):
             notes.append(f"buffer {name} differs, and stays as it is")
             break
     renamed = tuple((pair.a, pair.b) for pair in pairs if pair.a != pair.b)
-    return Weights(tuple(matched.items()), renamed, first, tuple(notes))
+    return Weights(Counter(pair.how for pair in pairs), renamed, first, tuple(notes))

@@ -1,22 +1,21 @@
-"""What a comparison of two models found, in the words and the numbers that a person and a program read.
+"""What a comparison of two models found, for a person and for a program. Imports no torch."""
 
-Imports no torch.
-"""
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Literal, Self
+from clearhead.doctor.report.findings import Where
+from clearhead.doctor.report.records import Line, ReadableRecord, labelled
 
-from clearhead.doctor.report.findings import Json, Where
-from clearhead.doctor.report.text import Line, labelled
-from clearhead.pages import printable
+SHOWN = 6  # pairs of names
+MATCHED_BY = {"name": "name", "suffix": "the end of the name", "value": "value", "role": "layer and role"}
 
 
 @dataclass(frozen=True)
 class Differing:
     """Two tensors or two outputs that correspond, by their names in A and B, and by how much they differ.
 
-    A difference is of the largest number there.
+    A difference is relative to the largest number there.
     """
 
     a: str
@@ -31,16 +30,16 @@ class Differing:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two models part: the first module that is given the same and makes something else of it.
+    """Where two models diverge: the first module that gets the same input and computes something else from it.
 
     Args:
         what: what differs there: an output, a gradient, or which weights are one tensor.
         path: the code path, in words.
         a, b: the module in each.
-        difference: at the module, of the largest number there.
-        threshold: from where it counts.
+        difference: at the module, relative to the largest number there.
+        threshold: the smallest difference that counts.
         noise_floor: what rounding to float32 does there.
-        agreed: the last module before it that makes the same in both.
+        agreed: the last module before it that computes the same in both.
         growth: the differences on the way to the logits, which are the last.
     """
 
@@ -49,19 +48,36 @@ class Difference:
     a: Where
     b: Where
     difference: float
-    threshold: float
-    noise_floor: float
-    agreed: str
+    threshold: float = 0.0
+    noise_floor: float = 0.0
+    agreed: str = ""
     growth: tuple[Differing, ...] = ()
 
     @property
+    def name(self) -> str:
+        """The module of A."""
+        return self.a.module or "the whole model"
+
+    @property
     def sentence(self) -> str:
-        """What differs, and how much."""
+        """What differs."""
         if self.what == "sharing":
             return f"{self.path}, so they train differently"
-        name = self.a.module or "the whole model"
-        kind = "makes something else of the same input" if self.what == "output" else "has another gradient"
-        return f"{name} {kind}"
+        how = "computes something else from the same input" if self.what == "output" else "has another gradient"
+        return f"{self.name} {how}"
+
+    def lines(self) -> Iterator[Line]:
+        """The difference as a comparison prints it."""
+        is_sharing = self.what == "sharing"
+        yield f"DIFFERENT  {self.name}  {'sharing of weights' if is_sharing else self.path}", "bold red"
+        by = f", by {self.difference:.1e} of the largest number there; rounding does {self.noise_floor:.0e}"
+        yield labelled("what", self.sentence + ("" if is_sharing else by)), ""
+        yield labelled("in A", self.a.place or self.name), ""
+        yield labelled("in B", self.b.place or self.name), ""
+        if self.agreed:
+            yield labelled("agreed", self.agreed), ""
+        if self.growth:
+            yield labelled("growth", ", ".join(f"{step.names} {step.difference:.1e}" for step in self.growth)), ""
 
 
 @dataclass(frozen=True)
@@ -72,10 +88,10 @@ class Weights:
         matched: how many tensors, by how they were recognized: name, suffix (of the name), value, role, order.
         renamed: pairs of names that differ.
         first_different: the first that was not equal before.
-        notes: what else is to be known.
+        notes: anything else to know.
     """
 
-    matched: tuple[tuple[str, int], ...]
+    matched: Mapping[str, int] = field(default_factory=dict)
     renamed: tuple[tuple[str, str], ...] = ()
     first_different: Differing | None = None
     notes: tuple[str, ...] = ()
@@ -83,16 +99,18 @@ class Weights:
     @property
     def sentence(self) -> str:
         """How they were matched, and whether they were equal before."""
-        how = {"name": "name", "suffix": "the end of the name", "value": "value", "role": "layer and role"}
-        by = ", ".join(f"{n} by {how.get(kind, 'shape and order')}" for kind, n in self.matched)
+        by = ", ".join(f"{n} by {MATCHED_BY.get(kind, 'shape and order')}" for kind, n in self.matched.items())
         first = self.first_different
-        equal = "equal before" if first is None else f"B's were others, first {first.names} by {first.difference:.1e}"
-        return f"{by}; {equal}"
+        if first is None:
+            return f"{by}; equal before"
+        return f"{by}; different before, the first is {first.names} by {first.difference:.1e}"
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(ReadableRecord):
     """Two models on the same ids with the same weights. It speaks of the paths that were run, and of nothing else."""
+
+    computed = ("verdict", "summary")
 
     a: str
     b: str
@@ -106,31 +124,20 @@ class Comparison:
         """Whether nothing differs on any path."""
         return self.first is None
 
-    def __str__(self) -> str:
-        return self.text()
-
-    def __repr__(self) -> str:
-        return f"<Comparison: {self.summary}>"
-
-    def text(self, *, verbose: bool = False) -> str:
-        """The lines, without their styles."""
-        return "\n".join(text for text, _ in self.lines(verbose=verbose))
+    @property
+    def verdict(self) -> Literal["equal", "different"]:
+        """In a word."""
+        return "equal" if self.equal else "different"
 
     @property
     def summary(self) -> str:
         """The verdict in one line."""
         verdict = f"differ: {self.first.sentence}" if self.first else "are equal on every path that was run"
-        return f"{self.a} and {self.b} {verdict} ({round(self.seconds, 3):.2f} s)"  # as JSON has it
-
-    def lines(self, *, verbose: bool = False) -> Iterator[Line]:
-        """As a person reads it: the verdict, then the difference; verbose also tells what was matched and run."""
-        for text, style in self._lines(verbose):
-            yield printable(text), style
+        return f"{self.a} and {self.b} {verdict} ({round(self.seconds, 3):.2f} s)"
 
     def _lines(self, verbose: bool) -> Iterator[Line]:
         yield self.summary, "bold red" if self.first else "green"
-        if self.first:
-            yield from _difference(self.first)
+        yield from self.first.lines() if self.first else ()
         for note in self.weights.notes:
             yield labelled("note", note), ""
         if not verbose:
@@ -141,58 +148,3 @@ class Comparison:
         if len(self.weights.renamed) > SHOWN:
             yield labelled("", f"and {len(self.weights.renamed) - SHOWN} more"), "dim"
         yield labelled("paths", "; ".join(self.paths)), ""
-
-    def as_json(self) -> Json:
-        """Plain data, as docs/doctor.md has it."""
-        first = self.first and asdict(self.first) | {"a": self.first.a.as_json(), "b": self.first.b.as_json()}
-        weights = asdict(self.weights) | {"matched": dict(self.weights.matched)}
-        return {
-            "a": self.a,
-            "b": self.b,
-            "verdict": "equal" if self.equal else "different",
-            "summary": self.summary,
-            "first": first,
-            "weights": weights,
-            "paths": list(self.paths),
-            "seconds": round(self.seconds, 3),
-        }
-
-    @classmethod
-    def from_json(cls, document: Json) -> Self:
-        """The reverse of `as_json`, after it went through text."""
-        first, weights = document["first"], document["weights"]
-        if first is not None:
-            growth = tuple(Differing(**step) for step in first["growth"])
-            first = first | {"a": Where.from_json(first["a"]), "b": Where.from_json(first["b"]), "growth": growth}
-        differing = weights["first_different"]
-        return cls(
-            a=document["a"],
-            b=document["b"],
-            first=None if first is None else Difference(**first),
-            weights=Weights(
-                matched=tuple(weights["matched"].items()),
-                renamed=tuple((a, b) for a, b in weights["renamed"]),
-                first_different=None if differing is None else Differing(**differing),
-                notes=tuple(weights["notes"]),
-            ),
-            paths=tuple(document["paths"]),
-            seconds=document["seconds"],
-        )
-
-
-SHOWN = 6  # pairs of names
-
-
-def _difference(first: Difference) -> Iterator[Line]:
-    name = first.a.module or "the whole model"
-    path = "sharing of weights" if first.what == "sharing" else first.path
-    yield f"DIFFERENT  {name}  {path}", "bold red"
-    by = f"{first.difference:.1e} of the largest number there; rounding does {first.noise_floor:.0e}"
-    yield labelled("what", first.sentence + ("" if first.what == "sharing" else f", by {by}")), ""
-    yield labelled("in A", first.a.place or name), ""
-    yield labelled("in B", first.b.place or name), ""
-    if first.agreed:
-        yield labelled("agreed", first.agreed), ""
-    if first.growth:
-        steps = ", ".join(f"{step.names} {step.difference:.1e}" for step in first.growth)
-        yield labelled("growth", steps), ""

@@ -1,4 +1,4 @@
-"""A report in a file, in each form that a person or a program asks for. Imports no torch."""
+"""A report in a file, in each form that can be requested. Imports no torch."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,13 +11,13 @@ FORMS: Mapping[str, Callable[[Report], str]] = {"report": page.render, "junit": 
 
 
 def refuse_unwritable(files: Mapping[str, str]) -> None:
-    """See that files can be where they are wanted, before anything slow is done.
+    """Check that files can be written, before anything slow is done.
 
     Args:
-        files: a form of FORMS -> where.
+        files: a form of FORMS -> a path.
 
     Raises:
-        UsageError: the folder is not there, or it is a folder itself.
+        UsageError: the folder does not exist, or the path is a folder.
     """
     for form, file in files.items():
         path = Path(file)
@@ -27,7 +27,7 @@ def refuse_unwritable(files: Mapping[str, str]) -> None:
 
 
 def write(report: Report, files: Mapping[str, str]) -> None:
-    """The report in every form that was asked for.
+    """Write the report in every form that was requested.
 
     Raises:
         DataError: a file cannot be written.

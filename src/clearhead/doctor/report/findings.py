@@ -1,20 +1,23 @@
-"""What a check found, in the words and the numbers that a person and a program read. Imports no torch."""
+"""What a check found, for a person and for a program. Imports no torch."""
 
-import math
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
 
 from clearhead.doctor.catalogue.faults import CATALOGUE
+from clearhead.doctor.report.records import Line, Record, labelled
+from clearhead.doctor.report.source import excerpt
+from clearhead.pages import printable
 
-Json = dict[str, Any]
 Status = Literal["fail", "warn"]
+STYLE = {"fail": "bold red", "warn": "yellow"}
+SIGNS = "rows are logits, columns tokens: # legal, ! illegal, - missing"
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was measured. A fail has a witness: two inputs, and one output that had to stay and moved, or to move."""
+    """What was measured. A failure has a witness: two inputs, and an output that moved or stayed when it must not."""
 
     value: float
     threshold: float
@@ -23,11 +26,11 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Where:
-    """The first part that is guilty, as far as it is known; `file` and `line` are those to be changed."""
+class Where(Record):
+    """The first part that is at fault, as far as it is known; `file` and `line` are what to change."""
 
     module: str | None = None
-    class_name: str | None = None
+    class_name: str | None = field(default=None, metadata={"key": "class"})
     file: str | None = None
     line: int | None = None
     op: str | None = None
@@ -36,49 +39,47 @@ class Where:
 
     @property
     def place(self) -> str:
-        """In a few words, for a line of text."""
+        """In a few words, for a line of text; the file relative to the current folder."""
         parts = [self.module or "", f"({self.class_name})" if self.class_name else ""]
         if self.file:
-            file = _nearby(self.file)
-            parts.append(f"{file}:{self.line}" if self.line else file)
-        return " ".join(part for part in parts if part) + (f" [{self.backend} only]" if self.backend else "")
+            parts.append(self.file.removeprefix(os.getcwd() + os.sep) + (f":{self.line}" if self.line else ""))
+        return " ".join(filter(None, parts)) + (f" [{self.backend} only]" if self.backend else "")
 
-    def as_json(self) -> Json:
-        """Plain data: the class is called so."""
-        return {("class" if name == "class_name" else name): value for name, value in asdict(self).items()}
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """The reverse of `as_json`."""
-        return cls(**{("class_name" if name == "class" else name): value for name, value in document.items()})
-
-
-def _finite(value: object) -> Any:
-    """JSON knows no infinity and no NaN."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _nearby(file: str) -> str:
-    """The path from here, where it is below."""
-    here = os.getcwd() + os.sep
-    return file.removeprefix(here)
+    @property
+    def place_and_op(self) -> str:
+        """The same with the operation; empty if the place is unknown."""
+        return self.place + (f", at '{self.op}'" if self.place and self.op else "")
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One fault. `id` is the likeliest cause, in the catalogue's terms; `causes` are all that fit, best first.
+class PossibleCause:
+    """A fault that would explain a finding, and how well it does: 0 at worst, 1 at best."""
+
+    id: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Finding(Record):
+    """One fault. `id` is the likeliest cause, an id of the catalogue; `causes` are all that fit, the best first.
 
     `check`: the name of the check that found it.
     """
+
+    computed = ("title", "why", "fix")
 
     id: str
     status: Status
     evidence: Evidence
     where: Where = Where()
-    causes: tuple[tuple[str, float], ...] = ()
+    causes: tuple[PossibleCause, ...] = ()
     picture: tuple[str, ...] = ()
     repro: str = ""
     check: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.causes:
+            object.__setattr__(self, "causes", (PossibleCause(self.id, 1.0),))
 
     @property
     def title(self) -> str:
@@ -97,38 +98,38 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """What, where, what to do."""
+        """What, where, and what to do."""
         suffix = f" in {self.where.place}" if self.where.place else ""
         return f"{self.id} {self.title}{suffix}: {self.evidence.witness}; {self.fix}"
 
-    def as_json(self) -> Json:
-        """Plain data, as the schema in docs/doctor.md has it."""
-        causes = self.causes or ((self.id, 1.0),)
-        return {
-            "id": self.id,
-            "title": self.title,
-            "status": self.status,
-            "check": self.check,
-            "evidence": {name: _finite(value) for name, value in asdict(self.evidence).items()},
-            "where": self.where.as_json(),
-            "causes": [{"id": name, "score": round(score, 3)} for name, score in causes],
-            "why": self.why,
-            "fix": self.fix,
-            "picture": list(self.picture),
-            "repro": self.repro,
-        }
+    @property
+    def alternatives(self) -> tuple[PossibleCause, ...]:
+        """The next best causes after the likeliest."""
+        return self.causes[1:4]
 
-    @classmethod
-    def from_json(cls, document: Json) -> Self:
-        """The reverse of `as_json`."""
-        evidence: Json = {name: math.nan if value is None else value for name, value in document["evidence"].items()}
-        return cls(
-            id=document["id"],
-            status=document["status"],
-            evidence=Evidence(**evidence),
-            where=Where.from_json(document["where"]),
-            causes=tuple((cause["id"], cause["score"]) for cause in document["causes"]),
-            picture=tuple(document["picture"]),
-            repro=document["repro"],
-            check=document["check"],
-        )
+    def lines(self) -> Iterator[Line]:
+        """The finding as a report prints it."""
+        name = self.where.module or ("the whole model" if self.where.file is None else "")
+        yield f"{self.status.upper()} {self.id}  {self.title}  {name}".rstrip(), STYLE[self.status]
+        yield labelled("evidence", self.evidence.witness), ""
+        if self.where.place:
+            yield labelled("where", self.where.place_and_op), ""
+        code = excerpt(self.where.file, self.where.line)
+        if code is not None and code.line:
+            yield labelled("", code.line), "cyan"
+        for number, row in enumerate(self.picture):
+            yield labelled("" if number else "picture", row), "red" if "!" in row else ""
+        if self.picture:
+            yield labelled("", SIGNS), "dim"
+        yield labelled("why", self.why), ""
+        yield labelled("fix", self.fix), ""
+        others = ", ".join(f"{cause.id} {cause.score:.0%}" for cause in self.alternatives)
+        if others:
+            yield labelled("or", f"{others}; 'clearhead doctor explain ID' describes each"), ""
+        if self.repro:
+            yield labelled("again", self.repro), ""
+
+
+def text_of(findings: Iterable[Finding]) -> str:
+    """Findings as a report prints them, with an empty line between."""
+    return "\n\n".join("\n".join(printable(line) for line, _ in finding.lines()) for finding in findings)

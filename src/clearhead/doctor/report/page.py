@@ -1,4 +1,4 @@
-"""A report as a page to look at: each fault with its picture, the line of code, why, and what to change."""
+"""A report as a web page: each fault with its picture, the line of code, why, and what to change."""
 
 from collections.abc import Iterable, Sequence
 from textwrap import dedent
@@ -7,7 +7,6 @@ from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.doctor.report.findings import Evidence, Finding, Where
 from clearhead.doctor.report.report import Report
 from clearhead.doctor.report.source import Excerpt, excerpt
-from clearhead.doctor.report.text import conclusion
 from clearhead.doctor.report.verdict import Checked
 from clearhead.pages import document, text
 
@@ -68,13 +67,13 @@ LEGEND = (
     ("missing", "-", "should move it, and does not"),
 )
 PROVED = (
-    "A fault was seen: two inputs, and an output that had to stay and moved, or had to move and stayed. That there is "
-    "none is proved for what was run, which is these paths, their shapes and almost any weights, and for nothing else."
+    "Every failure was observed: two inputs, and an output that moved when it must not, or stayed when it must move. "
+    "The absence of faults is proved for what was run: these paths and their shapes, with almost any weights."
 )
 
 
 def render(report: Report) -> str:
-    """The page as one self-contained HTML document; every given text is escaped."""
+    """One self-contained HTML document, with every text escaped."""
     sections = (
         _facts(report),
         "".join(_finding(finding) for finding in report.findings),
@@ -82,7 +81,7 @@ def render(report: Report) -> str:
         _assumptions(report),
         f"<h2>What was run</h2>{_list(text(path) for path in report.paths)}<p>{text(PROVED)}</p>",
     )
-    return document(report.target, conclusion(report), "\n".join(sections), style=STYLE, mood=report.verdict)
+    return document(report.target, report.summary, "\n".join(sections), style=STYLE, mood=report.verdict)
 
 
 def _facts(report: Report) -> str:
@@ -90,18 +89,18 @@ def _facts(report: Report) -> str:
     facts = {
         "verdict": report.verdict,
         "kind": report.kind,
-        "checks that spoke": f"{len(judged)} of {len(report.checks)}",
+        "checks with a result": f"{len(judged)} of {len(report.checks)}",
         "seconds": f"{report.seconds:.2f}",
     }
     return f"<dl>{''.join(f'<div><dt>{text(k)}</dt><dd>{text(v)}</dd></div>' for k, v in facts.items())}</dl>"
 
 
 def _finding(finding: Finding) -> str:
-    others = (f"{text(id)} {text(CATALOGUE[id].title)} ({score:.0%})" for id, score in finding.causes[1:4])
+    others = [f"{text(c.id)} {text(CATALOGUE[c.id].title)} ({c.score:.0%})" for c in finding.alternatives]
     parts = (
         ("Why", f"<p>{text(finding.why)}</p>"),
         ("What to change", f"<p>{text(finding.fix)}</p>"),
-        ("Or it is", _list(others) if finding.causes[1:] else ""),
+        ("Or it is", _list(others) if others else ""),
         ("See it again", f"<pre>{text(finding.repro)}</pre>" if finding.repro else ""),
     )
     content = _where(finding.where) + "".join(f"<h3>{title}</h3>{body}" for title, body in parts if body)
@@ -123,9 +122,8 @@ def _numbers(evidence: Evidence) -> str:
 def _where(where: Where) -> str:
     if not where.place:
         return ""
-    op = f", at '{where.op}'" if where.op else ""
-    code = excerpt(where)
-    return f"<h3>Where</h3><p>{text(where.place + op)}</p>" + ("" if code is None else _code(code))
+    code = excerpt(where.file, where.line)
+    return f"<h3>Where</h3><p>{text(where.place_and_op)}</p>" + ("" if code is None else _code(code))
 
 
 def _code(code: Excerpt) -> str:
@@ -139,7 +137,7 @@ def _code(code: Excerpt) -> str:
 
 
 def _picture(rows: Sequence[str]) -> str:
-    """The matrix as a drawing: shapes tell what colours tell too."""
+    """The matrix as a drawing: shapes say what the colors say."""
     width = MARGIN + CELL * max(map(len, rows))
     height = MARGIN + CELL * len(rows)
     places: dict[str, list[tuple[int, int]]] = {"cell": [], "legal": [], "illegal": [], "missing": []}
@@ -211,7 +209,7 @@ def _assumptions(report: Report) -> str:
         + (f'<br><span class="otherwise">{text(about.otherwise)}</span>' if about.otherwise else "")
         for about in report.assumptions
     )
-    return f"<h2>What nobody said, and was assumed</h2>{_list(items)}"
+    return f"<h2>What was assumed</h2>{_list(items)}"
 
 
 def _list(items: Iterable[str]) -> str:

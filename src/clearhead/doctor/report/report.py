@@ -1,32 +1,29 @@
-"""An examination with its text: as a person reads it, and as plain data. Imports no torch."""
+"""An examination as a person reads it. Imports no torch."""
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from clearhead.doctor.report.findings import Finding, Json
-from clearhead.doctor.report.text import conclusion, lines
-from clearhead.doctor.report.verdict import Checked, Examined
-from clearhead.doctor.spec import Assumption
+from clearhead.doctor.catalogue.faults import CATALOGUE
+from clearhead.doctor.report.records import Line, labelled
+from clearhead.doctor.report.verdict import BROKE, OUT_OF_TIME, Checked, Examined
 from clearhead.errors import DataError, FaultError
+
+STYLE = {"healthy": "green", "faulty": "bold red", "partial": "yellow", "unknown": "yellow"}
+SHOWN = 8  # ids of a narrowed examination
 
 
 @dataclass(frozen=True, repr=False)
 class Report(Examined):
-    """An examination, its verdict, and how it is read."""
+    """An examination, its verdict, and its text."""
 
-    @property
-    def summary(self) -> str:
-        """The verdict in one line, with what it rests on."""
-        return conclusion(self)
+    computed = ("verdict", "summary", "broken")
 
     def raise_if_failed(self) -> None:
-        """For tests of your own.
+        """For your own tests.
 
         Raises:
             FaultError: the first fault, in one sentence, and how many more there are.
-            DataError: something that was asked for could not be examined, so that nothing is known of it.
+            DataError: something that was requested could not be examined, so that nothing is known about it.
         """
         failed = [finding for finding in self.findings if finding.status == "fail"]
         if failed:
@@ -35,48 +32,85 @@ class Report(Examined):
         if self.exit_code:
             raise DataError(self.summary)
 
-    def __str__(self) -> str:
-        return self.text()
+    @property
+    def summary(self) -> str:
+        """The verdict in one line: of what, what it is, and what it rests on."""
+        faults = sum(finding.status == "fail" for finding in self.findings)
+        warnings = len(self.findings) - faults
+        counts = [_count(faults, "fault") if faults else "", _count(warnings, "warning") if warnings else ""]
+        verdict = {
+            "unknown": "could not be judged",
+            "partial": "was examined in part, and no fault was found there",
+        }.get(self.verdict, f"is {self.verdict}")
+        counted = f": {', '.join(filter(None, counts))}" if self.findings else ""
+        return f"{self.target} {verdict}{counted}{self._gaps()}{self._kind()} ({round(self.seconds, 3):.2f} s)"
 
-    def __repr__(self) -> str:
-        return f"<Report: {self.summary}>"
-
-    def text(self, *, verbose: bool = False) -> str:
-        """As a person reads it: the verdict, then what is wrong or open; verbose also tells what was run and passed."""
-        return "\n".join(text for text, _ in lines(self, verbose=verbose))
-
-    def as_json(self) -> Json:
-        """Plain data, as the schema in docs/doctor.md has it."""
-        return {
-            "target": self.target,
-            "kind": self.kind,
-            "verdict": self.verdict,
-            "summary": self.summary,
-            "only": list(self.only),
-            "findings": [finding.as_json() for finding in self.findings],
-            "checks": [asdict(check) for check in self.checks],
-            "broken": list(self.broken),
-            "assumptions": [asdict(assumption) for assumption in self.assumptions],
-            "paths": list(self.paths),
-            "seconds": round(self.seconds, 3),
+    def _gaps(self) -> str:
+        """What the verdict does not cover, though a reader would expect it to."""
+        late = sum(check.is_late for check in self.checks)
+        waived = sum(check.status == "waived" for check in self.checks)
+        blocked = sum(check.status == "blocked" for check in self.checks)
+        gaps = {
+            f"only {_listed(self.only)} {'was' if len(self.only) == 1 else 'were'} looked for": self.only,
+            f"{_count(len(self.broken), 'check')} {BROKE}": self.broken,
+            f"{OUT_OF_TIME} for {_count(late, 'check')}": late,
+            f"{_count(waived, 'check')} waived": waived,
+            f"{_count(blocked, 'check')} blocked by a waived one": blocked and self.verdict != "faulty",
+            f"{_listed(self.open_words)} could not be judged": self.open_words and self.verdict == "partial",
         }
+        return "".join(f"; {gap}" for gap, applies in gaps.items() if applies)
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """The reverse of `as_json`, after it went through text."""
-        document = json.loads(json.dumps(document))
+    def _kind(self) -> str:
+        """The kind; where it was assumed, the weightiest reason, and how to declare another."""
+        assumed = next((assumption for assumption in self.assumptions if assumption.about == "kind"), None)
+        if assumed is None:
+            return f" ({self.kind})"
+        reason = assumed.reasons[0] if assumed.reasons else "nothing speaks against it"
+        return f"; assumed to be {self.kind} because {reason}: {assumed.otherwise or '--kind declares another'}"
 
-        def tuples(table: Json) -> Json:
-            return {key: tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
-                    for key, value in table.items()}  # fmt: skip
+    def _lines(self, verbose: bool) -> Iterator[Line]:
+        yield self.summary, STYLE[self.verdict]
+        for number, finding in enumerate(self.findings):
+            if number:
+                yield "", ""
+            yield from finding.lines()
+        yield from self._open()
+        if not verbose:
+            return
+        for assumption in self.assumptions:
+            yield labelled("assumed", assumption.sentence), ""
+        yield labelled("paths", "; ".join(self.paths)), ""
+        for status, label in (("pass", "passed"), ("skip", "skipped")):
+            yield from _listing(label, [c for c in self.checks if c.status == status and not c.is_missing])
 
-        return cls(
-            target=document["target"],
-            kind=document["kind"],
-            findings=tuple(map(Finding.from_json, document["findings"])),
-            checks=tuple(Checked(**tuples(check)) for check in document["checks"]),
-            assumptions=tuple(Assumption(**tuples(assumption)) for assumption in document["assumptions"]),
-            paths=tuple(document["paths"]),
-            seconds=document["seconds"],
-            only=tuple(document["only"]),
-        )
+    def _open(self) -> Iterator[Line]:
+        """What was not judged, and why: a verdict without it would claim too much."""
+        for status in ("waived", "blocked"):
+            yield from _listing(status, [check for check in self.checks if check.status == status])
+        yield from _listing("skipped", [check for check in self.checks if check.is_late])
+        for check in self.checks:
+            if check.broke:
+                sentence = f"{check.name} {check.note}: {' '.join(check.covers)} were not looked for"
+                yield labelled("broke", sentence), "yellow"
+        for id in self.only if len(self.only) <= SHOWN else ():  # a symptom tells each of its many causes itself
+            answer, why = self.answer(id) if id in CATALOGUE else ("yes", "")
+            if answer == "unknown":
+                yield labelled("open", f"{id} {CATALOGUE[id].title}: {why}"), "yellow"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def _listing(label: str, checks: Sequence[Checked]) -> Iterator[Line]:
+    """Names of checks, those with the same note together."""
+    names: dict[str, list[str]] = {}
+    for check in checks:
+        names.setdefault(check.note, []).append(check.name)
+    parts = [", ".join(alike) + (f" ({note})" if note else "") for note, alike in names.items()]
+    if parts:
+        yield labelled(label, ", ".join(parts)), ""

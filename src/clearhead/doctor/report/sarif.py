@@ -1,4 +1,4 @@
-"""A report as SARIF 2.1.0, by which a code host shows a finding on the line that it is about. Imports no torch."""
+"""A report as SARIF 2.1.0, with which a code host shows a finding on its line. Imports no torch."""
 
 import hashlib
 import json
@@ -8,12 +8,13 @@ from urllib.parse import quote
 
 from clearhead import __version__
 from clearhead.doctor.catalogue.faults import CATALOGUE, CatalogueEntry
-from clearhead.doctor.report.findings import Finding, Json
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.report.records import Json
 from clearhead.doctor.report.report import Report
 from clearhead.pages import printable
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-ROOT = "SRCROOT"  # the folder that the relative places begin at: where the command was called
+ROOT = "SRCROOT"  # the folder that relative paths start from: where the command was called
 LEVELS = {"fail": "error", "warn": "warning"}
 
 
@@ -103,9 +104,8 @@ def _artifact(file: str, here: Path) -> Json:
 
 
 def _fingerprint(report: Report, finding: Finding, here: Path) -> str:
-    """The same for the same fault, though lines were added above it."""
+    """The same for the same fault, even if lines were added above it."""
     file = finding.where.file
     uri = _artifact(file, here)["uri"] if file else report.target
-    return hashlib.sha256(
-        "\n".join((finding.id, finding.where.module or "", uri)).encode("utf-8", "replace")
-    ).hexdigest()[:32]
+    identity = "\n".join((finding.id, finding.where.module or "", uri))
+    return hashlib.sha256(identity.encode("utf-8", "replace")).hexdigest()[:32]

@@ -3,15 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from clearhead.doctor.report.findings import Where
-
-LARGEST = 2_000_000  # bytes of a file that is looked into
-AROUND = 2  # lines before and behind
+LARGEST = 2_000_000  # bytes; a larger file is not opened
+AROUND = 2  # lines before and after
 
 
 @dataclass(frozen=True)
 class Excerpt:
-    """Some lines of a file: the number of the first, and the number of the one that is meant."""
+    """Some lines of a file, the number of the first, and the number of the one that the finding is about."""
 
     first: int
     meant: int
@@ -19,22 +17,22 @@ class Excerpt:
 
     @property
     def line(self) -> str:
-        """The one that is meant, without its indentation."""
+        """The one that the finding is about, without its indentation."""
         return self.lines[self.meant - self.first].strip()
 
 
-def excerpt(where: Where, around: int = AROUND) -> Excerpt | None:
-    """The line of a finding and those around it; None if it has none, or the file cannot be read any more."""
-    if where.file is None or not where.line:
+def excerpt(file: str | None, line: int | None) -> Excerpt | None:
+    """A line with those around it; None if there is none, or if the file cannot be read anymore."""
+    if file is None or not line:
         return None
-    path = Path(where.file)
+    path = Path(file)
     try:
         if not path.is_file() or path.stat().st_size > LARGEST:
             return None
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     except (OSError, ValueError):  # a name that no file can have
         return None
-    if not 1 <= where.line <= len(lines):
+    if not 1 <= line <= len(lines):
         return None
-    first = max(1, where.line - around)
-    return Excerpt(first, where.line, tuple(line.rstrip("\r") for line in lines[first - 1 : where.line + around]))
+    first = max(1, line - AROUND)
+    return Excerpt(first, line, tuple(text.rstrip("\r") for text in lines[first - 1 : line + AROUND]))

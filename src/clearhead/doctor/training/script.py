@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.doctor.problems import attempt, sentence_of
-from clearhead.doctor.report.findings import Json
+from clearhead.doctor.report.records import Json
 from clearhead.doctor.report.report import Report
 from clearhead.doctor.training.events import Scaled
 from clearhead.doctor.training.watching import Watch
