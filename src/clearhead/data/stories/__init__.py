@@ -8,7 +8,10 @@ expected length: the loss, in nats per character, that no model of any size can 
     lexicon, notation      read them
     grammar                what a grammar is, and how to draw from it
     entropy                its exact entropy and expected length
-    parse                  the probability of a given text
+    parse                  the walk of a reader over the rules; the probability of a given text
+    knowledge, sites,      where sentences begin, and what is known there
+    sentences              which sentences some story holds, and what their words refer to
+    reading                what share of sampled stories and sentences the grammar accepts
     unambiguous            the proof that the entropy of derivations is that of texts
 
 The same seed gives the same characters for ever, for any VERSION. Nothing is read or computed at import.
@@ -16,20 +19,31 @@ The same seed gives the same characters for ever, for any VERSION. Nothing is re
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import resources
 
-from clearhead.data.stories import parse
+from clearhead.data.grammar_score import GrammarScore
+from clearhead.data.stories import parse, reading
 from clearhead.data.stories.entropy import measure
 from clearhead.data.stories.grammar import Alternatives, Draw, FixedText, Grammar, Mention, RuleCall, Template, texts
 from clearhead.data.stories.lexicon import read_categories
 from clearhead.data.stories.notation import read_grammar
+from clearhead.data.stories.reading import SEPARATOR
+from clearhead.data.stories.sentences import Sentences
 
-__all__ = ["VERSION", "english", "entropy_per_character", "log_probability", "n_rules", "n_words", "stories", "text"]
+__all__ = [
+    "VERSION",
+    "english",
+    "entropy_per_character",
+    "log_probability",
+    "n_rules",
+    "n_words",
+    "score",
+    "stories",
+    "text",
+]
 
 VERSION = 1  # raised whenever a change to the grammar or the sampler changes the text
-
-SEPARATOR = "\n\n"
 
 
 @functools.cache
@@ -72,6 +86,16 @@ def log_probability(text: str) -> float:
     if text[(ends or [0])[-1] :]:
         return float("-inf")
     return sum(parse.log_probability(english(), text[a:b]) for a, b in zip([0, *ends], ends, strict=False))
+
+
+def score(texts: Sequence[str]) -> GrammarScore:
+    """What the grammar says of sampled stories, one each, with the blank line that ends it if it is whole."""
+    return reading.score(_sentences(), texts)
+
+
+@functools.cache
+def _sentences() -> Sentences:
+    return Sentences(english())
 
 
 def n_rules() -> int:
