@@ -1,7 +1,6 @@
-"""What is written down of a training. Writing changes nothing in it, and a mishap of the writer stops nothing."""
+"""What is written down of a training. Writing changes nothing in it, and no error of the writers stops it."""
 
 import functools
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
@@ -20,32 +19,33 @@ Result = TypeVar("Result")
 
 @dataclass(eq=False)
 class EventLog:
-    """The timeline, the log of gradients, and the mishaps of the writers."""
+    """The timeline, the log of gradients, and the errors of the writers."""
 
     timeline: list[Event] = field(default_factory=list)
     gradients: GradientLog = field(default_factory=GradientLog)
     problems: list[str] = field(default_factory=list)
-    untried: list[str] = field(default_factory=list)  # what could not be asked of the model again, for the report
-    begun: float = field(default_factory=time.perf_counter)
+    untried: list[str] = field(default_factory=list)  # what could not be tried on the model again, for the report
     paused: bool = False
     with_gradient: bool = True  # whether the loop computes gradients at this moment
     in_step: bool = False
-    heard: list[object] = field(default_factory=list)  # optimizers and schedulers; kept, so that no other gets their id
+    kept: list[object] = field(default_factory=list)  # optimizers and schedulers, so that no other object gets their id
 
     @property
     def steps(self) -> list[OptimizerStep]:
-        """Those that were made so far."""
+        """Those so far."""
         return [event for event in self.timeline if isinstance(event, OptimizerStep)]
-
-    def write(self, event: Event) -> None:
-        """One more, while there is room."""
-        if not self.is_full:
-            self.timeline.append(event)
 
     @property
     def is_full(self) -> bool:
-        """Whether enough was seen."""
+        """Whether enough was written down."""
         return len(self.steps) >= ENOUGH
+
+    def write(self, event: Event) -> None:
+        """Append an event, unless enough was written down."""
+        if not self.is_full:
+            if isinstance(event, OptimizerStep):
+                event.number = len(self.steps) + 1
+            self.timeline.append(event)
 
 
 class EventWriter(Protocol):
@@ -60,7 +60,7 @@ Self = TypeVar("Self", bound=EventWriter)
 def quietly(
     method: Callable[Concatenate[Self, Arguments], Result],
 ) -> Callable[Concatenate[Self, Arguments], Result | None]:
-    """What cannot be written down is told in the report, and the training goes on."""
+    """An error in a writer goes into the report, and the training goes on."""
 
     @functools.wraps(method)
     def called(self: Self, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result | None:

@@ -1,4 +1,4 @@
-"""What happens in a training loop, in the order in which it happens."""
+"""What happens in a training loop, in order."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,9 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from clearhead.doctor.probes.tracing import caller
+from clearhead.doctor.report.findings import Where
 from clearhead.doctor.training.gradient_log import Use
 
-Location = tuple[str | None, int | None]  # file and line of the code that called
+
+def called(op: str) -> Where:
+    """The line of the training loop that makes this call."""
+    file, line = caller()
+    return Where(file=file, line=line, op=op)
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,7 @@ class ForwardOutput:
 
     path: tuple[str | int, ...]
     tensor: Tensor
-    version: int  # of the tensor: what is changed in place afterwards is no longer what the loss saw
+    version: int  # a tensor that was changed in place since is not what the loss read
     gradient: Tensor | None = None
     is_used: bool = False  # whether a loss ever sent a gradient
 
@@ -40,14 +46,14 @@ class Forward:
     module: nn.Module
     training: bool
     with_gradient: bool
-    location: Location
+    where: Where
     args: tuple[object, ...] = ()
     kwargs: Mapping[str, object] = field(default_factory=dict)
     embedded: list[Embedded] = field(default_factory=list)
     outputs: list[ForwardOutput] = field(default_factory=list)
     changed_inputs: bool = False
-    dropouts: Mapping[str, bool] = field(default_factory=dict)  # with p > 0: whether it drops
-    batch: tuple[Tensor, ...] = ()  # readings of the tensors that it was given
+    dropouts: Mapping[str, bool] = field(default_factory=dict)  # those with p > 0: whether they drop
+    batch: tuple[Tensor, ...] = ()  # samples of the tensors that it was called with
 
 
 @dataclass(eq=False)
@@ -56,25 +62,25 @@ class Backward:
 
     loss: float
     has_graph: bool
-    scale: float  # by a gradient scaler; 1 without
-    forwards: list[Forward]  # those since the one before
-    location: Location
-    xrays: list[Any] = field(default_factory=list)  # `logits.LogitsXray`: what it asked of the logits of those forwards
+    scale: float  # of a gradient scaler; 1 without one
+    forwards: list[Forward]  # those since the backward before
+    where: Where
+    in_step: bool  # called by a closure
+    xrays: list[Any] = field(default_factory=list)  # a `logits.LogitsXray` for each of those forwards with logits
     reached: int = 0  # parameters
-    cleared: int = 0  # gradients that were there before, and no step had used
-    in_step: bool = False  # by a closure
+    cleared: int = 0  # gradients that were cleared before it and that no step had used
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Clip:
-    """A call that bounds gradients."""
+    """A call that clips gradients."""
 
     limit: float
     parameters: frozenset[int]
-    gradients: int  # how many of them had one
-    size: float  # of them, before: the length, or the largest number
+    gradients: int  # how many of the parameters have one
+    size: float  # of the gradients, before: their norm, or the largest number
     by_norm: bool
-    location: Location
+    where: Where
 
 
 @dataclass(frozen=True)
@@ -83,37 +89,38 @@ class Scaled:
 
     method: str
     scale: float
-    location: Location
-    stepped: bool = True  # of `step`: whether the optimizer's own was called
+    where: Where
+    stepped: bool = True  # of `step`: whether it called the optimizer's
 
 
 @dataclass(frozen=True)
 class Move:
-    """What one step did to one parameter; lengths are those of its reading."""
+    """What one step did to one parameter; norms are those of its sample."""
 
     rate: float  # of its group
-    length: float  # before
-    change: float
+    length: float  # norm before
+    change: float  # norm of the difference
     has_gradient: bool
-    lost: float  # share of the numbers with a gradient that stayed as they were
-    can_move: bool  # the rate times the gradient is more than the last digit of the number
+    lost: float  # share of the numbers with a gradient that did not change
+    can_move: bool  # the rate times the gradient exceeds the spacing of floating-point numbers
     learns: bool  # requires_grad
 
 
 @dataclass(eq=False)
 class OptimizerStep:
-    """An update of the weights: by an optimizer of torch, by something else that has a `step`, or by hand."""
+    """An update of the weights: by an optimizer of torch, by anything else with a `step`, or by hand."""
 
     optimizer: int  # id; 0 by hand
     name: str
     rates: tuple[float, ...]
-    location: Location
-    parameters: tuple[nn.Parameter, ...] = ()
+    where: Where
+    parameters: tuple[nn.Parameter, ...]
+    number: int = 0  # from 1, when it is written down
     uses: list[Use] = field(default_factory=list)
     moves: dict[int, Move] = field(default_factory=dict)
-    groups: frozenset[int] = frozenset()  # of parameters: the tables that hold their rates
+    groups: frozenset[int] = frozenset()  # ids of the parameter groups
     with_closure: bool = False
-    remembers: bool = False  # it has moments
+    has_state: bool = False  # such as moments
 
     @property
     def moved(self) -> bool:
@@ -121,9 +128,9 @@ class OptimizerStep:
         return any(move.change > 0 for move in self.moves.values())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scheduled:
-    """A scheduler was told to go on."""
+    """A call of a scheduler's `step`."""
 
     scheduler: int
     name: str
@@ -131,17 +138,17 @@ class Scheduled:
     before: tuple[float, ...]
     after: tuple[float, ...]
     fresh: bool  # its optimizer had never stepped
-    location: Location
+    where: Where
 
 
 @dataclass(frozen=True)
 class Created:
-    """An optimizer was made."""
+    """A new optimizer."""
 
     optimizer: int
     name: str
     parameters: frozenset[int]
-    location: Location
+    where: Where
 
 
 Event = Forward | Backward | Clip | Scaled | OptimizerStep | Scheduled | Created
@@ -154,12 +161,12 @@ def rates_of(optimizer: object) -> tuple[float, ...]:
 
 
 def groups_of(optimizer: object) -> frozenset[int]:
-    """The tables that hold its rates; an optimizer that wraps another one has the same."""
+    """The ids of its groups; an optimizer that wraps another one has the same."""
     return frozenset(id(group) for group in getattr(optimizer, "param_groups", ()))
 
 
 def parameters_held(optimizer: object) -> tuple[nn.Parameter, ...]:
-    """Everything that an optimizer may move; also of one that is none of torch's, if it says so."""
+    """Everything that an optimizer may move; also of one that is not torch's, if it has `parameters`."""
     groups = getattr(optimizer, "param_groups", None)
     if groups is not None:
         return tuple(parameter for group in groups for parameter in group["params"])

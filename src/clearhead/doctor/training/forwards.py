@@ -1,4 +1,4 @@
-"""Outermost calls of modules: their modes, their tokens, and what a loss will ask of their outputs."""
+"""Outermost calls of modules: their modes, their tokens, and the gradients that a loss sends into their outputs."""
 
 import functools
 from collections.abc import Callable
@@ -8,26 +8,25 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from clearhead.doctor.calling.outputs import leaves, tensors
-from clearhead.doctor.probes.tracing import caller
 from clearhead.doctor.training.event_log import EventLog, quietly
-from clearhead.doctor.training.events import Embedded, Forward, ForwardOutput
+from clearhead.doctor.training.events import Embedded, Forward, ForwardOutput, called
 from clearhead.doctor.training.readings import sample
 
-OUTPUTS = 8  # tensors of an output whose gradients are looked at
-EMBEDDED = 8  # calls of embeddings in one forward
-BATCH = 12  # tensors of a batch that are compared with the next one's
-PENDING = 64  # forwards that wait for a backward
+OUTPUTS = 8  # at most so many tensors of an output whose gradients are kept,
+EMBEDDED = 8  # calls of embeddings in one forward,
+BATCH = 12  # tensors of a batch that are compared with the next one's,
+PENDING = 64  # and forwards that wait for a backward
 
 
 class Forwards:
     """Listens to modules."""
 
     def __init__(self, event_log: EventLog, before: Callable[[bool], None]) -> None:
-        """`before` hears of every outermost forward of a module with parameters, and whether it computes gradients."""
+        """`before` is called before every outermost forward of a module with parameters: does it compute gradients?"""
         self.event_log = event_log
         self.before = before
-        self.in_backward = False  # a module that runs now is computed again, for its gradient
-        self.calls: list[nn.Module] = []  # under way
+        self.in_backward = False  # a module that runs then is recomputed, for its gradient
+        self.calls: list[nn.Module] = []  # that have not returned
         self.forward: Forward | None = None
         self.versions: list[int] = []  # of the inputs, before they could be changed in place
         self.pending: list[Forward] = []  # since the last backward
@@ -42,7 +41,7 @@ class Forwards:
             with_gradient = self.event_log.with_gradient
             self.before(with_gradient)
             self.event_log.gradients.open(module.parameters())
-            self.forward = Forward(module, module.training, with_gradient, caller(), args)
+            self.forward = Forward(module, module.training, with_gradient, called("forward"), args)
             self.forward.dropouts = _dropouts(module)
             self.versions = _versions(args)
         if self.forward is not None and isinstance(module, nn.Embedding) and args:

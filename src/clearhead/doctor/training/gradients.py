@@ -1,4 +1,4 @@
-"""What makes, bounds and scales gradients."""
+"""What computes, clips and scales gradients."""
 
 import math
 from collections.abc import Iterator
@@ -7,9 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from clearhead.doctor.probes.tracing import caller
 from clearhead.doctor.training.event_log import EventLog, quietly
-from clearhead.doctor.training.events import Backward, Clip, Forward, Scaled
+from clearhead.doctor.training.events import Backward, Clip, Forward, Scaled, called
 from clearhead.doctor.training.forwards import Forwards
 from clearhead.doctor.training.logits import xray_of
 
@@ -46,7 +45,7 @@ class Gradients:
         value = sum(float(loss.detach().double().sum()) for loss in tensors) / self.scale
         has_graph = any(loss.requires_grad for loss in tensors)
         pending, self.forwards.pending = self.forwards.pending, []
-        event = Backward(value, has_graph, self.scale, pending, caller(), in_step=self.event_log.in_step)
+        event = Backward(value, has_graph, self.scale, pending, called("backward"), self.event_log.in_step)
         self.event_log.write(event)
         event.cleared = self.event_log.gradients.begin_backward()
         return event
@@ -62,22 +61,22 @@ class Gradients:
             for output in forward.outputs:
                 output.gradient, output.tensor = None, output.tensor.new_empty(0)
         self.scale = 1.0
-        for earlier in self.event_log.timeline:  # one batch is kept, to be tried again
+        for earlier in self.event_log.timeline:  # only the last batch is kept, to run it again
             if isinstance(earlier, Forward) and earlier not in event.forwards:
                 earlier.args, earlier.kwargs = (), {}
 
     @quietly
     def clip(self, parameters: list[Tensor], limit: float, *, by_norm: bool) -> None:
-        """Before gradients are bounded."""
+        """Before gradients are clipped."""
         held = [parameter.grad for parameter in parameters if parameter.grad is not None]
         names = frozenset(id(parameter) for parameter in parameters)
         length = math.sqrt(sum(float(gradient.double().square().sum()) for gradient in held))
         largest = max((float(gradient.abs().max()) for gradient in held if gradient.numel()), default=0.0)
-        self.event_log.write(Clip(limit, names, len(held), length if by_norm else largest, by_norm, caller()))
+        self.event_log.write(Clip(limit, names, len(held), length if by_norm else largest, by_norm, called("clip")))
 
     @quietly
     def scaled(self, method: str, scale: float, *, stepped: bool = True) -> None:
         """After a call of a gradient scaler."""
         if method == "scale":
             self.scale = scale
-        self.event_log.write(Scaled(method, scale, caller(), stepped))
+        self.event_log.write(Scaled(method, scale, called("step"), stepped))

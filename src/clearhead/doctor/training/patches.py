@@ -1,4 +1,4 @@
-"""The calls of torch that a training makes, told to listeners while they are watched, and put back afterwards."""
+"""Calls of torch that a training makes are passed on to listeners, and put back afterwards."""
 
 import functools
 import sys
@@ -22,7 +22,7 @@ Function = Callable[..., object]
 
 
 def install(stack: ExitStack, forwards: Forwards, gradients: Gradients, stepping: Stepping) -> None:
-    """Let the listeners hear of every call; the stack, when it is closed, takes all of it back."""
+    """Let the listeners hear every call, until the stack is closed."""
     for handle in (
         register_module_forward_pre_hook(forwards.begin),
         register_module_forward_hook(forwards.end, with_kwargs=True, always_call=True),
@@ -35,7 +35,9 @@ def install(stack: ExitStack, forwards: Forwards, gradients: Gradients, stepping
         clip_grad_norm_: functools.partial(_clip, gradients, "max_norm"),
         clip_grad_value_: functools.partial(_clip, gradients, "clip_value"),
     }
-    _replace_everywhere(stack, {old: _around(old, new) for old, new in replacements.items()})
+    around = {old: _around(old, new) for old, new in replacements.items()}
+    _exchange(around)
+    stack.callback(_exchange, {new: old for old, new in around.items()})  # also in modules imported in between
     for method in ("scale", "unscale_", "step", "update"):
         _replace(stack, GradScaler, method, functools.partial(_scale, gradients, stepping, method))
     _replace(stack, Optimizer, "__init__", functools.partial(_create, stepping))
@@ -43,7 +45,7 @@ def install(stack: ExitStack, forwards: Forwards, gradients: Gradients, stepping
 
 
 def listen_to(stack: ExitStack, optimizer: Any, stepping: Stepping) -> None:
-    """Hear of the steps of an optimizer that is none of torch's."""
+    """Hear the steps of an optimizer that is not torch's."""
     own = optimizer.step
 
     @functools.wraps(own)
@@ -58,7 +60,7 @@ def listen_to(stack: ExitStack, optimizer: Any, stepping: Stepping) -> None:
 
 
 def _around(old: Function, new: Function) -> Function:
-    """A function, and no partial one, which would not become a method: `new(old, ...)`."""
+    """`new(old, ...)`, as a function: a partial would not become a method."""
 
     @functools.wraps(old)
     def called(*args: object, **kwargs: object) -> object:
@@ -74,15 +76,8 @@ def _replace(stack: ExitStack, owner: object, name: str, new: Function) -> None:
     stack.callback(setattr, owner, name, old)
 
 
-def _replace_everywhere(stack: ExitStack, new: Mapping[Function, Function]) -> None:
-    """In every module that has one of them under any name, such as a script that imported it from torch."""
-    _exchange(new)
-    stack.callback(
-        _exchange, {replacement: old for old, replacement in new.items()}
-    )  # also in what was loaded meanwhile
-
-
 def _exchange(new: Mapping[Function, Function]) -> None:
+    """Replace functions in every module that has them under any name, such as a script that imported one from torch."""
     by_id = {id(old): replacement for old, replacement in new.items()}
     for module in list(sys.modules.values()):
         held = getattr(module, "__dict__", None)
@@ -123,11 +118,11 @@ def _scale(
 
 def _create(stepping: Stepping, old: Function, optimizer: Optimizer, *args: object, **kwargs: object) -> None:
     old(optimizer, *args, **kwargs)
-    stepping.made(optimizer)
+    stepping.created(optimizer)
 
 
 def _install_schedulers(stack: ExitStack, stepping: Stepping) -> None:
-    busy: list[object] = []  # schedulers whose step is under way, a wrapper first; one that is being made, too
+    busy: list[object] = []  # schedulers inside `step` or their creation, a wrapper first
 
     def inside(scheduler: object, old: Function, *args: object, **kwargs: object) -> object:
         busy.append(scheduler)
@@ -144,7 +139,7 @@ def _install_schedulers(stack: ExitStack, stepping: Stepping) -> None:
         return result
 
     def initial_step(old: Function, scheduler: object) -> None:
-        stepping.heard_of(scheduler)
+        stepping.event_log.kept.append(scheduler)
         inside(scheduler, old)
 
     for kind in (LRScheduler, *_below(LRScheduler)):

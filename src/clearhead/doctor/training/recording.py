@@ -4,7 +4,7 @@ import gc
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -13,30 +13,21 @@ from torch.optim.lr_scheduler import LRScheduler
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.report.findings import Where
 from clearhead.doctor.training.event_log import EventLog
-from clearhead.doctor.training.events import (
-    Backward,
-    Clip,
-    Event,
-    Forward,
-    Location,
-    OptimizerStep,
-    Scheduled,
-    groups_of,
-    parameters_held,
-)
+from clearhead.doctor.training.events import Backward, Event, Forward, OptimizerStep, groups_of, parameters_held
 from clearhead.doctor.training.gradient_log import GradientAccount
 from clearhead.doctor.training.logits import LogitsXray
 
 NAMED = 3  # parameters that a sentence names
+Kind = TypeVar("Kind", bound=Event)
 
 
 @dataclass(eq=False)
 class Recording:
-    """The event_log of a training, and the objects that took part in it.
+    """The events of a training, and the objects that took part in it.
 
     Args:
-        model: the one that is trained; found by its forwards and its parameters where it is None.
-        optimizers, schedulers: those that were named; the ones alive are found.
+        model: the one that is trained; if None, it is found by its forwards and its parameters.
+        optimizers, schedulers: those that the caller named; others are found among all objects.
     """
 
     event_log: EventLog
@@ -46,33 +37,43 @@ class Recording:
 
     @property
     def timeline(self) -> list[Event]:
-        """Everything that happened."""
+        """All events in order."""
         return self.event_log.timeline
+
+    def events(self, kind: type[Kind]) -> list[Kind]:
+        """Those of one kind, in order."""
+        return [event for event in self.timeline if isinstance(event, kind)]
 
     @cached_property
     def steps(self) -> list[OptimizerStep]:
         """Updates of the weights."""
-        return self.event_log.steps
+        return self.events(OptimizerStep)
+
+    @cached_property
+    def spans(self) -> list[tuple[list[Event], OptimizerStep]]:
+        """Each step, with the events since the step before it."""
+        spans: list[tuple[list[Event], OptimizerStep]] = []
+        events: list[Event] = []
+        for event in self.timeline:
+            if isinstance(event, OptimizerStep):
+                spans.append((events, event))
+                events = []
+            else:
+                events.append(event)
+        return spans
+
+    @cached_property
+    def by_optimizer(self) -> dict[int, list[OptimizerStep]]:
+        """The steps of each optimizer, by its id."""
+        steps: dict[int, list[OptimizerStep]] = {}
+        for step in self.steps:
+            steps.setdefault(step.optimizer, []).append(step)
+        return steps
 
     @cached_property
     def backwards(self) -> list[Backward]:
         """Gradients that were computed."""
-        return [event for event in self.timeline if isinstance(event, Backward)]
-
-    @cached_property
-    def forwards(self) -> list[Forward]:
-        """Outermost calls of modules."""
-        return [event for event in self.timeline if isinstance(event, Forward)]
-
-    @cached_property
-    def clips(self) -> list[Clip]:
-        """Bounds on gradients."""
-        return [event for event in self.timeline if isinstance(event, Clip)]
-
-    @cached_property
-    def scheduled(self) -> list[Scheduled]:
-        """Steps of schedulers."""
-        return [event for event in self.timeline if isinstance(event, Scheduled)]
+        return self.events(Backward)
 
     @cached_property
     def learned(self) -> list[Forward]:
@@ -83,29 +84,25 @@ class Recording:
 
     @cached_property
     def xrays(self) -> list[LogitsXray]:
-        """What the losses asked of the logits of what is trained."""
+        """What the losses ask for, for each forward in `learned` that returned logits."""
         learned = {id(forward) for forward in self.learned}
-        return [
-            question for backward in self.backwards for question in backward.xrays if id(question.forward) in learned
-        ]
+        return [xray for backward in self.backwards for xray in backward.xrays if id(xray.forward) in learned]
 
     @cached_property
     def roots(self) -> list[nn.Module]:
-        """What is trained: outermost modules that hold what a step moves; else all that a gradient was computed for."""
+        """What is trained: outermost modules that hold what a step moves; else all that got a gradient."""
         if self.model is not None:
             return [self.model]
-        ran: list[nn.Module] = []
-        for forward in (forward for backward in self.backwards for forward in backward.forwards):
-            if not any(forward.module is known for known in ran):
-                ran.append(forward.module)
+        ran = list({id(f.module): f.module for backward in self.backwards for f in backward.forwards}.values())
         moved = {id(parameter) for step in self.steps for parameter in step.parameters}
         roots = [module for module in ran if any(id(parameter) in moved for parameter in module.parameters())]
         roots = roots or [m for m in ran if any(parameter.requires_grad for parameter in m.parameters())]
-        return [m for m in roots if not any(m is not other and _is_inside(m, other) for other in roots)]
+        inner = {id(part) for root in roots for part in root.modules() if part is not root}
+        return [root for root in roots if id(root) not in inner]
 
     @cached_property
     def names(self) -> dict[int, str]:
-        """Parameter -> its path."""
+        """The path of each parameter, by its id."""
         names_by_id: dict[int, str] = {}
         for root in self.roots:
             prefix = f"{type(root).__name__}." if len(self.roots) > 1 else ""
@@ -121,23 +118,17 @@ class Recording:
     @cached_property
     def stepping(self) -> list[object]:
         """Optimizers that stepped."""
-        stepped = {step.optimizer for step in self.steps}
-        return list(
-            {
-                id(optimizer): optimizer
-                for optimizer in [*self.optimizers, *self.event_log.heard]
-                if id(optimizer) in stepped
-            }.values()
-        )
+        optimizers = {id(optimizer): optimizer for optimizer in [*self.optimizers, *self.event_log.kept]}
+        return [optimizer for key, optimizer in optimizers.items() if key in self.by_optimizer]
 
     @cached_property
     def alive(self) -> list[object]:
-        """Every optimizer that there is: a search among all objects, for when something seems to be missing."""
+        """Every optimizer that exists. This searches all objects: only for when something seems to be missing."""
         return [*self.optimizers, *(held for held in _every(Optimizer) if hasattr(held, "param_groups"))]
 
     def schedules(self, groups: frozenset[int]) -> list[object]:
-        """The schedulers that set the rates of these groups; a search, too."""
-        schedulers = [*self.schedulers, *self.event_log.heard, *_every(LRScheduler)]
+        """The schedulers that set the rates of these groups; it searches all objects, too."""
+        schedulers = [*self.schedulers, *self.event_log.kept, *_every(LRScheduler)]
         return [scheduler for scheduler in schedulers if groups & groups_of(getattr(scheduler, "optimizer", None))]
 
     def is_held(self, parameter: Tensor) -> bool:
@@ -150,16 +141,22 @@ class Recording:
     def _held(self) -> set[int]:
         return {id(parameter) for optimizer in self.alive for parameter in parameters_held(optimizer)}
 
+    @property
+    def accounts(self) -> list[GradientAccount]:
+        """What is known of each parameter's gradient."""
+        return list(self.event_log.gradients.accounts.values())
+
     def account(self, parameter: Tensor) -> GradientAccount | None:
-        """What is known of its gradient; None for one that nothing has met."""
+        """What is known of its gradient; None if it never took part."""
         return self.event_log.gradients.accounts.get(id(parameter))
 
-    def steps_of(self, optimizer: int) -> list[OptimizerStep]:
-        """The updates by one optimizer."""
-        return [step for step in self.steps if step.optimizer == optimizer]
+    def was_reached(self, parameter: Tensor) -> bool:
+        """Whether it ever had a gradient other than zero."""
+        account = self.account(parameter)
+        return account is not None and account.reached
 
     def name(self, parameter: Tensor) -> str:
-        """Its path, or its shape where it is no part of what is trained."""
+        """Its path, or its shape if it is not part of what is trained."""
         return self.names.get(id(parameter), f"a tensor of {tuple(parameter.shape)} outside the model")
 
     def listed(self, parameters: Iterable[Tensor]) -> str:
@@ -175,23 +172,10 @@ class Recording:
                     return place_of_module(path, module)
         return Where()
 
-    def number(self, step: OptimizerStep) -> int:
-        """Counted from 1."""
-        return next(n for n, known in enumerate(self.steps, 1) if known is step)
-
-
-def at(location: Location, op: str | None = None) -> Where:
-    """A line of the training loop."""
-    return Where(file=location[0], line=location[1], op=op)
-
 
 def _every(kind: Any) -> list[Any]:
-    """All objects of a class and those below it."""
+    """All objects of a class and its subclasses."""
     kinds = {kind}
     while below := {child for known in kinds for child in known.__subclasses__()} - kinds:
         kinds |= below
     return [held for held in gc.get_objects() if type(held) in kinds]
-
-
-def _is_inside(module: nn.Module, other: nn.Module) -> bool:
-    return any(part is module for part in other.modules())

@@ -3,12 +3,12 @@
 import functools
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.probes.tracing import caller
 from clearhead.doctor.training.event_log import EventLog, quietly
 from clearhead.doctor.training.events import (
     Backward,
@@ -16,13 +16,14 @@ from clearhead.doctor.training.events import (
     Move,
     OptimizerStep,
     Scheduled,
+    called,
     groups_of,
     parameters_held,
     rates_of,
 )
 from clearhead.doctor.training.readings import is_same, norm, sample
 
-ROOM = 4.0  # times the spacing of numbers near a weight: a push of this size cannot be lost in rounding
+ROOM = 4.0  # times the spacing of numbers near a weight: an update of this size cannot be lost in rounding
 
 
 class Stepping:
@@ -30,15 +31,15 @@ class Stepping:
 
     def __init__(self, event_log: EventLog) -> None:
         self.event_log = event_log
-        self.open: list[object] = []  # optimizers whose step is under way, a wrapper first
+        self.open: list[object] = []  # optimizers whose step has not returned, a wrapper first
         self.step: OptimizerStep | None = None
-        self.before: dict[int, Tensor] = {}  # readings of the weights
+        self.before: dict[int, Tensor] = {}  # samples of the weights
         self.backwards: dict[int, int] = {}  # optimizer -> how many there were at its last use
         self.begun = 0  # steps
 
     @quietly
     def begin(self, optimizer: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """An optimizer steps; returns other arguments where there is a closure, which then tells when it was called."""
+        """An optimizer steps. Of a closure it is written down when it was called: the arguments returned do so."""
         self.open.append(optimizer)
         self.begun += 1
         held = parameters_held(optimizer)
@@ -47,8 +48,8 @@ class Stepping:
                 self._add_inner(optimizer, held)
             return None
         self.event_log.in_step = True
-        self.event_log.heard.append(optimizer)
-        self.step = OptimizerStep(id(optimizer), type(optimizer).__name__, rates_of(optimizer), caller(), held)
+        self.event_log.kept.append(optimizer)
+        self.step = OptimizerStep(id(optimizer), type(optimizer).__name__, rates_of(optimizer), called("step"), held)
         self.step.groups = groups_of(optimizer)
         self.event_log.gradients.open(held)
         self.before = {id(parameter): sample(parameter) for parameter in held}
@@ -106,14 +107,14 @@ class Stepping:
         for parameter in step.parameters:
             rate = rates.get(id(parameter), max(step.rates, default=0.0))
             step.moves[id(parameter)] = _move(self.before[id(parameter)], parameter, rate)
-        step.remembers = bool(getattr(optimizer, "state", None))
+        step.has_state = bool(getattr(optimizer, "state", None))
         self.before = {}
         self.event_log.gradients.settle(step.parameters)
         self.event_log.write(step)
 
     @quietly
     def look(self) -> None:
-        """See weights that are not what they were, when no optimizer was there."""
+        """Notice weights that changed without an optimizer."""
         past = [event for event in self.event_log.timeline if isinstance(event, (Backward, OptimizerStep))]
         if self.open or not past or isinstance(past[-1], OptimizerStep):
             return
@@ -122,7 +123,7 @@ class Stepping:
         if not moved:
             return
         held = tuple(account.parameter for account in moved)
-        step = OptimizerStep(0, "a step by hand", (), past[-1].location, held)
+        step = OptimizerStep(0, "a step by hand", (), replace(past[-1].where, op="step"), held)
         self._use(step)
         step.moves = {id(account.parameter): _move(account.value, account.parameter, 0.0) for account in moved}
         self.event_log.gradients.settle(held)
@@ -132,23 +133,18 @@ class Stepping:
     def scheduled(self, scheduler: object, before: tuple[float, ...]) -> None:
         """After a scheduler stepped."""
         optimizer = getattr(scheduler, "optimizer", None)
-        name = type(scheduler).__name__
         fresh = not getattr(optimizer, "_opt_called", False)
-        self.event_log.heard += [scheduler, optimizer]
-        event = Scheduled(id(scheduler), name, groups_of(optimizer), before, rates_of(optimizer), fresh, caller())
-        self.event_log.write(event)
+        groups, after = groups_of(optimizer), rates_of(optimizer)
+        self.event_log.kept += [scheduler, optimizer]
+        name = type(scheduler).__name__
+        self.event_log.write(Scheduled(id(scheduler), name, groups, before, after, fresh, called("step")))
 
     @quietly
-    def heard_of(self, scheduler: object) -> None:
-        """A scheduler was made."""
-        self.event_log.heard.append(scheduler)
-
-    @quietly
-    def made(self, optimizer: object) -> None:
-        """After an optimizer was made."""
-        self.event_log.heard.append(optimizer)
+    def created(self, optimizer: object) -> None:
+        """After an optimizer was created."""
+        self.event_log.kept.append(optimizer)
         held = frozenset(id(parameter) for parameter in parameters_held(optimizer))
-        self.event_log.write(Created(id(optimizer), type(optimizer).__name__, held, caller()))
+        self.event_log.write(Created(id(optimizer), type(optimizer).__name__, held, called("__init__")))
 
 
 def _rates(optimizer: object) -> dict[int, float]:

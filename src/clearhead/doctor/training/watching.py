@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -33,16 +32,16 @@ def watch(
     *,
     allow: Mapping[str, str] | None = None,
 ) -> "Watch":
-    """Look at some steps of a training loop, which stays as it is; `report()` then tells what is wrong with it.
+    """Watch some steps of a training loop without changing it; `report()` then says what is wrong with it.
 
-    Calls of torch are listened to while the context is open, and put back afterwards, whatever happens. The loop's
-    numbers are those that it would have without. The first eight steps are looked at; two are enough.
+    While the context is open, calls of torch are recorded; afterwards torch is as it was before, whatever happens. The
+    loop's numbers are the same as without. Two steps are enough, and no more than eight are recorded.
 
     Args:
-        model: what is trained; found by what runs and what the optimizers hold, if it is not given.
-        optimizer: one or several; those of torch are found. Weights that are moved by hand are seen too.
-        scheduler: one or several; those of torch are found.
-        allow: id of a check -> why its finding is no fault here.
+        model: what is trained; if it is None, it is found by what runs and what the optimizers hold.
+        optimizer: one or several; torch's own are found. Weights that are moved by hand are noticed, too.
+        scheduler: one or several; torch's own are found.
+        allow: id of a check -> why its finding is not a fault here.
 
     Raises:
         UsageError: an unknown id in `allow`.
@@ -58,7 +57,7 @@ def _several(value: object) -> list[object]:
 
 
 class Watch:
-    """A training that is being watched; made by `watch`."""
+    """A training that is being watched; created by `watch`."""
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class Watch:
         allow: Mapping[str, str],
         before: Callable[["Watch", bool], None] | None = None,
     ) -> None:
-        """`before` is called before every outermost forward; it is told whether that computes gradients."""
+        """`before` is called before every outermost forward, with whether it computes gradients."""
         self.model, self.optimizers, self.schedulers, self.allow = model, optimizers, schedulers, allow
         self.event_log = EventLog()
         self.stepping = Stepping(self.event_log)
@@ -92,7 +91,7 @@ class Watch:
             install(stack, self.forwards, self.gradients, self.stepping)
             for optimizer in self.optimizers:
                 if not isinstance(optimizer, Optimizer) and callable(getattr(optimizer, "step", None)):
-                    with suppress(AttributeError):  # one that cannot be listened to is seen by what it moves
+                    with suppress(AttributeError):  # if its step cannot be replaced, its moves are still noticed
                         listen_to(stack, optimizer, self.stepping)
             self.stack = stack.pop_all()
         return self
@@ -102,7 +101,7 @@ class Watch:
         self.stack.close()
 
     def report(self, name: str | None = None) -> Report:
-        """What was found, as `doctor.check` tells it.
+        """The findings so far, as a report like that of `doctor.check`.
 
         Args:
             name: of the target in the report; the model's class by default.
@@ -133,30 +132,26 @@ def _examine(recording: Recording, allow: Mapping[str, str]) -> tuple[list[Findi
     failed: set[str] = set()
     for check in TRAINING_CHECKS:
         begun = time.perf_counter()
-        status, note, match = answer(check, recording, failed, allow)
-        if any(fault.status == "fail" for fault in match):
+        status, note, new = answer(check, recording, failed, allow)
+        if any(fault.status == "fail" for fault in new):
             failed.add(check.name)
-        findings = joined(findings, match, check.name, allow)
+        if status == "pass" and not recording.steps:  # nothing happened that could have gone wrong
+            status, note = "skip", "no step was made"
+        findings = joined(findings, new, check.name, allow)
         checked.append(check.checked(status, note, begun))
-    if not recording.steps:  # what could go wrong was not seen
-        checked = [
-            replace(fault, status="skip", note="no step was made") if fault.status == "pass" else fault
-            for fault in checked
-        ]
     return findings, checked
 
 
 def _assumptions(recording: Recording) -> Iterable[Assumption]:
     if recording.xrays and recording.xrays[0].is_precise:
-        question = recording.xrays[0]
-        where = {1: "the next token", 0: "the token that is read there"}.get(question.offset or 0, "another token")
-        distance = "no place among the tokens" if question.offset is None else where
-        yield Assumption("its loss", f"asks for {distance}", (question.xray.sentence.partition(", ")[2],))
+        xray = recording.xrays[0]
+        targets = {None: "tokens at no common distance", 1: "the next token", 0: "the token at the same position"}
+        reason = xray.xray.sentence.partition(", ")[2]
+        yield Assumption("its loss", f"asks for {targets.get(xray.offset, 'another token')}", (reason,))
 
 
 def _paths(recording: Recording) -> Iterable[str]:
-    for optimizer in dict.fromkeys(step.optimizer for step in recording.steps):
-        steps = recording.steps_of(optimizer)
+    for steps in recording.by_optimizer.values():
         rates = ", ".join(f"{max(step.rates):.3g}" for step in steps if step.rates)
         at_rates = f" at {rates}" if rates else ""
         yield f"{len(steps)} step{'s' * (len(steps) != 1)} of {steps[0].name}{at_rates}"

@@ -1,4 +1,4 @@
-"""Whether batches differ, and come out of the model as they went in."""
+"""Whether batches differ, and whether forward leaves them unchanged."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,53 +7,45 @@ from torch import Tensor
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.training.checks.base import training_check
-from clearhead.doctor.training.events import Backward, OptimizerStep
+from clearhead.doctor.training.events import Backward
 from clearhead.doctor.training.readings import is_same
-from clearhead.doctor.training.recording import Recording, at
+from clearhead.doctor.training.recording import Recording
 
 Batch = Sequence[Tensor]
 
 
 @training_check("D17", "batches", order=100, covers=("D17", "D18"), holds="batches differ, and are not written to")
 def batches(recording: Recording) -> list[Finding]:
-    """Every step sees another batch, and forward leaves it as it is."""
+    """Every step gets another batch, and forward leaves it unchanged."""
     if not recording.learned:
         raise Skipped("no forward of the model was followed by a backward")
     return [*_changed(recording), *_repeated(recording)]
 
 
 def _changed(recording: Recording) -> Iterator[Finding]:
-    forward = next((forward for forward in recording.learned if forward.changed_inputs), None)
-    if forward is not None:
-        name = type(forward.module).__name__
-        witness = f"a tensor that {name} was given is written to before its forward returns"
-        yield finding("D18", witness, where=at(forward.location, "forward"), status="warn")
+    for forward in recording.learned:
+        if forward.changed_inputs:
+            witness = f"{type(forward.module).__name__} writes to an input tensor before its forward returns"
+            yield finding("D18", witness, where=forward.where, status="warn")
+            return
 
 
 def _repeated(recording: Recording) -> Iterator[Finding]:
-    earlier: list[list[Batch]] = []
-    current: list[Batch] = []
+    if any(step.with_closure for step in recording.steps):
+        return  # such methods need all of a small data set in each step
     learned = {id(forward) for forward in recording.learned}
-    for event in recording.timeline:
-        if isinstance(event, OptimizerStep) and event.with_closure:
-            return  # the whole of a small set at each step, as such methods need
-        if isinstance(event, Backward):
-            current += [forward.batch for forward in event.forwards if id(forward) in learned and forward.batch]
-        if isinstance(event, OptimizerStep) and current:
-            earlier.append(current)
-            current = []
-    if len(earlier) > 1 and all(_are_same(earlier[0], other) for other in earlier[1:]):
-        forward = recording.learned[-1]
-        witness = f"all {len(earlier)} steps are given the same batch, to the last token"
-        yield finding(
-            "D17", witness, value=len(earlier), threshold=1, where=at(forward.location, "forward"), status="warn"
-        )
+    steps = []
+    for events, _ in recording.spans:
+        forwards = [forward for event in events if isinstance(event, Backward) for forward in event.forwards]
+        steps.append([forward.batch for forward in forwards if id(forward) in learned and forward.batch])
+    steps = [batches for batches in steps if batches]
+    if len(steps) > 1 and all(_are_same(steps[0], other) for other in steps[1:]):
+        witness = f"all {len(steps)} steps get the same batch, to the last token"
+        where = recording.learned[-1].where
+        yield finding("D17", witness, value=len(steps), threshold=1, where=where, status="warn")
 
 
-def _are_same(part: Sequence[Batch], other: Sequence[Batch]) -> bool:
-    if len(part) != len(other):
-        return False
-    return all(
-        len(left) == len(right) and all(is_same(a, b) for a, b in zip(left, right, strict=True))
-        for left, right in zip(part, other, strict=True)
-    )
+def _are_same(first: Sequence[Batch], second: Sequence[Batch]) -> bool:
+    tensors, others = ([tensor for batch in batches for tensor in batch] for batches in (first, second))
+    sizes, other_sizes = ([len(batch) for batch in batches] for batches in (first, second))
+    return sizes == other_sizes and all(map(is_same, tensors, others))

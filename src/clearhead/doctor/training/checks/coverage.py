@@ -8,9 +8,9 @@ from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.report.findings import Finding, Status
 from clearhead.doctor.training.checks.base import training_check
-from clearhead.doctor.training.events import Created, OptimizerStep
+from clearhead.doctor.training.events import Created, Forward, OptimizerStep
 from clearhead.doctor.training.readings import is_same, norm, sample
-from clearhead.doctor.training.recording import Recording, at
+from clearhead.doctor.training.recording import Recording
 
 
 @training_check(
@@ -22,100 +22,88 @@ from clearhead.doctor.training.recording import Recording, at
     needs=("graph",),
 )
 def coverage(recording: Recording) -> list[Finding]:
-    """What has gradients is in an optimizer, what is in one belongs to what runs, and is there once."""
+    """Parameters with gradients are in an optimizer, once, and an optimizer holds only parameters of what runs."""
     if not recording.steps:
         raise Skipped("no step was made")
-    findings = [*_remade(recording)] or [*_missing(recording)]
-    findings = findings or [*_left_out(recording)]
+    findings = [*_recreated(recording)] or [*_missing(recording)] or [*_left_out(recording)]
     return [*findings, *_frozen(recording), *_twice(recording), *_untied(recording)]
 
 
 def _missing(recording: Recording) -> Iterator[Finding]:
-    missing = []
-    for parameter in recording.parameters:
-        account = recording.account(parameter)
-        if account is None or not account.reached or not parameter.requires_grad or recording.is_held(parameter):
-            continue
-        if is_same(account.first, sample(parameter)):
-            missing.append(parameter)
+    missing = [
+        account.parameter
+        for account in map(recording.account, recording.parameters)
+        if account is not None and account.reached and account.parameter.requires_grad
+        if not recording.is_held(account.parameter) and is_same(account.first, sample(account.parameter))
+    ]
     strangers = _strangers(recording)
     if missing:
-        account = recording.account(missing[0])
-        assert account is not None
-        stayed = f"backward gives {recording.listed(missing)} a gradient, no optimizer holds them, and they stay"
+        witness = f"backward gives {recording.listed(missing)} a gradient, no optimizer holds them, and they stay"
         shapes = {parameter.shape for parameter in missing}
         replaced = [parameter for parameter in strangers if parameter.shape in shapes]
-        where = recording.where(missing[0])
         if replaced:
-            witness = (
-                f"{stayed}; the optimizer holds {len(replaced)} tensors of their shapes that nothing uses and no "
-                "gradient reaches"
+            witness += (
+                f"; the optimizer holds {len(replaced)} tensors of their shapes that nothing uses and no gradient "
+                "reaches"
             )
-            yield finding((("O02", 0.8), ("O01", 0.2)), witness, value=len(replaced), where=where)
-        else:
-            yield finding((("O01", 0.8), ("O02", 0.2)), stayed, value=len(missing), where=where)
+        causes = (("O02", 0.8), ("O01", 0.2)) if replaced else (("O01", 0.8), ("O02", 0.2))
+        yield finding(causes, witness, value=len(replaced or missing), where=recording.where(missing[0]))
     elif strangers:
         step = next(s for s in recording.steps if any(strangers[0] is parameter for parameter in s.parameters))
         witness = (
             f"{step.name} holds {len(strangers)} tensors, such as {recording.name(strangers[0])}, that belong to "
             "nothing that ran, and no gradient reaches them"
         )
-        yield finding("O02", witness, value=len(strangers), where=at(step.location, "step"), status="warn")
+        yield finding("O02", witness, value=len(strangers), where=step.where, status="warn")
 
 
 def _left_out(recording: Recording) -> Iterator[Finding]:
-    """A module beside what is trained that learns nothing of the gradients it is given: frozen so, or forgotten."""
-    names = recording.names
+    """A module beside what is trained of which no optimizer holds anything: frozen on purpose, or forgotten."""
     modules = [forward.module for backward in recording.backwards for forward in backward.forwards]
     for module in modules if recording.roots else ():
-        reached = [p for p in module.parameters() if (a := recording.account(p)) is not None and a.reached]
-        strange = [parameter for parameter in reached if parameter.requires_grad and id(parameter) not in names]
-        if strange and len(strange) == len(reached) and not any(recording.is_held(parameter) for parameter in strange):
+        reached = [parameter for parameter in module.parameters() if recording.was_reached(parameter)]
+        outside = [p for p in reached if p.requires_grad and id(p) not in recording.names]
+        if outside and len(outside) == len(reached) and not any(map(recording.is_held, outside)):
             name = type(module).__name__
-            witness = (
-                f"backward gives {len(strange)} parameters of {name} a gradient, and no optimizer holds one of them"
-            )
-            yield finding("O01", witness, value=len(strange), where=place_of_module("", module), status="warn")
+            witness = f"backward gives {len(outside)} parameters of {name} a gradient, and no optimizer holds any"
+            yield finding("O01", witness, value=len(outside), where=place_of_module("", module), status="warn")
             return
 
 
 def _strangers(recording: Recording) -> list[nn.Parameter]:
-    ran = {id(parameter) for forward in recording.forwards for parameter in forward.module.parameters()}
-    strangers = {}
-    for step in recording.steps:
-        for parameter in step.parameters:
-            account = recording.account(parameter)
-            inside = id(parameter) in ran or id(parameter) in recording.names
-            if not inside and parameter.requires_grad and (account is None or not account.reached):
-                strangers[id(parameter)] = parameter
-    return list(strangers.values())
+    """Parameters that an optimizer holds and nothing that ran does."""
+    forwards = recording.events(Forward)
+    inside = {id(parameter) for forward in forwards for parameter in forward.module.parameters()} | {*recording.names}
+    held = {id(parameter): parameter for step in recording.steps for parameter in step.parameters}
+    return [p for key, p in held.items() if key not in inside and p.requires_grad and not recording.was_reached(p)]
 
 
-def _remade(recording: Recording) -> Iterator[Finding]:
-    """An optimizer that takes the place of one that has stepped forgets its moments."""
+def _recreated(recording: Recording) -> Iterator[Finding]:
+    """An optimizer that replaces one that has stepped starts without its moments."""
     before: list[OptimizerStep] = []
     for event in recording.timeline:
         if isinstance(event, OptimizerStep):
             before.append(event)
-        elif isinstance(event, Created):
-            for step in before:
-                same = {id(parameter) for parameter in step.parameters} == event.parameters
-                if same and step.remembers and step.name == event.name and recording.steps_of(event.optimizer):
-                    witness = (
-                        f"a new {event.name} takes over all {len(event.parameters)} parameters after "
-                        f"step {recording.number(step)}, and what the one before remembers of them is gone"
-                    )
-                    yield finding("O14", witness, where=at(event.location, "__init__"))
-                    return
+        if not isinstance(event, Created) or event.optimizer not in recording.by_optimizer:
+            continue
+        for step in before:
+            same = {id(parameter) for parameter in step.parameters} == event.parameters and step.name == event.name
+            if same and step.has_state:
+                witness = (
+                    f"a new {event.name} takes over all {len(event.parameters)} parameters after step {step.number}, "
+                    "and the state of the one before is lost"
+                )
+                yield finding("O14", witness, where=event.where)
+                return
 
 
 def _frozen(recording: Recording) -> Iterator[Finding]:
-    moved = {}
-    for step in recording.steps:
-        for parameter in step.parameters:
-            move = step.moves.get(id(parameter))
-            if move is not None and not move.learns and move.change > 0:
-                moved[id(parameter)] = parameter
+    moved = {
+        id(parameter): parameter
+        for step in recording.steps
+        for parameter in step.parameters
+        if (move := step.moves.get(id(parameter))) is not None and not move.learns and move.change > 0
+    }
     if moved:
         first = next(iter(moved.values()))
         witness = f"requires_grad of {recording.listed(moved.values())} is False, and the step moves them"
@@ -123,39 +111,38 @@ def _frozen(recording: Recording) -> Iterator[Finding]:
 
 
 def _twice(recording: Recording) -> Iterator[Finding]:
-    """Two parameters over one memory."""
+    """Two parameters in the same memory."""
     known: dict[tuple[int, int], nn.Parameter] = {}
-    for step in recording.steps:
-        for parameter in step.parameters:
-            if parameter.layout is not None and not parameter.is_sparse and parameter.numel() > 1:
-                other = known.setdefault((parameter.data_ptr(), parameter.numel()), parameter)
-                if other is not parameter:
-                    witness = (
-                        f"{recording.name(other)} and {recording.name(parameter)} are two parameters over one memory: "
-                        "each step moves it twice, each time by a part of its gradient"
-                    )
-                    yield finding("O16", witness, where=recording.where(parameter), status="warn")
-                    return
+    for parameter in (parameter for step in recording.steps for parameter in step.parameters):
+        if parameter.is_sparse or parameter.numel() < 2:
+            continue
+        other = known.setdefault((parameter.data_ptr(), parameter.numel()), parameter)
+        if other is not parameter:
+            witness = (
+                f"{recording.name(other)} and {recording.name(parameter)} are two parameters in the same memory: each "
+                "step moves it twice, each time by a part of its gradient"
+            )
+            yield finding("O16", witness, where=recording.where(parameter), status="warn")
+            return
 
 
 def _untied(recording: Recording) -> Iterator[Finding]:
-    """A table and a head that began with equal numbers, and went different ways."""
+    """An embedding and a head that started with equal numbers, and diverged."""
     modules = [module for root in recording.roots for module in root.modules()]
     tables = [m.weight for m in modules if isinstance(m, nn.Embedding)]
     heads = [m.weight for m in modules if isinstance(m, nn.Linear)]
     tied = any(getattr(getattr(root, "config", None), "tie_word_embeddings", False) is True for root in recording.roots)
-    for table in tables:
-        for head in heads:
-            first, second = recording.account(table), recording.account(head)
-            if table is head or table.shape != head.shape or first is None or second is None:
-                continue
-            began_equal = is_same(first.first, second.first) and bool((first.first != first.first[0]).any())
-            now, then = sample(table), sample(head)
-            if began_equal and not is_same(now, then):
-                status: Status = "fail" if tied else "warn"
-                witness = (
-                    f"{recording.name(table)} and {recording.name(head)} were equal to the last bit, and after "
-                    f"{len(recording.steps)} steps they differ by {norm(now - then):.3g}"
-                )
-                yield finding("E01", witness, where=recording.where(head), status=status)
-                return
+    for table, head in ((table, head) for table in tables for head in heads):
+        first, second = recording.account(table), recording.account(head)
+        if table is head or table.shape != head.shape or first is None or second is None:
+            continue
+        began_equal = is_same(first.first, second.first) and bool((first.first != first.first[0]).any())
+        difference = norm(sample(table) - sample(head))
+        if began_equal and difference:
+            status: Status = "fail" if tied else "warn"
+            witness = (
+                f"{recording.name(table)} and {recording.name(head)} were equal to the last bit, and after "
+                f"{len(recording.steps)} steps they differ by {difference:.3g}"
+            )
+            yield finding("E01", witness, where=recording.where(head), status=status)
+            return

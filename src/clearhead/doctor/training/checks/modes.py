@@ -1,12 +1,14 @@
 """Training in training mode, validation in evaluation mode."""
 
+from collections.abc import Iterator
+
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.probes.tracing import home_of
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Where
 from clearhead.doctor.training.checks.base import training_check
 from clearhead.doctor.training.events import Forward, OptimizerStep
-from clearhead.doctor.training.recording import Recording, at
+from clearhead.doctor.training.recording import Recording
 from clearhead.doctor.training.trials import CLOSE, difference, run, trying
 
 
@@ -18,49 +20,40 @@ def modes(recording: Recording) -> list[Finding]:
     return [*_asleep(recording), *_partly_asleep(recording), *_awake(recording)]
 
 
-def _asleep(recording: Recording) -> list[Finding]:
-    forward = next((forward for forward in recording.learned if not forward.training), None)
-    if forward is None:
-        return []
-    random = _is_random(recording, forward)
-    if not (random or (random is None and forward.dropouts)):
-        return []
-    number = 1 + next(n for n, known in enumerate(recording.learned) if known is forward)
-    before = ", the one before in train()" if number > 1 and recording.learned[0].training else ""
-    witness = (
-        f"forward {number}, from which gradients are computed, runs in eval(){before}; in train() the same batch gives "
-        "other outputs each time"
-    )
-    return [finding("T06", witness, where=at(forward.location, "forward"))]
+def _asleep(recording: Recording) -> Iterator[Finding]:
+    number = next((n for n, forward in enumerate(recording.learned, 1) if not forward.training), None)
+    if number is not None and _is_random(recording, recording.learned[number - 1]):
+        before = ", the one before in train()" if number > 1 and recording.learned[0].training else ""
+        witness = (
+            f"forward {number}, from which gradients are computed, runs in eval(){before}; in train() the same batch "
+            "gives other outputs each time"
+        )
+        yield finding("T06", witness, where=recording.learned[number - 1].where)
 
 
-def _is_random(recording: Recording, forward: Forward) -> bool | None:
-    """Whether training mode draws random numbers; None if the batch is gone."""
-    forward = next((known for known in reversed(recording.learned) if known.module is forward.module), forward)
-    with attempt() as attempted, trying(recording, forward.module):
-        first, second = (run(forward, training=True, seed=seed) for seed in (1, 2))
-    if attempted.failed:  # its batch may be gone: then it is judged by whether it has dropout at all
-        return None
+def _is_random(recording: Recording, forward: Forward) -> bool:
+    """Whether training mode draws random numbers; if it cannot be tried, whether there is dropout at all."""
+    latest = next((known for known in reversed(recording.learned) if known.module is forward.module), forward)
+    with attempt() as attempted, trying(recording, latest.module):
+        first, second = (run(latest, training=True, seed=seed) for seed in (1, 2))
+    if attempted.failed:  # its batch may not be kept
+        return bool(forward.dropouts)
     return difference(first, second) > CLOSE
 
 
-def _partly_asleep(recording: Recording) -> list[Finding]:
+def _partly_asleep(recording: Recording) -> Iterator[Finding]:
     """A part in eval() inside a model in train(), whose weights learn."""
-    for forward in recording.learned:
-        dead = [name for name, drops in forward.dropouts.items() if not drops]
-        if not forward.training or not dead:
-            continue
-        for name in dead:
+    for forward in (forward for forward in recording.learned if forward.training):
+        for name in (name for name, drops in forward.dropouts.items() if not drops):
             part = forward.module.get_submodule(name.rpartition(".")[0])
-            accounts = [recording.account(parameter) for parameter in part.parameters()]
-            if any(account is not None and account.reached for account in accounts):
+            if any(map(recording.was_reached, part.parameters())):
                 witness = f"the model is in train(), and dropout '{name}' in eval(), beside weights that learn"
                 where = Where(name, type(forward.module.get_submodule(name)).__name__, *home_of(part))
-                return [finding("T06", witness, where=where, status="warn")]
-    return []
+                yield finding("T06", witness, where=where, status="warn")
+                return
 
 
-def _awake(recording: Recording) -> list[Finding]:
+def _awake(recording: Recording) -> Iterator[Finding]:
     learned = {id(forward.module) for forward in recording.learned}
     stepped = False
     for event in recording.timeline:
@@ -71,5 +64,5 @@ def _awake(recording: Recording) -> list[Finding]:
             witness = (
                 "a forward without gradients runs in train(): dropout drops, and the same batch gives other results"
             )
-            return [finding("V02", witness, where=at(event.location, "forward"), status="warn")]
-    return []
+            yield finding("V02", witness, where=event.where, status="warn")
+            return

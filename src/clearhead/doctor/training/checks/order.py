@@ -7,10 +7,10 @@ from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.training.checks.base import training_check
 from clearhead.doctor.training.events import Backward, Clip, Event, Forward, OptimizerStep, Scaled, Scheduled
-from clearhead.doctor.training.recording import Recording, at
+from clearhead.doctor.training.recording import Recording
 
-MEASURING = 1e6  # a limit above which a clip is there for the norm that it returns
-CLOSE = 1.01  # of the limit: how much longer a clipped gradient may be by rounding
+MEASURING = 1e6  # a limit above which clipping only serves to return the norm
+CLOSE = 1.01  # times the limit: a clipped gradient may exceed it by rounding
 
 
 @training_check(
@@ -21,29 +21,25 @@ CLOSE = 1.01  # of the limit: how much longer a clipped gradient may be by round
     holds="gradients are clipped between the last backward and the step, and unscaled",
 )
 def clipping(recording: Recording) -> list[Finding]:
-    """Gradients are bounded after they are complete and before they are used."""
-    clips = [clip for clip in recording.clips if clip.limit < MEASURING and math.isfinite(clip.limit)]
+    """Gradients are clipped after they are complete and before they are used."""
+    clips = [c for c in recording.events(Clip) if c.limit < MEASURING and math.isfinite(c.limit)]
     if not clips:
         raise Skipped("no gradient is clipped")
     for clip in clips:
-        past, coming = _around(recording, clip)
-        findings = [*_scaled(clip, past), *_useless(recording, clip, past), *_early(recording, clip, coming)]
+        index = recording.timeline.index(clip)
+        past = [event for event in recording.timeline[:index] if _concerns(event, clip)]
+        coming = [event for event in recording.timeline[index + 1 :] if _concerns(event, clip)]
+        findings = [*_scaled(clip, past), *_useless(recording, clip, past), *_early(clip, coming)]
         if findings:
             return findings[:1]
     return []
 
 
-def _around(recording: Recording, clip: Clip) -> tuple[Sequence[Event], Sequence[Event]]:
-    """What happened to these gradients before and after."""
-    index = next(number for number, event in enumerate(recording.timeline) if event is clip)
-
-    def concerns(event: Event) -> bool:
-        return not isinstance(event, OptimizerStep) or bool(
-            clip.parameters & {id(parameter) for parameter in event.parameters}
-        )
-
-    timeline = recording.timeline
-    return [*filter(concerns, timeline[:index])], [*filter(concerns, timeline[index + 1 :])]
+def _concerns(event: Event, clip: Clip) -> bool:
+    """Whether an event may have to do with the gradients that are clipped."""
+    if not isinstance(event, OptimizerStep):
+        return True
+    return any(id(parameter) in clip.parameters for parameter in event.parameters)
 
 
 def _scaled(clip: Clip, past: Sequence[Event]) -> Iterator[Finding]:
@@ -52,68 +48,63 @@ def _scaled(clip: Clip, past: Sequence[Event]) -> Iterator[Finding]:
             return
         if isinstance(event, Backward):
             if event.scale > 1:
-                witness = (
-                    f"clipped to {clip.limit:g} while the gradient, of size {clip.size:.3g}, is still scaled by "
-                    f"{event.scale:g}"
-                )
-                yield finding("T04", witness, value=clip.size, threshold=clip.limit, where=at(clip.location, "clip"))
+                scale = f"{event.scale:g}"
+                witness = f"clipped to {clip.limit:g} while the gradient, of size {clip.size:.3g}, is scaled by {scale}"
+                yield finding("T04", witness, value=clip.size, threshold=clip.limit, where=clip.where)
             return
 
 
 def _useless(recording: Recording, clip: Clip, past: Sequence[Event]) -> Iterator[Finding]:
     last = next((event for event in reversed(past) if isinstance(event, (Backward, OptimizerStep))), None)
-    where = at(clip.location, "clip")
     if last is None:
         witness = f"clipped to {clip.limit:g} before any backward"
-        yield finding("T05", witness, value=clip.size, threshold=clip.limit, where=where)
+        yield finding("T05", witness, value=clip.size, threshold=clip.limit, where=clip.where)
     elif isinstance(last, OptimizerStep):
         used = last.uses[-1].length if last.uses else 0.0
         witness = (
-            f"clipped to {clip.limit:g} after step {recording.number(last)} had used a gradient of length {used:.3g}, "
-            "and before the next backward"
+            f"clipped to {clip.limit:g} after step {last.number} had used a gradient of norm {used:.3g}, and before "
+            "the next backward"
         )
-        yield finding("T05", witness, value=used, threshold=clip.limit, where=where)
+        yield finding("T05", witness, value=used, threshold=clip.limit, where=clip.where)
     elif not clip.gradients and any(step.uses and step.uses[-1].with_gradient for step in recording.steps):
         held = len(clip.parameters)
-        witness = f"the clip was given {held} parameters and none with a gradient, while the steps have some"
-        yield finding("T05", witness, value=0, where=where)
+        witness = f"the call that clips got {held} parameters and none with a gradient, while the steps have some"
+        yield finding("T05", witness, value=0, where=clip.where)
 
 
-def _early(recording: Recording, clip: Clip, coming: Sequence[Event]) -> Iterator[Finding]:
-    """More was added to the gradients between the clip and the step."""
-    places = [number for number, event in enumerate(coming) if isinstance(event, OptimizerStep)]
-    if not places:
+def _early(clip: Clip, coming: Sequence[Event]) -> Iterator[Finding]:
+    """More was added to the gradients between the clipping and the step."""
+    index, step = next(((n, event) for n, event in enumerate(coming) if isinstance(event, OptimizerStep)), (0, None))
+    if step is None or step.with_closure or not clip.by_norm or not step.uses:
         return
-    step = coming[places[0]]
-    between = coming[: places[0]]
-    added = [event for event in between if isinstance(event, Backward) and event.reached]
-    assert isinstance(step, OptimizerStep)
-    if not added or step.with_closure or not clip.by_norm or not step.uses:
+    added = any(isinstance(event, Backward) and event.reached for event in coming[:index])
+    if not added or not {id(parameter) for parameter in step.parameters} <= clip.parameters:
         return
-    whole = {id(parameter) for parameter in step.parameters} <= clip.parameters
-    again = [event for event in between if isinstance(event, Clip) and event.location == clip.location]
-    where = at(clip.location, "clip")
-    if again and whole:
-        witness = f"{len(again) + 1} clips between two steps: each micro-batch is bounded together with those before it"
-        yield finding("T05", witness, value=len(again) + 1, threshold=1, where=where, status="warn")
-    elif whole and step.uses[-1].length > CLOSE * clip.limit:
+    number = 1 + sum(isinstance(event, Clip) and event.where == clip.where for event in coming[:index])
+    length = step.uses[-1].length
+    if number > 1:
+        witness = f"{number} clips between two steps: each micro-batch is clipped together with those before it"
+        yield finding("T05", witness, value=number, threshold=1, where=clip.where, status="warn")
+    elif length > CLOSE * clip.limit:
         witness = (
-            f"clipped to {clip.limit:g} before the last backward; step {recording.number(step)} uses one of length "
-            f"{step.uses[-1].length:.3g}"
+            f"clipped to {clip.limit:g} before the last backward; step {step.number} uses a gradient of norm "
+            f"{length:.3g}"
         )
-        yield finding("T05", witness, value=step.uses[-1].length, threshold=clip.limit, where=where)
+        yield finding("T05", witness, value=length, threshold=clip.limit, where=clip.where)
 
 
 @training_check(
     "O09", "scheduling", order=70, covers=("O08", "O09", "O15"), holds="the schedule steps after the optimizer"
 )
 def scheduling(recording: Recording) -> list[Finding]:
-    """A schedule goes on after each step of the optimizer that it drives."""
-    if not recording.scheduled:
-        raise Skipped("no scheduler was told to go on")
+    """A scheduler steps after each step of its optimizer."""
+    by_scheduler: dict[int, list[Scheduled]] = {}
+    for event in recording.events(Scheduled):
+        by_scheduler.setdefault(event.scheduler, []).append(event)
+    if not by_scheduler:
+        raise Skipped("no scheduler stepped")
     findings: list[Finding] = []
-    for scheduler in dict.fromkeys(event.scheduler for event in recording.scheduled):
-        events = [event for event in recording.scheduled if event.scheduler == scheduler]
+    for events in by_scheduler.values():
         findings += (
             [*_of_another(recording, events)] or [*_too_often(recording, events)] or [*_before(recording, events)]
         )
@@ -129,10 +120,10 @@ def _of_another(recording: Recording, events: list[Scheduled]) -> Iterator[Findi
     if not steps or any(_drives(step, events[0]) for step in steps) or events[0].before == events[-1].after:
         return
     witness = (
-        f"{events[0].name} brings the rate of an optimizer that never steps from {_shown(events[0].before)} to "
+        f"{events[0].name} changes the rate of an optimizer that never steps from {_shown(events[0].before)} to "
         f"{_shown(events[-1].after)}; {steps[0].name}, which does, stays at {_shown(steps[-1].rates)}"
     )
-    yield finding("O15", witness, where=at(events[0].location, "step"))
+    yield finding("O15", witness, where=events[0].where)
 
 
 def _too_often(recording: Recording, events: list[Scheduled]) -> Iterator[Finding]:
@@ -146,10 +137,8 @@ def _too_often(recording: Recording, events: list[Scheduled]) -> Iterator[Findin
         elif isinstance(event, Scheduled) and event.scheduler == events[0].scheduler:
             count += 1
             if count > 1 and backwards:
-                witness = (
-                    f"{event.name} goes on after a backward that no step follows, more than once between two steps"
-                )
-                yield finding("O08", witness, value=count, threshold=1, where=at(event.location, "step"), status="warn")
+                witness = f"{event.name} steps after a backward that no step follows, more than once between two steps"
+                yield finding("O08", witness, value=count, threshold=1, where=event.where, status="warn")
                 return
 
 
@@ -161,25 +150,23 @@ def _before(recording: Recording, events: list[Scheduled]) -> Iterator[Finding]:
         last = next((e for e in reversed(timeline[:index]) if _is_landmark(e)), None)
         coming = next((e for e in timeline[index + 1 :] if _is_landmark(e)), None)
         rates = f"from {_shown(event.before)} to {_shown(event.after)}"
-        where = at(event.location, "step")
         if isinstance(last, Backward) and isinstance(coming, OptimizerStep) and _drives(coming, event):
-            witness = f"{event.name} goes {rates} before step {recording.number(coming)} has used the first of them"
-            yield finding("O09", witness, where=where)
+            witness = f"{event.name} goes {rates} before step {coming.number} has used the first of them"
+            yield finding("O09", witness, where=event.where)
             return
         again = next((other for other in events if other is not event), None)
         if last is None and event.fresh and again is not None and event.before != event.after:
             second = next(number for number, known in enumerate(timeline) if known is again)
             if any(isinstance(known, Forward) for known in timeline[index:second]):
                 witness = f"{event.name} goes {rates} before any step was made"
-                yield finding("O09", witness, where=where, status="warn")
+                yield finding("O09", witness, where=event.where, status="warn")
                 return
 
 
 def _is_landmark(event: Event) -> bool:
-    attempt = isinstance(event, Scaled) and event.method == "step"
-    return (
-        attempt or isinstance(event, (Backward, OptimizerStep)) or (isinstance(event, Forward) and event.with_gradient)
-    )
+    if isinstance(event, Scaled):
+        return event.method == "step"
+    return isinstance(event, (Backward, OptimizerStep)) or (isinstance(event, Forward) and event.with_gradient)
 
 
 def _shown(rates: tuple[float, ...]) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
 
 from clearhead.doctor.calling.outputs import tensors
 from clearhead.doctor.checks.base import finding
@@ -14,32 +13,32 @@ from clearhead.doctor.training.recording import Recording
 TAIL = 3  # equal targets at the end of a row that look like padding
 
 
-def padding(recording: Recording, questions: list[LogitsXray]) -> Iterator[Finding]:
-    """Position after position that reads padding and is asked for padding; no asking for the end."""
-    for question in questions:
-        pad = _pad_id(recording, question)
+def padding(recording: Recording, xrays: list[LogitsXray]) -> Iterator[Finding]:
+    """Positions that read padding and whose target is padding; and ends of texts that are no target."""
+    for xray in xrays:
+        pad = _pad_id(recording, xray)
         if pad is None:
-            yield from _looks_padded(question)
+            yield from _looks_padded(xray)
             return
-        reads = question.ids == pad
-        scored = reads & (question.targets == pad)
+        scored = (xray.ids == pad) & (xray.targets == pad)
         if bool(scored.any()):
+            number = int(scored.sum())
             row, position = (int(part) for part in scored.nonzero()[0])
             witness = (
-                f"position {position} of row {row} reads padding (token {pad}) and is asked for padding, like "
-                f"{int(scored.sum())} of the {question.count} that are scored"
+                f"position {position} of row {row} reads padding (token {pad}) and its target is padding, as in "
+                f"{number} of the {xray.count} scored positions"
             )
-            yield finding("D05", witness, value=int(scored.sum()), threshold=0)
+            yield finding("D05", witness, value=number, threshold=0)
             return
-    yield from _end_is_unscored(recording, questions)
+    yield from _end_is_unscored(recording, xrays)
 
 
-def _pad_id(recording: Recording, question: LogitsXray) -> int | None:
-    """Said by the embedding, by the config, or by a mask that was given."""
-    if question.embedded.padding_id is not None:
-        return question.embedded.padding_id
+def _pad_id(recording: Recording, xray: LogitsXray) -> int | None:
+    """From the embedding, the config, or a mask that the model was called with."""
+    if xray.embedded.padding_id is not None:
+        return xray.embedded.padding_id
     declared = _of_config(recording, "pad_token_id")
-    return declared if declared is not None else _masked(recording, question)
+    return declared if declared is not None else _masked(xray)
 
 
 def _of_config(recording: Recording, name: str) -> int | None:
@@ -47,51 +46,39 @@ def _of_config(recording: Recording, name: str) -> int | None:
     return next((value for value in values if isinstance(value, int)), None)
 
 
-def _masked(recording: Recording, question: LogitsXray) -> int | None:
+def _masked(xray: LogitsXray) -> int | None:
     """The one token that a mask of zeros and ones hides, at the end or at the beginning of rows."""
-    forward = question.forward
-    for mask in tensors((list(forward.args), dict(forward.kwargs))):
-        if mask.shape != question.ids.shape or not _is_binary(mask):
+    for mask in tensors((list(xray.forward.args), dict(xray.forward.kwargs))):
+        if mask.shape != xray.ids.shape or not bool(((mask == 0) | (mask == 1)).all()):
             continue
         for hidden in (~mask.bool().cpu(), mask.bool().cpu()):
-            tokens = torch.unique(question.ids[hidden])
-            if (
-                len(tokens) == 1
-                and not bool(hidden.all())
-                and bool((hidden[:, 0] | hidden[:, -1])[hidden.any(1)].all())
-            ):
+            tokens = torch.unique(xray.ids[hidden])
+            at_an_end = (hidden[:, 0] | hidden[:, -1])[hidden.any(1)]
+            if len(tokens) == 1 and not bool(hidden.all()) and bool(at_an_end.all()):
                 return int(tokens)
     return None
 
 
-def _is_binary(mask: Tensor) -> bool:
-    return mask.dtype == torch.bool or bool(((mask == 0) | (mask == 1)).all())
-
-
-def _looks_padded(question: LogitsXray) -> Iterator[Finding]:
+def _looks_padded(xray: LogitsXray) -> Iterator[Finding]:
     """Rows that end in runs of one token, of several lengths, all of it scored."""
-    last = question.targets[:, -1]
-    tokens = torch.unique(last[last >= 0])
-    if len(tokens) != 1 or len(question.targets) < 3 or bool((last < 0).any()):
+    last = xray.targets[:, -1]
+    if len(last) < 3 or bool((last < 0).any()) or len(torch.unique(last)) != 1:
         return
-    runs = [int((row.flip(0) != tokens[0]).int().argmax()) for row in question.targets]
-    lengths = [run for run in runs if run >= TAIL]
-    if len(set(runs)) > 1 and 2 * len(lengths) >= len(runs):
+    runs = [int((row.flip(0) != last[0]).int().argmax()) for row in xray.targets]
+    if len(set(runs)) > 1 and 2 * sum(run >= TAIL for run in runs) >= len(runs):
         witness = (
-            f"rows end in up to {max(runs)} tokens {int(tokens[0])}, of different numbers, and all of them are scored: "
+            f"rows end in up to {max(runs)} tokens {int(last[0])}, of different numbers, and all of them are scored: "
             "they look like padding"
         )
         yield finding("D05", witness, value=max(runs), threshold=TAIL, status="warn")
 
 
-def _end_is_unscored(recording: Recording, questions: list[LogitsXray]) -> Iterator[Finding]:
-    """Padding that is the end of a text at the same time, so that ignoring it ignores the end."""
+def _end_is_unscored(recording: Recording, xrays: list[LogitsXray]) -> Iterator[Finding]:
+    """Padding that is also the end of a text, so that whoever ignores it ignores the end."""
     pad, end = _of_config(recording, "pad_token_id"), _of_config(recording, "eos_token_id")
     if pad is None or pad != end:
         return
-    padded = any(bool((question.ids[:, -1] == pad).any()) for question in questions)
-    if padded and not any(bool((question.targets == end).any()) for question in questions):
-        witness = (
-            f"padding and the end of a text are both token {end}; rows are padded, and no position is asked for it"
-        )
+    padded = any(bool((xray.ids[:, -1] == pad).any()) for xray in xrays)
+    if padded and not any(bool((xray.targets == end).any()) for xray in xrays):
+        witness = f"padding and the end of a text are both token {end}; rows are padded, and it is nowhere the target"
         yield finding("D04", witness, value=0, threshold=1, status="warn")
