@@ -6,6 +6,8 @@ from pydantic import Field
 
 from clearhead.options import Options
 
+LONGEST_WARMUP = 100  # steps, where nobody asks for more
+
 
 class TrainConfig(Options):
     """How the weights are found."""
@@ -31,7 +33,11 @@ class TrainConfig(Options):
     schedule: Literal["constant", "linear", "cosine", "inverse_sqrt", "warmup_stable_decay"] = Field(
         "cosine", description="shape of the learning rate after warm-up"
     )
-    warmup_steps: int = Field(100, ge=0, description="steps over which the learning rate rises to its peak")
+    warmup_steps: int = Field(
+        default_factory=lambda data: min(LONGEST_WARMUP, data.get("steps", 0) // 10),
+        ge=0,
+        description="steps over which the learning rate rises to its peak (default: a tenth of steps, at most 100)",
+    )
     min_lr_ratio: float = Field(0.1, ge=0, le=1, description="final learning rate as a fraction of the peak")
     beta1: float = Field(0.9, ge=0, lt=1, description="Adam's beta1 and Muon's momentum")
     beta2: float = Field(0.95, ge=0, lt=1, description="Adam's beta2")
