@@ -1,14 +1,20 @@
 """How options are read, refused and written, whatever they are: frozen models. Imports no torch."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
 from clearhead.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)  # pydantic exports no name for it
 
 # One source of options: a preset, a file, the flags; later layers win. `Any`, as `object` has no keys: a value may be a
 # table, and whoever looks into one knows from the name which are.
@@ -18,8 +24,32 @@ LARGEST = 2**63 - 1  # whole number; what counts tensors and files holds none th
 LONGEST_SHOWN = 100  # characters of a value in a sentence
 
 
-class Options(BaseModel):
-    """A frozen set of options that refuses what it does not know and says what was probably meant."""
+@contextmanager
+def _in_one_sentence() -> Iterator[None]:
+    try:
+        yield
+    except ValidationError as error:
+        raise UsageError(sentence(error)) from None
+
+
+class _OneSentence(ModelMetaclass):
+    """Constructing options raises one sentence, not pydantic's page.
+
+    An `__init__` could do that as well, but pydantic would call it for nested options too, and they do not know where
+    they stand: `stpes` instead of `train: stpes`.
+    """
+
+    def __call__(self, /, *args: Any, **values: Any) -> Any:
+        with _in_one_sentence():
+            return super().__call__(*args, **values)
+
+
+class Options(BaseModel, metaclass=_OneSentence):
+    """A frozen set of options that refuses what it does not know and says what was probably meant.
+
+    Raises:
+        UsageError: one sentence naming the option, what is wrong with it and its value.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
@@ -43,12 +73,10 @@ class Options(BaseModel):
         """The options that the layers give together, later ones winning.
 
         Raises:
-            UsageError: one sentence naming the option, what is wrong with it and its value.
+            UsageError: as the constructor does.
         """
-        try:
+        with _in_one_sentence():
             return cls.model_validate(merge(*layers))
-        except ValidationError as error:
-            raise UsageError(sentence(error)) from None
 
 
 def merge(*layers: Mapping[str, object]) -> Settings:

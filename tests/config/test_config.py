@@ -98,7 +98,17 @@ def test_there_is_a_schema(options: type[Options]) -> None:
     ],
 )
 def test_what_cannot_be_is_one_sentence(options: type[Options], layer: dict[str, Any], said: str) -> None:
-    assert said in refusal(options, layer)
+    sentence = refusal(options, layer)
+    assert said in sentence
+    with pytest.raises(UsageError) as error:
+        options(**layer)
+    assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(1, 0), (5, 0), (100, 10), (999, 99), (1000, 100), (20_000, 100)])
+def test_the_warm_up_follows_the_steps(steps: int, warmup: int) -> None:
+    assert TrainConfig(steps=steps).warmup_steps == warmup
+    assert TrainConfig(steps=steps, warmup_steps=7).warmup_steps == 7
 
 
 def test_every_architecture_has_an_objective_and_every_objective_an_architecture() -> None:
