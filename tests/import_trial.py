@@ -135,7 +135,7 @@ def _used(folder: Path, run: Path) -> tuple[str, str]:
             with suppress(UnseenCharacterError):  # a sentence for a person who types it
                 tokenizer.decode(tokenizer.encode(prompt))
                 readable.append(prompt)
-        generate(imported, readable, {"max_new_tokens": 6, "seed": 1}, engine={"engine": "eager"})
+        generate(imported, readable, max_new_tokens=6, seed=1, engine="eager")
     except ClearheadError as error:
         if "finite" in str(error):  # weights, or options, that overflow
             return "imported", str(error)

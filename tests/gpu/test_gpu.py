@@ -106,10 +106,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_a_run_generates_alike_on_both_devices(run: Run) -> None:
-    options = {"max_new_tokens": 40, "greedy": True}
-    on_gpu = ch.generate(run, ["To be", "that is"], options, device="cuda")
-    assert on_gpu == ch.generate(run, ["To be", "that is"], options, device="cpu")
-    assert "question" in on_gpu[0][0]
+    prompts = ["To be", "that is"]
+    on_gpu = run.generate(prompts, max_new_tokens=40, greedy=True, device="cuda")
+    assert on_gpu == run.generate(prompts, max_new_tokens=40, greedy=True, device="cpu")
+    assert "question" in on_gpu[0]
 
 
 def test_a_run_is_evaluated_alike_on_both_devices(run: Run) -> None:

@@ -322,7 +322,7 @@ def test_plain_programs_write_the_same_text_without_this_library(run: Run) -> No
     found = export_run(run, "onnx", "out").certificate
     assert found.peer.startswith("onnxruntime ")
     assert found.greedy_tokens == 24
-    ours = generate(run, ["the king"], {"max_new_tokens": 20, "greedy": True})[0][0]
+    ours = generate(run, "the king", max_new_tokens=20, greedy=True)
     words = [sys.executable, "-I", "-c", ALONE, str(run.folder), "out", "the king", "20"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr

@@ -99,8 +99,7 @@ def test_a_healthy_folder_of_each_kind_is_imported_and_writes(
 ) -> None:
     folder = healthy(base, tmp_path, kind)
     run = import_model(folder, out=tmp_path / "r")
-    sampling = {"max_new_tokens": 4, "seed": 1}
-    assert generate(run, ["the cat"], sampling, engine={"engine": "eager"})[0][0].startswith("the cat")
+    assert generate(run, "the cat", max_new_tokens=4, seed=1, engine="eager").startswith("the cat")
 
 
 def healthy(base: dict[str, bytes], place: Path, kind: str = "gpt2") -> Path:

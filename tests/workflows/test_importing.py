@@ -55,7 +55,7 @@ def test_a_folder_becomes_a_run(folder: Path) -> None:
     assert config.objective == "causal"
     ours, theirs = run.model().state_dict(), build_model(CONFIG, seed=3).state_dict()
     assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
-    assert generate(run, ["the king"], {"max_new_tokens": 5, "greedy": True})[0][0].startswith("the king")
+    assert generate(run, "the king", max_new_tokens=5, greedy=True).startswith("the king")
     assert evaluate(run, "my.txt").loss > 0
     assert list_all().runs == {"runs/llama-1": f"imported from {folder.resolve()}"}
     assert load(None).folder == run.folder
@@ -109,8 +109,7 @@ def test_a_run_of_ours_is_imported_like_any_other_folder() -> None:
     run = trained()
     again = import_model(run.folder, out="again")
     assert again.config.model.model_copy(update={"dropout": 0.1}) == run.config.model
-    options = {"max_new_tokens": 9, "greedy": True}
-    assert generate(again, ["the"], options) == generate(run, ["the"], options)
+    assert again.generate("the", max_new_tokens=9, greedy=True) == run.generate("the", max_new_tokens=9, greedy=True)
 
 
 def test_what_an_imported_run_cannot_do_it_says(folder: Path) -> None:

@@ -127,10 +127,10 @@ def test_a_run_or_a_preset_or_options_are_described(run: Run) -> None:
 
 
 def test_the_same_seed_writes_the_same_text(run: Run) -> None:
-    options = {"max_new_tokens": 30, "seed": 5, "num_samples": 2}
-    first = generate(run, ["the", "a king"], options)
-    assert first == generate(run, ["the", "a king"], options)
-    assert first != generate(run, ["the", "a king"], options | {"seed": 6})
+    options: dict[str, Any] = {"max_new_tokens": 30, "num_samples": 2}
+    first = generate(run, ["the", "a king"], **options, seed=5)
+    assert first == generate(run, ["the", "a king"], **options, seed=5)
+    assert first != generate(run, ["the", "a king"], **options, seed=6)
     assert [len(texts) for texts in first] == [2, 2]
     assert all(text.startswith("the") for text in first[0])
     assert run.generate("the", max_new_tokens=30, seed=5) == first[0][0]
@@ -138,20 +138,20 @@ def test_the_same_seed_writes_the_same_text(run: Run) -> None:
 
 def test_pieces_are_told_as_they_are_written(run: Run) -> None:
     pieces: list[str] = []
-    text = generate(run, ["the"], {"seed": 1}, on_text=lambda piece: pieces.append(piece.text))[0][0]
+    text = generate(run, "the", seed=1, on_text=lambda piece: pieces.append(piece.text))
     assert "the" + "".join(pieces) == text
     assert len(pieces) > 20
 
 
 def test_a_prompt_longer_than_the_window_is_cut_and_said(run: Run) -> None:
     notices: list[str] = []
-    generate(run, ["the king " * 10], {"max_new_tokens": 2}, on_notice=notices.append)
+    generate(run, "the king " * 10, max_new_tokens=2, on_notice=notices.append)
     assert "only its last 16 are read" in notices[0]
 
 
 def test_an_unseen_character_is_named_with_its_place(run: Run) -> None:
     with pytest.raises(DataError, match=r"'é' \(U\+00E9\) at line 2, column 3"):
-        generate(run, ["the\nkié"])
+        generate(run, "the\nkié")
 
 
 def test_what_is_told_comes_in_order() -> None:

@@ -54,15 +54,16 @@ def run(args: argparse.Namespace) -> None:
         standard_output().text("".join(unsaid) + piece.text)
         unsaid.clear()
 
-    texts = workflows.generate(
+    written: str | list[str] = workflows.generate(
         which,
-        [prompt],
-        options,
-        engine=settings_of(args, EngineConfig),
+        prompt,
+        **options,
+        **settings_of(args, EngineConfig),
         device=getattr(args, "device", "auto"),
         on_text=show if single else None,
         on_notice=lambda sentence: notice(sentence) if unsaid else notices.append(sentence),
-    )[0]
+    )
+    texts = [written] if isinstance(written, str) else written
     if single:
         standard_output().text("".join(unsaid) + "\n")
     elif not args.json:

@@ -2,6 +2,7 @@
 
 from clearhead.inspection.cost import Account, account, flops_per_token, parameters
 from clearhead.inspection.curve import Curve, Point, verdict
+from clearhead.inspection.plot import LossPlot
 from clearhead.inspection.report import Sample, TrainingReport, render
 from clearhead.inspection.svg import picture
 from clearhead.inspection.terminal import draw
@@ -9,6 +10,7 @@ from clearhead.inspection.terminal import draw
 __all__ = [
     "Account",
     "Curve",
+    "LossPlot",
     "Point",
     "Sample",
     "TrainingReport",

@@ -18,7 +18,7 @@ from clearhead.workflows.runs.history import History
 
 
 def describe(
-    run: str | Path | RunFolder | None = None,
+    run: str | Path | RunFolder | ModelConfig | RunConfig | None = None,
     *,
     preset: str | None = None,
     options: Mapping[str, object] | None = None,
@@ -26,7 +26,7 @@ def describe(
     """Parameters by part, FLOPs per token, and bytes to train and to generate, on paper.
 
     Args:
-        run: a folder or a name; with no run, no preset and no options, the newest run.
+        run: a folder or a name, or a config; with no run, no preset and no options, the newest run.
         preset: a preset instead of a run.
         options: nested options on top.
 
@@ -35,6 +35,10 @@ def describe(
     """
     if run is not None and preset is not None:
         raise UsageError("describe takes a run or a preset, not both")
+    if isinstance(run, ModelConfig | RunConfig):
+        if options:
+            raise UsageError("a config says everything; put the options into it")
+        return account(run) if isinstance(run, ModelConfig) else account(run.model, run.train)
     if preset is None and (run is not None or not options):
         config = RunConfig.read(_told(open_folder(run).config), options or {})
     else:

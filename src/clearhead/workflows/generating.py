@@ -1,7 +1,8 @@
 """Text from a run."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Literal, overload
 
 from clearhead import inference
 from clearhead.config import EngineConfig, SamplingConfig
@@ -14,42 +15,64 @@ from clearhead.workflows.runs.folder import RunFolder
 
 SMALL = 5_000_000  # parameters; a smaller model is faster on one thread than on two
 
+Which = str | Path | RunFolder | None
+Prompts = list[str] | tuple[str, ...]  # not any sequence: a string is one, too
 
+
+class _Options(SamplingConfig, EngineConfig):
+    """How a text is drawn, and how that is computed."""
+
+
+@overload
+def generate(run: Which, prompt: str = "", *, num_samples: Literal[1] = 1, **options: Any) -> str: ...
+@overload
+def generate(run: Which, prompt: Prompts, *, num_samples: Literal[1] = 1, **options: Any) -> list[str]: ...
+@overload
+def generate(run: Which, prompt: str = "", *, num_samples: int, **options: Any) -> list[str]: ...
+@overload
+def generate(run: Which, prompt: Prompts, *, num_samples: int, **options: Any) -> list[list[str]]: ...
 def generate(
-    run: str | Path | RunFolder | None = None,
-    prompts: Sequence[str] = ("",),
-    options: Mapping[str, object] | None = None,
+    run: Which,
+    prompt: str | Prompts = "",
     *,
-    engine: Mapping[str, object] | None = None,
+    num_samples: int = 1,
     device: str = "auto",
     on_text: Callable[[Piece], None] | None = None,
     on_notice: Callable[[str], None] | None = None,
-) -> list[list[str]]:
-    """What the run's model makes of each prompt: `num_samples` texts that begin with it.
+    **options: object,
+) -> str | list[str] | list[list[str]]:
+    """Continue a prompt, or each of a list of prompts, with the run's model.
 
     Args:
         run: a folder, a name, or None for the newest.
-        prompts: an empty one starts a new text.
-        options: as in `SamplingConfig`.
-        engine: as in `EngineConfig`.
+        prompt: the beginning of the text; an empty one starts a new text.
+        num_samples: how many texts to write for each prompt.
         device: where to compute.
         on_text: called with each new piece of text as it is written.
         on_notice: called with sentences to show the user.
+        options: as in `SamplingConfig` and `EngineConfig`: max_new_tokens=200, temperature=0.8, seed=1...
+
+    Returns:
+        For a prompt its text, which begins with it; for a list of prompts the list of their texts. With `num_samples`
+        above 1, the list of its texts in place of each text.
 
     Raises:
         ClearheadError: one sentence on what is wrong.
     """
-    sampling, how = SamplingConfig.read(options or {}), EngineConfig.read(engine or {})
+    prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+    config = _Options.read(options, {"num_samples": num_samples})
     opened = open_folder(run)
     tokenizer, model = opened.tokenizer, _writer(opened, device)
-    draft = None if how.draft in (None, "ngrams") else _draft(open_folder(how.draft), opened, device)
+    draft = None if config.draft in (None, "ngrams") else _draft(open_folder(config.draft), opened, device)
     n_parameters = sum(p.numel() for p in model.parameters())
-    few = len(prompts) * sampling.num_samples == 1 and n_parameters < SMALL
+    few = len(prompts) * config.num_samples == 1 and n_parameters < SMALL
     with threads(1 if few else None), enough_memory("lower --num-samples or --max-new-tokens"):
         written = inference.generate(
-            model, tokenizer, prompts, sampling, engine=how, draft=draft, on_text=on_text, on_notice=on_notice
+            model, tokenizer, prompts, config, engine=config, draft=draft, on_text=on_text, on_notice=on_notice
         )
-    return [[prompt + text for text in texts] for prompt, texts in zip(prompts, written, strict=True)]
+    texts = [[start + text for text in samples] for start, samples in zip(prompts, written, strict=True)]
+    shaped = texts if config.num_samples > 1 else [text for [text] in texts]
+    return shaped[0] if isinstance(prompt, str) else shaped
 
 
 def _writer(run: RunFolder, device: str) -> CausalLM:

@@ -2,20 +2,26 @@
 
 from pathlib import Path
 
+from clearhead.errors import ClearheadError
+from clearhead.inspection import LossPlot
+from clearhead.workflows import exporting, generating
 from clearhead.workflows.evaluating import Score, TranslationScore, evaluate
 from clearhead.workflows.filling import fill
-from clearhead.workflows.generating import generate
 from clearhead.workflows.runs.find import open_folder
 from clearhead.workflows.runs.folder import RunFolder
+from clearhead.workflows.runs.history import History, Row, rows
 from clearhead.workflows.translating import translate
 
 
 class Run(RunFolder):
     """A training run on disk; its folder is also a Hugging Face folder where the architecture has an equivalent."""
 
-    def generate(self, prompt: str = "", **options: object) -> str:
-        """One text that begins with `prompt`; options as in `SamplingConfig`."""
-        return generate(self, [prompt], options)[0][0]
+    generate = generating.generate  # the verb itself: its first argument is the run
+    export = exporting.export
+
+    def evaluate(self, source: str | None = None, target: str | None = None) -> Score | TranslationScore:
+        """How well it does on a text or on sentence pairs, or on what it held out."""
+        return evaluate(self, source, target)
 
     def translate(self, sentence: str, **options: object) -> str:
         """The best translation of a sentence; options as in `TranslationConfig`."""
@@ -25,9 +31,24 @@ class Run(RunFolder):
         """The text with its [MASK]s filled in."""
         return fill(self, text).text
 
-    def evaluate(self, source: str | None = None, target: str | None = None) -> Score | TranslationScore:
-        """How well it does on a text or on sentence pairs, or on what it held out."""
-        return evaluate(self, source, target)
+    @property
+    def history(self) -> list[Row]:
+        """One row per step, as `pandas.DataFrame(run.history)` takes them.
+
+        A row holds step, train_loss, val_loss, learning_rate, gradient_norm, tokens and seconds. Losses are in nats per
+        token, None where they were not finite; `val_loss` is None where the step had no evaluation.
+        """
+        return rows(self.records())
+
+    def plot(self) -> LossPlot:
+        """The loss curves: a picture in a notebook, text if printed, and a file with `run.plot().save("loss.svg")`."""
+        return LossPlot(History.of(self.records()).curve(self._floor()), f"Training curve of {self.name}")
+
+    def _floor(self) -> float | None:
+        try:
+            return self.task().floor
+        except ClearheadError:  # the data is elsewhere by now
+            return None
 
 
 def load(run: str | Path | RunFolder | None = None) -> Run:

@@ -11,6 +11,7 @@ from typing import Any, Generic, Self, TypeVar
 from clearhead.inspection import Curve, Point, Sample
 
 T = TypeVar("T")
+Row = dict[str, float | None]
 
 MOST_POINTS = 4096  # per line of the curve
 MOST_SAMPLES = 64
@@ -151,3 +152,17 @@ class History:
     def _measured(self, loss: float) -> None:
         self.val_loss = loss
         self.best_val_loss = loss if self.best_val_loss is None else min(loss, self.best_val_loss)
+
+
+def rows(records: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """One row per step, with the validation loss where there is one."""
+    table: dict[int, Row] = {}
+    for record in records:
+        step = record["step"]
+        if record["kind"] == "step":
+            losses = {"train_loss": record["loss"], "val_loss": None}
+            rest = ("learning_rate", "gradient_norm", "tokens", "seconds")
+            table[step] = {"step": step, **losses, **{name: record.get(name) for name in rest}}
+        elif record["kind"] == "evaluation" and step in table:
+            table[step]["val_loss"] = record["loss"]
+    return list(table.values())
