@@ -9,6 +9,7 @@ all. So every reference is exact, and an English sentence has one translation on
     tree, grammar                                      trees, drawn and counted
     english_clauses, english_nouns, german_...         a tree, written
     splits                                             what is held out of training
+    reading, agreement                                 which German the grammar can write, and what agrees in any
 
 To add words or sentences, edit the .txt files (then raise VERSION). The same seed gives the same pairs for ever, for
 any VERSION, on every machine. Nothing is read or computed at import.
@@ -16,16 +17,18 @@ any VERSION, on every machine. Nothing is read or computed at import.
 
 import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from clearhead.data.grammar_score import GrammarScore, share
+from clearhead.data.pairs.agreement import agreements
 from clearhead.data.pairs.english_clauses import UnclearTenseError, english
-from clearhead.data.pairs.entries import Name, Noun, Pronoun
 from clearhead.data.pairs.german_clauses import german
+from clearhead.data.pairs.reading import is_german
 from clearhead.data.pairs.splits import SPLITS, split_of
-from clearhead.data.pairs.tree import Node
+from clearhead.data.pairs.tree import Node, repeats
 from clearhead.data.pairs.vocabulary import lexicon, sentences
 
-__all__ = ["SPLITS", "VERSION", "n_entries", "n_sentences", "sentence_pairs"]
+__all__ = ["SPLITS", "VERSION", "n_entries", "n_sentences", "score", "sentence_pairs"]
 
 VERSION = 1  # raised whenever a change to the words, the grammar or the sampler changes the pairs
 
@@ -52,6 +55,16 @@ def n_sentences() -> int:
     return sentences().count()
 
 
+def score(translations: Sequence[str]) -> GrammarScore:
+    """What the grammar says of German sentences: whether it can write them, and whether their noun phrases agree."""
+    agreeing = [agrees for sentence in translations for agrees in agreements(sentence)]
+    return GrammarScore(
+        sentences=len(translations),
+        accepted_sentences=share(sum(map(is_german, translations)), len(translations)),
+        agreement=share(sum(agreeing), len(agreeing)),
+    )
+
+
 def _drawn(split: str, seed: int) -> Iterator[tuple[Node, str]]:
     """Trees of a split, each with its English."""
     digest = hashlib.blake2b(f"pairs {VERSION} {split} {seed}".encode(), digest_size=16).digest()
@@ -60,7 +73,7 @@ def _drawn(split: str, seed: int) -> Iterator[tuple[Node, str]]:
     while True:
         tree: Node = {}
         start.fill(tree, bits)
-        if _repeats(_mentioned(tree)):
+        if repeats(tree):
             continue
         try:
             written = english(tree)
@@ -68,17 +81,3 @@ def _drawn(split: str, seed: int) -> Iterator[tuple[Node, str]]:
             continue
         if split_of(tree, written) == split:
             yield tree, written
-
-
-def _mentioned(node: Node) -> Iterator[Noun | Name | Pronoun]:
-    for value in node.values():
-        if isinstance(value, dict):
-            yield from _mentioned(value)
-        elif isinstance(value, Noun | Name | Pronoun):
-            yield value
-
-
-def _repeats(mentioned: Iterator[Noun | Name | Pronoun]) -> bool:
-    """Whether somebody or something is named twice (the king visits the king), or we and I are (we see me)."""
-    named = ["I" if isinstance(word, Pronoun) and word.english == "we" else word.english for word in mentioned]
-    return len(set(named)) < len(named)

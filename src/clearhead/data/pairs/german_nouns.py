@@ -145,8 +145,8 @@ def _again(phrase: str, case: int, before: Before) -> str:
 
 def _declined(node: Node, case: int, *, none: bool) -> str:
     kind, noun = gender(node), node["noun"]
-    determiner, declension = _determiner(node, kind, case, none=none)
-    words = [determiner]
+    article, declension = determiner(node, kind, case, none=none)
+    words = [article]
     if "number" in node:
         words.append(node["number"].german)
     if "degree" in node:
@@ -157,7 +157,7 @@ def _declined(node: Node, case: int, *, none: bool) -> str:
     return " ".join(filter(None, words))
 
 
-def _determiner(node: Node, kind: str, case: int, *, none: bool) -> tuple[str, str]:
+def determiner(node: Node, kind: str, case: int, *, none: bool = False) -> tuple[str, str]:
     """What stands before the adjectives, and their declension after it."""
     name = "no" if none else node.get("det", "")
     if "owner" in node and "name" in node["owner"]:

@@ -4,10 +4,11 @@ A node is a dict from the fields of `grammar.txt` to words of the lexicon, other
 may be a string: 'who', 'what', 'it', or 'same' and 'object', the subject and the object of the clause before.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from clearhead.data.pairs.entries import PLURAL, THIRD
+from clearhead.data.pairs.entries import PLURAL, THIRD, Name, Noun, Pronoun
 
 Node = dict[str, Any]
 Phrase = Node | str  # a noun phrase
@@ -56,3 +57,17 @@ def pronoun_of(phrase: Phrase) -> str:
         return "they"
     word = phrase.get("pronoun") or phrase.get("name") or phrase["noun"]
     return str(word.english if "pronoun" in phrase else word.pronoun)
+
+
+def repeats(tree: Node) -> bool:
+    """Whether somebody or something is named twice (the king visits the king), or we and I are (we see me)."""
+    named = ["I" if isinstance(word, Pronoun) and word.english == "we" else word.english for word in _mentioned(tree)]
+    return len(set(named)) < len(named)
+
+
+def _mentioned(node: Node) -> Iterator[Noun | Name | Pronoun]:
+    for value in node.values():
+        if isinstance(value, dict):
+            yield from _mentioned(value)
+        elif isinstance(value, Noun | Name | Pronoun):
+            yield value
