@@ -51,7 +51,7 @@ def measure(length: int, window: int | None, engine: str, clock: str) -> dict[st
     sampling = SamplingConfig(greedy=True, max_new_tokens=NEW_TOKENS)
     list(generate_ids(model, [prompt[:64]], sampling))  # warm up
     kept = Engine(model, EngineConfig.read({"engine": engine}))
-    kept.writer(NEW_TOKENS, print)
+    kept.backend(NEW_TOKENS, print)
     before, began = peak_memory(), now()
     stamps = [now() for _ in generate_ids(model, [prompt], sampling, engine=kept)]
     return {

@@ -46,7 +46,7 @@ class TableTranslator(EncoderDecoder):
         *,
         positions: Positions | None = None,
         cache: DecoderCache | None = None,
-        among: Tensor | None = None,
+        tree_mask: Tensor | None = None,
     ) -> Tensor:
         self.rows_read.append(len(target))
         return F.one_hot(target, len(self.table)).double()

@@ -11,7 +11,7 @@ from small_translators import END, PAD, TableTranslator, random_translator, sour
 
 from clearhead.config import TranslationConfig
 from clearhead.errors import ClearheadError
-from clearhead.inference import beam, beam_step
+from clearhead.inference import beam, beam_backend
 from clearhead.inference.beam import Hypothesis, beam_search, length_penalty
 from clearhead.models import EncoderDecoder
 from clearhead.parts import SelfAttentionCache
@@ -109,7 +109,7 @@ def test_the_greatest_are_those_of_topk(size: int, n: int) -> None:
     numbers = torch.randn(7, size, generator=torch.Generator().manual_seed(size))
     numbers[:, ::5] = -math.inf
     expected = numbers.topk(min(n, size))
-    found = beam_step.greatest(numbers, min(n, size))
+    found = beam_backend.chunked_topk(numbers, min(n, size))
     assert all(map(torch.equal, found, expected))
 
 
@@ -224,7 +224,7 @@ def test_done_sentences_leave_the_batch() -> None:
 
 def test_nothing_is_moved_where_nothing_changes_places(monkeypatch: pytest.MonkeyPatch) -> None:
     moved: list[int] = []
-    monkeypatch.setattr(SelfAttentionCache, "select", lambda self, rows: moved.append(len(rows)))
+    monkeypatch.setattr(SelfAttentionCache, "reorder", lambda self, rows: moved.append(len(rows)))
     beam_search(random_translator(11), sources(4, vocab_size=11), config(beam_size=1), end=END)
     assert len(moved) <= 2, "when the sentence is done"
 

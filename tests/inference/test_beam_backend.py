@@ -9,15 +9,15 @@ from torch import Tensor
 
 from clearhead.config import TranslationConfig
 from clearhead.inference import beam_backend, beam_search
-from clearhead.inference.beam_step import BeamStep, Continuations, EagerBeamStep
-from clearhead.inference.translation_backend import searcher
+from clearhead.inference.beam_backend import BeamBackend, Continuations, EagerBeamBackend
+from clearhead.inference.translation_backend import choose_search
 from clearhead.models import EncoderDecoder
 from clearhead.native import UnknownPartError, facade
 
 
-def reader(model: EncoderDecoder, sentences: int = 1, **options: object) -> tuple[BeamStep, list[str]]:
+def backend(model: EncoderDecoder, sentences: int = 1, **options: object) -> tuple[BeamBackend, list[str]]:
     said: list[str] = []
-    return beam_backend.reader_for(model, TranslationConfig.read(options), sentences, said.append), said
+    return beam_backend.choose_beam_backend(model, TranslationConfig.read(options), sentences, said.append), said
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ def test_it_is_compiled_where_that_saves_time_or_is_asked_for(
 ) -> None:
     built: list[bool] = []
     monkeypatch.setattr(facade, "library", lambda dtype, build, on_notice: built.append(build))
-    found, said = reader(random_translator(9, n_layers=1), sentences, engine=engine, batch_size=1)
-    assert isinstance(found, EagerBeamStep)
+    found, said = backend(random_translator(9, n_layers=1), sentences, engine=engine, batch_size=1)
+    assert isinstance(found, EagerBeamBackend)
     assert (built, said) == (asked, [])
 
 
@@ -51,16 +51,16 @@ def test_a_failure_leaves_the_models_own_call(
         raise error("no such thing here")
 
     monkeypatch.setattr(facade, "library", fail)
-    found, said = reader(random_translator(9), 5000, engine=engine)
-    assert isinstance(found, EagerBeamStep)
+    found, said = backend(random_translator(9), 5000, engine=engine)
+    assert isinstance(found, EagerBeamBackend)
     quiet = engine == "auto" and error is UnknownPartError
     assert said == ([] if quiet else ["translations are searched for without native code: no such thing here"])
 
 
 def test_autocast_is_the_models_own_calls() -> None:
     with torch.autocast("cpu", torch.bfloat16):
-        found, said = reader(random_translator(9).float(), engine="native")
-    assert isinstance(found, EagerBeamStep)
+        found, said = backend(random_translator(9).float(), engine="native")
+    assert isinstance(found, EagerBeamBackend)
     assert "autocast is on" in said[0]
 
 
@@ -68,12 +68,12 @@ def test_a_model_that_is_watched_is_called(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(facade, "library", None)  # not to be called
     model = random_translator(9)
     model.decoder.register_forward_hook(lambda module, *given: None)
-    found, [notice] = reader(model, engine="native")
-    assert isinstance(found, EagerBeamStep)
+    found, [notice] = backend(model, engine="native")
+    assert isinstance(found, EagerBeamBackend)
     assert "hooked onto Stack" in notice
 
 
-class Wrong(EagerBeamStep):
+class Wrong(EagerBeamBackend):
     """A model whose weights are off, or who misses what is likeliest."""
 
     def __init__(self, model: EncoderDecoder, weights: bool) -> None:
@@ -82,17 +82,21 @@ class Wrong(EagerBeamStep):
         for parameter in self.model.parameters() if weights else ():
             parameter.detach().mul_(1.1)
 
-    def likeliest(self, logits: Tensor, before: Tensor, n: int) -> Continuations:
-        found = super().likeliest(logits, before, n + 1)
-        return super().likeliest(logits, before, n) if self.weights else Continuations(*(each[:, 1:] for each in found))
+    def top_continuations(self, logits: Tensor, before: Tensor, n: int) -> Continuations:
+        found = super().top_continuations(logits, before, n + 1)
+        return (
+            super().top_continuations(logits, before, n)
+            if self.weights
+            else Continuations(*(each[:, 1:] for each in found))
+        )
 
 
 @pytest.mark.parametrize("weights", [True, False])
 def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch, weights: bool) -> None:
     monkeypatch.setattr(facade, "library", lambda dtype, build, on_notice: ())
-    monkeypatch.setattr(beam_backend, "NativeBeamStep", lambda model, library: Wrong(model, weights))
-    found, [notice] = reader(random_translator(9), engine="native")
-    assert type(found) is EagerBeamStep
+    monkeypatch.setattr(beam_backend, "NativeBeamBackend", lambda model, library: Wrong(model, weights))
+    found, [notice] = backend(random_translator(9), engine="native")
+    assert type(found) is EagerBeamBackend
     assert "not the model's" in notice
 
 
@@ -100,14 +104,14 @@ def test_the_search_asks_who_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     model, texts, config = random_translator(9), sources(3, 6, vocab_size=9), TranslationConfig(engine="native")
     read: list[int] = []
 
-    class Counting(EagerBeamStep):
-        def read(self, tokens: Tensor, *others: object) -> Tensor:
+    class Counting(EagerBeamBackend):
+        def forward(self, tokens: Tensor, *others: object) -> Tensor:
             read.append(tokens.shape[1])
-            return super().read(tokens, *others)  # type: ignore[arg-type]
+            return super().forward(tokens, *others)  # type: ignore[arg-type]
 
     monkeypatch.setattr(facade, "library", lambda dtype, build, on_notice: ())
-    monkeypatch.setattr(beam_backend, "NativeBeamStep", lambda model, library: Counting(model))
-    search = searcher(model, config, end=END, sentences=2)
+    monkeypatch.setattr(beam_backend, "NativeBeamBackend", lambda model, library: Counting(model))
+    search = choose_search(model, config, end=END, sentences=2)
     read.clear()
     assert search(texts) == beam_search(model, texts, config, end=END)
     assert read[:2] == [1, 5]
@@ -115,8 +119,8 @@ def test_the_search_asks_who_reads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_wide_model_and_the_shortest_block_are_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facade, "library", lambda dtype, build, on_notice: ())
-    monkeypatch.setattr(beam_backend, "NativeBeamStep", lambda model, library: EagerBeamStep(model))
+    monkeypatch.setattr(beam_backend, "NativeBeamBackend", lambda model, library: EagerBeamBackend(model))
     for options in ({"block_size": 1, "positions": "learned"}, {"decoder_start_id": 0}, {"source_vocab_size": 3}):
         model = random_translator(5, **options)
         for each in (model, model.to(torch.float32)):
-            assert reader(each, engine="native")[1] == []
+            assert backend(each, engine="native")[1] == []

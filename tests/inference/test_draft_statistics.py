@@ -8,7 +8,7 @@ import torch
 
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.inference import GenerationBatch, speculative, verification
-from clearhead.inference.requests import Text
+from clearhead.inference.requests import Request
 from clearhead.models import DecoderLM
 
 VOCAB_SIZE, LENGTH, TEXTS = 5, 3, 2000
@@ -18,7 +18,7 @@ PROMPT = [1, 2, 3, 0, 1]  # what follows is guessed from it
 
 @pytest.fixture(autouse=True)
 def guesses_from_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speculative, "FIRST_NEEDED", 1)
+    monkeypatch.setattr(speculative, "FIRST_MIN_MATCH", 1)
 
 
 def model(seed: int) -> DecoderLM:
@@ -42,11 +42,11 @@ def probabilities(model: DecoderLM) -> dict[tuple[int, ...], float]:
     return found
 
 
-def standardized(writer: DecoderLM, draft: DecoderLM | None) -> float:
+def standardized(target: DecoderLM, draft: DecoderLM | None) -> float:
     """Pearson's chi-square of the texts that are written, in standard deviations from what chance gives."""
-    expected = {text: TEXTS * p for text, p in probabilities(writer).items()}
+    expected = {text: TEXTS * p for text, p in probabilities(target).items()}
     texts: dict[int, list[int]] = {}
-    with GenerationBatch(writer, EngineConfig(draft="ngrams" if draft is None else "a run"), draft=draft) as batch:
+    with GenerationBatch(target, EngineConfig(draft="ngrams" if draft is None else "a run"), draft=draft) as batch:
         batch.add([PROMPT] * TEXTS, CONFIG)
         while batch.live:
             for name, tokens in batch.step().items():
@@ -73,24 +73,24 @@ def test_texts_are_as_likely_as_the_model_says(draft: int | None) -> None:
 
 
 def test_guesses_that_are_always_believed_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verification, "_believed", lambda texts, own, theirs, guesses, lengths: lengths)
+    monkeypatch.setattr(verification, "_count_accepted", lambda texts, own, theirs, guesses, lengths: lengths)
     assert standardized(model(1), model(2)) > 30
 
 
 def test_a_token_drawn_again_from_all_odds_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        verification, "_left", lambda own, theirs, places, doubted: own[torch.arange(len(places)), places]
+        verification, "_residual_probs", lambda own, theirs, places, doubted: own[torch.arange(len(places)), places]
     )
     assert standardized(model(1), model(2)) > 10
 
 
 def test_random_numbers_used_twice_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    numbers = Text.uniforms
-    monkeypatch.setattr(Text, "uniforms", lambda text, start, count, purpose="token": numbers(text, start, count))
+    numbers = Request.uniforms
+    monkeypatch.setattr(Request, "uniforms", lambda text, start, count, purpose="token": numbers(text, start, count))
     assert standardized(model(1), model(2)) > 10
 
 
 def test_what_follows_a_wrong_guess_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    agreed = verification.agreed
-    monkeypatch.setattr(verification, "agreed", lambda guess, drawn: min(len(guess), agreed(guess, drawn) + 1))
+    agreed = verification.matching_prefix
+    monkeypatch.setattr(verification, "matching_prefix", lambda guess, drawn: min(len(guess), agreed(guess, drawn) + 1))
     assert standardized(model(1), None) > 10

@@ -10,7 +10,7 @@ import torch
 from clearhead import files
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.inference import engine, generate_ids
-from clearhead.inference.decoder_step import EagerDecoderStep
+from clearhead.inference.decoder_backend import EagerDecoderBackend
 from clearhead.models import BigramLM, CausalLM, DecoderLM
 from clearhead.native import building, facade
 
@@ -54,7 +54,7 @@ def test_a_short_text_never_asks_for_compiled_code(monkeypatch: pytest.MonkeyPat
 def test_a_long_text_is_worth_compiling_for(monkeypatch: pytest.MonkeyPatch, tokens: int, built: bool) -> None:
     asked: list[bool] = []
     monkeypatch.setattr(facade, "library", lambda dtype, build, on_notice: asked.append(build))
-    engine.Engine(small()).writer(tokens)
+    engine.Engine(small()).backend(tokens)
     assert asked == [built]
 
 
@@ -74,13 +74,13 @@ def test_compiling_is_announced_and_a_failure_leaves_the_plain_engine(
 
 
 def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(model: DecoderLM, weights: str, library: object) -> EagerDecoderStep:
+    def wrong(model: DecoderLM, weights: str, library: object) -> EagerDecoderBackend:
         twin = small()
         twin.load_state_dict({name: tensor * 1.1 for name, tensor in model.state_dict().items()})
-        return EagerDecoderStep(twin)
+        return EagerDecoderBackend(twin)
 
     monkeypatch.setattr(facade, "library", lambda dtype, build, on_notice: ())
-    monkeypatch.setattr(engine, "NativeDecoderStep", wrong)
+    monkeypatch.setattr(engine, "NativeDecoderBackend", wrong)
     columns, notices = written(small(), "native")
     assert columns == written(small(), "eager")[0]
     assert len(notices) == 1
@@ -89,25 +89,25 @@ def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_who_looks_into_a_model_is_told_by_a_kept_engine_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facade, "library", lambda dtype, build, on_notice: ())
-    monkeypatch.setattr(engine, "NativeDecoderStep", lambda model, *given: EagerDecoderStep(copy.deepcopy(model)))
+    monkeypatch.setattr(engine, "NativeDecoderBackend", lambda model, *given: EagerDecoderBackend(copy.deepcopy(model)))
     model, seen = small(), list[torch.nn.Module]()
     kept = engine.Engine(model, EngineConfig(engine="native"))
     ids, cache = torch.tensor([[1]]), model.new_cache(1, 2)
-    kept.writer(1).read(ids, cache)
+    kept.backend(1).forward(ids, cache)
     model.stack.register_forward_hook(lambda module, *given: seen.append(module))
-    kept.writer(1).read(ids, cache)
+    kept.backend(1).forward(ids, cache)
     assert seen == [model.stack]
 
 
 def test_an_engine_that_is_kept_prepares_once(monkeypatch: pytest.MonkeyPatch) -> None:
     packed: list[DecoderLM] = []
 
-    def pack(model: DecoderLM, weights: str, library: object) -> EagerDecoderStep:
+    def pack(model: DecoderLM, weights: str, library: object) -> EagerDecoderBackend:
         packed.append(model)
-        return EagerDecoderStep(model)
+        return EagerDecoderBackend(model)
 
     monkeypatch.setattr(facade, "library", lambda dtype, build, on_notice: ())
-    monkeypatch.setattr(engine, "NativeDecoderStep", pack)
+    monkeypatch.setattr(engine, "NativeDecoderBackend", pack)
     model, config = small(), SamplingConfig(greedy=True, max_new_tokens=5)
     one = engine.Engine(model, EngineConfig(engine="native", dtype="int8"))
     for _ in range(3):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from clearhead.config import SamplingConfig
 from clearhead.errors import UsageError
-from clearhead.inference.requests import Text, begin, draw_ahead
+from clearhead.inference.requests import Request, new_requests, sample_ahead
 from clearhead.inference.sampling import (
     DRAWN_AHEAD,
     draw,
@@ -148,15 +148,15 @@ def test_a_temperature_of_zero_or_less_is_refused(temperature: float) -> None:
 
 def numbers(prompts: list[list[int]], n: int, seed: int = 1) -> Tensor:
     """The tokens that rows draw from even odds over many tokens: their random numbers, in effect."""
-    texts = begin(0, prompts, SamplingConfig(seed=seed, temperature=1.0))
+    texts = new_requests(0, prompts, SamplingConfig(seed=seed, temperature=1.0))
     return torch.tensor([drawn(texts, torch.zeros(len(prompts), 10_000)) for _ in range(n)]).T
 
 
-def drawn(texts: list[Text], logits: Tensor) -> list[int]:
+def drawn(texts: list[Request], logits: Tensor) -> list[int]:
     """The next token of each text, from its logits (B, V)."""
-    tokens = draw_ahead(texts, logits[:, None], torch.empty(len(texts), 0, dtype=torch.int64))[:, 0].tolist()
+    tokens = sample_ahead(texts, logits[:, None], torch.empty(len(texts), 0, dtype=torch.int64))[:, 0].tolist()
     for text, token in zip(texts, tokens, strict=True):
-        text.write([token])
+        text.append([token])
     return tokens
 
 
@@ -177,7 +177,7 @@ def test_seeds_of_rows_differ_and_fit_a_generator() -> None:
 
 def test_the_penalty_sees_prompt_and_text() -> None:
     config = SamplingConfig(greedy=True, repetition_penalty=math.exp(2))
-    texts = begin(0, [[0], [1]], config)
+    texts = new_requests(0, [[0], [1]], config)
     logits = torch.tensor([[3.0, 2.0, 0.5]]).expand(2, -1)
     assert drawn(texts, logits) == [1, 0]
     assert drawn(texts, logits) == [0, 0]  # 0 and 1 both lost 2, so 0 leads again

@@ -9,8 +9,8 @@ import torch
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.errors import UsageError
 from clearhead.inference import generate_ids
-from clearhead.inference.requests import Text, begin, odds_ahead
-from clearhead.inference.speculative import ModelDraft, NgramDraft, Repeats
+from clearhead.inference.requests import Request, new_requests, probs_ahead
+from clearhead.inference.speculative import ModelDrafter, NgramDrafter, SuffixAutomaton
 from clearhead.inference.verification import DraftTokens
 from clearhead.models import DecoderLM
 
@@ -28,32 +28,32 @@ def longest_repeat(ids: list[int]) -> tuple[int, int]:
 def test_the_longest_repeat_is_found(kinds: int) -> None:
     draw = random.Random(kinds)
     ids = [draw.randrange(kinds) for _ in range(40)] + [1, 2, 3] * 4
-    found = Repeats(ids[:5])
+    found = SuffixAutomaton(ids[:5])
     for known in range(5, len(ids) + 1):
         found.extend(ids[len(found.ids) : known])
         length, end = longest_repeat(ids[:known])
-        assert found.repeated == length
+        assert found.repeated_length == length
         expected = list(ids[:known])
         for place in range(9):  # what is guessed may be guessed from
             expected.append(expected[end + place])
-        assert found.guess(9) == (expected[known:] if length else [])
+        assert found.draft(9) == (expected[known:] if length else [])
 
 
 def test_where_nothing_is_repeated_nothing_is_guessed() -> None:
-    assert Repeats([]).guess(4) == Repeats([1, 2, 3]).guess(4) == []
-    assert Repeats([1, 2, 3]).repeated == 0
+    assert SuffixAutomaton([]).draft(4) == SuffixAutomaton([1, 2, 3]).draft(4) == []
+    assert SuffixAutomaton([1, 2, 3]).repeated_length == 0
 
 
 def test_guesses_that_are_wrong_become_rare() -> None:
     draw = random.Random(0)
     tried = []
     for share in (0.0, 1.0):  # of the guesses that are right
-        draft, made = NgramDraft(), 0
-        draft.join([[draw.randrange(4) for _ in range(100)]], 0)
+        draft, made = NgramDrafter(), 0
+        draft.prefill([[draw.randrange(4) for _ in range(100)]], 0)
         for _ in range(300):
-            (guess,) = draft.guess([1], []).tokens
+            (guess,) = draft.draft([1], []).tokens
             made += len(guess)
-            draft.learn([guess if guess and share else [draw.randrange(4)]])
+            draft.accept([guess if guess and share else [draw.randrange(4)]])
         tried.append(made)
     assert tried[0] < 150
     assert tried[1] > 290
@@ -70,13 +70,13 @@ def test_the_model_of_a_run_must_be_given() -> None:
 
 def test_a_model_that_is_given_guesses_and_ngrams_do_not_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    guess = ModelDraft.guess
+    guess = ModelDrafter.draft
 
-    def counted(self: ModelDraft, most: Sequence[int], texts: Sequence[Text]) -> DraftTokens:
+    def counted(self: ModelDrafter, most: Sequence[int], texts: Sequence[Request]) -> DraftTokens:
         asked.extend(most)
         return guess(self, most, texts)
 
-    monkeypatch.setattr(ModelDraft, "guess", counted)
+    monkeypatch.setattr(ModelDrafter, "draft", counted)
     assert list(generate_ids(tiny(), [[1]], SamplingConfig(max_new_tokens=3), draft=tiny()))
     assert asked
     with pytest.raises(UsageError, match="not both"):
@@ -89,8 +89,8 @@ def test_a_draft_of_another_vocabulary_is_refused() -> None:
 
 
 def test_odds_are_exact_where_a_model_is_not() -> None:
-    texts = begin(0, [[1]], SamplingConfig(temperature=1.0))
+    texts = new_requests(0, [[1]], SamplingConfig(temperature=1.0))
     logits = torch.linspace(-3, 3, 5000).to(torch.bfloat16).view(1, 1, -1)
-    odds = odds_ahead(texts, logits, torch.empty(1, 0, dtype=torch.int64))
+    odds = probs_ahead(texts, logits, torch.empty(1, 0, dtype=torch.int64))
     assert odds.sum().item() == pytest.approx(1, abs=1e-4)
     torch.testing.assert_close(odds[0, 0], logits[0, 0].double().softmax(-1).float(), rtol=1e-4, atol=0)

@@ -11,7 +11,7 @@ from clearhead.config import TranslationConfig
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.inference import translation_backend
 from clearhead.inference.beam import Hypothesis, beam_search, length_penalty
-from clearhead.inference.translation_backend import MANY, CTranslate2Search, searcher
+from clearhead.inference.translation_backend import MANY, CTranslate2Search, choose_search
 from clearhead.interop import extras
 from clearhead.interop.ctranslate2 import save_ctranslate2
 from clearhead.models import EncoderDecoder
@@ -52,7 +52,7 @@ def chosen(model: EncoderDecoder, sentences: int = MANY, **options: Any) -> tupl
     """Whether CTranslate2 searches, and what is said."""
     said: list[str] = []
     config = TranslationConfig.read(options)
-    search = searcher(model, config, end=END, sentences=sentences, on_notice=said.append)
+    search = choose_search(model, config, end=END, sentences=sentences, on_notice=said.append)
     return isinstance(search, CTranslate2Search), " ".join(said)
 
 
@@ -80,7 +80,7 @@ def test_one_that_is_not_installed_is_asked_for(monkeypatch: pytest.MonkeyPatch)
     assert "pip install 'clearhead[ctranslate2]'" in said
     assert chosen(model) == (False, "")
     config = TranslationConfig(engine="ctranslate2")
-    search = searcher(model, config, end=END, sentences=2)
+    search = choose_search(model, config, end=END, sentences=2)
     assert search(texts) == beam_search(model, texts, config, end=END)
 
 
@@ -99,7 +99,7 @@ def test_one_that_fails_stops_nobody(
         monkeypatch.setattr(translation_backend, place, fail)
     model, texts, said = random_translator(9, **KNOWN).float(), sources(3, 6, vocab_size=9), list[str]()
     config = TranslationConfig.read({"engine": engine})
-    search = searcher(model, config, end=END, sentences=MANY, on_notice=said.append)
+    search = choose_search(model, config, end=END, sentences=MANY, on_notice=said.append)
     assert search(texts) == beam_search(model, texts, config, end=END)
     [notice] = said
     assert "without CTranslate2" in notice
@@ -113,7 +113,7 @@ def test_one_that_fails_on_the_way_has_the_rest_searched_for_here(
     model, texts, said = random_translator(9, **KNOWN).float(), sources(3, 6, vocab_size=9), list[str]()
     config = TranslationConfig()
     expected = beam_search(model, texts, config, end=END)
-    search = searcher(model, config, end=END, sentences=MANY, on_notice=said.append)
+    search = choose_search(model, config, end=END, sentences=MANY, on_notice=said.append)
     installed["results"] = [[("4 1", -0.1)], [("5 1", -0.1)]]
     assert [[best.ids for best in found] for found in search(texts)] == [[[4]], [[5]]]
     installed["failure"] = error("no such thing here")
@@ -129,7 +129,7 @@ def test_one_that_fails_on_the_way_has_the_rest_searched_for_here(
 @pytest.mark.parametrize("engine", ["ctranslate2", "ctranslate2-int8"])
 def test_one_that_was_asked_for_and_fails_on_the_way_is_an_error(installed: dict[str, Any], engine: str) -> None:
     config, model = TranslationConfig.read({"engine": engine}), random_translator(9, **KNOWN).float()
-    search = searcher(model, config, end=END, sentences=1)
+    search = choose_search(model, config, end=END, sentences=1)
     installed["failure"] = RuntimeError("no such thing here")
     with pytest.raises(ClearheadError, match="no such thing here; engine eager"):
         search(sources(3, vocab_size=9))
@@ -174,7 +174,7 @@ def test_the_best_of_what_counts_is_taken(installed: dict[str, Any]) -> None:
         [("4 5 6 7", -1.0)],
         [("4 1", -3.0), ("5 1", -3.1), ("4 5 6 1", -3.6)],  # a fourth could be as good, not better
     ]
-    found = searcher(model, config, end=END, sentences=4)(texts)
+    found = choose_search(model, config, end=END, sentences=4)(texts)
     rows, options = installed["asked"]
     assert rows == [[str(token) for token in text] for text in texts]
     assert options["suppress_sequences"] == [[str(PAD)]]
@@ -183,7 +183,9 @@ def test_the_best_of_what_counts_is_taken(installed: dict[str, Any]) -> None:
     assert found[2:3] == beam_search(model, texts[2:3], config, end=END)
     assert found[3] == [Hypothesis([4, 5, 6], -3.6 / length_penalty(4, 1.0))]
     installed["results"] = [[("4 1", -3.0), ("5 1", -3.1), ("4 5 6 2", -3.6)]]
-    assert searcher(model, config, end=END, sentences=1)(texts[:1]) == beam_search(model, texts[:1], config, end=END)
+    assert choose_search(model, config, end=END, sentences=1)(texts[:1]) == beam_search(
+        model, texts[:1], config, end=END
+    )
 
 
 def test_without_it_nothing_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

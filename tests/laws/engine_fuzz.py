@@ -30,9 +30,9 @@ from pair_models import END, NATIVE_PAIR_CHOICES, make_translator
 
 from clearhead.config import Dtype, EngineConfig, SamplingConfig, TranslationConfig
 from clearhead.inference import Engine, GenerationBatch, beam_search
-from clearhead.inference.beam_step import EagerBeamStep, NativeBeamStep
-from clearhead.inference.decoder_step import EagerDecoderStep, NativeDecoderStep
-from clearhead.inference.requests import begin
+from clearhead.inference.beam_backend import EagerBeamBackend, NativeBeamBackend
+from clearhead.inference.decoder_backend import EagerDecoderBackend, NativeDecoderBackend
+from clearhead.inference.requests import new_requests
 from clearhead.models import DecoderLM
 from clearhead.models.quantization import rounded
 from clearhead.native import building, decoder, translator
@@ -40,21 +40,21 @@ from clearhead.parts import DecoderCache, positions_from_lengths
 
 
 @cache
-def writer_of(choice: int, block_size: int, dtype: torch.dtype, weights: Dtype) -> NativeDecoderStep:
+def decoder_backend_of(choice: int, block_size: int, dtype: torch.dtype, weights: Dtype) -> NativeDecoderBackend:
     model = rounded(make_model(**NATIVE_CHOICES[choice], block_size=block_size).to(dtype), weights)
-    return NativeDecoderStep(model, weights, loaded(dtype))
+    return NativeDecoderBackend(model, weights, loaded(dtype))
 
 
 @cache
-def reader_of(choice: int, block_size: int) -> NativeBeamStep:
+def beam_backend_of(choice: int, block_size: int) -> NativeBeamBackend:
     model = make_translator(**NATIVE_PAIR_CHOICES[choice], block_size=block_size)
-    return NativeBeamStep(model, loaded(torch.float64))
+    return NativeBeamBackend(model, loaded(torch.float64))
 
 
-def some_writer(draw: random.Random, dtype: torch.dtype | None = None) -> NativeDecoderStep:
+def some_writer(draw: random.Random, dtype: torch.dtype | None = None) -> NativeDecoderBackend:
     choice, block_size = draw.randrange(0, len(NATIVE_CHOICES), 4), draw.choice(BLOCK_SIZES)
     weights: Any = draw.choice(WIDTHS)
-    return writer_of(choice, block_size, dtype or draw.choice((torch.float64, torch.float32)), weights)
+    return decoder_backend_of(choice, block_size, dtype or draw.choice((torch.float64, torch.float32)), weights)
 
 
 def sampling(draw: random.Random) -> SamplingConfig:
@@ -80,7 +80,7 @@ def texts_of_batch(draw: random.Random) -> None:
     def write(how: str) -> list[tuple[int, list[int]]]:
         engine = Engine(twin.model, EngineConfig.read({"engine": how} | ({"draft": guesses} if guesses else {})))
         if how == "native":
-            engine._compiled = twin
+            engine._native = twin
         found: dict[int, list[int]] = {}
         with GenerationBatch(twin.model, engine) as batch:
             for prompts, config, wrong in visits:
@@ -138,11 +138,11 @@ def logits_of_read(draw: random.Random) -> None:
     elif wrong == 5:
         positions = torch.zeros(rows + 1, columns, dtype=torch.int64)
     other = copy.deepcopy(held)
-    found = outcome(lambda: twin.read(ids, held, positions, logits_to_keep=wanted))
+    found = outcome(lambda: twin.forward(ids, held, positions, logits_to_keep=wanted))
     if isinstance(found, Refused):
         assert wrong < 6, found
         return
-    expected = EagerDecoderStep(model).read(ids, other, positions, logits_to_keep=wanted)
+    expected = EagerDecoderBackend(model).forward(ids, other, positions, logits_to_keep=wanted)
     close(found, expected, real[:, columns - wanted :])
 
 
@@ -152,7 +152,7 @@ def tokens_written(draw: random.Random) -> None:
     rows, steps = draw.randint(1, 5), draw.randint(1, 2)
     held = half_read(draw, twin.model, rows, steps)
     ids, config = torch.tensor(some_ids(draw, rows)), sampling(draw)
-    texts = begin(0, [some_ids(draw, 3) for _ in range(rows)], config)
+    texts = new_requests(0, [some_ids(draw, 3) for _ in range(rows)], config)
     wrong = draw.randrange(8)
     if wrong == 0:
         tensor_wrong(draw, ids, VOCAB_SIZE)
@@ -163,25 +163,25 @@ def tokens_written(draw: random.Random) -> None:
     elif wrong == 3:
         spoil_cache(draw, held, twin.model)
     other, again = copy.deepcopy(held), copy.deepcopy(texts)
-    found = outcome(lambda: twin.write(ids, held, texts, steps))
+    found = outcome(lambda: twin.decode(ids, held, texts, steps))
     if isinstance(found, Refused):
         assert wrong < 4, found
         return
-    plain, last = EagerDecoderStep(twin.model), ids
+    plain, last = EagerDecoderBackend(twin.model), ids
     for step in range(steps):
-        drawn = plain.write(last, other, again, 1)
+        drawn = plain.decode(last, other, again, 1)
         assert [row[step] for row in found] == [token for [token] in drawn]
         for text, tokens in zip(again, drawn, strict=True):
             text.remaining += 1
-            text.write(tokens)
+            text.append(tokens)
         last = torch.tensor(drawn)[:, 0]
 
 
 def translations(draw: random.Random) -> None:
     """A whole search; a source may have what is no token, or the end may be none."""
-    reader = reader_of(draw.randrange(0, len(NATIVE_PAIR_CHOICES), 3), draw.choice(BLOCK_SIZES[1:]))
-    vocab_size = reader.model.config.source_vocab_size or VOCAB_SIZE
-    longest = min(9, reader.model.config.block_size)
+    backend = beam_backend_of(draw.randrange(0, len(NATIVE_PAIR_CHOICES), 3), draw.choice(BLOCK_SIZES[1:]))
+    vocab_size = backend.model.config.source_vocab_size or VOCAB_SIZE
+    longest = min(9, backend.model.config.block_size)
     sources = [some_ids(draw, draw.randint(1, longest), vocab_size) for _ in range(draw.randint(1, 4))]
     sources = [[token or 1 for token in source] for source in sources]  # no padding
     wrong, end = spoiled(draw, sources, vocab_size), END
@@ -190,8 +190,8 @@ def translations(draw: random.Random) -> None:
     beam = draw.randint(1, 5)
     options = TranslationConfig(beam_size=beam, n_best=draw.randint(1, beam), max_new_tokens=draw.randint(1, 8))
     ways = [
-        outcome(lambda r=r: beam_search(reader.model, sources, options, end=end, reader=r))  # type: ignore[misc]
-        for r in (reader, EagerBeamStep(reader.model))
+        outcome(lambda r=r: beam_search(backend.model, sources, options, end=end, backend=r))  # type: ignore[misc]
+        for r in (backend, EagerBeamBackend(backend.model))
     ]
     assert [isinstance(way, Refused) for way in ways] == [wrong, wrong], (ways, sources, end)
     if not wrong:
@@ -201,20 +201,20 @@ def translations(draw: random.Random) -> None:
 
 def beams(draw: random.Random) -> None:
     """A step of a search: tokens, the memory, the cache or the columns that are seen may be wrong."""
-    reader = reader_of(draw.randrange(0, len(NATIVE_PAIR_CHOICES), 3), BLOCK_SIZES[-1])
-    model, S, b = reader.model, draw.randint(1, 4), draw.randint(1, 4)
+    backend = beam_backend_of(draw.randrange(0, len(NATIVE_PAIR_CHOICES), 3), BLOCK_SIZES[-1])
+    model, S, b = backend.model, draw.randint(1, 4), draw.randint(1, 4)
     size = model.config.source_vocab_size or VOCAB_SIZE
     source = torch.tensor([[1 + draw.randrange(size - 1) for _ in range(draw.randint(1, 9))]] * S)
     memory, held, first = model.encode(source), model.new_cache(S, 1 + b), torch.full((S, 1), END)
-    among = torch.cat((torch.ones(S, b, 1, dtype=torch.bool), torch.eye(b, dtype=torch.bool).expand(S, -1, -1)), 2)
-    reader.read(first, 0, memory, held, among[:, :1, :1])
+    tree_mask = torch.cat((torch.ones(S, b, 1, dtype=torch.bool), torch.eye(b, dtype=torch.bool).expand(S, -1, -1)), 2)
+    backend.forward(first, 0, memory, held, tree_mask[:, :1, :1])
     tokens, place, wrong = torch.tensor([some_ids(draw, b) for _ in range(S)]), 1, draw.randrange(10)
     if wrong == 0:
         tensor_wrong(draw, tokens, VOCAB_SIZE)
     elif wrong == 1:
         spoil_cache(draw, held, model)
     elif wrong == 2:
-        among = draw.choice((among[:, :, 1:], among[:-1], among.float(), among[:, :-1]))
+        tree_mask = draw.choice((tree_mask[:, :, 1:], tree_mask[:-1], tree_mask.float(), tree_mask[:, :-1]))
     elif wrong == 3:
         memory = model.encode(source[:, :-1] if source.shape[1] > 1 else source.repeat(1, 2))
     elif wrong == 4:
@@ -222,16 +222,20 @@ def beams(draw: random.Random) -> None:
     elif wrong == 5:
         place = draw.choice((24, 10**6, 2**40))
     other = copy.deepcopy(held)
-    found = outcome(lambda: reader.read(tokens, place, memory, held, among))
+    found = outcome(lambda: backend.forward(tokens, place, memory, held, tree_mask))
     if isinstance(found, Refused):
         assert wrong < 6, found
     else:
-        close(found, EagerBeamStep(model).read(tokens, place, memory, other, among), torch.ones(S, b, dtype=torch.bool))
+        close(
+            found,
+            EagerBeamBackend(model).forward(tokens, place, memory, other, tree_mask),
+            torch.ones(S, b, dtype=torch.bool),
+        )
 
 
 def continuations(draw: random.Random) -> None:
     """The likeliest ways to go on, of logits of right and wrong shapes and types."""
-    reader = reader_of(draw.randrange(0, len(NATIVE_PAIR_CHOICES), 3), BLOCK_SIZES[-1])
+    backend = beam_backend_of(draw.randrange(0, len(NATIVE_PAIR_CHOICES), 3), BLOCK_SIZES[-1])
     S, b, n = draw.randint(1, 4), draw.randint(1, 5), draw.choice((1, 2, 8, 8, 0, -1))
     logits = torch.randn(
         S, b, VOCAB_SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(draw.randrange(99))
@@ -239,12 +243,12 @@ def continuations(draw: random.Random) -> None:
     before, wrong = torch.zeros(S, b, dtype=torch.float64), draw.randrange(8)
     if wrong == 0:
         logits = draw.choice((logits.float(), logits[:, :, 1:], logits[1:], logits[:, 1:]))
-    found = outcome(lambda: reader.likeliest(logits, before, n))
+    found = outcome(lambda: backend.top_continuations(logits, before, n))
     if isinstance(found, Refused):
         assert wrong == 0 or n < 1, found
         return
     n = min(n, b * VOCAB_SIZE)
-    expected = EagerBeamStep(reader.model).likeliest(logits.clone(), before, n)
+    expected = EagerBeamBackend(backend.model).top_continuations(logits.clone(), before, n)
     real = expected.scores.isfinite()
     close(found.scores[:, :n][:, None], expected.scores[:, None], real[:, None])
     assert torch.equal(found.tokens[:, :n][real], expected.tokens[real])

@@ -108,9 +108,9 @@ def test_nothing_is_read_twice_and_those_who_left_are_thrown_out_when_they_are_h
         batch.add([[6, 7, 8, 9, 1]], GREEDY)
         batch.step()
         batch.step()
-        batch.drop([0])
+        batch.cancel([0])
         assert batch.step().keys() == {1, 2}
-        batch.drop([1])
+        batch.cancel([1])
         assert batch.step().keys() == {2}
         assert batch.live == {2}
     assert shapes == [(2, 3), (2, 1), (2, 1), (1, 5), (3, 1), (3, 1), (1, 1)]
@@ -122,7 +122,7 @@ def test_one_that_left_and_is_full_is_thrown_out_and_not_read_again(monkeypatch:
     with GenerationBatch(model, PLAIN, on_notice=notices.append) as batch:
         full, *_ = batch.add([[1] * 7, [2], [3]], GREEDY)
         batch.step()
-        batch.drop([full])
+        batch.cancel([full])
         for _ in range(3):
             assert batch.step().keys() == {1, 2}
     assert shapes == [(3, 7), (3, 1), (2, 1), (2, 1)]
@@ -131,7 +131,7 @@ def test_one_that_left_and_is_full_is_thrown_out_and_not_read_again(monkeypatch:
 
 def test_a_text_that_is_dropped_before_it_begins_is_never_written() -> None:
     with GenerationBatch(make_model(positions="rope")) as batch:
-        batch.drop(batch.add([[1], [2]], GREEDY)[:1])
+        batch.cancel(batch.add([[1], [2]], GREEDY)[:1])
         assert batch.step().keys() == {1}
 
 

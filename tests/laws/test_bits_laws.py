@@ -9,9 +9,9 @@ from test_engine_laws import WIDTHS, compiled
 from torch import Tensor
 
 from clearhead.config import Dtype
-from clearhead.inference import decoder_step
-from clearhead.inference.decoder_step import NativeDecoderStep
-from clearhead.inference.kv_context import Context
+from clearhead.inference import decoder_backend
+from clearhead.inference.decoder_backend import NativeDecoderBackend
+from clearhead.inference.kv_context import KVContext
 from clearhead.models import DecoderLM
 from clearhead.models.quantization import rounded
 from clearhead.native import compiler
@@ -31,7 +31,7 @@ def tokens(draw: random.Random, count: int) -> list[int]:
     return [draw.randrange(VOCAB_SIZE) for _ in range(count)]
 
 
-def told(contexts: list[Context], prompts: list[list[int]], seed: int) -> list[list[Tensor]]:
+def told(contexts: list[KVContext], prompts: list[list[int]], seed: int) -> list[list[Tensor]]:
     """All logits of each row after its prompt and some calls, by one context for all rows or by one for each row.
 
     A call reads some tokens of each row, more of one than of another; some of them are then forgotten, as wrong guesses
@@ -42,7 +42,7 @@ def told(contexts: list[Context], prompts: list[list[int]], seed: int) -> list[l
     found: list[list[Tensor]] = [[] for _ in prompts]
     for context, rows in zip(contexts, shared, strict=True):
         draws = [random.Random(f"{seed} {row}") for row in rows]  # a row's own
-        logits = context.join([prompts[row] for row in rows], STEPS)
+        logits = context.prefill([prompts[row] for row in rows], STEPS)
         for row, first in zip(rows, logits, strict=True):
             found[row].append(first)
         for _ in range(STEPS):
@@ -50,22 +50,24 @@ def told(contexts: list[Context], prompts: list[list[int]], seed: int) -> list[l
             counts = [
                 draw.randint(1, 4 if room is None else min(4, room)) for draw, room in zip(draws, rooms, strict=True)
             ]
-            logits = context.read([tokens(draw, count) for draw, count in zip(draws, counts, strict=True)])
+            logits = context.forward([tokens(draw, count) for draw, count in zip(draws, counts, strict=True)])
             for row, count, some in zip(rows, counts, logits, strict=True):
                 found[row].append(some[:count])
-            context.forget([draw.randrange(count) for draw, count in zip(draws, counts, strict=True)])
+            context.rollback([draw.randrange(count) for draw, count in zip(draws, counts, strict=True)])
     return found
 
 
-def assert_same_bits(model: DecoderLM, writer: NativeDecoderStep, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def assert_same_bits(
+    model: DecoderLM, backend: NativeDecoderBackend, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     draw = random.Random(seed)
     lengths = [draw.randint(1, LONGEST) for _ in range(draw.randint(2, 6))]
     prompts = [tokens(draw, length) for length in lengths]
-    alone = told([Context(model, writer=writer) for _ in prompts], prompts, seed)
+    alone = told([KVContext(model, backend=backend) for _ in prompts], prompts, seed)
     with monkeypatch.context() as patch:
         patch.setattr(native_decoder, "ENOUGH", 0)
         patch.setattr(torch, "get_num_threads", lambda: 3)
-        beside = told([Context(model, writer=writer)], prompts, seed)
+        beside = told([KVContext(model, backend=backend)], prompts, seed)
     for mine, others in zip(alone, beside, strict=True):
         assert all(map(torch.equal, mine, others)), f"prompts of {lengths} tokens"
 
@@ -94,7 +96,7 @@ def test_rounded_matrices_have_the_same_bits(choice: Choice, weights: Dtype, mon
 @pytest.mark.parametrize("choice", [*NATIVE_CHOICES[::8], WINDOWED[1]], ids=name)
 @torch.inference_mode()
 def test_who_reads_a_prompt_is_chosen_by_its_own_length(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoder_step, "FEW", 20 * 20)  # and torch reads longer ones
+    monkeypatch.setattr(decoder_backend, "FEW", 20 * 20)  # and torch reads longer ones
     for block_size in (64, 44):  # of which a half is longer, and read again
         model = make_model(**choice, block_size=block_size).float()
         for seed in range(3):

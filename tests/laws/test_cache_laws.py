@@ -79,7 +79,7 @@ def test_reordered_rows_take_their_cache_along(choice: Choice) -> None:
     model, ids, order = make_model(**choice), random_ids(3, 10), torch.tensor([2, 0, 0])
     cache = model.new_cache(3, 10)
     model(ids[:, :6], cache=cache)
-    cache.select(order)
+    cache.reorder(order)
     after = model(ids[order, 6:], cache=cache)
     assert_same(after, model(ids)[order, 6:])
 

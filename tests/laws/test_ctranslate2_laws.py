@@ -12,7 +12,7 @@ from pair_models import END, PAD, SOURCE_VOCAB_SIZE, make_translator, sentence
 
 from clearhead.config import TranslationConfig
 from clearhead.inference.beam import Hypothesis, beam_search, length_penalty
-from clearhead.inference.translation_backend import CTranslate2Search, Ids, searcher
+from clearhead.inference.translation_backend import CTranslate2Search, Ids, choose_search
 from clearhead.interop.ctranslate2 import ctranslate2_obstacle
 from clearhead.models import EncoderDecoder
 
@@ -95,7 +95,7 @@ def test_padding_is_never_written(engine: str) -> None:
         assert model.lm_head.bias is not None
         model.lm_head.bias[[PAD, END]] += 3
     config = TranslationConfig.read({"engine": engine, "beam_size": 3})
-    found = searcher(model, config, end=END, sentences=len(SOURCES))(SOURCES)
+    found = choose_search(model, config, end=END, sentences=len(SOURCES))(SOURCES)
     assert len(found) == len(SOURCES)
     assert all(PAD not in best.ids and math.isfinite(best.score) for [best] in found)
 
@@ -141,4 +141,4 @@ def test_padding_is_out_before_the_odds_are_added_up(bias: float) -> None:
 
 def test_no_sentences() -> None:
     config = TranslationConfig(engine="ctranslate2")
-    assert searcher(model_of(positions="learned"), config, end=END, sentences=0)([]) == []
+    assert choose_search(model_of(positions="learned"), config, end=END, sentences=0)([]) == []

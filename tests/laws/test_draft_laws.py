@@ -12,7 +12,7 @@ from law_models import NATIVE_CHOICES, VOCAB_SIZE, Choice, assert_same, make_mod
 
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.inference import batching, generate_ids, kv_context
-from clearhead.inference.requests import Text
+from clearhead.inference.requests import Request
 from clearhead.inference.verification import DraftTokens
 from clearhead.models import BigramLM, CausalLM
 from clearhead.parts import positions_from_lengths
@@ -40,17 +40,17 @@ class Oracle:
         self.random = random.Random(0)
         self.right = 0
 
-    def join(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> None: ...
+    def prefill(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> None: ...
 
-    def keep(self, rows: Sequence[int]) -> None:
+    def reorder(self, rows: Sequence[int]) -> None:
         self.texts, self.places = [self.texts[row] for row in rows], [self.places[row] for row in rows]
 
-    def learn(self, tokens: Sequence[Sequence[int]]) -> None:
+    def accept(self, tokens: Sequence[Sequence[int]]) -> None:
         self.places = [place + len(new) for place, new in zip(self.places, tokens, strict=True)]
         self.right += sum(len(new) - 1 for new in tokens)
 
-    def guess(self, most: Sequence[int], texts: Sequence[Text]) -> DraftTokens:
-        known = [text[p : p + count] for text, p, count in zip(self.texts, self.places, most, strict=True)]
+    def draft(self, max_tokens: Sequence[int], texts: Sequence[Request]) -> DraftTokens:
+        known = [text[p : p + count] for text, p, count in zip(self.texts, self.places, max_tokens, strict=True)]
         return DraftTokens([[(token + (self.random.random() < 0.2)) % VOCAB_SIZE for token in row] for row in known])
 
 
@@ -76,7 +76,7 @@ def test_guesses_partly_right_change_nothing(monkeypatch: pytest.MonkeyPatch, ch
     model = make_model(**choice, block_size=BLOCK_SIZE)
     expected = written(model, PROMPTS, options)
     oracle = Oracle(expected)
-    monkeypatch.setattr(batching, "_draft_of", lambda *given: oracle)
+    monkeypatch.setattr(batching, "_drafter_for", lambda *given: oracle)
     assert written(model, PROMPTS, options, NGRAMS) == expected
     assert oracle.right >= 5
 
@@ -150,7 +150,7 @@ def test_what_is_forgotten_was_never_read(choice: Choice) -> None:
         ids[row, 12 - length : 12 - int(less)] for row, (length, less) in enumerate(zip(lengths, columns, strict=True))
     ]
     n = None if cache.tokens is None else cache.tokens.shape[1]
-    cache.forget(columns, None if n is None else torch.stack([last(row, n) for row in kept]))
+    cache.rollback(columns, None if n is None else torch.stack([last(row, n) for row in kept]))
     more = random_ids(3, 4, seed=1)
     found = model(more, cache=cache)
     for row, start in enumerate(kept):

@@ -12,9 +12,9 @@ from test_draft_laws import Oracle
 from torch import Tensor
 
 from clearhead.config import Dtype, EngineConfig, SamplingConfig
-from clearhead.inference import GenerationBatch, batching, decoder_step, generate_ids, kv_context
-from clearhead.inference.decoder_step import DecoderStep, EagerDecoderStep, NativeDecoderStep
-from clearhead.inference.requests import begin
+from clearhead.inference import GenerationBatch, batching, decoder_backend, generate_ids, kv_context
+from clearhead.inference.decoder_backend import DecoderBackend, EagerDecoderBackend, NativeDecoderBackend
+from clearhead.inference.requests import new_requests
 from clearhead.models import CausalLM, DecoderLM
 from clearhead.models.quantization import rounded
 from clearhead.native import compiler, library
@@ -47,10 +47,10 @@ DRAWINGS: list[dict[str, float]] = [
 ]
 
 
-def compiled(model: DecoderLM, weights: Dtype = "float32") -> NativeDecoderStep:
+def compiled(model: DecoderLM, weights: Dtype = "float32") -> NativeDecoderBackend:
     found = library(next(model.parameters()).dtype, build=True, on_notice=print)
     assert isinstance(found, ctypes.CDLL)
-    return NativeDecoderStep(model, weights, found)
+    return NativeDecoderBackend(model, weights, found)
 
 
 def written(model: CausalLM, prompts: list[list[int]], how: dict[str, str], **options: object) -> list[list[int]]:
@@ -90,7 +90,7 @@ def test_compiled_code_is_the_models_call(choice: Choice) -> None:
     twin, cache, other = compiled(model), half_read(model), half_read(model)
     for t in range(6):
         more = random_ids(ROWS, seed=t)
-        assert_same(twin.read(more[:, None], cache), EagerDecoderStep(model).read(more[:, None], other))
+        assert_same(twin.forward(more[:, None], cache), EagerDecoderBackend(model).forward(more[:, None], other))
     assert_same_caches(cache, other)
 
 
@@ -99,11 +99,13 @@ def test_compiled_code_is_the_models_call(choice: Choice) -> None:
 def test_tokens_read_together_are_those_read_one_by_one(choice: Choice) -> None:
     model, more = make_model(**choice), random_ids(ROWS, 6, seed=1)
     twin, caches = compiled(model), [half_read(model) for _ in range(4)]
-    together = twin.read(more, caches[0], logits_to_keep=6)
-    assert_same(together, EagerDecoderStep(model).read(more, caches[1], logits_to_keep=6))
+    together = twin.forward(more, caches[0], logits_to_keep=6)
+    assert_same(together, EagerDecoderBackend(model).forward(more, caches[1], logits_to_keep=6))
     assert_same_caches(*caches[:2])
     for width, cache in ((1, caches[2]), (4, caches[3])):
-        pieces = [twin.read(piece, cache, logits_to_keep=piece.shape[1]) for piece in torch.split(more, width, dim=1)]
+        pieces = [
+            twin.forward(piece, cache, logits_to_keep=piece.shape[1]) for piece in torch.split(more, width, dim=1)
+        ]
         assert torch.equal(torch.cat(pieces, dim=1), together), "the same bits"
         assert all(map(torch.equal, cache.tensors, caches[0].tensors))
 
@@ -115,13 +117,13 @@ def test_padding_is_passed_over(choice: Choice) -> None:
     twin, cache, other = compiled(model), model.new_cache(ROWS, 20), half_read(model)
     positions = positions_from_lengths(lengths, 12, side="left")
     for piece in (slice(0, 5), slice(5, 12)):
-        assert twin.read(ids[:, piece], cache, positions[:, piece], logits_to_keep=0).shape[1] == 0
+        assert twin.forward(ids[:, piece], cache, positions[:, piece], logits_to_keep=0).shape[1] == 0
     more, places = random_ids(ROWS, 4, seed=1), torch.arange(4)
     real = places < torch.tensor([4, 1, 0, 3, 2])[:, None]  # (B, T)
     positions = (lengths[:, None] + places).where(real, -1)
     found, expected = (
-        writer.read(more, held, positions, logits_to_keep=4)
-        for writer, held in ((twin, cache), (EagerDecoderStep(model), other))
+        backend.forward(more, held, positions, logits_to_keep=4)
+        for backend, held in ((twin, cache), (EagerDecoderBackend(model), other))
     )
     assert_same(found[real], expected[real])
     assert cache.tokens is None or torch.equal(cache.tokens, torch.as_tensor(other.tokens))
@@ -131,7 +133,7 @@ def test_padding_is_passed_over(choice: Choice) -> None:
 def test_embeddings_are_scaled() -> None:
     model, more = make_model(scale_embedding=True), random_ids(ROWS, seed=1)
     found, expected = (
-        writer.read(more[:, None], half_read(model)) for writer in (compiled(model), EagerDecoderStep(model))
+        backend.forward(more[:, None], half_read(model)) for backend in (compiled(model), EagerDecoderBackend(model))
     )
     assert_same(found, expected)
 
@@ -153,7 +155,7 @@ def test_a_broken_model_is_broken_in_compiled_code_too() -> None:
         twin, more = compiled(model, weights), random_ids(ROWS, seed=1)
         cache = half_read(model)
         cache.layers[0].values[1] = torch.nan
-        broken = twin.read(more[:, None], cache).isnan()
+        broken = twin.forward(more[:, None], cache).isnan()
         assert broken[1].all()
         assert not broken[[0, 2, 3, 4]].any()
 
@@ -163,8 +165,8 @@ def test_a_default_device_is_not_compiled_codes() -> None:
     model, more = make_model(positions="rope", sliding_window=3).float(), random_ids(ROWS, 6, seed=1)
     cache, other, twin = model.new_cache(ROWS, 6), model.new_cache(ROWS, 6), compiled(model)
     with torch.device("meta"):
-        found = twin.read(more, cache, logits_to_keep=6)
-    assert torch.equal(found, twin.read(more, other, logits_to_keep=6))
+        found = twin.forward(more, cache, logits_to_keep=6)
+    assert torch.equal(found, twin.forward(more, other, logits_to_keep=6))
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 4])
@@ -192,8 +194,8 @@ def test_what_a_row_gets_does_not_depend_on_the_others_or_on_threads(
         for one, other in zip(mine.layers, cache.layers, strict=True):
             one.keys, one.values, one.length = other.keys.clone(), other.values.clone(), other.length
         mine.tokens = cache.tokens
-        mine.select(rows)
-        return twin.read(more[rows], mine, logits_to_keep=2)
+        mine.reorder(rows)
+        return twin.forward(more[rows], mine, logits_to_keep=2)
 
     everything = torch.arange(19)
     together = found(everything)
@@ -210,17 +212,17 @@ def test_what_a_row_gets_does_not_depend_on_the_others_or_on_threads(
 @torch.inference_mode()
 def test_many_tokens_at_once_are_what_single_ones_are(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
     twin = compiled(make_model(**choice).float())
-    texts = begin(0, random_ids(19, 3).tolist(), SamplingConfig(seed=1, temperature=1.5, repetition_penalty=1.3))
+    texts = new_requests(0, random_ids(19, 3).tolist(), SamplingConfig(seed=1, temperature=1.5, repetition_penalty=1.3))
     monkeypatch.setattr(native_decoder, "ENOUGH", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
 
-    def found(at_once: int) -> tuple[list[list[int]], list[Tensor]]:
+    def found(max_steps: int) -> tuple[list[list[int]], list[Tensor]]:
         own, cache = copy.deepcopy(texts), twin.model.new_cache(19, 12)
         last, tokens = random_ids(19, seed=2), torch.empty(19, 0, dtype=torch.int64)
         while tokens.shape[1] < 12:
-            new = twin.write(last, cache, own, at_once)
+            new = twin.decode(last, cache, own, max_steps)
             for text, more in zip(own, new, strict=True):
-                text.write(more)
+                text.append(more)
             tokens = torch.cat((tokens, torch.tensor(new)), dim=1)
             last = tokens[:, -1]
         return tokens.tolist(), cache.tensors
@@ -228,9 +230,9 @@ def test_many_tokens_at_once_are_what_single_ones_are(choice: Choice, monkeypatc
     small = native_decoder.SMALL
     monkeypatch.setattr(native_decoder, "SMALL", 0)
     tokens, held = found(1)
-    for at_once, limit in ((4, 0), (6, small), (12, small)):
+    for max_steps, limit in ((4, 0), (6, small), (12, small)):
         monkeypatch.setattr(native_decoder, "SMALL", limit)
-        more, other = found(at_once)
+        more, other = found(max_steps)
         assert more == tokens
         assert all(map(torch.equal, held, other))
 
@@ -259,12 +261,12 @@ def test_float32_of_any_width_is_as_near_as_the_models_own(width: int, weights: 
     model = make_model(n_heads=2, d_model=2 * width, head_dim=width, d_ff=width + 3, vocab_size=11).float()
     model = rounded(model, weights)
     exact = copy.deepcopy(model).double()
-    writers: list[DecoderStep] = [EagerDecoderStep(exact), EagerDecoderStep(model), compiled(model, weights)]
+    backends: list[DecoderBackend] = [EagerDecoderBackend(exact), EagerDecoderBackend(model), compiled(model, weights)]
     caches, errors = [half_read(each) for each in (exact, model, model)], [0.0, 0.0]
     for t in (1, 1, 2, 4):
         more = random_ids(ROWS, t, seed=t)
         right, *found = (
-            writer.read(more, cache, logits_to_keep=t) for writer, cache in zip(writers, caches, strict=True)
+            backend.forward(more, cache, logits_to_keep=t) for backend, cache in zip(backends, caches, strict=True)
         )
         apart = [float((one - right).abs().max() / right.abs().max()) for one in found]
         errors = [max(two) for two in zip(errors, apart, strict=True)]
@@ -308,7 +310,7 @@ def test_guesses_that_compiled_code_reads_change_nothing(monkeypatch: pytest.Mon
     model = make_model(**choice, block_size=BLOCK_SIZE)
     expected = written(model, PROMPTS, {"engine": "eager"}, max_new_tokens=16)
     oracle = Oracle(expected)
-    monkeypatch.setattr(batching, "_draft_of", lambda *given: oracle)
+    monkeypatch.setattr(batching, "_drafter_for", lambda *given: oracle)
     assert written(model, PROMPTS, {"engine": "native", "draft": "ngrams"}, max_new_tokens=16) == expected
     assert oracle.right >= 5
 
@@ -347,7 +349,7 @@ def test_columns_that_left_the_window_make_room(monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.parametrize("choice", NATIVE_CHOICES[::9], ids=name)
 @torch.inference_mode()
 def test_a_long_prompt_is_read_by_the_models_own_call(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoder_step, "FEW", 8 * 8)
+    monkeypatch.setattr(decoder_backend, "FEW", 8 * 8)
     model, more, called = make_model(**choice), random_ids(ROWS, 5, seed=1), list[int]()
     hidden = model.body
 
@@ -356,11 +358,11 @@ def test_a_long_prompt_is_read_by_the_models_own_call(choice: Choice, monkeypatc
         return hidden(ids, **options)
 
     twin, rows = compiled(model), [*more[:2].tolist(), *random_ids(3, 9, seed=2).tolist()]
-    expected = [kv_context.Context(model).join([row], 4)[0] for row in rows]
+    expected = [kv_context.KVContext(model).prefill([row], 4)[0] for row in rows]
     monkeypatch.setattr(model, "body", counted)
-    beside = kv_context.Context(model, writer=twin)
-    for one, right in zip(beside.join(rows, 4), expected, strict=True):
+    beside = kv_context.KVContext(model, backend=twin)
+    for one, right in zip(beside.prefill(rows, 4), expected, strict=True):
         assert_same(one, right)
     assert called == [9, 9, 9], "each by itself"
-    beside.read([[1]] * 5)
+    beside.forward([[1]] * 5)
     assert called == [9, 9, 9]

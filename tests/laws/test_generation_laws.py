@@ -106,9 +106,9 @@ def test_a_bigram_model_writes_from_its_table() -> None:
 
 def test_the_cache_is_bounded_by_the_window() -> None:
     model = make_model(positions="rope", sliding_window=5, block_size=BLOCK_SIZE)
-    reading, columns = kv_context.Context(model), []
-    reading.join([[1] * 20, [2] * 3], 10_000)
+    reading, columns = kv_context.KVContext(model), []
+    reading.prefill([[1] * 20, [2] * 3], 10_000)
     for _ in range(200):
-        reading.read([[1], [2]])
+        reading.forward([[1], [2]])
         columns.append(reading._cache.length)
     assert max(columns) <= reading._cache.capacity <= kv_context.PREFILL_TOKENS

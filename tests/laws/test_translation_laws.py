@@ -117,9 +117,9 @@ def test_texts_that_begin_alike_are_read_side_by_side(choice: Choice) -> None:
     model.decode(shared, memory, cache=cache)
     states, own = list[torch.Tensor](), torch.eye(2, dtype=torch.bool).expand(2, -1, -1)
     for step in range(4):
-        among = torch.cat((torch.ones(2, 2, 5, dtype=torch.bool), *[own] * (step + 1)), dim=2)
+        tree_mask = torch.cat((torch.ones(2, 2, 5, dtype=torch.bool), *[own] * (step + 1)), dim=2)
         place = torch.full((2, 2), 5 + step)
-        states.append(model.decode(two[:, :, step], memory, positions=place, cache=cache, among=among))
+        states.append(model.decode(two[:, :, step], memory, positions=place, cache=cache, tree_mask=tree_mask))
     together = torch.stack(states, dim=2)  # (B, text, T, D)
     for text in (0, 1):
         alone = model(source, torch.cat((shared, two[:, text]), dim=1))[:, 5:]
@@ -133,7 +133,7 @@ def test_reordered_rows_take_cache_and_memory_along(choice: Choice) -> None:
     source = padded([words(9), words(6, seed=2), words(1, seed=3)], 9, "right")
     memory, cache = model.encode(source), model.new_cache(3, 10)
     model.decode(target[:, :6], memory, cache=cache)
-    cache.select(order)
+    cache.reorder(order)
     after = model.head(model.decode(target[order, 6:], memory.select(order), cache=cache))
     assert_same(after, model(source, target)[order, 6:])
 

@@ -127,9 +127,13 @@ def test_the_other_ways_to_write_a_mask() -> None:
 
 
 def test_among_the_keys_that_positions_allow_only_those_named_are_seen() -> None:
-    among, shape = torch.rand(2, 2, 5, generator=torch.Generator().manual_seed(0)) > 0.5, (2, 2, 5)
-    assert torch.equal(written_out(attention_mask(range(3, 5), range(5), causal=False, among=among), shape), among)
+    tree_mask, shape = torch.rand(2, 2, 5, generator=torch.Generator().manual_seed(0)) > 0.5, (2, 2, 5)
+    assert torch.equal(
+        written_out(attention_mask(range(3, 5), range(5), causal=False, tree_mask=tree_mask), shape), tree_mask
+    )
     place = torch.tensor([[0, 1, 1, 2, 2]]).expand(2, -1)
-    assert torch.equal(written_out(attention_mask(place[:, 3:], place, causal=True, among=among), shape), among)
-    earlier = written_out(attention_mask(place[:, 1:3], place, causal=True, among=among), shape)
-    assert torch.equal(earlier, among & (torch.arange(5) < 3))
+    assert torch.equal(
+        written_out(attention_mask(place[:, 3:], place, causal=True, tree_mask=tree_mask), shape), tree_mask
+    )
+    earlier = written_out(attention_mask(place[:, 1:3], place, causal=True, tree_mask=tree_mask), shape)
+    assert torch.equal(earlier, tree_mask & (torch.arange(5) < 3))

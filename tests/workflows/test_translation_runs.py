@@ -85,13 +85,13 @@ def test_the_score_is_that_of_the_translations(learnt: Run) -> None:
 def test_a_score_does_not_depend_on_what_is_installed(
     learnt: Run, monkeypatch: pytest.MonkeyPatch, asked: str | None, expected: str
 ) -> None:
-    engines, own = list[str](), translation_backend.searcher
+    engines, own = list[str](), translation_backend.choose_search
 
     def look(model: EncoderDecoder, config: TranslationConfig, **options: Any) -> Any:
         engines.append(config.engine)
         return own(model, config.model_copy(update={"engine": "eager"}), **options)
 
-    monkeypatch.setattr(translation, "searcher", look)
+    monkeypatch.setattr(translation, "choose_search", look)
     evaluate(learnt, str(write_pairs(3)), options={"beam_size": 1, **({"engine": asked} if asked else {})})
     assert engines == [expected]
 

@@ -7,11 +7,11 @@ from typing import Self
 
 from clearhead.config import EngineConfig, SamplingConfig
 from clearhead.errors import UsageError
-from clearhead.inference.engine import DEFAULT, Engine, engine_of
+from clearhead.inference.engine import DEFAULT, Engine, as_engine
 from clearhead.inference.ids import known_ids
-from clearhead.inference.kv_context import Context
-from clearhead.inference.requests import Text, begin
-from clearhead.inference.speculative import Draft, ModelDraft, NgramDraft
+from clearhead.inference.kv_context import KVContext
+from clearhead.inference.requests import Request, new_requests
+from clearhead.inference.speculative import Drafter, ModelDrafter, NgramDrafter
 from clearhead.inference.verification import DraftTokens, verify
 from clearhead.models import CausalLM
 from clearhead.models.eval_mode import OnNotice, evaluating
@@ -44,17 +44,17 @@ class GenerationBatch:
             draft: the smaller model that drafts; needed where the engine's `draft` names a run.
             on_notice: called with sentences to show the user.
         """
-        self._engine, self._on_notice, self._stack = engine_of(model, engine), on_notice, ExitStack()
+        self._engine, self._on_notice, self._stack = as_engine(model, engine), on_notice, ExitStack()
         self._model = self._engine.model
-        self._context = Context(self._model, on_notice)
-        self._draft = _draft_of(self._engine.config, draft, model.config.vocab_size)
-        self._guessing = [self._model] if draft is None else [self._model, draft]
-        self._waiting = list[Text]()
-        self._texts = list[Text]()  # each is in the cache but for its last token
+        self._context = KVContext(self._model, on_notice)
+        self._drafter = _drafter_for(self._engine.config, draft, model.config.vocab_size)
+        self._models = [self._model] if draft is None else [self._model, draft]
+        self._waiting = list[Request]()
+        self._requests = list[Request]()  # each is in the cache but for its last token
         self._added = 0
 
     def __enter__(self) -> Self:
-        for model in self._guessing:
+        for model in self._models:
             self._stack.enter_context(evaluating(model))
         return self
 
@@ -66,7 +66,7 @@ class GenerationBatch:
     @property
     def live(self) -> set[int]:
         """The names of texts that have not ended."""
-        return {text.name for text in [*self._texts, *self._waiting] if text.remaining}
+        return {request.name for request in [*self._requests, *self._waiting] if request.remaining}
 
     def add(self, prompts: Sequence[Sequence[int]], config: SamplingConfig, end: int | None = None) -> list[int]:
         """Add texts, which begin with the next step; return their names, 0, 1, ...
@@ -74,90 +74,92 @@ class GenerationBatch:
         Raises:
             UsageError: a prompt is empty, or has an id that is not in the model's vocabulary; none of them joins.
         """
-        texts = begin(self._added, known_ids(prompts, self._model.config.vocab_size), config, end)
-        self._waiting += texts
-        self._added += len(texts)
-        return [text.name for text in texts]
+        requests = new_requests(self._added, known_ids(prompts, self._model.config.vocab_size), config, end)
+        self._waiting += requests
+        self._added += len(requests)
+        return [request.name for request in requests]
 
-    def drop(self, names: Iterable[int]) -> None:
-        """Cancel these texts."""
+    def cancel(self, names: Iterable[int]) -> None:
+        """Stop generating these texts."""
         unwanted = set(names)
-        self._waiting = [text for text in self._waiting if text.name not in unwanted]
-        for text in self._texts:
-            if text.name in unwanted:
-                text.remaining = 0
+        self._waiting = [request for request in self._waiting if request.name not in unwanted]
+        for request in self._requests:
+            if request.name in unwanted:
+                request.remaining = 0
 
     def step(self) -> dict[int, list[int]]:
         """The next tokens of every live text: those of one backend call, or the accepted draft tokens and one.
 
         The list is empty where eos comes first.
         """
-        self._clear(seldom=not self._waiting)
-        written = self._go_on() if self._texts else {}
+        self._remove_finished(lazily=not self._waiting)
+        written = self._decode() if self._requests else {}
         if self._waiting:
             written |= self._begin()
         return written
 
     def _begin(self) -> dict[int, list[int]]:
         """Prefill the waiting prompts, and sample a first token for each."""
-        texts, self._waiting = self._waiting, []
-        prompts, new_tokens = [text.prompt for text in texts], max(text.remaining for text in texts)
-        self._context.writer = self._engine.writer(new_tokens, self._on_notice)
-        logits = self._context.join(prompts, new_tokens)[:, None]  # (B', V) -> (B', 1, V)
-        drawn = verify(texts, logits, DraftTokens([[] for _ in texts]))
-        if self._draft is not None:
-            self._draft.join(prompts, new_tokens)
-            self._draft.learn([*([] for _ in self._texts), *drawn])
-        self._texts += texts
-        return {text.name: text.write(tokens) for text, tokens in zip(texts, drawn, strict=True)}
+        requests, self._waiting = self._waiting, []
+        prompts, new_tokens = [request.prompt for request in requests], max(request.remaining for request in requests)
+        self._context.backend = self._engine.backend(new_tokens, self._on_notice)
+        logits = self._context.prefill(prompts, new_tokens)[:, None]  # (B', V) -> (B', 1, V)
+        sampled = verify(requests, logits, DraftTokens([[] for _ in requests]))
+        if self._drafter is not None:
+            self._drafter.prefill(prompts, new_tokens)
+            self._drafter.accept([*([] for _ in self._requests), *sampled])
+        self._requests += requests
+        return {request.name: request.append(tokens) for request, tokens in zip(requests, sampled, strict=True)}
 
-    def _go_on(self) -> dict[int, list[int]]:
+    def _decode(self) -> dict[int, list[int]]:
         """Read the last token of each text, and sample the next."""
-        tokens = self._context.write(self._texts) if self._draft is None else self._guessed_ahead(self._draft)
-        pairs = zip(self._texts, tokens, strict=True)
-        return {text.name: text.write(new) for text, new in pairs if text.remaining}
+        tokens = self._context.decode(self._requests) if self._drafter is None else self._speculate(self._drafter)
+        pairs = zip(self._requests, tokens, strict=True)
+        return {request.name: request.append(new) for request, new in pairs if request.remaining}
 
-    def _guessed_ahead(self, draft: Draft) -> list[list[int]]:
+    def _speculate(self, drafter: Drafter) -> list[list[int]]:
         """Speculate: read draft tokens after the last ones; return the accepted ones and one more."""
-        guesses = draft.guess([self._most(row, text) for row, text in enumerate(self._texts)], self._texts)
-        if not any(guesses.tokens):
-            tokens = self._context.write(self._texts)
-            draft.learn(tokens)
+        most = [self._max_draft_tokens(row, request) for row, request in enumerate(self._requests)]
+        drafted = drafter.draft(most, self._requests)
+        if not any(drafted.tokens):
+            tokens = self._context.decode(self._requests)
+            drafter.accept(tokens)
             return tokens
-        read = [[text.last, *guess] for text, guess in zip(self._texts, guesses.tokens, strict=True)]
-        tokens = verify(self._texts, self._context.read(read), guesses)
-        self._context.forget([len(old) - len(new) for old, new in zip(read, tokens, strict=True)])
-        draft.learn(tokens)
-        for text, guess, new in zip(self._texts, guesses.tokens, tokens, strict=True):
-            text.learn(len(guess), len(new) - 1)
+        read = [[request.last_token, *row] for request, row in zip(self._requests, drafted.tokens, strict=True)]
+        tokens = verify(self._requests, self._context.forward(read), drafted)
+        self._context.rollback([len(old) - len(new) for old, new in zip(read, tokens, strict=True)])
+        drafter.accept(tokens)
+        for request, row, new in zip(self._requests, drafted.tokens, tokens, strict=True):
+            request.adapt_draft_length(len(row), len(new) - 1)
         return tokens
 
-    def _most(self, row: int, text: Text) -> int:
+    def _max_draft_tokens(self, row: int, request: Request) -> int:
         """How many tokens to draft for a text at most."""
         room = self._context.room(row)
-        return max(0, min(text.reach, text.remaining - 1, text.reach if room is None else room - 1))
+        length = min(request.draft_length, request.remaining - 1)
+        return max(0, length if room is None else min(length, room - 1))
 
-    def _clear(self, *, seldom: bool) -> None:
+    def _remove_finished(self, *, lazily: bool) -> None:
         """Remove ended texts.
 
-        That copies the cache, so with `seldom` only if half have ended, or one of the ended has run out of room.
+        That copies the cache, so `lazily` means only if half have ended, or one of the ended has run out of room.
         """
-        ended = [row for row, text in enumerate(self._texts) if not text.remaining]
-        few = 2 * len(ended) < len(self._texts) and all(map(self._context.has_room, ended))
-        if not ended or (seldom and few):
+        ended = [row for row, request in enumerate(self._requests) if not request.remaining]
+        few = 2 * len(ended) < len(self._requests) and all(map(self._context.has_room, ended))
+        if not ended or (lazily and few):
             return
-        rows = [row for row, text in enumerate(self._texts) if text.remaining]
-        self._context.keep(rows)
-        if self._draft is not None:
-            self._draft.keep(rows)
-        self._texts = [self._texts[row] for row in rows]
+        rows = [row for row, request in enumerate(self._requests) if request.remaining]
+        self._context.reorder(rows)
+        if self._drafter is not None:
+            self._drafter.reorder(rows)
+        self._requests = [self._requests[row] for row in rows]
 
 
-def _draft_of(config: EngineConfig, model: CausalLM | None, vocab_size: int) -> Draft | None:
+def _drafter_for(config: EngineConfig, model: CausalLM | None, vocab_size: int) -> Drafter | None:
     name = config.draft
     if model is None:
         if name in (None, "ngrams"):
-            return None if name is None else NgramDraft()
+            return None if name is None else NgramDrafter()
         raise UsageError(f"draft: '{name}' is a run, so its model must be given")
     if name == "ngrams":
         raise UsageError("draft: ngrams or a smaller model, not both")
@@ -165,4 +167,4 @@ def _draft_of(config: EngineConfig, model: CausalLM | None, vocab_size: int) -> 
         raise UsageError(
             f"draft: it knows {model.config.vocab_size} tokens and the model {vocab_size}; give one like it"
         )
-    return ModelDraft(model, config)
+    return ModelDrafter(model, config)

@@ -148,7 +148,7 @@ def generate_ids(
                 column = {row: new[index] for row, new in written.items() if index < len(new) and row not in finished}
                 if column:
                     yield column
-            batch.drop(finished)
+            batch.cancel(finished)
 
 
 def encode_prompt(tokenizer: TextCodec, prompt: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""Drafts for speculative decoding: from the text's own n-grams, or from a smaller model."""
+"""Drafters of speculative decoding: the text's own n-grams, or a smaller model."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -8,31 +8,31 @@ from torch import Tensor
 
 from clearhead.config import EngineConfig
 from clearhead.inference.engine import Engine
-from clearhead.inference.kv_context import Context
-from clearhead.inference.requests import Text, draw_ahead, draw_from, odds_ahead
-from clearhead.inference.verification import DraftTokens, agreed
+from clearhead.inference.kv_context import KVContext
+from clearhead.inference.requests import Request, probs_ahead, sample_ahead, sample_from
+from clearhead.inference.verification import DraftTokens, matching_prefix
 from clearhead.models import CausalLM
 
-FIRST_NEEDED = 2  # initial number of tokens that must have occurred before
+FIRST_MIN_MATCH = 2  # initial number of tokens that must have occurred before
 
 
-class Draft(Protocol):
+class Drafter(Protocol):
     """Drafts the next tokens of each row."""
 
-    def join(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
-        """Append new rows."""
+    def prefill(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
+        """Append a new row for each prompt."""
 
-    def keep(self, rows: Sequence[int]) -> None:
+    def reorder(self, rows: Sequence[int]) -> None:
         """Keep these rows, in this order, and drop the others."""
 
-    def learn(self, tokens: Sequence[Sequence[int]]) -> None:
+    def accept(self, tokens: Sequence[Sequence[int]]) -> None:
         """Take in what each row has gained since the last call; roll back rejected draft tokens."""
 
-    def guess(self, most: Sequence[int], texts: Sequence[Text]) -> DraftTokens:
-        """Draft at most this many tokens for each row; the texts hold the sampling."""
+    def draft(self, max_tokens: Sequence[int], requests: Sequence[Request]) -> DraftTokens:
+        """Draft at most `max_tokens` tokens for each row; the requests hold the sampling."""
 
 
-class NgramDraft:
+class NgramDrafter:
     """What followed the longest earlier occurrence of a row's last tokens (prompt lookup, Saxena 2023).
 
     Short matches predict little, and a rejected draft costs time: the required length adapts per row, so that about
@@ -40,35 +40,35 @@ class NgramDraft:
     """
 
     def __init__(self) -> None:
-        self._rows = list[Repeats]()
-        self._needed = list[int]()  # required length of the match
-        self._guessed = list[list[int]]()
+        self._rows = list[SuffixAutomaton]()
+        self._min_match = list[int]()  # required length of the match
+        self._drafted = list[list[int]]()
 
-    def join(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
-        self._rows += [Repeats(prompt) for prompt in prompts]
-        self._needed += [FIRST_NEEDED for _ in prompts]
-        self._guessed += [[] for _ in prompts]
+    def prefill(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
+        self._rows += [SuffixAutomaton(prompt) for prompt in prompts]
+        self._min_match += [FIRST_MIN_MATCH for _ in prompts]
+        self._drafted += [[] for _ in prompts]
 
-    def keep(self, rows: Sequence[int]) -> None:
+    def reorder(self, rows: Sequence[int]) -> None:
         self._rows = [self._rows[row] for row in rows]
-        self._needed = [self._needed[row] for row in rows]
-        self._guessed = [self._guessed[row] for row in rows]
+        self._min_match = [self._min_match[row] for row in rows]
+        self._drafted = [self._drafted[row] for row in rows]
 
-    def learn(self, tokens: Sequence[Sequence[int]]) -> None:
-        for index, (row, guessed, more) in enumerate(zip(self._rows, self._guessed, tokens, strict=True)):
-            if guessed:
-                change = -1 if guessed[0] == more[0] else 1
-                self._needed[index] = max(1, self._needed[index] + change)
+    def accept(self, tokens: Sequence[Sequence[int]]) -> None:
+        for index, (row, drafted, more) in enumerate(zip(self._rows, self._drafted, tokens, strict=True)):
+            if drafted:
+                change = -1 if drafted[0] == more[0] else 1
+                self._min_match[index] = max(1, self._min_match[index] + change)
             row.extend(more)
-        self._guessed = [[] for _ in tokens]
+        self._drafted = [[] for _ in tokens]
 
-    def guess(self, most: Sequence[int], texts: Sequence[Text]) -> DraftTokens:
-        rows = zip(self._rows, self._needed, most, strict=True)
-        self._guessed = [row.guess(count) if row.repeated >= needed else [] for row, needed, count in rows]
-        return DraftTokens(self._guessed)
+    def draft(self, max_tokens: Sequence[int], requests: Sequence[Request]) -> DraftTokens:
+        rows = zip(self._rows, self._min_match, max_tokens, strict=True)
+        self._drafted = [row.draft(count) if row.repeated_length >= min_match else [] for row, min_match, count in rows]
+        return DraftTokens(self._drafted)
 
 
-class Repeats:
+class SuffixAutomaton:
     """The longest suffix of a sequence that occurs in it before, in constant time per token.
 
     A suffix automaton (Blumer et al. 1985): a state stands for the substrings that end at the same positions. The
@@ -91,11 +91,11 @@ class Repeats:
             self._add(token)
 
     @property
-    def repeated(self) -> int:
+    def repeated_length(self) -> int:
         """Length of the longest suffix that occurs before."""
         return self._length[max(0, self._link[self._last])]
 
-    def guess(self, count: int) -> list[int]:
+    def draft(self, count: int) -> list[int]:
         """Draft what followed the first occurrence of that suffix; a period repeats as long as needed."""
         earlier = self._link[self._last]
         if earlier <= 0:
@@ -113,10 +113,10 @@ class Repeats:
             self._next[state][token] = new
             state = self._link[state]
         if state >= 0:
-            self._link[new] = self._followed(state, token)
+            self._link[new] = self._transition(state, token)
         self._last = new
 
-    def _followed(self, state: int, token: int) -> int:
+    def _transition(self, state: int, token: int) -> int:
         """The state of this state's longest substring plus the token, split off from a longer state if need be."""
         old = self._next[state][token]
         length = self._length[state] + 1
@@ -137,8 +137,8 @@ class Repeats:
         return len(self._next) - 1
 
 
-class ModelDraft:
-    """Draft with a smaller model: greedily if all texts are greedy, else sampled, with probabilities."""
+class ModelDrafter:
+    """Draft with a smaller model: greedily if all requests are greedy, else sampled, with probabilities."""
 
     def __init__(self, model: CausalLM, engine: EngineConfig) -> None:
         """
@@ -146,62 +146,62 @@ class ModelDraft:
             engine: whose backend the draft model uses, too.
         """
         self._engine = Engine(model, EngineConfig(engine=engine.engine))
-        self._context = Context(model)
+        self._context = KVContext(model)
         self._unread = list[list[int]]()  # of each row
-        self._guessed = list[list[int]]()  # draft tokens of each row; all but the last have been read
+        self._drafted = list[list[int]]()  # draft tokens of each row; all but the last have been read
 
-    def join(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
-        self._context.writer = self._engine.writer(new_tokens)
-        self._context.join(prompts, new_tokens)
+    def prefill(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
+        self._context.backend = self._engine.backend(new_tokens)
+        self._context.prefill(prompts, new_tokens)
         self._unread += [[] for _ in prompts]
-        self._guessed += [[] for _ in prompts]
+        self._drafted += [[] for _ in prompts]
 
-    def keep(self, rows: Sequence[int]) -> None:
-        self._context.keep(rows)
+    def reorder(self, rows: Sequence[int]) -> None:
+        self._context.reorder(rows)
         self._unread = [self._unread[row] for row in rows]
-        self._guessed = [self._guessed[row] for row in rows]
+        self._drafted = [self._drafted[row] for row in rows]
 
-    def learn(self, tokens: Sequence[Sequence[int]]) -> None:
+    def accept(self, tokens: Sequence[Sequence[int]]) -> None:
         surplus = []
-        for unread, guessed, more in zip(self._unread, self._guessed, tokens, strict=True):
-            read = guessed[:-1]
-            right = agreed(read, more[:-1])
-            surplus.append(len(read) - right)
-            unread += more[right:]
-        self._context.forget(surplus)
-        self._guessed = [[] for _ in tokens]
+        for unread, drafted, more in zip(self._unread, self._drafted, tokens, strict=True):
+            read = drafted[:-1]
+            n_accepted = matching_prefix(read, more[:-1])
+            surplus.append(len(read) - n_accepted)
+            unread += more[n_accepted:]
+        self._context.rollback(surplus)
+        self._drafted = [[] for _ in tokens]
 
-    def guess(self, most: Sequence[int], texts: Sequence[Text]) -> DraftTokens:
-        memory = self._context.memory
-        most = [min(count, memory) for count in most]
-        if not any(most):
-            return DraftTokens([[] for _ in most])
-        logits = self._read_the_rest(most)
-        guesses = torch.empty(len(most), 0, dtype=torch.int64, device=logits.device)
-        odds = list[Tensor]()
+    def draft(self, max_tokens: Sequence[int], requests: Sequence[Request]) -> DraftTokens:
+        max_rollback = self._context.max_rollback
+        max_tokens = [min(count, max_rollback) for count in max_tokens]
+        if not any(max_tokens):
+            return DraftTokens([[] for _ in max_tokens])
+        logits = self._catch_up(max_tokens)
+        draft_tokens = torch.empty(len(max_tokens), 0, dtype=torch.int64, device=logits.device)
+        probs = list[Tensor]()
         while True:
-            tokens, *new_odds = self._draw(texts, logits, guesses)
-            guesses, odds = torch.cat((guesses, tokens), dim=1), odds + new_odds  # (B, G)
-            self._guessed = [row[:count] for row, count in zip(guesses.tolist(), most, strict=True)]
-            if (G := guesses.shape[1]) == max(most):
-                return DraftTokens(self._guessed, torch.cat(odds, dim=1) if odds else None)
-            logits = self._context.read(
-                [row[-1:] if count > G else [] for row, count in zip(self._guessed, most, strict=True)]
+            tokens, *new_probs = self._sample(requests, logits, draft_tokens)
+            draft_tokens, probs = torch.cat((draft_tokens, tokens), dim=1), probs + new_probs  # (B, G)
+            self._drafted = [row[:count] for row, count in zip(draft_tokens.tolist(), max_tokens, strict=True)]
+            if (G := draft_tokens.shape[1]) == max(max_tokens):
+                return DraftTokens(self._drafted, torch.cat(probs, dim=1) if probs else None)
+            logits = self._context.forward(
+                [row[-1:] if count > G else [] for row, count in zip(self._drafted, max_tokens, strict=True)]
             )
 
-    def _read_the_rest(self, most: Sequence[int]) -> Tensor:
+    def _catch_up(self, max_tokens: Sequence[int]) -> Tensor:
         """Catch up: rows to draft for read what they gained since the last call; return the logits (B, 1, V)."""
-        memory = self._context.memory
-        tokens = [row[-memory:] if count else [] for row, count in zip(self._unread, most, strict=True)]
-        self._unread = [[] if count else row for row, count in zip(self._unread, most, strict=True)]
-        logits = self._context.read(tokens)  # (B, T, V)
+        max_rollback = self._context.max_rollback
+        tokens = [row[-max_rollback:] if count else [] for row, count in zip(self._unread, max_tokens, strict=True)]
+        self._unread = [[] if count else row for row, count in zip(self._unread, max_tokens, strict=True)]
+        logits = self._context.forward(tokens)  # (B, T, V)
         ends = torch.tensor([max(0, len(row) - 1) for row in tokens], device=logits.device)
         return logits[torch.arange(len(ends), device=logits.device), ends][:, None]
 
-    def _draw(self, texts: Sequence[Text], logits: Tensor, guesses: Tensor) -> list[Tensor]:
+    def _sample(self, requests: Sequence[Request], logits: Tensor, draft_tokens: Tensor) -> list[Tensor]:
         """A draft token (B, 1) for each row; if any text is sampled, its probabilities (B, 1, V) too."""
-        if all(text.config.greedy for text in texts):
-            return [draw_ahead(texts, logits, guesses)]
-        odds = odds_ahead(texts, logits, guesses)  # (B, 1, V)
-        places = [guesses.shape[1]] * len(texts)
-        return [draw_from(texts, odds[:, 0], places, ["token"] * len(texts))[:, None], odds]
+        if all(request.config.greedy for request in requests):
+            return [sample_ahead(requests, logits, draft_tokens)]
+        probs = probs_ahead(requests, logits, draft_tokens)  # (B, 1, V)
+        offsets = [draft_tokens.shape[1]] * len(requests)
+        return [sample_from(requests, probs[:, 0], offsets, ["token"] * len(requests))[:, None], probs]

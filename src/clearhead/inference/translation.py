@@ -7,7 +7,7 @@ from clearhead.config import TranslationConfig
 from clearhead.data import UnseenCharacterError
 from clearhead.errors import DataError
 from clearhead.inference.generation import TextCodec
-from clearhead.inference.translation_backend import searcher
+from clearhead.inference.translation_backend import choose_search
 from clearhead.models import EncoderDecoder
 from clearhead.models.eval_mode import OnNotice
 
@@ -66,7 +66,7 @@ def translate(
     }
     _cut_long_ones(rows, model.config.block_size, on_notice)
     order = sorted(rows, key=lambda index: len(rows[index]), reverse=True)  # alike in length, little is padded
-    search = searcher(model, config, end=end, sentences=len(order), on_notice=on_notice)
+    search = choose_search(model, config, end=end, sentences=len(order), on_notice=on_notice)
     for start in range(0, len(order), config.batch_size):
         batch = order[start : start + config.batch_size]
         results = search([rows[index] for index in batch])

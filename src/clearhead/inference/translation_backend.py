@@ -13,8 +13,8 @@ import torch
 
 from clearhead.config import TranslationConfig
 from clearhead.errors import ClearheadError
-from clearhead.inference.beam import Hypothesis, beam_search, greatest_length, known_sources, length_penalty
-from clearhead.inference.beam_backend import reader_for
+from clearhead.inference.beam import Hypothesis, beam_search, known_sources, length_penalty, max_length
+from clearhead.inference.beam_backend import choose_beam_backend
 from clearhead.interop.ctranslate2 import ctranslate2_obstacle, save_ctranslate2, words
 from clearhead.models import EncoderDecoder
 from clearhead.models.eval_mode import OnNotice, first_hooked_module
@@ -31,7 +31,7 @@ FAILURES = (ImportError, MemoryError, OSError, RuntimeError, ValueError)  # no r
 NONE = 1e-9  # as an exponent: no penalty of CTranslate2's own, which with 0 would stop by another rule
 
 
-def searcher(
+def choose_search(
     model: EncoderDecoder, config: TranslationConfig, *, end: int, sentences: int, on_notice: OnNotice | None = None
 ) -> Search:
     """A search with this model; valid while its weights stay as they are.
@@ -45,16 +45,16 @@ def searcher(
             fails.
     """
     on_notice = on_notice or (lambda sentence: None)
-    plain = partial(beam_search, model, config=config, end=end)
+    eager = partial(beam_search, model, config=config, end=end)
     if config.engine in PRECISIONS and (config.engine != "auto" or sentences >= MANY):
-        search = _by_ctranslate2(model, config, end, plain, on_notice)
+        search = _ctranslate2_search(model, config, end, eager, on_notice)
         if search is not None:
             return search
-    return partial(plain, reader=reader_for(model, config, sentences, on_notice))
+    return partial(eager, backend=choose_beam_backend(model, config, sentences, on_notice))
 
 
-def _by_ctranslate2(
-    model: EncoderDecoder, config: TranslationConfig, end: int, plain: Search, on_notice: OnNotice
+def _ctranslate2_search(
+    model: EncoderDecoder, config: TranslationConfig, end: int, eager: Search, on_notice: OnNotice
 ) -> "CTranslate2Search | None":
     """The search by CTranslate2, or None where it is missing, fails, or cannot find what ours would."""
     if reason := _obstacle(model, config):
@@ -62,7 +62,7 @@ def _by_ctranslate2(
             on_notice(f"translations are searched for without CTranslate2: {reason}")
         return None
     try:
-        search = CTranslate2Search(model, config, end, plain, on_notice)
+        search = CTranslate2Search(model, config, end, eager, on_notice)
     except FAILURES as error:
         on_notice(f"translations are searched for without CTranslate2, which fails here: {error}")
         return None
@@ -99,9 +99,9 @@ class CTranslate2Search:
     """
 
     def __init__(
-        self, model: EncoderDecoder, config: TranslationConfig, end: int, plain: Search, on_notice: OnNotice
+        self, model: EncoderDecoder, config: TranslationConfig, end: int, eager: Search, on_notice: OnNotice
     ) -> None:
-        self.model, self.config, self.end, self.plain, self._on_notice = model, config, end, plain, on_notice
+        self.model, self.config, self.end, self.eager, self._on_notice = model, config, end, eager, on_notice
         self._failed = False
         pad = model.config.pad_id
         self._never = [] if pad is None else [words([pad])]
@@ -123,9 +123,9 @@ class CTranslate2Search:
             ClearheadError: CTranslate2 fails, and the config names it.
         """
         if not sources or self._failed:
-            return self.plain(sources)
+            return self.eager(sources)
         sources = known_sources(self.model, sources, self.end)
-        limits = [greatest_length(self.model, self.config, len(source)) for source in sources]
+        limits = [max_length(self.model, self.config, len(source)) for source in sources]
         try:
             results = self._results(sources, max(limits))
         except FAILURES as error:
@@ -133,10 +133,10 @@ class CTranslate2Search:
                 raise ClearheadError(f"CTranslate2 failed: {error}; engine eager does without") from error
             self._failed = True
             self._on_notice(f"CTranslate2 failed, and translations are searched for without it from here on: {error}")
-            return self.plain(sources)
+            return self.eager(sources)
         hypotheses = [self._best(result, limit) for result, limit in zip(results, limits, strict=True)]
         unsure = [index for index, best in enumerate(hypotheses) if best is None]
-        for index, [best] in zip(unsure, self.plain([sources[index] for index in unsure]), strict=True):
+        for index, [best] in zip(unsure, self.eager([sources[index] for index in unsure]), strict=True):
             hypotheses[index] = best
         return [[best] for best in hypotheses if best is not None]
 
@@ -159,17 +159,17 @@ class CTranslate2Search:
     def _best(self, result: "TranslationResult", limit: int) -> Hypothesis | None:
         """The best hypothesis of one sentence; None where one that was not kept could be better."""
         written = [[int(word) for word in hypothesis] for hypothesis in result.hypotheses]
-        ways = list(zip(written, result.scores, strict=True))  # with their log-probabilities
+        candidates = list(zip(written, result.scores, strict=True))  # with their log-probabilities
         finished = [
-            Hypothesis(ids[:-1], chance / self._penalty(len(ids)))
-            for ids, chance in ways
-            if ids and ids[-1] == self.end and len(ids) <= limit and math.isfinite(chance)
+            Hypothesis(ids[:-1], log_prob / self._penalty(len(ids)))
+            for ids, log_prob in candidates
+            if ids and ids[-1] == self.end and len(ids) <= limit and math.isfinite(log_prob)
         ]
         if not finished:
             return None
         best = max(finished, key=lambda hypothesis: hypothesis.score)
         longest, least = max(map(len, written)), min(result.scores)  # nothing that was not kept is longer, or likelier
-        missed = least / self._penalty(longest) if len(ways) == self.config.beam_size else -math.inf
+        missed = least / self._penalty(longest) if len(candidates) == self.config.beam_size else -math.inf
         return best if best.score >= missed else None
 
     def _penalty(self, length: int) -> float:

@@ -6,20 +6,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from clearhead.inference.requests import Text, draw_ahead, draw_from, odds_ahead
+from clearhead.inference.requests import Purpose, Request, probs_ahead, sample_ahead, sample_from
 
 
 class DraftTokens(NamedTuple):
     """Draft tokens of each row; rows may differ in length.
 
-    If they were sampled, `odds` (B, G, V) are the draft's probabilities.
+    If they were sampled, `probs` (B, G, V) are the draft's probabilities.
     """
 
     tokens: list[list[int]]
-    odds: Tensor | None = None
+    probs: Tensor | None = None
 
 
-def verify(texts: Sequence[Text], logits: Tensor, guesses: DraftTokens) -> list[list[int]]:
+def verify(requests: Sequence[Request], logits: Tensor, draft: DraftTokens) -> list[list[int]]:
     """The next tokens of each text: the accepted draft tokens, and one more.
 
     Deterministic draft tokens are accepted if the model samples the same, so they change no token. Sampled ones are
@@ -28,47 +28,51 @@ def verify(texts: Sequence[Text], logits: Tensor, guesses: DraftTokens) -> list[
     (Leviathan et al. 2023, arXiv 2211.17192, algorithm 1).
 
     Args:
-        texts: B texts.
+        requests: B requests.
         logits: (B, G + 1, V) of the model, after the last token and after each draft token.
-        guesses: at most G draft tokens per row.
+        draft: at most G draft tokens per row.
     """
     G = logits.shape[1] - 1
-    rows = [guess + [0] * (G - len(guess)) for guess in guesses.tokens]
+    rows = [row + [0] * (G - len(row)) for row in draft.tokens]
     padded = torch.tensor(rows, dtype=torch.int64, device=logits.device)  # (B, G)
-    if guesses.odds is None:
-        drawn = draw_ahead(texts, logits, padded).tolist()
-        return [own[: agreed(guess, own) + 1] for guess, own in zip(guesses.tokens, drawn, strict=True)]
-    model_odds, draft_odds = odds_ahead(texts, logits, padded), guesses.odds[:, :G]  # (B, G + 1, V), (B, G, V)
-    right = _believed(texts, model_odds, draft_odds, padded, [len(guess) for guess in guesses.tokens])
-    doubted = [count < len(guess) for count, guess in zip(right, guesses.tokens, strict=True)]
-    left = _left(model_odds, draft_odds, *(torch.tensor(part, device=logits.device) for part in (right, doubted)))
-    last = draw_from(texts, left, right, ["instead" if guess else "token" for guess in guesses.tokens]).tolist()
-    return [[*guess[:count], token] for guess, count, token in zip(guesses.tokens, right, last, strict=True)]
+    if draft.probs is None:
+        sampled = sample_ahead(requests, logits, padded).tolist()
+        return [own[: matching_prefix(drafted, own) + 1] for drafted, own in zip(draft.tokens, sampled, strict=True)]
+    model_probs, draft_probs = probs_ahead(requests, logits, padded), draft.probs[:, :G]  # (B, G + 1, V), (B, G, V)
+    n_accepted = _count_accepted(requests, model_probs, draft_probs, padded, [len(row) for row in draft.tokens])
+    rejected = [count < len(drafted) for count, drafted in zip(n_accepted, draft.tokens, strict=True)]
+    counts, any_rejected = (torch.tensor(part, device=logits.device) for part in (n_accepted, rejected))
+    residual = _residual_probs(model_probs, draft_probs, counts, any_rejected)
+    purposes: list[Purpose] = ["resample" if row else "token" for row in draft.tokens]
+    last = sample_from(requests, residual, n_accepted, purposes).tolist()
+    return [[*drafted[:count], token] for drafted, count, token in zip(draft.tokens, n_accepted, last, strict=True)]
 
 
-def agreed(guesses: Sequence[int], tokens: Sequence[int]) -> int:
+def matching_prefix(drafted: Sequence[int], tokens: Sequence[int]) -> int:
     """The number of draft tokens before the first that differs."""
-    pairs = zip(guesses, tokens, strict=False)
-    return next((index for index, (guess, token) in enumerate(pairs) if guess != token), min(len(guesses), len(tokens)))
+    pairs = zip(drafted, tokens, strict=False)
+    return next((index for index, (guess, token) in enumerate(pairs) if guess != token), min(len(drafted), len(tokens)))
 
 
-def _believed(
-    texts: Sequence[Text], model_odds: Tensor, draft_odds: Tensor, guesses: Tensor, lengths: Sequence[int]
+def _count_accepted(
+    requests: Sequence[Request], model_probs: Tensor, draft_probs: Tensor, draft_tokens: Tensor, lengths: Sequence[int]
 ) -> list[int]:
     """The number of accepted draft tokens, of (B, G), before the first rejection in each text."""
-    G = guesses.shape[1]
-    numbers = torch.tensor([text.uniforms(0, G, "belief") for text in texts], device=model_odds.device)  # (B, G)
+    G = draft_tokens.shape[1]
+    numbers = torch.tensor(
+        [request.uniforms(0, G, "accept") for request in requests], device=model_probs.device
+    )  # (B, G)
     p, q = (
-        odds[:, :G].gather(2, guesses[:, :, None])[:, :, 0] for odds in (model_odds, draft_odds)
+        probs[:, :G].gather(2, draft_tokens[:, :, None])[:, :, 0] for probs in (model_probs, draft_probs)
     )  # (B, G, V) -> (B, G)
-    believed = (numbers * q < p).tolist()
-    return [[*row[:length], False].index(False) for row, length in zip(believed, lengths, strict=True)]
+    accepted = (numbers * q < p).tolist()
+    return [[*row[:length], False].index(False) for row, length in zip(accepted, lengths, strict=True)]
 
 
-def _left(model_odds: Tensor, draft_odds: Tensor, counts: Tensor, doubted: Tensor) -> Tensor:
+def _residual_probs(model_probs: Tensor, draft_probs: Tensor, counts: Tensor, rejected: Tensor) -> Tensor:
     """What each row's last token is sampled from, (B, V): p, or max(0, p - q) after a rejection."""
-    rows = torch.arange(len(counts), device=model_odds.device)
-    p = model_odds[rows, counts]  # (B, V)
-    q = draft_odds[rows, counts.clamp(max=draft_odds.shape[1] - 1)] * doubted[:, None]  # (B, V)
-    left = (p - q).clamp(min=0)
-    return left.where(left.sum(-1, keepdim=True) > 0, p)  # all zeros where p and q differ by rounding alone
+    rows = torch.arange(len(counts), device=model_probs.device)
+    p = model_probs[rows, counts]  # (B, V)
+    q = draft_probs[rows, counts.clamp(max=draft_probs.shape[1] - 1)] * rejected[:, None]  # (B, V)
+    residual = (p - q).clamp(min=0)
+    return residual.where(residual.sum(-1, keepdim=True) > 0, p)  # all zeros where p and q differ by rounding alone

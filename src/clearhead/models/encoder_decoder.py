@@ -90,7 +90,7 @@ class EncoderDecoder(LanguageModel):
         *,
         positions: Positions | None = None,
         cache: DecoderCache | None = None,
-        among: Tensor | None = None,
+        tree_mask: Tensor | None = None,
     ) -> Tensor:
         """The decoder's last layer, from target ids (B, T) -> (B, T, D).
 
@@ -100,12 +100,12 @@ class EncoderDecoder(LanguageModel):
             positions: as in `forward`. By default rows continue after the cache, past block_size if positions are
                 unbounded.
             cache: from `new_cache`, for this memory.
-            among: (B, T, T_k) extra mask, for beams that share one cache row.
+            tree_mask: (B, T, T_k) extra mask, for beams that share one cache row.
         """
         if cache is None:
-            return self._decode(target, memory, positions, None, among)
+            return self._decode(target, memory, positions, None, tree_mask)
         with cache.restored_on_failure():
-            return self._decode(target, memory, positions, cache, among)
+            return self._decode(target, memory, positions, cache, tree_mask)
 
     def _decode(
         self,
@@ -113,7 +113,7 @@ class EncoderDecoder(LanguageModel):
         memory: Memory,
         positions: Positions | None,
         cache: DecoderCache | None,
-        among: Tensor | None,
+        tree_mask: Tensor | None,
     ) -> Tensor:
         if cache is not None:
             assert not isinstance(positions, range), "with a cache, positions must be a tensor"
@@ -127,7 +127,7 @@ class EncoderDecoder(LanguageModel):
         return self.decoder(  # type: ignore[no-any-return]
             self.dropout(x),
             memory.states,
-            mask=attention_mask(query, key, causal=True, among=among, device=target.device),
+            mask=attention_mask(query, key, causal=True, tree_mask=tree_mask, device=target.device),
             memory_mask=attention_mask(query, memory.positions, causal=False, device=target.device),
             rotate=self.positions.rotate(query, target.device),
             bias=self.positions.bias(query, key, target.device),

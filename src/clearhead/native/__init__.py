@@ -4,21 +4,21 @@ docs/generation.md, "Why an engine of our own", says why it stays beside `torch.
 """
 
 from clearhead.native.building import CPP_TYPES, compiler, library
-from clearhead.native.decoder import Draws, NativeDecoder
-from clearhead.native.facade import CALL, bytes_of_weights, code_for, refuse_difference
+from clearhead.native.decoder import NativeDecoder, SamplingInputs
+from clearhead.native.facade import CALL_SECONDS, library_for, refuse_difference, weight_bytes
 from clearhead.native.structures import UnknownPartError
 from clearhead.native.translator import NativeTranslator
 
 __all__ = [
-    "CALL",
+    "CALL_SECONDS",
     "CPP_TYPES",
-    "Draws",
     "NativeDecoder",
     "NativeTranslator",
+    "SamplingInputs",
     "UnknownPartError",
-    "bytes_of_weights",
-    "code_for",
     "compiler",
     "library",
+    "library_for",
     "refuse_difference",
+    "weight_bytes",
 ]

@@ -16,7 +16,7 @@ from clearhead.parts import DecoderCache, refuse_unknown_ids
 Shape = tuple[int, ...]
 
 
-def refuse_refused(refusal: int, decoder: Decoder, ids: Tensor) -> None:
+def raise_refusal(refusal: int, decoder: Decoder, ids: Tensor) -> None:
     """Raise an error for a `Refusal` of checks.h; 0 means that native code accepted the call.
 
     Args:

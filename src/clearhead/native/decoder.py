@@ -10,9 +10,9 @@ from torch import Tensor
 from clearhead.config import Dtype, SamplingConfig
 from clearhead.errors import UsageError
 from clearhead.models import DecoderLM
-from clearhead.native.boundary import refuse_refused, require, require_cache, require_ids
-from clearhead.native.describing import described, products_of
-from clearhead.native.placing import CPU, tell_cache, tell_places
+from clearhead.native.boundary import raise_refusal, require, require_cache, require_ids
+from clearhead.native.call_inputs import CPU, set_cache, set_positions
+from clearhead.native.packing import macs_per_token, pack_decoder
 from clearhead.native.structures import Call, Drawing, Packer
 from clearhead.parts import DecoderCache, last_tokens
 
@@ -21,7 +21,7 @@ SMALL = 2_000_000  # multiplications per token up to which each thread has its o
 AT_ONCE, AHEAD = 16, 40_000_000  # limits per call, in tokens and in multiplications per row: some milliseconds
 
 
-class Draws(NamedTuple):
+class SamplingInputs(NamedTuple):
     """The sampling of the next tokens of each text, as in `inference/sampling.py`."""
 
     configs: Sequence[SamplingConfig]  # of each text
@@ -39,21 +39,21 @@ class NativeDecoder:
         """
         self.model, self._library = model, library
         self._packer = Packer(dtype, model.embedding.weight.dtype)
-        self._decoder = described(model, self._packer)
-        self._products, self.dtype = products_of(model), self._packer.dtype
-        self.at_once = max(1, min(AT_ONCE, AHEAD // self._products))
+        self._decoder = pack_decoder(model, self._packer)
+        self._macs, self.dtype = macs_per_token(model), self._packer.dtype
+        self.max_steps = max(1, min(AT_ONCE, AHEAD // self._macs))
 
-    def read(
+    def forward(
         self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, logits_to_keep: int = 1
     ) -> Tensor:
-        """The logits (B, logits_to_keep, V) after the last of these tokens (B, T) of each text, as in `DecoderStep`."""
+        """The logits (B, logits_to_keep, V) after the last tokens (B, T) of each text, as in `DecoderBackend`."""
         return self._run(ids, cache, positions, logits_to_keep=logits_to_keep)[1]
 
-    def write(self, ids: Tensor, cache: DecoderCache, draws: Draws) -> list[list[int]]:
+    def decode(self, ids: Tensor, cache: DecoderCache, sampling: SamplingInputs) -> list[list[int]]:
         """Read a token (B,) of each text and return the next ones, one per random number; the last is unread."""
-        if len(draws.configs) != len(ids):
-            raise UsageError(f"{len(ids)} tokens to go on from, and {len(draws.configs)} texts")
-        return self._run(ids[:, None], cache, draws=draws)[0].tolist()
+        if len(sampling.configs) != len(ids):
+            raise UsageError(f"{len(ids)} tokens to go on from, and {len(sampling.configs)} texts")
+        return self._run(ids[:, None], cache, sampling=sampling)[0].tolist()
 
     @torch.no_grad()
     def _run(
@@ -62,7 +62,7 @@ class NativeDecoder:
         cache: DecoderCache,
         positions: Tensor | None = None,
         *,
-        draws: Draws | None = None,
+        sampling: SamplingInputs | None = None,
         logits_to_keep: int = 1,
     ) -> tuple[Tensor, Tensor]:
         """Make one native call: sampled tokens (B, steps), and logits (B, logits_to_keep, V) after the last ones read.
@@ -71,7 +71,7 @@ class NativeDecoder:
             UsageError: the inputs are invalid; the cache is then unchanged.
         """
         require_ids(ids, positions)
-        steps = 1 if draws is None else draws.uniforms.shape[1]
+        steps = 1 if sampling is None else sampling.uniforms.shape[1]
         B, G, config, places = *ids.shape, self.model.config, ids.shape[1] + steps - 1
         if not 0 <= logits_to_keep <= G or steps < 1 or (steps > 1 < G):
             raise UsageError(
@@ -85,16 +85,16 @@ class NativeDecoder:
         call = Call(texts=B, given=G, steps=steps, wanted=logits_to_keep, line=line[:, history:].data_ptr())
         call.line_row, call.history, call.logits = line.shape[1], history, logits.data_ptr()
         call.ids, call.window = ids.data_ptr(), config.sliding_window or 0
-        tell_cache(call, cache)
+        set_cache(call, cache)
         call.apart, call.threads = self._shared_out(B, G, places, cache.length)
         limit = config.block_size if self.model.ends_at_block_size else None
         with cache.restored_on_failure():
             query, key = cache.extend(positions, places, limit=limit)
             nothing = logits.new_zeros(1, places, config.d_model)
-            placed = tell_places(call, self.model.positions, query, key, None, nothing)
-            held = [*placed, *_draws(call, draws, logits)]  # kept alive during the call
+            placed = set_positions(call, self.model.positions, query, key, None, nothing)
+            held = [*placed, *_set_sampling(call, sampling, logits)]  # kept alive during the call
             refusal = self._library.clearhead_write(ctypes.byref(self._decoder), ctypes.byref(call))
-            refuse_refused(refusal, self._decoder, ids)
+            raise_refusal(refusal, self._decoder, ids)
         del held
         for layer in cache.layers:
             layer.length += places
@@ -106,9 +106,9 @@ class NativeDecoder:
 
     def _shared_out(self, texts: int, tokens: int, places: int, length: int) -> tuple[bool, int]:
         """Whether each thread computes texts of its own, and the number of threads."""
-        apart, threads = texts > 1 and self._products <= SMALL, torch.get_num_threads()
+        apart, threads = texts > 1 and self._macs <= SMALL, torch.get_num_threads()
         stack = self._decoder.stack
-        token = self._products + 2 * stack.n_layers * stack.d_model * length  # with attention's
+        token = self._macs + 2 * stack.n_layers * stack.d_model * length  # with attention's
         if token * texts * (places if apart else tokens) < ENOUGH:
             return apart, 1
         return apart, min(threads, texts) if apart else threads
@@ -121,17 +121,17 @@ def _line(ids: Tensor, cache: DecoderCache, positions: Tensor | None, drawn: int
     return torch.cat((*before, tokens, ids.new_zeros(len(ids), drawn)), dim=1)
 
 
-def _draws(call: Call, draws: Draws | None, logits: Tensor) -> list[object]:
+def _set_sampling(call: Call, sampling: SamplingInputs | None, logits: Tensor) -> list[object]:
     """Set the sampling in `call`; return tensors to keep alive."""
-    if draws is None:
+    if sampling is None:
         return []
-    drawings = (Drawing * len(draws.configs))(*(_drawing(config, logits.shape[2]) for config in draws.configs))
-    uniforms = draws.uniforms.to(logits.dtype).contiguous()  # (B, steps)
+    drawings = (Drawing * len(sampling.configs))(*(_drawing(config, logits.shape[2]) for config in sampling.configs))
+    uniforms = sampling.uniforms.to(logits.dtype).contiguous()  # (B, steps)
     require("uniforms", uniforms, (call.texts, call.steps), logits.dtype)
     call.drawings, call.uniforms = ctypes.addressof(drawings), uniforms.data_ptr()
-    if draws.present is None:
+    if sampling.present is None:
         return [drawings, uniforms]
-    present = draws.present.contiguous()
+    present = sampling.present.contiguous()
     require("present", present, (call.texts, logits.shape[2]), torch.uint8)
     call.present = present.data_ptr()
     return [drawings, uniforms, present]

@@ -10,9 +10,9 @@ from clearhead.models.eval_mode import OnNotice, first_hooked_module
 from clearhead.native.building import CPP_TYPES, compiler, library
 from clearhead.native.structures import UnknownPartError
 
-BUILDING, LOADING = 3.0, 0.02  # seconds before the first native token: with compilation, and without
-PACKING = 5e8  # bytes of weights packed per second
-CALL = 1.5e-4  # seconds of overhead per block of an eager call; embedding and head together count as two
+BUILD_SECONDS, LOAD_SECONDS = 3.0, 0.02  # seconds before the first native token: with compilation, and without
+PACK_BYTES_PER_SECOND = 5e8  # bytes of weights packed per second
+CALL_SECONDS = 1.5e-4  # seconds of overhead per block of an eager call; embedding and head together count as two
 TOLERANCE = 1e-3  # relative to the largest number
 # The options of a model that native code computes; any other must be at its default.
 UNDERSTOOD = {
@@ -25,7 +25,7 @@ UNDERSTOOD = {
 }
 
 
-def code_for(
+def library_for(
     model: DecoderLM | EncoderDecoder, saved: float, *, required: bool, on_notice: OnNotice
 ) -> ctypes.CDLL | None:
     """The native library for a model, compiled first if need be; None where that would not save time.
@@ -40,13 +40,13 @@ def code_for(
         UnknownPartError: native code does not implement a part of the model.
         OSError, RuntimeError: the library cannot be compiled or loaded.
     """
-    if not required and saved < LOADING + bytes_of_weights(model) / PACKING:
+    if not required and saved < LOAD_SECONDS + weight_bytes(model) / PACK_BYTES_PER_SECOND:
         return None
     _refuse_unknown(model)
-    return library(next(model.parameters()).dtype, build=required or saved > BUILDING, on_notice=on_notice)
+    return library(next(model.parameters()).dtype, build=required or saved > BUILD_SECONDS, on_notice=on_notice)
 
 
-def bytes_of_weights(model: DecoderLM | EncoderDecoder) -> int:
+def weight_bytes(model: DecoderLM | EncoderDecoder) -> int:
     """Bytes of all parameters, tied ones counted once."""
     return sum(parameter.nbytes for parameter in model.parameters())
 

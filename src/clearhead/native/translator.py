@@ -10,14 +10,14 @@ from clearhead.models import EncoderDecoder, Memory
 from clearhead.models.eval_mode import refuse_not_finite
 from clearhead.native.boundary import (
     pointers_to,
-    refuse_refused,
+    raise_refusal,
     require,
     require_cache,
     require_ids,
 )
+from clearhead.native.call_inputs import CPU, set_cache, set_positions
 from clearhead.native.decoder import ENOUGH
-from clearhead.native.describing import described, products_of
-from clearhead.native.placing import CPU, tell_cache, tell_places
+from clearhead.native.packing import macs_per_token, pack_decoder
 from clearhead.native.structures import BeamCall, Call, Decoder, Packer
 from clearhead.parts import DecoderCache, attention_mask
 
@@ -32,31 +32,31 @@ class NativeTranslator:
         """
         self.model, self._library = model, library
         self._packer = Packer("float32", model.embedding.weight.dtype)
-        self._decoder = described(model, self._packer)
-        self._products = products_of(model)
+        self._decoder = pack_decoder(model, self._packer)
+        self._macs = macs_per_token(model)
 
     @torch.no_grad()
-    def read(self, tokens: Tensor, position: int, memory: Memory, cache: DecoderCache, among: Tensor) -> Tensor:
-        """As `inference.beam_step.BeamStep.read`, once the cache holds keys and values of the memory."""
+    def forward(self, tokens: Tensor, position: int, memory: Memory, cache: DecoderCache, tree_mask: Tensor) -> Tensor:
+        """As `inference.beam_backend.BeamBackend.forward`, once the cache holds keys and values of the memory."""
         require_ids(tokens)
         S, b, config = *tokens.shape, self.model.config
         require_cache(cache, self._decoder, self._packer.dtype, S, b)
-        require("among", among.contiguous(), (S, b, cache.length + b), torch.bool)
+        require("tree_mask", tree_mask.contiguous(), (S, b, cache.length + b), torch.bool)
         tokens = tokens.contiguous()
         logits = torch.empty(S, b, config.vocab_size, dtype=self._packer.dtype, device=CPU)
         line = torch.cat((tokens + 1, tokens.new_zeros(S, 1)), dim=1)  # (S, b + 1)
         call = Call(texts=S, given=b, steps=1, wanted=b, line=line.data_ptr(), line_row=b + 1, logits=logits.data_ptr())
         call.ids, call.threads = tokens.data_ptr(), self._threads(S * b)
-        tell_cache(call, cache)
+        set_cache(call, cache)
         alone = b == 1  # all columns are its own then
         limit = config.block_size if self.model.positions.bounded else None
         with cache.restored_on_failure():
             query, key = cache.extend(None if alone else torch.full_like(tokens, position), b, limit=limit)
-            mask = attention_mask(query, key, causal=True, among=None if alone else among, device=CPU)
+            mask = attention_mask(query, key, causal=True, tree_mask=None if alone else tree_mask, device=CPU)
             nothing = logits.new_zeros(1, b, config.d_model)
-            held = tell_places(call, self.model.positions, query, key, mask, nothing)
-            held += _tell_memory(call, memory, cache, self._decoder)  # as long as native code reads it
-            refuse_refused(
+            held = set_positions(call, self.model.positions, query, key, mask, nothing)
+            held += _set_memory(call, memory, cache, self._decoder)  # as long as native code reads it
+            raise_refusal(
                 self._library.clearhead_write(ctypes.byref(self._decoder), ctypes.byref(call)), self._decoder, tokens
             )
         del held
@@ -64,8 +64,8 @@ class NativeTranslator:
             layer.length += b
         return logits
 
-    def likeliest(self, logits: Tensor, before: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores, parents and tokens, (S, n) each, as `BeamStep.likeliest`; of equally likely ones the first."""
+    def top_continuations(self, logits: Tensor, before: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores, parents and tokens, (S, n) each, as in `BeamBackend`; of equally likely ones the first."""
         S, b, V = *before.shape, self.model.config.vocab_size
         require("logits", logits.contiguous(), (S, b, V), self._packer.dtype)
         if n < 1:
@@ -84,10 +84,10 @@ class NativeTranslator:
         return scores, places // V, places % V
 
     def _threads(self, rows: int) -> int:
-        return torch.get_num_threads() if rows * self._products >= ENOUGH else 1
+        return torch.get_num_threads() if rows * self._macs >= ENOUGH else 1
 
 
-def _tell_memory(call: Call, memory: Memory, cache: DecoderCache, decoder: Decoder) -> list[Tensor]:
+def _set_memory(call: Call, memory: Memory, cache: DecoderCache, decoder: Decoder) -> list[Tensor]:
     """Tell the call what is known of the source; what it then points to.
 
     Raises:

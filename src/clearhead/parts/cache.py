@@ -67,7 +67,7 @@ class SelfAttentionCache:
     def _held(self) -> KeysValues:
         return self.keys, self.values
 
-    def select(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         """Keep these rows of the batch, in this order; in place, copying used columns only, unless rows are added."""
         if len(rows) > len(self.keys):
             self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
@@ -104,7 +104,7 @@ class MemoryCache:
         """Forget the memory."""
         self.held = None
 
-    def select(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         """Keep these rows of the batch, in this order."""
         if self.held is not None:
             keys, values = self.held
@@ -226,7 +226,7 @@ class DecoderCache:
         for layer in self.layers:
             layer.drop(columns)
 
-    def forget(self, columns: Tensor, tokens: Tensor | None = None) -> None:
+    def rollback(self, columns: Tensor, tokens: Tensor | None = None) -> None:
         """Roll back the last `columns` (B,) of each row; rows end in the same column again.
 
         Args:
@@ -253,16 +253,16 @@ class DecoderCache:
         for layer in self.layers:
             layer.shift(rows, columns)
 
-    def select(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         """Keep these rows of the batch, in this order."""
         if isinstance(self.positions, Tensor):
             self.positions = self.positions.index_select(0, rows)
         if self.tokens is not None:
             self.tokens = self.tokens.index_select(0, rows)
         for layer in self.layers:
-            layer.select(rows)
+            layer.reorder(rows)
         for memory_layer in self.memory_layers:
-            memory_layer.select(rows)
+            memory_layer.reorder(rows)
 
     def resize(self, capacity: int) -> None:
         """Change the capacity to this many columns, at least those in use."""

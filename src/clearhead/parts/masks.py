@@ -24,7 +24,7 @@ def attention_mask(
     causal: bool,
     window: int | None = None,
     documents: Tensor | None = None,
-    among: Tensor | None = None,
+    tree_mask: Tensor | None = None,
     device: torch.device | None = None,
 ) -> Mask:
     """The cheapest form of the rule "this query may see that key".
@@ -34,7 +34,7 @@ def attention_mask(
         causal: a query sees no key that stands after it.
         window: a query sees at most this many keys, the last one its own.
         documents: (B, T) number of the document of each token; attention stays inside a document (T_q = T_k = T).
-        among: (B, T_q, T_k) the keys that a query may see at all, where other things than positions decide it.
+        tree_mask: (B, T_q, T_k) the keys that a query may see at all, where other things than positions decide it.
         device: where a tensor is made when both positions are ranges.
 
     Returns:
@@ -42,7 +42,7 @@ def attention_mask(
         (T_q, T_k) or (B, 1, T_q, T_k).
     """
     assert window is None or causal, "a window looks back from the query, so it needs a causal mask"
-    if isinstance(query, range) and isinstance(key, range) and documents is None and among is None:
+    if isinstance(query, range) and isinstance(key, range) and documents is None and tree_mask is None:
         farthest = query.stop - 1 - key.start  # the longest look back that a query could take
         if not causal or (query.start >= key.stop - 1 and (window is None or farthest < window)):
             return None
@@ -51,8 +51,8 @@ def attention_mask(
     allowed = _compare(_column(query, device), _row(key, device), causal, window)  # (T_q, T_k) or (B, T_q, T_k)
     if documents is not None:
         allowed = allowed & (documents[:, :, None] == documents[:, None, :])
-    if among is not None:
-        allowed = allowed & among
+    if tree_mask is not None:
+        allowed = allowed & tree_mask
     return allowed if allowed.dim() == 2 else allowed.unsqueeze(1)  # every head sees the same mask
 
 

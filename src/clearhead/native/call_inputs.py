@@ -12,13 +12,13 @@ from clearhead.parts.positions import PositionKind, RotaryEmbedding
 CPU = torch.device("cpu")  # regardless of torch's default device
 
 
-def tell_cache(call: Call, cache: DecoderCache) -> None:
+def set_cache(call: Call, cache: DecoderCache) -> None:
     """Set the pointers to the keys and values of each layer; call `require_cache` first."""
     room = cache.keys_and_values
     call.length, call.capacity, call.caches = cache.length, room[0].shape[2], pointers_to(room)
 
 
-def tell_places(
+def set_positions(
     call: Call, kind: PositionKind, query: Positions, key: Positions, mask: Mask, nothing: Tensor
 ) -> list[Tensor]:
     """Set positions, mask, bias and rotary in `call`; returns tensors to keep alive.

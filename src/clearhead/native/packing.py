@@ -20,7 +20,7 @@ from clearhead.parts.feedforward import Activation
 ACTIVATION_NUMBERS = [ACTIVATIONS[name] for name in ("relu", "relu2", "silu", "gelu_tanh", "gelu")]  # as in numbers.h
 
 
-def described(model: DecoderLM | EncoderDecoder, packer: Packer) -> Decoder:
+def pack_decoder(model: DecoderLM | EncoderDecoder, packer: Packer) -> Decoder:
     """The structure of a decoder.
 
     Raises:
@@ -50,7 +50,7 @@ def _stack_of(model: DecoderLM | EncoderDecoder) -> Stack:
     return model.stack if isinstance(model, DecoderLM) else model.decoder
 
 
-def products_of(model: DecoderLM | EncoderDecoder) -> int:
+def macs_per_token(model: DecoderLM | EncoderDecoder) -> int:
     """Multiplications per token, in the blocks and the head."""
     return sum(p.numel() for p in _stack_of(model).parameters()) + model.config.vocab_size * model.config.d_model
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from clearhead.config import TranslationConfig
 from clearhead.errors import ClearheadError
 from clearhead.inference.beam import Hypothesis, beam_search
-from clearhead.inference.beam_step import EagerBeamStep, NativeBeamStep
+from clearhead.inference.beam_backend import EagerBeamBackend, NativeBeamBackend
 from clearhead.models import EncoderDecoder
 from clearhead.native import compiler, library, translator
 from clearhead.parts import DecoderCache
@@ -27,23 +27,25 @@ BAD = [(bad, place) for bad in (math.nan, math.inf, -math.inf) for place in (0, 
 SOURCES = [sentence(1 + 5 * n % 13, seed=n) for n in range(7)]
 
 
-def compiled(model: EncoderDecoder) -> NativeBeamStep:
+def compiled(model: EncoderDecoder) -> NativeBeamBackend:
     found = library(next(model.parameters()).dtype, build=True, on_notice=print)
     assert isinstance(found, ctypes.CDLL)
-    return NativeBeamStep(model, found)
+    return NativeBeamBackend(model, found)
 
 
-def read(model: EncoderDecoder, reader: EagerBeamStep | NativeBeamStep, beam: int) -> tuple[list[Tensor], DecoderCache]:
+def read(
+    model: EncoderDecoder, backend: EagerBeamBackend | NativeBeamBackend, beam: int
+) -> tuple[list[Tensor], DecoderCache]:
     """The logits of five steps with hypotheses that take each other's places at random, and the cache after them."""
     source = padded([words(9), words(6, seed=2), words(1, seed=3)], 9, "right")
     memory, cache, draw = model.encode(source), model.new_cache(3, 1 + 5 * beam), torch.Generator().manual_seed(1)
     lines, found = torch.ones(3, 1, 1, dtype=torch.bool), list[Tensor]()
-    reader.read(words(3, 1), 0, memory, cache, lines)
+    backend.forward(words(3, 1), 0, memory, cache, lines)
     for step in range(1, 6):
         parents = torch.randint(lines.shape[1], (3, beam, 1), generator=draw)
         lines = lines.gather(1, parents.expand(-1, -1, lines.shape[2]))
         lines = torch.cat((lines, torch.eye(beam, dtype=torch.bool).expand(3, -1, -1)), dim=2)
-        found.append(reader.read(words(3, beam, seed=step), step, memory, cache, lines))
+        found.append(backend.forward(words(3, beam, seed=step), step, memory, cache, lines))
     return found, cache
 
 
@@ -51,7 +53,7 @@ def read(model: EncoderDecoder, reader: EagerBeamStep | NativeBeamStep, beam: in
 @torch.inference_mode()
 def test_what_follows_each_hypothesis_is_what_the_model_says(choice: Choice) -> None:
     model = make_translator(**choice)
-    (found, cache), (expected, other) = (read(model, each, 3) for each in (compiled(model), EagerBeamStep(model)))
+    (found, cache), (expected, other) = (read(model, each, 3) for each in (compiled(model), EagerBeamBackend(model)))
     for one, right in zip(found, expected, strict=True):
         assert_same(one, right)
     assert cache.length == other.length
@@ -73,7 +75,7 @@ def assert_same_texts(found: list[list[Hypothesis]], expected: list[list[Hypothe
 def test_translations_are_the_plain_searchs(beam: int, choice: Choice) -> None:
     model, options = make_translator(**choice), TranslationConfig(beam_size=beam, n_best=beam)
     expected = beam_search(model, SOURCES, options, end=END)
-    assert_same_texts(beam_search(model, SOURCES, options, end=END, reader=compiled(model)), expected)
+    assert_same_texts(beam_search(model, SOURCES, options, end=END, backend=compiled(model)), expected)
 
 
 @pytest.mark.parametrize("choice", NATIVE_PAIR_CHOICES[::4], ids=name)
@@ -81,11 +83,11 @@ def test_a_translation_depends_on_no_neighbour_and_on_no_threads(
     choice: Choice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_translator(**choice)
-    reader, options = compiled(model), TranslationConfig(beam_size=4, n_best=4)
-    alone = [beam_search(model, [source], options, end=END, reader=reader)[0] for source in SOURCES]
+    backend, options = compiled(model), TranslationConfig(beam_size=4, n_best=4)
+    alone = [beam_search(model, [source], options, end=END, backend=backend)[0] for source in SOURCES]
     monkeypatch.setattr(translator, "ENOUGH", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    assert_same_texts(beam_search(model, SOURCES, options, end=END, reader=reader), alone)
+    assert_same_texts(beam_search(model, SOURCES, options, end=END, backend=backend), alone)
 
 
 @pytest.mark.parametrize(("vocab_size", "pad_id"), VOCABULARIES)
@@ -98,7 +100,9 @@ def test_the_likeliest_continuations_are_those_of_all(vocab_size: int, pad_id: i
         before = torch.randn(5, 4, generator=draw, dtype=torch.float64)
         before[3, 2:] = -math.inf  # no hypotheses
         for n in (1, 8):
-            found, expected = (each.likeliest(logits, before, n) for each in (compiled(model), EagerBeamStep(model)))
+            found, expected = (
+                each.top_continuations(logits, before, n) for each in (compiled(model), EagerBeamBackend(model))
+            )
             real = expected.scores.isfinite()
             assert_same(found.scores[real], expected.scores[real])
             assert (found.scores[~real] == -math.inf).all()
@@ -111,25 +115,29 @@ def test_the_likeliest_continuations_are_those_of_all(vocab_size: int, pad_id: i
 @torch.inference_mode()
 def test_logits_that_are_not_finite_are_refused(bad: float, place: int) -> None:
     logits = torch.randn(3, 2, 100, dtype=torch.float64)
-    reader, before = compiled(make_translator(vocab_size=100)), torch.zeros(3, 2, dtype=torch.float64)
-    reader.likeliest(logits, before, 4)
+    backend, before = compiled(make_translator(vocab_size=100)), torch.zeros(3, 2, dtype=torch.float64)
+    backend.top_continuations(logits, before, 4)
     logits[1, 1, place] = bad
     with pytest.raises(ClearheadError, match="not finite"):
-        reader.likeliest(logits, before, 4)
+        backend.top_continuations(logits, before, 4)
 
 
 @torch.inference_mode()
 def test_a_default_device_is_not_compiled_codes() -> None:
-    model, tokens, among = make_translator(), words(3, 2), torch.eye(3, dtype=torch.bool)[None, :2].expand(3, -1, -1)
-    among = among | (torch.arange(3) == 0)  # all descend from the first column
-    memory, reader = model.encode(padded([words(9), words(6, seed=2), words(1, seed=3)], 9, "right")), compiled(model)
+    model, tokens, tree_mask = (
+        make_translator(),
+        words(3, 2),
+        torch.eye(3, dtype=torch.bool)[None, :2].expand(3, -1, -1),
+    )
+    tree_mask = tree_mask | (torch.arange(3) == 0)  # all descend from the first column
+    memory, backend = model.encode(padded([words(9), words(6, seed=2), words(1, seed=3)], 9, "right")), compiled(model)
     found = list[Tensor]()
     for device in ("cpu", "meta"):
         cache, before = model.new_cache(3, 3), torch.zeros(3, 2, dtype=torch.float64)
-        reader.read(words(3, 1), 0, memory, cache, torch.ones(3, 1, 1, dtype=torch.bool))
+        backend.forward(words(3, 1), 0, memory, cache, torch.ones(3, 1, 1, dtype=torch.bool))
         with torch.device(device):
-            logits = reader.read(tokens, 1, memory, cache, among)
-            found += [logits, *reader.likeliest(logits, before, 4)]
+            logits = backend.forward(tokens, 1, memory, cache, tree_mask)
+            found += [logits, *backend.top_continuations(logits, before, 4)]
     assert all(map(torch.equal, found[:4], found[4:]))
 
 
@@ -139,7 +147,7 @@ def test_float32_of_any_width_finds_the_same(width: int) -> None:
     options = TranslationConfig(beam_size=5, n_best=5)
     expected = beam_search(model, SOURCES, options, end=END)
     for mine, theirs in zip(
-        beam_search(model, SOURCES, options, end=END, reader=compiled(model)), expected, strict=True
+        beam_search(model, SOURCES, options, end=END, backend=compiled(model)), expected, strict=True
     ):
         assert [hypothesis.ids for hypothesis in mine] == [hypothesis.ids for hypothesis in theirs]
         assert [h.score for h in mine] == pytest.approx([h.score for h in theirs], abs=1e-4)
