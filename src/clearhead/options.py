@@ -95,11 +95,11 @@ def sentence(error: ValidationError) -> str:
     where = ".".join(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
-    rejected = "" if isinstance(first["input"], Mapping | BaseModel) else f", not {_shown(first['input'])}"
+    rejected = "" if isinstance(first["input"], Mapping | BaseModel) else f", not {_quote(first['input'])}"
     return f"{where}: {message}{rejected}" if where else message
 
 
-def _shown(value: object) -> str:
+def _quote(value: object) -> str:
     """The value as a sentence has it."""
     try:
         text = repr(value)

@@ -6,7 +6,7 @@ import pytest
 
 from clearhead.config import ModelConfig
 from clearhead.interop import FAMILIES
-from clearhead.interop.ctranslate2 import UNDERSTOOD as KNOWN_TO_CTRANSLATE2
+from clearhead.interop.ctranslate2 import SUPPORTED_OPTIONS as KNOWN_TO_CTRANSLATE2
 from clearhead.interop.ctranslate2 import ctranslate2_obstacle
 
 

@@ -8,7 +8,7 @@ import torch
 
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.inference import GenerationBatch, speculative, verification
-from clearhead.inference.requests import Request
+from clearhead.inference.requests import GenerationRequest
 from clearhead.models import DecoderLM
 
 VOCAB_SIZE, LENGTH, TEXTS = 5, 3, 2000
@@ -85,8 +85,10 @@ def test_a_token_drawn_again_from_all_odds_is_noticed(monkeypatch: pytest.Monkey
 
 
 def test_random_numbers_used_twice_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    numbers = Request.uniforms
-    monkeypatch.setattr(Request, "uniforms", lambda text, start, count, purpose="token": numbers(text, start, count))
+    numbers = GenerationRequest.uniforms
+    monkeypatch.setattr(
+        GenerationRequest, "uniforms", lambda text, start, count, purpose="token": numbers(text, start, count)
+    )
     assert standardized(model(1), model(2)) > 10
 
 

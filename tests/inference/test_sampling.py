@@ -11,7 +11,7 @@ from torch import Tensor
 
 from clearhead.config import SamplingConfig
 from clearhead.errors import UsageError
-from clearhead.inference.requests import Request, new_requests, sample_ahead
+from clearhead.inference.requests import GenerationRequest, new_requests, sample_ahead
 from clearhead.inference.sampling import (
     DRAWN_AHEAD,
     draw,
@@ -152,7 +152,7 @@ def numbers(prompts: list[list[int]], n: int, seed: int = 1) -> Tensor:
     return torch.tensor([drawn(texts, torch.zeros(len(prompts), 10_000)) for _ in range(n)]).T
 
 
-def drawn(texts: list[Request], logits: Tensor) -> list[int]:
+def drawn(texts: list[GenerationRequest], logits: Tensor) -> list[int]:
     """The next token of each text, from its logits (B, V)."""
     tokens = sample_ahead(texts, logits[:, None], torch.empty(len(texts), 0, dtype=torch.int64))[:, 0].tolist()
     for text, token in zip(texts, tokens, strict=True):

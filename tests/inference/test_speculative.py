@@ -9,7 +9,7 @@ import torch
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.errors import UsageError
 from clearhead.inference import generate_ids
-from clearhead.inference.requests import Request, new_requests, probs_ahead
+from clearhead.inference.requests import GenerationRequest, new_requests, probs_ahead
 from clearhead.inference.speculative import ModelDrafter, NgramDrafter, SuffixAutomaton
 from clearhead.inference.verification import DraftTokens
 from clearhead.models import DecoderLM
@@ -72,7 +72,7 @@ def test_a_model_that_is_given_guesses_and_ngrams_do_not_beside_it(monkeypatch: 
     asked: list[int] = []
     guess = ModelDrafter.draft
 
-    def counted(self: ModelDrafter, most: Sequence[int], texts: Sequence[Request]) -> DraftTokens:
+    def counted(self: ModelDrafter, most: Sequence[int], texts: Sequence[GenerationRequest]) -> DraftTokens:
         asked.extend(most)
         return guess(self, most, texts)
 

@@ -75,7 +75,7 @@ def random_config(family: str, seed: int) -> ModelConfig:
         options["relative_max_distance"] = draw.choice([6, 20])
     if "head_bias" in FAMILIES[family].always:
         options["head_bias"] = draw.random() < 0.5
-    known = {option: value for option, value in options.items() if option in FAMILIES[family].understood}
+    known = {option: value for option, value in options.items() if option in FAMILIES[family].supported_options}
     return ModelConfig.read(known, needs)
 
 

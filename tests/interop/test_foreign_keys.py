@@ -43,7 +43,7 @@ HARMLESS_IN: dict[str, dict[str, object]] = {
     "qwen3": {"sliding_window": 2, "max_window_layers": 0},
     "bert": {"classifier_dropout": 0.5},
 }
-# By RotaryWords; derived from use_sliding_window; decides with the others where a target begins.
+# By RotaryKeys; derived from use_sliding_window; decides with the others where a target begins.
 READ_ELSEWHERE = {"rope_parameters", "layer_types", "decoder_start_token_id", "eos_token_id"}
 
 
@@ -58,14 +58,14 @@ def test_no_foreign_key_is_overlooked(family: Family) -> None:
     default = transformers.AutoConfig.for_model(family.name)
     common = set(transformers.PreTrainedConfig.__dataclass_fields__)
     keys = {key for key in type(default).__dataclass_fields__ if key not in common and not key.startswith("summary_")}
-    known = {choice.key for choice in family.named_choices.values()} | set(family.constants)
+    known = {choice.key for choice in family.named_choices.values()} | set(family.required_settings)
     for foreign in family.options.values():
         known |= {foreign} if isinstance(foreign, str) else set(foreign)
     assert keys - known <= harmless_in(family).keys() | READ_ELSEWHERE
     for key, value in family.absent.items():
         if value is not None and key in type(default).__dataclass_fields__:
             assert getattr(default, key) in (value, None), key
-    for key, value in family.constants.items():
+    for key, value in family.required_settings.items():
         if key in type(default).__dataclass_fields__:
             means_ours = getattr(default, key) in (value if isinstance(value, tuple) else (value,))
             assert means_ours or getattr(default, key) == family.absent[key], key  # a file without it is refused too

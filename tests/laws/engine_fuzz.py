@@ -34,14 +34,14 @@ from clearhead.inference.beam_backend import EagerBeamBackend, NativeBeamBackend
 from clearhead.inference.decoder_backend import EagerDecoderBackend, NativeDecoderBackend
 from clearhead.inference.requests import new_requests
 from clearhead.models import DecoderLM
-from clearhead.models.quantization import rounded
+from clearhead.models.quantization import quantize_model
 from clearhead.native import building, decoder, translator
 from clearhead.parts import DecoderCache, positions_from_lengths
 
 
 @cache
 def decoder_backend_of(choice: int, block_size: int, dtype: torch.dtype, weights: Dtype) -> NativeDecoderBackend:
-    model = rounded(make_model(**NATIVE_CHOICES[choice], block_size=block_size).to(dtype), weights)
+    model = quantize_model(make_model(**NATIVE_CHOICES[choice], block_size=block_size).to(dtype), weights)
     return NativeDecoderBackend(model, weights, loaded(dtype))
 
 

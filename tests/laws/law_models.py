@@ -11,7 +11,7 @@ from torch import nn
 
 from clearhead.config import ModelConfig
 from clearhead.models import DecoderLM
-from clearhead.native.facade import UNDERSTOOD
+from clearhead.native.facade import SUPPORTED_OPTIONS
 from clearhead.native.structures import Packer, UnknownPartError
 from clearhead.parts import NORMS
 
@@ -65,7 +65,7 @@ def pairwise(options: dict[str, tuple[Any, ...]]) -> Iterator[Choice]:
 
 def known_to_native(options: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
     """The options, of which the native engine does not know all, with its default alone where it does not."""
-    known = {option: values if option in UNDERSTOOD else values[:1] for option, values in options.items()}
+    known = {option: values if option in SUPPORTED_OPTIONS else values[:1] for option, values in options.items()}
     return known | {"norm": tuple(filter(is_native_norm, options["norm"]))}
 
 

@@ -13,7 +13,7 @@ from clearhead.inference import decoder_backend
 from clearhead.inference.decoder_backend import NativeDecoderBackend
 from clearhead.inference.kv_context import KVContext
 from clearhead.models import DecoderLM
-from clearhead.models.quantization import rounded
+from clearhead.models.quantization import quantize_model
 from clearhead.native import compiler
 from clearhead.native import decoder as native_decoder
 
@@ -85,7 +85,7 @@ def test_a_row_has_the_same_bits_alone_and_beside_others(choice: Choice, monkeyp
 @pytest.mark.parametrize("choice", [NATIVE_CHOICES[0], NATIVE_CHOICES[7], WINDOWED[0]], ids=name)
 @torch.inference_mode()
 def test_rounded_matrices_have_the_same_bits(choice: Choice, weights: Dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = rounded(
+    model = quantize_model(
         make_model(**choice | {"n_heads": 2, "d_model": 48, "head_dim": 24, "n_kv_heads": 1}, block_size=64).float(),
         weights,
     )

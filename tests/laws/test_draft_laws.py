@@ -12,7 +12,7 @@ from law_models import NATIVE_CHOICES, VOCAB_SIZE, Choice, assert_same, make_mod
 
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.inference import batching, generate_ids, kv_context
-from clearhead.inference.requests import Request
+from clearhead.inference.requests import GenerationRequest
 from clearhead.inference.verification import DraftTokens
 from clearhead.models import BigramLM, CausalLM
 from clearhead.parts import positions_from_lengths
@@ -49,7 +49,7 @@ class Oracle:
         self.places = [place + len(new) for place, new in zip(self.places, tokens, strict=True)]
         self.right += sum(len(new) - 1 for new in tokens)
 
-    def draft(self, max_tokens: Sequence[int], texts: Sequence[Request]) -> DraftTokens:
+    def draft(self, max_tokens: Sequence[int], texts: Sequence[GenerationRequest]) -> DraftTokens:
         known = [text[p : p + count] for text, p, count in zip(self.texts, self.places, max_tokens, strict=True)]
         return DraftTokens([[(token + (self.random.random() < 0.2)) % VOCAB_SIZE for token in row] for row in known])
 

@@ -16,7 +16,7 @@ from clearhead.inference import GenerationBatch, batching, decoder_backend, gene
 from clearhead.inference.decoder_backend import DecoderBackend, EagerDecoderBackend, NativeDecoderBackend
 from clearhead.inference.requests import new_requests
 from clearhead.models import CausalLM, DecoderLM
-from clearhead.models.quantization import rounded
+from clearhead.models.quantization import quantize_model
 from clearhead.native import compiler, library
 from clearhead.native import decoder as native_decoder
 from clearhead.parts import DecoderCache, positions_from_lengths
@@ -182,7 +182,7 @@ def test_what_a_row_gets_does_not_depend_on_the_others_or_on_threads(
     choice: Choice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights = WIDTHS[NATIVE_CHOICES.index(choice) % 3]
-    model = rounded(make_model(**choice).float(), weights)
+    model = quantize_model(make_model(**choice).float(), weights)
     # 19 rows are multiplied eight, four, two at a time, and alone
     twin, more = compiled(model, weights), random_ids(19, 3, seed=1)
     cache, lengths = model.new_cache(19, 20), torch.arange(19) % 12 + 1
@@ -259,7 +259,7 @@ AMONG_OTHERS = [
 @torch.inference_mode()
 def test_float32_of_any_width_is_as_near_as_the_models_own(width: int, weights: Dtype) -> None:
     model = make_model(n_heads=2, d_model=2 * width, head_dim=width, d_ff=width + 3, vocab_size=11).float()
-    model = rounded(model, weights)
+    model = quantize_model(model, weights)
     exact = copy.deepcopy(model).double()
     backends: list[DecoderBackend] = [EagerDecoderBackend(exact), EagerDecoderBackend(model), compiled(model, weights)]
     caches, errors = [half_read(each) for each in (exact, model, model)], [0.0, 0.0]

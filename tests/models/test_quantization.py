@@ -5,7 +5,7 @@ import torch
 
 from clearhead.config import Dtype, ModelConfig
 from clearhead.models import DecoderLM
-from clearhead.models.quantization import matrices, narrowed, rounded
+from clearhead.models.quantization import linear_weights, quantize, quantize_model
 
 NARROW: list[Dtype] = ["bfloat16", "int8"]
 
@@ -21,7 +21,7 @@ def make_model(**options: object) -> DecoderLM:
 
 def test_an_int8_weight_is_within_half_a_step_of_the_full_one() -> None:
     matrix = random_matrix()
-    numbers, scales = narrowed(matrix, "int8")
+    numbers, scales = quantize(matrix, "int8")
     assert scales is not None
     assert numbers.dtype == torch.int8
     assert (numbers.abs().amax(1) == 127).all(), "each output uses the whole range"
@@ -30,20 +30,20 @@ def test_an_int8_weight_is_within_half_a_step_of_the_full_one() -> None:
 
 def test_a_matrix_of_zeros_stays_one() -> None:
     for weights in NARROW:
-        assert not narrowed(torch.zeros(3, 4), weights).widened(torch.float32).any()
+        assert not quantize(torch.zeros(3, 4), weights).dequantize(torch.float32).any()
 
 
 @pytest.mark.parametrize("weights", NARROW)
 def test_rounding_twice_changes_nothing_more(weights: Dtype) -> None:
-    once = narrowed(random_matrix(), weights).widened(torch.float64)
-    torch.testing.assert_close(narrowed(once, weights).widened(torch.float64), once, rtol=1e-14, atol=0)
+    once = quantize(random_matrix(), weights).dequantize(torch.float64)
+    torch.testing.assert_close(quantize(once, weights).dequantize(torch.float64), once, rtol=1e-14, atol=0)
     assert not torch.equal(once, random_matrix())
 
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_what_linear_maps_multiply_with_is_found(tied: bool) -> None:
     model = make_model(tie_embeddings=tied, feedforward="swiglu", head_transform=True)
-    found = matrices(model)
+    found = linear_weights(model)
     maps = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
     assert set(found) == maps | {"embedding.weight" if tied else "lm_head.weight"}
     assert len(found) == len(set(found)) == 3 * 7 + 2
@@ -58,7 +58,7 @@ def test_logits_stay_near_the_full_ones(positions: str, weights: Dtype, bound: f
         if parameter.dim() > 1:
             parameter.mul_(3)  # as far from each other as a trained model's
     ids = torch.randint(50, (4, 32), generator=torch.Generator().manual_seed(0))
-    full, narrow = model(ids), rounded(model, weights)(ids)
+    full, narrow = model(ids), quantize_model(model, weights)(ids)
     error = ((narrow - full).square().mean() / full.var()).sqrt()
     assert 0 < error < bound, f"the root of the mean squared error is {error:.4f} of the logits' spread"
 
@@ -66,8 +66,8 @@ def test_logits_stay_near_the_full_ones(positions: str, weights: Dtype, bound: f
 def test_rounding_leaves_the_model_as_it_was() -> None:
     model = make_model()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    assert rounded(model, "float32") is model
-    changed = rounded(model, "int8")
+    assert quantize_model(model, "float32") is model
+    changed = quantize_model(model, "int8")
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert torch.equal(changed.get_parameter("positions.weight"), before["positions.weight"])
     assert not torch.equal(changed.get_parameter("embedding.weight"), before["embedding.weight"])

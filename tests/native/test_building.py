@@ -139,7 +139,7 @@ def test_fields_are_read_from_a_header_as_a_compiler_reads_them() -> None:
         First first;
     };
     """.replace("\n    ", "\n")
-    assert structures.declared(header) == {
+    assert structures.parse_structures(header) == {
         "First": [("name", "char*"), ("rows", "int64_t"), ("columns", "int64_t")],
         "Second": [("pages", "number**"), ("first", "First")],
     }

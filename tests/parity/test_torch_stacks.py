@@ -101,7 +101,7 @@ def translator(both: Both) -> EncoderDecoder:
             "d_ff": both.d_ff,
             "norm": "layernorm",
             "norm_position": both.place,
-            "norm_eps": both.epsilon,
+            "norm_eps": both.eps,
             "feedforward": both.activation,
             "positions": "learned",
             "bias": both.bias,

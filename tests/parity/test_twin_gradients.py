@@ -42,14 +42,14 @@ def numbers(x: Tensor) -> Array:
 
 
 @pytest.mark.parametrize("kind", NORMS)
-@pytest.mark.parametrize("epsilon", [1e-5, 0.1])
-def test_norms(kind: str, epsilon: float) -> None:
-    part = randomized(NORMS[kind](12, epsilon), seed=1)
+@pytest.mark.parametrize("eps", [1e-5, 0.1])
+def test_norms(kind: str, eps: float) -> None:
+    part = randomized(NORMS[kind](12, eps), seed=1)
     x, d_output = draw(3, 5, 12), draw(3, 5, 12, seed=1).detach()
     part(x).backward(d_output)
     weights = as_float64(part.state_dict())
-    close(reference.NORMS[kind].forward(numbers(x), weights, epsilon), part(x))
-    found = reference.NORMS[kind].gradient(numbers(d_output), numbers(x), weights, epsilon)
+    close(reference.NORMS[kind].forward(numbers(x), weights, eps), part(x))
+    found = reference.NORMS[kind].gradient(numbers(d_output), numbers(x), weights, eps)
     close(found.x, x.grad)
     same_gradients(found.weights, part)
 
@@ -91,7 +91,7 @@ def test_self_attention(seed: int) -> None:
     output = part(x, mask=mask, rotate=rotate, bias=bias)
     output.backward(d_output)
 
-    angles = reference.TURNED["rope"](place, config) if turned else None
+    angles = reference.ROTATED["rope"](place, config) if turned else None
     sight = Sight(reference.may_attend(place, place, causal=causal), angles, numbers(bias))
     weights = as_float64(part.state_dict())
     inputs = numbers(x), numbers(x), weights, config, sight

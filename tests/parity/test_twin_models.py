@@ -60,7 +60,7 @@ def test_the_twins_choices_are_the_configs() -> None:
         "architecture": set(reference.FORWARDS),
         "norm": set(reference.NORMS),
         "feedforward": set(reference.FEEDFORWARDS),
-        "positions": {*reference.ADDED, *reference.TURNED, *reference.BIASED, "none"},
+        "positions": {*reference.ADDED, *reference.ROTATED, *reference.BIASED, "none"},
     }
     for name, known in kinds.items():
         assert known == set(get_args(ModelConfig.model_fields[name].annotation)), name
@@ -69,18 +69,18 @@ def test_the_twins_choices_are_the_configs() -> None:
 # Faults that implementations have had: each stands in for a function of the twin, and some case must tell.
 
 
-def divides_by_one_less(x: Array, weights: Weights, epsilon: float) -> Array:
+def divides_by_one_less(x: Array, weights: Weights, eps: float) -> Array:
     centred: Array = x - x.mean(-1, keepdims=True)
-    spread: Array = np.sqrt(x.var(-1, keepdims=True, ddof=1) + epsilon)
+    spread: Array = np.sqrt(x.var(-1, keepdims=True, ddof=1) + eps)
     return centred / spread * weights["weight"] + weights["bias"]
 
 
-def epsilon_outside_the_root(x: Array, weights: Weights, epsilon: float) -> Array:
+def epsilon_outside_the_root(x: Array, weights: Weights, eps: float) -> Array:
     root: Array = np.sqrt((x**2).mean(-1, keepdims=True))
-    return x / (root + epsilon) * weights["weight"]
+    return x / (root + eps) * weights["weight"]
 
 
-def turned_by_neighbours(x: Array, angles: Array) -> Array:
+def rotated_by_neighbours(x: Array, angles: Array) -> Array:
     first, rest = np.split(x, [2 * angles.shape[-1]], axis=-1)
     turned = (first[..., 0::2] + 1j * first[..., 1::2]) * np.exp(1j * angles[:, np.newaxis])
     return np.concatenate((np.stack((turned.real, turned.imag), axis=-1).reshape(first.shape), rest), axis=-1)
@@ -134,7 +134,7 @@ def replace_norm(patch: pytest.MonkeyPatch, kind: str, forward: Callable[[Array,
 FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "variance over D - 1": lambda patch: replace_norm(patch, "layernorm", divides_by_one_less),
     "epsilon outside the root": lambda patch: replace_norm(patch, "rmsnorm", epsilon_outside_the_root),
-    "neighbours are turned": lambda patch: patch.setattr(attention, "turn", turned_by_neighbours),
+    "neighbours are turned": lambda patch: patch.setattr(attention, "apply_rotary", rotated_by_neighbours),
     "heads in the wrong order": lambda patch: patch.setattr(attention, "serve", served_in_turns),
     "a window one too wide": lambda patch: patch.setattr(models, "may_attend", one_key_too_many),
     "the future is seen": lambda patch: patch.setattr(models, "may_attend", sees_the_future),

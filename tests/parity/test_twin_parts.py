@@ -59,7 +59,10 @@ def test_fixed_positions_are_as_precise_as_the_model(kind: str, fraction: float)
     elif kind == "rope":
         rotate = part.rotate(positions, CPU)
         assert rotate is not None
-        expected, found = reference.turn(heads, reference.TURNED[kind](place, config)), rotate(torch.from_numpy(heads))
+        expected, found = (
+            reference.apply_rotary(heads, reference.ROTATED[kind](place, config)),
+            rotate(torch.from_numpy(heads)),
+        )
     else:
         bias = part.bias(positions, positions, CPU)
         assert bias is not None

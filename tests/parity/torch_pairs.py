@@ -63,7 +63,7 @@ class Both:
         self.n_heads = drawn.randint(1, 4)
         self.d_model = self.n_heads * drawn.randint(4, 7)
         self.d_ff = drawn.randint(5, 30)
-        self.epsilon = drawn.choice((1e-5, 1e-3, 1e-1))
+        self.eps = drawn.choice((1e-5, 1e-3, 1e-1))
         self.B, self.T, self.T_src = drawn.randint(2, 4), drawn.randint(2, 9), drawn.randint(2, 9)
         self.torch_options: TorchOptions = {
             "d_model": self.d_model,
@@ -71,7 +71,7 @@ class Both:
             "dim_feedforward": self.d_ff,
             "dropout": 0.0,
             "activation": self.activation,
-            "layer_norm_eps": self.epsilon,
+            "layer_norm_eps": self.eps,
             "batch_first": True,
             "norm_first": self.place == "pre",
             "bias": self.bias,
@@ -85,7 +85,7 @@ class Both:
         return nn.MultiheadAttention(self.d_model, self.n_heads, bias=self.bias, batch_first=True, dtype=torch.float64)
 
     def norm(self) -> LayerNorm:
-        return LayerNorm(self.d_model, self.epsilon).double()
+        return LayerNorm(self.d_model, self.eps).double()
 
     def block(self, *, cross: bool) -> Block:
         def around(part: nn.Module) -> Sublayer:
@@ -104,7 +104,7 @@ class Both:
         return nn.TransformerDecoderLayer(**self.torch_options)
 
     def torch_norm(self) -> nn.LayerNorm:
-        return nn.LayerNorm(self.d_model, self.epsilon, bias=self.bias, dtype=torch.float64)
+        return nn.LayerNorm(self.d_model, self.eps, bias=self.bias, dtype=torch.float64)
 
     def encoder(self, n_layers: int, *, final_norm: bool) -> nn.TransformerEncoder:
         norm = self.torch_norm() if final_norm else None

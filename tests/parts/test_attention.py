@@ -98,7 +98,7 @@ def test_a_memory_is_projected_once() -> None:
 
 
 def test_qk_norm_makes_scores_independent_of_the_scale_of_the_input() -> None:
-    projections = ProjectionConfig(qk_norm=partial(RMSNorm, epsilon=1e-30))
+    projections = ProjectionConfig(qk_norm=partial(RMSNorm, eps=1e-30))
     attention, x = Attention(16, 2, projections=projections).double(), draw(1, 5, 16)
     torch.testing.assert_close(
         attention(7 * x), 7 * attention(x), rtol=1e-12, atol=1e-12

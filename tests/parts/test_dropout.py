@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from clearhead.parts import make_dropout
-from clearhead.parts.dropout import kept
+from clearhead.parts.dropout import dropout_mask
 
 N = 400_000
 
@@ -33,7 +33,7 @@ def test_numbers_are_dropped_independently_of_each_other() -> None:
     """Four decisions come from one draw, so neighbours are the ones to suspect."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(2)
-        drops = (kept(torch.Size([N]), 0.5) == 0).float() * 2 - 1
+        drops = (dropout_mask(torch.Size([N]), 0.5) == 0).float() * 2 - 1
     for distance in (1, 2, 3, 4, 5, 8):
         assert abs(float((drops[distance:] * drops[:-distance]).mean())) < 5 / math.sqrt(N)
 

@@ -39,18 +39,18 @@ def test_the_words_of_the_config_are_the_keys(option: str, choices: dict[str, An
     assert set(get_args(ModelConfig.model_fields[option].annotation)) == set(choices)
 
 
-@pytest.mark.parametrize("epsilon", [1e-5, 0.3])
-def test_norms_are_the_formulas(epsilon: float) -> None:
+@pytest.mark.parametrize("eps", [1e-5, 0.3])
+def test_norms_are_the_formulas(eps: float) -> None:
     x, weight, bias = 3 * draw(2, 5, 8) + 1, draw(8, seed=1), draw(8, seed=2)
-    layer, rms = LayerNorm(8, epsilon).double(), RMSNorm(8, epsilon).double()
+    layer, rms = LayerNorm(8, eps).double(), RMSNorm(8, eps).double()
     layer.load_state_dict({"weight": weight, "bias": bias})
     rms.load_state_dict({"weight": weight})
     centred = x - x.mean(-1, keepdim=True)
-    expected = centred / (centred.square().mean(-1, keepdim=True) + epsilon).sqrt() * weight + bias
+    expected = centred / (centred.square().mean(-1, keepdim=True) + eps).sqrt() * weight + bias
     torch.testing.assert_close(layer(x), expected, rtol=1e-12, atol=1e-12)
-    expected = x / (x.square().mean(-1, keepdim=True) + epsilon).sqrt() * weight
+    expected = x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * weight
     torch.testing.assert_close(rms(x), expected, rtol=1e-12, atol=1e-12)
-    plus_one = PlusOneRMSNorm(8, epsilon).double()
+    plus_one = PlusOneRMSNorm(8, eps).double()
     assert not plus_one.weight.any()
     plus_one.load_state_dict({"weight": weight - 1})
     torch.testing.assert_close(plus_one(x), expected, rtol=1e-12, atol=1e-12)

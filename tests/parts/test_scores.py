@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.parts import attend
-from clearhead.parts.dropout import kept
+from clearhead.parts.dropout import dropout_mask
 from clearhead.parts.eager_attention import WIDTHS, Scoring, eager_attention
 from clearhead.parts.masks import Mask
 
@@ -69,7 +69,7 @@ def test_weights_are_dropped() -> None:
         torch.manual_seed(1)
         found = eager_attention(query, key, value, mask=None, dropout=0.5, scoring=Scoring(1.0))
         torch.manual_seed(1)
-        survivors = kept(torch.Size([B * 2, 2 * T_q, T_k]), 0.5, torch.float64).view(B, H, T_q, T_k)
+        survivors = dropout_mask(torch.Size([B * 2, 2 * T_q, T_k]), 0.5, torch.float64).view(B, H, T_q, T_k)
     assert 0.3 < float((survivors == 0).double().mean()) < 0.7
     key, value = key.repeat_interleave(2, 1), value.repeat_interleave(2, 1)
     expected = ((query @ key.mT).softmax(-1) * survivors) @ value

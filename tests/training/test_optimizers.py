@@ -66,7 +66,7 @@ def test_the_config_says_how_adam_counts(optimizer: str) -> None:
     )
     built = build_optimizer(tiny_model(), config)
     found = [one for one in getattr(built, "members", (built,)) if isinstance(one, AdamW)]
-    assert [(one.betas, one.epsilon, one.weight_decay) for one in found] == [((0.7, 0.6), 1e-3, 0.2)]
+    assert [(one.betas, one.eps, one.weight_decay) for one in found] == [((0.7, 0.6), 1e-3, 0.2)]
 
 
 @pytest.mark.parametrize("make", [AdamW, Muon])

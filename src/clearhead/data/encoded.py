@@ -96,7 +96,7 @@ def _encode(batch: list[_Piece], tokenizer: Tokenizer, end: int | None) -> Itera
     try:
         rows = tokenizer.encode_batch(texts)
     except UnseenCharacterError:
-        raise _placed(batch, tokenizer) from None
+        raise _locate_error(batch, tokenizer) from None
     dtype = token_type(tokenizer)
     for side in (0, 1):
         mine = [(piece, row) for piece, row in zip(batch, rows, strict=True) if piece.side == side]
@@ -107,7 +107,7 @@ def _encode(batch: list[_Piece], tokenizer: Tokenizer, end: int | None) -> Itera
             yield Encoded(side, np.concatenate(ids).astype(dtype), characters, n_bytes)
 
 
-def _placed(batch: list[_Piece], tokenizer: Tokenizer) -> DataError:
+def _locate_error(batch: list[_Piece], tokenizer: Tokenizer) -> DataError:
     """The sentence with the place in the document rather than in the piece."""
     for piece in batch:
         try:

@@ -48,22 +48,22 @@ class Masking:
         mask: id of the token that stands for a hidden one.
         vocab_size: ids are below it.
         special: ids that are never chosen and never put in another's place; the mask is one of them.
-        fraction: share of the tokens of a window that are chosen.
+        probability: share of the tokens of a window that are chosen.
     """
 
     mask: int
     vocab_size: int
     special: frozenset[int]
-    fraction: float
+    probability: float
 
     def __post_init__(self) -> None:
         assert self.mask in self.special, "the mask itself is never chosen"
         assert all(0 <= i < self.vocab_size for i in self.special), "a special token is no token of the vocabulary"
         assert self.vocab_size - len(self.special) >= 2, "no token has another that could take its place"
-        assert 0 < self.fraction < 1
+        assert 0 < self.probability < 1
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, fraction: float) -> Self:
+    def of(cls, tokenizer: Tokenizer, probability: float) -> Self:
         """For the ids of a tokenizer, which must have a mask.
 
         Raises:
@@ -73,7 +73,7 @@ class Masking:
         special = frozenset(i for i in (tokenizer.mask, tokenizer.pad, tokenizer.end_of_document) if i is not None)
         if tokenizer.vocab_size - len(special) < 2:
             raise DataError("the text is one character again and again; there is nothing to learn from it")
-        return cls(tokenizer.mask, tokenizer.vocab_size, special, fraction)
+        return cls(tokenizer.mask, tokenizer.vocab_size, special, probability)
 
 
 def masked_training_batch(
@@ -133,7 +133,7 @@ def masked_evaluation_batches(
 def masked(ids: Tensor, keys: Words, masking: Masking) -> Batch:
     """Choose tokens of every row, hide them, and ask for them.
 
-    Of n tokens that are not special, `fraction` * n are chosen, at least one where there is one; what is broken of the
+    Of n tokens that are not special, `probability` * n are chosen, at least one where there is one; what is broken of the
     number is rounded up or down by chance. Of the chosen ones 80 % become the mask, 10 % another token of the
     vocabulary, all equally likely, and 10 % stay.
 
@@ -167,7 +167,7 @@ def _chosen(
 ) -> NDArray[np.bool_]:
     """Where a row's tokens stand that come first in `order` (B, T); `rounding` (B,) in [0, 1) rounds their number."""
     can_be = ~np.isin(tokens, sorted(masking.special))
-    count = np.maximum(1, np.floor(masking.fraction * can_be.sum(axis=1) + rounding)).astype(np.int64)  # (B,)
+    count = np.maximum(1, np.floor(masking.probability * can_be.sum(axis=1) + rounding)).astype(np.int64)  # (B,)
     order = np.where(can_be, order, np.iinfo(np.uint64).max)
     last = np.take_along_axis(np.sort(order, axis=1), count[:, None] - 1, axis=1)  # (B, 1)
     return can_be & (order <= last)

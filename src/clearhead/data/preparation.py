@@ -100,11 +100,11 @@ def prepare(
         return folder / "texts" / _digest(content, choices, config.val_fraction)[:32]
 
     entry = place(f"{config.tokenizer} {config.bpe_vocab_size}" + (" masks" if masks else ""))
-    prepared = _found(entry)
+    prepared = _open_entry(entry)
     known = None if prepared is None else prepared.tokenizer.fingerprint
     if tokenizer is not None and known != tokenizer.fingerprint:  # a run's own text is found, not repeated
         entry = place(tokenizer.fingerprint)
-        prepared = _found(entry)
+        prepared = _open_entry(entry)
     progress = on_progress or (lambda share: None)
     if prepared is None:
 
@@ -114,7 +114,7 @@ def prepare(
 
         with writing(folder):
             keep(entry, make)
-        prepared = _found(entry)
+        prepared = _open_entry(entry)
         assert prepared is not None, "what was just made can be opened"
     progress(1.0)
     corpus = None if masks else CORPORA.get(config.source)
@@ -139,7 +139,7 @@ def encode_for_evaluation(
     if len(ids) < 2:
         what = "is too short to evaluate on; at least two tokens are needed"
         raise DataError(
-            f"{_said(source)} {what if surveyed.characters else 'is empty; there is nothing to evaluate on'}"
+            f"{_source_name(source)} {what if surveyed.characters else 'is empty; there is nothing to evaluate on'}"
         )
     return ids, sum(part.n_bytes for part in parts)
 
@@ -166,7 +166,7 @@ def _make(
             sides[encoded.side].write(encoded)
             progress(0.3 + 0.7 * (sides[0].characters + sides[1].characters) / surveyed.characters)
     if sides[0].characters + sides[1].characters != surveyed.characters:
-        raise DataError(f"{_said(config.source)} changed while it was read; run the command again")
+        raise DataError(f"{_source_name(config.source)} changed while it was read; run the command again")
     for name, side in zip(_SIDES, sides, strict=True):
         if side.tokens < 2:
             raise DataError(
@@ -187,7 +187,7 @@ def _make(
     }
 
 
-def _found(entry: Path) -> TextData | None:
+def _open_entry(entry: Path) -> TextData | None:
     """What the cache holds there; None if anything of it is missing, cut off or altered, as far as opening it tells."""
     if damage(entry, only_sized=[f"{name}.bin" for name in _SIDES]) is not None:
         return None
@@ -216,12 +216,14 @@ def _found(entry: Path) -> TextData | None:
 
 def _refuse_short(characters: int, source: str) -> None:
     if not characters:
-        raise DataError(f"{_said(source)} is empty; give a text of at least {MIN_CHARACTERS} characters")
+        raise DataError(f"{_source_name(source)} is empty; give a text of at least {MIN_CHARACTERS} characters")
     if characters < MIN_CHARACTERS:
-        raise DataError(f"{_said(source)} has {characters} characters; at least {MIN_CHARACTERS} are needed to train")
+        raise DataError(
+            f"{_source_name(source)} has {characters} characters; at least {MIN_CHARACTERS} are needed to train"
+        )
 
 
-def _said(source: str) -> str:
+def _source_name(source: str) -> str:
     return "standard input" if source == "-" else source
 
 

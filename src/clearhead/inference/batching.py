@@ -10,7 +10,7 @@ from clearhead.errors import UsageError
 from clearhead.inference.engine import DEFAULT, Engine, as_engine
 from clearhead.inference.ids import known_ids
 from clearhead.inference.kv_context import KVContext
-from clearhead.inference.requests import Request, new_requests
+from clearhead.inference.requests import GenerationRequest, new_requests
 from clearhead.inference.speculative import Drafter, ModelDrafter, NgramDrafter
 from clearhead.inference.verification import DraftTokens, verify
 from clearhead.models import CausalLM
@@ -49,8 +49,8 @@ class GenerationBatch:
         self._context = KVContext(self._model, on_notice)
         self._drafter = _drafter_for(self._engine.config, draft, model.config.vocab_size)
         self._models = [self._model] if draft is None else [self._model, draft]
-        self._waiting = list[Request]()
-        self._requests = list[Request]()  # each is in the cache but for its last token
+        self._waiting = list[GenerationRequest]()
+        self._requests = list[GenerationRequest]()  # each is in the cache but for its last token
         self._added = 0
 
     def __enter__(self) -> Self:
@@ -133,7 +133,7 @@ class GenerationBatch:
             request.adapt_draft_length(len(row), len(new) - 1)
         return tokens
 
-    def _max_draft_tokens(self, row: int, request: Request) -> int:
+    def _max_draft_tokens(self, row: int, request: GenerationRequest) -> int:
         """How many tokens to draft for a text at most."""
         room = self._context.room(row)
         length = min(request.draft_length, request.remaining - 1)

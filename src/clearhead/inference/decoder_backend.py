@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from clearhead.config import Dtype
-from clearhead.inference.requests import Request, present_in, sample_ahead
+from clearhead.inference.requests import GenerationRequest, present_in, sample_ahead
 from clearhead.models import CausalLM, DecoderLM
 from clearhead.native import NativeDecoder, SamplingInputs
 from clearhead.parts import DecoderCache
@@ -39,7 +39,9 @@ class DecoderBackend(Protocol):
         The choice ignores the other prompts, so that a prompt's result never depends on them.
         """
 
-    def decode(self, ids: Tensor, cache: DecoderCache, requests: Sequence[Request], steps: int) -> list[list[int]]:
+    def decode(
+        self, ids: Tensor, cache: DecoderCache, requests: Sequence[GenerationRequest], steps: int
+    ) -> list[list[int]]:
         """Read a token (B,) of each row and return the next `steps`; the last of them is not read.
 
         Args:
@@ -65,7 +67,9 @@ class EagerDecoderBackend:
     def for_prefill(self, length: int) -> DecoderBackend:
         return self
 
-    def decode(self, ids: Tensor, cache: DecoderCache, requests: Sequence[Request], steps: int) -> list[list[int]]:
+    def decode(
+        self, ids: Tensor, cache: DecoderCache, requests: Sequence[GenerationRequest], steps: int
+    ) -> list[list[int]]:
         assert steps == self.max_steps, "an eager step writes one token, which its request must record before the next"
         return sample_ahead(requests, self.forward(ids[:, None], cache), ids.new_empty(len(ids), 0)).tolist()
 
@@ -91,7 +95,9 @@ class NativeDecoderBackend:
         """Eager for a long prompt, where torch's attention is faster."""
         return self._eager if length * length > FEW else self
 
-    def decode(self, ids: Tensor, cache: DecoderCache, requests: Sequence[Request], steps: int) -> list[list[int]]:
+    def decode(
+        self, ids: Tensor, cache: DecoderCache, requests: Sequence[GenerationRequest], steps: int
+    ) -> list[list[int]]:
         zeros = [0.0] * steps
         uniforms = torch.tensor(
             [zeros if request.config.greedy else request.uniforms(0, steps) for request in requests],

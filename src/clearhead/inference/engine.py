@@ -7,7 +7,7 @@ from clearhead.inference.decoder_backend import DecoderBackend, EagerDecoderBack
 from clearhead.inference.requests import new_requests
 from clearhead.models import CausalLM, DecoderLM
 from clearhead.models.eval_mode import OnNotice, evaluating, first_hooked_module
-from clearhead.models.quantization import rounded
+from clearhead.models.quantization import quantize_model
 from clearhead.native import UnknownPartError
 from clearhead.native.facade import CALL_SECONDS, library_for, refuse_difference, weight_bytes
 
@@ -28,7 +28,7 @@ class Engine:
             config: which backend, and the dtype of the matrices.
         """
         self.source, self.config = model, config
-        self.model = rounded(model, config.dtype)
+        self.model = quantize_model(model, config.dtype)
         self._native: NativeDecoderBackend | None = None
         self._native_failed = False
 

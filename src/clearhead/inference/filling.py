@@ -82,7 +82,7 @@ def fill(
         ]
         for position, likeliest, their_shares in zip(positions, tokens, shares, strict=True)
     ]
-    return Filled(_joined(tokenizer, ids, positions, pieces), masks)
+    return Filled(_join(tokenizer, ids, positions, pieces), masks)
 
 
 def _encode(tokenizer: Tokenizer, pieces: Sequence[str], mask: int) -> tuple[list[int], list[int]]:
@@ -148,7 +148,7 @@ def _window(n_tokens: int, positions: list[int], block_size: int) -> tuple[int, 
     return max(0, min(centred, n_tokens - block_size)), min(n_tokens, block_size)
 
 
-def _joined(tokenizer: Tokenizer, ids: list[int], positions: list[int], pieces: Sequence[str]) -> str:
+def _join(tokenizer: Tokenizer, ids: list[int], positions: list[int], pieces: Sequence[str]) -> str:
     """The pieces with what was filled in between; neighbours are decoded together: two may be one character's bytes."""
     text, run = pieces[0], list[int]()
     for position, piece in zip(positions, pieces[1:], strict=True):

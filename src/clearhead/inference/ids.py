@@ -14,10 +14,10 @@ def known_ids(rows: Iterable[Sequence[SupportsIndex]], vocab_size: int) -> list[
     Raises:
         InputError: one has no ids, or one that is no whole number or not in the vocabulary.
     """
-    return [_known(number, row, vocab_size) for number, row in enumerate(rows)]
+    return [_check_ids(number, row, vocab_size) for number, row in enumerate(rows)]
 
 
-def _known(number: int, row: Sequence[SupportsIndex], vocab_size: int) -> list[int]:
+def _check_ids(number: int, row: Sequence[SupportsIndex], vocab_size: int) -> list[int]:
     try:
         ids = [index(token) for token in row]
     except TypeError:

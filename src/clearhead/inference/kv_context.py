@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from clearhead.inference.decoder_backend import DecoderBackend, EagerDecoderBackend
-from clearhead.inference.requests import Request
+from clearhead.inference.requests import GenerationRequest
 from clearhead.models import CausalLM
 from clearhead.models.eval_mode import OnNotice, refuse_not_finite
 from clearhead.parts import DecoderCache, positions_from_lengths
@@ -75,7 +75,7 @@ class KVContext:
         return self.backend.forward(ids, self._cache, positions, logits_to_keep=width)
 
     @torch.inference_mode()
-    def decode(self, requests: Sequence[Request]) -> list[list[int]]:
+    def decode(self, requests: Sequence[GenerationRequest]) -> list[list[int]]:
         """Read the last token of each row's text and write the next ones, equally many per row; the last is unread."""
         rooms = [room for room in map(self.room, range(len(requests))) if room is not None]
         steps = min(max(request.remaining for request in requests), self.backend.max_steps, *rooms)

@@ -17,7 +17,7 @@ PURPOSES = get_args(Purpose)
 FIRST_DRAFT_LENGTH, MAX_DRAFT_LENGTH = 4, 16
 
 
-class Request:
+class GenerationRequest:
     """A prompt and the text that is being generated after it."""
 
     def __init__(
@@ -73,15 +73,15 @@ class Request:
 
 def new_requests(
     first: int, prompts: Sequence[Sequence[int]], config: SamplingConfig, end: int | None = None
-) -> list[Request]:
+) -> list[GenerationRequest]:
     """One new request per prompt, named `first`, `first` + 1, ..."""
     seed = secrets.randbits(63) if config.seed is None else config.seed
     seeds = row_seeds(seed, prompts)
     pairs = enumerate(zip(prompts, seeds, strict=True), start=first)
-    return [Request(name, prompt, config, seed=own, end=end) for name, (prompt, own) in pairs]
+    return [GenerationRequest(name, prompt, config, seed=own, end=end) for name, (prompt, own) in pairs]
 
 
-def present_in(requests: Sequence[Request], vocab_size: int) -> Tensor:
+def present_in(requests: Sequence[GenerationRequest], vocab_size: int) -> Tensor:
     """Whether each token is in each text, (B, V), 1 or 0; all 0 for a text without a repetition penalty."""
     present = torch.zeros(len(requests), vocab_size, dtype=torch.uint8, device="cpu")
     for row, request in enumerate(requests):
@@ -89,10 +89,12 @@ def present_in(requests: Sequence[Request], vocab_size: int) -> Tensor:
     return present
 
 
-Compute = Callable[[Sequence[Request], Tensor, Tensor], Tensor]  # requests of one config, logits, draft tokens
+Compute = Callable[
+    [Sequence[GenerationRequest], Tensor, Tensor], Tensor
+]  # requests of one config, logits, draft tokens
 
 
-def sample_ahead(requests: Sequence[Request], logits: Tensor, draft_tokens: Tensor) -> Tensor:
+def sample_ahead(requests: Sequence[GenerationRequest], logits: Tensor, draft_tokens: Tensor) -> Tensor:
     """Sample a token at each of the last T positions, assuming the draft tokens are right: (B, T).
 
     Each position has its own random number, so that a text does not depend on its drafts.
@@ -105,20 +107,20 @@ def sample_ahead(requests: Sequence[Request], logits: Tensor, draft_tokens: Tens
     return _by_config(_sample, requests, logits, draft_tokens)
 
 
-def probs_ahead(requests: Sequence[Request], logits: Tensor, draft_tokens: Tensor) -> Tensor:
+def probs_ahead(requests: Sequence[GenerationRequest], logits: Tensor, draft_tokens: Tensor) -> Tensor:
     """The probabilities (B, T, V) that `sample_ahead` samples from."""
     return _by_config(_probs, requests, logits, draft_tokens)
 
 
 def sample_from(
-    requests: Sequence[Request], probs: Tensor, ahead: Sequence[int], purposes: Sequence[Purpose]
+    requests: Sequence[GenerationRequest], probs: Tensor, ahead: Sequence[int], purposes: Sequence[Purpose]
 ) -> Tensor:
     """Sample a token (B,) for each text, `ahead` tokens after its last, from weights (B, V) that need not sum to 1."""
     numbers = [request.uniforms(offset, 1, why) for request, offset, why in zip(requests, ahead, purposes, strict=True)]
     return draw(probs.log(), torch.tensor(numbers, device=probs.device).flatten())
 
 
-def _by_config(compute: Compute, requests: Sequence[Request], logits: Tensor, draft_tokens: Tensor) -> Tensor:
+def _by_config(compute: Compute, requests: Sequence[GenerationRequest], logits: Tensor, draft_tokens: Tensor) -> Tensor:
     """Apply `compute` once per sampling config; usually there is one."""
     groups: dict[int, list[int]] = {}
     for row, request in enumerate(requests):
@@ -130,27 +132,27 @@ def _by_config(compute: Compute, requests: Sequence[Request], logits: Tensor, dr
     return torch.cat(parts)[order.argsort()]
 
 
-def _sample(requests: Sequence[Request], logits: Tensor, draft_tokens: Tensor) -> Tensor:
+def _sample(requests: Sequence[GenerationRequest], logits: Tensor, draft_tokens: Tensor) -> Tensor:
     config, present = requests[0].config, _present(requests, logits, draft_tokens)
     uniforms = None if config.greedy else _uniforms(requests, draft_tokens.shape[1] + 1, logits)
     tokens = sample(logits.flatten(0, 1), config, uniforms, present)  # (B, T, V) -> (B * T, V) -> (B * T,)
     return tokens.view(logits.shape[:2])
 
 
-def _probs(requests: Sequence[Request], logits: Tensor, draft_tokens: Tensor) -> Tensor:
+def _probs(requests: Sequence[GenerationRequest], logits: Tensor, draft_tokens: Tensor) -> Tensor:
     rows = logits.flatten(0, 1)  # (B, T, V) -> (B * T, V)
     probs = narrow(rows, requests[0].config, _present(requests, logits, draft_tokens)).softmax(-1)  # at least float32
     return probs.view(logits.shape)
 
 
-def _uniforms(requests: Sequence[Request], end: int, logits: Tensor) -> Tensor:
+def _uniforms(requests: Sequence[GenerationRequest], end: int, logits: Tensor) -> Tensor:
     """The random numbers (B * T,) of the T positions before `end`."""
     T = logits.shape[1]
     numbers = [request.uniforms(end - T, T) for request in requests]
     return torch.tensor(numbers, device=logits.device).flatten()  # (B, T) -> (B * T,)
 
 
-def _present(requests: Sequence[Request], logits: Tensor, draft_tokens: Tensor) -> Tensor | None:
+def _present(requests: Sequence[GenerationRequest], logits: Tensor, draft_tokens: Tensor) -> Tensor | None:
     """Whether each token occurs before each position if the drafts are right, (B * T, V); None without a penalty."""
     if requests[0].config.repetition_penalty == 1:
         return None

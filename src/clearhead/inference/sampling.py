@@ -67,14 +67,14 @@ def sample(logits: Tensor, config: SamplingConfig, uniforms: Tensor | None, pres
         present: (B, V) tokens that are in the row's text already; only for the repetition penalty.
     """
     if config.greedy:
-        return _penalized(logits, config, present).argmax(-1)  # the first of equals
+        return _penalize(logits, config, present).argmax(-1)  # the first of equals
     assert uniforms is not None, "drawing needs random numbers"
     return draw(narrow(logits, config, present), uniforms)
 
 
 def narrow(logits: Tensor, config: SamplingConfig, present: Tensor | None = None) -> Tensor:
     """The filtered logits (B, V) that `sample` draws from; if greedy, only the likeliest token remains."""
-    logits = _penalized(logits, config, present)
+    logits = _penalize(logits, config, present)
     if config.greedy:
         return keep_top_k(logits, 1)
     logits = logits / config.temperature
@@ -87,7 +87,7 @@ def narrow(logits: Tensor, config: SamplingConfig, present: Tensor | None = None
     return logits
 
 
-def _penalized(logits: Tensor, config: SamplingConfig, present: Tensor | None) -> Tensor:
+def _penalize(logits: Tensor, config: SamplingConfig, present: Tensor | None) -> Tensor:
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if present is None or config.repetition_penalty == 1:
         return logits

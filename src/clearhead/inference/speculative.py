@@ -9,7 +9,7 @@ from torch import Tensor
 from clearhead.config import EngineConfig
 from clearhead.inference.engine import Engine
 from clearhead.inference.kv_context import KVContext
-from clearhead.inference.requests import Request, probs_ahead, sample_ahead, sample_from
+from clearhead.inference.requests import GenerationRequest, probs_ahead, sample_ahead, sample_from
 from clearhead.inference.verification import DraftTokens, matching_prefix
 from clearhead.models import CausalLM
 
@@ -28,7 +28,7 @@ class Drafter(Protocol):
     def accept(self, tokens: Sequence[Sequence[int]]) -> None:
         """Take in what each row has gained since the last call; roll back rejected draft tokens."""
 
-    def draft(self, max_tokens: Sequence[int], requests: Sequence[Request]) -> DraftTokens:
+    def draft(self, max_tokens: Sequence[int], requests: Sequence[GenerationRequest]) -> DraftTokens:
         """Draft at most `max_tokens` tokens for each row; the requests hold the sampling."""
 
 
@@ -62,7 +62,7 @@ class NgramDrafter:
             row.extend(more)
         self._drafted = [[] for _ in tokens]
 
-    def draft(self, max_tokens: Sequence[int], requests: Sequence[Request]) -> DraftTokens:
+    def draft(self, max_tokens: Sequence[int], requests: Sequence[GenerationRequest]) -> DraftTokens:
         rows = zip(self._rows, self._min_match, max_tokens, strict=True)
         self._drafted = [row.draft(count) if row.repeated_length >= min_match else [] for row, min_match, count in rows]
         return DraftTokens(self._drafted)
@@ -171,7 +171,7 @@ class ModelDrafter:
         self._context.rollback(surplus)
         self._drafted = [[] for _ in tokens]
 
-    def draft(self, max_tokens: Sequence[int], requests: Sequence[Request]) -> DraftTokens:
+    def draft(self, max_tokens: Sequence[int], requests: Sequence[GenerationRequest]) -> DraftTokens:
         max_rollback = self._context.max_rollback
         max_tokens = [min(count, max_rollback) for count in max_tokens]
         if not any(max_tokens):
@@ -198,7 +198,7 @@ class ModelDrafter:
         ends = torch.tensor([max(0, len(row) - 1) for row in tokens], device=logits.device)
         return logits[torch.arange(len(ends), device=logits.device), ends][:, None]
 
-    def _sample(self, requests: Sequence[Request], logits: Tensor, draft_tokens: Tensor) -> list[Tensor]:
+    def _sample(self, requests: Sequence[GenerationRequest], logits: Tensor, draft_tokens: Tensor) -> list[Tensor]:
         """A draft token (B, 1) for each row; if any text is sampled, its probabilities (B, 1, V) too."""
         if all(request.config.greedy for request in requests):
             return [sample_ahead(requests, logits, draft_tokens)]

@@ -15,7 +15,7 @@ from clearhead.config import TranslationConfig
 from clearhead.errors import ClearheadError
 from clearhead.inference.beam import Hypothesis, beam_search, known_sources, length_penalty, max_length
 from clearhead.inference.beam_backend import choose_beam_backend
-from clearhead.interop.ctranslate2 import ctranslate2_obstacle, save_ctranslate2, words
+from clearhead.interop.ctranslate2 import ctranslate2_obstacle, save_ctranslate2, to_ctranslate2
 from clearhead.models import EncoderDecoder
 from clearhead.models.eval_mode import OnNotice, first_hooked_module
 
@@ -104,7 +104,7 @@ class CTranslate2Search:
         self.model, self.config, self.end, self.eager, self._on_notice = model, config, end, eager, on_notice
         self._failed = False
         pad = model.config.pad_id
-        self._never = [] if pad is None else [words([pad])]
+        self._never = [] if pad is None else [to_ctranslate2([pad])]
         engine: Any = import_module("ctranslate2")  # which has no types
         with TemporaryDirectory() as name:
             save_ctranslate2(Path(name), model, end=end)
@@ -143,7 +143,7 @@ class CTranslate2Search:
     def _results(self, sources: Sequence[Ids], limit: int) -> list["TranslationResult"]:
         """Each sentence's hypotheses and scores, as CTranslate2 returns them."""
         results: list[TranslationResult] = self._engine.translate_batch(
-            [words(source) for source in sources],
+            [to_ctranslate2(source) for source in sources],
             beam_size=self.config.beam_size,
             num_hypotheses=self.config.beam_size,
             length_penalty=NONE,

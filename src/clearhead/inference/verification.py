@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from clearhead.inference.requests import Purpose, Request, probs_ahead, sample_ahead, sample_from
+from clearhead.inference.requests import GenerationRequest, Purpose, probs_ahead, sample_ahead, sample_from
 
 
 class DraftTokens(NamedTuple):
@@ -19,7 +19,7 @@ class DraftTokens(NamedTuple):
     probs: Tensor | None = None
 
 
-def verify(requests: Sequence[Request], logits: Tensor, draft: DraftTokens) -> list[list[int]]:
+def verify(requests: Sequence[GenerationRequest], logits: Tensor, draft: DraftTokens) -> list[list[int]]:
     """The next tokens of each text: the accepted draft tokens, and one more.
 
     Deterministic draft tokens are accepted if the model samples the same, so they change no token. Sampled ones are
@@ -55,7 +55,11 @@ def matching_prefix(drafted: Sequence[int], tokens: Sequence[int]) -> int:
 
 
 def _count_accepted(
-    requests: Sequence[Request], model_probs: Tensor, draft_probs: Tensor, draft_tokens: Tensor, lengths: Sequence[int]
+    requests: Sequence[GenerationRequest],
+    model_probs: Tensor,
+    draft_probs: Tensor,
+    draft_tokens: Tensor,
+    lengths: Sequence[int],
 ) -> list[int]:
     """The number of accepted draft tokens, of (B, G), before the first rejection in each text."""
     G = draft_tokens.shape[1]

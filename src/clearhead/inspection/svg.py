@@ -60,11 +60,11 @@ def picture(curve: Curve, *, title: str = "Training curve") -> str:
     return (
         f'<svg class="curve" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-labelledby="curve-title curve-words"><title id="curve-title">{escape(title)}</title>'
-        f'<desc id="curve-words">{escape(words(curve))}</desc><style>{STYLE}</style>{"".join(drawing)}</svg>'
+        f'<desc id="curve-words">{escape(describe_curve(curve))}</desc><style>{STYLE}</style>{"".join(drawing)}</svg>'
     )
 
 
-def words(curve: Curve) -> str:
+def describe_curve(curve: Curve) -> str:
     """The curve in one sentence."""
     clauses = []
     for name, points in (("training", smooth(curve.train)), ("validation", curve.validation)):

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from clearhead.config import ModelConfig
 from clearhead.errors import DataError
 from clearhead.interop.headers import Stored
-from clearhead.interop.hf.buffers import Relic, relics_among
-from clearhead.interop.hf.constants import Fixed
+from clearhead.interop.hf.buffers import Buffer, find_buffers
+from clearhead.interop.hf.constants import Constant
 from clearhead.interop.hf.family import Family
 from clearhead.interop.hf.key_map import Link, copies, links, names_in_file
 from clearhead.interop.shapes import refuse_differences, refuse_oversized
@@ -22,14 +22,14 @@ class Fit(NamedTuple):
     Attributes:
         table: every weight under both names.
         stored: where each tensor is, under the table's names.
-        fixed, relics: tensors that hold no weights, by name.
+        constants, buffers: tensors that hold no weights, by name.
         originals: tensors that are another one under a second name.
     """
 
     table: list[Link]
     stored: dict[str, Stored]
-    fixed: dict[str, Fixed]
-    relics: dict[str, Relic]
+    constants: dict[str, Constant]
+    buffers: dict[str, Buffer]
     originals: dict[str, str]
 
 
@@ -38,16 +38,16 @@ def refuse_misfit(path: Path, stored: Mapping[str, Stored], family: Family | Non
     refuse_oversized(path, config, {name: tensor.shape for name, tensor in stored.items()})
     table = links(family, config)
     tensors = {name: stored[there] for name, there in names_in_file(family, table, stored).items()}
-    relics = relics_among(family.relics, tensors) if family else {}
-    fixed = {} if family is None else {name: kind for name, kind in family.fixed.items() if name in tensors}
+    buffers = find_buffers(family.buffers, tensors) if family else {}
+    constants = {} if family is None else {name: kind for name, kind in family.constants.items() if name in tensors}
     originals = copies(family, table)
     expected = {link.foreign: link.foreign_shape for link in table}
     optional = {copy: expected[original] for copy, original in originals.items()}
-    optional |= {name: kind.shape(config) for name, kind in fixed.items()}
-    optional |= {name: relic.shape(config) for name, relic in relics.items()}
+    optional |= {name: kind.shape(config) for name, kind in constants.items()}
+    optional |= {name: buffer.shape(config) for name, buffer in buffers.items()}
     optional |= {link.foreign: expected.pop(link.foreign) for link in table if link.optional}
     refuse_differences(path, expected, {name: tensor.shape for name, tensor in tensors.items()}, optional)
-    types = {tensor.type for name, tensor in tensors.items() if name not in relics}
+    types = {tensor.type for name, tensor in tensors.items() if name not in buffers}
     if types - FLOATS:
         raise DataError(f"{path} holds numbers of type {', '.join(sorted(types - FLOATS))}, which no weights are")
-    return Fit(table, tensors, fixed, relics, originals)
+    return Fit(table, tensors, constants, buffers, originals)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
 
 NEEDS: dict[str, object] = {"architecture": "encoder_decoder", "norm": "layernorm"}
-UNDERSTOOD = {
+SUPPORTED_OPTIONS = {
     *("vocab_size", "source_vocab_size", "pad_id", "block_size", "n_layers", "n_encoder_layers", "d_model", "d_ff"),
     *("n_heads", "n_kv_heads", "head_dim", "feedforward", "positions", "rope_theta", "norm_position", "norm_eps"),
     *("embedding_norm", "scale_embedding", "bias", "qkv_bias", "tie_embeddings", "head_bias", "decoder_start_id"),
@@ -36,7 +36,7 @@ ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": 
 
 def ctranslate2_obstacle(config: ModelConfig) -> str | None:
     """Which options CTranslate2 does not know, in words; None if it can compute the model."""
-    needs = NEEDS | config.unusual_options({*NEEDS, *UNDERSTOOD})
+    needs = NEEDS | config.unusual_options({*NEEDS, *SUPPORTED_OPTIONS})
     reasons = [f"{option} {getattr(config, option)}" for option in needs if getattr(config, option) != needs[option]]
     if config.positions not in POSITIONS:
         reasons.append(f"positions {config.positions}")
@@ -82,8 +82,8 @@ def save_ctranslate2(folder: Path, model: EncoderDecoder, *, end: int) -> None:
     spec.decoder.projection.weight = _numbers(model.embedding.weight if head.weight is None else head.weight)
     if head.bias is not None:
         spec.decoder.projection.bias = _numbers(head.bias)
-    spec.register_source_vocabulary(words(range(config.source_vocab_size or config.vocab_size)))
-    spec.register_target_vocabulary(words(range(config.vocab_size)))
+    spec.register_source_vocabulary(to_ctranslate2(range(config.source_vocab_size or config.vocab_size)))
+    spec.register_target_vocabulary(to_ctranslate2(range(config.vocab_size)))
     spec.config.layer_norm_epsilon = config.norm_eps
     spec.config.add_source_bos = spec.config.add_source_eos = False
     spec.config.bos_token = spec.config.eos_token = spec.config.unk_token = str(end)
@@ -94,8 +94,8 @@ def save_ctranslate2(folder: Path, model: EncoderDecoder, *, end: int) -> None:
     spec.save(str(folder))
 
 
-def words(ids: Iterable[int]) -> list[str]:
-    """What CTranslate2 calls these tokens."""
+def to_ctranslate2(ids: Iterable[int]) -> list[str]:
+    """The strings that CTranslate2 knows these tokens by."""
     return [str(token) for token in ids]
 
 

@@ -124,7 +124,7 @@ def stored_tensors(folder: Path) -> dict[str, Stored]:
     tensors: dict[str, Stored] = {}
     for name in sorted(set(weight_map.values())):
         if Path(name).suffix != ".safetensors":
-            raise DataError(f"{index} names {shown(name)}, which is no safetensors file")
+            raise DataError(f"{index} names {quote(name)}, which is no safetensors file")
         path = inside(folder, name)
         if not path.is_file():
             raise DataError(f"{index} names {name}, which is not in {folder}")
@@ -166,9 +166,9 @@ def read_header(path: Path) -> dict[str, Stored]:
             fault = "it is cut off: " if room < end else ""
             raise ValueError(f"{fault}it has {room} bytes of numbers and describes {end}")
     except KeyError as error:
-        raise DataError(f"{path} cannot be read as safetensors: {shown(error.args[0])} is unknown or missing") from None
+        raise DataError(f"{path} cannot be read as safetensors: {quote(error.args[0])} is unknown or missing") from None
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(f"{path} cannot be read as safetensors: {cut(str(error))}") from None
+        raise DataError(f"{path} cannot be read as safetensors: {shorten(str(error))}") from None
     return {
         name: Stored(path, name, tuple(entry["shape"]), entry["dtype"], base + entry["data_offsets"][0])
         for name, entry in tensors.items()
@@ -192,7 +192,7 @@ def read_json(path: Path, most: int = MOST_CONFIG_BYTES) -> Json:
     except FileNotFoundError:
         raise DataError(f"there is no {path.name} in {path.parent}") from None
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as JSON: {cut(str(error))}") from None
+        raise DataError(f"{path} cannot be read as JSON: {shorten(str(error))}") from None
     if not isinstance(value, dict):
         raise DataError(f"{path} holds no JSON object")
     return value
@@ -208,7 +208,7 @@ def inside(folder: Path, name: str) -> Path:
     """
     path = folder / name
     if not name or any(sign in name for sign in "/\\:\0") or name in (".", ".."):
-        raise DataError(f"{folder} names {shown(name)}, which is not the plain name of a file in it")
+        raise DataError(f"{folder} names {quote(name)}, which is not the plain name of a file in it")
     try:
         if path.is_symlink():
             home, aim = folder.resolve(), path.resolve()
@@ -217,16 +217,16 @@ def inside(folder: Path, name: str) -> Path:
                 raise DataError(f"{path} is a link that leads out of its folder; put the file itself there")
     except (OSError, RuntimeError) as error:  # a name that no system takes; links in a circle, of which older Pythons
         reason = getattr(error, "strerror", None) or "it is a link to itself"  # raise a RuntimeError
-        raise DataError(f"{folder} has no file {shown(name)} that can be read: {reason}") from None
+        raise DataError(f"{folder} has no file {quote(name)} that can be read: {reason}") from None
     return path
 
 
-def shown(value: object) -> str:
+def quote(value: object) -> str:
     """A value from a stranger's file as a sentence shows it."""
-    return cut(repr(value))
+    return shorten(repr(value))
 
 
-def cut(text: str) -> str:
+def shorten(text: str) -> str:
     """Text from a stranger's file, no longer than belongs into a sentence."""
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}... ({len(text):,} characters)"
 
@@ -264,7 +264,7 @@ def _once(pairs: list[tuple[str, object]]) -> Json:
 
 def _natural(n: object) -> int:
     if not isinstance(n, int) or isinstance(n, bool) or not 0 <= n < 2**63:
-        raise ValueError(f"{shown(n)} is not a size")
+        raise ValueError(f"{quote(n)} is not a size")
     return n
 
 

@@ -34,21 +34,21 @@ def filled_model(path: Path, stored: Mapping[str, Stored], family: Family | None
     Raises:
         DataError: anything missing, left over, of the wrong shape or type, or damaged.
     """
-    table, stored, fixed, relics, originals = refuse_misfit(path, stored, family, config)
+    table, stored, constants, buffers, originals = refuse_misfit(path, stored, family, config)
     refuse_larger_than_memory(path, stored.values())
-    types = {tensor.type for name, tensor in stored.items() if name not in relics}
+    types = {tensor.type for name, tensor in stored.items() if name not in buffers}
 
     def read(name: str) -> Tensor:
         return read_tensor(stored[name])
 
     try:
-        for name, kind in fixed.items():
-            expected = kind.make(config).float()
-            if not torch.allclose(read(name).float(), expected, rtol=0, atol=kind.tolerance):
-                raise DataError(f"{path}: the numbers in {name} have no equal here; {kind.description} have")
-        for name, relic in relics.items():
-            if not relic.holds(config, read(name)):
-                raise DataError(f"{path}: the numbers in {name} have no equal here; {relic.description} have")
+        for name, constant in constants.items():
+            expected = constant.make(config).float()
+            if not torch.allclose(read(name).float(), expected, rtol=0, atol=constant.tolerance):
+                raise DataError(f"{path}: the numbers in {name} have no equal here; {constant.description} have")
+        for name, buffer in buffers.items():
+            if not buffer.holds(config, read(name)):
+                raise DataError(f"{path}: the numbers in {name} have no equal here; {buffer.description} have")
         for name in originals.keys() & stored.keys():
             copy, original = read(name), originals[name]
             if not torch.equal(copy, read(original).to(copy.dtype)):

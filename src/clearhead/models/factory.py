@@ -84,7 +84,7 @@ def make_sublayer(config: ModelConfig, part: nn.Module) -> Sublayer:
 
 def make_attention(config: ModelConfig) -> Attention:
     """Self- or cross-attention; they are the same module."""
-    qk_norm = partial(RMSNorm, epsilon=config.norm_eps) if config.qk_norm else None
+    qk_norm = partial(RMSNorm, eps=config.norm_eps) if config.qk_norm else None
     return Attention(
         config.d_model,
         config.n_heads,

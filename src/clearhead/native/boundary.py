@@ -39,7 +39,7 @@ def require(name: str, tensor: Tensor, shape: Shape, dtype: torch.dtype) -> None
         InputError: it is not contiguous on the CPU with this shape and dtype.
     """
     if tensor.shape != shape or tensor.dtype != dtype or not tensor.is_contiguous() or not tensor.is_cpu:
-        raise InputError(f"{name} must be {dtype} of shape {shape} on the CPU, not {_described(tensor)}")
+        raise InputError(f"{name} must be {dtype} of shape {shape} on the CPU, not {_describe(tensor)}")
 
 
 def require_ids(ids: Tensor, positions: Tensor | None = None) -> None:
@@ -49,7 +49,7 @@ def require_ids(ids: Tensor, positions: Tensor | None = None) -> None:
         InputError: either is not int64 of shape (B, T) on the CPU.
     """
     if ids.dim() != 2 or not ids.shape[1] or ids.dtype != torch.int64 or not ids.is_cpu:
-        raise InputError(f"token ids must be torch.int64 of shape (B, T) on the CPU, not {_described(ids)}")
+        raise InputError(f"token ids must be torch.int64 of shape (B, T) on the CPU, not {_describe(ids)}")
     if positions is not None:
         require("positions", positions.contiguous(), (*ids.shape,), torch.int64)
 
@@ -83,5 +83,5 @@ def pointers_to(tensors: Sequence[Tensor]) -> "ctypes.Array[ctypes.c_void_p]":
     return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
 
 
-def _described(tensor: Tensor) -> str:
+def _describe(tensor: Tensor) -> str:
     return f"{tensor.dtype} of shape {(*tensor.shape,)} on {tensor.device}"

@@ -79,7 +79,7 @@ def library(dtype: torch.dtype, *, build: bool, on_notice: OnNotice) -> ctypes.C
         if reason := _failure(Building(folder, dtype, on_notice)):
             raise RuntimeError(reason)
     try:
-        return _opened(folder)
+        return _load(folder)
     except OSError:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -150,7 +150,7 @@ def _failure(building: Building) -> str | None:
 
 
 @cache
-def _opened(folder: Path) -> ctypes.CDLL:
+def _load(folder: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(folder / FILE))
     refuse_other_structures(library)
     library.clearhead_write.restype = library.clearhead_continue.restype = ctypes.c_int64

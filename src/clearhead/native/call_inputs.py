@@ -30,7 +30,7 @@ def set_positions(
         mask: (P, T) or (B, 1, P, T); None: the native code compares the positions itself.
         nothing: zeros (1, P, D), of the type of the call's numbers.
     """
-    turn, bias = kind.rotate(query, CPU), kind.bias(query, key, CPU)
+    rotary, bias = kind.rotate(query, CPU), kind.bias(query, key, CPU)
     held = [kind.add(nothing, query)]  # (1 or B, P, D)
     if held[0] is not nothing:
         call.added, call.added_row = held[0].data_ptr(), _row(held[0])
@@ -43,11 +43,11 @@ def set_positions(
     if bias is not None:
         held.append(bias.to(nothing.dtype).reshape(-1, *bias.shape[-3:]).contiguous())  # (1 or B, H, P, T)
         call.bias, call.bias_row = held[-1].data_ptr(), _row(held[-1])
-    if turn is not None:
-        assert isinstance(turn, RotaryEmbedding), "native code turns pairs"
-        held += [angles.to(nothing.dtype).reshape(-1, *angles.shape[-2:]) for angles in (turn.cos, turn.sin)]
+    if rotary is not None:
+        assert isinstance(rotary, RotaryEmbedding), "native code rotates pairs"
+        held += [angles.to(nothing.dtype).reshape(-1, *angles.shape[-2:]) for angles in (rotary.cos, rotary.sin)]
         call.cosines, call.sines = held[-2].data_ptr(), held[-1].data_ptr()  # (1 or B, P, R)
-        call.half, call.turn_row = turn.cos.shape[-1] // 2, _row(held[-1])
+        call.half, call.turn_row = rotary.cos.shape[-1] // 2, _row(held[-1])
     return held
 
 

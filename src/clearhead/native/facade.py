@@ -15,7 +15,7 @@ PACK_BYTES_PER_SECOND = 5e8  # bytes of weights packed per second
 CALL_SECONDS = 1.5e-4  # seconds of overhead per block of an eager call; embedding and head together count as two
 TOLERANCE = 1e-3  # relative to the largest number
 # The options of a model that native code computes; any other must be at its default.
-UNDERSTOOD = {
+SUPPORTED_OPTIONS = {
     *("architecture", "vocab_size", "source_vocab_size", "pad_id", "block_size", "n_layers", "n_encoder_layers"),
     *("n_heads", "n_kv_heads", "d_model", "head_dim", "norm", "norm_position", "norm_eps", "embedding_norm"),
     *("parallel_residual", "feedforward", "d_ff", "positions", "rope_theta", "partial_rotary_factor"),
@@ -69,7 +69,7 @@ def _refuse_unknown(model: DecoderLM | EncoderDecoder) -> None:
     for dtype in {parameter.dtype for parameter in model.parameters()} - CPP_TYPES.keys():
         name = str(dtype).removeprefix("torch.")
         raise UnknownPartError(f"it computes in float32 or float64, not in {name}, the type of the model's weights")
-    for option in model.config.unusual_options(UNDERSTOOD):
+    for option in model.config.unusual_options(SUPPORTED_OPTIONS):
         raise UnknownPartError(f"{option} = {getattr(model.config, option)} is not known to native code")
     if kind := first_hooked_module(model):
         raise UnknownPartError(f"something is hooked onto {kind}, a part of the model")

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.config import Dtype
-from clearhead.models.quantization import narrowed
+from clearhead.models.quantization import quantize
 from clearhead.parts import LayerNorm, NgramTables, PlusOneRMSNorm, RMSNorm
 
 REGISTER = 64  # bytes
@@ -26,7 +26,7 @@ Pointer, Integer, Double = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 Field = tuple[str, Any]  # a name, and a type of ctypes, whose common base is private
 
 
-def declared(header: str) -> dict[str, list[tuple[str, str]]]:
+def parse_structures(header: str) -> dict[str, list[tuple[str, str]]]:
     """The fields of each structure of a header, in their order: (name, type), without what is const."""
     header = re.sub(r"//[^\n]*|\bconst\b", "", header)
     method = re.compile(r"[^;{}]*\([^)]*\)[^;{}]*\{[^}]*\}")
@@ -43,7 +43,7 @@ def _fields_in(line: str) -> list[tuple[str, str]]:
     return [(name.strip(), kind + "*" * line.count("*")) for name in names.split(",") if kind]
 
 
-DECLARED = declared(HEADER)
+DECLARED = parse_structures(HEADER)
 
 
 def fields(structure: str) -> list[Field]:
@@ -143,16 +143,18 @@ class Packer:
             return Matrix()
         (N, K), lanes, group = matrix.shape, self.lanes, 4 if self.matrices == "int8" else 1
         missing = -N % (2 * lanes)
-        numbers, scales = narrowed(F.pad(matrix.detach(), (0, -K % group, 0, missing)), self.matrices)
+        numbers, scales = quantize(F.pad(matrix.detach(), (0, -K % group, 0, missing)), self.matrices)
         blocks = numbers.view(-1, 2, lanes, (K + group - 1) // group, group)  # (N' * 2 * lanes, K' * group)
         blocks = blocks.permute(0, 3, 1, 2, 4)  # (N', K', 2, lanes, group)
         if self.matrices == "bfloat16":
             blocks = blocks.transpose(2, 3)  # (N', K, lanes, 2, 1): of each pair one goes into the first register
         offsets = -128 * numbers.sum(1, dtype=torch.int32) if self.matrices == "int8" else None
         padded = None if bias is None else F.pad(bias.detach(), (0, missing))
-        return Matrix(*map(self.pointer, (self._moved(blocks), scales, offsets, padded)), N, K, numbers.itemsize)
+        return Matrix(
+            *map(self.pointer, (self._copy_to_pages(blocks), scales, offsets, padded)), N, K, numbers.itemsize
+        )
 
-    def _moved(self, blocks: Tensor) -> Tensor:
+    def _copy_to_pages(self, blocks: Tensor) -> Tensor:
         """Copy a matrix into large pages, after the one before it."""
         if self._used + blocks.nbytes > len(self._pages):
             self._pages, self._used = large_pages(max(blocks.nbytes, PAGES)), 0
@@ -183,11 +185,11 @@ class Packer:
         if type(norm) is nn.Identity:
             return Norm()
         if type(norm) is PlusOneRMSNorm:
-            return Norm(self.pointer(1 + norm.weight.detach()), None, norm.epsilon)
+            return Norm(self.pointer(1 + norm.weight.detach()), None, norm.eps)
         if type(norm) is RMSNorm:
-            return Norm(self.pointer(norm.weight.detach()), None, norm.epsilon)
+            return Norm(self.pointer(norm.weight.detach()), None, norm.eps)
         if type(norm) is LayerNorm:
-            return Norm(self.pointer(norm.weight.detach()), self.pointer(norm.bias.detach()), norm.epsilon)
+            return Norm(self.pointer(norm.weight.detach()), self.pointer(norm.bias.detach()), norm.eps)
         raise UnknownPartError(f"{type(norm).__name__} is not known to native code")
 
     def pointer(self, tensor: Tensor | None) -> int | None:

@@ -53,14 +53,16 @@ class SelfAttentionCache:
 
     def resize(self, capacity: int) -> None:
         """Change the capacity to this many columns."""
-        self.keys, self.values = (_moved([held], [self.length], self.length, capacity) for held in self._held)
+        self.keys, self.values = (
+            _copy_right_aligned([held], [self.length], self.length, capacity) for held in self._held
+        )
 
     def append(self, others: Sequence["SelfAttentionCache"], length: int, capacity: int) -> None:
         """Append the rows of the others; all rows end in the same column."""
         parts = [self, *others]
         lengths = [part.length for part in parts]
         both = zip(*(part._held for part in parts), strict=True)  # the keys of all, and the values of all
-        self.keys, self.values = (_moved(held, lengths, length, capacity) for held in both)
+        self.keys, self.values = (_copy_right_aligned(held, lengths, length, capacity) for held in both)
         self.length = length
 
     @property
@@ -78,7 +80,7 @@ class SelfAttentionCache:
         self.keys, self.values = self.keys[: len(rows)], self.values[: len(rows)]
 
 
-def _moved(parts: Sequence[Tensor], lengths: Sequence[int], end: int, capacity: int) -> Tensor:
+def _copy_right_aligned(parts: Sequence[Tensor], lengths: Sequence[int], end: int, capacity: int) -> Tensor:
     """Copy the used columns of each part (B, H, T, K) into a new tensor, rows stacked, so that all end at `end`."""
     rows = sum(len(part) for part in parts)
     room = parts[0].new_zeros(rows, parts[0].shape[1], capacity, parts[0].shape[3])  # (all B, H, capacity, K)
@@ -112,18 +114,18 @@ class MemoryCache:
 
     def append(self, others: Sequence["MemoryCache"]) -> None:
         """The rows of the others come below these; their memories are of one length."""
-        if held := _held_by_all([self, *others]):
+        if held := _keys_values_of_all([self, *others]):
             keys, values = zip(*held, strict=True)
             self.held = torch.cat(keys), torch.cat(values)
 
     def replace(self, rows: Tensor, other: "MemoryCache") -> None:
         """These rows now hold what the rows of `other` hold, of a memory of the same length."""
-        if held := _held_by_all([self, other]):
+        if held := _keys_values_of_all([self, other]):
             (keys, values), (other_keys, other_values) = held
             self.held = keys.index_copy(0, rows, other_keys), values.index_copy(0, rows, other_values)
 
 
-def _held_by_all(caches: Sequence[MemoryCache]) -> list[KeysValues]:
+def _keys_values_of_all(caches: Sequence[MemoryCache]) -> list[KeysValues]:
     """What each of them holds of its memory, or nothing of any."""
     held = [cache.held for cache in caches if cache.held is not None]
     assert len(held) in (0, len(caches)), "rows that have read their memory do not join rows that have not"

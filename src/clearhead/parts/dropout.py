@@ -24,11 +24,11 @@ class Dropout(nn.Dropout):
 def drop(x: Tensor, probability: float) -> Tensor:
     """(...) -> (...), numbers set to zero with this probability, the others divided by the rest of it."""
     if x.device.type == "cpu" and not torch.compiler.is_compiling():
-        return x * kept(x.shape, probability, x.dtype)
+        return x * dropout_mask(x.shape, probability, x.dtype)
     return F.dropout(x, probability)
 
 
-def kept(shape: torch.Size, probability: float, dtype: torch.dtype = torch.float32) -> Tensor:
+def dropout_mask(shape: torch.Size, probability: float, dtype: torch.dtype = torch.float32) -> Tensor:
     """0 where a number is dropped and 1 / (1 - p) elsewhere; four decisions from each word of random bits.
 
     The words are NumPy's, twice as fast as torch's; torch's generator decides where they begin.

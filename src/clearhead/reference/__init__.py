@@ -31,7 +31,7 @@ from clearhead.reference.norms import (
     rmsnorm,
     rmsnorm_gradient,
 )
-from clearhead.reference.positions import ADDED, BIASED, TURNED, may_attend, positions_of, turn
+from clearhead.reference.positions import ADDED, BIASED, ROTATED, apply_rotary, may_attend, positions_of
 from clearhead.reference.shapes import SHAPES, weight_shapes
 
 __all__ = [
@@ -41,9 +41,9 @@ __all__ = [
     "FORWARDS",
     "IGNORED",
     "NORMS",
+    "ROTATED",
     "SHAPES",
     "SUBLAYERS",
-    "TURNED",
     "Allowed",
     "Array",
     "AttentionGradient",
@@ -58,6 +58,7 @@ __all__ = [
     "Sight",
     "SourceMemory",
     "Weights",
+    "apply_rotary",
     "as_float64",
     "attend",
     "attention_gradient",
@@ -83,7 +84,6 @@ __all__ = [
     "rmsnorm_gradient",
     "stack",
     "sublayer",
-    "turn",
     "weight_shapes",
     "within",
     "worked_example",

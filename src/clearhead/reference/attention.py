@@ -8,7 +8,7 @@ import numpy as np
 from clearhead.config import ModelConfig
 from clearhead.reference.arrays import Allowed, Array, Weights, linear, within
 from clearhead.reference.norms import rmsnorm
-from clearhead.reference.positions import turn
+from clearhead.reference.positions import apply_rotary
 
 
 class Sight(NamedTuple):
@@ -49,7 +49,7 @@ def attend(x: Array, memory: Array, weights: Weights, config: ModelConfig, sight
         query = rmsnorm(query, within(weights, "query_norm"), config.norm_eps)  # (B, H, T_q, K)
         key = rmsnorm(key, within(weights, "key_norm"), config.norm_eps)  # (B, H_kv, T_k, K)
     if sight.angles is not None:
-        query, key = turn(query, sight.angles), turn(key, sight.angles)  # (B, H, T, K), (B, H_kv, T, K)
+        query, key = apply_rotary(query, sight.angles), apply_rotary(key, sight.angles)  # (B, H, T, K), (B, H_kv, T, K)
     key, value = serve(key, config.n_heads), serve(value, config.n_heads)  # (B, H, T_k, K)
     scores = score(query, key, config)  # (B, H, T_q, T_k)
     if sight.bias is not None:

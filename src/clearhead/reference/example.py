@@ -76,7 +76,7 @@ def decoder_layer(x: Array, memory: Array, weights: Weights, config: ModelConfig
         norm, read, read_as = within(weights, f"{sublayer}.norm"), x, name
         if config.norm_position == "pre":
             read, read_as = normalize(x, norm, config), f"norm({name})"
-            yield Intermediate(read_as, f"({name} - mean) / sqrt(variance + epsilon)", "B T D", read)
+            yield Intermediate(read_as, f"({name} - mean) / sqrt(variance + eps)", "B T D", read)
         part = within(weights, f"{sublayer}.part")
         if sublayer == "self_attention":
             steps = list(_self_attention(read, read_as, part, config))

@@ -16,7 +16,7 @@ from clearhead.reference.attention import Sight, attend, merge_heads, score_grad
 from clearhead.reference.feedforward import FEEDFORWARDS, feed_forward, normal_below, sigmoid
 from clearhead.reference.loss import IGNORED, log_softmax, smoothed_targets
 from clearhead.reference.norms import rmsnorm_gradient
-from clearhead.reference.positions import turn
+from clearhead.reference.positions import apply_rotary
 
 
 class AttentionGradient(NamedTuple):
@@ -117,8 +117,8 @@ def attention_gradient(
     d_scores = softmax_gradient(d_shares, shares)  # (B, H, T_q, T_k)
     d_query, d_key = score_gradient(d_scores, query, key, config)  # (B, H, T_q, K), (B, H, T_k, K)
     d_key, d_value = _sum_of_groups(d_key, config), _sum_of_groups(d_value, config)  # (B, H_kv, T_k, K)
-    if sight.angles is not None:  # a turn keeps lengths: its transpose is the turn back
-        d_query, d_key = turn(d_query, -sight.angles), turn(d_key, -sight.angles)
+    if sight.angles is not None:  # a rotation keeps lengths: its transpose is the rotation back
+        d_query, d_key = apply_rotary(d_query, -sight.angles), apply_rotary(d_key, -sight.angles)
     if config.qk_norm:
         d_query, of_norm = _through_head_norm(d_query, x, weights, config, "query")  # (B, H, T_q, K)
         d_key, of_other_norm = _through_head_norm(d_key, memory, weights, config, "key")  # (B, H_kv, T_k, K)

@@ -16,7 +16,7 @@ from clearhead.reference.blocks import SourceMemory, stack
 from clearhead.reference.feedforward import FEEDFORWARDS
 from clearhead.reference.ngrams import ngram_vectors
 from clearhead.reference.norms import normalize
-from clearhead.reference.positions import ADDED, BIASED, TURNED, may_attend, positions_of
+from clearhead.reference.positions import ADDED, BIASED, ROTATED, may_attend, positions_of
 
 
 def decoder(
@@ -142,8 +142,8 @@ def sight(
 ) -> Sight:
     """The `Sight` of self-attention from positions (B, T) and mask (B, T, T); `side` as in `locate`."""
     angles = bias = None
-    if config.positions in TURNED:
-        angles = TURNED[config.positions](positions, config)  # (B, T, R/2)
+    if config.positions in ROTATED:
+        angles = ROTATED[config.positions](positions, config)  # (B, T, R/2)
     if config.positions in BIASED:
         table = within(weights, f"{side}positions")
         bias = BIASED[config.positions](positions, positions, table, config, causal=causal)  # (B, H, T, T)

@@ -74,7 +74,7 @@ def rotary(positions: Ids, config: ModelConfig) -> Array:
     return angles
 
 
-def turn(x: Array, angles: Array) -> Array:
+def apply_rotary(x: Array, angles: Array) -> Array:
     """Heads (B, H, T, K) turned by angles (B, T, R/2), each pair of numbers as one complex number (equation 12 there).
 
     The pair of number i is number i + R/2, as in the weights that are published; from R on, numbers stay.
@@ -145,5 +145,5 @@ def distance_class(distance: int, n_classes: int, farthest: int) -> int:
 
 # A kind of positions -> what it does, in one of three places; "none" does nothing in any.
 ADDED: dict[str, Callable[[Ids, Weights, ModelConfig], Array]] = {"learned": learned, "sinusoidal": sinusoidal}
-TURNED: dict[str, Callable[[Ids, ModelConfig], Array]] = {"rope": rotary}
+ROTATED: dict[str, Callable[[Ids, ModelConfig], Array]] = {"rope": rotary}
 BIASED: dict[str, Callable[..., Array]] = {"alibi": alibi, "relative": relative}

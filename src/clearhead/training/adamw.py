@@ -21,10 +21,10 @@ class AdamW:
         *,
         betas: tuple[float, float] = (0.9, 0.95),
         weight_decay: float = 0.1,
-        epsilon: float = 1e-8,
+        eps: float = 1e-8,
     ) -> None:
         self.parameters = dict(parameters)
-        self.betas, self.weight_decay, self.epsilon = betas, weight_decay, epsilon
+        self.betas, self.weight_decay, self.eps = betas, weight_decay, eps
         self.fused = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in self.parameters.values())
         self.moments: dict[str, Tensor] = {}
         for name, p in self.parameters.items():
@@ -57,6 +57,6 @@ class AdamW:
             beta2=self.betas[1],
             lr=rate,
             weight_decay=weight_decay,
-            eps=self.epsilon,
+            eps=self.eps,
             maximize=False,
         )

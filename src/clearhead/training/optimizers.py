@@ -82,7 +82,7 @@ def build_optimizer(model: nn.Module, config: TrainConfig) -> Optimizer:
 def _adamw(model: nn.Module, learned: Parameters, config: TrainConfig) -> AdamW:
     """AdamW for every parameter. Matrices decay, vectors (norms, biases) do not."""
     betas = config.beta1, config.beta2
-    return AdamW(learned, betas=betas, weight_decay=config.weight_decay, epsilon=config.adam_eps)
+    return AdamW(learned, betas=betas, weight_decay=config.weight_decay, eps=config.adam_eps)
 
 
 def _muon(model: nn.Module, learned: Parameters, config: TrainConfig) -> Optimizer:

@@ -102,7 +102,7 @@ class PeerComparison:
         differences, largest = {}, 0.0
         for kind, inputs in self.inputs().items():
             own_logits, peer_logits = self.own.logits(*inputs), self.peer.logits(*inputs)
-            counted = self._counted(inputs)
+            counted = self._counted_positions(inputs)
             differences[kind] = (own_logits - peer_logits)[counted].abs().max().item()
             largest = max(largest, own_logits[counted].abs().max().item())
         tolerance = max(ABSOLUTE, RELATIVE * largest)
@@ -177,7 +177,7 @@ class PeerComparison:
         ids = ids if pad is None else ids + (ids >= pad).long()
         return ids if size is None else ids % size
 
-    def _counted(self, inputs: PeerInputs) -> Tensor:
+    def _counted_positions(self, inputs: PeerInputs) -> Tensor:
         """(B, T): True where logits mean something."""
         if inputs.target is not None:
             return torch.ones_like(inputs.target, dtype=torch.bool)

@@ -40,13 +40,13 @@ def describe(
             raise UsageError("a config says everything; put the options into it")
         return account(run) if isinstance(run, ModelConfig) else account(run.model, run.train)
     if preset is None and (run is not None or not options):
-        config = RunConfig.read(_told(open_folder(run).config), options or {})
+        config = RunConfig.read(_explicit_options(open_folder(run).config), options or {})
     else:
         config = RunConfig.read(find_preset(preset or default_preset()).options, options or {})
     return account(config.model, config.train)
 
 
-def _told(config: RunConfig) -> Settings:
+def _explicit_options(config: RunConfig) -> Settings:
     """The options as a layer for others to lie upon: what merely follows from other options is left out."""
     layer = config.model_dump()
     for name in ("n_kv_heads", "d_ff", "n_encoder_layers", "head_dim", "qkv_bias"):

@@ -39,7 +39,7 @@ def sentence_pairs(split: str = "train", seed: int = 1) -> Iterator[tuple[str, s
     No split yields a sentence of another, whatever the seeds. Frequent short sentences may come again.
     """
     assert split in SPLITS, f"the splits of pairs are {', '.join(SPLITS)}"
-    return ((english, german(tree)) for tree, english in _drawn(split, seed))
+    return ((english, german(tree)) for tree, english in _draw_trees(split, seed))
 
 
 def n_entries() -> int:
@@ -65,7 +65,7 @@ def score(translations: Sequence[str]) -> GrammarScore:
     )
 
 
-def _drawn(split: str, seed: int) -> Iterator[tuple[Node, str]]:
+def _draw_trees(split: str, seed: int) -> Iterator[tuple[Node, str]]:
     """Trees of a split, each with its English."""
     digest = hashlib.blake2b(f"pairs {VERSION} {split} {seed}".encode(), digest_size=16).digest()
     bits = random.Random(int.from_bytes(digest, "big"))

@@ -43,7 +43,7 @@ def _sentence(node: Node) -> str:
         return f"{clause(node['first'])}{comma} {node['conjunction'].english} {clause(node['second'])}"
     if form == "shared":
         also = {**node["also"], "tense": node["tense"], "subject": node["subject"]}
-        return f"{clause(node)} and {_joined(_predicate(also, NOTHING_BEFORE, question=False))}"
+        return f"{clause(node)} and {_join(_predicate(also, NOTHING_BEFORE, question=False))}"
     if "asking" in node:
         return _inquiry(node)
     return _question(node) if form == "question" else clause(node)
@@ -52,22 +52,22 @@ def _sentence(node: Node) -> str:
 def clause(node: Node, before: Before = NOTHING_BEFORE) -> str:
     """A clause that states something."""
     if "existing" in node:
-        verb = _joined(_predicate(node, before, question=False))
+        verb = _join(_predicate(node, before, question=False))
         return f"{_front(node)} there {verb}"
     subject = noun_phrase(node["subject"], before, relative=relative)
-    return _joined((_front(node), subject, *_predicate(node, before, question=False)))
+    return _join((_front(node), subject, *_predicate(node, before, question=False)))
 
 
 def relative(node: Node, head: Node) -> str:
     """The relative clause of a noun phrase: who, whom, whose; that of a thing."""
     person, role = head["noun"].person, node["role"]
     if role == "owner":
-        return "whose " + _joined((noun_phrase(node["subject"]), *_predicate(node, NOTHING_BEFORE, question=False)))
+        return "whose " + _join((noun_phrase(node["subject"]), *_predicate(node, NOTHING_BEFORE, question=False)))
     if role == "subject":
         words = _predicate({**node, "subject": head}, NOTHING_BEFORE, question=False)
-        return _joined(("who" if person else "that", *words))
+        return _join(("who" if person else "that", *words))
     words = (noun_phrase(node["subject"]), *_predicate(node, NOTHING_BEFORE, question=False))
-    return _joined(("whom" if person else "that", *words))
+    return _join(("whom" if person else "that", *words))
 
 
 def _front(node: Node) -> str:
@@ -78,7 +78,7 @@ def _front(node: Node) -> str:
 
 def _question(node: Node) -> str:
     auxiliary, *rest = _predicate(node, NOTHING_BEFORE, question=True)
-    return _joined((auxiliary, noun_phrase(node["subject"], relative=relative), *rest))
+    return _join((auxiliary, noun_phrase(node["subject"], relative=relative), *rest))
 
 
 def _inquiry(node: Node) -> str:
@@ -177,7 +177,7 @@ def _comparison(node: Node) -> str:
         return f"{adjective.comparative} than {noun_phrase(node['than'])}"
     if "as" in node:
         return f"as {adjective.english} as {noun_phrase(node['as'])}"
-    return _joined((node.get("grade", ""), adjective.english))
+    return _join((node.get("grade", ""), adjective.english))
 
 
 def phrase(node: Node) -> str:
@@ -186,5 +186,5 @@ def phrase(node: Node) -> str:
     return fixed.english.replace("{}", node["slot"].english) if "slot" in node else fixed.english
 
 
-def _joined(words: tuple[str, ...]) -> str:
+def _join(words: tuple[str, ...]) -> str:
     return " ".join(filter(None, words))

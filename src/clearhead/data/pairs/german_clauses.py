@@ -49,7 +49,7 @@ def _sentence(node: Node) -> str:
     if form == "shared":
         also = {**node["also"], "tense": node["tense"], "subject": node["subject"]}
         finite, rest = _verb(also)
-        return f"{main_clause(node)} und {_joined(finite, _reflexive(also, NOTHING_BEFORE), *_middle(also), rest)}"
+        return f"{main_clause(node)} und {_join(finite, _reflexive(also, NOTHING_BEFORE), *_middle(also), rest)}"
     if "asking" in node:
         return _inquiry(node)
     return _finite_first(node) if form == "question" else main_clause(node)
@@ -63,13 +63,13 @@ def main_clause(node: Node, before: Before = NOTHING_BEFORE) -> str:
         return f"{first} {_finite_first(rest, before)}"
     finite, rest_of_verb = _verb(node, before)
     words = (_subject(node, before), finite, _reflexive(node, before), *_middle(node, before), rest_of_verb)
-    return _joined(*words) + _content(node, before)
+    return _join(*words) + _content(node, before)
 
 
 def subordinate(node: Node, before: Before = NOTHING_BEFORE, *, subject: str | None = None) -> str:
     """A clause with its finite verb last; `subject` is what stands for it in a relative clause."""
     first = _subject_and_reflexive(node, before) if subject is None else f"{subject} {_reflexive(node, before)}".strip()
-    return _joined(first, *_middle(node, before), _verb_last(node, before)) + _content(node, before)
+    return _join(first, *_middle(node, before), _verb_last(node, before)) + _content(node, before)
 
 
 def relative(node: Node, head: Node) -> str:
@@ -88,9 +88,9 @@ def relative(node: Node, head: Node) -> str:
 def _finite_first(node: Node, before: Before = NOTHING_BEFORE) -> str:
     if "existing" in node:
         phrase = noun_phrase(node["object"], ACCUSATIVE, none="negated" in node)
-        return _joined(THERE_IS[node["tense"]], "es", phrase)
+        return _join(THERE_IS[node["tense"]], "es", phrase)
     finite, rest = _verb(node, before)
-    return _joined(finite, _subject_and_reflexive(node, before), *_middle(node, before), rest) + _content(node, before)
+    return _join(finite, _subject_and_reflexive(node, before), *_middle(node, before), rest) + _content(node, before)
 
 
 def _inquiry(node: Node) -> str:
@@ -127,8 +127,8 @@ def _reflexive(node: Node, before: Before) -> str:
 def _subject_and_reflexive(node: Node, before: Before) -> str:
     subject, reflexive = _subject(node, before), _reflexive(node, before)
     if is_pronoun(node["subject"]) or reflexive != "sich":
-        return _joined(subject, reflexive)
-    return _joined(reflexive, subject)
+        return _join(subject, reflexive)
+    return _join(reflexive, subject)
 
 
 def _case(node: Node) -> int:
@@ -222,7 +222,7 @@ def _content(node: Node, before: Before) -> str:
         task = {**node["task"], "subject": node["subject"]}
         verb: Verb = task["verb"]
         infinitive = f"{verb.prefix}zu{verb.infinitive}" if verb.prefix else f"zu {verb.infinitive}"
-        return f", {_joined(_reflexive(task, before), *_middle(task), infinitive)}"
+        return f", {_join(_reflexive(task, before), *_middle(task), infinitive)}"
     for key, link in (("that", "dass"), ("whether", "ob")):
         if key in node:
             return f", {link} {subordinate(node[key])}"
@@ -235,5 +235,5 @@ def phrase(node: Node) -> str:
     return fixed.german.replace("{}", node["slot"].german) if "slot" in node else fixed.german
 
 
-def _joined(*words: str) -> str:
+def _join(*words: str) -> str:
     return " ".join(filter(None, words))

@@ -178,7 +178,7 @@ def _encode(batch: list[Placed], side: str, tokenizer: Tokenizer) -> tuple[NDArr
     try:
         rows = tokenizer.encode_batch(texts)
     except UnseenCharacterError:
-        raise _placed(batch, side, tokenizer) from None
+        raise _locate_error(batch, side, tokenizer) from None
     lengths = np.array([len(row) + 1 for row in rows], dtype=np.int64)
     ids = np.full(lengths.sum(), tokenizer.end_of_document, dtype=token_type(tokenizer))
     ends = np.zeros(len(ids), dtype=bool)
@@ -188,7 +188,7 @@ def _encode(batch: list[Placed], side: str, tokenizer: Tokenizer) -> tuple[NDArr
     return ids, lengths
 
 
-def _placed(batch: list[Placed], side: str, tokenizer: Tokenizer) -> UnseenCharacterError:
+def _locate_error(batch: list[Placed], side: str, tokenizer: Tokenizer) -> UnseenCharacterError:
     """The sentence with the line in the file rather than in the sentence."""
     for placed in batch:
         try:

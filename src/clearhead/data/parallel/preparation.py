@@ -21,10 +21,10 @@ from clearhead.data.parallel.survey import (
     MOST_HELD_OUT,
     Keys,
     PairSurvey,
+    describe_faults,
     good_pairs,
     hold_out,
     key_of,
-    said,
     survey_pairs,
 )
 from clearhead.data.parallel.vocabularies import Tokenizers, load_tokenizers, make_tokenizers, special_tokens
@@ -102,14 +102,14 @@ def prepare_pairs(
     content = [part.identity() for part in opened if part]
     entry = _entry(folder / "pairs", content, config, tokenizers)
     progress = on_progress or (lambda share: None)
-    if _found(entry) is None:
+    if _open_entry(entry) is None:
         with writing(folder):
             keep(
                 entry,
                 partial(_make, opened=opened, content=content, config=config, known=tokenizers, progress=progress),
             )
     progress(1.0)
-    opened_entry = _found(entry)
+    opened_entry = _open_entry(entry)
     assert opened_entry is not None, "what was just made can be opened"
     facts = opened_entry.facts
     end, pad = special_tokens(opened_entry.tokenizers)
@@ -140,7 +140,7 @@ def _entry(folder: Path, content: list[str], config: DataConfig, tokenizers: Tok
     entry = place(config.tokenizer, config.bpe_vocab_size, config.vocabulary)
     if tokenizers is None:
         return entry
-    before = _found(entry)  # a run's own pairs are found, not repeated
+    before = _open_entry(entry)  # a run's own pairs are found, not repeated
     same = before is not None and _names(before.tokenizers) == _names(tokenizers)
     return entry if same else place(_names(tokenizers))
 
@@ -163,7 +163,7 @@ def _make(
     notes += _notes_on_cut(opened, surveys[0], config)
 
     def training() -> Iterator[Pair]:
-        return (placed.pair for placed in _placed(opened, held_out) if placed.cut == 0)
+        return (placed.pair for placed in _split_pairs(opened, held_out) if placed.cut == 0)
 
     if known is None:
         alphabets = ["".join({*"".join(part.alphabets[side] for part in surveys)}) for side in (0, 1)]
@@ -176,7 +176,7 @@ def _make(
     progress(0.3)
     n_pairs, done = sum(len(part.keys) for part in surveys), 0
     val_texts: list[tuple[str, str]] = []
-    for count in write_pairs(folder, _noting(_placed(opened, held_out), val_texts), tokenizers, _CUTS):
+    for count in write_pairs(folder, _noting(_split_pairs(opened, held_out), val_texts), tokenizers, _CUTS):
         done += count
         progress(0.3 + 0.7 * min(1.0, done / n_pairs))
     if done != n_pairs:
@@ -196,7 +196,7 @@ def _make(
     }
 
 
-def _placed(opened: Opened, held_out: Keys) -> Iterator[Placed]:
+def _split_pairs(opened: Opened, held_out: Keys) -> Iterator[Placed]:
     """Every good pair with its side of the cut."""
     chosen = frozenset(held_out.tolist())
     for pair in good_pairs(opened.train):
@@ -229,8 +229,8 @@ def _notes_on_faults(opened: Opened, surveys: list[PairSurvey], config: DataConf
     faults = [(part, survey) for part, survey in zip(filter(None, opened), surveys, strict=True) if survey.bad]
     if config.bad_pairs == "refuse" and faults:
         part, survey = faults[0]
-        raise DataError(f"{part.name}: {said(survey.bad)}; mend them, or set data.bad_pairs to skip")
-    return [f"skipped of {part.name}: {said(survey.bad)}" for part, survey in faults]
+        raise DataError(f"{part.name}: {describe_faults(survey.bad)}; mend them, or set data.bad_pairs to skip")
+    return [f"skipped of {part.name}: {describe_faults(survey.bad)}" for part, survey in faults]
 
 
 def _notes_on_cut(opened: Opened, survey: PairSurvey, config: DataConfig) -> list[str]:
@@ -256,7 +256,7 @@ class _Entry(NamedTuple):
     val_texts: list[tuple[str, str]]
 
 
-def _found(entry: Path) -> _Entry | None:
+def _open_entry(entry: Path) -> _Entry | None:
     """What the cache holds there; None if anything of it is missing, cut off or altered, as far as opening it tells."""
     if damage(entry, only_sized=ids_files(_CUTS)) is not None:
         return None

@@ -95,7 +95,7 @@ def survey_pairs(source: PairSource) -> PairSurvey:
     )
 
 
-def said(bad: dict[str, tuple[int, str]]) -> str:
+def describe_faults(bad: dict[str, tuple[int, str]]) -> str:
     """The faults in words: how many pairs have each, and the line of the first."""
     return " and ".join(
         f"{count:,} {'pair' if count == 1 else 'pairs'} {_FAULTS[name][count > 1]} ({line})"

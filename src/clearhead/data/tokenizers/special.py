@@ -36,7 +36,7 @@ def special_id(
     usual: Sequence[str],
 ) -> int | None:
     """The special token that the files beside the tokenizer name, else the known one, else one with a usual name."""
-    named = next(filter(None, (_named(content, key) for content in beside)), None)
+    named = next(filter(None, (_token_content(content, key) for content in beside)), None)
     if named is None and known is not None and known < library.get_vocab_size():
         named = library.id_to_token(known)
     if named is not None and library.token_to_id(named) is not None:
@@ -46,7 +46,7 @@ def special_id(
     return next((special[token] for token in usual if token in special), None)
 
 
-def _named(content: dict[str, object], key: str) -> str | None:
+def _token_content(content: dict[str, object], key: str) -> str | None:
     """The token under the key, which is a string or an object with its content."""
     token = content.get(key)
     token = token.get("content") if isinstance(token, dict) else token

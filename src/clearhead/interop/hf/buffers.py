@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor  # which is loaded by who reads one
 
 
-class Relic(NamedTuple):
+class Buffer(NamedTuple):
     """One such tensor.
 
     Args:
@@ -26,27 +26,29 @@ class Relic(NamedTuple):
     description: str
 
 
-def relics_among(relics: Mapping[str, Relic], names: Iterable[str]) -> dict[str, Relic]:
-    """Those of a file's tensors that are relics; N in a relic's name stands for the number of a block."""
+def find_buffers(buffers: Mapping[str, Buffer], names: Iterable[str]) -> dict[str, Buffer]:
+    """Those of a file's tensors that are buffers; N in a buffer's name stands for the number of a block."""
     patterns = {name: re.sub(r"\.\d+\.", ".N.", name) for name in names}
-    return {name: relics[pattern] for name, pattern in patterns.items() if pattern in relics}
+    return {name: buffers[pattern] for name, pattern in patterns.items() if pattern in buffers}
 
 
 def _is_causal(config: ModelConfig, mask: "Tensor") -> bool:
     return bool((mask.float() == mask.new_ones(mask.shape).tril().float()).all())
 
 
-def _turns_as_ours(config: ModelConfig, frequencies: "Tensor") -> bool:
+def _has_our_frequencies(config: ModelConfig, frequencies: "Tensor") -> bool:
     width = config.rotary_width
     expected = [config.rope_theta ** (-column / width) for column in range(0, width, 2)]
     there = zip(frequencies.tolist(), expected, strict=True)
     return all(math.isclose(*two, rel_tol=0.01, abs_tol=1e-6) for two in there)  # they may be of half precision
 
 
-CAUSAL_MASK = Relic(
+CAUSAL_MASK = Buffer(
     lambda config: (1, 1, config.block_size, config.block_size), _is_causal, "ones on and below the diagonal"
 )
-FORBIDDEN_SCORE = Relic(lambda config: (), lambda config, score: bool(score < -9e3), "a number below -9,000")
-FREQUENCIES = Relic(
-    lambda config: (config.rotary_width // 2,), _turns_as_ours, "the frequencies of the rotary positions of the config"
+FORBIDDEN_SCORE = Buffer(lambda config: (), lambda config, score: bool(score < -9e3), "a number below -9,000")
+FREQUENCIES = Buffer(
+    lambda config: (config.rotary_width // 2,),
+    _has_our_frequencies,
+    "the frequencies of the rotary positions of the config",
 )

@@ -9,11 +9,9 @@ from clearhead.interop.checks import refuse_misfit
 from clearhead.interop.headers import (
     CONFIG,
     Stored,
-    cut,
     inside,
     read_json,
     refuse_large_tokenizer,
-    shown,
     stored_tensors,
 )
 from clearhead.interop.hf.families import FAMILIES
@@ -59,7 +57,7 @@ def read_config(folder: Path) -> tuple[Family | None, ModelConfig]:
         if isinstance(kind, str) and kind in FAMILIES:
             return FAMILIES[kind], FAMILIES[kind].own_config(settings)
     except (DataError, UsageError) as error:
-        raise DataError(f"{path}: {cut(str(error))}") from None
+        raise DataError(f"{path}: {shorten(str(error))}") from None
     except OverflowError:  # no limit of Python's keeps an integer from being larger than any float
         raise DataError(f"{path} holds a number that is too large for any size") from None
-    raise DataError(f"{path} is of a model_type {shown(kind)}; this version reads {', '.join([*FAMILIES, OWN_FORMAT])}")
+    raise DataError(f"{path} is of a model_type {quote(kind)}; this version reads {', '.join([*FAMILIES, OWN_FORMAT])}")

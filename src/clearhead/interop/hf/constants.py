@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from torch import Tensor  # which is loaded when numbers are asked for: shapes are told without
 
 
-class Fixed(NamedTuple):
+class Constant(NamedTuple):
     """One such tensor: what it must hold, and how far it may be from that.
 
     Args:
@@ -37,7 +37,7 @@ def _waves(config: ModelConfig) -> "Tensor":
 
 
 # Half a bfloat16's step at 1 is 0.002; other layouts and other wavelengths are off by 1 somewhere.
-WAVES = Fixed(
+WAVES = Constant(
     lambda config: (config.block_size, config.d_model),
     _waves,
     "the sines of Vaswani et al. 2017, then their cosines",

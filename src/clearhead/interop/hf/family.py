@@ -7,9 +7,9 @@ from typing import NamedTuple
 from clearhead.config import ModelConfig
 from clearhead.config.model import OUTSIDE_THE_LOGITS
 from clearhead.errors import DataError, UsageError
-from clearhead.interop.hf.buffers import Relic
-from clearhead.interop.hf.constants import Fixed
-from clearhead.interop.hf.rotary import RotaryWords, turned_width
+from clearhead.interop.hf.buffers import Buffer
+from clearhead.interop.hf.constants import Constant
+from clearhead.interop.hf.rotary import RotaryKeys, rounded_rotary_width
 
 Json = dict[str, object]
 
@@ -79,8 +79,8 @@ class Family:
         options: own option -> the foreign key, or keys, with the same value.
         absent: what a foreign key means when the file leaves it out.
         entries: the weights.
-        constants: foreign keys and the only values that mean what our parts compute; the first of a tuple is written.
-        written: foreign keys and values that are written, and not read, as they change no logit.
+        required_settings: foreign keys and the only values that mean what our parts compute; the first of a tuple is written.
+        extra_settings: foreign keys and values that are written, and not read, as they change no logit.
         grouped: whether there may be fewer key heads than query heads.
         always: options that every model of the family has, such as biases; where ours have none, they are zero.
             Biases of queries, keys and values go with the others elsewhere, unless `needs` has a word for them.
@@ -90,13 +90,13 @@ class Family:
             has that order, and so has every axis of a weight that lies along it.
         copies: foreign tensors that are another one's copy, where they have no entry of their own -> the own name of
             that one; a file may lack them, or have them in its place.
-        fixed: foreign tensors that hold no weights; a file may lack them.
-        relics: the same in older files only; they are not written.
-        unread: foreign tensors that a file may have, and that compute no logit.
+        constants: foreign tensors that hold no weights; a file may lack them.
+        buffers: the same in older files only; they are not written.
+        ignored: foreign tensors that a file may have, and that compute no logit.
         rotary: what the config of such a model has for rotary positions.
         prefix: what published files may leave out at the beginning of a foreign name.
-        renamed: parts of foreign names in older files -> what they are called now.
-        renewed: puts what config.json says in other versions into the keys of this table.
+        old_names: parts of foreign names in older files -> what they are called now.
+        upgrade: puts what config.json says in other versions into the keys of this table.
     """
 
     name: str
@@ -108,21 +108,21 @@ class Family:
     absent: Mapping[str, object]
     entries: tuple[Entry, ...]
     choices: Mapping[str, OptionChoice] = field(default_factory=dict)
-    constants: Mapping[str, object] = field(default_factory=dict)
-    written: Mapping[str, object] = field(default_factory=dict)
+    required_settings: Mapping[str, object] = field(default_factory=dict)
+    extra_settings: Mapping[str, object] = field(default_factory=dict)
     grouped: bool = True
     always: Mapping[str, object] = field(default_factory=dict)
     least: Mapping[str, int] = field(default_factory=dict)
     translates: bool = False
     halves: bool = False
     copies: Mapping[str, str] = field(default_factory=lambda: {"lm_head.weight": "embedding.weight"})
-    fixed: Mapping[str, Fixed] = field(default_factory=dict)
-    relics: Mapping[str, Relic] = field(default_factory=dict)
-    unread: tuple[str, ...] = ()
-    rotary: RotaryWords = field(default_factory=RotaryWords)
+    constants: Mapping[str, Constant] = field(default_factory=dict)
+    buffers: Mapping[str, Buffer] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+    rotary: RotaryKeys = field(default_factory=RotaryKeys)
     prefix: str = ""
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    renewed: Callable[[Json], Json] = dict
+    old_names: Mapping[str, str] = field(default_factory=dict)
+    upgrade: Callable[[Json], Json] = dict
 
     @property
     def named_choices(self) -> dict[str, OptionChoice]:
@@ -130,41 +130,41 @@ class Family:
         return {"feedforward": OptionChoice(self.activation_key, self.activations), **self.choices}
 
     @property
-    def understood(self) -> set[str]:
-        """The options that the family has a word for, or that `obstacles` judges by a rule of their own."""
+    def supported_options(self) -> set[str]:
+        """The options that the family has a key for, or that `obstacles` judges by a rule of their own."""
         named = {*self.needs, *self.options, *self.named_choices, *self.always, *self.least}
         return named | JUDGED | ({"decoder_start_id"} if self.translates else set())
 
     def obstacles(self, config: ModelConfig) -> list[str]:
         """The options that stand in the way, in words; none if the config fits."""
         reasons = [
-            f"{option} = {_told(getattr(config, option))} ({self.name} has {_told(needed)})"
-            for option, needed in {**self.needs, **config.unusual_options(self.understood)}.items()
+            f"{option} = {_format_value(getattr(config, option))} ({self.name} has {_format_value(needed)})"
+            for option, needed in {**self.needs, **config.unusual_options(self.supported_options)}.items()
             if getattr(config, option) != needed
         ]
         for option, choice in self.named_choices.items():
             value = getattr(config, option)
             if value not in choice.values:
-                reasons.append(f"{option} = {_told(value)} ({self.name} has {_either(choice.values)})")
+                reasons.append(f"{option} = {_format_value(value)} ({self.name} has {_format_choice(choice.values)})")
         reasons += [
             f"{option} = {getattr(config, option)} ({self.name} has at least {least})"
             for option, least in self.least.items()
             if getattr(config, option) < least
         ]
         reasons += [
-            f"{option} = {_told(getattr(config, option))} ({self.name} has the same as {first})"
+            f"{option} = {_format_value(getattr(config, option))} ({self.name} has the same as {first})"
             for option, first in self._sharing().items()
             if getattr(config, option) != getattr(config, first)
         ]
         if not {"bias", "qkv_bias"} & {*self.always, *self.needs} and config.qkv_bias != config.bias:
-            reasons.append(f"qkv_bias = {_told(config.qkv_bias)} ({self.name} has the same as bias)")
+            reasons.append(f"qkv_bias = {_format_value(config.qkv_bias)} ({self.name} has the same as bias)")
         if "head_dim" not in self.options and config.head_dim * config.n_heads != config.d_model:
             reasons.append(f"head_dim = {config.head_dim} ({self.name} has d_model / n_heads)")
         if not self.grouped and config.n_kv_heads != config.n_heads:
             reasons.append(f"n_kv_heads = {config.n_kv_heads} ({self.name} has as many as n_heads, {config.n_heads})")
         rotary = self.needs["positions"] == config.positions == "rope"
-        if rotary and "partial_rotary_factor" not in self.needs and turned_width(config) != config.rotary_width:
-            turned = f"{turned_width(config)} of a head's {config.head_dim} numbers, not {config.rotary_width}"
+        if rotary and "partial_rotary_factor" not in self.needs and rounded_rotary_width(config) != config.rotary_width:
+            turned = f"{rounded_rotary_width(config)} of a head's {config.head_dim} numbers, not {config.rotary_width}"
             reasons.append(f"partial_rotary_factor = {config.partial_rotary_factor} ({self.name} turns {turned})")
         return reasons
 
@@ -185,8 +185,8 @@ class Family:
     def foreign_config(self, config: ModelConfig) -> Json:
         """What the family's config.json says of the architecture."""
         assert not self.obstacles(config)
-        settings: Json = {"architectures": [self.architecture], "model_type": self.name, **self.written}
-        settings |= {key: _several(value)[0] for key, value in self.constants.items()}
+        settings: Json = {"architectures": [self.architecture], "model_type": self.name, **self.extra_settings}
+        settings |= {key: _several(value)[0] for key, value in self.required_settings.items()}
         for option, keys in self.options.items():
             for key in _keys(keys):
                 settings.setdefault(key, getattr(config, option))
@@ -202,10 +202,12 @@ class Family:
         Raises:
             DataError: a key is missing, or has a value that our parts do not compute.
         """
-        settings = {**self.absent, **self.renewed(settings)}
-        for key, value in self.constants.items():
+        settings = {**self.absent, **self.upgrade(settings)}
+        for key, value in self.required_settings.items():
             if key in settings and settings[key] not in _several(value):
-                raise DataError(f"{key} = {_told(settings[key])} has no equal here; {_either(_several(value))} has")
+                raise DataError(
+                    f"{key} = {_format_value(settings[key])} has no equal here; {_format_choice(_several(value))} has"
+                )
         own: Json = {
             **self.needs,
             **{option: _chosen(choice, settings) for option, choice in self.named_choices.items()},
@@ -235,7 +237,7 @@ def _chosen(choice: OptionChoice, settings: Json) -> str:
         if foreign in _several(names):
             return own
     known = [name for names in choice.values.values() for name in _several(names)]
-    raise DataError(f"{choice.key} = {_told(foreign)} has no equal here; {_either(known)} has")
+    raise DataError(f"{choice.key} = {_format_value(foreign)} has no equal here; {_format_choice(known)} has")
 
 
 def _several(value: object) -> tuple[object, ...]:
@@ -252,7 +254,7 @@ def _shared_value(settings: Json, keys: tuple[str, ...]) -> object:
             raise DataError(f"{key} is missing")
         if settings[key] not in (settings[keys[0]], None):  # null: as the first one
             raise DataError(
-                f"{keys[0]} = {_told(settings[keys[0]])} and {key} = {_told(settings[key])} have no equal here"
+                f"{keys[0]} = {_format_value(settings[keys[0]])} and {key} = {_format_value(settings[key])} have no equal here"
             )
     return settings[keys[0]]
 
@@ -265,16 +267,18 @@ def _start_id(settings: Json) -> object:
     """
     end, pad, start = (settings.get(key) for key in ("eos_token_id", "pad_token_id", "decoder_start_token_id"))
     if end is not None and pad == end:
-        raise DataError(f"pad_token_id = {_told(pad)} with eos_token_id = {_told(end)} has no equal here")
+        raise DataError(
+            f"pad_token_id = {_format_value(pad)} with eos_token_id = {_format_value(end)} has no equal here"
+        )
     start = settings.get("bos_token_id") if start is None else start  # as theirs begin then
     return None if start == end else start
 
 
-def _either(values: Iterable[object]) -> str:
-    return " or ".join(map(_told, values))
+def _format_choice(values: Iterable[object]) -> str:
+    return " or ".join(map(_format_value, values))
 
 
-def _told(value: object) -> str:
+def _format_value(value: object) -> str:
     """A value as config files write it: none, true, 'text', 8."""
     if value is None or isinstance(value, bool):
         return str(value).lower()

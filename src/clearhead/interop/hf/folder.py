@@ -13,7 +13,7 @@ from clearhead.errors import ClearheadError, DataError
 from clearhead.files import write_json, write_whole
 from clearhead.interop.headers import CONFIG, WEIGHTS, Json, inside, read_json, stored_tensors
 from clearhead.interop.hf.configs import OWN_FORMAT, place, read_config
-from clearhead.interop.hf.constants import Fixed
+from clearhead.interop.hf.constants import Constant
 from clearhead.interop.hf.families import family_of, obstacle
 from clearhead.interop.hf.key_map import links
 from clearhead.interop.hf.weights import to_foreign
@@ -61,14 +61,14 @@ def save(folder: Path, model: LanguageModel, tokens: SpecialTokens = NO_TOKENS) 
         link.foreign: Writable(link.foreign_shape, numbers, partial(to_foreign, link, state))
         for link in links(family, config)
     }
-    for name, fixed in family.fixed.items() if family else ():
-        tensors[name] = Writable(fixed.shape(config), numbers, partial(_made, fixed, config, numbers))
+    for name, constant in family.constants.items() if family else ():
+        tensors[name] = Writable(constant.shape(config), numbers, partial(_numbers_of, constant, config, numbers))
     ids: Json = {"bos_token_id": end, "eos_token_id": end}
     banned: Json = {}
     if config.architecture in BEGINNING:
         ids["decoder_start_token_id"] = config.decoder_start_id if end is None else config.first_token(end)
         banned = {} if pad is None else {"bad_words_ids": [[pad]]}  # padding is no word
-    settings = _own_words(config) if family is None else family.foreign_config(config)
+    settings = _own_config(config) if family is None else family.foreign_config(config)
     dtype = str(numbers).removeprefix("torch.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -79,11 +79,11 @@ def save(folder: Path, model: LanguageModel, tokens: SpecialTokens = NO_TOKENS) 
         raise ClearheadError(f"the model cannot be written to {folder}: {error}") from None
 
 
-def _made(fixed: Fixed, config: ModelConfig, numbers: torch.dtype) -> Tensor:
-    return fixed.make(config).to(numbers)
+def _numbers_of(constant: Constant, config: ModelConfig, numbers: torch.dtype) -> Tensor:
+    return constant.make(config).to(numbers)
 
 
-def _own_words(config: ModelConfig) -> Json:
+def _own_config(config: ModelConfig) -> Json:
     """config.json of a model that no family fits: our own options, and what stands in the way."""
     return {"model_type": OWN_FORMAT, "no_family_because": obstacle(config), **config.model_dump()}
 

@@ -28,10 +28,10 @@ def find_folder(name: str) -> Path:
     if find_spec("huggingface_hub") is None:
         fetch = "to fetch the hub's model of that name: pip install 'clearhead[hub]'"
         raise UsageError(f"there is no folder {name}; {fetch}")
-    return _fetched(name)
+    return _download(name)
 
 
-def _fetched(name: str) -> Path:
+def _download(name: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 

@@ -5,7 +5,7 @@ from itertools import count
 from typing import NamedTuple
 
 from clearhead.config import ModelConfig
-from clearhead.interop.hf.buffers import relics_among
+from clearhead.interop.hf.buffers import find_buffers
 from clearhead.interop.hf.family import Entry, Family
 from clearhead.reference.arrays import Shape
 from clearhead.reference.shapes import weight_shapes
@@ -69,17 +69,17 @@ def names_in_file(family: Family | None, table: Iterable[Link], names: Iterable[
     if family is None:
         return {name: name for name in names}
     second = copies(family, table)
-    known = {link.foreign for link in table} | {*second, *family.fixed, *family.unread}
+    known = {link.foreign for link in table} | {*second, *family.constants, *family.ignored}
     present = dict.fromkeys(names)
     file_names: dict[str, str] = {}
     for name in present:
         table_name = name
-        for older, newer in family.renamed.items():
+        for older, newer in family.old_names.items():
             table_name = table_name.replace(older, newer)
         whole = family.prefix + table_name
-        if table_name not in known and (whole in known or relics_among(family.relics, [whole])):
+        if table_name not in known and (whole in known or find_buffers(family.buffers, [whole])):
             table_name = whole
-        if table_name not in family.unread:
+        if table_name not in family.ignored:
             file_names[name if table_name in present or table_name in file_names else table_name] = name
     for copy, original in second.items():
         if copy in file_names and original not in file_names:

@@ -10,28 +10,32 @@ Json = dict[str, object]
 KNOWN = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
 
 
-class RotaryWords(NamedTuple):
+class RotaryKeys(NamedTuple):
     """The family's keys of earlier versions; all of them are in `rope_parameters` since. Both are written.
 
     Args:
-        base: key of the base of the wavelengths; 10,000 where a file has none.
-        fraction: key of the share of each head that is turned.
-        usual: that share where a file has none.
+        theta_key: key of the base of the wavelengths; 10,000 where a file has none.
+        factor_key: key of the share of each head that is rotated.
+        default_factor: that share where a file has none.
     """
 
-    base: str = "rope_theta"
-    fraction: str = "partial_rotary_factor"
-    usual: float = 1.0
+    theta_key: str = "rope_theta"
+    factor_key: str = "partial_rotary_factor"
+    default_factor: float = 1.0
 
-    def write(self, base: float, fraction: float) -> Json:
+    def write(self, theta: float, factor: float) -> Json:
         """The keys and values for a config.json."""
-        rope: Json = {"rope_type": "default", "rope_theta": base}
-        if fraction == self.usual:
-            return {"rope_parameters": rope, self.base: base}
-        return {"rope_parameters": rope | {"partial_rotary_factor": fraction}, self.base: base, self.fraction: fraction}
+        rope: Json = {"rope_type": "default", "rope_theta": theta}
+        if factor == self.default_factor:
+            return {"rope_parameters": rope, self.theta_key: theta}
+        return {
+            "rope_parameters": rope | {"partial_rotary_factor": factor},
+            self.theta_key: theta,
+            self.factor_key: factor,
+        }
 
     def read(self, settings: Json) -> tuple[object, object]:
-        """Base and fraction, as a config.json has them.
+        """`rope_theta` and `partial_rotary_factor`, as a config.json has them.
 
         Raises:
             DataError: wavelengths that are stretched, which our parts do not compute.
@@ -41,10 +45,10 @@ class RotaryWords(NamedTuple):
             raise DataError(f"rotary positions with {rope} have no equal here")
         if rope.get("rope_type", rope.get("type", "default")) != "default":
             raise DataError(f"rotary positions with {rope} have no equal here")
-        base = rope.get("rope_theta", settings.get(self.base, 10_000.0))
-        return base, rope.get("partial_rotary_factor", settings.get(self.fraction, self.usual))
+        theta = rope.get("rope_theta", settings.get(self.theta_key, 10_000.0))
+        return theta, rope.get("partial_rotary_factor", settings.get(self.factor_key, self.default_factor))
 
 
-def turned_width(config: ModelConfig) -> int:
+def rounded_rotary_width(config: ModelConfig) -> int:
     """How many of a head's numbers transformers turns: it rounds the share down, where we take the nearest number."""
     return int(config.head_dim * config.partial_rotary_factor)

@@ -16,7 +16,7 @@ def to_foreign(link: Link, state: Mapping[str, Tensor]) -> Tensor:
         state[name] if name in state else like.new_zeros(shape)
         for name, shape in zip(link.own, link.shapes, strict=True)
     ]
-    grouped = [_grouped(tensor, link.groups) for tensor in own]
+    grouped = [_split_groups(tensor, link.groups) for tensor in own]
     stacked = torch.cat(grouped, dim=1).flatten(0, 1)  # (groups, sum of rows / groups, ...) -> (sum of rows, ...)
     if link.stream is not None:
         stacked = stacked.index_select(
@@ -34,9 +34,9 @@ def to_own(link: Link, foreign: Tensor) -> dict[str, Tensor]:
     stacked = (read.T if link.transposed else read)[link.unread_rows :]
     if link.stream is not None:
         stacked = stacked.index_select(link.stream, torch.tensor(halves(stacked.shape[link.stream])).argsort())
-    parts = torch.split(_grouped(stacked, link.groups), [shape[0] // link.groups for shape in link.shapes], dim=1)
+    parts = torch.split(_split_groups(stacked, link.groups), [shape[0] // link.groups for shape in link.shapes], dim=1)
     return {name: part.flatten(0, 1) for name, part in zip(link.own, parts, strict=True)}  # (rows, ...) each
 
 
-def _grouped(tensor: Tensor, groups: int) -> Tensor:
+def _split_groups(tensor: Tensor, groups: int) -> Tensor:
     return tensor.reshape(groups, -1, *tensor.shape[1:])  # (rows, ...) -> (groups, rows / groups, ...)

@@ -71,7 +71,7 @@ class Masked(NextToken):
         with evaluating(model), torch.inference_mode():
             filled = model(inputs.to(model.device))[0].argmax(-1).tolist()
         pieces = [
-            self.tokenizer.decode([token]) if target == IGNORED else self._shown(guess, target)
+            self.tokenizer.decode([token]) if target == IGNORED else self._format_prediction(guess, target)
             for token, target, guess in zip(inputs[0].tolist(), targets[0].tolist(), filled, strict=True)
         ]
         return Example("".join(pieces))
@@ -90,7 +90,7 @@ class Masked(NextToken):
             forward=self.forward(model),
         )
 
-    def _shown(self, guess: int, target: int) -> str:
+    def _format_prediction(self, guess: int, target: int) -> str:
         guessed, right = self.tokenizer.decode([guess]), self.tokenizer.decode([target])
         space = " " if right.startswith(" ") else ""
         return f"{space}[{guessed.strip()}]" if guess == target else f"{space}[{guessed.strip()}: {right.strip()}]"

@@ -33,8 +33,8 @@ NEEDS = {
 }
 STATIC = {"positions": "sinusoidal", "rope_theta": 10_000.0}
 ALWAYS = BIASED | {"head_bias": True}
-CONSTANTS = {"is_encoder_decoder": True, "is_decoder": False, "tie_word_embeddings": True}
-WRITTEN = {"forced_eos_token_id": None}  # where a text may grow no longer, nothing is put behind it
+REQUIRED_SETTINGS = {"is_encoder_decoder": True, "is_decoder": False, "tie_word_embeddings": True}
+EXTRA_SETTINGS = {"forced_eos_token_id": None}  # where a text may grow no longer, nothing is put behind it
 COPIES = dict.fromkeys(
     ("lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"), "embedding.weight"
 )
@@ -78,13 +78,13 @@ BART = Family(
     activation_key="activation_function",
     options=OPTIONS,
     absent=ABSENT | {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2},
-    constants=CONSTANTS,
-    written=WRITTEN,
+    required_settings=REQUIRED_SETTINGS,
+    extra_settings=EXTRA_SETTINGS,
     grouped=False,
     always=ALWAYS,
     translates=True,
     copies=COPIES,
-    unread=("model.encoder.version", "model.decoder.version"),
+    ignored=("model.encoder.version", "model.decoder.version"),
     prefix="model.",
     entries=(
         *ENTRIES,
@@ -104,14 +104,14 @@ PEGASUS = Family(
     activation_key="activation_function",
     options=OPTIONS,
     absent=ABSENT | {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0},
-    constants=CONSTANTS,
-    written=WRITTEN,
+    required_settings=REQUIRED_SETTINGS,
+    extra_settings=EXTRA_SETTINGS,
     grouped=False,
     always=ALWAYS,
     translates=True,
     halves=True,
     copies=COPIES,
-    fixed=TABLES,
+    constants=TABLES,
     entries=(
         *ENTRIES,
         Entry("encoder.norm", "model.encoder.layer_norm"),
@@ -129,13 +129,13 @@ MARIAN = Family(
     options=OPTIONS | {"vocab_size": ("vocab_size", "decoder_vocab_size")},
     absent=ABSENT
     | {"decoder_vocab_size": None, "pad_token_id": 58100, "eos_token_id": 0, "decoder_start_token_id": 58100},
-    constants=CONSTANTS | {"share_encoder_decoder_embeddings": True},
-    written=WRITTEN,
+    required_settings=REQUIRED_SETTINGS | {"share_encoder_decoder_embeddings": True},
+    extra_settings=EXTRA_SETTINGS,
     grouped=False,
     always=ALWAYS,
     translates=True,
     halves=True,
     copies=COPIES,
-    fixed=TABLES,
+    constants=TABLES,
     entries=ENTRIES,
 )

@@ -39,7 +39,7 @@ BERT = Family(
         "attention_probs_dropout_prob": 0.1,
         "pad_token_id": 0,
     },
-    constants={
+    required_settings={
         "is_decoder": False,
         "add_cross_attention": False,
         "tie_word_embeddings": True,
@@ -52,14 +52,14 @@ BERT = Family(
         "cls.predictions.decoder.weight": "embedding.weight",
         "cls.predictions.decoder.bias": "lm_head.bias",
     },
-    unread=(  # for whole sentences, and a list of places
+    ignored=(  # for whole sentences, and a list of places
         "bert.pooler.dense.weight",
         "bert.pooler.dense.bias",
         "cls.seq_relationship.weight",
         "cls.seq_relationship.bias",
         "bert.embeddings.position_ids",
     ),
-    renamed={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
+    old_names={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
     entries=(
         Entry("embedding", "bert.embeddings.word_embeddings"),
         Entry("positions", "bert.embeddings.position_embeddings"),

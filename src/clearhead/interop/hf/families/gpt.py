@@ -2,7 +2,7 @@
 
 from clearhead.interop.hf.buffers import CAUSAL_MASK, FORBIDDEN_SCORE, FREQUENCIES
 from clearhead.interop.hf.family import BIASED, UNGATED, Entry, Family, OptionChoice
-from clearhead.interop.hf.rotary import RotaryWords
+from clearhead.interop.hf.rotary import RotaryKeys
 
 ATTENTION = "stack.blocks.N.self_attention"
 FEEDFORWARD = "stack.blocks.N.feedforward"
@@ -41,14 +41,14 @@ GPT2 = Family(
         "resid_pdrop": 0.1,
         "attn_pdrop": 0.1,
     },
-    constants={
+    required_settings={
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
         "add_cross_attention": False,
     },
     grouped=False,
     always=BIASED,
-    relics={"transformer.h.N.attn.bias": CAUSAL_MASK, "transformer.h.N.attn.masked_bias": FORBIDDEN_SCORE},
+    buffers={"transformer.h.N.attn.bias": CAUSAL_MASK, "transformer.h.N.attn.masked_bias": FORBIDDEN_SCORE},
     prefix="transformer.",
     entries=(
         Entry("embedding", "transformer.wte"),
@@ -94,7 +94,7 @@ OPT = Family(
         "dropout": 0.1,
         "attention_dropout": 0.0,
     },
-    constants={"layer_norm_elementwise_affine": True, "_remove_final_layer_norm": False},
+    required_settings={"layer_norm_elementwise_affine": True, "_remove_final_layer_norm": False},
     grouped=False,
     prefix="model.",
     entries=(
@@ -141,17 +141,17 @@ GPT_NEOX = Family(
         "hidden_dropout": 0.0,
         "attention_dropout": 0.0,
     },
-    constants={"attention_bias": True},
-    rotary=RotaryWords("rotary_emb_base", "rotary_pct", 0.25),
+    required_settings={"attention_bias": True},
+    rotary=RotaryKeys("rotary_emb_base", "rotary_pct", 0.25),
     grouped=False,
     always=BIASED,
     copies={"embed_out.weight": "embedding.weight"},
-    relics={
+    buffers={
         "gpt_neox.layers.N.attention.bias": CAUSAL_MASK,
         "gpt_neox.layers.N.attention.masked_bias": FORBIDDEN_SCORE,
         "gpt_neox.layers.N.attention.rotary_emb.inv_freq": FREQUENCIES,
     },
-    renamed={"lm_head.": "embed_out."},  # as transformers 5 has it in memory
+    old_names={"lm_head.": "embed_out."},  # as transformers 5 has it in memory
     entries=(
         Entry("embedding", "gpt_neox.embed_in"),
         Entry(f"{ATTENTION}.norm", "gpt_neox.layers.N.input_layernorm"),

@@ -34,7 +34,7 @@ LLAMA_ABSENT = {
     "mlp_bias": False,
     "hidden_act": "silu",
 }
-LLAMA_RELICS = {"model.layers.N.self_attn.rotary_emb.inv_freq": FREQUENCIES}
+LLAMA_BUFFERS = {"model.layers.N.self_attn.rotary_emb.inv_freq": FREQUENCIES}
 LLAMA_ENTRIES = (
     Entry("embedding", "model.embed_tokens"),
     Entry(f"{ATTENTION}.norm", "model.layers.N.input_layernorm"),
@@ -59,8 +59,8 @@ LLAMA = Family(
     activation_key="hidden_act",
     options=LLAMA_OPTIONS | {"bias": ("attention_bias", "mlp_bias")},
     absent=LLAMA_ABSENT,
-    constants={"pretraining_tp": 1},
-    relics=LLAMA_RELICS,
+    required_settings={"pretraining_tp": 1},
+    buffers=LLAMA_BUFFERS,
     entries=LLAMA_ENTRIES,
 )
 
@@ -73,7 +73,7 @@ ARCEE = Family(
     activation_key="hidden_act",
     options=LLAMA_OPTIONS | {"bias": ("attention_bias", "mlp_bias")},
     absent=LLAMA_ABSENT | {"hidden_act": "relu2", "rms_norm_eps": 1e-5},
-    relics=LLAMA_RELICS,
+    buffers=LLAMA_BUFFERS,
     entries=LLAMA_ENTRIES,
 )
 
@@ -86,8 +86,8 @@ QWEN2 = Family(
     activation_key="hidden_act",
     options=LLAMA_OPTIONS,
     absent=LLAMA_ABSENT | {"num_key_value_heads": 32},
-    constants={"use_sliding_window": False},
-    relics=LLAMA_RELICS,
+    required_settings={"use_sliding_window": False},
+    buffers=LLAMA_BUFFERS,
     entries=LLAMA_ENTRIES,
 )
 
@@ -100,8 +100,8 @@ QWEN3 = Family(
     activation_key="hidden_act",
     options=LLAMA_OPTIONS,
     absent=LLAMA_ABSENT | {"num_key_value_heads": 32, "head_dim": 128},
-    constants={"attention_bias": False, "use_sliding_window": False},
-    relics=LLAMA_RELICS,
+    required_settings={"attention_bias": False, "use_sliding_window": False},
+    buffers=LLAMA_BUFFERS,
     entries=(
         *LLAMA_ENTRIES,
         Entry(f"{ATTENTION}.part.query_norm", "model.layers.N.self_attn.q_norm"),
@@ -118,7 +118,7 @@ MISTRAL = Family(
     activation_key="hidden_act",
     options=LLAMA_OPTIONS | {"sliding_window": "sliding_window"},
     absent=LLAMA_ABSENT | {"num_key_value_heads": 8, "sliding_window": 4096},
-    relics=LLAMA_RELICS,
+    buffers=LLAMA_BUFFERS,
     entries=LLAMA_ENTRIES,
 )
 
@@ -138,11 +138,11 @@ GEMMA = Family(
         "hidden_act": "gelu_pytorch_tanh",
         "tie_word_embeddings": True,
     },
-    constants={
+    required_settings={
         "attention_bias": False,
         "use_bidirectional_attention": (None, False),
         "hidden_activation": ("gelu_pytorch_tanh", None),
     },
-    relics=LLAMA_RELICS,
+    buffers=LLAMA_BUFFERS,
     entries=LLAMA_ENTRIES,
 )

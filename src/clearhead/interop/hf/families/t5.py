@@ -31,7 +31,7 @@ def _stack(stack: str, positions: str, last: int) -> tuple[Entry, ...]:
     )
 
 
-def _renewed(settings: Json) -> Json:
+def _upgrade(settings: Json) -> Json:
     """Null decoder layers are as many as the encoder's.
 
     Version 5 of transformers says of every head that it is tied, and tells by another key which ones are (v1.0) and
@@ -88,14 +88,14 @@ T5 = Family(
         "eos_token_id": 1,
         "decoder_start_token_id": 0,
     },
-    constants={"is_encoder_decoder": True, "is_decoder": False},
+    required_settings={"is_encoder_decoder": True, "is_decoder": False},
     grouped=False,
     translates=True,
     copies=dict.fromkeys(
         ("lm_head.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"), "embedding.weight"
     ),
-    renewed=_renewed,
-    unread=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),  # a leftover of old files
+    upgrade=_upgrade,
+    ignored=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),  # a leftover of old files
     entries=(
         Entry("embedding", "shared"),
         *_stack("encoder", "source_positions", last=1),

@@ -4,7 +4,7 @@ from clearhead.interop.hf.families.llama import GEMMA
 from clearhead.interop.hf.family import Family, Json
 
 
-def _renewed(settings: Json) -> Json:
+def _upgrade(settings: Json) -> Json:
     """Where no layer slides, the window is of no account."""
     kinds = settings.get("layer_types")
     full = isinstance(kinds, list) and set(kinds) == {"full_attention"}
@@ -37,10 +37,10 @@ VAULTGEMMA = Family(
         "attn_logit_softcapping": 50.0,
         "final_logit_softcapping": 30.0,
     },
-    constants={"attention_bias": False, "final_logit_softcapping": None},
+    required_settings={"attention_bias": False, "final_logit_softcapping": None},
     entries=tuple(
         entry._replace(foreign=entry.foreign.replace("post_attention_layernorm", "pre_feedforward_layernorm"))
         for entry in GEMMA.entries
     ),
-    renewed=_renewed,
+    upgrade=_upgrade,
 )
