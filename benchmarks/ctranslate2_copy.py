@@ -10,7 +10,7 @@ import torch
 
 from clearhead.config import TranslationConfig
 from clearhead.data import Tokenizer
-from clearhead.interop.ctranslate2 import save_ctranslate2, words
+from clearhead.interop.ctranslate2 import save_ctranslate2, to_ctranslate2
 from clearhead.models import EncoderDecoder
 
 PACKAGE = "ctranslate2==4.8.5"
@@ -41,7 +41,7 @@ def translator(model: EncoderDecoder, tokenizer: Tokenizer, how: TranslationConf
         )
 
     def translate(sentences: Sequence[str]) -> list[str]:
-        sources = [words([*map(int, tokenizer.encode(sentence)), end]) for sentence in sentences]
+        sources = [to_ctranslate2([*map(int, tokenizer.encode(sentence)), end]) for sentence in sentences]
         found = engine.translate_batch(
             sources, beam_size=how.beam_size, max_batch_size=how.batch_size, length_penalty=how.length_penalty
         )

@@ -87,7 +87,7 @@ def test_a_token_drawn_again_from_all_odds_is_noticed(monkeypatch: pytest.Monkey
 def test_random_numbers_used_twice_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = GenerationRequest.uniforms
     monkeypatch.setattr(
-        GenerationRequest, "uniforms", lambda text, start, count, purpose="token": numbers(text, start, count)
+        GenerationRequest, "uniforms", lambda self, start, count, purpose="token": numbers(self, start, count)
     )
     assert standardized(model(1), model(2)) > 10
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import test_beam_backend_laws as searches
 import test_engine_laws as laws
-import test_reading_laws as searches
 from law_models import NATIVE_CHOICES as CHOICES
 from pair_models import NATIVE_PAIR_CHOICES as PAIR_CHOICES
 

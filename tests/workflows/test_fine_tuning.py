@@ -13,7 +13,7 @@ from workflow_helpers import some_text, trained, write_text
 from clearhead.errors import InterruptedRunError, UsageError
 from clearhead.options import merge
 from clearhead.training import Stepped
-from clearhead.workflows import Run, Said, Sampled, WorkflowEvent, import_model, resume, train
+from clearhead.workflows import Notice, Run, Sampled, WorkflowEvent, import_model, resume, train
 
 QUICK: dict[str, Any] = {"train": {"steps": 3, "batch_size": 4, "threads": 1, "precision": "float32"}}
 
@@ -55,12 +55,12 @@ def test_the_steps_are_a_tenth_and_the_optimizer_stays(first: Run) -> None:
     before, after = first.config.train, second.config.train
     assert after.learning_rate == pytest.approx(before.learning_rate / 10)
     assert (after.optimizer, after.beta2, after.schedule) == (before.optimizer, before.beta2, before.schedule)
-    said = [event.text for event in seen if isinstance(event, Said)]
+    said = [event.text for event in seen if isinstance(event, Notice)]
     assert any(text.startswith("learning rate: ") and "a tenth" in text for text in said)
     assert any("from first" in text for text in said)
     third, seen = tuned(first, "third", train={"learning_rate": 0.05})
     assert third.config.train.learning_rate == 0.05
-    assert not any("a tenth" in event.text for event in seen if isinstance(event, Said))
+    assert not any("a tenth" in event.text for event in seen if isinstance(event, Notice))
 
 
 def test_a_sample_before_and_after(first: Run) -> None:

@@ -15,7 +15,7 @@ from clearhead.config import ModelConfig, SamplingConfig
 from clearhead.errors import DataError, UsageError
 from clearhead.interop import SpecialTokens, save
 from clearhead.models import DecoderLM, build_model
-from clearhead.workflows import Run, Said, evaluate, generate, import_model, list_all, load, resume
+from clearhead.workflows import Notice, Run, evaluate, generate, import_model, list_all, load, resume
 from clearhead.workflows.importing import after_import
 
 PIECES = ["<s>", "</s>", "<unk>", "▁the", "▁king", "▁", *"abcdefghijklmnopqrstuvwxyz.,;\n"]
@@ -132,7 +132,9 @@ def test_what_is_odd_is_noticed_and_no_error(folder: Path) -> None:
     library = sentencepiece()
     library.save(str(folder / "tokenizer.json"))
     seen: list[str] = []
-    import_model(folder, out="run", observe=lambda event: seen.append(event.text) if isinstance(event, Said) else None)
+    import_model(
+        folder, out="run", observe=lambda event: seen.append(event.text) if isinstance(event, Notice) else None
+    )
     assert "every number is the same in stack.blocks.0.feedforward.part.up.weight" in seen[0]
     assert "no file of the folder names the token that ends a text" in seen[1]
     assert len(seen) == 2

@@ -14,7 +14,7 @@ from workflow_helpers import STEPS, Outcome, assert_same, outcome, tiny, trained
 
 from clearhead.errors import ClearheadError, DataError, InterruptedRunError, UsageError
 from clearhead.training import Stepped
-from clearhead.workflows import Observer, Run, Said, WorkflowEvent, resume, train
+from clearhead.workflows import Notice, Observer, Run, WorkflowEvent, resume, train
 from clearhead.workflows.runs.folder import RunFolder
 
 
@@ -42,7 +42,7 @@ def crash_at(number: int) -> Observer:
 
 def sentences(run: str | Path | Run | None = "run", **options: Any) -> list[str]:
     said: list[str] = []
-    resume(run, options=options, observe=lambda event: said.append(event.text) if isinstance(event, Said) else None)
+    resume(run, options=options, observe=lambda event: said.append(event.text) if isinstance(event, Notice) else None)
     return said
 
 

@@ -22,9 +22,9 @@ from clearhead.inspection import account
 from clearhead.options import merge
 from clearhead.workflows import (
     Finished,
+    Notice,
     Passed,
     Run,
-    Said,
     Sampled,
     Score,
     Started,
@@ -158,8 +158,8 @@ def test_what_is_told_comes_in_order() -> None:
     events: list[WorkflowEvent] = []
     done = trained(observe=events.append)
     kinds = [type(event) for event in events]
-    assert kinds[0] is Said
-    assert kinds.index(Started) == kinds.count(Said) + 1
+    assert kinds[0] is Notice
+    assert kinds.index(Started) == kinds.count(Notice) + 1
     assert kinds[-1] is Finished
     assert kinds.count(Sampled) == 3
     assert [event.text[:16] for event in events if isinstance(event, Passed)] == ["preflight passed"]
@@ -290,7 +290,7 @@ def test_a_training_says_that_it_waits_for_a_pipe(name: str) -> None:
     writer = threading.Thread(target=Path(name).write_text, args=[some_text(900)], daemon=True)
 
     def observe(event: WorkflowEvent) -> None:
-        if isinstance(event, Said) and event.text.endswith(f"{name}: waiting for it to be written to, and closed"):
+        if isinstance(event, Notice) and event.text.endswith(f"{name}: waiting for it to be written to, and closed"):
             writer.start()
 
     train(name, out="run", options=tiny(), observe=observe)

@@ -11,7 +11,7 @@ from clearhead.cli.output import Output, json_line, notice, standard_error, stan
 if TYPE_CHECKING:
     from clearhead.cli.terminal import Terminal
     from clearhead.training import Evaluated, Stepped
-    from clearhead.workflows import Averaged, Finished, Passed, Said, Sampled, Started, WorkflowEvent
+    from clearhead.workflows import Averaged, Finished, Notice, Passed, Sampled, Started, WorkflowEvent
 
 LINES = 20  # of progress in a whole run, where there is no terminal
 SAMPLE_CHARACTERS = 240
@@ -72,7 +72,7 @@ class Console:
         if self.json:
             standard_output().text(json_line(payload))
 
-    def _said(self, event: "Said") -> None:
+    def _notice(self, event: "Notice") -> None:
         head, colon, rest = event.text.partition(": ")
         self.shown.line(*([(head + colon, "bold"), (rest, "")] if colon and " " not in head else [(event.text, "")]))
 

@@ -133,8 +133,8 @@ def masked_evaluation_batches(
 def masked(ids: Tensor, keys: Words, masking: Masking) -> Batch:
     """Choose tokens of every row, hide them, and ask for them.
 
-    Of n tokens that are not special, `probability` * n are chosen, at least one where there is one; what is broken of the
-    number is rounded up or down by chance. Of the chosen ones 80 % become the mask, 10 % another token of the
+    Of n tokens that are not special, `probability` * n are chosen, at least one where there is one; a fraction of a
+    token is rounded up or down by chance. Of the chosen ones 80 % become the mask, 10 % another token of the
     vocabulary, all equally likely, and 10 % stay.
 
     Args:

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from clearhead.inspection.curve import Curve, thin
-from clearhead.inspection.svg import picture, words
+from clearhead.inspection.svg import describe_curve, picture
 from clearhead.pages import document, one_line, text
 
 MOST_ROWS = 40  # in the table of figures
@@ -53,7 +53,7 @@ def render(report: TrainingReport) -> str:
 <h2>Training curve</h2>
 <figure>
 {picture(report.curve, title=f"Training curve of {one_line(report.title)}")}
-<figcaption>{text(words(report.curve))}</figcaption>
+<figcaption>{text(describe_curve(report.curve))}</figcaption>
 </figure>
 {_figures(report.curve)}
 {_samples(report.samples)}

@@ -104,7 +104,7 @@ def refuse_large_tokenizer(folder: Path, vocab_size: int) -> None:
 def in_short(faults: Sequence[str]) -> str:
     """A list for a sentence, which stays one."""
     more = [f"and {len(faults) - MOST_FAULTS:,} more"] if len(faults) > MOST_FAULTS else []
-    return ", ".join([*map(cut, faults[:MOST_FAULTS]), *more])
+    return ", ".join([*map(shorten, faults[:MOST_FAULTS]), *more])
 
 
 def stored_tensors(folder: Path) -> dict[str, Stored]:

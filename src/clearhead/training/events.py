@@ -48,10 +48,10 @@ class SaveDue:
 
 @dataclass(frozen=True)
 class Notice:
-    """A sentence for the user: something went differently than planned, and the training continues."""
+    """A sentence for the user: a choice and its reason, or something that went differently than planned."""
 
-    step: int
     text: str
+    step: int | None = None  # of a training that is running
 
 
 Event = Stepped | Evaluated | SaveDue | Notice

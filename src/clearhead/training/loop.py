@@ -121,7 +121,7 @@ class _Loop:
             self.optimizer.step(rate)
         self._advance(tokens, finite=finite)
         if self.computation.notice:
-            yield Notice(state.step, self.computation.notice)
+            yield Notice(self.computation.notice, state.step)
             self.computation.notice = None
         yield Stepped(state.step, loss, rate, norm, tokens, time.perf_counter() - began, skipped=not finite)
         if self.skipped_in_a_row >= SKIPS_ALLOWED:
@@ -139,7 +139,7 @@ class _Loop:
             if not self.was_left_out:
                 first = "" if state.first_loss is None else f" (it began at {state.first_loss:.4g})"
                 yield Notice(
-                    state.step, f"the loss is {loss:.4g}{first}: the training is diverging, so no checkpoint is saved"
+                    f"the loss is {loss:.4g}{first}: the training is diverging, so no checkpoint is saved", state.step
                 )
             self.was_left_out = True
 

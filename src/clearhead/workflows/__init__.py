@@ -17,9 +17,9 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.evaluating import evaluate as evaluate
     from clearhead.workflows.events import Averaged as Averaged
     from clearhead.workflows.events import Finished as Finished
+    from clearhead.workflows.events import Notice as Notice
     from clearhead.workflows.events import Observer as Observer
     from clearhead.workflows.events import Passed as Passed
-    from clearhead.workflows.events import Said as Said
     from clearhead.workflows.events import Sampled as Sampled
     from clearhead.workflows.events import Started as Started
     from clearhead.workflows.events import WorkflowEvent as WorkflowEvent
@@ -68,7 +68,7 @@ __getattr__, __dir__, __all__ = attach(
             "Finished",
             "Observer",
             "Passed",
-            "Said",
+            "Notice",
             "Sampled",
             "Started",
             "WorkflowEvent",

@@ -8,8 +8,8 @@ import math
 
 from clearhead.config import RunConfig
 from clearhead.models import LanguageModel
-from clearhead.training import checkpoints
-from clearhead.workflows.events import Averaged, Observer, Said
+from clearhead.training import Notice, checkpoints
+from clearhead.workflows.events import Averaged, Observer
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.tasks import Task
 
@@ -19,7 +19,7 @@ def use_mean(run: RunFolder, model: LanguageModel, task: Task, config: RunConfig
     best = checkpoints.best(run.checkpoints)
     lowest = checkpoints.read_state(best.path).best_loss if best else None
     for notice in checkpoints.faults(run.checkpoints):
-        observe(Said(notice))
+        observe(Notice(notice))
     count = checkpoints.load_mean(
         run.checkpoints, model, config.train.average_checkpoints, every=config.train.save_every
     )

@@ -9,13 +9,7 @@ from pathlib import Path
 
 from clearhead.inspection import Curve
 from clearhead.training import Evaluated, Stepped
-
-
-@dataclass(frozen=True)
-class Said:
-    """A sentence for the person: a choice and its reason, or something that went differently."""
-
-    text: str
+from clearhead.training import Notice as Notice
 
 
 @dataclass(frozen=True)
@@ -64,7 +58,7 @@ class Finished:
     commands: tuple[str, ...] = ()
 
 
-WorkflowEvent = Said | Passed | Started | Stepped | Evaluated | Sampled | Averaged | Finished
+WorkflowEvent = Notice | Passed | Started | Stepped | Evaluated | Sampled | Averaged | Finished
 Observer = Callable[[WorkflowEvent], None]
 
 

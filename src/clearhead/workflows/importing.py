@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 
 from clearhead import interop
-from clearhead.workflows.events import Observer, Said, command, ignore
+from clearhead.training import Notice
+from clearhead.workflows.events import Observer, command, ignore
 from clearhead.workflows.pretrained import Origin, origin_from_folder
 from clearhead.workflows.run import Run
 from clearhead.workflows.runs.create import create
@@ -41,7 +42,7 @@ def import_model(source: str | Path, *, out: str | Path | None = None, observe: 
                 shutil.rmtree(run.folder, ignore_errors=True)
             raise
     for sentence in _notices(origin):
-        observe(Said(sentence))
+        observe(Notice(sentence))
     return Run(run.folder)
 
 

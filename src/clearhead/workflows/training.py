@@ -11,9 +11,9 @@ from clearhead.config import RunConfig
 from clearhead.data import pipe_of
 from clearhead.errors import FaultError, InterruptedRunError, UsageError
 from clearhead.models import LanguageModel, build_model
-from clearhead.training import Event, Optimizer, TrainingState, build_optimizer, checkpoints, fit
+from clearhead.training import Event, Notice, Optimizer, TrainingState, build_optimizer, checkpoints, fit
 from clearhead.workflows.averaging import use_mean
-from clearhead.workflows.events import Observer, Passed, Said, Started, command, ignore
+from clearhead.workflows.events import Observer, Passed, Started, command, ignore
 from clearhead.workflows.hardware import choose_device, enough_memory, threads
 from clearhead.workflows.planning import choose_start, gather, plan
 from clearhead.workflows.pretrained import Origin, open_origin
@@ -66,12 +66,12 @@ def train(
     start = choose_start(settings, preset, minutes, origin)  # before anything slow
     with _new_run(Path(out) if out else None, start.config.data.source) as run, enough_memory(LESS_MEMORY):
         if pipe := pipe_of(start.config.data.source):
-            observe(Said(f"reading {pipe}: waiting for it to be written to, and closed"))
+            observe(Notice(f"reading {pipe}: waiting for it to be written to, and closed"))
         tokenizers = None if origin is None else origin.tokenizers
         task = open_task(start.config, tokenizers=tokenizers, on_progress=_progress(observe))
         planned = plan(start, task)
         for sentence in (task.describe(), *planned.reasons):
-            observe(Said(sentence))
+            observe(Notice(sentence))
         _train(run, planned.config, task, observe, check=check, origin=origin)
     return Run(run.folder)
 
@@ -193,12 +193,12 @@ def _take_up(
             forget_after(run, 0)
         return TrainingState()
     for notice in checkpoint.notices:
-        observe(Said(notice))
+        observe(Notice(notice))
     best_step = checkpoints.read_state(checkpoint.path).best_step
     if run.damage() or (best_step is not None and run.model_step < best_step):
         best = checkpoints.best(run.checkpoints) or checkpoint
         for notice in best.notices[len(checkpoint.notices) :]:
-            observe(Said(notice))
+            observe(Notice(notice))
         behind = checkpoints.load(best.path, model)  # a crash came between the checkpoint and the model
         run.save_model(model, task.special_tokens, step=behind.step)
     state = checkpoints.load(checkpoint.path, model, optimizer)
@@ -214,7 +214,7 @@ def _progress(observe: Observer) -> Callable[[float], None]:
         nonlocal last_notice
         if time.monotonic() - last_notice > SILENCE:
             last_notice = time.monotonic()
-            observe(Said(f"preparing the data: {share:.0%}"))
+            observe(Notice(f"preparing the data: {share:.0%}"))
 
     return tell
 

@@ -18,7 +18,7 @@ from workflow_helpers import tiny, write_text
 
 from clearhead.errors import ClearheadError
 from clearhead.options import merge
-from clearhead.workflows import Observer, Run, Said, WorkflowEvent, resume, train
+from clearhead.workflows import Notice, Observer, Run, WorkflowEvent, resume, train
 
 LENGTH = {"steps": 7, "save_every": 2, "eval_every": 3}
 PAIRS = "my.tsv"
@@ -113,7 +113,7 @@ def use(root: Path) -> Outcome:
     run = Run(Path("run"))
 
     def observe(event: WorkflowEvent) -> None:
-        if isinstance(event, Said):
+        if isinstance(event, Notice):
             notices.append(event.text)
 
     def finished() -> list[str]:

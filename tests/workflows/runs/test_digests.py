@@ -15,7 +15,7 @@ from workflow_helpers import STEPS, tiny, write_text
 from clearhead.data import Tokenizer
 from clearhead.errors import ClearheadError, DataError
 from clearhead.files import damage
-from clearhead.workflows import Run, Said, resume, train
+from clearhead.workflows import Notice, Run, resume, train
 from clearhead.workflows.runs.digests import is_whole, seal
 
 
@@ -72,7 +72,7 @@ def test_a_manifest_that_is_nested_without_end_is_a_damaged_one(finished: Run) -
     newest = max(finished.checkpoints.iterdir())
     (newest / "manifest.json").write_text(NESTED, encoding="utf-8")
     notices: list[str] = []
-    resume(finished, observe=lambda event: notices.append(event.text) if isinstance(event, Said) else None)
+    resume(finished, observe=lambda event: notices.append(event.text) if isinstance(event, Notice) else None)
     assert any(f"{newest} is damaged" in notice for notice in notices)
     (finished.folder / "manifest.json").write_text(NESTED, encoding="utf-8")
     with pytest.raises(DataError, match=r"manifest\.json was altered or cut off"):

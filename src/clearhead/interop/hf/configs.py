@@ -10,8 +10,10 @@ from clearhead.interop.headers import (
     CONFIG,
     Stored,
     inside,
+    quote,
     read_json,
     refuse_large_tokenizer,
+    shorten,
     stored_tensors,
 )
 from clearhead.interop.hf.families import FAMILIES

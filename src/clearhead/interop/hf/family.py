@@ -79,7 +79,8 @@ class Family:
         options: own option -> the foreign key, or keys, with the same value.
         absent: what a foreign key means when the file leaves it out.
         entries: the weights.
-        required_settings: foreign keys and the only values that mean what our parts compute; the first of a tuple is written.
+        required_settings: foreign keys and the only values that mean what our parts compute; of a tuple, the first
+            is written.
         extra_settings: foreign keys and values that are written, and not read, as they change no logit.
         grouped: whether there may be fewer key heads than query heads.
         always: options that every model of the family has, such as biases; where ours have none, they are zero.
@@ -253,9 +254,8 @@ def _shared_value(settings: Json, keys: tuple[str, ...]) -> object:
         if key not in settings:
             raise DataError(f"{key} is missing")
         if settings[key] not in (settings[keys[0]], None):  # null: as the first one
-            raise DataError(
-                f"{keys[0]} = {_format_value(settings[keys[0]])} and {key} = {_format_value(settings[key])} have no equal here"
-            )
+            first, other = _format_value(settings[keys[0]]), _format_value(settings[key])
+            raise DataError(f"{keys[0]} = {first} and {key} = {other} have no equal here")
     return settings[keys[0]]
 
 

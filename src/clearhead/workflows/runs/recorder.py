@@ -10,7 +10,7 @@ from typing import Self
 from clearhead.files import write_text
 from clearhead.models import LanguageModel
 from clearhead.training import Evaluated, Event, Notice, Optimizer, SaveDue, Stepped, TrainingState, checkpoints
-from clearhead.workflows.events import Averaged, Observer, Said, Sampled
+from clearhead.workflows.events import Averaged, Observer, Sampled
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.tasks import Task
 
@@ -52,7 +52,7 @@ class Recorder:
             case SaveDue():
                 self.save(event.state, best=event.best)
             case Notice():
-                self.observe(Said(event.text))
+                self.observe(event)
 
     def save(self, state: TrainingState, *, best: bool) -> None:
         """A checkpoint of now; the run's own model follows the best one, and is never missing."""
