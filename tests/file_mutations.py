@@ -20,9 +20,9 @@ def damaged(draw: random.Random, content: bytes) -> bytes:
             flipped[draw.randrange(len(flipped))] = draw.randrange(256)
         return bytes(flipped)
     if change == 2:
-        place = draw.randrange(len(content) + 1)
+        index = draw.randrange(len(content) + 1)
         return (
-            content[:place] + draw.choice([b"\xff", b"\xed\xa0\x80", b"\0", b"\xc0\x80", b"\\ud800"]) + content[place:]
+            content[:index] + draw.choice([b"\xff", b"\xed\xa0\x80", b"\0", b"\xc0\x80", b"\\ud800"]) + content[index:]
         )
     if change == 3:
         return draw.choice([b"\xef\xbb\xbf", b"\xff\xfe", b" " * 100_000]) + content
@@ -50,11 +50,11 @@ def damaged_beside(draw: random.Random, files: dict[str, bytes | Path]) -> None:
 
 
 def odd_names_of_tokens(draw: random.Random, files: dict[str, bytes | Path]) -> None:
-    told = {
+    settings = {
         key: draw.choice([*VALUES, {"content": draw.choice(VALUES)}])
         for key in ("eos_token", "pad_token", "mask_token")
     }
-    files[draw.choice(BESIDE[:2])] = as_bytes(told)
+    files[draw.choice(BESIDE[:2])] = as_bytes(settings)
 
 
 def odd_ids(draw: random.Random, files: dict[str, bytes | Path]) -> None:
@@ -66,16 +66,16 @@ def odd_ids(draw: random.Random, files: dict[str, bytes | Path]) -> None:
 def odd_config(draw: random.Random, files: dict[str, bytes | Path]) -> None:
     content = files["config.json"]
     assert isinstance(content, bytes)
-    told = json.loads(content)
+    settings = json.loads(content)
     for _ in range(draw.choice((1, 1, 2))):
-        container, key = draw.choice(nodes(told))
+        container, key = draw.choice(nodes(settings))
         if draw.random() < 0.15:
             del container[key]
         else:
             container[key] = draw.choice(
                 [*VALUES, 3, 7, 16, 4096, 2**20, 10**4200, float("inf"), float("nan"), "gpt2", "llama", "t5"]
             )
-    files["config.json"] = as_bytes(told)
+    files["config.json"] = as_bytes(settings)
 
 
 def odd_header(draw: random.Random, files: dict[str, bytes | Path]) -> None:
@@ -118,11 +118,13 @@ def odd_index(draw: random.Random, files: dict[str, bytes | Path]) -> None:
     assert isinstance(weights, bytes)
     size = int.from_bytes(weights[:8], "little")
     tensors = [name for name in json.loads(weights[8 : 8 + size]) if name != "__metadata__"]
-    told: Any = dict.fromkeys(tensors, "a.safetensors")
+    weight_map: Any = dict.fromkeys(tensors, "a.safetensors")
     for name in draw.sample(tensors, draw.choice((0, 1, 3))):
-        told[name] = draw.choice([*names, *VALUES])
-    told = draw.choice([{"weight_map": told}, {"weight_map": told}, told, {"weight_map": draw.choice(VALUES)}])
-    content = json.dumps(told).encode()
+        weight_map[name] = draw.choice([*names, *VALUES])
+    weight_map = draw.choice(
+        [{"weight_map": weight_map}, {"weight_map": weight_map}, weight_map, {"weight_map": draw.choice(VALUES)}]
+    )
+    content = json.dumps(weight_map).encode()
     files["model.safetensors.index.json"] = damaged(draw, content) if draw.random() < 0.3 else content
 
 

@@ -66,9 +66,9 @@ def write(folder: Path, hostile: Hostile) -> None:
             (folder / name).write_bytes(content)
 
 
-def trial(hostile: Hostile, place: Path) -> Outcome:
+def trial(hostile: Hostile, directory: Path) -> Outcome:
     """Import the folder in a process of its own, and let the run write."""
-    folder, run, answer = place / "m", place / "r", place / "answer.json"
+    folder, run, answer = directory / "m", directory / "r", directory / "answer.json"
     for old in (folder, run):
         shutil.rmtree(old, ignore_errors=True)
     answer.unlink(missing_ok=True)
@@ -107,12 +107,12 @@ def _child(folder: Path, run: Path, answer: Path) -> None:
             os.dup2(printed.fileno(), 2)
             how, sentence = _used(folder, run)
             printed.seek(0)
-            said = printed.read().decode("utf-8", "replace")
+            stderr = printed.read().decode("utf-8", "replace")
         after = _usage()
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds = time.process_time() - began + children.ru_utime + children.ru_stime
-        told = Outcome(how, sentence, seconds, (after - before) / 1024, said)
-        answer.write_text(json.dumps(told._asdict()), encoding="utf-8")
+        outcome = Outcome(how, sentence, seconds, (after - before) / 1024, stderr)
+        answer.write_text(json.dumps(outcome._asdict()), encoding="utf-8")
     finally:
         os._exit(0)
 

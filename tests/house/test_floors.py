@@ -70,7 +70,12 @@ def test_no_two_folders_of_the_doctors_checks_know_each_other() -> None:
     checks = SOURCE / "doctor" / "checks"
     known = {folder.name: folders_known_to(folder) for folder in checks.iterdir() if (folder / "__init__.py").is_file()}
     assert known["dependence"] >= {"padding", "parts"}
-    circles = {(one, other) for one, others in known.items() for other in others if one in known.get(other, ())}
+    circles = {
+        (folder_name, neighbor)
+        for folder_name, others in known.items()
+        for neighbor in others
+        if folder_name in known.get(neighbor, ())
+    }
     assert not circles
 
 

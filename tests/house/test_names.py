@@ -9,9 +9,28 @@ import pytest
 import clearhead
 
 SOURCE = Path(clearhead.__file__).parent
+ROOT = SOURCE.parents[1]
 SAY_NOTHING = {"found", "told", "seen", "asked", "said", "given", "wanted"}
 SAY_NOTHING |= {"made", "one", "each", "way", "place", "words", "theirs"}
-ALLOWED = {"data/pairs": {"words"}, "data/stories": {"words"}}  # grammars, whose values are words
+ALLOWED = {  # grammars, whose values are words
+    "src/clearhead/data/pairs": {"words"},
+    "src/clearhead/data/stories": {"words"},
+}
+NOT_YET = (  # folders whose values are still to be named
+    "tests/cli",
+    "tests/config",
+    "tests/data",
+    "tests/doctor",
+    "tests/doctor_benchmark",
+    "tests/inspection",
+    "tests/interop",
+    "tests/models",
+    "tests/parity",
+    "tests/parts",
+    "tests/training",
+    "tests/workflows",
+    "benchmarks",
+)
 
 
 def names_bound(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -27,18 +46,31 @@ def names_bound(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def refused(path: str) -> set[str]:
-    """The names that a file of the library, such as data/masking.py, must not have."""
+    """The names that a file, such as src/clearhead/data/masking.py, must not have."""
     return SAY_NOTHING.difference(*(names for folder, names in ALLOWED.items() if path.startswith(f"{folder}/")))
 
 
-FILES = [path.relative_to(SOURCE).as_posix() for path in sorted(SOURCE.rglob("*.py"))]
+FILES = [
+    path.relative_to(ROOT).as_posix()
+    for folder in ("src", "tests", "benchmarks", "examples")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+]
+NAMED = [path for path in FILES if not path.startswith(tuple(f"{folder}/" for folder in NOT_YET))]
 
 
 def test_values_are_called_what_they_are() -> None:
-    bound = ((path, names_bound(ast.parse((SOURCE / path).read_text(encoding="utf-8")))) for path in FILES)
+    bound = ((path, names_bound(ast.parse((ROOT / path).read_text(encoding="utf-8")))) for path in NAMED)
     faults = [f"{path}:{line} {name}" for path, names in bound for line, name in names if name in refused(path)]
-    assert FILES
+    assert NAMED
     assert not faults, "\n".join(["name these after what they hold:", *faults])
+
+
+def test_a_folder_whose_values_are_named_is_no_longer_excused() -> None:
+    for folder in NOT_YET:
+        trees = [
+            ast.parse((ROOT / path).read_text(encoding="utf-8")) for path in FILES if path.startswith(f"{folder}/")
+        ]
+        assert SAY_NOTHING & {name for tree in trees for _, name in names_bound(tree)}, folder
 
 
 @pytest.mark.parametrize(

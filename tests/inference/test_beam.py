@@ -34,9 +34,9 @@ def log_chances(model: EncoderDecoder, source: Sequence[int], texts: Sequence[Se
     return logits.log_softmax(-1)
 
 
-def assert_same(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
-    assert [hypothesis.ids for hypothesis in found] == [hypothesis.ids for hypothesis in expected]
-    assert [h.score for h in found] == pytest.approx([h.score for h in expected], rel=1e-9)
+def assert_same(actual: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
+    assert [hypothesis.ids for hypothesis in actual] == [hypothesis.ids for hypothesis in expected]
+    assert [h.score for h in actual] == pytest.approx([h.score for h in expected], rel=1e-9)
 
 
 def by_rule(model: EncoderDecoder, source: Sequence[int], config: TranslationConfig, longest: int) -> list[Hypothesis]:
@@ -45,16 +45,16 @@ def by_rule(model: EncoderDecoder, source: Sequence[int], config: TranslationCon
     living: list[tuple[list[int], float]] = [([], 0.0)]
     for length in range(1, longest + 1):
         penalty = ((5 + length) / 6) ** config.length_penalty
-        ways: list[tuple[list[int], float]] = []
+        candidates: list[tuple[list[int], float]] = []
         all_chances = log_chances(model, source, [ids for ids, _ in living])[:, -1].tolist()
         for (ids, score), chances in zip(living, all_chances, strict=True):
-            ways += [([*ids, token], score + chances[token]) for token in range(len(chances)) if token != PAD]
-        ways = sorted(ways, key=lambda way: -way[1])[: 2 * k]
-        ended = [way for way in ways[:k] if way[0][-1] == END]
+            candidates += [([*ids, token], score + chances[token]) for token in range(len(chances)) if token != PAD]
+        candidates = sorted(candidates, key=lambda candidate: -candidate[1])[: 2 * k]
+        ended = [candidate for candidate in candidates[:k] if candidate[0][-1] == END]
         finished += [Hypothesis(ids[:-1], score / penalty) for ids, score in ended]
         if len(finished) >= k:
             return sorted(finished[:k], key=lambda hypothesis: -hypothesis.score)[: config.n_best]
-        living = [way for way in ways if way[0][-1] != END][:k]
+        living = [candidate for candidate in candidates if candidate[0][-1] != END][:k]
     rest = [Hypothesis(ids, score / penalty) for ids, score in living]
     return (sorted(finished, key=lambda hypothesis: -hypothesis.score) + rest)[: config.n_best]
 
@@ -64,18 +64,18 @@ def by_rule(model: EncoderDecoder, source: Sequence[int], config: TranslationCon
 def test_a_beam_that_holds_everything_is_exhaustive_search(alpha: float, seed: int) -> None:
     model, texts, longest = random_translator(5, seed), sources(3, 6, vocab_size=5), 4
     everything = config(beam_size=130, n_best=130, length_penalty=alpha, max_new_tokens=longest)
-    for source, found in zip(texts, beam_search(model, texts, everything, end=END), strict=True):
+    for source, hypotheses in zip(texts, beam_search(model, texts, everything, end=END), strict=True):
         finished, cut = list[Hypothesis](), list[Hypothesis]()
         for length in range(longest + 1):
             written = [*itertools.product(range(END + 1, 5), repeat=length)]
             for ids, chances in zip(written, log_chances(model, source, written).tolist(), strict=True):
-                score = sum(chances[place][token] for place, token in enumerate(ids))
+                score = sum(chances[position][token] for position, token in enumerate(ids))
                 if length < longest:
                     finished.append(Hypothesis([*ids], (score + chances[-1][END]) / length_penalty(length + 1, alpha)))
                 else:
                     cut.append(Hypothesis([*ids], score / length_penalty(length, alpha)))
         assert len(finished) == 40
-        assert_same(found, [h for part in (finished, cut) for h in sorted(part, key=lambda h: -h.score)])
+        assert_same(hypotheses, [h for part in (finished, cut) for h in sorted(part, key=lambda h: -h.score)])
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
@@ -86,8 +86,8 @@ def test_the_search_follows_the_rule(k: int, vocab_size: int, alpha: float) -> N
         model, texts = random_translator(vocab_size, seed), sources(2, 9, vocab_size=vocab_size)
         for n_best in {1, k - k // 3, k}:  # fewer than the beam are sure before the beam is done
             options = config(beam_size=k, n_best=n_best, length_penalty=alpha, max_new_tokens=9)
-            for source, found in zip(texts, beam_search(model, texts, options, end=END), strict=True):
-                assert_same(found, by_rule(model, source, options, longest=9))
+            for source, hypotheses in zip(texts, beam_search(model, texts, options, end=END), strict=True):
+                assert_same(hypotheses, by_rule(model, source, options, longest=9))
 
 
 @pytest.mark.parametrize(("alpha", "limit", "steps"), [(0.0, 20, 2), (1.0, 20, 4), (1.0, 12, 3), (9.0, 20, 20)])
@@ -98,8 +98,8 @@ def test_a_sentence_is_done_when_nothing_can_be_better(alpha: float, limit: int,
     chances[2:, END] = chances[2:, END].where(chances[2:, END] > 0.5, 1e-30)
     model = TableTranslator(chances, positions="rope")
     options = config(beam_size=2, length_penalty=alpha, max_new_tokens=limit)
-    [[found]] = beam_search(model, [[A, END]], options, end=END)
-    assert found.ids == [A]
+    [[hypothesis]] = beam_search(model, [[A, END]], options, end=END)
+    assert hypothesis.ids == [A]
     assert len(model.rows_read) == steps
 
 
@@ -109,16 +109,16 @@ def test_the_greatest_are_those_of_topk(size: int, n: int) -> None:
     numbers = torch.randn(7, size, generator=torch.Generator().manual_seed(size))
     numbers[:, ::5] = -math.inf
     expected = numbers.topk(min(n, size))
-    found = beam_backend.chunked_topk(numbers, min(n, size))
-    assert all(map(torch.equal, found, expected))
+    largest = beam_backend.chunked_topk(numbers, min(n, size))
+    assert all(map(torch.equal, largest, expected))
 
 
 @pytest.mark.parametrize("positions", ["learned", "rope"])
 def test_a_beam_of_one_is_greedy(positions: str) -> None:
     model, texts = random_translator(7, seed=4, positions=positions), sources(*range(1, 12), vocab_size=7)
-    found = beam_search(model, texts, config(beam_size=1, length_penalty=1.0), end=END)
+    translations = beam_search(model, texts, config(beam_size=1, length_penalty=1.0), end=END)
     ended = 0
-    for source, [hypothesis] in zip(texts, found, strict=True):
+    for source, [hypothesis] in zip(texts, translations, strict=True):
         limit = min(24, 2 * len(source) + 10) if positions == "learned" else 2 * len(source) + 10
         ids, score = list[int](), 0.0
         while len(ids) < limit and END not in ids:
@@ -134,23 +134,25 @@ def test_a_beam_finds_what_greedy_decoding_misses() -> None:
     model, text = TableTranslator(TRAP), [[A, END]]
     greedy = beam_search(model, text, config(beam_size=1, length_penalty=0), end=END)[0]
     assert_same(greedy, [Hypothesis([A, C], math.log(0.5 * 0.36))])
-    found = beam_search(model, text, config(beam_size=2, n_best=2, length_penalty=0), end=END)[0]
-    assert_same(found, [Hypothesis([B], math.log(0.36)), Hypothesis([A, C], math.log(0.18))])
+    hypotheses = beam_search(model, text, config(beam_size=2, n_best=2, length_penalty=0), end=END)[0]
+    assert_same(hypotheses, [Hypothesis([B], math.log(0.36)), Hypothesis([A, C], math.log(0.18))])
 
 
 def test_a_length_penalty_prefers_longer_ones() -> None:
-    found = beam_search(TableTranslator(TRAP), [[A, END]], config(beam_size=2, n_best=2, length_penalty=6), end=END)[0]
+    hypotheses = beam_search(
+        TableTranslator(TRAP), [[A, END]], config(beam_size=2, n_best=2, length_penalty=6), end=END
+    )[0]
     longer, shorter = math.log(0.18) / (8 / 6) ** 6, math.log(0.36) / (7 / 6) ** 6  # ends are counted
     assert longer > shorter
-    assert_same(found, [Hypothesis([A, C], longer), Hypothesis([B], shorter)])
+    assert_same(hypotheses, [Hypothesis([A, C], longer), Hypothesis([B], shorter)])
 
 
 def test_an_end_that_ranks_behind_the_beam_is_not_taken() -> None:
     chances = table(5, {END: {A: 0.5, B: 0.4, END: 0.1}, A: {END: 1}, B: {END: 1}})
-    found = beam_search(TableTranslator(chances), [[A, END]], config(beam_size=2, n_best=2, length_penalty=0), end=END)[
-        0
-    ]
-    assert_same(found, [Hypothesis([A], math.log(0.5)), Hypothesis([B], math.log(0.4))])
+    hypotheses = beam_search(
+        TableTranslator(chances), [[A, END]], config(beam_size=2, n_best=2, length_penalty=0), end=END
+    )[0]
+    assert_same(hypotheses, [Hypothesis([A], math.log(0.5)), Hypothesis([B], math.log(0.4))])
 
 
 @pytest.mark.parametrize(("positions", "seed"), [("sinusoidal", 5), ("rope", 6), ("alibi", 1)])
@@ -161,10 +163,10 @@ def test_a_translation_depends_on_no_neighbour(positions: str, seed: int) -> Non
     together = beam_search(model, texts, options, end=END)
     for size in (1, 7):
         batches = [texts[start : start + size] for start in range(0, 24, size)]
-        apart = [found for batch in batches for found in beam_search(model, batch, options, end=END)]
-        for one, other in zip(together, apart, strict=True):
-            assert_same(one, other)
-    assert len({len(found[0].ids) for found in together}) > 5, "equal lengths would show little"
+        apart = [hypotheses for batch in batches for hypotheses in beam_search(model, batch, options, end=END)]
+        for batched, alone in zip(together, apart, strict=True):
+            assert_same(batched, alone)
+    assert len({len(hypotheses[0].ids) for hypotheses in together}) > 5, "equal lengths would show little"
 
 
 @pytest.mark.parametrize("n_best", [1, 4])
@@ -172,28 +174,28 @@ def test_hypotheses_are_sorted_and_distinct(n_best: int) -> None:
     for seed in range(5):
         draw = torch.Generator().manual_seed(seed)
         model = TableTranslator((2 * torch.randn(9, 9, generator=draw)).softmax(-1), positions="rope")
-        [found] = beam_search(model, [[A, END]], config(beam_size=4, n_best=n_best, max_new_tokens=200), end=END)
-        assert len(found) == n_best
-        assert len({tuple(hypothesis.ids) for hypothesis in found}) == n_best
-        scores = [hypothesis.score for hypothesis in found]
+        [hypotheses] = beam_search(model, [[A, END]], config(beam_size=4, n_best=n_best, max_new_tokens=200), end=END)
+        assert len(hypotheses) == n_best
+        assert len({tuple(hypothesis.ids) for hypothesis in hypotheses}) == n_best
+        scores = [hypothesis.score for hypothesis in hypotheses]
         assert scores == sorted(scores, reverse=True)
-        assert all(END not in hypothesis.ids and PAD not in hypothesis.ids for hypothesis in found)
+        assert all(END not in hypothesis.ids and PAD not in hypothesis.ids for hypothesis in hypotheses)
 
 
 def test_padding_is_never_written_however_likely() -> None:
     chances = table(5, {last: {PAD: 0.98, A: 0.01, END: 0.01} for last in (END, A, B)})
     model = TableTranslator(chances, positions="rope")
     for k in (1, 3, 20):
-        found = beam_search(model, [[A, END]], config(beam_size=k, n_best=k, max_new_tokens=5), end=END)[0]
-        assert found
-        assert not any(PAD in hypothesis.ids for hypothesis in found)
-        assert all(math.isfinite(hypothesis.score) for hypothesis in found)
+        hypotheses = beam_search(model, [[A, END]], config(beam_size=k, n_best=k, max_new_tokens=5), end=END)[0]
+        assert hypotheses
+        assert not any(PAD in hypothesis.ids for hypothesis in hypotheses)
+        assert all(math.isfinite(hypothesis.score) for hypothesis in hypotheses)
 
 
 def test_the_greatest_length() -> None:
     endless = table(5, {last: {A: 0.6, B: 0.4} for last in (END, A, B)}, elsewhere=1e-30)
     texts, options = sources(3, 9, 5, vocab_size=5), {"beam_size": 2, "n_best": 2}
-    for positions, asked, expected in (
+    for positions, max_new_tokens, expected in (
         ("rope", 7, [7, 7, 7]),
         ("rope", 30, [30, 30, 30]),
         ("rope", None, [16, 28, 20]),
@@ -201,24 +203,24 @@ def test_the_greatest_length() -> None:
         ("sinusoidal", 30, [24, 24, 24]),
     ):
         model = TableTranslator(endless, positions=positions)
-        found = beam_search(model, texts, config(**options, max_new_tokens=asked), end=END)
-        assert [[len(hypothesis.ids) for hypothesis in two] for two in found] == [[n, n] for n in expected]
+        translations = beam_search(model, texts, config(**options, max_new_tokens=max_new_tokens), end=END)
+        assert [[len(hypothesis.ids) for hypothesis in two] for two in translations] == [[n, n] for n in expected]
 
 
 def test_the_last_position_can_be_written_from() -> None:
     model = random_translator(5, positions="learned", block_size=3)
-    for found in beam_search(model, sources(3, 1, vocab_size=5), config(beam_size=40, n_best=40), end=END):
-        assert max(len(hypothesis.ids) for hypothesis in found) == 3
+    for hypotheses in beam_search(model, sources(3, 1, vocab_size=5), config(beam_size=40, n_best=40), end=END):
+        assert max(len(hypothesis.ids) for hypothesis in hypotheses) == 3
 
 
 def test_done_sentences_leave_the_batch() -> None:
     model = random_translator(11, positions="rope")
     texts, rows = sources(*[n * 3 // 4 + 1 for n in range(32)], vocab_size=11), list[int]()
     model.decoder.register_forward_pre_hook(lambda _, args: rows.append(args[0].shape[0] * args[0].shape[1]))
-    found = beam_search(model, texts, config(beam_size=2, n_best=2), end=END)
+    translations = beam_search(model, texts, config(beam_size=2, n_best=2), end=END)
     assert rows[:2] == [32, 64], "one hypothesis at first, then as many as the beam holds"
     assert rows[-1] < 8
-    live = [sum(max(len(h.ids) for h in two) >= step for two in found) for step in range(len(rows))]
+    live = [sum(max(len(h.ids) for h in two) >= step for two in translations) for step in range(len(rows))]
     assert all(read <= 4 * max(1, alive) for read, alive in zip(rows, live, strict=True)), "two thirds of the work"
 
 
@@ -242,8 +244,8 @@ def test_the_mode_is_borrowed_and_dropout_is_off() -> None:
     plain, texts = random_translator(9), sources(3, 6, vocab_size=9)
     model = random_translator(9, dropout=0.5, attention_dropout=0.5).train()
     model.encoder.eval()
-    found = beam_search(model, texts, config(), end=END)
-    assert found == beam_search(plain, texts, config(), end=END)
+    translations = beam_search(model, texts, config(), end=END)
+    assert translations == beam_search(plain, texts, config(), end=END)
     assert model.training
     assert model.decoder.training
     assert not model.encoder.training
@@ -253,10 +255,10 @@ def test_the_mode_is_borrowed_and_dropout_is_off() -> None:
 def test_a_translation_begins_with_the_token_that_the_config_names(decoder_start_id: int) -> None:
     plain, model = random_translator(9), random_translator(9, decoder_start_id=decoder_start_id)
     options, texts = config(beam_size=3, n_best=3, max_new_tokens=8), sources(3, 6, vocab_size=9)
-    found = beam_search(model, texts, options, end=END)
-    for source, hypotheses in zip(texts, found, strict=True):
+    translations = beam_search(model, texts, options, end=END)
+    for source, hypotheses in zip(texts, translations, strict=True):
         assert_same(hypotheses, by_rule(model, source, options, 8))
-    assert (found == beam_search(plain, texts, options, end=END)) == (decoder_start_id == END)
+    assert (translations == beam_search(plain, texts, options, end=END)) == (decoder_start_id == END)
 
 
 def test_no_sentences_and_no_gradients() -> None:

@@ -16,12 +16,12 @@ from clearhead.native import UnknownPartError, facade
 
 
 def backend(model: EncoderDecoder, sentences: int = 1, **options: object) -> tuple[BeamBackend, list[str]]:
-    said: list[str] = []
-    return beam_backend.choose_beam_backend(model, TranslationConfig.read(options), sentences, said.append), said
+    notices: list[str] = []
+    return beam_backend.choose_beam_backend(model, TranslationConfig.read(options), sentences, notices.append), notices
 
 
 @pytest.mark.parametrize(
-    ("sentences", "engine", "asked"),
+    ("sentences", "engine", "expected"),
     [
         (1, "eager", []),
         (5000, "eager", []),
@@ -33,13 +33,13 @@ def backend(model: EncoderDecoder, sentences: int = 1, **options: object) -> tup
     ],
 )
 def test_it_is_compiled_where_that_saves_time_or_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch, sentences: int, engine: str, asked: list[bool]
+    monkeypatch: pytest.MonkeyPatch, sentences: int, engine: str, expected: list[bool]
 ) -> None:
     built: list[bool] = []
     monkeypatch.setattr(facade, "library", lambda dtype, build, on_notice: built.append(build))
-    found, said = backend(random_translator(9, n_layers=1), sentences, engine=engine, batch_size=1)
-    assert isinstance(found, EagerBeamBackend)
-    assert (built, said) == (asked, [])
+    chosen, notices = backend(random_translator(9, n_layers=1), sentences, engine=engine, batch_size=1)
+    assert isinstance(chosen, EagerBeamBackend)
+    assert (built, notices) == (expected, [])
 
 
 @pytest.mark.parametrize("error", [OSError, RuntimeError, UnknownPartError])
@@ -51,25 +51,25 @@ def test_a_failure_leaves_the_models_own_call(
         raise error("no such thing here")
 
     monkeypatch.setattr(facade, "library", fail)
-    found, said = backend(random_translator(9), 5000, engine=engine)
-    assert isinstance(found, EagerBeamBackend)
+    chosen, notices = backend(random_translator(9), 5000, engine=engine)
+    assert isinstance(chosen, EagerBeamBackend)
     quiet = engine == "auto" and error is UnknownPartError
-    assert said == ([] if quiet else ["translations are searched for without native code: no such thing here"])
+    assert notices == ([] if quiet else ["translations are searched for without native code: no such thing here"])
 
 
 def test_autocast_is_the_models_own_calls() -> None:
     with torch.autocast("cpu", torch.bfloat16):
-        found, said = backend(random_translator(9).float(), engine="native")
-    assert isinstance(found, EagerBeamBackend)
-    assert "autocast is on" in said[0]
+        chosen, notices = backend(random_translator(9).float(), engine="native")
+    assert isinstance(chosen, EagerBeamBackend)
+    assert "autocast is on" in notices[0]
 
 
 def test_a_model_that_is_watched_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facade, "library", None)  # not to be called
     model = random_translator(9)
-    model.decoder.register_forward_hook(lambda module, *given: None)
-    found, [notice] = backend(model, engine="native")
-    assert isinstance(found, EagerBeamBackend)
+    model.decoder.register_forward_hook(lambda module, *arguments: None)
+    chosen, [notice] = backend(model, engine="native")
+    assert isinstance(chosen, EagerBeamBackend)
     assert "hooked onto Stack" in notice
 
 
@@ -83,11 +83,11 @@ class Wrong(EagerBeamBackend):
             parameter.detach().mul_(1.1)
 
     def top_continuations(self, logits: Tensor, before: Tensor, n: int) -> Continuations:
-        found = super().top_continuations(logits, before, n + 1)
+        continuations = super().top_continuations(logits, before, n + 1)
         return (
             super().top_continuations(logits, before, n)
             if self.weights
-            else Continuations(*(each[:, 1:] for each in found))
+            else Continuations(*(column[:, 1:] for column in continuations))
         )
 
 
@@ -95,8 +95,8 @@ class Wrong(EagerBeamBackend):
 def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch, weights: bool) -> None:
     monkeypatch.setattr(facade, "library", lambda dtype, build, on_notice: ())
     monkeypatch.setattr(beam_backend, "NativeBeamBackend", lambda model, library: Wrong(model, weights))
-    found, [notice] = backend(random_translator(9), engine="native")
-    assert type(found) is EagerBeamBackend
+    chosen, [notice] = backend(random_translator(9), engine="native")
+    assert type(chosen) is EagerBeamBackend
     assert "not the model's" in notice
 
 
@@ -122,5 +122,5 @@ def test_a_wide_model_and_the_shortest_block_are_checked_too(monkeypatch: pytest
     monkeypatch.setattr(beam_backend, "NativeBeamBackend", lambda model, library: EagerBeamBackend(model))
     for options in ({"block_size": 1, "positions": "learned"}, {"decoder_start_id": 0}, {"source_vocab_size": 3}):
         model = random_translator(5, **options)
-        for each in (model, model.to(torch.float32)):
-            assert backend(each, engine="native")[1] == []
+        for translator in (model, model.to(torch.float32)):
+            assert backend(translator, engine="native")[1] == []

@@ -23,23 +23,23 @@ def guesses_from_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def model(seed: int) -> DecoderLM:
     shape = ModelConfig(vocab_size=VOCAB_SIZE, block_size=8, n_layers=1, n_heads=2, d_model=8)
-    made = DecoderLM(shape, seed=seed)
+    network = DecoderLM(shape, seed=seed)
     with torch.no_grad():
-        for parameter in made.parameters():
+        for parameter in network.parameters():
             parameter.mul_(4)  # so that the odds are far from even
-    return made.eval()
+    return network.eval()
 
 
 @torch.inference_mode()
 def probabilities(model: DecoderLM) -> dict[tuple[int, ...], float]:
     """Of every text, by the definition."""
-    found = {}
+    by_text = {}
     for text in itertools.product(range(VOCAB_SIZE), repeat=LENGTH):
         logits = model(torch.tensor([[*PROMPT, *text]]))[0, len(PROMPT) - 1 : -1] / CONFIG.temperature
         least = logits.topk(4).values[:, -1:]
         odds = logits.where(logits >= least, -torch.inf).softmax(-1)  # (LENGTH, V)
-        found[text] = math.prod(odds[place, token].item() for place, token in enumerate(text))
-    return found
+        by_text[text] = math.prod(odds[position, token].item() for position, token in enumerate(text))
+    return by_text
 
 
 def standardized(target: DecoderLM, draft: DecoderLM | None) -> float:
@@ -60,7 +60,7 @@ def standardized(target: DecoderLM, draft: DecoderLM | None) -> float:
     rare = sum(counts[text] for text in expected if text not in often), TEXTS - sum(expected[text] for text in often)
     cells = [(counts[text], expected[text]) for text in often] + ([rare] if rare[1] > 1 else [])
     assert len(cells) > 30
-    statistic = sum((found - wanted) ** 2 / wanted for found, wanted in cells)
+    statistic = sum((count - expectation) ** 2 / expectation for count, expectation in cells)
     return (statistic - (len(cells) - 1)) / math.sqrt(2 * (len(cells) - 1))
 
 
@@ -73,13 +73,17 @@ def test_texts_are_as_likely_as_the_model_says(draft: int | None) -> None:
 
 
 def test_guesses_that_are_always_believed_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verification, "_count_accepted", lambda texts, own, theirs, guesses, lengths: lengths)
+    monkeypatch.setattr(
+        verification, "_count_accepted", lambda texts, model_probs, draft_probs, guesses, lengths: lengths
+    )
     assert standardized(model(1), model(2)) > 30
 
 
 def test_a_token_drawn_again_from_all_odds_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        verification, "_residual_probs", lambda own, theirs, places, doubted: own[torch.arange(len(places)), places]
+        verification,
+        "_residual_probs",
+        lambda model_probs, draft_probs, counts, doubted: model_probs[torch.arange(len(counts)), counts],
     )
     assert standardized(model(1), model(2)) > 10
 

@@ -52,10 +52,10 @@ def test_a_short_text_never_asks_for_compiled_code(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(("tokens", "built"), [(5_000, False), (50_000, True)])
 def test_a_long_text_is_worth_compiling_for(monkeypatch: pytest.MonkeyPatch, tokens: int, built: bool) -> None:
-    asked: list[bool] = []
-    monkeypatch.setattr(facade, "library", lambda dtype, build, on_notice: asked.append(build))
+    builds: list[bool] = []
+    monkeypatch.setattr(facade, "library", lambda dtype, build, on_notice: builds.append(build))
     engine.Engine(small()).backend(tokens)
-    assert asked == [built]
+    assert builds == [built]
 
 
 def test_compiling_is_announced_and_a_failure_leaves_the_plain_engine(
@@ -89,14 +89,16 @@ def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_who_looks_into_a_model_is_told_by_a_kept_engine_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facade, "library", lambda dtype, build, on_notice: ())
-    monkeypatch.setattr(engine, "NativeDecoderBackend", lambda model, *given: EagerDecoderBackend(copy.deepcopy(model)))
-    model, seen = small(), list[torch.nn.Module]()
+    monkeypatch.setattr(
+        engine, "NativeDecoderBackend", lambda model, *options: EagerDecoderBackend(copy.deepcopy(model))
+    )
+    model, called = small(), list[torch.nn.Module]()
     kept = engine.Engine(model, EngineConfig(engine="native"))
     ids, cache = torch.tensor([[1]]), model.new_cache(1, 2)
     kept.backend(1).forward(ids, cache)
-    model.stack.register_forward_hook(lambda module, *given: seen.append(module))
+    model.stack.register_forward_hook(lambda module, *options: called.append(module))
     kept.backend(1).forward(ids, cache)
-    assert seen == [model.stack]
+    assert called == [model.stack]
 
 
 def test_an_engine_that_is_kept_prepares_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,12 +111,12 @@ def test_an_engine_that_is_kept_prepares_once(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(facade, "library", lambda dtype, build, on_notice: ())
     monkeypatch.setattr(engine, "NativeDecoderBackend", pack)
     model, config = small(), SamplingConfig(greedy=True, max_new_tokens=5)
-    one = engine.Engine(model, EngineConfig(engine="native", dtype="int8"))
+    kept = engine.Engine(model, EngineConfig(engine="native", dtype="int8"))
     for _ in range(3):
-        list(generate_ids(model, [PROMPT], config, engine=one))
-    assert packed == [one.model]
+        list(generate_ids(model, [PROMPT], config, engine=kept))
+    assert packed == [kept.model]
     with pytest.raises(AssertionError, match="another model"):
-        list(generate_ids(small(), [PROMPT], config, engine=one))
+        list(generate_ids(small(), [PROMPT], config, engine=kept))
 
 
 def put(folder: Path, content: bytes) -> None:
@@ -163,7 +165,7 @@ def test_what_must_differ_is_kept_apart(kept: Path, monkeypatch: pytest.MonkeyPa
 
 def test_what_cannot_be_compiled_is_said() -> None:
     hooked, own = small(), small()
-    hooked.stack.register_forward_hook(lambda *given: None)
+    hooked.stack.register_forward_hook(lambda *arguments: None)
     own.dropout = type("Mine", (torch.nn.Identity,), {"__module__": "mine"})()
     bigram = BigramLM(ModelConfig(architecture="bigram", vocab_size=11, block_size=8))
     reasons = {
@@ -196,7 +198,9 @@ def test_compiled_code_is_kept_and_writes_what_the_plain_engine_writes(
         for rows in (1, 3):
             columns, notices = written(model, "native", tokens=60, rows=rows)
             assert columns == written(model, "eager", tokens=60, rows=rows)[0]
-            assert len([said for said in notices if "compil" in said]) == (rows == 1 and "sliding_window" in choice)
+            assert len([notice for notice in notices if "compil" in notice]) == (
+                rows == 1 and "sliding_window" in choice
+            )
     assert len(list(kept.iterdir())) == 1
 
 
@@ -204,5 +208,5 @@ def test_everything_that_is_compiled_is_part_of_the_package() -> None:
     folder = Path(building.__file__).parent
     listed = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["tool"]["setuptools"]
     patterns = [pattern for pattern in listed["package-data"]["clearhead"] if "native" in pattern]
-    found = {path for pattern in patterns for path in folder.parent.glob(pattern)}
-    assert found == {path for path in folder.iterdir() if path.suffix not in (".py", "")}
+    packaged = {path for pattern in patterns for path in folder.parent.glob(pattern)}
+    assert packaged == {path for path in folder.iterdir() if path.suffix not in (".py", "")}

@@ -32,8 +32,8 @@ def test_it_is_the_mean_over_all_counted_tokens() -> None:
     for start in range(0, 202, 8):
         window = torch.from_numpy(TOKENS[start : start + 9].astype(np.int64))
         losses.append(F.cross_entropy(model(window[None, :-1])[0], window[1:], reduction="none").detach())
-    found = evaluate(model, evaluation_batches(TOKENS, block_size=8, batch_size=4))
-    assert found.loss == pytest.approx(torch.cat(losses).double().mean().item(), rel=1e-6)
+    evaluation = evaluate(model, evaluation_batches(TOKENS, block_size=8, batch_size=4))
+    assert evaluation.loss == pytest.approx(torch.cat(losses).double().mean().item(), rel=1e-6)
 
 
 def test_a_large_vocabulary_is_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +56,7 @@ def test_isolated_documents_are_evaluated_as_if_alone() -> None:
     ]
     apart = partial(model.body, documents=document_numbers(packed, 0))
     together = evaluate(model, [(packed, targets)], body=apart)
-    assert together.loss == pytest.approx(sum(one.loss * one.tokens for one in alone) / 5, rel=1e-5)
+    assert together.loss == pytest.approx(sum(document.loss * document.tokens for document in alone) / 5, rel=1e-5)
     assert together.loss != pytest.approx(evaluate(model, [(packed, targets)]).loss, rel=1e-3)
 
 

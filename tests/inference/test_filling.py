@@ -46,12 +46,12 @@ class Oracle(EncoderLM):
         return self.answers[hidden[..., 0]]
 
 
-def oracle(tokenizer: Tokenizer, *wanted: Sequence[tuple[int, float]], block_size: int = 64) -> Oracle:
+def oracle(tokenizer: Tokenizer, *likely_tokens: Sequence[tuple[int, float]], block_size: int = 64) -> Oracle:
     """Answers with these tokens and probabilities, one list for each place; the rest is shared by no one."""
     answers = torch.full((64, tokenizer.vocab_size), -1e9)
-    for place, likely in enumerate(wanted):
-        for token, probability in likely:
-            answers[place, token] = torch.tensor(probability).log()
+    for position, candidates in enumerate(likely_tokens):
+        for token, probability in candidates:
+            answers[position, token] = torch.tensor(probability).log()
     return Oracle(tokenizer, answers, block_size)
 
 
@@ -73,8 +73,8 @@ def test_the_likeliest_are_told_and_the_first_is_filled_in() -> None:
     model = oracle(WORDS, [], [(token(" two"), 0.7), (token(" six"), 0.2), (token(" one"), 0.1)])
     filled = fill(model, WORDS, " five [MASK] three", config())
     assert filled.text == " five two three"
-    assert [one.token for one in filled.masks[0]] == [" two", " six", " one"]
-    assert [one.probability for one in filled.masks[0]] == pytest.approx([0.7, 0.2, 0.1])
+    assert [candidate.token for candidate in filled.masks[0]] == [" two", " six", " one"]
+    assert [candidate.probability for candidate in filled.masks[0]] == pytest.approx([0.7, 0.2, 0.1])
     few = fill(model, WORDS, " five [MASK] three", config(2))
     assert few.masks == [filled.masks[0][:2]]
     assert model.shown == [token(" five"), mask_of(WORDS), token(" three")]
@@ -106,9 +106,9 @@ def test_where_a_space_was_written_a_word_with_its_space_is_wanted() -> None:
     model = oracle(WORDS, [], likely, likely)
     filled = fill(model, WORDS, " one [MASK][MASK]", config())
     assert filled.text == " one two\n", "the first has a space before it, the second none"
-    assert [one.token for one in filled.masks[0]] == [" two", " six"]
-    assert [one.probability for one in filled.masks[0]] == pytest.approx([2 / 3, 1 / 3])
-    assert {one.token for one in filled.masks[1]} == {"\n", "s", " ", " two", " six"}
+    assert [candidate.token for candidate in filled.masks[0]] == [" two", " six"]
+    assert [candidate.probability for candidate in filled.masks[0]] == pytest.approx([2 / 3, 1 / 3])
+    assert {candidate.token for candidate in filled.masks[1]} == {"\n", "s", " ", " two", " six"}
 
 
 def test_a_character_is_not_a_word_and_leaves_spaces_alone() -> None:
@@ -124,15 +124,15 @@ def test_special_tokens_are_never_proposed() -> None:
         (token("d", tokenizer), 0.04),
     ]
     (candidates,) = fill(oracle(tokenizer, likely), tokenizer, "[MASK]", config(100)).masks
-    assert [one.token for one in candidates] == ["c", "d"]
-    assert [one.probability for one in candidates] == pytest.approx([0.6, 0.4])
+    assert [candidate.token for candidate in candidates] == ["c", "d"]
+    assert [candidate.probability for candidate in candidates] == pytest.approx([0.6, 0.4])
 
 
 def test_all_tokens_that_are_not_special_share_the_probability() -> None:
     (candidates,) = fill(make_model(), CHARACTERS, "ab[MASK]de", config(1000)).masks
-    assert sorted(one.token for one in candidates) == sorted("abcdefghij, ")
-    assert sum(one.probability for one in candidates) == pytest.approx(1, abs=1e-5)
-    shares = [one.probability for one in candidates]
+    assert sorted(candidate.token for candidate in candidates) == sorted("abcdefghij, ")
+    assert sum(candidate.probability for candidate in candidates) == pytest.approx(1, abs=1e-5)
+    shares = [candidate.probability for candidate in candidates]
     assert shares == sorted(shares, reverse=True)
 
 
@@ -142,8 +142,8 @@ def test_it_is_what_the_model_says() -> None:
     logits = model.eval()(torch.tensor([ids]))[0, [2, 5]]
     expected = logits[:, : token("j", CHARACTERS) + 1].softmax(-1)  # the special tokens come last
     for candidates, row in zip(fill(model, CHARACTERS, text, config(1000)).masks, expected, strict=True):
-        for one in candidates:
-            assert one.probability == pytest.approx(row[token(one.token, CHARACTERS)].item(), rel=1e-4)
+        for candidate in candidates:
+            assert candidate.probability == pytest.approx(row[token(candidate.token, CHARACTERS)].item(), rel=1e-4)
 
 
 def test_masks_do_not_see_what_others_were_filled_with() -> None:
@@ -151,7 +151,9 @@ def test_masks_do_not_see_what_others_were_filled_with() -> None:
     both = fill(model, CHARACTERS, "ab[MASK]de[MASK]j", config())
     first = both.masks[0][0].token
     alone = fill(model, CHARACTERS, f"ab{first}de[MASK]j", config())
-    assert [one.probability for one in alone.masks[0]] != pytest.approx([one.probability for one in both.masks[1]])
+    assert [candidate.probability for candidate in alone.masks[0]] != pytest.approx(
+        [candidate.probability for candidate in both.masks[1]]
+    )
 
 
 def test_the_bytes_of_a_character_come_together() -> None:
@@ -165,10 +167,10 @@ def test_the_bytes_of_a_character_come_together() -> None:
 
 @given(place=st.integers(0, 99), second=st.integers(0, 15))
 @settings(max_examples=60)
-def test_of_a_long_text_the_model_reads_what_stands_around_the_masks(place: int, second: int) -> None:
+def test_of_a_long_text_the_model_reads_what_stands_around_the_masks(first: int, distance: int) -> None:
     model, block = oracle(CHARACTERS, *([[(token("j", CHARACTERS), 1.0)]] * 16), block_size=16), 16
     characters = [*"abcdefghi "] * 10
-    masked = sorted({place, min(99, place + second)})
+    masked = sorted({first, min(99, first + distance)})
     ids = [mask_of(CHARACTERS) if i in masked else token(c, CHARACTERS) for i, c in enumerate(characters)]
     for i in masked:
         characters[i] = "[MASK]"

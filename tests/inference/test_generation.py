@@ -45,8 +45,8 @@ def test_the_seed_decides_the_text() -> None:
 
 def test_without_a_seed_texts_differ_and_the_global_generator_is_left_alone() -> None:
     model, before = make_model(), torch.get_rng_state()
-    one, other = (generate(model, TOKENIZER, ["abc"], config(seed=None)) for _ in range(2))
-    assert one != other
+    first, second = (generate(model, TOKENIZER, ["abc"], config(seed=None)) for _ in range(2))
+    assert first != second
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -60,9 +60,9 @@ def test_a_stop_string_ends_its_row_alone() -> None:
     model = make_model()
     full = generate(model, TOKENIZER, ["a", "b"], config(num_samples=3))
     stop = full[0][1][5:8]
-    found = generate(model, TOKENIZER, ["a", "b"], config(num_samples=3, stop=(stop, "zzz")))
-    assert found == [[text.split(stop)[0] for text in texts] for texts in full]
-    assert found != full
+    stopped = generate(model, TOKENIZER, ["a", "b"], config(num_samples=3, stop=(stop, "zzz")))
+    assert stopped == [[text.split(stop)[0] for text in texts] for texts in full]
+    assert stopped != full
 
 
 def test_a_stopped_row_costs_no_more_tokens() -> None:
@@ -85,11 +85,11 @@ def test_the_end_of_a_document_ends_the_text() -> None:
 
 
 def test_the_stream_is_the_text_in_pieces() -> None:
-    model, told = make_model(), list[Piece]()
+    model, reported = make_model(), list[Piece]()
     options = config(num_samples=2, stop=("ab",))
-    texts = generate(model, TOKENIZER, ["a", "b"], options, on_text=told.append)
+    texts = generate(model, TOKENIZER, ["a", "b"], options, on_text=reported.append)
     pieces = list(stream(model, TOKENIZER, ["a", "b"], options))
-    assert pieces == told
+    assert pieces == reported
     for prompt in range(2):
         for sample in range(2):
             mine = [piece.text for piece in pieces if piece[:2] == (prompt, sample)]
@@ -116,8 +116,8 @@ def test_byte_level_pieces_hold_whole_characters() -> None:
 def test_a_prompt_longer_than_the_window_is_read_from_its_end_and_said_so() -> None:
     model, notices = make_model(), list[str]()
     long = "abcdefg" * 6
-    found = generate(model, TOKENIZER, [long], config(greedy=True), on_notice=notices.append)
-    assert found == generate(model, TOKENIZER, [long[-16:]], config(greedy=True))
+    texts = generate(model, TOKENIZER, [long], config(greedy=True), on_notice=notices.append)
+    assert texts == generate(model, TOKENIZER, [long[-16:]], config(greedy=True))
     assert len(notices) == 2
     assert "42 tokens" in notices[0]
     assert "last 16" in notices[0]

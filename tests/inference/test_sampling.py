@@ -46,12 +46,12 @@ def test_top_k_keeps_exactly_the_k_likeliest_and_the_lowest_ids_of_equals(logits
 
 @given(logits_of, share)
 def test_top_p_keeps_the_fewest_that_hold_p(logits: Tensor, p: float) -> None:
-    for row, found in zip(logits, kept(keep_top_p(logits, p)), strict=True):
+    for row, tokens in zip(logits, kept(keep_top_p(logits, p)), strict=True):
         order, probabilities = ranked(row), row.softmax(-1).tolist()
-        assert found == sorted(order[: len(found)])
+        assert tokens == sorted(order[: len(tokens)])
         held = list(itertools.accumulate(probabilities[token] for token in order))
-        assert held[len(found) - 1] >= p - 2e-6
-        assert len(found) == 1 or held[len(found) - 2] < p
+        assert held[len(tokens) - 1] >= p - 2e-6
+        assert len(tokens) == 1 or held[len(tokens) - 2] < p
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -65,11 +65,11 @@ def test_top_p_is_exact_at_the_boundary(p: float, n: int, dtype: torch.dtype) ->
 
 @given(logits_of, st.floats(0, 1))
 def test_min_p_keeps_what_is_likely_enough(logits: Tensor, min_p: float) -> None:
-    for row, found in zip(logits, kept(keep_min_p(logits, min_p)), strict=True):
+    for row, tokens in zip(logits, kept(keep_min_p(logits, min_p)), strict=True):
         share_of_best = (row - row.max()).exp()
-        assert set(found) >= {token for token in range(len(row)) if share_of_best[token] >= min_p}
-        assert set(found) <= {token for token in range(len(row)) if share_of_best[token] >= min_p * (1 - 1e-5)}
-        assert int(row.argmax()) in found
+        assert set(tokens) >= {token for token in range(len(row)) if share_of_best[token] >= min_p}
+        assert set(tokens) <= {token for token in range(len(row)) if share_of_best[token] >= min_p * (1 - 1e-5)}
+        assert int(row.argmax()) in tokens
 
 
 @given(logits_of, st.floats(1, 100), st.integers(0, 2**12))
@@ -116,8 +116,8 @@ def test_draws_follow_the_probabilities(logits: Tensor) -> None:
     probabilities = logits.softmax(-1)
     for row, expected in zip(logits, probabilities, strict=True):
         drawn = draw(row.expand(n, -1), (torch.arange(n) + 0.5) / n)
-        found = drawn.bincount(minlength=len(row)) / n
-        assert (found - expected).abs().max() <= 1.01 / n
+        frequencies = drawn.bincount(minlength=len(row)) / n
+        assert (frequencies - expected).abs().max() <= 1.01 / n
 
 
 @given(logits_of, st.floats(0, 1, exclude_max=True, width=32), st.integers(1, 12))

@@ -28,15 +28,15 @@ def longest_repeat(ids: list[int]) -> tuple[int, int]:
 def test_the_longest_repeat_is_found(kinds: int) -> None:
     draw = random.Random(kinds)
     ids = [draw.randrange(kinds) for _ in range(40)] + [1, 2, 3] * 4
-    found = SuffixAutomaton(ids[:5])
+    automaton = SuffixAutomaton(ids[:5])
     for known in range(5, len(ids) + 1):
-        found.extend(ids[len(found.ids) : known])
+        automaton.extend(ids[len(automaton.ids) : known])
         length, end = longest_repeat(ids[:known])
-        assert found.repeated_length == length
+        assert automaton.repeated_length == length
         expected = list(ids[:known])
-        for place in range(9):  # what is guessed may be guessed from
-            expected.append(expected[end + place])
-        assert found.draft(9) == (expected[known:] if length else [])
+        for offset in range(9):  # what is guessed may be guessed from
+            expected.append(expected[end + offset])
+        assert automaton.draft(9) == (expected[known:] if length else [])
 
 
 def test_where_nothing_is_repeated_nothing_is_guessed() -> None:
@@ -48,13 +48,13 @@ def test_guesses_that_are_wrong_become_rare() -> None:
     draw = random.Random(0)
     tried = []
     for share in (0.0, 1.0):  # of the guesses that are right
-        draft, made = NgramDrafter(), 0
+        draft, n_drafted = NgramDrafter(), 0
         draft.prefill([[draw.randrange(4) for _ in range(100)]], 0)
         for _ in range(300):
             (guess,) = draft.draft([1], []).tokens
-            made += len(guess)
+            n_drafted += len(guess)
             draft.accept([guess if guess and share else [draw.randrange(4)]])
-        tried.append(made)
+        tried.append(n_drafted)
     assert tried[0] < 150
     assert tried[1] > 290
 
@@ -69,16 +69,16 @@ def test_the_model_of_a_run_must_be_given() -> None:
 
 
 def test_a_model_that_is_given_guesses_and_ngrams_do_not_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+    lengths: list[int] = []
     guess = ModelDrafter.draft
 
     def counted(self: ModelDrafter, most: Sequence[int], texts: Sequence[GenerationRequest]) -> DraftTokens:
-        asked.extend(most)
+        lengths.extend(most)
         return guess(self, most, texts)
 
     monkeypatch.setattr(ModelDrafter, "draft", counted)
     assert list(generate_ids(tiny(), [[1]], SamplingConfig(max_new_tokens=3), draft=tiny()))
-    assert asked
+    assert lengths
     with pytest.raises(UsageError, match="not both"):
         list(generate_ids(tiny(), [[1]], SamplingConfig(), engine=EngineConfig(draft="ngrams"), draft=tiny()))
 

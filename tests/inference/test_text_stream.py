@@ -14,12 +14,12 @@ def decode_bytes(ids: list[int]) -> str:
 
 def pieces(text: str, stop: tuple[str, ...] = (), prompt: str = "") -> list[str]:
     stream = TextStream(decode_bytes, list(prompt.encode()), stop)  # type: ignore[arg-type]
-    found = []
+    shown = []
     for byte in text.encode():
-        found.append(stream.add(byte))
+        shown.append(stream.add(byte))
         if stream.stopped:
             break
-    return [*found, stream.close()]
+    return [*shown, stream.close()]
 
 
 any_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufffd"), max_size=80)
@@ -28,21 +28,21 @@ few_letters = st.text("aβ🙂", max_size=60)
 
 @given(any_text, any_text)
 def test_pieces_add_up_to_the_text_and_hold_whole_characters(text: str, prompt: str) -> None:
-    found = pieces(text, prompt=prompt)
-    assert "".join(found) == text
-    assert not any("\ufffd" in piece for piece in found)
-    assert max(map(len, found)) <= 1
+    parts = pieces(text, prompt=prompt)
+    assert "".join(parts) == text
+    assert not any("\ufffd" in piece for piece in parts)
+    assert max(map(len, parts)) <= 1
 
 
 @given(few_letters, st.lists(st.text("aβ🙂", min_size=1, max_size=5), min_size=1, max_size=3))
 def test_a_text_ends_before_the_first_stop_string_to_be_completed(text: str, stop: list[str]) -> None:
-    found = pieces(text, tuple(stop))
+    parts = pieces(text, tuple(stop))
     ends = [(text.find(s) + len(s), text.find(s)) for s in stop if s in text]
-    assert "".join(found) == (text[: min(ends)[1]] if ends else text)
+    assert "".join(parts) == (text[: min(ends)[1]] if ends else text)
     shown = ""
-    for piece in found:  # at no moment was any of it shown that the end had to take back
+    for piece in parts:  # at no moment was any of it shown that the end had to take back
         shown += piece
-        assert "".join(found).startswith(shown)
+        assert "".join(parts).startswith(shown)
         assert not any(s in shown for s in stop)
 
 
@@ -87,11 +87,11 @@ def test_bytes_that_are_no_text_do_not_hold_up_the_rest(byte: int) -> None:
 
 
 @given(st.lists(st.sampled_from(["wor", "ld", "he", "re", "ab"]), min_size=1, max_size=60), st.integers(0, 9))
-def test_spacing_that_depends_on_the_token_before_is_kept(words: list[str], start: int) -> None:
+def test_spacing_that_depends_on_the_token_before_is_kept(tokens: list[str], start: int) -> None:
     """A decoder that joins words by spaces, but puts none before the first."""
     vocabulary = ["wor", "ld", "he", "re", "ab"]
     prompt = [0] * (start + 1)
     stream = TextStream(lambda ids: " ".join(vocabulary[token] for token in ids), prompt)
-    found = "".join(stream.add(vocabulary.index(word)) for word in words)
-    assert found == "".join(f" {word}" for word in words)
+    text = "".join(stream.add(vocabulary.index(word)) for word in tokens)
+    assert text == "".join(f" {word}" for word in tokens)
     assert CONTEXT < RENEW

@@ -32,17 +32,19 @@ def test_each_sentence_gets_the_search_of_its_own_ids() -> None:
     assert end is not None
     assert source_end is not None
     config = TranslationConfig(beam_size=3, n_best=3, max_new_tokens=8)
-    for sentence, found in zip(SENTENCES, translated(model, SENTENCES, config), strict=True):
+    for sentence, translations in zip(SENTENCES, translated(model, SENTENCES, config), strict=True):
         if not sentence.strip():
-            assert found == [Translation("", 0.0, [], [])]
+            assert translations == [Translation("", 0.0, [], [])]
             continue
         ids = [*SOURCE.encode(sentence).tolist(), source_end]
         [expected] = beam_search(model, [ids], config, end=end)
-        assert [t.target_ids for t in found] == [h.ids for h in expected]
-        assert [t.score for t in found] == pytest.approx([h.score for h in expected])
-        assert [t.text for t in found] == [TARGET.decode(h.ids) for h in expected]
-        assert all(t.source_ids == ids for t in found)
-    assert len({found[0].text for found in translated(model, SENTENCES, CONFIG)}) > 3, "else an exchange would not show"
+        assert [t.target_ids for t in translations] == [h.ids for h in expected]
+        assert [t.score for t in translations] == pytest.approx([h.score for h in expected])
+        assert [t.text for t in translations] == [TARGET.decode(h.ids) for h in expected]
+        assert all(t.source_ids == ids for t in translations)
+    assert len({translations[0].text for translations in translated(model, SENTENCES, CONFIG)}) > 3, (
+        "else an exchange would not show"
+    )
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 64])
@@ -50,8 +52,8 @@ def test_the_size_of_a_batch_changes_no_translation(batch_size: int) -> None:
     model, progress = make_model(), list[tuple[int, int]]()
     config = CONFIG.model_copy(update={"batch_size": batch_size})
     expected = translated(model, SENTENCES, CONFIG)
-    found = translate(model, SOURCE, TARGET, SENTENCES, config, on_progress=lambda *now: progress.append(now))
-    assert [[t.text for t in some] for some in found] == [[t.text for t in some] for some in expected]
+    translations = translate(model, SOURCE, TARGET, SENTENCES, config, on_progress=lambda *now: progress.append(now))
+    assert [[t.text for t in some] for some in translations] == [[t.text for t in some] for some in expected]
     assert len(progress) == -(-5 // batch_size)
     assert progress[-1] == (len(SENTENCES), len(SENTENCES))
     assert sorted(progress) == progress
@@ -79,14 +81,14 @@ def test_blank_sentences_do_not_ask_the_model(monkeypatch: pytest.MonkeyPatch) -
 def test_a_sentence_that_is_too_long_is_cut_with_one_notice() -> None:
     model, notices, end = make_model(block_size=6, positions="learned"), list[str](), SOURCE.end_of_document
     sentences = ["abc", "abcde", "abcdef", "", "fedcba" * 9]
-    found = translate(model, SOURCE, TARGET, sentences, CONFIG, on_notice=notices.append)
+    translations = translate(model, SOURCE, TARGET, sentences, CONFIG, on_notice=notices.append)
     [notice] = notices
     assert "2 lines" in notice
     assert "the first is 3," in notice
     assert "block_size of 6" in notice
-    assert found[1][0].source_ids == [*SOURCE.encode("abcde").tolist(), end]
-    assert found[2] == [found[1][0]]
-    assert found[4][0].source_ids == [*SOURCE.encode("fedcb").tolist(), end]
+    assert translations[1][0].source_ids == [*SOURCE.encode("abcde").tolist(), end]
+    assert translations[2] == [translations[1][0]]
+    assert translations[4][0].source_ids == [*SOURCE.encode("fedcb").tolist(), end]
     notices.clear()
     translate(model, SOURCE, TARGET, ["a", "abcdef"], CONFIG, on_notice=notices.append)
     assert notices[0].startswith("line 2 has more tokens")

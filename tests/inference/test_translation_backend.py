@@ -27,57 +27,60 @@ def nothing_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """As if CTranslate2 were there, and found what `results` says, or failed as `failure` says."""
-    told: dict[str, Any] = {"results": []}
+    record: dict[str, Any] = {"results": []}
 
     class Translator:
         def __init__(self, folder: str, **options: Any) -> None:
-            told["made"] = options
+            record["options"] = options
 
         def translate_batch(self, texts: list[list[str]], **options: Any) -> list[Any]:
-            told["asked"] = texts, options
-            if "failure" in told:
-                raise told["failure"]
-            return [SimpleNamespace(hypotheses=[ids.split() for ids, _ in found], scores=[score for _, score in found])
-                    for found in told["results"]]  # fmt: skip
+            record["batch"] = texts, options
+            if "failure" in record:
+                raise record["failure"]
+            pairs = [zip(*hypotheses, strict=True) for hypotheses in record["results"]]
+            return [
+                SimpleNamespace(hypotheses=[ids.split() for ids in written], scores=list(scores))
+                for written, scores in pairs
+            ]
 
     monkeypatch.setattr(translation_backend, "find_spec", lambda name: name == "ctranslate2")
     monkeypatch.setattr(translation_backend, "import_module", lambda name: SimpleNamespace(Translator=Translator))
     monkeypatch.setattr(
-        translation_backend, "save_ctranslate2", lambda folder, model, end: told.update(saved=(model, end))
+        translation_backend, "save_ctranslate2", lambda folder, model, end: record.update(saved=(model, end))
     )
-    return told
+    return record
 
 
 def chosen(model: EncoderDecoder, sentences: int = MANY, **options: Any) -> tuple[bool, str]:
     """Whether CTranslate2 searches, and what is said."""
-    said: list[str] = []
+    notices: list[str] = []
     config = TranslationConfig.read(options)
-    search = choose_search(model, config, end=END, sentences=sentences, on_notice=said.append)
-    return isinstance(search, CTranslate2Search), " ".join(said)
+    search = choose_search(model, config, end=END, sentences=sentences, on_notice=notices.append)
+    return isinstance(search, CTranslate2Search), " ".join(notices)
 
 
 def test_it_is_chosen_where_it_is_installed_and_pays(installed: dict[str, Any]) -> None:
     model = random_translator(9, **KNOWN).float()
-    found, said = chosen(model)
-    assert found
-    assert "CTranslate2" in said
-    assert "engine eager" in said
-    assert "--" not in said
+    is_chosen, notices = chosen(model)
+    assert is_chosen
+    assert "CTranslate2" in notices
+    assert "engine eager" in notices
+    assert "--" not in notices
     assert installed["saved"] == (model, END)
-    assert installed["made"]["compute_type"] == "float32"
+    assert installed["options"]["compute_type"] == "float32"
     assert chosen(model, sentences=MANY - 1) == (False, "")
     assert chosen(model, engine="eager") == (False, "")
     assert chosen(model, sentences=1, engine="ctranslate2") == (True, "")
     assert chosen(model, sentences=1, engine="ctranslate2-int8") == (True, "")
-    assert installed["made"]["compute_type"] == "int8"
+    assert installed["options"]["compute_type"] == "int8"
 
 
 def test_one_that_is_not_installed_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(translation_backend, "find_spec", lambda name: None)
     model, texts = random_translator(9, **KNOWN).float(), sources(3, 6, vocab_size=9)
-    found, said = chosen(model, engine="ctranslate2")
-    assert not found
-    assert "pip install 'clearhead[ctranslate2]'" in said
+    is_chosen, notices = chosen(model, engine="ctranslate2")
+    assert not is_chosen
+    assert "pip install 'clearhead[ctranslate2]'" in notices
     assert chosen(model) == (False, "")
     config = TranslationConfig(engine="ctranslate2")
     search = choose_search(model, config, end=END, sentences=2)
@@ -86,22 +89,22 @@ def test_one_that_is_not_installed_is_asked_for(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("engine", ["auto", "ctranslate2"])
 @pytest.mark.parametrize("error", [ImportError, OSError, RuntimeError, ValueError])
-@pytest.mark.parametrize("place", ["import_module", "TemporaryDirectory", "save_ctranslate2", "Translator"])
+@pytest.mark.parametrize("failing", ["import_module", "TemporaryDirectory", "save_ctranslate2", "Translator"])
 def test_one_that_fails_stops_nobody(
-    installed: dict[str, Any], monkeypatch: pytest.MonkeyPatch, place: str, error: type[Exception], engine: str
+    installed: dict[str, Any], monkeypatch: pytest.MonkeyPatch, failing: str, error: type[Exception], engine: str
 ) -> None:
     def fail(*args: Any, **options: Any) -> Any:
         raise error("no such thing here")
 
-    if place == "Translator":
+    if failing == "Translator":
         monkeypatch.setattr(translation_backend, "import_module", lambda name: SimpleNamespace(Translator=fail))
     else:
-        monkeypatch.setattr(translation_backend, place, fail)
-    model, texts, said = random_translator(9, **KNOWN).float(), sources(3, 6, vocab_size=9), list[str]()
+        monkeypatch.setattr(translation_backend, failing, fail)
+    model, texts, notices = random_translator(9, **KNOWN).float(), sources(3, 6, vocab_size=9), list[str]()
     config = TranslationConfig.read({"engine": engine})
-    search = choose_search(model, config, end=END, sentences=MANY, on_notice=said.append)
+    search = choose_search(model, config, end=END, sentences=MANY, on_notice=notices.append)
     assert search(texts) == beam_search(model, texts, config, end=END)
-    [notice] = said
+    [notice] = notices
     assert "without CTranslate2" in notice
     assert "no such thing here" in notice
 
@@ -110,19 +113,19 @@ def test_one_that_fails_stops_nobody(
 def test_one_that_fails_on_the_way_has_the_rest_searched_for_here(
     installed: dict[str, Any], error: type[Exception]
 ) -> None:
-    model, texts, said = random_translator(9, **KNOWN).float(), sources(3, 6, vocab_size=9), list[str]()
+    model, texts, notices = random_translator(9, **KNOWN).float(), sources(3, 6, vocab_size=9), list[str]()
     config = TranslationConfig()
     expected = beam_search(model, texts, config, end=END)
-    search = choose_search(model, config, end=END, sentences=MANY, on_notice=said.append)
+    search = choose_search(model, config, end=END, sentences=MANY, on_notice=notices.append)
     installed["results"] = [[("4 1", -0.1)], [("5 1", -0.1)]]
-    assert [[best.ids for best in found] for found in search(texts)] == [[[4]], [[5]]]
+    assert [[best.ids for best in hypotheses] for hypotheses in search(texts)] == [[[4]], [[5]]]
     installed["failure"] = error("no such thing here")
-    del said[:]
+    del notices[:]
     assert search(texts) == expected
-    del installed["failure"], installed["asked"]
+    del installed["failure"], installed["batch"]
     assert search(texts) == expected
-    assert "asked" not in installed
-    [notice] = said
+    assert "batch" not in installed
+    [notice] = notices
     assert "no such thing here" in notice
 
 
@@ -136,7 +139,7 @@ def test_one_that_was_asked_for_and_fails_on_the_way_is_an_error(installed: dict
 
 
 @pytest.mark.parametrize(
-    ("options", "asked", "reason"),
+    ("options", "search_options", "reason"),
     [
         ({"positions": "rope"}, {}, "positions rope"),
         ({"norm": "rmsnorm"}, {}, "norm rmsnorm"),
@@ -147,13 +150,13 @@ def test_one_that_was_asked_for_and_fails_on_the_way_is_an_error(installed: dict
     ],
 )
 def test_what_it_cannot_find_our_own_search_finds(
-    installed: dict[str, Any], options: dict[str, Any], asked: dict[str, Any], reason: str
+    installed: dict[str, Any], options: dict[str, Any], search_options: dict[str, Any], reason: str
 ) -> None:
     model = random_translator(9, **{**KNOWN, **options}).float()
-    found, said = chosen(model, engine="ctranslate2", **asked)
-    assert not found
-    assert reason in said
-    assert chosen(model, **asked) == (False, "")
+    is_chosen, notices = chosen(model, engine="ctranslate2", **search_options)
+    assert not is_chosen
+    assert reason in notices
+    assert chosen(model, **search_options) == (False, "")
 
 
 def test_models_that_are_watched_or_wide_stay_here(installed: dict[str, Any]) -> None:
@@ -174,14 +177,14 @@ def test_the_best_of_what_counts_is_taken(installed: dict[str, Any]) -> None:
         [("4 5 6 7", -1.0)],
         [("4 1", -3.0), ("5 1", -3.1), ("4 5 6 1", -3.6)],  # a fourth could be as good, not better
     ]
-    found = choose_search(model, config, end=END, sentences=4)(texts)
-    rows, options = installed["asked"]
+    translations = choose_search(model, config, end=END, sentences=4)(texts)
+    rows, options = installed["batch"]
     assert rows == [[str(token) for token in text] for text in texts]
     assert options["suppress_sequences"] == [[str(PAD)]]
-    assert found[0] == [Hypothesis([4, 5, 6], -3.5 / length_penalty(4, 1.0))]
-    assert found[1] == [Hypothesis([4], -3.0 / length_penalty(2, 1.0))]
-    assert found[2:3] == beam_search(model, texts[2:3], config, end=END)
-    assert found[3] == [Hypothesis([4, 5, 6], -3.6 / length_penalty(4, 1.0))]
+    assert translations[0] == [Hypothesis([4, 5, 6], -3.5 / length_penalty(4, 1.0))]
+    assert translations[1] == [Hypothesis([4], -3.0 / length_penalty(2, 1.0))]
+    assert translations[2:3] == beam_search(model, texts[2:3], config, end=END)
+    assert translations[3] == [Hypothesis([4, 5, 6], -3.6 / length_penalty(4, 1.0))]
     installed["results"] = [[("4 1", -3.0), ("5 1", -3.1), ("4 5 6 2", -3.6)]]
     assert choose_search(model, config, end=END, sentences=1)(texts[:1]) == beam_search(
         model, texts[:1], config, end=END

@@ -81,17 +81,17 @@ def texts_of_batch(draw: random.Random) -> None:
         engine = Engine(twin.model, EngineConfig.read({"engine": how} | ({"draft": guesses} if guesses else {})))
         if how == "native":
             engine._native = twin
-        found: dict[int, list[int]] = {}
+        texts: dict[int, list[int]] = {}
         with GenerationBatch(twin.model, engine) as batch:
             for prompts, config, wrong in visits:
                 names = outcome(lambda p=prompts, c=config: batch.add(p, c, VOCAB_SIZE - 1))  # type: ignore[misc]
                 assert isinstance(names, Refused) == wrong, (names, prompts)
                 for name, tokens in batch.step().items() if batch.live else ():
-                    found.setdefault(name, []).extend(tokens)
+                    texts.setdefault(name, []).extend(tokens)
             while batch.live:
                 for name, tokens in batch.step().items():
-                    found.setdefault(name, []).extend(tokens)
-        return sorted(found.items())
+                    texts.setdefault(name, []).extend(tokens)
+        return sorted(texts.items())
 
     written, expected = write("native"), write("eager")
     assert written == expected, (written, expected)
@@ -116,7 +116,7 @@ def logits_of_read(draw: random.Random) -> None:
     columns = draw.randint(1, min(3, model.config.block_size - 1))
     held = half_read(draw, model, rows, columns)
     ids = torch.tensor([some_ids(draw, columns) for _ in range(rows)])
-    positions, wanted = None, draw.randint(0, columns)
+    positions, logits_to_keep = None, draw.randint(0, columns)
     real = torch.ones(rows, columns, dtype=torch.bool)
     if draw.random() < 0.5:
         counts = torch.tensor([draw.randint(0, columns) for _ in range(rows)])
@@ -134,16 +134,16 @@ def logits_of_read(draw: random.Random) -> None:
     elif wrong == 3:
         ids = draw.choice((ids.int(), ids.float(), ids[:, :0], ids[0], ids[: rows - 1], torch.cat((ids, ids))))
     elif wrong == 4:
-        wanted = draw.choice((-1, columns + 1, 10**6))
+        logits_to_keep = draw.choice((-1, columns + 1, 10**6))
     elif wrong == 5:
         positions = torch.zeros(rows + 1, columns, dtype=torch.int64)
     other = copy.deepcopy(held)
-    found = outcome(lambda: twin.forward(ids, held, positions, logits_to_keep=wanted))
-    if isinstance(found, Refused):
-        assert wrong < 6, found
+    logits = outcome(lambda: twin.forward(ids, held, positions, logits_to_keep=logits_to_keep))
+    if isinstance(logits, Refused):
+        assert wrong < 6, logits
         return
-    expected = EagerDecoderBackend(model).forward(ids, other, positions, logits_to_keep=wanted)
-    close(found, expected, real[:, columns - wanted :])
+    expected = EagerDecoderBackend(model).forward(ids, other, positions, logits_to_keep=logits_to_keep)
+    close(logits, expected, real[:, columns - logits_to_keep :])
 
 
 def tokens_written(draw: random.Random) -> None:
@@ -163,14 +163,14 @@ def tokens_written(draw: random.Random) -> None:
     elif wrong == 3:
         spoil_cache(draw, held, twin.model)
     other, again = copy.deepcopy(held), copy.deepcopy(texts)
-    found = outcome(lambda: twin.decode(ids, held, texts, steps))
-    if isinstance(found, Refused):
-        assert wrong < 4, found
+    written = outcome(lambda: twin.decode(ids, held, texts, steps))
+    if isinstance(written, Refused):
+        assert wrong < 4, written
         return
     plain, last = EagerDecoderBackend(twin.model), ids
     for step in range(steps):
         drawn = plain.decode(last, other, again, 1)
-        assert [row[step] for row in found] == [token for [token] in drawn]
+        assert [row[step] for row in written] == [token for [token] in drawn]
         for text, tokens in zip(again, drawn, strict=True):
             text.remaining += 1
             text.append(tokens)
@@ -189,14 +189,14 @@ def translations(draw: random.Random) -> None:
         wrong, end = True, draw.choice(INT64)
     beam = draw.randint(1, 5)
     options = TranslationConfig(beam_size=beam, n_best=draw.randint(1, beam), max_new_tokens=draw.randint(1, 8))
-    ways = [
+    searches = [
         outcome(lambda r=r: beam_search(backend.model, sources, options, end=end, backend=r))  # type: ignore[misc]
         for r in (backend, EagerBeamBackend(backend.model))
     ]
-    assert [isinstance(way, Refused) for way in ways] == [wrong, wrong], (ways, sources, end)
+    assert [isinstance(hypotheses, Refused) for hypotheses in searches] == [wrong, wrong], (searches, sources, end)
     if not wrong:
-        mine, theirs = ([[h.ids for h in best] for best in way] for way in ways)
-        assert mine == theirs
+        native, eager = ([[h.ids for h in best] for best in hypotheses] for hypotheses in searches)
+        assert native == eager
 
 
 def beams(draw: random.Random) -> None:
@@ -208,7 +208,7 @@ def beams(draw: random.Random) -> None:
     memory, held, first = model.encode(source), model.new_cache(S, 1 + b), torch.full((S, 1), END)
     tree_mask = torch.cat((torch.ones(S, b, 1, dtype=torch.bool), torch.eye(b, dtype=torch.bool).expand(S, -1, -1)), 2)
     backend.forward(first, 0, memory, held, tree_mask[:, :1, :1])
-    tokens, place, wrong = torch.tensor([some_ids(draw, b) for _ in range(S)]), 1, draw.randrange(10)
+    tokens, position, wrong = torch.tensor([some_ids(draw, b) for _ in range(S)]), 1, draw.randrange(10)
     if wrong == 0:
         tensor_wrong(draw, tokens, VOCAB_SIZE)
     elif wrong == 1:
@@ -220,15 +220,15 @@ def beams(draw: random.Random) -> None:
     elif wrong == 4:
         held.memory_layers = held.memory_layers[1:]
     elif wrong == 5:
-        place = draw.choice((24, 10**6, 2**40))
+        position = draw.choice((24, 10**6, 2**40))
     other = copy.deepcopy(held)
-    found = outcome(lambda: backend.forward(tokens, place, memory, held, tree_mask))
-    if isinstance(found, Refused):
-        assert wrong < 6, found
+    logits = outcome(lambda: backend.forward(tokens, position, memory, held, tree_mask))
+    if isinstance(logits, Refused):
+        assert wrong < 6, logits
     else:
         close(
-            found,
-            EagerBeamBackend(model).forward(tokens, place, memory, other, tree_mask),
+            logits,
+            EagerBeamBackend(model).forward(tokens, position, memory, other, tree_mask),
             torch.ones(S, b, dtype=torch.bool),
         )
 
@@ -243,15 +243,15 @@ def continuations(draw: random.Random) -> None:
     before, wrong = torch.zeros(S, b, dtype=torch.float64), draw.randrange(8)
     if wrong == 0:
         logits = draw.choice((logits.float(), logits[:, :, 1:], logits[1:], logits[:, 1:]))
-    found = outcome(lambda: backend.top_continuations(logits, before, n))
-    if isinstance(found, Refused):
-        assert wrong == 0 or n < 1, found
+    likeliest = outcome(lambda: backend.top_continuations(logits, before, n))
+    if isinstance(likeliest, Refused):
+        assert wrong == 0 or n < 1, likeliest
         return
     n = min(n, b * VOCAB_SIZE)
     expected = EagerBeamBackend(backend.model).top_continuations(logits.clone(), before, n)
     real = expected.scores.isfinite()
-    close(found.scores[:, :n][:, None], expected.scores[:, None], real[:, None])
-    assert torch.equal(found.tokens[:, :n][real], expected.tokens[real])
+    close(likeliest.scores[:, :n][:, None], expected.scores[:, None], real[:, None])
+    assert torch.equal(likeliest.tokens[:, :n][real], expected.tokens[real])
 
 
 KINDS: Sequence[Callable[[random.Random], None]] = (

@@ -32,9 +32,9 @@ def outcome(compute: Callable[[], Any]) -> Any:
 
 
 def loaded(dtype: torch.dtype) -> ctypes.CDLL:
-    found = library(dtype, build=True, on_notice=lambda sentence: None)
-    assert found is not None
-    return found
+    engine = library(dtype, build=True, on_notice=lambda sentence: None)
+    assert engine is not None
+    return engine
 
 
 def some_ids(draw: random.Random, count: int, vocab_size: int = VOCAB_SIZE) -> list[Any]:
@@ -82,8 +82,8 @@ def spoil_cache(draw: random.Random, held: DecoderCache, model: DecoderLM | Enco
         held.positions = range(held.length + draw.choice((1, 7, 2**40)))
 
 
-def close(found: Tensor, expected: Tensor, real: Tensor) -> None:
-    tolerance = 1e-9 if found.dtype == torch.float64 else 1e-3
-    apart = (found - expected)[real].abs()
+def close(actual: Tensor, expected: Tensor, real: Tensor) -> None:
+    tolerance = 1e-9 if actual.dtype == torch.float64 else 1e-3
+    apart = (actual - expected)[real].abs()
     largest = float(expected[real].abs().max()) if apart.numel() else 0.0
     assert not apart.numel() or float(apart.max()) <= tolerance * max(1.0, largest), float(apart.max())

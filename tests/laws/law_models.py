@@ -55,8 +55,8 @@ def pairwise(options: dict[str, tuple[Any, ...]]) -> Iterator[Choice]:
     missing = {frozenset(two): two for two in itertools.combinations(values, 2) if two[0][0] != two[1][0]}
     missing = {pair: two for pair, two in missing.items() if possible(dict(two))}
     while missing:
-        wanted = dict(next(iter(missing.values())))
-        drawn = ({option: draw.choice(known) for option, known in options.items()} | wanted for _ in range(60))
+        required = dict(next(iter(missing.values())))
+        drawn = ({option: draw.choice(known) for option, known in options.items()} | required for _ in range(60))
         best = max(filter(possible, drawn), key=lambda choice: len(pairs(choice) & missing.keys()))
         for pair in pairs(best):
             missing.pop(pair, None)
@@ -109,6 +109,6 @@ def random_ids(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randint(VOCAB_SIZE, shape, generator=torch.Generator().manual_seed(seed))
 
 
-def assert_same(found: torch.Tensor, expected: torch.Tensor) -> None:
+def assert_same(actual: torch.Tensor, expected: torch.Tensor) -> None:
     """Equal but for the rounding of float64."""
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)

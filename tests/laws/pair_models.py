@@ -41,22 +41,22 @@ def make_encoder(**choice: Any) -> EncoderLM:
     return randomized(EncoderLM(_config("encoder", choice)))
 
 
-def words(*shape: int, seed: int = 0) -> Tensor:
+def some_ids(*shape: int, seed: int = 0) -> Tensor:
     """Ids of this shape that are neither padding nor an end."""
     return torch.randint(END + 1, VOCAB_SIZE, shape, generator=torch.Generator().manual_seed(seed))
 
 
 def sentence(length: int, seed: int = 0) -> list[int]:
     """Ids of a source of this length, its end included."""
-    return [*words(length - 1, seed=seed).tolist(), END]
+    return [*some_ids(length - 1, seed=seed).tolist(), END]
 
 
 def padded(rows: list[Tensor], width: int, side: Side) -> Tensor:
     """Rows (T,) of any lengths as one batch (B, width)."""
     ids = torch.full((len(rows), width), PAD)
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         where = slice(width - len(row), width) if side == "left" else slice(len(row))
-        ids[place, where] = row
+        ids[index, where] = row
     return ids
 
 

@@ -146,7 +146,7 @@ def test_rows_of_two_caches_go_on_as_they_would_have(choice: Choice) -> None:
         caches[0].append([caches[1]], (2, 2))
         caches[0].resize(14)
         more = random_ids(4, 3, seed=2)
-        found = model(more, cache=caches[0])
+        logits = model(more, cache=caches[0])
         texts = [*first, *(row[T - length :] for row, length in zip(second, lengths, strict=True))]
         for row, text in enumerate(texts):
-            assert_same(found[row], model(torch.cat((text, more[row]))[None])[0, len(text) :])
+            assert_same(logits[row], model(torch.cat((text, more[row]))[None])[0, len(text) :])

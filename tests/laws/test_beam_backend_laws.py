@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 from law_models import Choice, assert_same, name
-from pair_models import END, NATIVE_PAIR_CHOICES, PAD, make_translator, padded, sentence, words
+from pair_models import END, NATIVE_PAIR_CHOICES, PAD, make_translator, padded, sentence, some_ids
 from torch import Tensor
 
 from clearhead.config import TranslationConfig
@@ -23,50 +23,52 @@ pytestmark = [
 ]
 every_choice = pytest.mark.parametrize("choice", NATIVE_PAIR_CHOICES, ids=name)
 VOCABULARIES = [(size, pad_id) for size in (3, 7, 63, 64, 65, 1001) for pad_id in (None, PAD)]
-BAD = [(bad, place) for bad in (math.nan, math.inf, -math.inf) for place in (0, 63, 99)]
+BAD = [(bad, position) for bad in (math.nan, math.inf, -math.inf) for position in (0, 63, 99)]
 SOURCES = [sentence(1 + 5 * n % 13, seed=n) for n in range(7)]
 
 
 def compiled(model: EncoderDecoder) -> NativeBeamBackend:
-    found = library(next(model.parameters()).dtype, build=True, on_notice=print)
-    assert isinstance(found, ctypes.CDLL)
-    return NativeBeamBackend(model, found)
+    engine = library(next(model.parameters()).dtype, build=True, on_notice=print)
+    assert isinstance(engine, ctypes.CDLL)
+    return NativeBeamBackend(model, engine)
 
 
 def read(
     model: EncoderDecoder, backend: EagerBeamBackend | NativeBeamBackend, beam: int
 ) -> tuple[list[Tensor], DecoderCache]:
     """The logits of five steps with hypotheses that take each other's places at random, and the cache after them."""
-    source = padded([words(9), words(6, seed=2), words(1, seed=3)], 9, "right")
+    source = padded([some_ids(9), some_ids(6, seed=2), some_ids(1, seed=3)], 9, "right")
     memory, cache, draw = model.encode(source), model.new_cache(3, 1 + 5 * beam), torch.Generator().manual_seed(1)
-    lines, found = torch.ones(3, 1, 1, dtype=torch.bool), list[Tensor]()
-    backend.forward(words(3, 1), 0, memory, cache, lines)
+    lines, logits = torch.ones(3, 1, 1, dtype=torch.bool), list[Tensor]()
+    backend.forward(some_ids(3, 1), 0, memory, cache, lines)
     for step in range(1, 6):
         parents = torch.randint(lines.shape[1], (3, beam, 1), generator=draw)
         lines = lines.gather(1, parents.expand(-1, -1, lines.shape[2]))
         lines = torch.cat((lines, torch.eye(beam, dtype=torch.bool).expand(3, -1, -1)), dim=2)
-        found.append(backend.forward(words(3, beam, seed=step), step, memory, cache, lines))
-    return found, cache
+        logits.append(backend.forward(some_ids(3, beam, seed=step), step, memory, cache, lines))
+    return logits, cache
 
 
 @every_choice
 @torch.inference_mode()
 def test_what_follows_each_hypothesis_is_what_the_model_says(choice: Choice) -> None:
     model = make_translator(**choice)
-    (found, cache), (expected, other) = (read(model, each, 3) for each in (compiled(model), EagerBeamBackend(model)))
-    for one, right in zip(found, expected, strict=True):
-        assert_same(one, right)
+    (native, cache), (expected, other) = (
+        read(model, backend, 3) for backend in (compiled(model), EagerBeamBackend(model))
+    )
+    for actual, right in zip(native, expected, strict=True):
+        assert_same(actual, right)
     assert cache.length == other.length
-    for mine, theirs in zip(cache.layers, other.layers, strict=True):
-        assert mine.length == theirs.length
-        assert_same(mine.keys, theirs.keys)
-        assert_same(mine.values, theirs.values)
+    for native_layer, layer in zip(cache.layers, other.layers, strict=True):
+        assert native_layer.length == layer.length
+        assert_same(native_layer.keys, layer.keys)
+        assert_same(native_layer.values, layer.values)
 
 
-def assert_same_texts(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
-    for mine, theirs in zip(found, expected, strict=True):
-        assert [hypothesis.ids for hypothesis in mine] == [hypothesis.ids for hypothesis in theirs]
-        assert [h.score for h in mine] == pytest.approx([h.score for h in theirs], rel=1e-9)
+def assert_same_texts(translations: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    for own, reference in zip(translations, expected, strict=True):
+        assert [hypothesis.ids for hypothesis in own] == [hypothesis.ids for hypothesis in reference]
+        assert [h.score for h in own] == pytest.approx([h.score for h in reference], rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -100,24 +102,24 @@ def test_the_likeliest_continuations_are_those_of_all(vocab_size: int, pad_id: i
         before = torch.randn(5, 4, generator=draw, dtype=torch.float64)
         before[3, 2:] = -math.inf  # no hypotheses
         for n in (1, 8):
-            found, expected = (
-                each.top_continuations(logits, before, n) for each in (compiled(model), EagerBeamBackend(model))
+            native, expected = (
+                backend.top_continuations(logits, before, n) for backend in (compiled(model), EagerBeamBackend(model))
             )
             real = expected.scores.isfinite()
-            assert_same(found.scores[real], expected.scores[real])
-            assert (found.scores[~real] == -math.inf).all()
-            assert (found.tokens[~real] == (pad_id or 0)).all(), "an end would count"
-            for one, right in zip(found[1:], expected[1:], strict=True):
-                assert torch.equal(one[real], right[real])
+            assert_same(native.scores[real], expected.scores[real])
+            assert (native.scores[~real] == -math.inf).all()
+            assert (native.tokens[~real] == (pad_id or 0)).all(), "an end would count"
+            for actual, right in zip(native[1:], expected[1:], strict=True):
+                assert torch.equal(actual[real], right[real])
 
 
-@pytest.mark.parametrize(("bad", "place"), BAD)
+@pytest.mark.parametrize(("bad", "position"), BAD)
 @torch.inference_mode()
-def test_logits_that_are_not_finite_are_refused(bad: float, place: int) -> None:
+def test_logits_that_are_not_finite_are_refused(bad: float, position: int) -> None:
     logits = torch.randn(3, 2, 100, dtype=torch.float64)
     backend, before = compiled(make_translator(vocab_size=100)), torch.zeros(3, 2, dtype=torch.float64)
     backend.top_continuations(logits, before, 4)
-    logits[1, 1, place] = bad
+    logits[1, 1, position] = bad
     with pytest.raises(ClearheadError, match="not finite"):
         backend.top_continuations(logits, before, 4)
 
@@ -126,19 +128,22 @@ def test_logits_that_are_not_finite_are_refused(bad: float, place: int) -> None:
 def test_a_default_device_is_not_compiled_codes() -> None:
     model, tokens, tree_mask = (
         make_translator(),
-        words(3, 2),
+        some_ids(3, 2),
         torch.eye(3, dtype=torch.bool)[None, :2].expand(3, -1, -1),
     )
     tree_mask = tree_mask | (torch.arange(3) == 0)  # all descend from the first column
-    memory, backend = model.encode(padded([words(9), words(6, seed=2), words(1, seed=3)], 9, "right")), compiled(model)
-    found = list[Tensor]()
+    memory, backend = (
+        model.encode(padded([some_ids(9), some_ids(6, seed=2), some_ids(1, seed=3)], 9, "right")),
+        compiled(model),
+    )
+    results = list[Tensor]()
     for device in ("cpu", "meta"):
         cache, before = model.new_cache(3, 3), torch.zeros(3, 2, dtype=torch.float64)
-        backend.forward(words(3, 1), 0, memory, cache, torch.ones(3, 1, 1, dtype=torch.bool))
+        backend.forward(some_ids(3, 1), 0, memory, cache, torch.ones(3, 1, 1, dtype=torch.bool))
         with torch.device(device):
             logits = backend.forward(tokens, 1, memory, cache, tree_mask)
-            found += [logits, *backend.top_continuations(logits, before, 4)]
-    assert all(map(torch.equal, found[:4], found[4:]))
+            results += [logits, *backend.top_continuations(logits, before, 4)]
+    assert all(map(torch.equal, results[:4], results[4:]))
 
 
 @pytest.mark.parametrize("width", [16, 40, 144])
@@ -146,8 +151,8 @@ def test_float32_of_any_width_finds_the_same(width: int) -> None:
     model = make_translator(n_heads=2, d_model=2 * width, head_dim=width, d_ff=width + 3, vocab_size=203).float()
     options = TranslationConfig(beam_size=5, n_best=5)
     expected = beam_search(model, SOURCES, options, end=END)
-    for mine, theirs in zip(
+    for native, eager in zip(
         beam_search(model, SOURCES, options, end=END, backend=compiled(model)), expected, strict=True
     ):
-        assert [hypothesis.ids for hypothesis in mine] == [hypothesis.ids for hypothesis in theirs]
-        assert [h.score for h in mine] == pytest.approx([h.score for h in theirs], abs=1e-4)
+        assert [hypothesis.ids for hypothesis in native] == [hypothesis.ids for hypothesis in eager]
+        assert [h.score for h in native] == pytest.approx([h.score for h in eager], abs=1e-4)

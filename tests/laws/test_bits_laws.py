@@ -31,7 +31,7 @@ def tokens(draw: random.Random, count: int) -> list[int]:
     return [draw.randrange(VOCAB_SIZE) for _ in range(count)]
 
 
-def told(contexts: list[KVContext], prompts: list[list[int]], seed: int) -> list[list[Tensor]]:
+def logits_of_contexts(contexts: list[KVContext], prompts: list[list[int]], seed: int) -> list[list[Tensor]]:
     """All logits of each row after its prompt and some calls, by one context for all rows or by one for each row.
 
     A call reads some tokens of each row, more of one than of another; some of them are then forgotten, as wrong guesses
@@ -39,22 +39,22 @@ def told(contexts: list[KVContext], prompts: list[list[int]], seed: int) -> list
     """
     together = len(contexts) == 1
     shared = [list(range(len(prompts)))] if together else [[row] for row in range(len(prompts))]
-    found: list[list[Tensor]] = [[] for _ in prompts]
+    logits_of_rows: list[list[Tensor]] = [[] for _ in prompts]
     for context, rows in zip(contexts, shared, strict=True):
         draws = [random.Random(f"{seed} {row}") for row in rows]  # a row's own
         logits = context.prefill([prompts[row] for row in rows], STEPS)
         for row, first in zip(rows, logits, strict=True):
-            found[row].append(first)
+            logits_of_rows[row].append(first)
         for _ in range(STEPS):
-            rooms = [context.room(place) for place in range(len(rows))]
+            rooms = [context.room(row) for row in range(len(rows))]
             counts = [
                 draw.randint(1, 4 if room is None else min(4, room)) for draw, room in zip(draws, rooms, strict=True)
             ]
             logits = context.forward([tokens(draw, count) for draw, count in zip(draws, counts, strict=True)])
             for row, count, some in zip(rows, counts, logits, strict=True):
-                found[row].append(some[:count])
+                logits_of_rows[row].append(some[:count])
             context.rollback([draw.randrange(count) for draw, count in zip(draws, counts, strict=True)])
-    return found
+    return logits_of_rows
 
 
 def assert_same_bits(
@@ -63,11 +63,11 @@ def assert_same_bits(
     draw = random.Random(seed)
     lengths = [draw.randint(1, LONGEST) for _ in range(draw.randint(2, 6))]
     prompts = [tokens(draw, length) for length in lengths]
-    alone = told([KVContext(model, backend=backend) for _ in prompts], prompts, seed)
+    alone = logits_of_contexts([KVContext(model, backend=backend) for _ in prompts], prompts, seed)
     with monkeypatch.context() as patch:
         patch.setattr(native_decoder, "ENOUGH", 0)
         patch.setattr(torch, "get_num_threads", lambda: 3)
-        beside = told([KVContext(model, backend=backend)], prompts, seed)
+        beside = logits_of_contexts([KVContext(model, backend=backend)], prompts, seed)
     for mine, others in zip(alone, beside, strict=True):
         assert all(map(torch.equal, mine, others)), f"prompts of {lengths} tokens"
 

@@ -29,16 +29,16 @@ def test_every_option_of_the_config_is_tried_or_held_fixed() -> None:
 
 def test_every_two_options_meet_in_some_choice() -> None:
     met = set().union(*map(pairs, CHOICES))
-    wanted = {
-        frozenset({(one, a), (other, b)})
-        for one, values in OPTIONS.items()
+    possible_pairs = {
+        frozenset({(option, a), (other, b)})
+        for option, values in OPTIONS.items()
         for other, others in OPTIONS.items()
-        if one < other
+        if option < other
         for a in values
         for b in others
-        if possible({one: a, other: b})
+        if possible({option: a, other: b})
     }
-    assert met == wanted
+    assert met == possible_pairs
 
 
 @every_choice

@@ -59,14 +59,14 @@ def compared(model: EncoderDecoder, reference: EncoderDecoder | None = None, **o
     def unsure(sources: Sequence[Ids]) -> list[list[Hypothesis]]:
         return [[UNSURE] for _ in sources]
 
-    found = CTranslate2Search(model, config, END, unsure, print)(SOURCES)
+    translations = CTranslate2Search(model, config, END, unsure, print)(SOURCES)
     expected = beam_search(reference or model, SOURCES, config, end=END)
-    pairs = [(a, b) for [a], [b] in zip(found, expected, strict=True)]
-    for theirs, ours in pairs:
-        if theirs != UNSURE:
-            assert theirs.ids == ours.ids
-            assert theirs.score == pytest.approx(ours.score, abs=ROUNDING)
-    return sum(theirs != UNSURE for theirs, _ in pairs)
+    pairs = [(a, b) for [a], [b] in zip(translations, expected, strict=True)]
+    for hypothesis, ours in pairs:
+        if hypothesis != UNSURE:
+            assert hypothesis.ids == ours.ids
+            assert hypothesis.score == pytest.approx(ours.score, abs=ROUNDING)
+    return sum(hypothesis != UNSURE for hypothesis, _ in pairs)
 
 
 def test_translations_are_equal() -> None:
@@ -95,9 +95,9 @@ def test_padding_is_never_written(engine: str) -> None:
         assert model.lm_head.bias is not None
         model.lm_head.bias[[PAD, END]] += 3
     config = TranslationConfig.read({"engine": engine, "beam_size": 3})
-    found = choose_search(model, config, end=END, sentences=len(SOURCES))(SOURCES)
-    assert len(found) == len(SOURCES)
-    assert all(PAD not in best.ids and math.isfinite(best.score) for [best] in found)
+    translations = choose_search(model, config, end=END, sentences=len(SOURCES))(SOURCES)
+    assert len(translations) == len(SOURCES)
+    assert all(PAD not in best.ids and math.isfinite(best.score) for [best] in translations)
 
 
 def padding_model(bias: float) -> EncoderDecoder:
@@ -110,7 +110,7 @@ def padding_model(bias: float) -> EncoderDecoder:
 
 
 @torch.inference_mode()
-def padding_odds(model: EncoderDecoder, source: Ids, ids: Ids) -> torch.Tensor:
+def padding_probs(model: EncoderDecoder, source: Ids, ids: Ids) -> torch.Tensor:
     """How likely the model holds padding in the place of each token of a translation, and of its end: (T,)."""
     inputs = torch.tensor([[model.config.first_token(END), *ids]])
     chances: torch.Tensor = model(torch.tensor([source]), inputs)[0].double().softmax(-1)  # (T, V)
@@ -130,11 +130,11 @@ def test_padding_is_out_before_the_odds_are_added_up(bias: float) -> None:
     plain = partial(beam_search, without, config=config, end=END)
     search = CTranslate2Search(model, config, END, plain, print)
     expected = beam_search(model, SOURCES, config, end=END)
-    for source, [theirs], [ours] in zip(SOURCES, search(SOURCES), expected, strict=True):
-        if theirs.ids == ours.ids:
-            odds = padding_odds(model, source, ours.ids)
-            shifts.append(-torch.log1p(-odds).sum().item() / length_penalty(len(odds), config.length_penalty))
-            assert theirs.score - ours.score == pytest.approx(shifts[-1], abs=ROUNDING)
+    for source, [hypothesis], [ours] in zip(SOURCES, search(SOURCES), expected, strict=True):
+        if hypothesis.ids == ours.ids:
+            probs = padding_probs(model, source, ours.ids)
+            shifts.append(-torch.log1p(-probs).sum().item() / length_penalty(len(probs), config.length_penalty))
+            assert hypothesis.score - ours.score == pytest.approx(shifts[-1], abs=ROUNDING)
     assert len(shifts) > len(SOURCES) / 2
     assert 20 * ROUNDING < max(shifts) < 0.1
 

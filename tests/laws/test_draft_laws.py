@@ -36,21 +36,21 @@ class Oracle:
 
     def __init__(self, texts: Sequence[Sequence[int]]) -> None:
         self.texts = [list(text) for text in texts]
-        self.places = [0] * len(texts)
+        self.positions = [0] * len(texts)
         self.random = random.Random(0)
         self.right = 0
 
     def prefill(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> None: ...
 
     def reorder(self, rows: Sequence[int]) -> None:
-        self.texts, self.places = [self.texts[row] for row in rows], [self.places[row] for row in rows]
+        self.texts, self.positions = [self.texts[row] for row in rows], [self.positions[row] for row in rows]
 
     def accept(self, tokens: Sequence[Sequence[int]]) -> None:
-        self.places = [place + len(new) for place, new in zip(self.places, tokens, strict=True)]
+        self.positions = [position + len(new) for position, new in zip(self.positions, tokens, strict=True)]
         self.right += sum(len(new) - 1 for new in tokens)
 
     def draft(self, max_tokens: Sequence[int], texts: Sequence[GenerationRequest]) -> DraftTokens:
-        known = [text[p : p + count] for text, p, count in zip(self.texts, self.places, max_tokens, strict=True)]
+        known = [text[p : p + count] for text, p, count in zip(self.texts, self.positions, max_tokens, strict=True)]
         return DraftTokens([[(token + (self.random.random() < 0.2)) % VOCAB_SIZE for token in row] for row in known])
 
 
@@ -76,7 +76,7 @@ def test_guesses_partly_right_change_nothing(monkeypatch: pytest.MonkeyPatch, ch
     model = make_model(**choice, block_size=BLOCK_SIZE)
     expected = written(model, PROMPTS, options)
     oracle = Oracle(expected)
-    monkeypatch.setattr(batching, "_drafter_for", lambda *given: oracle)
+    monkeypatch.setattr(batching, "_drafter_for", lambda *arguments: oracle)
     assert written(model, PROMPTS, options, NGRAMS) == expected
     assert oracle.right >= 5
 
@@ -152,9 +152,9 @@ def test_what_is_forgotten_was_never_read(choice: Choice) -> None:
     n = None if cache.tokens is None else cache.tokens.shape[1]
     cache.rollback(columns, None if n is None else torch.stack([last(row, n) for row in kept]))
     more = random_ids(3, 4, seed=1)
-    found = model(more, cache=cache)
+    logits = model(more, cache=cache)
     for row, start in enumerate(kept):
-        assert_same(found[row], model(torch.cat((start, more[row]))[None])[0, len(start) :])
+        assert_same(logits[row], model(torch.cat((start, more[row]))[None])[0, len(start) :])
 
 
 def last(ids: torch.Tensor, n: int) -> torch.Tensor:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from law_models import Choice, assert_same, name
-from pair_models import ENCODER_CHOICES, PAD, Side, influence, make_encoder, padded, words
+from pair_models import ENCODER_CHOICES, PAD, Side, influence, make_encoder, padded, some_ids
 
 from clearhead.parts import positions_from_lengths
 
@@ -15,14 +15,14 @@ LENGTHS, WIDTH = [9, 4, 1, 12], 12
 @every_choice
 def test_every_token_sees_every_other(choice: Choice) -> None:
     model = make_encoder(**choice)
-    assert (influence(model, model.embedding, (words(1, 12),)) > 0).all()
+    assert (influence(model, model.embedding, (some_ids(1, 12),)) > 0).all()
 
 
 @every_choice
 @every_side
 @torch.inference_mode()
 def test_padding_on_either_side_equals_none(choice: Choice, side: Side) -> None:
-    model, rows = make_encoder(**choice), [words(length, seed=length) for length in LENGTHS]
+    model, rows = make_encoder(**choice), [some_ids(length, seed=length) for length in LENGTHS]
     ids = padded(rows, WIDTH, side)
     logits = model(ids)
     assert logits.isfinite().all()
@@ -35,8 +35,8 @@ def test_padding_on_either_side_equals_none(choice: Choice, side: Side) -> None:
 @torch.inference_mode()
 def test_padded_content_never_changes_a_bit(choice: Choice, side: Side) -> None:
     model, positions = make_encoder(**choice), positions_from_lengths(torch.tensor(LENGTHS), WIDTH, side=side)
-    ids = words(len(LENGTHS), WIDTH)
-    other = words(len(LENGTHS), WIDTH, seed=1).where(positions < 0, ids)
+    ids = some_ids(len(LENGTHS), WIDTH)
+    other = some_ids(len(LENGTHS), WIDTH, seed=1).where(positions < 0, ids)
     assert not torch.equal(ids, other)
     before, after = model(ids, positions=positions), model(other, positions=positions)
     assert torch.equal(before[positions >= 0], after[positions >= 0])

@@ -84,15 +84,15 @@ IN_A_SEARCH = [
 ]  # fmt: skip
 
 
-def failing(law: Callable[..., None], *given: object) -> bool:
+def failing(law: Callable[..., None], *arguments: object) -> bool:
     try:
-        law(*given)
+        law(*arguments)
     except (AssertionError, ClearheadError, IndexError, pytest.fail.Exception):  # or what was written are no tokens
         return True
     return False
 
 
-def found(monkeypatch: pytest.MonkeyPatch) -> bool:
+def is_caught(monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether a law of native code fails for some choice."""
     return (
         any(failing(laws.test_compiled_code_is_the_models_call, choice) for choice in CHOICES)
@@ -141,7 +141,7 @@ def planted(file: str, right: str, wrong: str, tmp_path: Path, monkeypatch: pyte
 @named(FAULTS)
 @pytest.mark.usefixtures("planted")
 def test_a_planted_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert found(monkeypatch)
+    assert is_caught(monkeypatch)
 
 
 @named(IN_A_SEARCH)

@@ -48,9 +48,9 @@ DRAWINGS: list[dict[str, float]] = [
 
 
 def compiled(model: DecoderLM, weights: Dtype = "float32") -> NativeDecoderBackend:
-    found = library(next(model.parameters()).dtype, build=True, on_notice=print)
-    assert isinstance(found, ctypes.CDLL)
-    return NativeDecoderBackend(model, weights, found)
+    engine = library(next(model.parameters()).dtype, build=True, on_notice=print)
+    assert isinstance(engine, ctypes.CDLL)
+    return NativeDecoderBackend(model, weights, engine)
 
 
 def written(model: CausalLM, prompts: list[list[int]], how: dict[str, str], **options: object) -> list[list[int]]:
@@ -76,11 +76,11 @@ def half_read(model: DecoderLM) -> DecoderCache:
     return cache
 
 
-def assert_same_caches(mine: DecoderCache, theirs: DecoderCache) -> None:
-    for one, other in zip(mine.layers, theirs.layers, strict=True):
-        assert one.length == other.length
-        assert_same(one.keys, other.keys)
-        assert_same(one.values, other.values)
+def assert_same_caches(actual: DecoderCache, expected: DecoderCache) -> None:
+    for layer, other in zip(actual.layers, expected.layers, strict=True):
+        assert layer.length == other.length
+        assert_same(layer.keys, other.keys)
+        assert_same(layer.values, other.values)
 
 
 @every_choice
@@ -118,24 +118,24 @@ def test_padding_is_passed_over(choice: Choice) -> None:
     positions = positions_from_lengths(lengths, 12, side="left")
     for piece in (slice(0, 5), slice(5, 12)):
         assert twin.forward(ids[:, piece], cache, positions[:, piece], logits_to_keep=0).shape[1] == 0
-    more, places = random_ids(ROWS, 4, seed=1), torch.arange(4)
-    real = places < torch.tensor([4, 1, 0, 3, 2])[:, None]  # (B, T)
-    positions = (lengths[:, None] + places).where(real, -1)
-    found, expected = (
+    more, offsets = random_ids(ROWS, 4, seed=1), torch.arange(4)
+    real = offsets < torch.tensor([4, 1, 0, 3, 2])[:, None]  # (B, T)
+    positions = (lengths[:, None] + offsets).where(real, -1)
+    actual, expected = (
         backend.forward(more, held, positions, logits_to_keep=4)
         for backend, held in ((twin, cache), (EagerDecoderBackend(model), other))
     )
-    assert_same(found[real], expected[real])
+    assert_same(actual[real], expected[real])
     assert cache.tokens is None or torch.equal(cache.tokens, torch.as_tensor(other.tokens))
 
 
 @torch.inference_mode()
 def test_embeddings_are_scaled() -> None:
     model, more = make_model(scale_embedding=True), random_ids(ROWS, seed=1)
-    found, expected = (
+    actual, expected = (
         backend.forward(more[:, None], half_read(model)) for backend in (compiled(model), EagerDecoderBackend(model))
     )
-    assert_same(found, expected)
+    assert_same(actual, expected)
 
 
 @pytest.mark.parametrize("options", DRAWINGS, ids=str)
@@ -165,8 +165,8 @@ def test_a_default_device_is_not_compiled_codes() -> None:
     model, more = make_model(positions="rope", sliding_window=3).float(), random_ids(ROWS, 6, seed=1)
     cache, other, twin = model.new_cache(ROWS, 6), model.new_cache(ROWS, 6), compiled(model)
     with torch.device("meta"):
-        found = twin.forward(more, cache, logits_to_keep=6)
-    assert torch.equal(found, twin.forward(more, other, logits_to_keep=6))
+        logits = twin.forward(more, cache, logits_to_keep=6)
+    assert torch.equal(logits, twin.forward(more, other, logits_to_keep=6))
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 4])
@@ -188,24 +188,24 @@ def test_what_a_row_gets_does_not_depend_on_the_others_or_on_threads(
     cache, lengths = model.new_cache(19, 20), torch.arange(19) % 12 + 1
     model(random_ids(19, 12), positions=positions_from_lengths(lengths, 12, side="left"), cache=cache)
 
-    def found(rows: Tensor) -> Tensor:
+    def logits_of(rows: Tensor) -> Tensor:
         mine = model.new_cache(19, 20)
         mine.positions = cache.positions
-        for one, other in zip(mine.layers, cache.layers, strict=True):
-            one.keys, one.values, one.length = other.keys.clone(), other.values.clone(), other.length
+        for layer, source in zip(mine.layers, cache.layers, strict=True):
+            layer.keys, layer.values, layer.length = source.keys.clone(), source.values.clone(), source.length
         mine.tokens = cache.tokens
         mine.reorder(rows)
         return twin.forward(more[rows], mine, logits_to_keep=2)
 
     everything = torch.arange(19)
-    together = found(everything)
+    together = logits_of(everything)
     for row in (0, 7, 16, 18):
-        assert torch.equal(found(everything[row : row + 1])[0], together[row])
+        assert torch.equal(logits_of(everything[row : row + 1])[0], together[row])
     monkeypatch.setattr(native_decoder, "ENOUGH", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     for small in (0, native_decoder.SMALL):  # threads share each step; each has rows of its own
         monkeypatch.setattr(native_decoder, "SMALL", small)
-        assert torch.equal(found(everything), together)
+        assert torch.equal(logits_of(everything), together)
 
 
 @pytest.mark.parametrize("choice", NATIVE_CHOICES[::5], ids=name)
@@ -216,7 +216,7 @@ def test_many_tokens_at_once_are_what_single_ones_are(choice: Choice, monkeypatc
     monkeypatch.setattr(native_decoder, "ENOUGH", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
 
-    def found(max_steps: int) -> tuple[list[list[int]], list[Tensor]]:
+    def decoded(max_steps: int) -> tuple[list[list[int]], list[Tensor]]:
         own, cache = copy.deepcopy(texts), twin.model.new_cache(19, 12)
         last, tokens = random_ids(19, seed=2), torch.empty(19, 0, dtype=torch.int64)
         while tokens.shape[1] < 12:
@@ -229,10 +229,10 @@ def test_many_tokens_at_once_are_what_single_ones_are(choice: Choice, monkeypatc
 
     small = native_decoder.SMALL
     monkeypatch.setattr(native_decoder, "SMALL", 0)
-    tokens, held = found(1)
+    tokens, held = decoded(1)
     for max_steps, limit in ((4, 0), (6, small), (12, small)):
         monkeypatch.setattr(native_decoder, "SMALL", limit)
-        more, other = found(max_steps)
+        more, other = decoded(max_steps)
         assert more == tokens
         assert all(map(torch.equal, held, other))
 
@@ -262,13 +262,13 @@ def test_float32_of_any_width_is_as_near_as_the_models_own(width: int, weights: 
     model = quantize_model(model, weights)
     exact = copy.deepcopy(model).double()
     backends: list[DecoderBackend] = [EagerDecoderBackend(exact), EagerDecoderBackend(model), compiled(model, weights)]
-    caches, errors = [half_read(each) for each in (exact, model, model)], [0.0, 0.0]
+    caches, errors = [half_read(network) for network in (exact, model, model)], [0.0, 0.0]
     for t in (1, 1, 2, 4):
         more = random_ids(ROWS, t, seed=t)
-        right, *found = (
+        right, *others = (
             backend.forward(more, cache, logits_to_keep=t) for backend, cache in zip(backends, caches, strict=True)
         )
-        apart = [float((one - right).abs().max() / right.abs().max()) for one in found]
+        apart = [float((logits - right).abs().max() / right.abs().max()) for logits in others]
         errors = [max(two) for two in zip(errors, apart, strict=True)]
     assert errors[1] < max(1e-6, 4 * errors[0])
 
@@ -284,9 +284,9 @@ def test_both_engines_write_the_same_text(choice: Choice) -> None:
 def test_rows_that_end_leave_the_others_as_they_were(choice: Choice) -> None:
     model = make_model(**choice, block_size=BLOCK_SIZE)
     options = {"greedy": False, "temperature": 1.5, "seed": 3, "max_new_tokens": 14}
-    found = written(model, PROMPTS, {"engine": "native"}, **options)
-    assert found == written(model, PROMPTS, {"engine": "eager"}, **options)
-    assert len(set(map(len, found))) > 1, "rows that end at the same time would show little"
+    texts = written(model, PROMPTS, {"engine": "native"}, **options)
+    assert texts == written(model, PROMPTS, {"engine": "eager"}, **options)
+    assert len(set(map(len, texts))) > 1, "rows that end at the same time would show little"
 
 
 @pytest.mark.parametrize("choice", NATIVE_CHOICES[::9], ids=name)
@@ -310,7 +310,7 @@ def test_guesses_that_compiled_code_reads_change_nothing(monkeypatch: pytest.Mon
     model = make_model(**choice, block_size=BLOCK_SIZE)
     expected = written(model, PROMPTS, {"engine": "eager"}, max_new_tokens=16)
     oracle = Oracle(expected)
-    monkeypatch.setattr(batching, "_drafter_for", lambda *given: oracle)
+    monkeypatch.setattr(batching, "_drafter_for", lambda *arguments: oracle)
     assert written(model, PROMPTS, {"engine": "native", "draft": "ngrams"}, max_new_tokens=16) == expected
     assert oracle.right >= 5
 
@@ -322,9 +322,9 @@ def test_a_draft_model_is_compiled_too(draft: Choice) -> None:
     model, small = make_model(positions="rope", block_size=BLOCK_SIZE), make_model(**draft)
     texts: list[dict[int, list[int]]] = [{}, {}]
     engines = EngineConfig(engine="eager", draft="a run"), EngineConfig(engine="native", draft="a run")
-    for engine, found in zip(engines, texts, strict=True):
+    for engine, by_name in zip(engines, texts, strict=True):
         for text, tokens in together(GenerationBatch(model, engine, draft=small)):
-            found.setdefault(text, []).extend(tokens)
+            by_name.setdefault(text, []).extend(tokens)
     assert texts[0] == texts[1]
 
 
@@ -333,8 +333,8 @@ def test_a_draft_model_is_compiled_too(draft: Choice) -> None:
 def test_rounded_matrices_are_the_same_in_both_engines(choice: Choice, weights: str) -> None:
     model = make_model(**choice, block_size=BLOCK_SIZE)
     for prompts in (PROMPTS[1:2], PROMPTS[:2]):
-        found = written(model, prompts, {"engine": "native", "dtype": weights})
-        assert found == written(model, prompts, {"engine": "eager", "dtype": weights})
+        texts = written(model, prompts, {"engine": "native", "dtype": weights})
+        assert texts == written(model, prompts, {"engine": "eager", "dtype": weights})
 
 
 @pytest.mark.parametrize("positions", ["rope", "alibi"])
@@ -342,8 +342,8 @@ def test_rounded_matrices_are_the_same_in_both_engines(choice: Choice, weights: 
 def test_columns_that_left_the_window_make_room(monkeypatch: pytest.MonkeyPatch, positions: str, rows: slice) -> None:
     monkeypatch.setattr(kv_context, "PREFILL_TOKENS", 6)  # and so little room
     model = make_model(positions=positions, sliding_window=5, block_size=BLOCK_SIZE)
-    found = written(model, PROMPTS[rows], {"engine": "native"}, max_new_tokens=40)
-    assert found == written(model, PROMPTS[rows], {"engine": "eager"}, max_new_tokens=40)
+    texts = written(model, PROMPTS[rows], {"engine": "native"}, max_new_tokens=40)
+    assert texts == written(model, PROMPTS[rows], {"engine": "eager"}, max_new_tokens=40)
 
 
 @pytest.mark.parametrize("choice", NATIVE_CHOICES[::9], ids=name)
@@ -361,8 +361,8 @@ def test_a_long_prompt_is_read_by_the_models_own_call(choice: Choice, monkeypatc
     expected = [kv_context.KVContext(model).prefill([row], 4)[0] for row in rows]
     monkeypatch.setattr(model, "body", counted)
     beside = kv_context.KVContext(model, backend=twin)
-    for one, right in zip(beside.prefill(rows, 4), expected, strict=True):
-        assert_same(one, right)
+    for logits, right in zip(beside.prefill(rows, 4), expected, strict=True):
+        assert_same(logits, right)
     assert called == [9, 9, 9], "each by itself"
     beside.forward([[1]] * 5)
     assert called == [9, 9, 9]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from pair_models import Side, make_translator, padded, words
+from pair_models import Side, make_translator, padded, some_ids
 from torch import Tensor
 
 from clearhead.models import EncoderDecoder
@@ -26,8 +26,8 @@ def exchange(model: EncoderDecoder) -> None:
 
 def rows(width: int, side: Side | None, seed: int) -> Tensor:
     """Two sentences, one of them padded on this side."""
-    other = words(width if side is None else max(1, width - 3), seed=seed + 1)
-    return padded([words(width, seed=seed), other], width, side or "right")
+    other = some_ids(width if side is None else max(1, width - 3), seed=seed + 1)
+    return padded([some_ids(width, seed=seed), other], width, side or "right")
 
 
 @pytest.mark.parametrize("T_src", [7, 8, 2, 1])
@@ -64,10 +64,10 @@ def test_an_exchange_for_one_target_is_refused_where_the_source_is_padded(T_src:
     source = rows(T_src, "right", 0)
     model = make_translator()
     memory, cache = model.encode(source), model.new_cache(2, 9)
-    model.decode(words(2, 4), memory, cache=cache)
+    model.decode(some_ids(2, 4), memory, cache=cache)
     exchange(model)
     with pytest.raises(AssertionError, match=NAMED):
-        model.decode(words(2, 1), memory, cache=cache)
+        model.decode(some_ids(2, 1), memory, cache=cache)
 
 
 CAUSAL = attention_mask(torch.arange(4)[None], torch.arange(4)[None], causal=True)

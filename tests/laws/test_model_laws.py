@@ -85,9 +85,9 @@ def test_each_dropout_acts_in_training_only(option: str) -> None:
 @every_choice
 def test_a_seed_decides_the_weights(choice: Choice) -> None:
     config = ModelConfig.read({"n_heads": 4, "d_model": 16, "n_layers": 2, "vocab_size": 11}, choice)
-    one, same, other = (build_model(config, seed=seed).state_dict() for seed in (1, 1, 2))
-    assert all(torch.equal(one[label], same[label]) for label in one)
-    assert not torch.equal(one["embedding.weight"], other["embedding.weight"])
+    weights, same, other = (build_model(config, seed=seed).state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(weights[label], same[label]) for label in weights)
+    assert not torch.equal(weights["embedding.weight"], other["embedding.weight"])
 
 
 def test_building_a_model_leaves_the_global_generator_alone() -> None:

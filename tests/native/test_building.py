@@ -97,9 +97,9 @@ def test_what_was_damaged_is_made_anew(kept: Path) -> None:
 @needs_compiler
 @pytest.mark.usefixtures("compiled_code")
 def test_structures_of_another_version_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    if (found := building.library(torch.float32, build=True, on_notice=print)) is None:
+    if (library := building.library(torch.float32, build=True, on_notice=print)) is None:
         pytest.fail("it is built")
-    structures.refuse_other_structures(found)
+    structures.refuse_other_structures(library)
 
     class Longer(structures.Call):
         _fields_ = [("one_more", ctypes.c_int64)]  # noqa: RUF012
@@ -109,10 +109,10 @@ def test_structures_of_another_version_are_refused(monkeypatch: pytest.MonkeyPat
         with monkeypatch.context() as patch:
             patch.setattr(structures, "STRUCTURES", changed)
             with pytest.raises(RuntimeError, match="other structures"):
-                structures.refuse_other_structures(found)
+                structures.refuse_other_structures(library)
     monkeypatch.setattr(structures, "LAYOUT", structures.LAYOUT + 1)
     with pytest.raises(RuntimeError, match="other structures"):
-        structures.refuse_other_structures(found)
+        structures.refuse_other_structures(library)
     with pytest.raises(RuntimeError, match="other structures"):
         structures.refuse_other_structures(ctypes.CDLL(None))
 
@@ -162,9 +162,9 @@ def script(path: Path, text: str) -> Path:
 def test_a_compiler_may_have_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     wrapper = script(tmp_path / "wrapper", 'exec "$@"')
     monkeypatch.setenv("CXX", command.format(wrapper))
-    found = building.compiler()
-    assert found is not None
-    assert found[:2] == (str(wrapper), "g++")
+    arguments = building.compiler()
+    assert arguments is not None
+    assert arguments[:2] == (str(wrapper), "g++")
 
 
 def test_a_path_may_have_spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
