@@ -57,7 +57,7 @@ def test_there_is_a_schema(options: type[Options]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "layer", "said"),
+    ("options", "layer", "message"),
     [
         (RunConfig, {"train": {"stpes": 5}}, "train: unknown option 'stpes'; did you mean 'steps'?"),
         (RunConfig, {"modle": {}}, "unknown option 'modle'; did you mean 'model'?"),
@@ -97,9 +97,9 @@ def test_there_is_a_schema(options: type[Options]) -> None:
         (RunConfig, {"train": 5}, "train: input should be a valid dictionary"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(options: type[Options], layer: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_is_one_sentence(options: type[Options], layer: dict[str, Any], message: str) -> None:
     sentence = refusal(options, layer)
-    assert said in sentence
+    assert message in sentence
     with pytest.raises(UsageError) as error:
         options(**layer)
     assert str(error.value) == sentence
@@ -126,8 +126,8 @@ def test_the_width_that_is_proposed_is_possible_and_nearest(heads: int, d_model:
     if d_model % heads == 0:
         assert ModelConfig(d_model=d_model, n_heads=heads).head_dim == d_model // heads
         return
-    said = refusal(ModelConfig, {"d_model": d_model, "n_heads": heads})
-    proposed = int(said.rsplit(" ", 1)[1])
+    message = refusal(ModelConfig, {"d_model": d_model, "n_heads": heads})
+    proposed = int(message.rsplit(" ", 1)[1])
     assert ModelConfig(d_model=proposed, n_heads=heads).d_model == proposed
     possible = [width for width in range(1, 2 * d_model + heads + 1) if width % heads == 0]
     assert abs(proposed - d_model) == min(abs(width - d_model) for width in possible)
@@ -186,17 +186,17 @@ LAYERS = st.recursive(
 
 
 @given(one=LAYERS, two=LAYERS, three=LAYERS)
-def test_merging_layers(one: Any, two: Any, three: Any) -> None:
-    assert merge(one) == merge(one, {}) == merge({}, one) == merge(one, one) == one
-    assert merge(one, two, three) == merge(merge(one, two), three)
-    before = json.dumps([one, two])
-    merged = merge(one, two)
-    assert json.dumps([one, two]) == before, "no layer is changed"
-    for key in one.keys() | two.keys():
-        if key not in two:
-            assert merged[key] == one[key]
-        elif not isinstance(two[key], dict):
-            assert merged[key] == two[key], "the later layer wins"
+def test_merging_layers(first: Any, second: Any, third: Any) -> None:
+    assert merge(first) == merge(first, {}) == merge({}, first) == merge(first, first) == first
+    assert merge(first, second, third) == merge(merge(first, second), third)
+    before = json.dumps([first, second])
+    merged = merge(first, second)
+    assert json.dumps([first, second]) == before, "no layer is changed"
+    for key in first.keys() | second.keys():
+        if key not in second:
+            assert merged[key] == first[key]
+        elif not isinstance(second[key], dict):
+            assert merged[key] == second[key], "the later layer wins"
 
 
 def test_did_you_mean() -> None:

@@ -19,11 +19,11 @@ CPU_SIZED = ["bigram", "tiny", "small", "medium", "ngram-tables", "tutorial", "t
 def test_every_preset_is_possible_and_says_all_that_its_shape_needs(name: str) -> None:
     config = RunConfig.read(preset(name).options)
     assert isinstance(config, RunConfig)
-    given = preset(name).options
-    assert {"steps", "batch_size", "learning_rate"} <= given["train"].keys()
-    assert "block_size" in given["model"]
+    options = preset(name).options
+    assert {"steps", "batch_size", "learning_rate"} <= options["train"].keys()
+    assert "block_size" in options["model"]
     if config.model.architecture != "bigram":
-        assert {"n_layers", "n_heads", "d_model"} <= given["model"].keys()
+        assert {"n_layers", "n_heads", "d_model"} <= options["model"].keys()
     assert config.train.warmup_steps < config.train.steps
     assert preset(name).about
 
@@ -70,12 +70,12 @@ def test_the_published_transformer_is_as_published() -> None:
         assert learning_rate(train, step - 1) == pytest.approx(published, rel=1e-3)
 
 
-@pytest.mark.parametrize("place", ["pre", "post"])
-def test_the_translators_are_folders_that_others_read(place: str) -> None:
+@pytest.mark.parametrize("norm_position", ["pre", "post"])
+def test_the_translators_are_folders_that_others_read(norm_position: str) -> None:
     named = [name for name in PRESETS if preset(name).objective == "seq2seq"]
     assert {"translator", "vaswani2017"} <= set(named)
     for name in named:
-        config = ModelConfig.read(preset(name).model, {"norm_position": place})
+        config = ModelConfig.read(preset(name).model, {"norm_position": norm_position})
         assert obstacle(config) is None
 
 

@@ -77,27 +77,27 @@ ATTENTIONS = [
 @pytest.mark.parametrize("masked", [False, True])
 def test_cross_attention_weights_are_those_that_were_used(options: dict[str, Any], masked: bool) -> None:
     attention, x, memory = make_attention(**options), draw(3, T_Q, D), draw(3, T_K, D, seed=1)
-    place = positions_from_lengths(torch.tensor([7, 4, 1]), T_K)
-    mask = attention_mask(range(T_Q), place, causal=False) if masked else None
+    positions = positions_from_lengths(torch.tensor([7, 4, 1]), T_K)
+    mask = attention_mask(range(T_Q), positions, causal=False) if masked else None
     weights = attention_weights(attention, x, memory, mask=mask)
     assert weights.shape == (3, H, T_Q, T_K)
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, H, T_Q, dtype=torch.float64))
     torch.testing.assert_close(mixed(attention, weights, memory), attention(x, memory, mask=mask))
-    assert not masked or (weights[(place < 0)[:, None, None].expand_as(weights)] == 0).all()
+    assert not masked or (weights[(positions < 0)[:, None, None].expand_as(weights)] == 0).all()
 
 
-@pytest.mark.parametrize("kind", POSITIONS)
-def test_self_attention_weights_too(kind: str) -> None:
+@pytest.mark.parametrize("name", POSITIONS)
+def test_self_attention_weights_too(name: str) -> None:
     attention, x = make_attention(n_kv_heads=2, projections=ProjectionConfig(qk_norm=RMSNorm)), draw(2, T_Q, D)
-    positions, place = (
-        POSITIONS[kind](PositionOptions(d_model=D, n_heads=H, block_size=16, rotary_width=D // H)),
+    kind_of_positions, positions = (
+        POSITIONS[name](PositionOptions(d_model=D, n_heads=H, block_size=16, rotary_width=D // H)),
         range(T_Q),
     )
-    for mask in ("causal", attention_mask(place, place, causal=True, window=2)):
+    for mask in ("causal", attention_mask(positions, positions, causal=True, window=2)):
         options: dict[str, Any] = {
             "mask": mask,
-            "rotate": positions.rotate(place, x.device),
-            "bias": positions.bias(place, place, x.device),
+            "rotate": kind_of_positions.rotate(positions, x.device),
+            "bias": kind_of_positions.bias(positions, positions, x.device),
         }
         weights = attention_weights(attention, x, **options)
         assert (weights.triu(1) == 0).all()
@@ -151,14 +151,14 @@ def test_the_first_row_belongs_to_the_token_that_the_config_begins_with() -> Non
 def test_hooks_are_removed_whatever_happens() -> None:
     model = make_model(attention_dropout=0.5).train()
     ids = torch.tensor([[4, 5, END]])
-    with pytest.raises(InputError, match="token id"), watching(cross_attentions(model)) as seen:
+    with pytest.raises(InputError, match="token id"), watching(cross_attentions(model)) as captured:
         model(ids, ids + 99)
-    assert not seen
-    with watching(cross_attentions(model)) as seen:
+    assert not captured
+    with watching(cross_attentions(model)) as captured:
         model(ids, ids)
-    assert len(seen) == 3
+    assert len(captured) == 3
     model(ids, ids)
-    assert len(seen) == 3
+    assert len(captured) == 3
     assert not any(module._forward_hooks for module in model.modules())
     first = alignment(model, [4, 5, END], [3, 4], end=END)
     assert torch.equal(first, alignment(model, [4, 5, END], [3, 4], end=END)), "dropout is off"
@@ -185,10 +185,10 @@ def test_tokens_become_the_words_of_the_text(kind: str) -> None:
         texts = token_texts(tokenizer.decode, ids)
         assert len(texts) == len(ids)
         assert "".join(texts) == tokenizer.decode(ids)
-        words = words_of_tokens(texts)
-        assert words[-1] is None, "the end is in no word"
+        word_numbers = words_of_tokens(texts)
+        assert word_numbers[-1] is None, "the end is in no word"
         for number, word in enumerate("".join(texts).split()):
-            assert "".join(text for text, own in zip(texts, words, strict=True) if own == number).strip() == word
+            assert "".join(text for text, own in zip(texts, word_numbers, strict=True) if own == number).strip() == word
 
 
 def test_part_of_a_character_belongs_to_its_word() -> None:

@@ -72,13 +72,13 @@ def random_config(seed: int, architecture: str = "decoder") -> ModelConfig:
 
 def part_of(name: str, architecture: str) -> str:
     """The part that a parameter belongs to; a norm inside attention (QK-norm) is a norm."""
-    found = [
+    parts = [
         part
         for part, (starts, piece) in PARTS[architecture].items()
         if name.startswith(starts) and piece in name and (not piece or ("norm." in name) == (piece == "norm."))
     ]
-    assert len(found) == 1, name
-    return found[0]
+    assert len(parts) == 1, name
+    return parts[0]
 
 
 def inputs(model: LanguageModel, rows: int) -> tuple[Tensor, ...]:
@@ -183,11 +183,11 @@ def test_activations_are_near_what_autograd_keeps(architecture: str, norm: str, 
         kept.setdefault(tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes())
         return tensor
 
-    given = inputs(model, rows=4)
+    arguments = inputs(model, rows=4)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = F.cross_entropy(model(*given).flatten(0, 1), given[-1].flatten())
+        loss = F.cross_entropy(model(*arguments).flatten(0, 1), arguments[-1].flatten())
     assert loss.requires_grad
-    logits_gradient = 4 * given[-1].numel() * config.vocab_size
+    logits_gradient = 4 * arguments[-1].numel() * config.vocab_size
     on_paper = account(config, TrainConfig(batch_size=8, micro_batches=2)).bytes["activations"]
     assert on_paper == pytest.approx(sum(kept.values()) + logits_gradient, rel=0.2)
 
@@ -213,8 +213,8 @@ def test_the_cache_on_paper_is_the_cache(architecture: str) -> None:
 
 
 def test_totals_are_sums_of_what_is_listed() -> None:
-    told = account(ModelConfig()).as_dict()
-    assert list(told) == ["parameters", "parts", "flops_per_token", "bytes"]
+    cost = account(ModelConfig()).as_dict()
+    assert list(cost) == ["parameters", "parts", "flops_per_token", "bytes"]
     of = account(ModelConfig()).bytes
     assert of["training"] == of["weights"] + of["gradients"] + of["optimizer"] + of["activations"]
     assert of["generation"] == of["weights"] + of["kv_cache"]

@@ -19,8 +19,8 @@ def a_run(n: int, seed: int = 0, floor: float | None = 0.653) -> Curve:
 
 def test_smoothing_keeps_a_straight_line_and_both_ends() -> None:
     line = tuple((float(i), 5 - 0.01 * i) for i in range(400))
-    for (_, smoothed), (_, given) in zip(smooth(line, 0.1), line, strict=True):
-        assert smoothed == pytest.approx(given)
+    for (_, smoothed), (_, loss) in zip(smooth(line, 0.1), line, strict=True):
+        assert smoothed == pytest.approx(loss)
     noisy = a_run(300).train
     assert smooth(noisy)[0] == pytest.approx(noisy[0])
     assert smooth(noisy)[-1] == pytest.approx(noisy[-1])

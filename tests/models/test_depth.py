@@ -25,7 +25,7 @@ VOCAB_SIZE, USED = 100, 10  # tokens, and those of them that occur
 Norms = dict[str, list[float]]
 
 
-def make(place: str, depth: int, seed: int = 0) -> EncoderDecoder:
+def make(norm_position: str, depth: int, seed: int = 0) -> EncoderDecoder:
     """The published shape scaled down to a width of 32."""
     shape: dict[str, Any] = {
         "architecture": "encoder_decoder",
@@ -35,7 +35,7 @@ def make(place: str, depth: int, seed: int = 0) -> EncoderDecoder:
         "n_heads": 4,
         "d_model": 32,
         "d_ff": 128,
-        "norm_position": place,
+        "norm_position": norm_position,
         "feedforward": "relu",
         "positions": "sinusoidal",
         "bias": True,
@@ -54,17 +54,17 @@ def loss_of(model: EncoderDecoder, step: int) -> Tensor:
 
 
 @cache
-def gradients(place: str, depth: int) -> Norms:
+def gradients(norm_position: str, depth: int) -> Norms:
     """The norm of the gradient of every layer's last feed-forward matrix, the root of its mean square over seeds."""
     seeds = range(4)
     squares = {"encoder": [0.0] * depth, "decoder": [0.0] * depth}
     for seed in seeds:
-        model = make(place, depth, seed)
+        model = make(norm_position, depth, seed)
         loss_of(model, seed).backward()  # type: ignore[no-untyped-call]
-        for name, found in squares.items():
+        for name, mean_squares in squares.items():
             for layer, norm in enumerate(_norms(model.get_submodule(name))):
-                found[layer] += norm * norm / len(seeds)
-    return {name: [math.sqrt(square) for square in found] for name, found in squares.items()}
+                mean_squares[layer] += norm * norm / len(seeds)
+    return {name: [math.sqrt(square) for square in mean_squares] for name, mean_squares in squares.items()}
 
 
 def _norms(stack: torch.nn.Module) -> Iterator[float]:
@@ -98,21 +98,21 @@ def test_post_norm_gradients_get_larger_towards_the_output(depth: int) -> None:
 
 
 def test_the_last_layers_gradient_falls_with_depth_in_pre_norm_only() -> None:
-    for place, law in (("pre", math.sqrt(6)), ("post", 1.0)):
-        shallow, deep = (gradients(place, depth)["decoder"][-1] for depth in (2, 12))
-        assert law / 1.5 < shallow / deep < law * 1.5, place
+    for norm_position, law in (("pre", math.sqrt(6)), ("post", 1.0)):
+        shallow, deep = (gradients(norm_position, depth)["decoder"][-1] for depth in (2, 12))
+        assert law / 1.5 < shallow / deep < law * 1.5, norm_position
 
 
 def test_in_a_deep_model_they_differ_as_the_paper_says() -> None:
-    pre, post = (gradients(place, 12)["decoder"] for place in ("pre", "post"))
+    pre, post = (gradients(norm_position, 12)["decoder"] for norm_position in ("pre", "post"))
     assert pre[0] > pre[-1]  # towards the input gradients do not vanish ...
     assert post[-1] > 4 * post[0]  # ... or do
     assert post[-1] > 2 * pre[-1]  # and a step at full rate would move the last layers far: hence the warm-up
 
 
-@pytest.mark.parametrize(("place", "warmup"), [("pre", 1), ("pre", 15), ("post", 15)])
-def test_thirty_steps_of_twelve_layers(place: str, warmup: int) -> None:
-    model = make(place, 12)
+@pytest.mark.parametrize(("norm_position", "warmup"), [("pre", 1), ("pre", 15), ("post", 15)])
+def test_thirty_steps_of_twelve_layers(norm_position: str, warmup: int) -> None:
+    model = make(norm_position, 12)
     config = TrainConfig.read(
         {
             "steps": 30,

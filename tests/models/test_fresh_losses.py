@@ -76,6 +76,6 @@ def test_of_an_encoder(seed: int) -> None:
     ids, others = random_ids(mask, 64, seed=2), random_ids(mask, 64, seed=3)
     fate = torch.rand(ids.shape, generator=torch.Generator().manual_seed(4))
     read = ids.masked_fill(fate < 0.24, mask).where((fate < 0.24) | (fate > 0.27), others)
-    asked = fate < 0.3
-    loss = F.cross_entropy(model(read)[asked], ids[asked]).item()
+    chosen = fate < 0.3
+    loss = F.cross_entropy(model(read)[chosen], ids[chosen]).item()
     assert loss == pytest.approx(math.log(config.vocab_size), rel=0.02)

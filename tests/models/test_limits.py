@@ -153,5 +153,5 @@ def test_vmap_goes_over_rows_of_positions(positions: str) -> None:
     """There no tensor says what it holds, so nothing is judged."""
     model = decoder(positions=positions)
     tokens, places = ids(3, 6), positions_from_lengths(torch.tensor([6, 4, 2]), 6)
-    each = torch.vmap(lambda row, at: model(row[None], positions=at[None])[0])(tokens, places)
-    assert torch.allclose(each, model(tokens, positions=places), atol=1e-5)
+    logits = torch.vmap(lambda row, at: model(row[None], positions=at[None])[0])(tokens, places)
+    assert torch.allclose(logits, model(tokens, positions=places), atol=1e-5)

@@ -30,26 +30,26 @@ def inputs(model: LanguageModel, ids: Tensor) -> tuple[Tensor, ...]:
 @pytest.mark.parametrize("architecture", MODELS)
 def test_forward_is_head_of_hidden(architecture: str) -> None:
     model = make(architecture=architecture)
-    given = inputs(model, torch.arange(10).view(2, 5))
-    logits = model(*given)
+    arguments = inputs(model, torch.arange(10).view(2, 5))
+    logits = model(*arguments)
     assert logits.shape == (2, 5, 300)
-    assert torch.equal(model.head(model.body(*given)), logits)
-    torch.testing.assert_close(model.head(model.body(*given)[:, -1]), logits[:, -1])
+    assert torch.equal(model.head(model.body(*arguments)), logits)
+    torch.testing.assert_close(model.head(model.body(*arguments)[:, -1]), logits[:, -1])
     assert type(model) is MODELS[architecture]
 
 
 @pytest.mark.parametrize("architecture", ["decoder", "bigram", "encoder_decoder"])
 def test_a_cache_takes_up_what_was_read(architecture: str) -> None:
     model = make(architecture=architecture)
-    given = inputs(model, torch.arange(10).view(2, 5))
+    arguments = inputs(model, torch.arange(10).view(2, 5))
     assert isinstance(model, CausalLM | EncoderDecoder)
     cache = model.new_cache(2, 5)
     assert isinstance(cache, DecoderCache)
     if isinstance(model, EncoderDecoder):
-        logits = model.head(model.decode(given[1], model.encode(given[0]), cache=cache))
+        logits = model.head(model.decode(arguments[1], model.encode(arguments[0]), cache=cache))
     else:
-        logits = model(*given, cache=cache)
-    torch.testing.assert_close(logits, model(*given))
+        logits = model(*arguments, cache=cache)
+    torch.testing.assert_close(logits, model(*arguments))
     assert cache.length == 5
 
 
@@ -117,8 +117,8 @@ def test_scaled_embeddings_meet_positions_of_their_own_size() -> None:
     model = make(architecture="encoder_decoder", scale_embedding=True, d_model=256, source_vocab_size=350)
     embedded = [model.get_submodule(name)(torch.arange(300)).std() for name in ("embedding", "source_embedding")]
     positions = [model.get_parameter(f"{name}.weight").std() for name in ("positions", "source_positions")]
-    for vectors, place in zip(embedded, positions, strict=True):
-        assert vectors.item() == pytest.approx(place.item(), rel=0.1)
+    for embedding_std, position_std in zip(embedded, positions, strict=True):
+        assert embedding_std.item() == pytest.approx(position_std.item(), rel=0.1)
 
 
 def test_a_wide_tied_embedding_starts_smaller_and_its_positions_with_it() -> None:
@@ -137,7 +137,10 @@ def test_a_fresh_model_with_ngram_tables_is_the_one_without(tables: dict[str, An
 def test_no_two_tensors_start_alike() -> None:
     weights = [weight for weight in make().state_dict().values() if weight.dim() > 1]
     assert not any(
-        torch.equal(one, other) for i, one in enumerate(weights) for other in weights[:i] if one.shape == other.shape
+        torch.equal(weight, earlier)
+        for i, weight in enumerate(weights)
+        for earlier in weights[:i]
+        if weight.shape == earlier.shape
     )
 
 

@@ -43,10 +43,10 @@ def test_rounding_twice_changes_nothing_more(weights: Dtype) -> None:
 @pytest.mark.parametrize("tied", [True, False])
 def test_what_linear_maps_multiply_with_is_found(tied: bool) -> None:
     model = make_model(tie_embeddings=tied, feedforward="swiglu", head_transform=True)
-    found = linear_weights(model)
+    names = linear_weights(model)
     maps = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
-    assert set(found) == maps | {"embedding.weight" if tied else "lm_head.weight"}
-    assert len(found) == len(set(found)) == 3 * 7 + 2
+    assert set(names) == maps | {"embedding.weight" if tied else "lm_head.weight"}
+    assert len(names) == len(set(names)) == 3 * 7 + 2
 
 
 @pytest.mark.parametrize("positions", ["learned", "rope"])

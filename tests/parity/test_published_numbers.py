@@ -28,10 +28,10 @@ def worked_example() -> dict[str, Tensor]:
     ]
     for linear, weight in zip([*linears, feedforward.up, feedforward.down], weights, strict=True):
         linear.load_state_dict({"weight": weight})
-    seen: dict[str, Tensor] = {}
+    intermediates: dict[str, Tensor] = {}
 
     def watch(name: str, module: nn.Module) -> None:
-        module.register_forward_hook(lambda module, args, output: seen.__setitem__(name, output[0].detach()))
+        module.register_forward_hook(lambda module, args, output: intermediates.__setitem__(name, output[0].detach()))
 
     watch("self-attention", first)
     watch("x1", block.self_attention)
@@ -40,21 +40,21 @@ def worked_example() -> dict[str, Tensor]:
     watch("ffn", feedforward)
     watch("out", block)
     block(x, memory, mask="causal")
-    return seen
+    return intermediates
 
 
 @pytest.mark.parametrize("row", WORKED_EXAMPLE)
 def test_the_worked_example(row: str) -> None:
     name, token = row.split(", token ")
-    found = worked_example()[name][int(token)]
-    torch.testing.assert_close(found, torch.tensor(WORKED_EXAMPLE[row], dtype=torch.float64), rtol=0, atol=5.1e-5)
+    vector = worked_example()[name][int(token)]
+    torch.testing.assert_close(vector, torch.tensor(WORKED_EXAMPLE[row], dtype=torch.float64), rtol=0, atol=5.1e-5)
 
 
 @pytest.mark.parametrize("row", WORKED_EXAMPLE)
 def test_the_twins_worked_example(row: str) -> None:
     name, token = row.split(", token ")
-    found = {step.name: step.values for step in reference.worked_example().intermediates}[name][0, int(token)]
-    assert [f"{number:.4f}" for number in found] == [f"{number:.4f}" for number in WORKED_EXAMPLE[row]]
+    vector = {step.name: step.values for step in reference.worked_example().intermediates}[name][0, int(token)]
+    assert [f"{number:.4f}" for number in vector] == [f"{number:.4f}" for number in WORKED_EXAMPLE[row]]
 
 
 def test_the_twins_worked_example_is_its_block() -> None:
@@ -62,10 +62,10 @@ def test_the_twins_worked_example_is_its_block() -> None:
     for norm_position in ("post", "pre"):
         config, weights, steps = reference.worked_example(norm_position)
         x, memory = steps[0].values, steps[1].values
-        place, place_src = np.arange(3)[np.newaxis], np.arange(4)[np.newaxis]
-        causal = reference.may_attend(place, place, causal=True)
-        seen = reference.SourceMemory(memory, reference.may_attend(place, place_src, causal=False))
-        out = reference.block(x, weights, config, reference.Sight(causal), seen)
+        positions, source_positions = np.arange(3)[np.newaxis], np.arange(4)[np.newaxis]
+        causal = reference.may_attend(positions, positions, causal=True)
+        source_memory = reference.SourceMemory(memory, reference.may_attend(positions, source_positions, causal=False))
+        out = reference.block(x, weights, config, reference.Sight(causal), source_memory)
         assert steps[-1].name == "out"
         np.testing.assert_array_equal(steps[-1].values, out)
 

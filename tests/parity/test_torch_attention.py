@@ -89,9 +89,9 @@ def padded_additive(of: Sizes) -> tuple[Options, Options]:
 
 
 def padded_and_masked(of: Sizes) -> tuple[Options, Options]:
-    ours, theirs = _padding(of, "left", "boolean")
+    ours, torch_options = _padding(of, "left", "boolean")
     allowed = random_allowed(of.T, of.S, seed=of.seed, real=ours["mask"][:, 0, 0])
-    return {"mask": ours["mask"] & allowed}, theirs | {"attn_mask": in_torch(allowed, "boolean")}
+    return {"mask": ours["mask"] & allowed}, torch_options | {"attn_mask": in_torch(allowed, "boolean")}
 
 
 MASKS = [
@@ -118,16 +118,16 @@ def test_attention(
     masks: Callable[[Sizes], tuple[Options, Options]], seed: int, cross: bool, bias: bool, need_weights: bool
 ) -> None:
     both = Both(("pre", "relu", bias), seed)
-    ours, theirs = both.attention(), both.multihead_attention()
-    share_weights(ours, theirs, seed)
+    ours, reference = both.attention(), both.multihead_attention()
+    share_weights(ours, reference, seed)
     inputs = [both.x(), both.memory()] if cross else [both.x()]
-    told, told_torch = masks(Sizes(both.B, both.n_heads, both.T, inputs[-1].shape[1], seed))
+    options, torch_options = masks(Sizes(both.B, both.n_heads, both.T, inputs[-1].shape[1], seed))
 
     def compute_torch(x: Tensor, *memory: Tensor) -> Tensor:
         source = memory[0] if memory else x
-        return theirs(x, source, source, need_weights=need_weights, **told_torch)[0]  # type: ignore[no-any-return]
+        return reference(x, source, source, need_weights=need_weights, **torch_options)[0]  # type: ignore[no-any-return]
 
-    assert_same(ours, theirs, partial(ours, **told), compute_torch, inputs)
+    assert_same(ours, reference, partial(ours, **options), compute_torch, inputs)
 
 
 @pytest.mark.parametrize("form", ["boolean", "additive"])
@@ -135,14 +135,14 @@ def test_attention(
 @pytest.mark.parametrize("seed", SEEDS)
 def test_causal_attention(seed: int, hint: bool, form: Form) -> None:
     both = Both(seed=seed)
-    ours, theirs = both.attention(), both.multihead_attention()
-    share_weights(ours, theirs, seed)
+    ours, reference = both.attention(), both.multihead_attention()
+    share_weights(ours, reference, seed)
     future = in_torch(torch.ones(both.T, both.T, dtype=torch.bool).tril(), form)
 
     def compute_torch(x: Tensor) -> Tensor:
-        return theirs(x, x, x, attn_mask=future, is_causal=hint, need_weights=False)[0]  # type: ignore[no-any-return]
+        return reference(x, x, x, attn_mask=future, is_causal=hint, need_weights=False)[0]  # type: ignore[no-any-return]
 
-    assert_same(ours, theirs, partial(ours, mask="causal"), compute_torch, [both.x()])
+    assert_same(ours, reference, partial(ours, mask="causal"), compute_torch, [both.x()])
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -151,10 +151,10 @@ def test_causal_attention(seed: int, hint: bool, form: Form) -> None:
 def test_the_short_cut_of_evaluation(seed: int, bias: bool) -> None:
     """Without gradients torch computes self-attention by a kernel of its own."""
     both = Both(("pre", "relu", bias), seed)
-    ours, theirs = both.attention(), both.multihead_attention().eval()
-    share_weights(ours, theirs, seed)
+    ours, reference = both.attention(), both.multihead_attention().eval()
+    share_weights(ours, reference, seed)
     x = both.x()
-    torch.testing.assert_close(ours(x), theirs(x, x, x)[0], rtol=0, atol=1e-12)
+    torch.testing.assert_close(ours(x), reference(x, x, x)[0], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("need_weights", [True, False])
@@ -162,14 +162,14 @@ def test_the_short_cut_of_evaluation(seed: int, bias: bool) -> None:
 def test_a_query_that_sees_nothing_reads_zeros_and_leaves_the_others_alone(seed: int, need_weights: bool) -> None:
     """Torch makes NaN of such a query, or does not, by its way through the code, so its row is left out."""
     both = Both(seed=seed)
-    ours, theirs = both.attention(), both.multihead_attention()
-    share_weights(ours, theirs, seed)
+    ours, reference = both.attention(), both.multihead_attention()
+    share_weights(ours, reference, seed)
     allowed = random_allowed(both.T, both.T, seed=seed)
     allowed[0] = False
     x = both.x().requires_grad_()
-    found = ours(x, mask=allowed)  # (B, T, D)
-    expected = theirs(x, x, x, attn_mask=in_torch(allowed, "boolean"), need_weights=need_weights)[0]
-    torch.testing.assert_close(found[:, 1:], expected[:, 1:], rtol=0, atol=1e-12)
-    assert torch.equal(found[:, 0], ours.output.bias.expand(both.B, -1))  # the output map of zeros
-    for gradient in torch.autograd.grad(found.square().sum(), [x, *ours.parameters()]):
+    output = ours(x, mask=allowed)  # (B, T, D)
+    expected = reference(x, x, x, attn_mask=in_torch(allowed, "boolean"), need_weights=need_weights)[0]
+    torch.testing.assert_close(output[:, 1:], expected[:, 1:], rtol=0, atol=1e-12)
+    assert torch.equal(output[:, 0], ours.output.bias.expand(both.B, -1))  # the output map of zeros
+    for gradient in torch.autograd.grad(output.square().sum(), [x, *ours.parameters()]):
         assert gradient.isfinite().all()

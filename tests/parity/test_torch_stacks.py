@@ -18,17 +18,17 @@ PAD = 0
 @pytest.mark.parametrize(("side", "causal"), [("left", False), ("right", True)])
 def test_encoder(choice: Choice, final_norm: bool, side: Side, causal: bool) -> None:
     both = Both(choice, seed=3)
-    ours, theirs = both.stack(3, cross=False, final_norm=final_norm), both.encoder(3, final_norm=final_norm)
-    share_weights(ours, theirs)
+    ours, reference = both.stack(3, cross=False, final_norm=final_norm), both.encoder(3, final_norm=final_norm)
+    share_weights(ours, reference)
     masks = Masks(both.positions(both.T, side), causal=causal)
 
     def compute(x: Tensor) -> Tensor:
         return ours(x, mask=masks.ours)  # type: ignore[no-any-return]
 
     def compute_torch(x: Tensor) -> Tensor:
-        return theirs(x, masks.future, masks.padding)  # type: ignore[no-any-return]
+        return reference(x, masks.future, masks.padding)  # type: ignore[no-any-return]
 
-    assert_same(ours, theirs, compute, compute_torch, [both.x()], masks.real)
+    assert_same(ours, reference, compute, compute_torch, [both.x()], masks.real)
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -36,8 +36,8 @@ def test_encoder(choice: Choice, final_norm: bool, side: Side, causal: bool) -> 
 @pytest.mark.parametrize("source_side", ["left", "right"])
 def test_decoder(choice: Choice, final_norm: bool, source_side: Side) -> None:
     both = Both(choice, seed=4)
-    ours, theirs = both.stack(3, cross=True, final_norm=final_norm), both.decoder(3, final_norm=final_norm)
-    share_weights(ours, theirs)
+    ours, reference = both.stack(3, cross=True, final_norm=final_norm), both.decoder(3, final_norm=final_norm)
+    share_weights(ours, reference)
     masks = Masks(both.positions(both.T, "right"), causal=True)
     source = Masks(both.positions(both.T_src, source_side), causal=False)
 
@@ -45,7 +45,7 @@ def test_decoder(choice: Choice, final_norm: bool, source_side: Side) -> None:
         return ours(x, memory, mask=masks.ours, memory_mask=source.for_memory(both.T))  # type: ignore[no-any-return]
 
     def compute_torch(x: Tensor, memory: Tensor) -> Tensor:
-        return theirs(  # type: ignore[no-any-return]
+        return reference(  # type: ignore[no-any-return]
             x,
             memory,
             masks.future,
@@ -53,7 +53,7 @@ def test_decoder(choice: Choice, final_norm: bool, source_side: Side) -> None:
             memory_key_padding_mask=source.padding,
         )
 
-    assert_same(ours, theirs, compute, compute_torch, [both.x(), both.memory()], masks.real)
+    assert_same(ours, reference, compute, compute_torch, [both.x(), both.memory()], masks.real)
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -65,8 +65,8 @@ def test_transformer(choice: Choice, source_side: Side, side: Side, form: Form) 
     """As it is built by default, with a norm at the end of both stacks wherever the norms stand."""
     both = Both(choice, seed=5)
     encoder, decoder = (both.stack(n, cross=cross, final_norm=True) for n, cross in ((2, False), (3, True)))
-    ours, theirs = nn.ModuleDict({"encoder": encoder, "decoder": decoder}), both.transformer(2, 3)
-    share_weights(ours, theirs)
+    ours, reference = nn.ModuleDict({"encoder": encoder, "decoder": decoder}), both.transformer(2, 3)
+    share_weights(ours, reference)
     masks = Masks(both.positions(both.T, side), causal=True, form=form)
     source = Masks(both.positions(both.T_src, source_side), causal=False, form=form)
 
@@ -75,7 +75,7 @@ def test_transformer(choice: Choice, source_side: Side, side: Side, form: Form) 
         return decoder(tgt, memory, mask=masks.ours, memory_mask=source.for_memory(both.T))  # type: ignore[no-any-return]
 
     def compute_torch(src: Tensor, tgt: Tensor) -> Tensor:
-        return theirs(  # type: ignore[no-any-return]
+        return reference(  # type: ignore[no-any-return]
             src,
             tgt,
             tgt_mask=masks.future,
@@ -84,7 +84,7 @@ def test_transformer(choice: Choice, source_side: Side, side: Side, form: Form) 
             memory_key_padding_mask=source.padding,
         )
 
-    assert_same(ours, theirs, compute, compute_torch, [both.memory(), both.x()], masks.real)
+    assert_same(ours, reference, compute, compute_torch, [both.memory(), both.x()], masks.real)
 
 
 def translator(both: Both) -> EncoderDecoder:
@@ -100,7 +100,7 @@ def translator(both: Both) -> EncoderDecoder:
             "d_model": both.d_model,
             "d_ff": both.d_ff,
             "norm": "layernorm",
-            "norm_position": both.place,
+            "norm_position": both.norm_position,
             "norm_eps": both.eps,
             "feedforward": both.activation,
             "positions": "learned",
@@ -113,7 +113,7 @@ def translator(both: Both) -> EncoderDecoder:
 
 def torch_stacks(both: Both) -> nn.Transformer:
     """Torch's equal of the model's stacks: without norms at their ends where the model is post-norm."""
-    final_norm = both.place == "pre"
+    final_norm = both.norm_position == "pre"
     return nn.Transformer(
         custom_encoder=both.encoder(3, final_norm=final_norm),
         custom_decoder=both.decoder(2, final_norm=final_norm),
@@ -137,18 +137,18 @@ def test_a_translator_is_a_transformer_between_embeddings(choice: Choice) -> Non
         with torch.no_grad():
             for name, parameter in ours.named_parameters():
                 parameter.mul_(not name.endswith("bias"))
-    theirs = torch_stacks(both)
-    theirs.load_state_dict(to_torch(ours.state_dict()))
+    reference = torch_stacks(both)
+    reference.load_state_dict(to_torch(ours.state_dict()))
     source, target = ids(7, 3, 5), ids(4, 6, 1)
     names = ["embedding.weight", "source_positions.weight", "positions.weight"]
 
     def compute(*tables: Tensor) -> Tensor:
         return functional_call(model, dict(zip(names, tables, strict=True)), (source, target))  # type: ignore[no-any-return]
 
-    def compute_torch(embedding: Tensor, source_places: Tensor, places: Tensor) -> Tensor:
-        hidden = theirs(
-            embedding[source] + source_places[: source.shape[1]],
-            embedding[target] + places[: target.shape[1]],
+    def compute_torch(embedding: Tensor, source_position_table: Tensor, position_table: Tensor) -> Tensor:
+        hidden = reference(
+            embedding[source] + source_position_table[: source.shape[1]],
+            embedding[target] + position_table[: target.shape[1]],
             tgt_mask=torch.ones(2 * target.shape[1:], dtype=torch.bool).triu(1),
             src_key_padding_mask=source == PAD,
             tgt_key_padding_mask=target == PAD,
@@ -156,5 +156,5 @@ def test_a_translator_is_a_transformer_between_embeddings(choice: Choice) -> Non
         )
         return hidden @ embedding.T  # type: ignore[no-any-return]
 
-    tables = [numbers(*model.get_parameter(name).shape, seed=place) for place, name in enumerate(names)]
-    assert_same(ours, theirs, compute, compute_torch, tables, target != PAD)
+    tables = [numbers(*model.get_parameter(name).shape, seed=seed) for seed, name in enumerate(names)]
+    assert_same(ours, reference, compute, compute_torch, tables, target != PAD)

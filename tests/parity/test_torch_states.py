@@ -56,12 +56,12 @@ def open_transformer(both: Both) -> tuple[nn.Module, nn.Module]:
         "encoder": both.stack(1, cross=False, final_norm=False),
         "decoder": both.stack(2, cross=True, final_norm=False),
     }
-    theirs = nn.Transformer(
+    transformer = nn.Transformer(
         custom_encoder=both.encoder(1, final_norm=False),
         custom_decoder=both.decoder(2, final_norm=False),
         **both.torch_options,
     )
-    return nn.ModuleDict(stacks), theirs
+    return nn.ModuleDict(stacks), transformer
 
 
 PAIRS: list[Pair] = [
@@ -77,12 +77,12 @@ PAIRS: list[Pair] = [
 ]
 
 
-def assert_bits_equal(found: State, expected: State) -> None:
-    assert found.keys() == expected.keys()
+def assert_bits_equal(actual: State, expected: State) -> None:
+    assert actual.keys() == expected.keys()
     for name, tensor in expected.items():
-        assert found[name].dtype == tensor.dtype
-        assert found[name].shape == tensor.shape
-        assert torch.equal(found[name].view(torch.uint8), tensor.contiguous().view(torch.uint8)), name
+        assert actual[name].dtype == tensor.dtype
+        assert actual[name].shape == tensor.shape
+        assert torch.equal(actual[name].view(torch.uint8), tensor.contiguous().view(torch.uint8)), name
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -90,28 +90,28 @@ def assert_bits_equal(found: State, expected: State) -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_there_and_back_is_bit_identical(pair: Pair, bias: bool, dtype: torch.dtype) -> None:
     """Both modules take the other's weights strictly: none is missing, none is left over."""
-    ours, theirs = (module.to(dtype) for module in pair(Both(("pre", "relu", bias), seed=1)))
-    for module in (ours, theirs):
+    ours, reference = (module.to(dtype) for module in pair(Both(("pre", "relu", bias), seed=1)))
+    for module in (ours, reference):
         randomize(module.double())
         module.to(dtype)
-    there = theirs.state_dict()
+    there = reference.state_dict()
     own = from_torch(there)
     ours.load_state_dict(own)
     assert_bits_equal(to_torch(own), there)
 
-    randomize(theirs.double(), seed=1)  # something else
-    theirs.to(dtype).load_state_dict(to_torch(ours.state_dict()))
-    assert_bits_equal(from_torch(theirs.state_dict()), dict(ours.state_dict()))
+    randomize(reference.double(), seed=1)  # something else
+    reference.to(dtype).load_state_dict(to_torch(ours.state_dict()))
+    assert_bits_equal(from_torch(reference.state_dict()), dict(ours.state_dict()))
 
 
 @pytest.mark.parametrize("pair", PAIRS)
 def test_no_memory_is_shared(pair: Pair) -> None:
-    theirs = pair(Both())[1].state_dict()
-    own = from_torch(theirs)
-    places = [
-        tensor.untyped_storage().data_ptr() for state in (theirs, own, to_torch(own)) for tensor in state.values()
+    torch_state = pair(Both())[1].state_dict()
+    own = from_torch(torch_state)
+    addresses = [
+        tensor.untyped_storage().data_ptr() for state in (torch_state, own, to_torch(own)) for tensor in state.values()
     ]
-    assert len(set(places)) == len(places)
+    assert len(set(addresses)) == len(addresses)
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -139,8 +139,8 @@ def test_a_layer_between_others_is_missed() -> None:
 
 
 def both_sides_of_three() -> tuple[State, State]:
-    theirs = Both().encoder(3, final_norm=True).state_dict()
-    return theirs, from_torch(theirs)
+    torch_state = Both().encoder(3, final_norm=True).state_dict()
+    return torch_state, from_torch(torch_state)
 
 
 def test_nothing_is_no_module() -> None:
@@ -181,20 +181,20 @@ def test_what_torch_does_not_have_is_refused() -> None:
         r"gate.weight is left over.*without a gate": gated,
         r"embedding.weight is left over.*of a model, pass the stacks alone": model,
     }
-    for told, module in refused.items():
-        with pytest.raises(DataError, match=told):
+    for message, module in refused.items():
+        with pytest.raises(DataError, match=message):
             to_torch(module.state_dict())
 
 
 def test_a_norm_with_a_bias_among_maps_without() -> None:
     """Torch's bias=False takes the biases of the norms too: read as zeros, and written only as zeros."""
-    theirs = nn.TransformerEncoderLayer(8, 4, 6, bias=False).state_dict()
-    assert not [name for name in theirs if name.endswith("bias")]
-    own = from_torch(theirs)
+    torch_state = nn.TransformerEncoderLayer(8, 4, 6, bias=False).state_dict()
+    assert not [name for name in torch_state if name.endswith("bias")]
+    own = from_torch(torch_state)
     zeros = [name for name in own if name.endswith("bias")]
     assert zeros == ["self_attention.norm.bias", "feedforward.norm.bias"]
     assert not any(own[name].any() for name in zeros)
-    assert to_torch(own).keys() == theirs.keys()
+    assert to_torch(own).keys() == torch_state.keys()
 
     with torch.no_grad():
         own[zeros[0]][3] = own[zeros[1]][0] = 1e-30

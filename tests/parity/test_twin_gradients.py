@@ -24,15 +24,15 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
 
 
-def close(found: Array, expected: Tensor | None) -> None:
+def close(actual: Array, expected: Tensor | None) -> None:
     assert expected is not None
-    np.testing.assert_allclose(found, expected.detach().numpy(), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(actual, expected.detach().numpy(), rtol=0, atol=1e-10)
 
 
-def same_gradients(found: dict[str, Array], part: nn.Module) -> None:
+def same_gradients(gradients: dict[str, Array], part: nn.Module) -> None:
     expected = {name: parameter.grad for name, parameter in part.named_parameters()}
-    assert found.keys() == expected.keys()
-    for name, gradient in found.items():
+    assert gradients.keys() == expected.keys()
+    for name, gradient in gradients.items():
         close(gradient, expected[name])
 
 
@@ -49,9 +49,9 @@ def test_norms(kind: str, eps: float) -> None:
     part(x).backward(d_output)
     weights = as_float64(part.state_dict())
     close(reference.NORMS[kind].forward(numbers(x), weights, eps), part(x))
-    found = reference.NORMS[kind].gradient(numbers(d_output), numbers(x), weights, eps)
-    close(found.x, x.grad)
-    same_gradients(found.weights, part)
+    gradients = reference.NORMS[kind].gradient(numbers(d_output), numbers(x), weights, eps)
+    close(gradients.x, x.grad)
+    same_gradients(gradients.weights, part)
 
 
 @pytest.mark.parametrize("kind", FEEDFORWARDS)
@@ -62,9 +62,9 @@ def test_feedforward(kind: str, bias: bool) -> None:
     part(x).backward(d_output)
     weights = as_float64(part.state_dict())
     close(reference.feed_forward(numbers(x), weights, kind).output, part(x))
-    found = reference.feedforward_gradient(numbers(d_output), numbers(x), weights, kind)
-    close(found.x, x.grad)
-    same_gradients(found.weights, part)
+    gradients = reference.feedforward_gradient(numbers(d_output), numbers(x), weights, kind)
+    close(gradients.x, x.grad)
+    same_gradients(gradients.weights, part)
 
 
 def transformer(choose: random.Random) -> ModelConfig:
@@ -79,9 +79,9 @@ def test_self_attention(seed: int) -> None:
     choose = random.Random(seed)
     config = transformer(choose)
     part = randomized(make_attention(config), seed)
-    place = draw_rows(choose, config.vocab_size, None)[1]  # (B, T)
-    positions = torch.from_numpy(place)
-    B, T = place.shape
+    position_rows = draw_rows(choose, config.vocab_size, None)[1]  # (B, T)
+    positions = torch.from_numpy(position_rows)
+    B, T = position_rows.shape
     x, d_output = draw(B, T, config.d_model), draw(B, T, config.d_model, seed=1).detach()
     bias = draw(B, config.n_heads, T, T, seed=2)
     causal = choose.random() < 0.5
@@ -91,15 +91,15 @@ def test_self_attention(seed: int) -> None:
     output = part(x, mask=mask, rotate=rotate, bias=bias)
     output.backward(d_output)
 
-    angles = reference.ROTATED["rope"](place, config) if turned else None
-    sight = Sight(reference.may_attend(place, place, causal=causal), angles, numbers(bias))
+    angles = reference.ROTATED["rope"](position_rows, config) if turned else None
+    sight = Sight(reference.may_attend(position_rows, position_rows, causal=causal), angles, numbers(bias))
     weights = as_float64(part.state_dict())
     inputs = numbers(x), numbers(x), weights, config, sight
     close(reference.attend(*inputs).output, output)
-    found = reference.attention_gradient(numbers(d_output), *inputs)
-    close(found.x + found.memory, x.grad)
-    close(found.bias, bias.grad)
-    same_gradients(found.weights, part)
+    gradients = reference.attention_gradient(numbers(d_output), *inputs)
+    close(gradients.x + gradients.memory, x.grad)
+    close(gradients.bias, bias.grad)
+    same_gradients(gradients.weights, part)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -107,21 +107,23 @@ def test_cross_attention(seed: int) -> None:
     choose = random.Random(seed)
     config = transformer(choose)
     part = randomized(make_attention(config), seed)
-    place, place_src = (draw_rows(choose, config.vocab_size, None)[1] for _ in range(2))  # (B, T), (B, T_src)
-    x, d_output = draw(*place.shape, config.d_model), draw(*place.shape, config.d_model, seed=1).detach()
-    memory = draw(*place_src.shape, config.d_model, seed=2)
-    mask = attention_mask(torch.from_numpy(place), torch.from_numpy(place_src), causal=False)
+    positions, source_positions = (
+        draw_rows(choose, config.vocab_size, None)[1] for _ in range(2)
+    )  # (B, T), (B, T_src)
+    x, d_output = draw(*positions.shape, config.d_model), draw(*positions.shape, config.d_model, seed=1).detach()
+    memory = draw(*source_positions.shape, config.d_model, seed=2)
+    mask = attention_mask(torch.from_numpy(positions), torch.from_numpy(source_positions), causal=False)
     output = part(x, memory, mask=mask)
     output.backward(d_output)
 
-    sight = Sight(reference.may_attend(place, place_src, causal=False))
+    sight = Sight(reference.may_attend(positions, source_positions, causal=False))
     weights = as_float64(part.state_dict())
     inputs = numbers(x), numbers(memory), weights, config, sight
     close(reference.attend(*inputs).output, output)
-    found = reference.attention_gradient(numbers(d_output), *inputs)
-    close(found.x, x.grad)
-    close(found.memory, memory.grad)
-    same_gradients(found.weights, part)
+    gradients = reference.attention_gradient(numbers(d_output), *inputs)
+    close(gradients.x, x.grad)
+    close(gradients.memory, memory.grad)
+    same_gradients(gradients.weights, part)
 
 
 def logits_and_targets(V: int) -> tuple[Tensor, Tensor]:

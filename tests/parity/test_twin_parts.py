@@ -26,13 +26,13 @@ def test_slopes(n_heads: int) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_classes_of_distance(n_buckets: int, distance: int, causal: bool) -> None:
     back = torch.arange(-2 * distance, 2 * distance)
-    found = distance_buckets(back, n_buckets, distance, causal=causal).tolist()
+    buckets = distance_buckets(back, n_buckets, distance, causal=causal).tolist()
     config = ModelConfig(n_heads=1, d_model=2, positions="relative", relative_buckets=n_buckets)
     config = config.model_copy(update={"relative_max_distance": distance})
     table = {"weight": np.arange(n_buckets, dtype=np.float64)[:, np.newaxis]}  # (n_buckets, 1): each class's own number
-    place = back.numpy()[np.newaxis] + 2 * distance  # (1, T_q), queries so far from one key
-    expected = reference.BIASED["relative"](place, np.array([[2 * distance]]), table, config, causal=causal)
-    assert found == expected[0, 0, :, 0].tolist()
+    positions = back.numpy()[np.newaxis] + 2 * distance  # (1, T_q), queries so far from one key
+    expected = reference.BIASED["relative"](positions, np.array([[2 * distance]]), table, config, causal=causal)
+    assert buckets == expected[0, 0, :, 0].tolist()
 
 
 def test_classes_of_distance_begin_where_the_powers_do() -> None:
@@ -50,24 +50,27 @@ def test_fixed_positions_are_as_precise_as_the_model(kind: str, fraction: float)
         {"n_heads": 3, "d_model": 24, "block_size": 900, "positions": kind, "partial_rotary_factor": fraction}
     )
     part = make_positions(config, causal=True).bfloat16().float().double()
-    place = np.array([[0, 3, 899]])
-    positions = torch.from_numpy(place)
+    position_rows = np.array([[0, 3, 899]])
+    positions = torch.from_numpy(position_rows)
     x = np.random.default_rng(0).standard_normal((1, 3, 24))
     heads = np.random.default_rng(1).standard_normal((1, 3, 3, 8))
     if kind == "sinusoidal":
-        expected, found = x + reference.ADDED[kind](place, {}, config), part.add(torch.from_numpy(x), positions)
+        expected, actual = (
+            x + reference.ADDED[kind](position_rows, {}, config),
+            part.add(torch.from_numpy(x), positions),
+        )
     elif kind == "rope":
         rotate = part.rotate(positions, CPU)
         assert rotate is not None
-        expected, found = (
-            reference.apply_rotary(heads, reference.ROTATED[kind](place, config)),
+        expected, actual = (
+            reference.apply_rotary(heads, reference.ROTATED[kind](position_rows, config)),
             rotate(torch.from_numpy(heads)),
         )
     else:
         bias = part.bias(positions, positions, CPU)
         assert bias is not None
-        expected, found = reference.BIASED[kind](place, place, {}, config, causal=True), bias
-    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-12)
+        expected, actual = reference.BIASED[kind](position_rows, position_rows, {}, config, causal=True), bias
+    np.testing.assert_allclose(actual.numpy(), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["sinusoidal", "rope", "alibi"])
@@ -88,17 +91,17 @@ def test_positions_and_masks(seed: int) -> None:
             n, left = draw.randint(0, 6), draw.random() < 0.5
             row[:] = [pad] * n + row[n:] if left else row[: 6 - n] + [pad] * n
     ids = np.array(rows)
-    place = reference.positions_of(ids, pad, start)
-    found = positions_of(torch.from_numpy(ids), pad, start_id=start)
-    assert as_tensor(found).expand(4, 6).tolist() == place.tolist()
+    position_rows = reference.positions_of(ids, pad, start)
+    positions = positions_of(torch.from_numpy(ids), pad, start_id=start)
+    assert as_tensor(positions).expand(4, 6).tolist() == position_rows.tolist()
 
     causal, window = draw.random() < 0.5, draw.choice((None, 1, 2, 9))
     window = window if causal else None
     documents = np.sort(np.array([draw.choices(range(2), k=6) for _ in range(4)])) if draw.random() < 0.5 else None
-    allowed = reference.may_attend(place, place, causal=causal, window=window, documents=documents)
+    allowed = reference.may_attend(position_rows, position_rows, causal=causal, window=window, documents=documents)
     mask = attention_mask(
-        torch.from_numpy(place),
-        torch.from_numpy(place),
+        torch.from_numpy(position_rows),
+        torch.from_numpy(position_rows),
         causal=causal,
         window=window,
         documents=None if documents is None else torch.from_numpy(documents),

@@ -34,8 +34,13 @@ Form = Literal["boolean", "additive"]  # of torch's masks
 Side = Literal["left", "right"] | None  # where rows are filled up with padding
 Choice = tuple[NormPosition, Literal["relu", "gelu"], bool]  # norms, activation, biases
 
-PLACES: tuple[NormPosition, ...] = ("pre", "post")
-CHOICES: list[Choice] = [(place, bend, bias) for place in PLACES for bend in ("relu", "gelu") for bias in (True, False)]
+NORM_POSITIONS: tuple[NormPosition, ...] = ("pre", "post")
+CHOICES: list[Choice] = [
+    (norm_position, bend, bias)
+    for norm_position in NORM_POSITIONS
+    for bend in ("relu", "gelu")
+    for bias in (True, False)
+]
 
 
 class TorchOptions(TypedDict):
@@ -59,7 +64,7 @@ class Both:
     def __init__(self, choice: Choice = ("pre", "relu", True), seed: int = 0) -> None:
         drawn = random.Random(seed)
         self.seed = seed
-        self.place, self.activation, self.bias = choice
+        self.norm_position, self.activation, self.bias = choice
         self.n_heads = drawn.randint(1, 4)
         self.d_model = self.n_heads * drawn.randint(4, 7)
         self.d_ff = drawn.randint(5, 30)
@@ -73,7 +78,7 @@ class Both:
             "activation": self.activation,
             "layer_norm_eps": self.eps,
             "batch_first": True,
-            "norm_first": self.place == "pre",
+            "norm_first": self.norm_position == "pre",
             "bias": self.bias,
             "dtype": torch.float64,
         }
@@ -89,7 +94,7 @@ class Both:
 
     def block(self, *, cross: bool) -> Block:
         def around(part: nn.Module) -> Sublayer:
-            return Sublayer(part, self.norm(), norm_position=self.place).double()
+            return Sublayer(part, self.norm(), norm_position=self.norm_position).double()
 
         feedforward = FEEDFORWARDS[self.activation](self.d_model, self.d_ff, bias=self.bias)
         return Block(around(self.attention()), around(feedforward), around(self.attention()) if cross else None)
@@ -150,8 +155,8 @@ class Masks:
     @property
     def real(self) -> Tensor:
         """(1, T) or (B, T): where there is no padding."""
-        place = self.positions
-        return torch.ones(1, self.T, dtype=torch.bool) if isinstance(place, range) else place >= 0
+        positions = self.positions
+        return torch.ones(1, self.T, dtype=torch.bool) if isinstance(positions, range) else positions >= 0
 
     def for_memory(self, T: int) -> Mask:
         """What T targets may see of these tokens."""
@@ -171,15 +176,15 @@ def numbers(*shape: int, seed: int) -> Tensor:
 def randomize(module: nn.Module, seed: int = 0) -> None:
     """Weights that leave numbers about as large as they were, with biases and norms that matter."""
     with torch.no_grad():
-        for place, parameter in enumerate(module.parameters()):
-            noise = numbers(*parameter.shape, seed=1000 * seed + place)
+        for index, parameter in enumerate(module.parameters()):
+            noise = numbers(*parameter.shape, seed=1000 * seed + index)
             parameter.copy_(noise / parameter.shape[1] ** 0.5 if parameter.dim() == 2 else parameter + 0.3 * noise)
 
 
-def share_weights(ours: nn.Module, theirs: nn.Module, seed: int = 0) -> None:
+def share_weights(ours: nn.Module, reference: nn.Module, seed: int = 0) -> None:
     """Torch's module gets random weights, and ours the same ones, by the table."""
-    randomize(theirs, seed)
-    ours.load_state_dict(from_torch(theirs.state_dict()))
+    randomize(reference, seed)
+    ours.load_state_dict(from_torch(reference.state_dict()))
 
 
 Compute = Callable[..., Tensor]
@@ -187,35 +192,35 @@ Compute = Callable[..., Tensor]
 
 def assert_same(
     ours: nn.Module,
-    theirs: nn.Module,
+    reference: nn.Module,
     compute_ours: Compute,
-    compute_theirs: Compute,
+    compute_reference: Compute,
     inputs: Sequence[Tensor],
     real: Tensor | None = None,
 ) -> None:
     """Equal outputs, and equal gradients of every parameter and of the inputs.
 
     Args:
-        compute_ours, compute_theirs: from the inputs to (B, T, D).
+        compute_ours, compute_reference: from the inputs to (B, T, D).
         real: (B, T), broadcastable: the outputs that count.
     """
-    found, found_inputs, found_weights = _outputs_and_gradients(ours, compute_ours, inputs, real)
-    expected, expected_inputs, theirs_by_name = _outputs_and_gradients(theirs, compute_theirs, inputs, real)
-    _close(found, expected, "outputs")
-    for place, (mine, its) in enumerate(zip(found_inputs, expected_inputs, strict=True)):
-        _close(mine, its, f"gradients of input {place}")
-    expected_weights = from_torch(theirs_by_name)
-    assert found_weights.keys() == expected_weights.keys()
-    biased = any(name.endswith("bias") for name in theirs_by_name)
-    for name, gradient in found_weights.items():
+    output, input_gradients, weight_gradients = _outputs_and_gradients(ours, compute_ours, inputs, real)
+    expected, expected_inputs, reference_gradients = _outputs_and_gradients(reference, compute_reference, inputs, real)
+    _close(output, expected, "outputs")
+    for index, (mine, its) in enumerate(zip(input_gradients, expected_inputs, strict=True)):
+        _close(mine, its, f"gradients of input {index}")
+    expected_weights = from_torch(reference_gradients)
+    assert weight_gradients.keys() == expected_weights.keys()
+    biased = any(name.endswith("bias") for name in reference_gradients)
+    for name, gradient in weight_gradients.items():
         if biased or not name.endswith("norm.bias"):  # which torch does not have there
             _close(gradient, expected_weights[name], f"gradients of {name}")
             unused = name.endswith("key.bias")  # adds the same to every score of a query
             assert unused or gradient.abs().max() > 1e-9, f"{name} takes no part"
 
 
-def _close(found: Tensor, expected: Tensor, what: str) -> None:
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12, msg=lambda told: f"{what}: {told}")
+def _close(actual: Tensor, expected: Tensor, what: str) -> None:
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12, msg=lambda message: f"{what}: {message}")
 
 
 def _outputs_and_gradients(

@@ -52,11 +52,11 @@ ARCHITECTURES = ("decoder",) * 4 + ("encoder",) * 3 + ("encoder_decoder",) * 4 +
 
 def uncovered(configs: Iterable[ModelConfig]) -> set[tuple[str, Any]]:
     """The values of `listed_choices` that none of the configs has; a bigram's count for its architecture alone."""
-    wanted = {(name, value) for name, values in listed_choices().items() for value in values}
+    missing = {(name, value) for name, values in listed_choices().items() for value in values}
     for config in configs:
         names = ["architecture"] if config.architecture == "bigram" else listed_choices()
-        wanted -= {(name, getattr(config, name)) for name in names}
-    return wanted
+        missing -= {(name, getattr(config, name)) for name in names}
+    return missing
 
 
 def draw_config(draw: random.Random) -> ModelConfig:

@@ -43,8 +43,8 @@ def test_against_the_formula(n_kv_heads: int, form: str, biased: bool) -> None:
         allowed = mask = draw(B, 1, T, T, seed=3) > 0
     bias = draw(H, T, T, seed=4) if biased else None
     expected = written_out(query, key, value, allowed, draw(H, T, T, seed=4) if biased else torch.zeros(()))
-    found = attend(query, key, value, mask=mask, bias=bias)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    output = attend(query, key, value, mask=mask, bias=bias)
+    torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -59,12 +59,12 @@ def test_nothing_to_attend_to_yields_zeros_and_finite_gradients(
     mask[0, 0, :3] = False
     for tensor in (query, key, value):
         tensor.requires_grad_(learning)
-    found = attend(query, key, value, mask=mask, bias=draw(H, T, T, seed=4) if biased else None)
-    assert (found[0, :, :3] == 0).all()
-    assert found.isfinite().all()
-    assert (found[0, :, 3:] != 0).any()
+    output = attend(query, key, value, mask=mask, bias=draw(H, T, T, seed=4) if biased else None)
+    assert (output[0, :, :3] == 0).all()
+    assert output.isfinite().all()
+    assert (output[0, :, 3:] != 0).any()
     if learning:
-        gradients = torch.autograd.grad(found.float().square().sum(), (query, key, value))
+        gradients = torch.autograd.grad(output.float().square().sum(), (query, key, value))
         assert all(gradient.isfinite().all() for gradient in gradients)
         assert (gradients[0][0, :, :3] == 0).all()
 
@@ -117,10 +117,10 @@ def test_on_a_cpu_attention_to_a_long_text_is_float32_where_the_rest_is_bfloat16
     qk_norm: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fused kernel's backward pass is several times slower in bfloat16 there."""
-    seen = list[tuple[torch.dtype, bool]]()
+    computed = list[tuple[torch.dtype, bool]]()
 
     def watched(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
-        seen.extend((part.dtype, torch.is_autocast_enabled("cpu")) for part in (query, key, value))
+        computed.extend((part.dtype, torch.is_autocast_enabled("cpu")) for part in (query, key, value))
         return fused(query, key, value, **options)
 
     fused = F.scaled_dot_product_attention
@@ -128,7 +128,7 @@ def test_on_a_cpu_attention_to_a_long_text_is_float32_where_the_rest_is_bfloat16
     attention = Attention(16, 2, projections=ProjectionConfig(qk_norm=RMSNorm if qk_norm else None))
     with torch.autocast("cpu", torch.bfloat16):
         attention(torch.randn(2, WIDTHS * attention.head_dim + 1, 16), mask="causal")
-    assert seen == [(torch.float32, False)] * 3
+    assert computed == [(torch.float32, False)] * 3
 
 
 @pytest.mark.parametrize("qk_norm", [False, True])
@@ -138,9 +138,9 @@ def test_beside_products_in_bfloat16_attention_stays_what_it_is(qk_norm: bool, T
     x = torch.randn(2, T, 16, generator=torch.Generator().manual_seed(0))
     expected = attention(x, mask="causal")
     with torch.autocast("cpu", torch.bfloat16):
-        found = attention(x, mask="causal")
-    assert found.dtype == torch.bfloat16
-    torch.testing.assert_close(found.float(), expected, rtol=0.05, atol=0.02)
+        output = attention(x, mask="causal")
+    assert output.dtype == torch.bfloat16
+    torch.testing.assert_close(output.float(), expected, rtol=0.05, atol=0.02)
 
 
 def test_heads_that_do_not_fit_are_refused_at_construction() -> None:

@@ -45,13 +45,13 @@ def test_any_shape(shape: tuple[int, ...]) -> None:
 
 def test_the_seed_decides() -> None:
     dropout, x = make_dropout(0.5), torch.ones(1000)
-    found = []
+    outputs = []
     for seed in (1, 1, 2):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            found.append(dropout(x))
-    assert torch.equal(found[0], found[1])
-    assert not torch.equal(found[0], found[2])
+            outputs.append(dropout(x))
+    assert torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[0], outputs[2])
 
 
 def test_the_gradient_takes_the_same_way() -> None:

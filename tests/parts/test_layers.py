@@ -79,9 +79,9 @@ def test_under_autocast_on_a_cpu_a_norm_takes_fewer_passes_to_the_same_numbers(
 def test_the_gradient_of_a_norm_is_as_exact_where_autocast_is_still_on() -> None:
     norm, x, upstream = RMSNorm(64), draw(3, 64).float().requires_grad_(), draw(3, 64, seed=2).float()
     with torch.autocast("cpu", torch.bfloat16):
-        (found,) = torch.autograd.grad(norm(x), x, upstream)
+        (gradient,) = torch.autograd.grad(norm(x), x, upstream)
     (expected,) = torch.autograd.grad(norm(x), x, upstream)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-6)
 
 
 ACTIVATIONS = {
@@ -145,11 +145,11 @@ def make_block(*, cross: bool) -> Block:
 
 
 def test_cross_attention_and_memory_come_together() -> None:
-    x, memory = draw(1, 3, 8), draw(1, 4, 8, seed=1)
-    assert make_block(cross=True)(x, memory).shape == x.shape
-    for cross, given in ((True, None), (False, memory)):
+    x, encoded = draw(1, 3, 8), draw(1, 4, 8, seed=1)
+    assert make_block(cross=True)(x, encoded).shape == x.shape
+    for cross, passed in ((True, None), (False, encoded)):
         with pytest.raises(AssertionError, match="come together"):
-            make_block(cross=cross)(x, given)
+            make_block(cross=cross)(x, passed)
 
 
 def test_a_stack_is_its_blocks_in_a_row_and_its_norm() -> None:

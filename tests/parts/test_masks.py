@@ -131,9 +131,9 @@ def test_among_the_keys_that_positions_allow_only_those_named_are_seen() -> None
     assert torch.equal(
         written_out(attention_mask(range(3, 5), range(5), causal=False, tree_mask=tree_mask), shape), tree_mask
     )
-    place = torch.tensor([[0, 1, 1, 2, 2]]).expand(2, -1)
+    positions = torch.tensor([[0, 1, 1, 2, 2]]).expand(2, -1)
     assert torch.equal(
-        written_out(attention_mask(place[:, 3:], place, causal=True, tree_mask=tree_mask), shape), tree_mask
+        written_out(attention_mask(positions[:, 3:], positions, causal=True, tree_mask=tree_mask), shape), tree_mask
     )
-    earlier = written_out(attention_mask(place[:, 1:3], place, causal=True, tree_mask=tree_mask), shape)
+    earlier = written_out(attention_mask(positions[:, 1:3], positions, causal=True, tree_mask=tree_mask), shape)
     assert torch.equal(earlier, tree_mask & (torch.arange(5) < 3))

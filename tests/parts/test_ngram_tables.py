@@ -20,16 +20,16 @@ def draw(*shape: int, below: int = V, seed: int = 0) -> Tensor:
 
 def by_loops(ids: Tensor, positions: Tensor, documents: Tensor) -> Tensor:
     """(B, T, N): each token and those before it, one by one; rows of padding hold -1, as they mean nothing."""
-    found = torch.zeros(*ids.shape, N, dtype=torch.int64)
+    tokens = torch.zeros(*ids.shape, N, dtype=torch.int64)
     for b, t in itertools.product(range(ids.shape[0]), range(ids.shape[1])):
         if positions[b, t] < 0:
-            found[b, t] = -1
+            tokens[b, t] = -1
             continue
         before = [column for column in range(t, -1, -1) if positions[b, column] >= 0]
-        for place, column in enumerate(before[:N]):
+        for distance, column in enumerate(before[:N]):
             if documents[b, column] == documents[b, t]:
-                found[b, t, place] = ids[b, column] + 1
-    return found
+                tokens[b, t, distance] = ids[b, column] + 1
+    return tokens
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -39,13 +39,13 @@ def test_last_tokens_are_those_that_loops_find(seed: int) -> None:
     positions = (real.cumsum(dim=1) - 1).where(real, -1)
     documents = draw(5, 12, below=3, seed=seed + 200).sort(dim=1).values
     everywhere = torch.arange(12).expand(5, -1)
-    one = torch.zeros_like(ids)
-    assert torch.equal(last_tokens(ids, N, range(12)), by_loops(ids, everywhere, one))
+    zeros = torch.zeros_like(ids)
+    assert torch.equal(last_tokens(ids, N, range(12)), by_loops(ids, everywhere, zeros))
     assert torch.equal(last_tokens(ids, N, range(12), documents), by_loops(ids, everywhere, documents))
-    for given in (None, documents):
-        found = last_tokens(ids, N, positions, given)
-        expected = by_loops(ids, positions, one if given is None else given)
-        assert torch.equal(found.where(real[:, :, None], -1), expected)
+    for numbers in (None, documents):
+        tokens = last_tokens(ids, N, positions, numbers)
+        expected = by_loops(ids, positions, zeros if numbers is None else numbers)
+        assert torch.equal(tokens.where(real[:, :, None], -1), expected)
 
 
 @pytest.mark.parametrize("cuts", [(1, 2, 3, 4), (5,), (2, 9)])
@@ -56,13 +56,13 @@ def test_in_pieces_as_at_once(cuts: tuple[int, ...], seed: int) -> None:
     positions = (real.cumsum(dim=1) - 1).where(real, -1)
     cache = DecoderCache([], 12, tokens=torch.zeros(5, N - 1, dtype=torch.int64))
     pieces = zip(ids.tensor_split(cuts, dim=1), positions.tensor_split(cuts, dim=1), strict=True)
-    found = torch.cat([last_tokens(some, N, place, cache=cache) for some, place in pieces], dim=1)
-    assert torch.equal(found[real], last_tokens(ids, N, positions)[real])
+    tokens = torch.cat([last_tokens(some, N, some_positions, cache=cache) for some, some_positions in pieces], dim=1)
+    assert torch.equal(tokens[real], last_tokens(ids, N, positions)[real])
 
 
 def test_a_cache_of_another_model_is_refused() -> None:
-    for tokens, said in ((None, "without tables"), (torch.zeros(1, 2, dtype=torch.int64), "of 3 tokens, not 4")):
-        with pytest.raises(AssertionError, match=said):
+    for tokens, message in ((None, "without tables"), (torch.zeros(1, 2, dtype=torch.int64), "of 3 tokens, not 4")):
+        with pytest.raises(AssertionError, match=message):
             last_tokens(draw(1, 3), N, range(3), cache=DecoderCache([], 3, tokens=tokens))
 
 

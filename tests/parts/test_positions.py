@@ -31,12 +31,12 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 def test_sinusoids_are_the_formula(block_size: int, d_model: int, base: float) -> None:
     expected = [
         [
-            math.sin(place / base ** (column / d_model))
+            math.sin(position / base ** (column / d_model))
             if column % 2 == 0
-            else math.cos(place / base ** ((column - 1) / d_model))
+            else math.cos(position / base ** ((column - 1) / d_model))
             for column in range(d_model)
         ]
-        for place in range(block_size)
+        for position in range(block_size)
     ]
     torch.testing.assert_close(
         sinusoids(block_size, d_model, base), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12
@@ -74,24 +74,24 @@ def test_rotary_scores_depend_on_the_distance_alone(query_at: int, key_at: int, 
     query, key = draw(1, 2, 1, 8), draw(1, 2, 1, 8, seed=1)
 
     def score(q: int, k: int) -> Tensor:
-        turned = [rotary.rotate(torch.tensor([[place]]), CPU)(vector) for place, vector in ((q, query), (k, key))]
+        turned = [rotary.rotate(torch.tensor([[position]]), CPU)(vector) for position, vector in ((q, query), (k, key))]
         return (turned[0] * turned[1]).sum()
 
     torch.testing.assert_close(score(query_at, key_at), score(query_at + shift, key_at + shift), rtol=0, atol=5e-4)
 
 
 def test_rotary_turns_pairs_by_the_papers_angles() -> None:
-    width, base, place = 8, 100.0, 5
+    width, base, position = 8, 100.0, 5
     x = draw(1, 1, 1, width)
-    found = (
+    rotated = (
         RotaryPositions(replace(OPTIONS, rotary_width=width, base=base))
-        .rotate(range(place, place + 1), CPU)(x)
+        .rotate(range(position, position + 1), CPU)(x)
         .flatten()
     )
     numbers = torch.complex(x.flatten()[: width // 2], x.flatten()[width // 2 :])
-    angles = torch.tensor([place * base ** (-2 * i / width) for i in range(width // 2)], dtype=torch.float64)
+    angles = torch.tensor([position * base ** (-2 * i / width) for i in range(width // 2)], dtype=torch.float64)
     turned = numbers * torch.polar(torch.ones_like(angles), angles)
-    torch.testing.assert_close(found, torch.cat((turned.real, turned.imag)), rtol=0, atol=1e-5)
+    torch.testing.assert_close(rotated, torch.cat((turned.real, turned.imag)), rtol=0, atol=1e-5)
 
 
 def test_rotary_keeps_lengths_and_leaves_the_first_token_alone() -> None:
@@ -107,15 +107,15 @@ def test_a_range_and_a_tensor_of_positions_say_the_same(kind: str) -> None:
     positions = POSITIONS[kind](replace(OPTIONS, block_size=12)).double()
     for parameter in positions.parameters():
         torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(0))
-    place, key = range(3, 9), range(9)
+    query, key = range(3, 9), range(9)
     rows, keys = torch.arange(3, 9).expand(2, -1), torch.arange(9).expand(2, -1)
     x, heads = draw(2, 6, 16), draw(2, 2, 6, 8)
-    assert torch.equal(positions.add(x, place), positions.add(x, rows))
-    by_range, by_row = positions.rotate(place, CPU), positions.rotate(rows, CPU)
+    assert torch.equal(positions.add(x, query), positions.add(x, rows))
+    by_range, by_row = positions.rotate(query, CPU), positions.rotate(rows, CPU)
     assert (by_range is None) == (by_row is None)
     if by_range and by_row:
         assert torch.equal(by_range(heads), by_row(heads))
-    bias, bias_by_row = positions.bias(place, key, CPU), positions.bias(rows, keys, CPU)
+    bias, bias_by_row = positions.bias(query, key, CPU), positions.bias(rows, keys, CPU)
     if bias is not None and bias_by_row is not None:
         assert torch.equal(bias.expand(2, -1, -1, -1), bias_by_row)
 
@@ -128,15 +128,15 @@ def test_only_tables_end() -> None:
 def test_distances_are_divided_as_t5_does(n_buckets: int, distance: int) -> None:
     """Half of the classes have one distance each, the rest are as wide as their logarithm says (arXiv 1910.10683)."""
     back = torch.arange(2 * distance)
-    found, exact = distance_buckets(back, n_buckets, distance, causal=True), n_buckets // 2
-    assert torch.equal(found[:exact], back[:exact])
-    assert torch.equal(found, found.sort().values)
-    assert set(found.tolist()) == set(range(n_buckets))
-    assert bool((found[distance:] == n_buckets - 1).all())
+    buckets, exact = distance_buckets(back, n_buckets, distance, causal=True), n_buckets // 2
+    assert torch.equal(buckets[:exact], back[:exact])
+    assert torch.equal(buckets, buckets.sort().values)
+    assert set(buckets.tolist()) == set(range(n_buckets))
+    assert bool((buckets[distance:] == n_buckets - 1).all())
     for step in range(exact, distance):
-        way = math.log(step / exact) / math.log(distance / exact) * (n_buckets - exact)
-        if abs(way - round(way)) > 1e-4:  # on the border between two, rounding decides
-            assert found[step] == exact + int(way)
+        bucket = math.log(step / exact) / math.log(distance / exact) * (n_buckets - exact)
+        if abs(bucket - round(bucket)) > 1e-4:  # on the border between two, rounding decides
+            assert buckets[step] == exact + int(bucket)
     assert bool((distance_buckets(-back, n_buckets, distance, causal=True) == 0).all())  # what nobody sees
 
 

@@ -27,8 +27,8 @@ def heads(n_kv_heads: int, T_q: int, T_k: int) -> list[Tensor]:
     return [part.transpose(1, 2).requires_grad_() for part in drawn]
 
 
-def result_and_gradients(found: Tensor, parts: Sequence[Tensor]) -> list[Tensor]:
-    return [found, *torch.autograd.grad(found, parts, draw(*found.shape, seed=9))]
+def result_and_gradients(output: Tensor, parts: Sequence[Tensor]) -> list[Tensor]:
+    return [output, *torch.autograd.grad(output, parts, draw(*output.shape, seed=9))]
 
 
 @pytest.mark.parametrize("n_kv_heads", [1, 2, 4])
@@ -46,8 +46,8 @@ def test_it_is_the_fused_kernels(n_kv_heads: int, form: str, scale: float | None
         attend(query, key, value, mask=masks[form], bias=bias, scoring=Scoring(scale)), parts
     )
     by_scores = eager_attention(query, key, value, mask=masks[form], bias=bias, scoring=Scoring(scale))
-    found = result_and_gradients(by_scores, parts)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    actual = result_and_gradients(by_scores, parts)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("n_kv_heads", [1, 2, 4])
@@ -67,13 +67,13 @@ def test_weights_are_dropped() -> None:
     query, key, value = heads(2, T_q, T_k)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        found = eager_attention(query, key, value, mask=None, dropout=0.5, scoring=Scoring(1.0))
+        output = eager_attention(query, key, value, mask=None, dropout=0.5, scoring=Scoring(1.0))
         torch.manual_seed(1)
         survivors = dropout_mask(torch.Size([B * 2, 2 * T_q, T_k]), 0.5, torch.float64).view(B, H, T_q, T_k)
     assert 0.3 < float((survivors == 0).double().mean()) < 0.7
     key, value = key.repeat_interleave(2, 1), value.repeat_interleave(2, 1)
     expected = ((query @ key.mT).softmax(-1) * survivors) @ value
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -96,8 +96,8 @@ def test_what_rounding_the_scores_does(greatest: float, causal: bool) -> None:
     moved = (weights * torch.expm1(U * scores.abs()))[..., None] * apart
     bound = moved.sum(-2) / (weights * torch.exp(-U * scores.abs())).sum(-1, keepdim=True)
     bound += 2 * U * (weights @ v.abs() + bound)
-    found = eager_attention(query, key, value, mask="causal" if causal else None, scoring=Scoring(scale))
-    assert ((found.double() - exact).abs() <= bound).all()
+    output = eager_attention(query, key, value, mask="causal" if causal else None, scoring=Scoring(scale))
+    assert ((output.double() - exact).abs() <= bound).all()
 
 
 @pytest.mark.parametrize("longer", [0, 1])
@@ -105,10 +105,10 @@ def test_what_rounding_the_scores_does(greatest: float, causal: bool) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_who_is_asked(longer: int, biased: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not the kernel, where bfloat16 is on a CPU and texts are short; else the kernel, always in float32."""
-    fused, seen = F.scaled_dot_product_attention, list[tuple[torch.dtype, bool]]()
+    fused, computed = F.scaled_dot_product_attention, list[tuple[torch.dtype, bool]]()
 
     def watched(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
-        seen.extend((part.dtype, torch.is_autocast_enabled("cpu")) for part in (query, key, value))
+        computed.extend((part.dtype, torch.is_autocast_enabled("cpu")) for part in (query, key, value))
         return fused(query, key, value, **options)
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
@@ -117,7 +117,7 @@ def test_who_is_asked(longer: int, biased: bool, dtype: torch.dtype, monkeypatch
     bias = draw(2, T, T, seed=3).float() if biased else None
     expected = fused(query, key, value, attn_mask=bias, is_causal=not biased)
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
-        found = attend(query, key, value.to(dtype), mask=None if biased else "causal", bias=bias)
-    assert seen == ([] if dtype == torch.bfloat16 and not (longer or biased) else [(torch.float32, False)] * 3)
-    assert found.dtype == dtype
-    torch.testing.assert_close(found.float(), expected, rtol=0.02, atol=0.02)
+        output = attend(query, key, value.to(dtype), mask=None if biased else "causal", bias=bias)
+    assert computed == ([] if dtype == torch.bfloat16 and not (longer or biased) else [(torch.float32, False)] * 3)
+    assert output.dtype == dtype
+    torch.testing.assert_close(output.float(), expected, rtol=0.02, atol=0.02)

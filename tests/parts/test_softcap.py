@@ -36,11 +36,11 @@ def test_it_is_the_attention_of_gemma_2(n_kv_heads: int, scale: float | None, ma
     additive = None if mask is None else additive_from_allowed(mask, torch.float64)[None, None]
     options = {"scaling": K**-0.5 if scale is None else scale, "softcap": 1.5, "dropout": 0.0}
     expected = gemma.eager_attention_forward(module, *parts, additive, **options)[0].transpose(1, 2)  # (B, T, H, K)
-    found = attend(*parts, mask=mask, scoring=Scoring(scale, 1.5))
+    output = attend(*parts, mask=mask, scoring=Scoring(scale, 1.5))
     direction = draw(B, H, T_q, K, seed=3).detach()
-    gradients = [torch.autograd.grad(output, parts, direction) for output in (found, expected)]
+    gradients = [torch.autograd.grad(result, parts, direction) for result in (output, expected)]
     torch.testing.assert_close(
-        [found, *gradients[0]], [expected, *gradients[1]], rtol=0, atol=1e-5
+        [output, *gradients[0]], [expected, *gradients[1]], rtol=0, atol=1e-5
     )  # float32's softmax
 
 
@@ -53,23 +53,23 @@ def test_the_cap_comes_after_the_scale_and_before_positions_and_masks(biased: bo
     scores = scores if bias is None else scores + bias
     future = torch.ones(T_q, T_q, dtype=torch.bool).triu(1) & causal
     expected = scores.masked_fill(future, -torch.inf).softmax(-1) @ value
-    found = attend(query, key, value, mask="causal" if causal else None, bias=bias, scoring=Scoring(softcap=1.5))
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    output = attend(query, key, value, mask="causal" if causal else None, bias=bias, scoring=Scoring(softcap=1.5))
+    torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
 
 
 def test_a_query_that_sees_nothing_yields_zeros() -> None:
     parts = [draw(B, H, T_q, K, seed=seed) for seed in range(3)]
     mask = torch.ones(T_q, T_q, dtype=torch.bool)
     mask[2] = False
-    found = attend(*parts, mask=mask, scoring=Scoring(softcap=1.5))
-    assert not found[:, :, 2].any()
-    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(found.sum(), parts))
+    output = attend(*parts, mask=mask, scoring=Scoring(softcap=1.5))
+    assert not output[:, :, 2].any()
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(output.sum(), parts))
 
 
 def test_a_high_cap_is_none() -> None:
     query, key, value = (draw(B, H, T_q, K, seed=seed) for seed in range(3))
-    found = attend(query, key, value, mask="causal", scoring=Scoring(softcap=1e6))
-    torch.testing.assert_close(found, F.scaled_dot_product_attention(query, key, value, is_causal=True))
+    output = attend(query, key, value, mask="causal", scoring=Scoring(softcap=1e6))
+    torch.testing.assert_close(output, F.scaled_dot_product_attention(query, key, value, is_causal=True))
 
 
 @pytest.mark.parametrize("biased", [False, True])
@@ -79,18 +79,18 @@ def test_bfloat16_is_capped_as_well(T: int, biased: bool) -> None:
     bias = draw(2, T, T, seed=3).detach().float() if biased else None
     expected = attend(query, key, value, mask="causal", bias=bias, scoring=Scoring(softcap=1.5))
     with torch.autocast("cpu", torch.bfloat16):
-        found = attend(query, key, value.bfloat16(), mask="causal", bias=bias, scoring=Scoring(softcap=1.5))
-    assert found.dtype == torch.bfloat16
-    torch.testing.assert_close(found.float(), expected, rtol=0.05, atol=0.05)
+        output = attend(query, key, value.bfloat16(), mask="causal", bias=bias, scoring=Scoring(softcap=1.5))
+    assert output.dtype == torch.bfloat16
+    torch.testing.assert_close(output.float(), expected, rtol=0.05, atol=0.05)
 
 
 def test_weights_are_dropped() -> None:
     parts = [draw(B, H, 200, K, seed=seed) for seed in range(3)]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        found = [attend(*parts, dropout=dropout, scoring=Scoring(softcap=1.5)) for dropout in (0.0, 0.5)]
-    assert not torch.equal(found[0], found[1])
-    torch.testing.assert_close(found[1].mean(), found[0].mean(), rtol=0, atol=0.05)
+        outputs = [attend(*parts, dropout=dropout, scoring=Scoring(softcap=1.5)) for dropout in (0.0, 0.5)]
+    assert not torch.equal(outputs[0], outputs[1])
+    torch.testing.assert_close(outputs[1].mean(), outputs[0].mean(), rtol=0, atol=0.05)
 
 
 def test_what_has_no_cap_refuses_it_by_its_name() -> None:

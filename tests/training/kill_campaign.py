@@ -24,9 +24,9 @@ def train_to(steps: int, folder: Path, optimizer: str, pipe: int | None = None) 
     """One process's life: continue from the newest checkpoint, save after every third step and at each new best."""
     config = tiny_config(steps=steps, optimizer=optimizer, schedule="constant", save_every=3, eval_every=7)
     model, mover, state = start(config)
-    found = checkpoints.newest(folder)
-    if found:
-        state = checkpoints.load(found.path, model, mover)
+    checkpoint = checkpoints.newest(folder)
+    if checkpoint:
+        state = checkpoints.load(checkpoint.path, model, mover)
     for event in fit(model, config, tiny_batch, seed=7, optimizer=mover, state=state, evaluate=evaluator(model)):
         if isinstance(event, SaveDue):
             checkpoints.save(folder, model, mover, event.state, keep=2)
@@ -54,9 +54,9 @@ def kill_repeatedly(folder: Path, optimizer: str, kills: int, seed: int) -> int:
         time.sleep(draw.uniform(0, KILLED_WITHIN))
         os.kill(child, signal.SIGKILL)
         assert exit_code(child) == -signal.SIGKILL, "the training ended by itself"
-        found = checkpoints.newest(folder)
-        assert found is None or not found.notices, found
-        now = checkpoints.read_state(found.path).step if found else 0
+        checkpoint = checkpoints.newest(folder)
+        assert checkpoint is None or not checkpoint.notices, checkpoint
+        now = checkpoints.read_state(checkpoint.path).step if checkpoint else 0
         assert now >= reached, f"step {reached} was saved and is lost: the newest is {now}"
         reached = now
     return reached

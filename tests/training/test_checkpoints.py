@@ -137,10 +137,10 @@ def test_a_damaged_newest_is_passed_over_with_a_sentence(
     assert checkpoints.newest(tmp_path) == (newer, ())
     harm, symptom = DAMAGE[kind]
     harm(newer / file)
-    found = checkpoints.newest(tmp_path)
-    assert found is not None
-    assert found.path == older
-    [notice] = found.notices
+    checkpoint = checkpoints.newest(tmp_path)
+    assert checkpoint is not None
+    assert checkpoint.path == older
+    [notice] = checkpoint.notices
     assert str(newer) in notice
     expected = "manifest.json is missing or was altered" if file == "manifest.json" else symptom
     assert re.search(expected, notice), notice
@@ -180,10 +180,10 @@ def test_the_last_ones_and_the_best_are_kept(
     assert names(tmp_path) == ["step-00000002", "step-00000006", "step-00000007"]
     assert checkpoints.best(tmp_path) == (tmp_path / "step-00000002", ())
     (tmp_path / "step-00000002" / "state.json").unlink()
-    found = checkpoints.best(tmp_path)
-    assert found is not None
-    assert found.path.name == "step-00000007"
-    assert "step-00000002, is damaged (state.json is missing)" in found.notices[0]
+    checkpoint = checkpoints.best(tmp_path)
+    assert checkpoint is not None
+    assert checkpoint.path.name == "step-00000007"
+    assert "step-00000002, is damaged (state.json is missing)" in checkpoint.notices[0]
 
 
 def test_a_damaged_future_goes_when_the_training_has_passed_by(
@@ -253,9 +253,9 @@ def test_killed_between_any_two_file_operations_the_last_whole_checkpoint_surviv
             with killed_before(operation):
                 checkpoints.save(folder, model, optimizer, new, keep=1)
         except Killed:
-            found = checkpoints.newest(folder)
-            assert found is not None
-            reached = checkpoints.load(found.path, tiny_model(seed=9)).step
+            checkpoint = checkpoints.newest(folder)
+            assert checkpoint is not None
+            reached = checkpoints.load(checkpoint.path, tiny_model(seed=9)).step
             assert reached in (whole, new.step), f"killed before operation {operation}"
             torn = [path.name for path in folder.glob("step-*") if damage(path)]
             assert "damaged" in before or not torn, f"killed before operation {operation}"

@@ -70,16 +70,16 @@ def graphs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     with warnings.catch_warnings():  # of what torch's compiler imports
         warnings.simplefilter("ignore")
         from torch._dynamo.backends.debugging import aot_eager, eager
-    made: Graphs = []
+    compiled: Graphs = []
     backend = aot_eager if getattr(request, "param", None) else eager  # which traces the gradient too, or does not
 
     def keep(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
-        made.append(graph)
+        compiled.append(graph)
         return backend(graph, inputs)
 
     torch._dynamo.reset()
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=keep, fullgraph=True))
-    yield made
+    yield compiled
     torch._dynamo.reset()
 
 
@@ -92,8 +92,8 @@ def test_a_step_is_one_graph_and_is_made_once(name: str, graphs: Graphs) -> None
     assert len(graphs) == 1
     nodes = [node for node in graphs[0].graph.nodes if node.op == "call_function"]
     called = {getattr(node.target, "__name__", "") for node in nodes}
-    wanted = {"cross_entropy": True, "dropout": config.model.dropout, "rms_norm": config.model.norm == "rmsnorm"}
-    assert {name for name, there in wanted.items() if there} <= called
+    expected = {"cross_entropy": True, "dropout": config.model.dropout, "rms_norm": config.model.norm == "rmsnorm"}
+    assert {name for name, there in expected.items() if there} <= called
     assert not [node for node in nodes if "autograd" in str(node.target)]
 
 
@@ -128,11 +128,11 @@ def test_a_compiled_loss_is_the_loss(share: float, over: str, graphs: Graphs) ->
     draw = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(4, 6, VOCAB, generator=draw, dtype=torch.float64)
     targets = torch.randint(VOCAB, (4, 6), generator=draw).masked_fill(torch.rand(4, 6, generator=draw) < 0.3, -100)
-    found = []
+    losses_and_gradients = []
     for function in (token_loss_sum, torch.compile(token_loss_sum)):
         leaf = logits.clone().requires_grad_()
         smoothed, plain = function(leaf, targets, Smoothing(share, over))
         assert not plain.requires_grad
-        found.append((smoothed, plain, *torch.autograd.grad(smoothed, leaf)))
+        losses_and_gradients.append((smoothed, plain, *torch.autograd.grad(smoothed, leaf)))
     assert len(graphs) == 1
-    torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-10)
+    torch.testing.assert_close(losses_and_gradients[1], losses_and_gradients[0], rtol=0, atol=1e-10)

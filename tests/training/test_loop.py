@@ -89,14 +89,14 @@ def continue_training(
             raise KeyboardInterrupt
         return tiny_batch(step)
 
-    told: list[Event] = []  # but for the save of an interruption where none is due
-    events = fit(model, config, batch, seed=7, optimizer=optimizer, state=state, evaluate=evaluator(model))
+    received: list[Event] = []  # but for the save of an interruption where none is due
+    all_events = fit(model, config, batch, seed=7, optimizer=optimizer, state=state, evaluate=evaluator(model))
     with suppress(KeyboardInterrupt):
-        for event in events:
+        for event in all_events:
             if not (isinstance(event, SaveDue) and event.state.step == until in (0, 1, 7)):
-                told.append(event)
+                received.append(event)
             torch.rand(3)  # a consumer that draws from the global generator changes nothing
-    return told
+    return received
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
@@ -105,21 +105,21 @@ def test_a_resumed_training_is_the_uninterrupted_one(optimizer: str, stop: int, 
     config = tiny_config(optimizer=optimizer, micro_batches=3)
     whole, events = train(config)
     model, mover, state = start(config)
-    told = continue_training(model, config, mover, state, until=stop)
+    resumed = continue_training(model, config, mover, state, until=stop)
     path = checkpoints.save(tmp_path, model, mover, state, keep=1)
 
     model, mover, _ = start(config, seed=99)
     state = checkpoints.load(path, model, mover)
-    told += continue_training(model, config, mover, state, until=config.steps)
-    assert without_time(told) == without_time(events)
+    resumed += continue_training(model, config, mover, state, until=config.steps)
+    assert without_time(resumed) == without_time(events)
     assert_same_weights(model, whole)
 
 
 def test_a_finished_training_can_be_extended() -> None:
     model, mover, state = start(tiny_config())
     continue_training(model, tiny_config(), mover, state, until=12)
-    told = continue_training(model, tiny_config(steps=15), mover, state, until=15)
-    assert [event.step for event in told if isinstance(event, Stepped)] == [13, 14, 15]
+    events = continue_training(model, tiny_config(steps=15), mover, state, until=15)
+    assert [event.step for event in events if isinstance(event, Stepped)] == [13, 14, 15]
 
 
 def test_the_global_generator_is_left_as_it_was() -> None:
@@ -138,10 +138,10 @@ def test_dropout_depends_on_the_seed_and_the_step_alone() -> None:
     assert len({first_loss(seed, step) for seed in range(3) for step in range(3)}) == 9
 
 
-@pytest.mark.parametrize("clip", [math.inf, 0.05])
-@pytest.mark.parametrize("accumulate", [1, 3])
-def test_the_loop_is_the_loop_that_one_would_write(clip: float, accumulate: int) -> None:
-    config = tiny_config(max_grad_norm=clip, micro_batches=accumulate, weight_decay=0.3)
+@pytest.mark.parametrize("max_grad_norm", [math.inf, 0.05])
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_the_loop_is_the_loop_that_one_would_write(max_grad_norm: float, micro_batches: int) -> None:
+    config = tiny_config(max_grad_norm=max_grad_norm, micro_batches=micro_batches, weight_decay=0.3)
     model, events = train(config, dropout=0.0)
 
     plain = tiny_model(dropout=0.0)
@@ -150,17 +150,17 @@ def test_the_loop_is_the_loop_that_one_would_write(clip: float, accumulate: int)
         {"params": [p for p in plain.parameters() if p.ndim < 2], "weight_decay": 0.0},
     ]
     adamw = torch.optim.AdamW(groups, betas=(0.9, 0.95), fused=False, foreach=False)
-    for step, told in enumerate(event for event in events if isinstance(event, Stepped)):
+    for step, stepped in enumerate(event for event in events if isinstance(event, Stepped)):
         for group in adamw.param_groups:
             group["lr"] = learning_rate(config, step)
         inputs, targets = tiny_batch(step)
         adamw.zero_grad()
         loss = nn.functional.cross_entropy(plain(inputs).flatten(0, 1), targets.flatten())
         loss.backward()  # type: ignore[no-untyped-call]
-        norm = nn.utils.clip_grad_norm_(plain.parameters(), clip)
+        norm = nn.utils.clip_grad_norm_(plain.parameters(), max_grad_norm)
         adamw.step()
-        assert told.loss == pytest.approx(loss.item(), rel=1e-4)
-        assert told.gradient_norm == pytest.approx(norm.item(), rel=1e-3)
+        assert stepped.loss == pytest.approx(loss.item(), rel=1e-4)
+        assert stepped.gradient_norm == pytest.approx(norm.item(), rel=1e-3)
     for p, q in zip(model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(p, q, rtol=1e-3, atol=1e-4)
 
@@ -301,8 +301,8 @@ def test_stale_gradients_do_not_count() -> None:
     model, stale = tiny_model(), tiny_model()
     for parameter in stale.parameters():
         parameter.grad = torch.ones_like(parameter)
-    for each in (model, stale):
-        list(fit(each, config, tiny_batch, seed=0))
+    for network in (model, stale):
+        list(fit(network, config, tiny_batch, seed=0))
     assert_same_weights(model, stale)
 
 
@@ -327,10 +327,10 @@ def test_products_in_bfloat16_train_as_in_float32(optimizer: str) -> None:
 
 def test_bfloat16_is_for_the_products_and_the_weights_stay_float32() -> None:
     model = tiny_model()
-    seen: set[torch.dtype] = set()
-    model.register_forward_hook(lambda *args: seen.add(args[2].dtype))
+    dtypes: set[torch.dtype] = set()
+    model.register_forward_hook(lambda *args: dtypes.add(args[2].dtype))
     events = list(fit(model, tiny_config(precision="bfloat16"), tiny_batch, seed=0))
-    assert seen == {torch.bfloat16}
+    assert dtypes == {torch.bfloat16}
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     assert all(math.isfinite(loss) for loss in losses(events))
 

@@ -26,37 +26,37 @@ def twins(*shapes: tuple[int, ...]) -> tuple[dict[str, nn.Parameter], dict[str, 
     return ours, {name: nn.Parameter(p.detach().clone()) for name, p in ours.items()}
 
 
-def move_both(one: Optimizer, other: torch.optim.Optimizer, theirs: dict[str, nn.Parameter]) -> None:
+def move_both(own: Optimizer, reference: torch.optim.Optimizer, reference_parameters: dict[str, nn.Parameter]) -> None:
     """Four steps on the same gradients, of very different sizes, at rates that change."""
     generator = torch.Generator().manual_seed(1)
     for step in range(4):
-        for name, p in one.parameters.items():
+        for name, p in own.parameters.items():
             p.grad = torch.randn(p.shape, generator=generator) * 10.0 ** torch.randint(-4, 3, (), generator=generator)
-            theirs[name].grad = p.grad.clone()
+            reference_parameters[name].grad = p.grad.clone()
         rate = 0.01 * (step + 1)
-        for group in other.param_groups:
+        for group in reference.param_groups:
             group["lr"] = rate
-        one.step(rate)
-        other.step()
+        own.step(rate)
+        reference.step()
 
 
 def move_with_muon(precision: torch.dtype) -> list[tuple[nn.Parameter, nn.Parameter]]:
-    ours, theirs = twins(*SHAPES)
-    one = Muon(ours, momentum=0.9, weight_decay=0.1, precision=precision)
-    other = torch.optim.Muon(theirs.values(), momentum=0.9, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
-    move_both(one, other, theirs)
-    return [(p, theirs[name]) for name, p in ours.items()]
+    ours, copies = twins(*SHAPES)
+    own = Muon(ours, momentum=0.9, weight_decay=0.1, precision=precision)
+    reference = torch.optim.Muon(copies.values(), momentum=0.9, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+    move_both(own, reference, copies)
+    return [(p, copies[name]) for name, p in ours.items()]
 
 
 def test_adamw_is_torchs_with_decay_on_matrices_only() -> None:
-    ours, theirs = twins((3, 4), (7,), (2, 3, 4), (), (5, 1))
-    one = AdamW(ours, betas=(0.8, 0.97), weight_decay=0.3)
-    vectors = [p for p in theirs.values() if p.ndim < 2]
-    matrices = [p for p in theirs.values() if p.ndim >= 2]
+    ours, copies = twins((3, 4), (7,), (2, 3, 4), (), (5, 1))
+    own = AdamW(ours, betas=(0.8, 0.97), weight_decay=0.3)
+    vectors = [p for p in copies.values() if p.ndim < 2]
+    matrices = [p for p in copies.values() if p.ndim >= 2]
     groups = [{"params": matrices, "weight_decay": 0.3}, {"params": vectors, "weight_decay": 0.0}]
-    move_both(one, torch.optim.AdamW(groups, betas=(0.8, 0.97), foreach=False, fused=False), theirs)
+    move_both(own, torch.optim.AdamW(groups, betas=(0.8, 0.97), foreach=False, fused=False), copies)
     for name, p in ours.items():
-        torch.testing.assert_close(p, theirs[name], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(p, copies[name], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
@@ -65,26 +65,28 @@ def test_the_config_says_how_adam_counts(optimizer: str) -> None:
         {"optimizer": optimizer, "beta1": 0.7, "beta2": 0.6, "adam_eps": 1e-3, "weight_decay": 0.2}
     )
     built = build_optimizer(tiny_model(), config)
-    found = [one for one in getattr(built, "members", (built,)) if isinstance(one, AdamW)]
-    assert [(one.betas, one.eps, one.weight_decay) for one in found] == [((0.7, 0.6), 1e-3, 0.2)]
+    members = [member for member in getattr(built, "members", (built,)) if isinstance(member, AdamW)]
+    assert [(member.betas, member.eps, member.weight_decay) for member in members] == [((0.7, 0.6), 1e-3, 0.2)]
 
 
 @pytest.mark.parametrize("make", [AdamW, Muon])
 def test_a_parameter_without_a_gradient_stays_as_it_is(make: type[AdamW] | type[Muon]) -> None:
-    ours, theirs = twins((3, 4), (3, 4))
+    ours, copies = twins((3, 4), (3, 4))
     optimizer = make(ours)
     optimizer.step(0.1)
     ours["0"].grad = torch.ones(3, 4)
     optimizer.step(0.1)
-    assert not torch.equal(ours["0"], theirs["0"])
-    assert torch.equal(ours["1"], theirs["1"])
+    assert not torch.equal(ours["0"], copies["0"])
+    assert torch.equal(ours["1"], copies["1"])
 
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 def test_muon_is_torchs_within_bfloat16(precision: torch.dtype) -> None:
     for p, q in move_with_muon(precision):
-        way = (0.01 + 0.02 + 0.03 + 0.04) * rms_scale(tuple(p.shape))  # moved in four steps, at most about this far
-        torch.testing.assert_close(p, q, rtol=0, atol=0.05 * way)
+        distance = (0.01 + 0.02 + 0.03 + 0.04) * rms_scale(
+            tuple(p.shape)
+        )  # moved in four steps, at most about this far
+        torch.testing.assert_close(p, q, rtol=0, atol=0.05 * distance)
 
 
 def newton_schulz(matrix: Tensor) -> Tensor:
@@ -183,8 +185,8 @@ def test_any_optimizer_of_torch_moves_as_torchs_own(name: str) -> None:
     matrices = {"params": [p for p in twin.parameters() if p.ndim >= 2]}
     vectors = {"params": [p for p in twin.parameters() if p.ndim < 2], **flat}
     move_both(built, kind([matrices, vectors], lr=config.learning_rate, **options), dict(twin.named_parameters()))
-    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+    for own, parameter in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(own, parameter)
 
 
 @pytest.mark.parametrize(

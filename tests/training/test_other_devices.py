@@ -33,11 +33,11 @@ class OnTheProcessor(TorchDispatchMode):
         self.operations: list[str] = []
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = function(*args, **(kwargs or {}))
-        touched = tree_leaves((args, kwargs, found))
-        if any(isinstance(one, Tensor) and one.device.type == "cpu" for one in touched):
+        output = function(*args, **(kwargs or {}))
+        touched = tree_leaves((args, kwargs, output))
+        if any(isinstance(leaf, Tensor) and leaf.device.type == "cpu" for leaf in touched):
             self.operations.append(str(function))
-        return found
+        return output
 
 
 def model_and_config(name: str) -> tuple[LanguageModel, RunConfig]:
@@ -56,10 +56,10 @@ def test_a_step_is_queued_without_waiting(name: str) -> None:
     model, config = model_and_config(name)
     optimizer = build_optimizer(model, config.train)
     ids = ids_elsewhere()
-    with OnTheProcessor() as seen:
+    with OnTheProcessor() as on_cpu:
         loss = backward(losses_of(model), (ids, ids), tokens=64, parts=2)
         norm = clip_gradient(model, config.train.max_grad_norm)
-    assert not seen.operations, "a CUDA graph cannot hold what is on the processor"
+    assert not on_cpu.operations, "a CUDA graph cannot hold what is on the processor"
     optimizer.step(0.01)
     assert (loss.device, norm.device) == (ELSEWHERE, ELSEWHERE)
     with pytest.raises(NotImplementedError, match="meta"):
@@ -85,21 +85,21 @@ def test_attention_is_what_the_flash_kernel_can_do(name: str, monkeypatch: pytes
 
 def test_a_gpus_copies_are_made_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """From pinned memory; what is on the device already stays."""
-    told: list[tuple[str, Any]] = []
+    calls: list[tuple[str, Any]] = []
 
     class Watched:
         device = torch.device("cpu")
 
         def pin_memory(self) -> "Watched":
-            told.append(("pin", None))
+            calls.append(("pin", None))
             return self
 
         def to(self, device: torch.device, **options: Any) -> "Watched":
-            told.append(("to", (device.type, options)))
+            calls.append(("to", (device.type, options)))
             return self
 
     to_device(Watched(), torch.device("cuda"))  # type: ignore[arg-type]
-    assert told == [("pin", None), ("to", ("cuda", {"non_blocking": True}))]
+    assert calls == [("pin", None), ("to", ("cuda", {"non_blocking": True}))]
     tensor = torch.ones(2)
     assert to_device(tensor, torch.device("cpu")) is tensor
 

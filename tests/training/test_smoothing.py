@@ -31,40 +31,40 @@ def by_hand(logits: Tensor, targets: Tensor, right: float, wrong: float) -> floa
     total = 0.0
     for row, target in zip(logits.flatten(0, 1).double(), targets.flatten().tolist(), strict=True):
         if target != IGNORED:
-            wanted = torch.full((V,), wrong, dtype=torch.float64)
-            wanted[target] = right
-            total -= float((wanted * row.log_softmax(-1)).sum())
+            distribution = torch.full((V,), wrong, dtype=torch.float64)
+            distribution[target] = right
+            total -= float((distribution * row.log_softmax(-1)).sum())
     return total
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.37])
 def test_over_all_is_torchs_definition(share: float) -> None:
     logits, targets = logits_and_targets()
-    found = float(token_loss_sum(logits, targets, Smoothing(share, "all")))
-    assert found == pytest.approx(by_hand(logits, targets, 1 - share + share / V, share / V), rel=1e-5)
-    theirs = F.cross_entropy(
+    loss = float(token_loss_sum(logits, targets, Smoothing(share, "all")))
+    assert loss == pytest.approx(by_hand(logits, targets, 1 - share + share / V, share / V), rel=1e-5)
+    expected = F.cross_entropy(
         logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum", label_smoothing=share
     )
-    assert found == pytest.approx(float(theirs), rel=1e-6)
+    assert loss == pytest.approx(float(expected), rel=1e-6)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.37])
 def test_over_others_leaves_the_right_token_all_that_was_not_taken(share: float) -> None:
     logits, targets = logits_and_targets()
-    found = float(token_loss_sum(logits, targets, Smoothing(share, "others")))
-    assert found == pytest.approx(by_hand(logits, targets, 1 - share, share / (V - 1)), rel=1e-5)
+    loss = float(token_loss_sum(logits, targets, Smoothing(share, "others")))
+    assert loss == pytest.approx(by_hand(logits, targets, 1 - share, share / (V - 1)), rel=1e-5)
 
 
 def test_over_others_is_kullback_leibler_up_to_the_targets_entropy() -> None:
     """The form in which the other definition is mostly written: nn.KLDivLoss against a matrix of smoothed targets."""
     logits, targets = logits_and_targets()
     counted = targets != IGNORED
-    wanted = torch.full((*targets.shape, V), 0.1 / (V - 1))
-    wanted.scatter_(-1, targets.clamp(min=0)[..., None], 0.9)
-    theirs = F.kl_div(logits.log_softmax(-1)[counted], wanted[counted], reduction="sum")
-    entropy = -(wanted[counted] * wanted[counted].log()).sum()
-    found = token_loss_sum(logits, targets, Smoothing(0.1, "others"))
-    assert float(found) == pytest.approx(float(theirs + entropy), rel=1e-5)
+    smoothed = torch.full((*targets.shape, V), 0.1 / (V - 1))
+    smoothed.scatter_(-1, targets.clamp(min=0)[..., None], 0.9)
+    divergence = F.kl_div(logits.log_softmax(-1)[counted], smoothed[counted], reduction="sum")
+    entropy = -(smoothed[counted] * smoothed[counted].log()).sum()
+    loss = token_loss_sum(logits, targets, Smoothing(0.1, "others"))
+    assert float(loss) == pytest.approx(float(divergence + entropy), rel=1e-5)
 
 
 def test_the_definitions_differ_and_meet_at_a_larger_share() -> None:
@@ -79,21 +79,19 @@ def test_the_definitions_differ_and_meet_at_a_larger_share() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_the_gradient_is_torchs(share: float, dtype: torch.dtype) -> None:
     logits, targets = logits_and_targets()
-    ours, theirs = (logits.to(dtype, copy=True).requires_grad_() for _ in range(2))
-    (ours_gradient,) = torch.autograd.grad(token_loss_sum(ours, targets, Smoothing(share)) / 7, ours)
-    wanted = F.cross_entropy(
-        theirs.flatten(0, 1).float(),
+    own_logits, copied_logits = (logits.to(dtype, copy=True).requires_grad_() for _ in range(2))
+    (gradient,) = torch.autograd.grad(token_loss_sum(own_logits, targets, Smoothing(share)) / 7, own_logits)
+    expected = F.cross_entropy(
+        copied_logits.flatten(0, 1).float(),
         targets.flatten(),
         ignore_index=IGNORED,
         reduction="sum",
         label_smoothing=share,
     )
-    (theirs_gradient,) = torch.autograd.grad(wanted / 7, theirs)
-    assert ours_gradient.dtype == dtype
-    torch.testing.assert_close(
-        ours_gradient, theirs_gradient, rtol=1e-5 if dtype != torch.bfloat16 else 1e-2, atol=1e-7
-    )
-    assert not ours_gradient[targets == IGNORED].any()
+    (expected_gradient,) = torch.autograd.grad(expected / 7, copied_logits)
+    assert gradient.dtype == dtype
+    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-5 if dtype != torch.bfloat16 else 1e-2, atol=1e-7)
+    assert not gradient[targets == IGNORED].any()
 
 
 def test_what_is_not_counted_has_no_say() -> None:
@@ -126,8 +124,8 @@ def test_what_is_told_is_the_loss_without_smoothing(over: str) -> None:
     _, plain = both_sums(logits, targets, Smoothing(0.3, over))
     assert float(plain) == pytest.approx(float(token_loss_sum(logits, targets)), rel=1e-6)
     losses = losses_of(lambda x: x, Smoothing(0.3, over))
-    told = backward(losses, (logits.requires_grad_(), targets), tokens=5)
-    assert float(told) == pytest.approx(float(plain) / 5, rel=1e-6)
+    reported = backward(losses, (logits.requires_grad_(), targets), tokens=5)
+    assert float(reported) == pytest.approx(float(plain) / 5, rel=1e-6)
 
 
 def test_a_token_that_cannot_be_spoils_no_other() -> None:

@@ -58,7 +58,7 @@ def train(config: TrainConfig, **model_options: Any) -> tuple[LanguageModel, lis
     return model, list(fit(model, config, tiny_batch, seed=7, evaluate=evaluator(model)))
 
 
-def assert_same_weights(one: LanguageModel, other: LanguageModel) -> None:
-    theirs = named_tensors(other)
-    for name, tensor in named_tensors(one).items():
-        assert torch.equal(tensor, theirs[name]), f"{name} differs by {(tensor - theirs[name]).abs().max():.3g}"
+def assert_same_weights(model: LanguageModel, other: LanguageModel) -> None:
+    expected = named_tensors(other)
+    for name, tensor in named_tensors(model).items():
+        assert torch.equal(tensor, expected[name]), f"{name} differs by {(tensor - expected[name]).abs().max():.3g}"
