@@ -21,7 +21,6 @@ NOT_YET = (  # folders whose values are still to be named
     "tests/data",
     "tests/doctor",
     "tests/doctor_benchmark",
-    "tests/interop",
     "tests/workflows",
     "benchmarks",
 )

@@ -92,10 +92,10 @@ def random_model(config: ModelConfig, seed: int) -> LanguageModel:
 def random_foreign(name: str, config: ModelConfig, end: int = END) -> Foreign:
     """A model of the family as transformers builds it from its own config, every weight drawn."""
     family = FAMILIES[name]
-    told = family.foreign_config(config) | {"eos_token_id": end, "pad_token_id": config.pad_id}
+    settings = family.foreign_config(config) | {"eos_token_id": end, "pad_token_id": config.pad_id}
     if family.translates:
-        told["decoder_start_token_id"] = config.first_token(end)
-    foreign_config = transformers.AutoConfig.for_model(**{k: v for k, v in told.items() if k != "architectures"})
+        settings["decoder_start_token_id"] = config.first_token(end)
+    foreign_config = transformers.AutoConfig.for_model(**{k: v for k, v in settings.items() if k != "architectures"})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         foreign = AUTO[config.architecture].from_config(foreign_config).eval()
@@ -131,18 +131,18 @@ def random_inputs(config: ModelConfig, rows: int, columns: int) -> tuple[Tensor,
 
 def opened(folder: Path, architecture: str) -> Foreign:
     """The folder as transformers opens it, with no key missing, left over or mismatched."""
-    model, told = AUTO[architecture].from_pretrained(folder, output_loading_info=True)
-    assert not any(told.values()), told
+    model, loading_info = AUTO[architecture].from_pretrained(folder, output_loading_info=True)
+    assert not any(loading_info.values()), loading_info
     return model.eval()
 
 
-def logits_of(foreign: Foreign, given: tuple[Tensor, ...], pad_id: int | None = None) -> Tensor:
+def logits_of(foreign: Foreign, inputs: tuple[Tensor, ...], pad_id: int | None = None) -> Tensor:
     """Their logits of the same inputs; a target begins with a token, whatever that is."""
-    masks = [None if pad_id is None else (ids != pad_id).long() for ids in given]
-    if masks[-1] is not None and len(given) == 2:
+    masks = [None if pad_id is None else (ids != pad_id).long() for ids in inputs]
+    if masks[-1] is not None and len(inputs) == 2:
         masks[-1][:, 0] = 1
-    if len(given) == 1:
-        return torch.as_tensor(foreign(given[0], attention_mask=masks[0]).logits)
-    (source, target), (mask, target_mask) = given, masks
-    found = foreign(source, attention_mask=mask, decoder_input_ids=target, decoder_attention_mask=target_mask)
-    return torch.as_tensor(found.logits)
+    if len(inputs) == 1:
+        return torch.as_tensor(foreign(inputs[0], attention_mask=masks[0]).logits)
+    (source, target), (mask, target_mask) = inputs, masks
+    output = foreign(source, attention_mask=mask, decoder_input_ids=target, decoder_attention_mask=target_mask)
+    return torch.as_tensor(output.logits)

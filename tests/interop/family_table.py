@@ -82,9 +82,9 @@ def fitting_config(name: str, seed: int) -> ModelConfig:
     config = random_config(name, seed)
     pad = None if config.pad_id is None else TOKENIZER.pad
     start = None if config.decoder_start_id is None else TOKENIZER.pad
-    told = {"vocab_size": TOKENIZER.vocab_size, "pad_id": pad, "decoder_start_id": start}
-    told["n_encoder_layers"] = config.n_layers  # with fewer, transformers' cache of T5 has no room for the decoder
-    return ModelConfig.read(config.model_dump(), told)
+    special = {"vocab_size": TOKENIZER.vocab_size, "pad_id": pad, "decoder_start_id": start}
+    special["n_encoder_layers"] = config.n_layers  # with fewer, transformers' cache of T5 has no room for the decoder
+    return ModelConfig.read(config.model_dump(), special)
 
 
 def out(name: str, seed: int, folder: Path) -> Measured:
@@ -93,7 +93,7 @@ def out(name: str, seed: int, folder: Path) -> Measured:
     model = random_model(config, seed)
     save_as(name, folder / "out", model, SpecialTokens(END, TOKENIZER.pad))
     save_as(name, folder / "again", load(folder / "out"), SpecialTokens(END, TOKENIZER.pad))
-    first, second = ((folder / place / "model.safetensors").read_bytes() for place in ("out", "again"))
+    first, second = ((folder / subfolder / "model.safetensors").read_bytes() for subfolder in ("out", "again"))
     return measured(OwnPeer(model, start=config.first_token(END)), config, folder / "out", first == second)
 
 
@@ -103,13 +103,13 @@ def back(name: str, seed: int, folder: Path) -> Measured:
     foreign.save_pretrained(folder)
     family, config = read_config(folder)
     model = load(folder)
-    theirs, state, table = load_file(folder / "model.safetensors"), model.state_dict(), links(family, config)
-    names = names_in_file(family, table, theirs)
+    tensors, state, table = load_file(folder / "model.safetensors"), model.state_dict(), links(family, config)
+    names = names_in_file(family, table, tensors)
 
     def has_same_bits(link: Link) -> bool:
         """But for rows that nobody reads."""
-        ours, given = to_foreign(link, state), theirs[names[link.foreign]]
-        return torch.equal(ours[link.unread_rows :], given[link.unread_rows :])
+        ours, foreign_tensor = to_foreign(link, state), tensors[names[link.foreign]]
+        return torch.equal(ours[link.unread_rows :], foreign_tensor[link.unread_rows :])
 
     same = all(has_same_bits(link) for link in table if link.foreign in names)
     return measured(OwnPeer(model, start=config.first_token(END)), config, folder, same)
@@ -119,7 +119,7 @@ def measured(ours: OwnPeer, config: ModelConfig, folder: Path, same_bits: bool) 
     """Both sides, compared as every export is."""
     TOKENIZER.save(folder)
     comparison = PeerComparison(ours, open_transformers(folder), config, TOKENIZER, config.first_token(END))
-    largest = max(ours.logits(*given).abs().max().item() for given in comparison.inputs().values())
+    largest = max(ours.logits(*arguments).abs().max().item() for arguments in comparison.inputs().values())
     return Measured(comparison.certificate("hf"), largest, same_bits)
 
 
@@ -130,27 +130,27 @@ def rows() -> Iterator[str]:
     """The lines of the table."""
     for name in FAMILIES:
         for direction, measure in DIRECTIONS.items():
-            found = []
+            measurements = []
             for seed in SEEDS:
                 with tempfile.TemporaryDirectory() as folder, torch.no_grad():
-                    found.append(measure(name, seed, Path(folder)))
-            yield line(name, direction, found)
+                    measurements.append(measure(name, seed, Path(folder)))
+            yield line(name, direction, measurements)
 
 
-def line(name: str, direction: str, found: list[Measured]) -> str:
+def line(name: str, direction: str, measurements: list[Measured]) -> str:
     """One of them."""
-    certificates = [one.certificate for one in found]
+    certificates = [measurement.certificate for measurement in measurements]
     difference = max(max(certificate.differences.values()) for certificate in certificates)
     n_greedy = sum(certificate.greedy_tokens for certificate in certificates)
-    greedy = told([certificate.greedy_equal for certificate in certificates], n_greedy)
+    greedy = count_equal([certificate.greedy_equal for certificate in certificates], n_greedy)
     n_characters = sum(certificate.tokenizer_characters for certificate in certificates)
-    tokenizer = told([certificate.tokenizer_equal for certificate in certificates], n_characters)
-    bits = "same bits" if all(one.same_bits for one in found) else "NOT the same bits"
-    largest = max(one.largest for one in found)
+    tokenizer = count_equal([certificate.tokenizer_equal for certificate in certificates], n_characters)
+    bits = "same bits" if all(measurement.same_bits for measurement in measurements) else "NOT the same bits"
+    largest = max(measurement.largest for measurement in measurements)
     return f"| {name} | {direction} | {difference:.1e} | {largest:.1f} | {bits} | {greedy} | {tokenizer} |"
 
 
-def told(equal: list[bool | None], count: int) -> str:
+def count_equal(equal: list[bool | None], count: int) -> str:
     """Whether all are, and how many were compared; of an encoder there is no greedy text."""
     if equal[0] is None:
         return "none"
@@ -160,14 +160,14 @@ def told(equal: list[bool | None], count: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", action="store_true", help=f"write {PAGE.name}")
-    given = parser.parse_args()
+    options = parser.parse_args()
     import transformers
 
     page = ABOUT.format(versions=f"transformers {transformers.__version__}, torch {torch.__version__}")
     for row in rows():
         print(row, flush=True)
         page += row + "\n"
-    if given.keep:
+    if options.keep:
         PAGE.write_text(page + BELOW, encoding="utf-8")
 
 

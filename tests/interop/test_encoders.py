@@ -37,8 +37,8 @@ def test_padding_on_either_side_changes_nothing(side: str, case: Case) -> None:
     assert model.config.pad_id is not None
     ids = random_ids(model.config, 3, 20).masked_fill(~real, model.config.pad_id)
     foreign = opened(folder, "encoder")
-    theirs = foreign(ids, attention_mask=real.long(), position_ids=positions.clamp(min=0)).logits
-    torch.testing.assert_close(model(ids)[real], theirs[real], rtol=0, atol=1e-5)
+    expected = foreign(ids, attention_mask=real.long(), position_ids=positions.clamp(min=0)).logits
+    torch.testing.assert_close(model(ids)[real], expected[real], rtol=0, atol=1e-5)
 
 
 def test_segments_are_token_types(case: Case) -> None:
@@ -69,11 +69,11 @@ def test_a_file_as_published_is_read(seed: int, tmp_path: Path) -> None:
     old["cls.seq_relationship.weight"], old["cls.seq_relationship.bias"] = torch.ones(2, D), torch.ones(2)
     old["bert.embeddings.position_ids"] = torch.arange(block_size)[None]
     save_file(old, path)
-    back, given = load(tmp_path), random_ids(model.config, 2, 30)
+    back, ids = load(tmp_path), random_ids(model.config, 2, 30)
     with torch.no_grad():
-        assert torch.equal(back(given), model(given))
-        theirs = opened_with_leftovers(tmp_path)(given).logits
-        torch.testing.assert_close(back(given), theirs, rtol=0, atol=1e-5)
+        assert torch.equal(back(ids), model(ids))
+        expected = opened_with_leftovers(tmp_path)(ids).logits
+        torch.testing.assert_close(back(ids), expected, rtol=0, atol=1e-5)
     save_file({**old, "cls.predictions.bias": old["cls.predictions.decoder.bias"] + 1}, path)
     with pytest.raises(DataError, match=r"cls\.predictions\.decoder\.bias differs from cls\.predictions\.bias"):
         load(tmp_path)
@@ -87,14 +87,14 @@ def opened_with_leftovers(folder: Path) -> torch.nn.Module:
     """As transformers reads it, which leaves out the heads of other tasks too."""
     import transformers
 
-    found, told = transformers.AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
-    assert not told["missing_keys"]
-    assert not told["mismatched_keys"]
-    model: torch.nn.Module = found.eval()
+    foreign, loading_info = transformers.AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
+    assert not loading_info["missing_keys"]
+    assert not loading_info["mismatched_keys"]
+    model: torch.nn.Module = foreign.eval()
     return model
 
 
 def test_the_preset_says_what_keeps_it_from_being_bert() -> None:
-    said = obstacle(ModelConfig.read(PRESETS["masked"].model)) or ""
-    assert said.startswith("parallel_residual") is False
-    assert "norm = 'rmsnorm' (bert has 'layernorm')" in said
+    reasons = obstacle(ModelConfig.read(PRESETS["masked"].model)) or ""
+    assert reasons.startswith("parallel_residual") is False
+    assert "norm = 'rmsnorm' (bert has 'layernorm')" in reasons

@@ -58,10 +58,10 @@ def every(names: Iterable[str]) -> pytest.MarkDecorator:
 @every(FAMILIES)
 def test_logits_are_those_of_transformers(case: Case) -> None:
     model, folder = case
-    given = random_inputs(model.config, 3, 30)
-    theirs, ours = logits_of(opened(folder, model.config.architecture), given), model(*given)
-    assert ours.std() > 0.1  # the comparison is of something
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
+    inputs = random_inputs(model.config, 3, 30)
+    expected, logits = logits_of(opened(folder, model.config.architecture), inputs), model(*inputs)
+    assert logits.std() > 0.1  # the comparison is of something
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
 
 
 @every(DECODERS)
@@ -72,9 +72,9 @@ def test_padding_on_either_side_changes_nothing(case: Case) -> None:
     for side in ("left", "right"):
         positions = positions_from_lengths(lengths, 20, side)
         real = positions >= 0
-        theirs = foreign(ids, attention_mask=real.long(), position_ids=positions.clamp(min=0)).logits
-        ours = model(ids, positions=positions)
-        torch.testing.assert_close(ours[real], theirs[real], rtol=0, atol=1e-5)
+        expected = foreign(ids, attention_mask=real.long(), position_ids=positions.clamp(min=0)).logits
+        logits = model(ids, positions=positions)
+        torch.testing.assert_close(logits[real], expected[real], rtol=0, atol=1e-5)
 
 
 @every(DECODERS)
@@ -83,13 +83,13 @@ def test_twenty_greedy_tokens_are_equal(case: Case) -> None:
     foreign = opened(folder, "decoder")
     foreign.generation_config.eos_token_id = None  # no early end
     prompt = random_ids(model.config, 2, 12)
-    theirs = foreign.generate(
+    expected = foreign.generate(
         prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=20, do_sample=False, pad_token_id=0
     )
-    ours = prompt
+    tokens = prompt
     for _ in range(20):
-        ours = torch.cat((ours, model(ours)[:, -1:].argmax(-1)), dim=1)
-    assert torch.equal(ours, theirs)
+        tokens = torch.cat((tokens, model(tokens)[:, -1:].argmax(-1)), dim=1)
+    assert torch.equal(tokens, expected)
 
 
 @every(FAMILIES)
@@ -108,14 +108,14 @@ def test_there_and_back_is_bit_identical(name: str, case: Case) -> None:
 def test_in_float64_too(name: str, seed: int, tmp_path: Path) -> None:
     model = random_model(random_config(name, seed), seed).double()
     save_as(name, tmp_path, model, SpecialTokens(END))
-    given = random_inputs(model.config, 2, 30)
+    inputs = random_inputs(model.config, 2, 30)
     foreign = opened(tmp_path, model.config.architecture)
     assert foreign.dtype == torch.float64
     # Their RMSNorm and rotary angles are float32 whatever the model's type.
     tolerance = 1e-12 if model.config.norm == "layernorm" and model.config.positions != "rope" else 1e-5
     with torch.no_grad():
-        torch.testing.assert_close(model(*given), logits_of(foreign, given), rtol=0, atol=tolerance)
-        assert torch.equal(load(tmp_path)(*given), model(*given))
+        torch.testing.assert_close(model(*inputs), logits_of(foreign, inputs), rtol=0, atol=tolerance)
+        assert torch.equal(load(tmp_path)(*inputs), model(*inputs))
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -134,13 +134,13 @@ def test_a_folder_that_transformers_wrote_is_read(name: str, tied: bool, tmp_pat
         if "dropout" not in option and option not in {"bias", "qkv_bias", "head_bias", "rope_theta"}:
             assert getattr(read, option) == getattr(config, option), option
     assert read.rope_theta == config.rope_theta or read.positions != "rope"
-    given = random_inputs(read, 2, 30)
+    inputs = random_inputs(read, 2, 30)
     with torch.no_grad():
         # Tables of waves are float64's in theirs and float32's in ours.
-        torch.testing.assert_close(load(tmp_path)(*given), logits_of(foreign, given), rtol=0, atol=2e-5)
-    theirs, state, table = load_file(tmp_path / "model.safetensors"), load(tmp_path).state_dict(), links(family, read)
+        torch.testing.assert_close(load(tmp_path)(*inputs), logits_of(foreign, inputs), rtol=0, atol=2e-5)
+    tensors, state, table = load_file(tmp_path / "model.safetensors"), load(tmp_path).state_dict(), links(family, read)
     for link in table:
-        written = theirs[names_in_file(family, table, theirs)[link.foreign]]
+        written = tensors[names_in_file(family, table, tensors)[link.foreign]]
         assert torch.equal(to_foreign(link, state)[link.unread_rows :], written[link.unread_rows :])
 
 
@@ -149,13 +149,13 @@ def test_a_folder_that_transformers_wrote_is_read(name: str, tied: bool, tmp_pat
 def test_every_table_is_its_own_reverse(family: Family, seed: int) -> None:
     config = random_config(family.name, seed)
     state = random_model(config, seed).state_dict()
-    seen: dict[str, Tensor] = {}
+    own_weights: dict[str, Tensor] = {}
     for link in links(family, config):
         foreign = to_foreign(link, state)
         assert tuple(foreign.shape) == link.foreign_shape
-        seen |= to_own(link, foreign)
-    assert all(torch.equal(seen.pop(name), tensor) for name, tensor in state.items())
-    assert not any(tensor.any() for tensor in seen.values())  # biases that only the family has
+        own_weights |= to_own(link, foreign)
+    assert all(torch.equal(own_weights.pop(name), tensor) for name, tensor in state.items())
+    assert not any(tensor.any() for tensor in own_weights.values())  # biases that only the family has
 
 
 @pytest.mark.parametrize("seed", range(200))

@@ -42,16 +42,16 @@ def saved(folder: Path, config: ModelConfig = GPT2) -> Path:
 def refusal(folder: Path, config: ModelConfig | None = None) -> str:
     with pytest.raises(DataError) as error:
         load(folder, config=config)
-    said = str(error.value)
-    assert str(folder) in said
-    assert "\n" not in said
-    return said
+    message = str(error.value)
+    assert str(folder) in message
+    assert "\n" not in message
+    return message
 
 
 def change_config(folder: Path, **changed: object) -> None:
     path = folder / "config.json"
-    told = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps(told | changed), encoding="utf-8")
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(settings | changed), encoding="utf-8")
 
 
 def change_weights(folder: Path, changed: dict[str, Tensor | None]) -> None:
@@ -71,10 +71,10 @@ def test_what_was_saved_is_loaded(config: ModelConfig, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("config", WITHOUT_A_FAMILY)
 def test_without_a_family_the_reason_is_written(config: ModelConfig, tmp_path: Path) -> None:
-    told = json.loads((saved(tmp_path, config) / "config.json").read_text(encoding="utf-8"))
-    assert told["model_type"] == "clearhead"
-    option = told["no_family_because"].split(" ")[0]
-    assert told[option] == getattr(config, option)
+    settings = json.loads((saved(tmp_path, config) / "config.json").read_text(encoding="utf-8"))
+    assert settings["model_type"] == "clearhead"
+    option = settings["no_family_because"].split(" ")[0]
+    assert settings[option] == getattr(config, option)
     assert read_config(tmp_path) == (None, config)
 
 
@@ -82,8 +82,8 @@ def test_without_a_family_the_reason_is_written(config: ModelConfig, tmp_path: P
 def test_the_end_of_a_document_is_told(end: int | None, tmp_path: Path) -> None:
     save(tmp_path, build_model(GPT2), SpecialTokens(end=end))
     for name in ("config.json", "generation_config.json"):
-        told = json.loads((tmp_path / name).read_text(encoding="utf-8"))
-        assert told["eos_token_id"] == told["bos_token_id"] == end
+        settings = json.loads((tmp_path / name).read_text(encoding="utf-8"))
+        assert settings["eos_token_id"] == settings["bos_token_id"] == end
 
 
 def test_every_differing_weight_is_listed(tmp_path: Path) -> None:
@@ -95,11 +95,11 @@ def test_every_differing_weight_is_listed(tmp_path: Path) -> None:
         "transformer.h.1.mlp.c_fc.weight": weight.clone(),
     }
     change_weights(saved(tmp_path), changed)
-    said = refusal(tmp_path)
-    assert "transformer.h.0.ln_1.weight is missing" in said
-    assert "transformer.ln_f.bias is missing" in said
-    assert "transformer.h.7.ln_1.weight is left over" in said
-    assert "transformer.h.1.mlp.c_fc.weight has shape [3, 3] instead of [8, 32]" in said
+    message = refusal(tmp_path)
+    assert "transformer.h.0.ln_1.weight is missing" in message
+    assert "transformer.ln_f.bias is missing" in message
+    assert "transformer.h.7.ln_1.weight is left over" in message
+    assert "transformer.h.1.mlp.c_fc.weight has shape [3, 3] instead of [8, 32]" in message
 
 
 @pytest.mark.parametrize("config", ALL)
@@ -158,8 +158,8 @@ def test_another_architecture_is_refused(saved_as: ModelConfig, known_as: ModelC
 
 @pytest.mark.parametrize("option", [{"n_heads": 4, "n_kv_heads": 4}, {"norm_eps": 1e-3}, {"feedforward": "relu"}])
 def test_options_that_no_shape_betrays_are_compared(option: dict[str, Any], tmp_path: Path) -> None:
-    said = refusal(saved(tmp_path), GPT2.model_copy(update=option))
-    assert next(iter(option)) in said
+    message = refusal(saved(tmp_path), GPT2.model_copy(update=option))
+    assert next(iter(option)) in message
     load(tmp_path, config=GPT2.model_copy(update={"dropout": 0.3}))  # no part of the architecture
 
 
@@ -168,14 +168,14 @@ def test_options_that_change_no_number_are_not_compared(config: ModelConfig, tmp
     """An option is overlooked if and only if another value gives the same logits from the same weights."""
     whole = load(saved(tmp_path, config), config=config)
     ids = torch.tensor([[2, 5, 2, 7]])
-    given = (ids, ids) if config.architecture == "encoder_decoder" else (ids,)
+    inputs = (ids, ids) if config.architecture == "encoder_decoder" else (ids,)
     others = {"init": "xavier", "dropout": 0.5, "n_encoder_layers": 7, "pad_id": 2, "source_vocab_size": 25}
     for option, value in others.items():
         other = config.model_copy(update={option: value})
         changed = build_model(other).eval()
         try:
             changed.load_state_dict(whole.state_dict())
-            is_same = torch.equal(changed(*given), whole(*given))
+            is_same = torch.equal(changed(*inputs), whole(*inputs))
         except RuntimeError:  # of other shapes
             is_same = False
         if is_same:
@@ -252,7 +252,7 @@ def test_sizes_that_the_file_does_not_bear_out_take_no_memory(config: ModelConfi
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "cannot be read as JSON"),
         ("{", "cannot be read as JSON"),
@@ -268,9 +268,9 @@ def test_sizes_that_the_file_does_not_bear_out_take_no_memory(config: ModelConfi
         ('{"model_type": "clearhead", "vocab_size": "many"}', "vocab_size"),
     ],
 )
-def test_a_config_that_is_none_is_refused(text: str, said: str, tmp_path: Path) -> None:
+def test_a_config_that_is_none_is_refused(text: str, message: str, tmp_path: Path) -> None:
     (saved(tmp_path) / "config.json").write_bytes(text.encode("latin-1"))
-    assert said in refusal(tmp_path)
+    assert message in refusal(tmp_path)
 
 
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:

@@ -76,17 +76,17 @@ def test_keys_that_are_called_harmless_are(name: str, tmp_path: Path) -> None:
     model = random_model(random_config(name, 1), 1)
     save_as(name, tmp_path, model, SpecialTokens(END))
     path = tmp_path / "config.json"
-    told = json.loads(path.read_text(encoding="utf-8")) | harmless_in(FAMILIES[name])
-    path.write_text(json.dumps(told), encoding="utf-8")
-    given = random_inputs(model.config, 2, 30)
+    settings = json.loads(path.read_text(encoding="utf-8")) | harmless_in(FAMILIES[name])
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    inputs = random_inputs(model.config, 2, 30)
     with torch.no_grad():
-        theirs = logits_of(opened(tmp_path, model.config.architecture), given)
-        torch.testing.assert_close(theirs, model(*given), rtol=0, atol=1e-5)
-        assert torch.equal(load(tmp_path)(*given), model(*given))
+        expected = logits_of(opened(tmp_path, model.config.architecture), inputs)
+        torch.testing.assert_close(expected, model(*inputs), rtol=0, atol=1e-5)
+        assert torch.equal(load(tmp_path)(*inputs), model(*inputs))
 
 
 @pytest.mark.parametrize(
-    ("name", "changed", "said"),
+    ("name", "changed", "message"),
     [
         ("gpt2", {"activation_function": "quick_gelu"}, "activation_function = 'quick_gelu' has no equal here"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = true"),
@@ -129,16 +129,16 @@ def test_keys_that_are_called_harmless_are(name: str, tmp_path: Path) -> None:
     ],
 )
 def test_a_foreign_option_without_equal_is_refused(
-    name: str, changed: dict[str, object], said: str, tmp_path: Path
+    name: str, changed: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     shape = {"n_heads": 2, "n_kv_heads": 2, "d_model": 16, "head_dim": 8, "bias": False, "partial_rotary_factor": 1.0}
     biases = {"qkv_bias": FAMILIES[name].needs.get("qkv_bias", False)}
     config = ModelConfig.read(random_config(name, 0).model_dump(), shape, biases)
-    told = FAMILIES[name].foreign_config(config) | changed
-    (tmp_path / "config.json").write_text(json.dumps(told), encoding="utf-8")
+    settings = FAMILIES[name].foreign_config(config) | changed
+    (tmp_path / "config.json").write_text(json.dumps(settings), encoding="utf-8")
     with pytest.raises(DataError) as refusal:
         read_config(tmp_path)
-    assert said in str(refusal.value)
+    assert message in str(refusal.value)
     assert "config.json" in str(refusal.value)
 
 
@@ -146,9 +146,9 @@ def test_a_window_that_no_layer_has_is_not_read(tmp_path: Path) -> None:
     model = random_model(random_config("vaultgemma", 1), 1)
     save_as("vaultgemma", tmp_path, model, SpecialTokens(END))
     path = tmp_path / "config.json"
-    told = json.loads(path.read_text(encoding="utf-8"))
-    told |= {"sliding_window": 5, "layer_types": ["full_attention"] * model.config.n_layers}
-    path.write_text(json.dumps(told), encoding="utf-8")
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings |= {"sliding_window": 5, "layer_types": ["full_attention"] * model.config.n_layers}
+    path.write_text(json.dumps(settings), encoding="utf-8")
     inputs = random_inputs(model.config, 2, 30)
     with torch.no_grad():
         foreign = logits_of(opened(tmp_path, "decoder"), inputs)

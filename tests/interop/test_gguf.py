@@ -55,8 +55,8 @@ def difference(peer: Peer, model: LanguageModel) -> float:
     lengths, ids = torch.tensor([30, 1, 11]), random_ids(model.config, 3, 30)
     positions = positions_from_lengths(lengths, 30, "left")
     with torch.no_grad():
-        found, expected = peer.logits(ids, lengths), model(ids, positions=positions)
-    return float((found - expected)[positions >= 0].abs().max())
+        logits, expected = peer.logits(ids, lengths), model(ids, positions=positions)
+    return float((logits - expected)[positions >= 0].abs().max())
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -130,7 +130,7 @@ LLAMA: dict[str, Any] = {"norm": "rmsnorm", "positions": "rope", "feedforward": 
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"feedforward": "relu"}, "feedforward = 'relu' (gpt2 has 'gelu_tanh')"),
         (LLAMA | {"feedforward": "relu2"}, "feedforward = 'relu2' (llama has 'swiglu')"),
@@ -140,10 +140,10 @@ LLAMA: dict[str, Any] = {"norm": "rmsnorm", "positions": "rope", "feedforward": 
         ({"architecture": "bigram"}, "architecture = 'bigram'"),
     ],
 )
-def test_the_option_that_stands_in_the_way_is_named(options: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_the_option_that_stands_in_the_way_is_named(options: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refusal:
         save_gguf(tmp_path / "model.gguf", build_model(ModelConfig.read(options)), tmp_path / "tokenizer.json")
-    assert said in str(refusal.value)
+    assert message in str(refusal.value)
     assert "export it to onnx or hf" in str(refusal.value)
     assert not list(tmp_path.iterdir())
 

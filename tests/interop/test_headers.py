@@ -29,10 +29,10 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A whole one."""
-    made = tmp_path / "folder"
-    save(made, build_model(CONFIG, seed=4), SpecialTokens(end=0))
-    (made / "tokenizer.json").write_text("{}", encoding="utf-8")
-    return made
+    new = tmp_path / "folder"
+    save(new, build_model(CONFIG, seed=4), SpecialTokens(end=0))
+    (new / "tokenizer.json").write_text("{}", encoding="utf-8")
+    return new
 
 
 def shard(folder: Path, n: int = 3) -> dict[str, str]:
@@ -53,14 +53,14 @@ def write_index(folder: Path, where: object) -> None:
 
 def refusal(folder: Path) -> str:
     """What both ways in say, and it is the same."""
-    said = []
-    for way in (read_headers, load):
+    messages = []
+    for read in (read_headers, load):
         with pytest.raises(DataError) as error:
-            way(folder)
-        said.append(str(error.value))
-    assert said[0] == said[1]
-    assert "\n" not in said[0]
-    return said[0]
+            read(folder)
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
+    assert "\n" not in messages[0]
+    return messages[0]
 
 
 def test_shards_are_read_as_one_file_is(folder: Path) -> None:
@@ -154,40 +154,40 @@ def test_a_pickle_is_refused_by_name(name: str, folder: Path) -> None:
 
 def header_of(path: Path) -> dict[str, Any]:
     content = path.read_bytes()
-    told = json.loads(content[8 : 8 + struct.unpack("<Q", content[:8])[0]])
-    assert isinstance(told, dict)
-    return told
+    header = json.loads(content[8 : 8 + struct.unpack("<Q", content[:8])[0]])
+    assert isinstance(header, dict)
+    return header
 
 
 def with_header(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """The same numbers under another header."""
     content = path.read_bytes()
-    told = header_of(path)
-    text = change(told)
-    new = text if isinstance(text, bytes) else json.dumps(told).encode()
+    header = header_of(path)
+    text = change(header)
+    new = text if isinstance(text, bytes) else json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(new)) + new + content[8 + struct.unpack("<Q", content[:8])[0] :])
 
 
 NAME = "transformer.ln_f.weight"
 LIES: dict[str, Callable[[dict[str, Any]], object]] = {
-    "a larger shape": lambda told: told[NAME].update(shape=[2**40]),
-    "a negative shape": lambda told: told[NAME].update(shape=[-8]),
-    "a shape of booleans": lambda told: told[NAME].update(shape=[True] * 8),
-    "a shape that is none": lambda told: told[NAME].update(shape="8"),
-    "an unknown type": lambda told: told[NAME].update(dtype="F3"),
-    "a type of another size": lambda told: told[NAME].update(dtype="F64"),
-    "another's place": lambda told: told[NAME].update(data_offsets=told["transformer.ln_f.bias"]["data_offsets"]),
-    "a place before the file": lambda told: told[NAME].update(data_offsets=[-32, 0]),
-    "a place behind the file": lambda told: told[NAME].update(data_offsets=[2**40, 2**40 + 32]),
-    "half a place": lambda told: told[NAME].update(data_offsets=[0]),
-    "no place": lambda told: told[NAME].pop("data_offsets"),
-    "a number for a tensor": lambda told: told.update({NAME: 5}),
-    "a tensor too few": lambda told: told.pop(NAME),
-    "a list": lambda told: b"[]",
-    "no JSON": lambda told: b"{",
-    "depth": lambda told: b'{"a":' + b"[" * 100_000,
-    "a name twice": lambda told: (
-        b"{" + b'"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},' * 2 + json.dumps(told).encode()[1:]
+    "a larger shape": lambda header: header[NAME].update(shape=[2**40]),
+    "a negative shape": lambda header: header[NAME].update(shape=[-8]),
+    "a shape of booleans": lambda header: header[NAME].update(shape=[True] * 8),
+    "a shape that is none": lambda header: header[NAME].update(shape="8"),
+    "an unknown type": lambda header: header[NAME].update(dtype="F3"),
+    "a type of another size": lambda header: header[NAME].update(dtype="F64"),
+    "another's place": lambda header: header[NAME].update(data_offsets=header["transformer.ln_f.bias"]["data_offsets"]),
+    "a place before the file": lambda header: header[NAME].update(data_offsets=[-32, 0]),
+    "a place behind the file": lambda header: header[NAME].update(data_offsets=[2**40, 2**40 + 32]),
+    "half a place": lambda header: header[NAME].update(data_offsets=[0]),
+    "no place": lambda header: header[NAME].pop("data_offsets"),
+    "a number for a tensor": lambda header: header.update({NAME: 5}),
+    "a tensor too few": lambda header: header.pop(NAME),
+    "a list": lambda header: b"[]",
+    "no JSON": lambda header: b"{",
+    "depth": lambda header: b'{"a":' + b"[" * 100_000,
+    "a name twice": lambda header: (
+        b"{" + b'"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},' * 2 + json.dumps(header).encode()[1:]
     ),
 }
 
@@ -216,11 +216,11 @@ def test_our_reading_of_headers_is_the_librarys(data: st.DataObject, tmp_path_fa
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     path.write_bytes(bytes(content[: data.draw(st.integers(0, len(content)))]))
     try:
-        found = read_header(path)
+        tensors = read_header(path)
     except DataError:
         return
     assert {name: tuple(tensor.shape) for name, tensor in load_file(path).items()} == {
-        name: told.shape for name, told in found.items()
+        name: stored.shape for name, stored in tensors.items()
     }
 
 
@@ -228,8 +228,8 @@ def test_every_weight_is_written_from_the_file(folder: Path, monkeypatch: pytest
     """The model is built without a number in it, and one that no file fills is an error, not a random one."""
     assert all(tensor.isnan().all() for tensor in load_weights._blank(CONFIG).parameters())
     table = links
-    monkeypatch.setattr(checks, "links", lambda *given: table(*given)[:-1])
-    monkeypatch.setattr(checks, "refuse_differences", lambda *given: None)
+    monkeypatch.setattr(checks, "links", lambda *arguments: table(*arguments)[:-1])
+    monkeypatch.setattr(checks, "refuse_differences", lambda *arguments: None)
     with pytest.raises(AssertionError, match="no file told of"):
         load(folder)
 

@@ -136,9 +136,9 @@ def nothing_is_learned() -> Iterator[None]:
         yield
 
 
-def assert_same(found: Tensor, expected: Tensor) -> None:
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+def assert_same(actual: Tensor, expected: Tensor) -> None:
+    assert actual.dtype == torch.float32
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 def assert_decoder_is_the_same(model: CausalLM, folder: Path) -> None:
@@ -154,9 +154,9 @@ def assert_decoder_is_the_same(model: CausalLM, folder: Path) -> None:
     past, mask = session.without_past(3), (positions >= 0).long().numpy()
     pieces = []
     for start, stop in ((0, 15), (15, 20), (20, 21), (21, BLOCK_SIZE)):
-        found = session.run(input_ids=ids[:, start:stop].numpy(), attention_mask=mask[:, :stop], **past)
-        past = running.as_past(found)
-        pieces.append(torch.from_numpy(found["logits"]))
+        outputs = session.run(input_ids=ids[:, start:stop].numpy(), attention_mask=mask[:, :stop], **past)
+        past = running.as_past(outputs)
+        pieces.append(torch.from_numpy(outputs["logits"]))
     assert_same(torch.cat(pieces, dim=1), whole)
 
     for _ in range(BLOCK_SIZE - 3):
@@ -170,12 +170,12 @@ def assert_encoder_is_the_same(model: EncoderLM, folder: Path) -> None:
     assert_same(peer.logits(ids[:1, :1], lengths[1:2]), model(ids[:1, :1]))
 
     left = positions_from_lengths(lengths, BLOCK_SIZE, "left")
-    given, kinds = {"input_ids": ids.numpy(), "attention_mask": (left >= 0).long().numpy()}, None
+    inputs, kinds = {"input_ids": ids.numpy(), "attention_mask": (left >= 0).long().numpy()}, None
     if model.config.n_token_types:
         kinds = ids % model.config.n_token_types
-        given["token_type_ids"] = kinds.numpy()
-    found = running.Session(folder / "model.onnx").run(**given)["logits"]
-    assert_same(torch.from_numpy(found), model(ids, positions=left, segments=kinds))
+        inputs["token_type_ids"] = kinds.numpy()
+    logits = running.Session(folder / "model.onnx").run(**inputs)["logits"]
+    assert_same(torch.from_numpy(logits), model(ids, positions=left, segments=kinds))
 
 
 def assert_translator_is_the_same(model: EncoderDecoder, folder: Path) -> None:
@@ -238,13 +238,13 @@ def test_an_encoder_is_computed_left_as_it_was_and_nothing_is_said(
     graph = onnx.load(tmp_path / "model.onnx").graph
     stored = [torch.from_numpy(onnx.numpy_helper.to_array(tensor).copy()) for tensor in graph.initializer]
     for name, weight in before.items():  # a tied one is stored once, too
-        found = [tensor for tensor in stored if torch.equal(tensor, weight.to(tensor.dtype))]
-        assert len(found) == 1, name
+        copies = [tensor for tensor in stored if torch.equal(tensor, weight.to(tensor.dtype))]
+        assert len(copies) == 1, name
     assert sum(map(torch.numel, stored)) < sum(map(torch.numel, before.values())) + 100
 
     written = (tmp_path / "model.onnx").read_bytes()
-    for place in (Path(clearhead.__file__).parent, Path(torch.__file__).parent, Path(__file__).parent):
-        assert str(place).encode() not in written
+    for directory in (Path(clearhead.__file__).parent, Path(torch.__file__).parent, Path(__file__).parent):
+        assert str(directory).encode() not in written
     plain = model.float().eval()  # in float32, and without dropout
     assert isinstance(plain, EncoderLM)
     assert_encoder_is_the_same(plain, tmp_path)
@@ -262,8 +262,8 @@ def test_weights_of_two_gigabytes_have_their_own_file(tmp_path: Path, monkeypatc
 def test_without_the_packages_one_sentence_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = importlib.util.find_spec
-    monkeypatch.setattr(extras, "find_spec", lambda name: None if name.startswith("onnx") else found(name))
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name.startswith("onnx") else find_spec(name))
     with pytest.raises(UsageError, match=r"needs onnx and onnxscript; .* pip install 'clearhead\[onnx\]'"):
         save_onnx(tmp_path, make_model({"architecture": "bigram"}))
     with pytest.raises(UsageError, match=r"needs onnxruntime; .* pip install 'clearhead\[onnx\]'"):

@@ -120,8 +120,8 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int, dict[str, object]]] = {
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_configs_mean_models_of_their_printed_size(name: str, tmp_path: Path) -> None:
-    told, parameters, options = PUBLISHED[name]
-    (tmp_path / "config.json").write_text(json.dumps(told), encoding="utf-8")
+    settings, parameters, options = PUBLISHED[name]
+    (tmp_path / "config.json").write_text(json.dumps(settings), encoding="utf-8")
     family, config = read_config(tmp_path)
     assert {option: getattr(config, option) for option in options} == options
     assert sum(math.prod(link.foreign_shape) for link in links(family, config)) == parameters
@@ -130,37 +130,37 @@ def test_published_configs_mean_models_of_their_printed_size(name: str, tmp_path
 def test_what_published_files_have_and_ours_cannot_is_named(tmp_path: Path) -> None:
     small = PUBLISHED["opt-125m"][0] | {"do_layer_norm_before": False, "hidden_size": 1024, "word_embed_proj_dim": 512}
     stretched = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_type": "llama3"}
-    for told, said in (
+    for settings, message in (
         (small, "hidden_size = 1024 and word_embed_proj_dim = 512 have no equal here"),
         (PUBLISHED["llama-2-7b"][0] | {"rope_scaling": stretched}, "rotary positions with {'factor': 8.0"),
     ):
-        (tmp_path / "config.json").write_text(json.dumps(told), encoding="utf-8")
-        with pytest.raises(DataError, match=said):
+        (tmp_path / "config.json").write_text(json.dumps(settings), encoding="utf-8")
+        with pytest.raises(DataError, match=message):
             read_config(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("name", "base", "fraction", "usual"),
+    ("name", "theta_key", "factor_key", "usual"),
     [("llama", "rope_theta", "partial_rotary_factor", 1.0), ("gpt_neox", "rotary_emb_base", "rotary_pct", 0.25)],
 )
-def test_rotary_positions_of_older_configs_are_read(name: str, base: str, fraction: str, usual: float) -> None:
+def test_rotary_positions_of_older_configs_are_read(name: str, theta_key: str, factor_key: str, usual: float) -> None:
     wide = {"n_heads": 1, "n_kv_heads": 1, "head_dim": 16, "d_model": 16, "partial_rotary_factor": usual}
     config = ModelConfig.read(random_config(name, 0).model_dump(), wide)
-    told = FAMILIES[name].foreign_config(config)
-    for key in ("rope_parameters", base, fraction):
-        told.pop(key, None)
+    settings = FAMILIES[name].foreign_config(config)
+    for key in ("rope_parameters", theta_key, factor_key):
+        settings.pop(key, None)
 
     def read(**changed: object) -> tuple[float, float]:
-        found = FAMILIES[name].own_config({**told, **changed})
-        return found.rope_theta, found.partial_rotary_factor
+        own = FAMILIES[name].own_config({**settings, **changed})
+        return own.rope_theta, own.partial_rotary_factor
 
     assert read() == (10_000.0, usual)
-    assert read(**{base: 777.0}) == (777.0, usual)
-    assert read(**{base: 777.0, "rope_parameters": {"rope_theta": 50.0}}) == (50.0, usual)
+    assert read(**{theta_key: 777.0}) == (777.0, usual)
+    assert read(**{theta_key: 777.0, "rope_parameters": {"rope_theta": 50.0}}) == (50.0, usual)
     assert read(rope_scaling={"type": "default", "rope_theta": 60.0}) == (60.0, usual)
     if name == "gpt_neox":
-        assert read(**{fraction: 0.5}) == (10_000.0, 0.5)
-        assert read(**{fraction: 0.5, "rope_parameters": {"partial_rotary_factor": 1.0}}) == (10_000.0, 1.0)
+        assert read(**{factor_key: 0.5}) == (10_000.0, 0.5)
+        assert read(**{factor_key: 0.5, "rope_parameters": {"partial_rotary_factor": 1.0}}) == (10_000.0, 1.0)
 
 
 def causal(T: int) -> Tensor:
@@ -201,17 +201,17 @@ def older_folder(name: str, folder: Path) -> tuple[ModelConfig, dict[str, Tensor
 @pytest.mark.parametrize("name", ["gpt2", "opt", "gpt_neox", "llama"])
 def test_files_of_earlier_versions_are_read(name: str, tmp_path: Path) -> None:
     config, _ = older_folder(name, tmp_path)
-    given = random_inputs(config, 2, 30)
+    inputs = random_inputs(config, 2, 30)
     with torch.no_grad():
-        ours = load(tmp_path)(*given)
-        assert torch.equal(ours, random_model(config, 1)(*given))
+        ours = load(tmp_path)(*inputs)
+        assert torch.equal(ours, random_model(config, 1)(*inputs))
         if name == "gpt2":  # the one whose older names transformers reads without notice
             foreign = AUTO["decoder"].from_pretrained(tmp_path).eval()
-            torch.testing.assert_close(logits_of(foreign, given), ours, rtol=0, atol=1e-5)
+            torch.testing.assert_close(logits_of(foreign, inputs), ours, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("name", "tensor", "changed", "said"),
+    ("name", "tensor", "changed", "message"),
     [
         ("gpt2", "h.1.attn.bias", causal(99), "has shape"),
         ("gpt2", "h.1.attn.bias", torch.ones_like, "attn.bias have no equal here; ones on and below the diagonal have"),
@@ -226,11 +226,11 @@ def test_files_of_earlier_versions_are_read(name: str, tmp_path: Path) -> None:
         ("llama", "model.layers.1.self_attn.rotary_emb.inv_freq", torch.ones(40), "has shape"),
     ],
 )
-def test_relics_must_say_what_we_compute(name: str, tensor: str, changed: Any, said: str, tmp_path: Path) -> None:
+def test_buffers_must_say_what_we_compute(name: str, tensor: str, changed: Any, message: str, tmp_path: Path) -> None:
     _, tensors = older_folder(name, tmp_path)
     tensors[tensor] = changed(tensors[tensor]) if callable(changed) else changed
     save_file(tensors, tmp_path / "model.safetensors")
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         load(tmp_path)
 
 
@@ -243,6 +243,6 @@ def test_rows_that_nobody_reads_are_left_behind(tmp_path: Path) -> None:
     assert not table[:2].any()
     table[:2] = 5.0
     save_file(tensors, tmp_path / "model.safetensors")
-    given = random_inputs(model.config, 2, 30)
+    inputs = random_inputs(model.config, 2, 30)
     with torch.no_grad():
-        assert torch.equal(load(tmp_path)(*given), model(*given))
+        assert torch.equal(load(tmp_path)(*inputs), model(*inputs))

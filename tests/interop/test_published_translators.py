@@ -88,12 +88,15 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int, dict[str, object]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("told", "numbers", "wanted"), PUBLISHED.values(), ids=PUBLISHED)
-def test_a_config_as_published_is_read(told: dict[str, Any], numbers: int, wanted: dict[str, object]) -> None:
-    family = FAMILIES[told["model_type"]]
-    for version in (told, transformers.AutoConfig.for_model(**told).to_dict()):  # the second as it is written now
+@pytest.mark.parametrize(("settings", "numbers", "options"), PUBLISHED.values(), ids=PUBLISHED)
+def test_a_config_as_published_is_read(settings: dict[str, Any], numbers: int, options: dict[str, object]) -> None:
+    family = FAMILIES[settings["model_type"]]
+    for version in (
+        settings,
+        transformers.AutoConfig.for_model(**settings).to_dict(),
+    ):  # as published, as now
         config = family.own_config(version)
-        assert {option: getattr(config, option) for option in wanted} == wanted
+        assert {option: getattr(config, option) for option in options} == options
         assert family.own_config(version | family.foreign_config(config)) == config
     learned = {name: math.prod(shape) for name, shape in weight_shapes(config).items()}
     fixed = learned["lm_head.bias"] if family.translates and config.head_bias else 0  # they count it as a buffer
@@ -104,7 +107,7 @@ def test_a_config_as_published_is_read(told: dict[str, Any], numbers: int, wante
 def test_the_embedding_may_be_there_under_its_other_names(name: str, tmp_path: Path) -> None:
     model = random_model(random_config(name, 0), 0)
     save(tmp_path, model, SpecialTokens(END))
-    path, given = tmp_path / "model.safetensors", random_inputs(model.config, 2, 30)
+    path, inputs = tmp_path / "model.safetensors", random_inputs(model.config, 2, 30)
     whole = load_file(path)
     family = FAMILIES[name]
     for copy, original in copies(family, links(family, model.config)).items():
@@ -113,7 +116,7 @@ def test_the_embedding_may_be_there_under_its_other_names(name: str, tmp_path: P
         for either in ({original: same, copy: same.clone()}, {copy: same}):
             save_file(rest | either, path)
             with torch.no_grad():
-                assert torch.equal(load(tmp_path)(*given), model(*given))
+                assert torch.equal(load(tmp_path)(*inputs), model(*inputs))
         save_file({**whole, copy: same + 1e-6}, path)
         with pytest.raises(DataError, match=f"{copy} differs from {original}"):
             load(tmp_path)
@@ -124,28 +127,28 @@ def test_the_embedding_may_be_there_under_its_other_names(name: str, tmp_path: P
 )
 def test_every_activation_under_all_its_names(name: str, kind: str, tmp_path: Path) -> None:
     family, config = FAMILIES[name], random_config(name, 0).model_copy(update={"feedforward": kind})
-    model, given = random_model(config, 0), random_inputs(config, 2, 30)
+    model, inputs = random_model(config, 0), random_inputs(config, 2, 30)
     save(tmp_path, model, SpecialTokens(END))
     path, names = tmp_path / "config.json", family.activations[kind]
-    told = json.loads(path.read_text(encoding="utf-8"))
+    settings = json.loads(path.read_text(encoding="utf-8"))
     for foreign in (names,) if isinstance(names, str) else names:
-        path.write_text(json.dumps(told | {family.activation_key: foreign}), encoding="utf-8")
+        path.write_text(json.dumps(settings | {family.activation_key: foreign}), encoding="utf-8")
         with torch.no_grad():
-            theirs = logits_of(opened(tmp_path, config.architecture), given)
-            torch.testing.assert_close(model(*given), theirs, rtol=0, atol=1e-5)
-            assert torch.equal(load(tmp_path)(*given), model(*given))
+            expected = logits_of(opened(tmp_path, config.architecture), inputs)
+            torch.testing.assert_close(model(*inputs), expected, rtol=0, atol=1e-5)
+            assert torch.equal(load(tmp_path)(*inputs), model(*inputs))
 
 
 @pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.prefix])
 def test_names_may_lack_their_beginning(name: str, tmp_path: Path) -> None:
     model = random_model(random_config(name, 0), 0)
     save(tmp_path, model, SpecialTokens(END))
-    path, given = tmp_path / "model.safetensors", random_inputs(model.config, 2, 30)
+    path, inputs = tmp_path / "model.safetensors", random_inputs(model.config, 2, 30)
     whole = load_file(path)
     save_file({key.removeprefix(FAMILIES[name].prefix): tensor for key, tensor in whole.items()}, path)
     assert load_file(path).keys() != whole.keys()
     with torch.no_grad():
-        assert torch.equal(load(tmp_path)(*given), model(*given))
+        assert torch.equal(load(tmp_path)(*inputs), model(*inputs))
 
 
 @pytest.mark.parametrize("feedforward", ["relu", "geglu"])
@@ -155,12 +158,12 @@ def test_a_leftover_of_t5_is_not_read(feedforward: str, tmp_path: Path) -> None:
     )
     model = random_model(config, 0)
     save(tmp_path, model, SpecialTokens(END))
-    path, given = tmp_path / "model.safetensors", random_inputs(config, 2, 30)
+    path, inputs = tmp_path / "model.safetensors", random_inputs(config, 2, 30)
     whole = load_file(path)
     name = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
     save_file({**whole, name: torch.ones(config.relative_buckets, config.n_heads)}, path)
     with torch.no_grad():
-        assert torch.equal(load(tmp_path)(*given), model(*given))
+        assert torch.equal(load(tmp_path)(*inputs), model(*inputs))
     save_file({**whole, name.replace("block.0", "block.1"): torch.ones(2, 2)}, path)
     with pytest.raises(DataError, match=r"block\.1\.layer\.1\.EncDecAttention\.\S+ is left over"):
         load(tmp_path)
@@ -172,7 +175,7 @@ def test_t5_beyond_its_last_class_of_distance(distance: int, tmp_path: Path) -> 
     config = random_config("t5", 1).model_copy(update={"relative_max_distance": distance, "block_size": 60})
     model = random_model(config, 1)
     save(tmp_path, model, SpecialTokens(END))
-    given = random_inputs(config, 2, 60)
+    inputs = random_inputs(config, 2, 60)
     with torch.no_grad():
-        theirs = logits_of(opened(tmp_path, "encoder_decoder"), given)
-        torch.testing.assert_close(model(*given), theirs, rtol=0, atol=1e-5)
+        expected = logits_of(opened(tmp_path, "encoder_decoder"), inputs)
+        torch.testing.assert_close(model(*inputs), expected, rtol=0, atol=1e-5)

@@ -32,11 +32,11 @@ def test_files_are_the_librarys_byte_for_byte(
 ) -> None:
     folder = tmp_path_factory.mktemp("files")
     generator = torch.Generator().manual_seed(seed)
-    made = {
+    expected = {
         name: torch.randint(0, 2, shape, generator=generator).to(TYPES[type_]) for name, (shape, type_) in drawn.items()
     }
-    save_file(made, folder / "theirs", metadata={"format": "pt"})
-    ours = {name: Writable(tuple(t.shape), t.dtype, lambda t=t: t) for name, t in made.items()}  # type: ignore[misc]
+    save_file(expected, folder / "theirs", metadata={"format": "pt"})
+    ours = {name: Writable(tuple(t.shape), t.dtype, lambda t=t: t) for name, t in expected.items()}  # type: ignore[misc]
     write_tensors(folder / "ours", ours, {"format": "pt"})
     assert (folder / "ours").read_bytes() == (folder / "theirs").read_bytes()
     stored = read_header(folder / "ours")
@@ -104,11 +104,11 @@ def sparse(folder: Path, *, n_layers: int, width: int, files: int = 1) -> int:
     (folder / "config.json").write_text(json.dumps(FAMILIES["llama"].foreign_config(config)), encoding="utf-8")
     (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
     of_name = {link.foreign: link.foreign_shape for link in links(FAMILIES["llama"], config)}
-    places = {name: f"part-{n % files}.safetensors" for n, name in enumerate(of_name)}
+    part_of = {name: f"part-{n % files}.safetensors" for n, name in enumerate(of_name)}
     total = 0
-    for file in set(places.values()):
+    for file in set(part_of.values()):
         header, end = {}, 0
-        for name in (name for name, place in places.items() if place == file):
+        for name in (name for name, part in part_of.items() if part == file):
             start, end = end, end + 4 * math.prod(of_name[name])
             header[name] = {"dtype": "F32", "shape": of_name[name], "data_offsets": [start, end]}
         content = json.dumps(header).encode()
@@ -118,7 +118,7 @@ def sparse(folder: Path, *, n_layers: int, width: int, files: int = 1) -> int:
             opened.truncate(8 + len(content) + end)
         total += end
     if files > 1:
-        index = {"weight_map": places}
+        index = {"weight_map": part_of}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
     return total
 

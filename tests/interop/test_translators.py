@@ -52,15 +52,15 @@ def test_rows_that_are_filled_up(side: str, case: Case) -> None:
     source, target = random_inputs(model.config, 3, 30)
     pad_id, absolute = model.config.pad_id, model.config.positions != "relative"
     target[:, 0] = model.config.first_token(END)
-    given = filled_up(source, [23, 9, 1], pad_id), filled_up(target, [2, 30, 11], pad_id)
-    given = (given[0].flip(1), given[1]) if side == "left" else given
+    inputs = filled_up(source, [23, 9, 1], pad_id), filled_up(target, [2, 30, 11], pad_id)
+    inputs = (inputs[0].flip(1), inputs[1]) if side == "left" else inputs
     real = filled_up(torch.zeros_like(target), [2, 30, 11], pad_id) != pad_id
-    there = given[0].ne(torch.tensor(pad_id))
+    there = inputs[0].ne(torch.tensor(pad_id))
     columns = torch.arange(23).where(there, -1) if absolute else None  # theirs count padding on the left
-    theirs = logits_of(opened(folder, "encoder_decoder"), given, pad_id)
-    torch.testing.assert_close(model(*given, source_positions=columns)[real], theirs[real], rtol=0, atol=1e-5)
-    unpadded = model(given[0][1:2, -9:] if side == "left" else given[0][1:2, :9], given[1][1:2])
-    torch.testing.assert_close(model(*given)[1:2], unpadded, rtol=0, atol=1e-5)
+    expected = logits_of(opened(folder, "encoder_decoder"), inputs, pad_id)
+    torch.testing.assert_close(model(*inputs, source_positions=columns)[real], expected[real], rtol=0, atol=1e-5)
+    unpadded = model(inputs[0][1:2, -9:] if side == "left" else inputs[0][1:2, :9], inputs[1][1:2])
+    torch.testing.assert_close(model(*inputs)[1:2], unpadded, rtol=0, atol=1e-5)
 
 
 def test_twenty_greedy_tokens_are_equal(case: Case) -> None:
@@ -71,7 +71,7 @@ def test_twenty_greedy_tokens_are_equal(case: Case) -> None:
     source = filled_up(random_ids(model.config, 2, 12), [12, 5], pad_id)
     mask = torch.ne(source, torch.tensor(pad_id)).long()
     for beams in (1, 4):
-        theirs = foreign.generate(
+        generated = foreign.generate(
             source,
             attention_mask=mask,
             max_new_tokens=20,
@@ -79,7 +79,7 @@ def test_twenty_greedy_tokens_are_equal(case: Case) -> None:
             num_beams=beams,
             use_cache=has_room(model),
         )
-        assert torch.equal(theirs, written(model, source, 20, beams))
+        assert torch.equal(generated, written(model, source, 20, beams))
 
 
 def has_room(model: EncoderDecoder) -> bool:
@@ -89,7 +89,7 @@ def has_room(model: EncoderDecoder) -> bool:
 
 def written(model: EncoderDecoder, source: Tensor, tokens: int, beams: int) -> Tensor:
     """The likeliest of the texts of so many tokens that a beam search keeps, one source after the other."""
-    found, config = [], model.config
+    texts_of_sources, config = [], model.config
     for row in source:
         memory = model.encode(row[None])
         texts, scores = (
@@ -100,10 +100,10 @@ def written(model: EncoderDecoder, source: Tensor, tokens: int, beams: int) -> T
             held = memory.select(torch.zeros(len(texts), dtype=torch.int64))
             last = model.head(model.decode(texts, held)[:, -1]).log_softmax(-1)  # (beams, V)
             last[:, config.pad_id] = -torch.inf
-            scores, places = (scores[:, None] + last).flatten().topk(beams)
-            texts = torch.cat((texts[places // last.shape[1]], (places % last.shape[1])[:, None]), dim=1)
-        found.append(texts[:1])
-    return torch.cat(found)
+            scores, indices = (scores[:, None] + last).flatten().topk(beams)
+            texts = torch.cat((texts[indices // last.shape[1]], (indices % last.shape[1])[:, None]), dim=1)
+        texts_of_sources.append(texts[:1])
+    return torch.cat(texts_of_sources)
 
 
 def test_beam_search_finds_what_theirs_finds(case: Case) -> None:
@@ -114,13 +114,13 @@ def test_beam_search_finds_what_theirs_finds(case: Case) -> None:
     source = random_ids(model.config, 1, 12)
     end = int(written(model, source, 3, 1)[0, 3])
     for beams in (1, 3):
-        ours = beam_search(
+        hypotheses = beam_search(
             model,
             source.tolist(),
             TranslationConfig(beam_size=beams, n_best=beams, length_penalty=0, max_new_tokens=20),
             end=end,
         )[0]
-        theirs = foreign.generate(
+        generated = foreign.generate(
             source,
             eos_token_id=end,
             max_new_tokens=20,
@@ -133,36 +133,36 @@ def test_beam_search_finds_what_theirs_finds(case: Case) -> None:
             return_dict_in_generate=True,
             output_scores=True,
         )
-        assert beams > 1 or len(ours[0].ids) < 20
-        if any(len(hypothesis.ids) == 20 for hypothesis in ours):
+        assert beams > 1 or len(hypotheses[0].ids) < 20
+        if any(len(hypothesis.ids) == 20 for hypothesis in hypotheses):
             continue  # theirs rank what was cut off among the others, ours behind them
-        for row, hypothesis in zip(theirs.sequences.tolist(), ours, strict=True):
+        for row, hypothesis in zip(generated.sequences.tolist(), hypotheses, strict=True):
             assert row[1 : len(hypothesis.ids) + 2] == [*hypothesis.ids, end]
         if beams > 1:
             torch.testing.assert_close(
-                torch.tensor([h.score for h in ours]), theirs.sequences_scores, rtol=0, atol=1e-4
+                torch.tensor([h.score for h in hypotheses]), generated.sequences_scores, rtol=0, atol=1e-4
             )
 
 
 def test_a_folder_that_transformers_wrote_again_is_the_same_model(case: Case) -> None:
     model, folder = case
     opened(folder, "encoder_decoder").save_pretrained(folder / "again")
-    given, again = random_inputs(model.config, 2, 30), load(folder / "again")
-    assert torch.equal(again(*given), model(*given))
-    reopened = logits_of(opened(folder / "again", "encoder_decoder"), given)  # Marian leaves its tables out
-    torch.testing.assert_close(reopened, model(*given), rtol=0, atol=2e-5)
+    inputs, again = random_inputs(model.config, 2, 30), load(folder / "again")
+    assert torch.equal(again(*inputs), model(*inputs))
+    reopened = logits_of(opened(folder / "again", "encoder_decoder"), inputs)  # Marian leaves its tables out
+    torch.testing.assert_close(reopened, model(*inputs), rtol=0, atol=2e-5)
 
 
 def test_the_tokens_are_told(case: Case) -> None:
     model, folder = case
     for name in ("config.json", "generation_config.json"):
-        told = json.loads((folder / name).read_text(encoding="utf-8"))
-        assert told["eos_token_id"] == END
-        assert told["decoder_start_token_id"] == (
+        settings = json.loads((folder / name).read_text(encoding="utf-8"))
+        assert settings["eos_token_id"] == END
+        assert settings["decoder_start_token_id"] == (
             END if model.config.decoder_start_id is None else model.config.decoder_start_id
         )
-        assert told["pad_token_id"] == model.config.pad_id
-    assert told["bad_words_ids"] == [[model.config.pad_id]]
+        assert settings["pad_token_id"] == model.config.pad_id
+    assert settings["bad_words_ids"] == [[model.config.pad_id]]
     assert read_config(folder)[1].pad_id == model.config.pad_id
     assert read_config(folder)[1].decoder_start_id == model.config.decoder_start_id
     assert load(folder, config=model.config).config == model.config
@@ -178,7 +178,7 @@ def test_waves_may_be_left_out_but_not_differ(name: str, tmp_path: Path) -> None
     whole = load_file(path)
     waves, D = whole[WAVES], model.config.d_model
     alternating = torch.stack((waves[:, : D // 2], waves[:, D // 2 :]), dim=-1).flatten(1)
-    given = random_inputs(model.config, 2, 30)
+    inputs = random_inputs(model.config, 2, 30)
 
     def change(to: Tensor | None) -> None:
         save_file({**{k: v for k, v in whole.items() if k != WAVES}, **({} if to is None else {WAVES: to})}, path)
@@ -186,7 +186,7 @@ def test_waves_may_be_left_out_but_not_differ(name: str, tmp_path: Path) -> None
     for close in (None, waves.bfloat16(), waves + 1e-3):
         change(close)
         with torch.no_grad():
-            assert torch.equal(load(tmp_path)(*given), model(*given))
+            assert torch.equal(load(tmp_path)(*inputs), model(*inputs))
     for wrong in (alternating.contiguous(), waves.roll(1, 0), torch.zeros_like(waves), waves * torch.nan):
         change(wrong)
         with pytest.raises(DataError, match=f"the numbers in {WAVES} have no equal here; the sines of"):
@@ -201,15 +201,15 @@ def test_what_the_head_adds_may_be_left_out(name: str, tmp_path: Path) -> None:
     model = random_model(random_config(name, 0).model_copy(update={"head_bias": False}), 0)
     save(tmp_path, model, SpecialTokens(END))
     path = tmp_path / "model.safetensors"
-    whole, given = load_file(path), random_inputs(model.config, 2, 30)
+    whole, inputs = load_file(path), random_inputs(model.config, 2, 30)
     assert not whole["final_logits_bias"].any()
     assert whole["final_logits_bias"].shape == (1, model.config.vocab_size)
     save_file({name: tensor for name, tensor in whole.items() if name != "final_logits_bias"}, path)
     with torch.no_grad():
-        assert torch.equal(load(tmp_path)(*given), model(*given))
+        assert torch.equal(load(tmp_path)(*inputs), model(*inputs))
         whole["final_logits_bias"][0, 3] = 1e-6
         save_file(whole, path)
-        assert load(tmp_path)(*given)[0, 0, 3] == model(*given)[0, 0, 3] + 1e-6
+        assert load(tmp_path)(*inputs)[0, 0, 3] == model(*inputs)[0, 0, 3] + 1e-6
     with pytest.raises(DataError, match=r"final_logits_bias is not zero, but the model has no lm_head\.bias"):
         load(tmp_path, config=model.config)
 
@@ -217,7 +217,7 @@ def test_what_the_head_adds_may_be_left_out(name: str, tmp_path: Path) -> None:
 def test_the_first_rows_of_barts_positions_are_not_read(tmp_path: Path) -> None:
     model = random_model(random_config("bart", 0), 0)
     save(tmp_path, model, SpecialTokens(END))
-    path, given = tmp_path / "model.safetensors", random_inputs(model.config, 2, 30)
+    path, inputs = tmp_path / "model.safetensors", random_inputs(model.config, 2, 30)
     whole = load_file(path)
     for stack, own in (("encoder", "source_positions"), ("decoder", "positions")):
         table = whole[f"model.{stack}.embed_positions.weight"]
@@ -226,13 +226,13 @@ def test_the_first_rows_of_barts_positions_are_not_read(tmp_path: Path) -> None:
         table[:2] = 7.0
     save_file(whole, path)
     with torch.no_grad():
-        assert torch.equal(load(tmp_path)(*given), model(*given))
-        theirs = logits_of(opened(tmp_path, "encoder_decoder"), given)
-        torch.testing.assert_close(model(*given), theirs, rtol=0, atol=1e-5)
+        assert torch.equal(load(tmp_path)(*inputs), model(*inputs))
+        expected = logits_of(opened(tmp_path, "encoder_decoder"), inputs)
+        torch.testing.assert_close(model(*inputs), expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"decoder_start_token_id": 2**40}, "decoder_start_id"),
         ({"decoder_start_token_id": "</s>"}, "decoder_start_id"),
@@ -251,14 +251,14 @@ def test_the_first_rows_of_barts_positions_are_not_read(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("name", ["pegasus", "marian"])
 def test_a_foreign_option_without_equal_is_refused(
-    name: str, changed: dict[str, object], said: str, tmp_path: Path
+    name: str, changed: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     save(tmp_path, random_model(random_config(name, 0), 0), SpecialTokens(END))
-    told = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
-    (tmp_path / "config.json").write_text(json.dumps(told | changed), encoding="utf-8")
+    settings = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps(settings | changed), encoding="utf-8")
     with pytest.raises(DataError) as refusal:
         load(tmp_path)
-    assert said in str(refusal.value)
+    assert message in str(refusal.value)
     assert "config.json" in str(refusal.value)
 
 
@@ -266,17 +266,17 @@ def test_a_foreign_option_without_equal_is_refused(
 def test_two_vocabularies_are_refused(changed: dict[str, object], tmp_path: Path) -> None:
     config = random_config("marian", 0).model_copy(update={"vocab_size": 40, "pad_id": 3, "decoder_start_id": None})
     save(tmp_path, random_model(config, 0), SpecialTokens(END))
-    told = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
-    (tmp_path / "config.json").write_text(json.dumps(told | {"decoder_vocab_size": None}), encoding="utf-8")
+    settings = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps(settings | {"decoder_vocab_size": None}), encoding="utf-8")
     assert read_config(tmp_path)[1].vocab_size == 40
-    (tmp_path / "config.json").write_text(json.dumps(told | changed), encoding="utf-8")
+    (tmp_path / "config.json").write_text(json.dumps(settings | changed), encoding="utf-8")
     with pytest.raises(DataError, match=next(iter(changed))):
         read_config(tmp_path)
 
 
 def test_the_place_of_the_norms_decides_between_them() -> None:
-    for name, place in (("pegasus", "pre"), ("marian", "post")):
+    for name, norm_position in (("pegasus", "pre"), ("marian", "post")):
         config = ModelConfig.read(
-            {"architecture": "encoder_decoder", "positions": "sinusoidal", "norm_position": place}
+            {"architecture": "encoder_decoder", "positions": "sinusoidal", "norm_position": norm_position}
         )
         assert family_of(config) is FAMILIES[name]
