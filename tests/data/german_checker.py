@@ -52,30 +52,30 @@ NUMBER = re.compile(r"zwei|drei|vier|fünf|sechs|sieben|acht|neun|elf|zwölf|\w*
 
 def _noun_readings() -> dict[str, set[Reading]]:
     """Every form of every noun -> what it can be."""
-    found: dict[str, set[Reading]] = {}
+    readings: dict[str, set[Reading]] = {}
     for entry in re.split(r"[;\n]", NOUNS.strip()):
         gender, singular, genitive, plural = entry.split()
         weak = gender == "m" and genitive[-1] == "n"
         dative_plural = plural if plural[-1] in "ns" else plural + "n"
         forms = {"1": singular, "2": genitive, "3": genitive if weak else singular, "4": genitive if weak else singular}
         for case, form in forms.items():
-            found.setdefault(form, set()).add((gender, case))
+            readings.setdefault(form, set()).add((gender, case))
         for case in "1234":
-            found.setdefault(dative_plural if case == "3" else plural, set()).add(("p", case))
-    return found
+            readings.setdefault(dative_plural if case == "3" else plural, set()).add(("p", case))
+    return readings
 
 
 def _determiner_readings() -> dict[str, set[tuple[Reading, str]]]:
     """Every determiner, or none -> what it can be, with the ending of the adjective after it."""
-    found: dict[str, set[tuple[Reading, str]]] = {}
+    readings: dict[str, set[tuple[Reading, str]]] = {}
     for stems, paradigm in PARADIGMS.items():
         for row, stem in itertools.product(paradigm.split("; "), stems.split() or [""]):
             gender, *cells = row.split()
             for case, cell in zip("1432", cells, strict=True):
                 ending, adjective = cell.split("/")
                 form = ending if stem == "d" else stem + ending.strip("-")
-                found.setdefault(form, set()).add(((gender, case), adjective))
-    return found
+                readings.setdefault(form, set()).add(((gender, case), adjective))
+    return readings
 
 
 NOUN_READINGS, DETERMINER_READINGS = _noun_readings(), _determiner_readings()
@@ -116,13 +116,13 @@ def nouns_in(sentence: str, adjectives: set[str]) -> Iterator[Found]:
     """The nouns of the table in a German sentence; `adjectives` are the stems that may be declined before them."""
     declined = {stem + ending: ending for stem in adjectives for ending in ENDINGS}
     words = ["", "", *re.findall(r"[\wäöüß]+|[.,?]", sentence[0].lower() + sentence[1:])]
-    for place, noun in enumerate(words):
+    for index, noun in enumerate(words):
         if noun not in NOUN_READINGS:
             continue
-        start = place
+        start = index
         while words[start - 1] in declined:
             start -= 1
-        endings = tuple(declined[word] for word in words[start:place])
+        endings = tuple(declined[word] for word in words[start:index])
         start -= words[start - 1] == "sehr"
         start -= NUMBER.fullmatch(words[start - 1]) is not None
         determiner = words[start - 1]

@@ -78,7 +78,7 @@ def _without_prefix(sentence: str) -> str:
 
 def _open_bracket(sentence: str) -> str:
     """The participle of a perfect ends the clause."""
-    found = re.fullmatch(r"[^,?]* (?:hat|haben|habe) ([^,?]*)\.", sentence)
-    if found is None or " und " in found[1] or PARTICIPLE.fullmatch(found[1].split()[-1]):
+    perfect = re.fullmatch(r"[^,?]* (?:hat|haben|habe) ([^,?]*)\.", sentence)
+    if perfect is None or " und " in perfect[1] or PARTICIPLE.fullmatch(perfect[1].split()[-1]):
         return ""
     return "the participle is not last"

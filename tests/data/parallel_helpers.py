@@ -16,8 +16,8 @@ def made_pairs(n: int, seed: int = 0) -> Texts:
     rng = random.Random(seed)
     texts = []
     for i in range(n):
-        words = [*rng.choices(WORDS, k=rng.randint(1, 9)), str(i)]
-        texts.append((" ".join(words), " ".join(reversed(words)).upper()))
+        chosen = [*rng.choices(WORDS, k=rng.randint(1, 9)), str(i)]
+        texts.append((" ".join(chosen), " ".join(reversed(chosen)).upper()))
     return texts
 
 

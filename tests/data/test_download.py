@@ -20,9 +20,9 @@ class Handler(BaseHTTPRequestHandler):
     requests: list[str | None]
 
     def do_GET(self) -> None:
-        wanted = self.headers.get("Range")
-        self.requests.append(wanted)
-        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.path != "/whole" else 0
+        requested = self.headers.get("Range")
+        self.requests.append(requested)
+        start = int(requested.removeprefix("bytes=").removesuffix("-")) if requested and self.path != "/whole" else 0
         if start >= len(CONTENT):
             self.send_error(416)
             return
@@ -52,7 +52,7 @@ def test_a_file_is_fetched_once(server: str, tmp_path: Path) -> None:
     for _ in range(2):
         assert download(f"{server}/file", SHA256, path).read_bytes() == CONTENT
     assert Handler.requests == [None]
-    assert [found.name for found in path.parent.iterdir()] == ["file.txt"]
+    assert [entry.name for entry in path.parent.iterdir()] == ["file.txt"]
 
 
 @pytest.mark.parametrize("have", [1, 1000, len(CONTENT) - 1, len(CONTENT)])

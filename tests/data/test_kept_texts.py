@@ -92,9 +92,9 @@ def test_the_fingerprint_does_not_ask_how_the_tokenizer_came(tmp_path: Path) -> 
         assert np.array_equal(again.val, trained.val)
 
 
-@pytest.mark.parametrize("asked", ["auto", "char", "bpe"])
-def test_a_run_finds_the_text_that_it_was_trained_on(tmp_path: Path, cache: Path, asked: str) -> None:
-    config = DataConfig(source=file(tmp_path), tokenizer=asked)
+@pytest.mark.parametrize("kind", ["auto", "char", "bpe"])
+def test_a_run_finds_the_text_that_it_was_trained_on(tmp_path: Path, cache: Path, kind: str) -> None:
+    config = DataConfig(source=file(tmp_path), tokenizer=kind)
     trained = prepare(config)
     trained.tokenizer.save(tmp_path / "run")
     tokenizer = Tokenizer.load(tmp_path / "run")

@@ -139,10 +139,10 @@ def test_every_place_is_as_likely_to_be_chosen() -> None:
         targets = masked_training_batch(ids, block_size=64, batch_size=32, seed=1, step=step, masking=MASKING).targets
         times[targets.shape[1]] += (targets != IGNORED).sum(0)
         n_rows[targets.shape[1]] += len(targets)
-    for width, found in times.items():
+    for width, counts in times.items():
         expected = n_rows[width] * 0.15
-        assert float(found.sum()) == pytest.approx(width * expected, rel=0.02)
-        assert float((found - expected).abs().max()) < 5 * math.sqrt(expected), found
+        assert float(counts.sum()) == pytest.approx(width * expected, rel=0.02)
+        assert float((counts - expected).abs().max()) < 5 * math.sqrt(expected), counts
 
 
 def test_a_window_that_comes_again_is_masked_in_another_way() -> None:
@@ -200,9 +200,9 @@ def test_evaluation_masks_the_windows_in_order_and_shows_no_filling(
     batches = evaluated(batch_size, block_size=block_size, n_tokens=n_tokens)
     assert all(len(batch.inputs) <= batch_size for batch in batches)
     windows = torch.split(text, block_size)
-    found = [Batch(i[None], t[None]) for inputs, targets in batches for i, t in zip(inputs, targets, strict=True)]
-    assert len(found) == len(windows)
-    for masked, window in zip(found, windows, strict=True):
+    rows = [Batch(i[None], t[None]) for inputs, targets in batches for i, t in zip(inputs, targets, strict=True)]
+    assert len(rows) == len(windows)
+    for masked, window in zip(rows, windows, strict=True):
         check(masked, window[None], 0.15)
 
 
@@ -256,9 +256,9 @@ def test_a_row_has_a_target_if_it_can(fraction: float) -> None:
 
 def test_a_tokenizer_says_what_is_special() -> None:
     tokenizer = Tokenizer.characters("abc", end=True, pad=True, mask=True)
-    made = Masking.of(tokenizer, 0.2)
+    masking = Masking.of(tokenizer, 0.2)
     assert tokenizer.mask is not None
-    assert made == Masking(tokenizer.mask, tokenizer.vocab_size, frozenset({3, 4, 5}), 0.2)
+    assert masking == Masking(tokenizer.mask, tokenizer.vocab_size, frozenset({3, 4, 5}), 0.2)
     alone = Tokenizer.characters("abc", mask=True)
     assert Masking.of(alone, 0.2).special == {3}
     with pytest.raises(AssertionError, match="needs a mask"):
@@ -266,10 +266,10 @@ def test_a_tokenizer_says_what_is_special() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "why"),
+    ("arguments", "why"),
     [((7, 9, {1}, 0.1), "never chosen"), ((1, 9, {1, 9}, 0.1), "no token of"), ((1, 3, {1, 2}, 0.1), "take its place")],
 )
-def test_a_masking_that_cannot_be_is_the_callers_mistake(made: tuple[int, int, set[int], float], why: str) -> None:
-    mask, vocab_size, special, fraction = made
+def test_a_masking_that_cannot_be_is_the_callers_mistake(arguments: tuple[int, int, set[int], float], why: str) -> None:
+    mask, vocab_size, special, fraction = arguments
     with pytest.raises(AssertionError, match=why):
         Masking(mask, vocab_size, frozenset(special), fraction)

@@ -41,10 +41,10 @@ unseen_pairs = partial(some, "unseen", 1, 300)
 
 def trees(start: PairCategory, number: int, seed: int) -> list[Node]:
     bits = random.Random(seed)
-    made: list[Node] = [{} for _ in range(number)]
-    for tree in made:
+    nodes: list[Node] = [{} for _ in range(number)]
+    for tree in nodes:
         start.fill(tree, bits)
-    return made
+    return nodes
 
 
 def hashed(text: str) -> int:
@@ -68,8 +68,8 @@ def test_the_same_in_another_process_and_another_with_another_seed() -> None:
     code += "encoding='utf-8'); [print(*pair, sep='\\t') for pair in itertools.islice(s('train', 1), 50)]"
     environment = {**os.environ, "PYTHONHASHSEED": "77"}
     command = [sys.executable, "-c", code]
-    made = subprocess.run(command, capture_output=True, check=True, encoding="utf-8", env=environment, timeout=100)
-    assert [tuple(line.split("\t")) for line in made.stdout.splitlines()] == train_pairs()[:50]
+    process = subprocess.run(command, capture_output=True, check=True, encoding="utf-8", env=environment, timeout=100)
+    assert [tuple(line.split("\t")) for line in process.stdout.splitlines()] == train_pairs()[:50]
     assert some("train", 2, 50) != train_pairs()[:50]
 
 
@@ -164,8 +164,8 @@ thing.none
   1: nothing
 """
     start = read_grammar(text, words)
-    found = {repr(sorted(tree.items())) for tree in trees(start, 20_000, seed=3)}
-    assert start.count() == (3 + 6) + (3 + 6) ** 2 == len(found)
+    drawn = {repr(sorted(tree.items())) for tree in trees(start, 20_000, seed=3)}
+    assert start.count() == (3 + 6) + (3 + 6) ** 2 == len(drawn)
 
 
 def test_there_are_astronomically_many_sentences() -> None:
@@ -193,8 +193,8 @@ def test_no_english_sentence_has_two_translations_nor_any_german_one(size: int, 
         translations[source].add(german(tree))
         sources[german(tree)].add(source)
     assert len(translations) > number // 2
-    assert [found for found in translations.items() if len(found[1]) > 1] == []
-    assert [found for found in sources.items() if len(found[1]) > 1] == []
+    assert [item for item in translations.items() if len(item[1]) > 1] == []
+    assert [item for item in sources.items() if len(item[1]) > 1] == []
 
 
 def test_no_word_is_two_words() -> None:

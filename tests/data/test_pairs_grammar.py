@@ -27,8 +27,8 @@ def disagreeing(sentences: list[str]) -> list[str]:
 
 
 def disordered(sentences: list[str]) -> list[str]:
-    found = [(sentence, misplaced(sentence, FINITE, PREFIXES)) for sentence in sentences]
-    return [f"{sentence} {wrong}" for sentence, wrong in found if wrong]
+    verdicts = [(sentence, misplaced(sentence, FINITE, PREFIXES)) for sentence in sentences]
+    return [f"{sentence} {wrong}" for sentence, wrong in verdicts if wrong]
 
 
 def drawn_again() -> list[str]:
@@ -41,10 +41,10 @@ def drawn_again() -> list[str]:
 def test_every_noun_agrees_with_what_stands_before_it() -> None:
     sentences = [translation for _, translation in SAMPLE]
     assert disagreeing(sentences) == []
-    found = [noun for sentence in sentences for noun in nouns_in(sentence, STEMS)]
-    assert len(found) > 2500
-    assert sum(noun.preposition != "" for noun in found) > 300
-    assert {ending for noun in found for ending in noun.endings} >= {"e", "en", "er", "es"}
+    nouns = [noun for sentence in sentences for noun in nouns_in(sentence, STEMS)]
+    assert len(nouns) > 2500
+    assert sum(noun.preposition != "" for noun in nouns) > 300
+    assert {ending for noun in nouns for ending in noun.endings} >= {"e", "en", "er", "es"}
 
 
 @pytest.mark.parametrize(
@@ -196,4 +196,4 @@ PHENOMENA = {
 @pytest.mark.parametrize("name", PHENOMENA)
 def test_it_occurs(name: str) -> None:
     english, translation = (re.compile(pattern) for pattern in PHENOMENA[name])
-    assert sum(bool(english.search(one) and translation.search(other)) for one, other in SAMPLE) >= 3
+    assert sum(bool(english.search(source) and translation.search(target)) for source, target in SAMPLE) >= 3

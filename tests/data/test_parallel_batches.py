@@ -49,7 +49,7 @@ def members(batch: PairBatch, lengths: Lengths) -> list[int]:
     assert source.dtype == inputs.dtype == targets.dtype == torch.int64
     assert inputs.shape == targets.shape
     assert len(source) == len(inputs)
-    found = []
+    numbers = []
     for row in range(len(source)):
         there = {int(i) - FIRST for part in batch for i in part[row].tolist() if i >= FIRST}
         assert len(there) <= 1
@@ -61,10 +61,10 @@ def members(batch: PairBatch, lengths: Lengths) -> list[int]:
         assert source[row].tolist() == [token] * (n_source - 1) + [END] + [PAD] * (wide_source - n_source)
         assert inputs[row].tolist() == [START] + [token] * (n_target - 1) + [PAD] * (wide_target - n_target)
         assert targets[row].tolist() == [token] * (n_target - 1) + [END] + [IGNORED] * (wide_target - n_target)
-        found.append(pair)
+        numbers.append(pair)
     assert int((source != PAD).sum(1).max()) == source.shape[1]  # no column is all padding
     assert int((targets != IGNORED).sum(1).max()) == targets.shape[1]
-    return found
+    return numbers
 
 
 def size(batch: PairBatch) -> int:
@@ -80,12 +80,12 @@ seeds = st.integers(0, 2**63 - 1)
 @given(lengths_of_pairs, rooms, seeds, st.integers(0, 10**6))
 def test_an_epoch_has_every_pair_once(lengths: Lengths, room: int, seed: int, epoch: int) -> None:
     batches = batches_of(lengths, room, seed)
-    made = [batches(epoch * batches.n_batches + i) for i in range(batches.n_batches)]
-    seen = [pair for batch in made for pair in members(batch, lengths)]
-    assert sorted(seen) == list(range(len(lengths)))
-    assert all(size(batch) <= room or len(batch.source) == 1 for batch in made)
+    epoch_batches = [batches(epoch * batches.n_batches + i) for i in range(batches.n_batches)]
+    numbers = [pair for batch in epoch_batches for pair in members(batch, lengths)]
+    assert sorted(numbers) == list(range(len(lengths)))
+    assert all(size(batch) <= room or len(batch.source) == 1 for batch in epoch_batches)
     real = sum(map(sum, lengths))
-    assert batches.padding == pytest.approx(1 - real / sum(map(size, made)), abs=1e-12)
+    assert batches.padding == pytest.approx(1 - real / sum(map(size, epoch_batches)), abs=1e-12)
     assert batches.n_too_long == 0
 
 
@@ -100,8 +100,8 @@ def test_batches_are_as_large_as_the_room_allows(lengths: Lengths, room: int) ->
             expected.append([])
         expected[-1].append(pair)
     batches = batches_of(lengths, room)
-    found = [members(batches(i), lengths) for i in range(batches.n_batches)]
-    assert sorted(sorted(lengths[i] for i in batch) for batch in found) == sorted(map(sorted, expected))
+    cut = [members(batches(i), lengths) for i in range(batches.n_batches)]
+    assert sorted(sorted(lengths[i] for i in batch) for batch in cut) == sorted(map(sorted, expected))
 
 
 @given(lengths_of_pairs, rooms, seeds, st.lists(st.integers(0, 500), min_size=1, max_size=8))
@@ -109,8 +109,8 @@ def test_a_batch_depends_on_nothing_but_its_step(lengths: Lengths, room: int, se
     torch_state = torch.random.get_rng_state()
     used = batches_of(lengths, room, seed)
     for step in steps:
-        for one, other in zip(used(step), batches_of(lengths, room, seed)(step), strict=True):
-            assert torch.equal(one, other)
+        for tensor, fresh in zip(used(step), batches_of(lengths, room, seed)(step), strict=True):
+            assert torch.equal(tensor, fresh)
     assert torch.equal(torch.random.get_rng_state(), torch_state)
 
 
@@ -134,10 +134,10 @@ def test_the_order_differs_between_epochs_and_seeds() -> None:
         return [members(batches(number * batches.n_batches + i), lengths) for i in range(batches.n_batches)]
 
     epochs = [epoch(seed, number) for seed in range(3) for number in range(4)]
-    assert len({tuple(map(tuple, found)) for found in epochs}) == len(epochs)
-    together = Counter(frozenset(pair) for found in epochs for batch in found for pair in pairwise(sorted(batch)))
+    assert len({tuple(map(tuple, numbers)) for numbers in epochs}) == len(epochs)
+    together = Counter(frozenset(pair) for numbers in epochs for batch in numbers for pair in pairwise(sorted(batch)))
     assert together.most_common(1)[0][1] <= 9  # of twelve epochs; ties fixed would meet in all of them
-    widths = [[max(lengths[i][0] for i in batch) for batch in found] for found in epochs]
+    widths = [[max(lengths[i][0] for i in batch) for batch in numbers] for numbers in epochs]
     assert len({tuple(row) for row in widths}) == len(epochs)  # short and long batches take turns of their own
     n_falls = [sum(a > b for a, b in pairwise(row)) for row in widths]
     assert min(n_falls) >= 3
@@ -154,8 +154,8 @@ def test_pairs_that_are_too_long_are_left_out_and_counted(lengths: Lengths, long
         return
     batches = batches_of(lengths, 50, longest=longest)
     assert batches.n_too_long == len(lengths) - len(short)
-    seen = [i for step in range(batches.n_batches) for i in members(batches(step), lengths)]
-    assert sorted(seen) == short
+    numbers = [i for step in range(batches.n_batches) for i in members(batches(step), lengths)]
+    assert sorted(numbers) == short
     evaluated = evaluation_pair_batches(pairs_of(lengths), room=50, longest=longest, pad=PAD, start=START)
     assert sorted(i for batch in evaluated for i in members(batch, lengths)) == short
 
@@ -163,9 +163,9 @@ def test_pairs_that_are_too_long_are_left_out_and_counted(lengths: Lengths, long
 @given(lengths_of_pairs, rooms, st.integers(1, 400))
 def test_evaluation_has_every_pair_once_or_about_so_many_targets(lengths: Lengths, room: int, limit: int) -> None:
     pairs = pairs_of(lengths)
-    made = list(evaluation_pair_batches(pairs, room=room, longest=100, pad=PAD, start=START))
-    assert sorted(i for batch in made for i in members(batch, lengths)) == list(range(len(lengths)))
-    assert all(size(batch) <= room or len(batch.source) == 1 for batch in made)
+    batches = list(evaluation_pair_batches(pairs, room=room, longest=100, pad=PAD, start=START))
+    assert sorted(i for batch in batches for i in members(batch, lengths)) == list(range(len(lengths)))
+    assert all(size(batch) <= room or len(batch.source) == 1 for batch in batches)
     limited = evaluation_pair_batches(pairs, room=room, longest=100, pad=PAD, start=START, limit=limit)
     chosen = sorted(i for batch in limited for i in members(batch, lengths))
     mean = sum(target for _, target in lengths) / len(lengths)
@@ -190,8 +190,8 @@ def test_multi30k_is_hardly_padded() -> None:
     batches = PairBatches(data.train, room=4096, longest=256, pad=data.pad, start=data.end, seed=1)
     assert batches.padding < 0.1
     assert batches.n_too_long == 0
-    made = [batches(step) for step in range(batches.n_batches)]
-    assert sum(len(batch.source) for batch in made) == 29_000
-    padding = sum(int((part == data.pad).sum()) for batch in made for part in batch[:2])
-    assert batches.padding == pytest.approx(padding / sum(map(size, made)), abs=1e-12)
-    assert sum(int((batch.targets != IGNORED).sum()) for batch in made) == len(data.train.target.ids)
+    epoch = [batches(step) for step in range(batches.n_batches)]
+    assert sum(len(batch.source) for batch in epoch) == 29_000
+    padding = sum(int((part == data.pad).sum()) for batch in epoch for part in batch[:2])
+    assert batches.padding == pytest.approx(padding / sum(map(size, epoch)), abs=1e-12)
+    assert sum(int((batch.targets != IGNORED).sum()) for batch in epoch) == len(data.train.target.ids)

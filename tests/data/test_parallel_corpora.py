@@ -65,7 +65,7 @@ def test_what_comes_packed_is_unpacked_and_checked(server: str, tmp_path: Path) 
     for _ in range(2):
         assert download(f"{server}/a.de.gz", sha256(CONTENT.encode()), path).read_text(encoding="utf-8") == CONTENT
     assert Handler.requests == ["/broken/a.de.gz", "/a.de.gz"]
-    assert [found.name for found in path.parent.iterdir()] == ["a.de"]
+    assert [entry.name for entry in path.parent.iterdir()] == ["a.de"]
 
 
 BADLY_PACKED = {
@@ -179,8 +179,8 @@ def test_the_pairs_of_the_grammar_are_cut_by_its_splits(drawn: list[str], monkey
 
 def test_the_grammar_has_the_splits_and_no_tabs_in_them(cache: Path) -> None:
     assert set(PAIR_CORPORA["pairs"].splits) == set(pairs.SPLITS)
-    found = read_pairs("pairs:seen")
-    assert found == list(islice(pairs.sentence_pairs("seen", 1), 1_000))
+    sentence_pairs = read_pairs("pairs:seen")
+    assert sentence_pairs == list(islice(pairs.sentence_pairs("seen", 1), 1_000))
 
 
 def test_every_corpus_is_listed_under_its_name() -> None:

@@ -28,14 +28,14 @@ def config_of(source: str, target: str | None = None, **options: object) -> Data
 
 def texts_of(data: PairData, pairs: EncodedPairs) -> Texts:
     """What the rows say, each of which must end in the end and hold no other special token."""
-    found = []
+    texts = []
     for i in range(len(pairs)):
         source, target = pairs.source[i].tolist(), pairs.target[i].tolist()
         for row in (source, target):
             assert row[-1] == data.end
             assert not {data.end, data.pad} & set(row[:-1])
-        found.append((data.source_tokenizer.decode(source[:-1]), data.target_tokenizer.decode(target[:-1])))
-    return found
+        texts.append((data.source_tokenizer.decode(source[:-1]), data.target_tokenizer.decode(target[:-1])))
+    return texts
 
 
 @pytest.mark.parametrize(("kind", "vocabulary"), KINDS)
@@ -58,11 +58,11 @@ def test_every_pair_comes_back_from_one_side_of_the_cut(
         assert tokenizer.is_character_level == (kind == "char")
     assert data.train.n_tokens == sum(len(data.train.source[i]) + len(data.train.target[i]) for i in range(270))
     again = encode_pairs(train, data.source_tokenizer, data.target_tokenizer)
-    for one, other in ((again.source, data.train.source), (again.target, data.train.target)):
-        assert np.array_equal(one.ids, other.ids)
-        assert np.array_equal(one.offsets, other.offsets)
-        assert one.ids.dtype == other.ids.dtype
-        assert one.lengths.tolist() == [len(one[i]) for i in range(len(one))]
+    for side, prepared in ((again.source, data.train.source), (again.target, data.train.target)):
+        assert np.array_equal(side.ids, prepared.ids)
+        assert np.array_equal(side.offsets, prepared.offsets)
+        assert side.ids.dtype == prepared.ids.dtype
+        assert side.lengths.tolist() == [len(side[i]) for i in range(len(side))]
 
 
 @given(
@@ -171,26 +171,26 @@ def test_batches_of_any_size_write_the_same(
     monkeypatch.setattr(encoded, "_BATCH", 70)
     in_pieces = prepare_pairs(config, cache=tmp_path / "two")
     assert in_pieces.fingerprint == at_once.fingerprint
-    for one, other in ((in_pieces.train, at_once.train), (in_pieces.val, at_once.val)):
-        assert np.array_equal(one.source.ids, other.source.ids)
-        assert np.array_equal(one.target.ids, other.target.ids)
-        assert np.array_equal(one.target.offsets, other.target.offsets)
+    for pairs, expected in ((in_pieces.train, at_once.train), (in_pieces.val, at_once.val)):
+        assert np.array_equal(pairs.source.ids, expected.source.ids)
+        assert np.array_equal(pairs.target.ids, expected.target.ids)
+        assert np.array_equal(pairs.target.offsets, expected.target.offsets)
 
 
 def test_memory_holds_no_more_than_a_batch_of_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
+    sizes: list[int] = []
     encode = Tokenizer.encode_batch
 
     def counting(self: Tokenizer, texts: list[str]) -> list[NDArray[np.integer]]:
-        seen.append(sum(map(len, texts)))
+        sizes.append(sum(map(len, texts)))
         return encode(self, texts)
 
     monkeypatch.setattr(encoded, "_BATCH", 1000)
     monkeypatch.setattr(Tokenizer, "encode_batch", counting)
     data = prepare_pairs(config_of(table(tmp_path, TEXTS)))
-    assert sum(seen) == sum(len(a) + len(b) for a, b in TEXTS)
-    assert max(seen) <= 1000
-    assert len(seen) > 10
+    assert sum(sizes) == sum(len(a) + len(b) for a, b in TEXTS)
+    assert max(sizes) <= 1000
+    assert len(sizes) > 10
     assert isinstance(data.train.source.ids, np.memmap)
     assert isinstance(data.train.target.offsets, np.memmap)
 
@@ -248,11 +248,11 @@ def test_a_damaged_entry_is_made_anew(tmp_path: Path, cache: Path, name: str, da
 
 
 def test_a_given_tokenizer_serves_both_sides(tmp_path: Path) -> None:
-    made = Tokenizer.train_bpe(iter(map(" ".join, TEXTS)), 300, end=True, pad=True, sentences=True)
-    made.save(tmp_path / "own")
+    tokenizer = Tokenizer.train_bpe(iter(map(" ".join, TEXTS)), 300, end=True, pad=True, sentences=True)
+    tokenizer.save(tmp_path / "own")
     data = prepare_pairs(config_of(table(tmp_path, TEXTS), tokenizer=str(tmp_path / "own" / "tokenizer.json")))
     assert data.source_tokenizer is data.target_tokenizer
-    assert data.source_tokenizer.fingerprint == made.fingerprint
+    assert data.source_tokenizer.fingerprint == tokenizer.fingerprint
     assert sorted(texts_of(data, data.train) + data.val_texts) == sorted(TEXTS)
 
 
@@ -263,11 +263,11 @@ def test_a_tokenizer_without_the_special_tokens_is_refused(tmp_path: Path) -> No
         Tokenizer.characters(alphabet, end=end, pad=pad).save(tmp_path / what)
         with pytest.raises(DataError, match=f"the tokenizer has no special token for the {what}.*; set data.tokenizer"):
             prepare_pairs(config_of(path, tokenizer=str(tmp_path / what)))
-    one, other = (Tokenizer.characters(letters, end=True, pad=True) for letters in (alphabet, alphabet + "§"))
+    source, target = (Tokenizer.characters(letters, end=True, pad=True) for letters in (alphabet, alphabet + "§"))
     with pytest.raises(DataError, match="source and target have different ids for the end of a sentence"):
-        prepare_pairs(config_of(path), tokenizers=(one, other))
-    library = tokenizers.Tokenizer.from_str(one._library.to_str())
-    same = Tokenizer(library, one.end_of_document, pad=one.end_of_document)
+        prepare_pairs(config_of(path), tokenizers=(source, target))
+    library = tokenizers.Tokenizer.from_str(source._library.to_str())
+    same = Tokenizer(library, source.end_of_document, pad=source.end_of_document)
     with pytest.raises(DataError, match="one token both for the end and for padding"):
         prepare_pairs(config_of(path), tokenizers=(same, same))
 
@@ -285,13 +285,13 @@ def test_a_tokenizer_that_changes_sentences_is_told_of(tmp_path: Path) -> None:
 def test_an_unseen_character_is_placed_in_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     letters = Tokenizer.characters("".join(map("".join, TEXTS)), end=True, pad=True)
     texts = [*TEXTS[:250], ("zwei", "TWO§"), *TEXTS[250:]]
-    place = r"'§' \(U\+00A7\) at character 3 of the target in line 251 of .*"
-    with pytest.raises(DataError, match=place + r"my\.tsv; remove it"):
+    message = r"'§' \(U\+00A7\) at character 3 of the target in line 251 of .*"
+    with pytest.raises(DataError, match=message + r"my\.tsv; remove it"):
         prepare_pairs(config_of(table(tmp_path, texts)), tokenizers=(letters, letters))
     monkeypatch.setattr(encoded, "_BATCH", 100)
-    with pytest.raises(DataError, match=place + r"my\.tsv; remove it"):
+    with pytest.raises(DataError, match=message + r"my\.tsv; remove it"):
         prepare_pairs(config_of(table(tmp_path, texts)), tokenizers=(letters, letters))
-    with pytest.raises(DataError, match=place + "the text; remove it"):
+    with pytest.raises(DataError, match=message + "the text; remove it"):
         encode_pairs(texts, letters, letters)
 
 
@@ -317,9 +317,9 @@ def test_pairs_that_change_while_they_are_read_are_refused(tmp_path: Path, monke
     look = survey.survey_pairs
 
     def then_altered(source: PairSource) -> survey.PairSurvey:
-        found = look(source)
+        counts = look(source)
         table(tmp_path, TEXTS[:-5])
-        return found
+        return counts
 
     monkeypatch.setattr("clearhead.data.parallel.preparation.survey_pairs", then_altered)
     with pytest.raises(DataError, match=r"my\.tsv changed while it was read; run the command again"):

@@ -42,12 +42,12 @@ def test_every_way_to_give_pairs_gives_the_same(tmp_path: Path) -> None:
 def test_marks_line_ends_and_outer_spaces_are_no_part_of_a_sentence(tmp_path: Path) -> None:
     bom = b"\xef\xbb\xbf"
     expected = [("eins\u2028zwei", "one \x85 two"), ("drei", "three\x0bfour"), ("", "six"), ("sieben", "")]
-    one, other = tmp_path / "a.de", tmp_path / "a.en"
-    one.write_bytes(bom + " eins\u2028zwei\r\ndrei \t\r\n\r\nsieben\r\n".encode())
-    other.write_bytes("one \x85 two\nthree\x0bfour\n six\n \n".encode())
-    assert read_pairs(str(one), str(other)) == expected
-    other.write_bytes("one \x85 two\nthree\x0bfour\n six\n ".encode())  # a last line without an end
-    assert read_pairs(str(one), str(other)) == expected
+    german, english = tmp_path / "a.de", tmp_path / "a.en"
+    german.write_bytes(bom + " eins\u2028zwei\r\ndrei \t\r\n\r\nsieben\r\n".encode())
+    english.write_bytes("one \x85 two\nthree\x0bfour\n six\n \n".encode())
+    assert read_pairs(str(german), str(english)) == expected
+    english.write_bytes("one \x85 two\nthree\x0bfour\n six\n ".encode())  # a last line without an end
+    assert read_pairs(str(german), str(english)) == expected
     columns = tmp_path / "a.tsv"
     columns.write_bytes(bom + "\r\n".join(f" {a}\t{b} " for a, b in expected).encode())
     assert read_pairs(str(columns)) == expected
@@ -63,18 +63,20 @@ def test_a_blank_line_of_a_table_is_a_pair_of_empty_sentences(tmp_path: Path) ->
 
 @pytest.mark.parametrize(("n_source", "n_target"), [(30, 29), (3, 30), (0, 1), (1_001, 1)])
 def test_unequal_numbers_of_lines_are_refused_with_both(tmp_path: Path, n_source: int, n_target: int) -> None:
-    one, other = file(tmp_path, "a\n" * n_source, "a.de"), file(tmp_path, "b\n" * n_target, "a.en")
+    source, target = file(tmp_path, "a\n" * n_source, "a.de"), file(tmp_path, "b\n" * n_target, "a.en")
     sentence = rf"a\.de has {n_source:,} lines and .*a\.en has {n_target:,}; .* line by line"
     with pytest.raises(DataError, match=sentence):
-        read_pairs(one, other)
+        read_pairs(source, target)
     with pytest.raises(DataError, match=sentence):
-        list(open_pairs(one, other, tmp_path, reverse=True).train.pairs())
+        list(open_pairs(source, target, tmp_path, reverse=True).train.pairs())
 
 
-@pytest.mark.parametrize(("line", "found"), [("only one", "one column"), ("a\tb\tc", "3 columns"), ("a\tb\t", "3 col")])
-def test_a_table_needs_two_columns(tmp_path: Path, line: str, found: str) -> None:
+@pytest.mark.parametrize(
+    ("line", "columns"), [("only one", "one column"), ("a\tb\tc", "3 columns"), ("a\tb\t", "3 col")]
+)
+def test_a_table_needs_two_columns(tmp_path: Path, line: str, columns: str) -> None:
     path = file(tmp_path, f"a\tb\n\nc\td\n{line}\n", "my.tsv")
-    with pytest.raises(DataError, match=rf"my\.tsv, line 4: {found}.*; two columns are needed: source, tab, target"):
+    with pytest.raises(DataError, match=rf"my\.tsv, line 4: {columns}.*; two columns are needed: source, tab, target"):
         read_pairs(path)
 
 
@@ -117,23 +119,23 @@ def test_what_is_no_text_is_told_as_of_texts(tmp_path: Path, body: bytes, senten
 
 
 def test_what_cannot_be_pairs_is_a_sentence(tmp_path: Path) -> None:
-    one, other = two_files(tmp_path, TEXTS)
+    german, english = two_files(tmp_path, TEXTS)
     columns = table(tmp_path, TEXTS)
     cases: list[tuple[str, str | None, str]] = [
         ("-", None, "cannot come from standard input"),
-        (one, "-", "cannot come from standard input"),
-        (one, None, r"my\.de is one side of sentence pairs; give two files, the other one as data\.target"),
+        (german, "-", "cannot come from standard input"),
+        (german, None, r"my\.de is one side of sentence pairs; give two files, the other one as data\.target"),
         (str(tmp_path), None, "is not a file; give two files"),
-        (one, str(tmp_path), "is not a file; give two files"),
-        (one, str(tmp_path / "my.em"), r"there is no file .*my\.em'; did you mean '.*my\.en'\?"),
+        (german, str(tmp_path), "is not a file; give two files"),
+        (german, str(tmp_path / "my.em"), r"there is no file .*my\.em'; did you mean '.*my\.en'\?"),
         (str(tmp_path / "my.tsw"), None, r"did you mean '.*my\.tsv'\?"),
         ("multi3k", None, r"did you mean 'multi30k'\?"),
         ("qqqq", None, "the corpora of sentence pairs are pairs, multi30k"),
         ("stories", None, "the corpus stories is a text without translations; the corpora of sentence pairs are"),
-        ("pairs", other, "the corpus pairs holds both sides; leave out the target"),
+        ("pairs", english, "the corpus pairs holds both sides; leave out the target"),
         ("pairs:sene", None, "the corpus pairs has no split 'sene'; its splits are train, seen, unseen"),
-        (columns, other, r"my\.tsv should already hold both sides; leave out the target"),
-        (json_lines(tmp_path, TEXTS), other, r"my\.jsonl should already hold both sides"),
+        (columns, english, r"my\.tsv should already hold both sides; leave out the target"),
+        (json_lines(tmp_path, TEXTS), english, r"my\.jsonl should already hold both sides"),
         (file(tmp_path, "", "empty.tsv"), None, r"empty\.tsv is empty; there is nothing to evaluate on"),
         (file(tmp_path, "", "a"), file(tmp_path, "", "b"), "a is empty; there is nothing to evaluate on"),
     ]
@@ -150,9 +152,9 @@ def test_a_text_that_is_wanted_is_not_a_corpus_of_pairs(tmp_path: Path) -> None:
 
 
 def test_pairs_are_told_from_texts(tmp_path: Path) -> None:
-    one, other = two_files(tmp_path, TEXTS)
+    german, english = two_files(tmp_path, TEXTS)
     pairs = [
-        DataConfig(source=one, target=other),
+        DataConfig(source=german, target=english),
         DataConfig(source="missing", target="missing"),
         DataConfig(source="pairs"),
         DataConfig(source="multi30k:val"),
@@ -162,7 +164,7 @@ def test_pairs_are_told_from_texts(tmp_path: Path) -> None:
         DataConfig(source=file(tmp_path, '\n\n{"source": "", "target": ""}\n{', "late.jsonl")),
     ]
     texts = [
-        DataConfig(source=one),
+        DataConfig(source=german),
         DataConfig(source="stories"),
         DataConfig(source="-"),
         DataConfig(source=str(tmp_path)),

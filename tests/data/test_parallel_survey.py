@@ -14,7 +14,7 @@ CHINESE = "委员会决定去年的措施继续有效"
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "found"),
+    ("source", "target", "expected"),
     [
         ("", "a", "empty"),
         ("a", "", "empty"),
@@ -30,8 +30,8 @@ CHINESE = "委员会决定去年的措施继续有效"
         ("x", "y" * 61, "unequal"),
     ],
 )
-def test_what_is_wrong_with_a_pair(source: str, target: str, found: str | None) -> None:
-    assert fault(Pair(1, source, target)) == found
+def test_what_is_wrong_with_a_pair(source: str, target: str, expected: str | None) -> None:
+    assert fault(Pair(1, source, target)) == expected
 
 
 def test_keys_are_the_same_everywhere_and_look_random() -> None:
@@ -56,11 +56,11 @@ def test_what_is_held_out_is_about_the_share_and_no_matter_of_order(
     assert hold_out(np.array(keys, dtype=np.uint64), val_fraction, "a").tolist() == held_out
     n_held_out = sum(key in held_out for key in keys)
     assert 1 <= n_held_out < len(keys)
-    wanted = max(1, int(val_fraction * len(keys)))
-    left = [count for count in counts if count <= wanted]
+    n_expected = max(1, int(val_fraction * len(keys)))
+    left = [count for count in counts if count <= n_expected]
     if left:
-        assert n_held_out <= wanted
-        assert n_held_out >= min(sum(left), wanted - max(left) + 1)  # the next sentence would have been too much
+        assert n_held_out <= n_expected
+        assert n_held_out >= min(sum(left), n_expected - max(left) + 1)  # the next sentence would have been too much
     else:
         assert n_held_out == min(counts)
 

@@ -45,10 +45,10 @@ def test_documents_are_each_followed_by_an_end(
     both = np.concatenate([data.train, data.val])
     assert int((both == ends(data)).sum()) == len(texts) == data.n_documents
     assert both[-1] == ends(data)
-    found = [
+    documents = [
         data.tokenizer.decode(part) for part in np.split(both, np.flatnonzero(both == ends(data)) + 1) if part.size
     ]
-    assert found == texts
+    assert documents == texts
     assert data.train_characters + data.val_characters == sum(map(len, texts))
     whole = "".join(texts)
     assert data.train_bytes == len(whole[: data.train_characters].encode())
@@ -215,17 +215,17 @@ def test_shakespeare_is_the_known_text(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 @pytest.mark.parametrize("several", [False, True])
-@pytest.mark.parametrize("tokenizer", ["auto", "bpe", "char"])
-def test_what_is_to_be_masked_has_a_mask_and_a_pad(tmp_path: Path, tokenizer: str, several: bool) -> None:
+@pytest.mark.parametrize("kind", ["auto", "bpe", "char"])
+def test_what_is_to_be_masked_has_a_mask_and_a_pad(tmp_path: Path, kind: str, several: bool) -> None:
     source = folder_of(tmp_path / "texts", PROSE, PROSE[:300]) if several else file(tmp_path)
-    data = prepare(DataConfig(source=source, tokenizer=tokenizer), masks=True)
-    made = data.tokenizer
-    special = [i for i in (made.end_of_document, made.pad, made.mask) if i is not None]
+    data = prepare(DataConfig(source=source, tokenizer=kind), masks=True)
+    prepared = data.tokenizer
+    special = [i for i in (prepared.end_of_document, prepared.pad, prepared.mask) if i is not None]
     assert len(set(special)) == (3 if several else 2)
-    assert made.is_character_level == (tokenizer == "char"), "auto: there are words to fill in"
-    assert {made.pad, made.mask}.isdisjoint(np.concatenate([data.train, data.val]).tolist())
-    assert made.decode(np.concatenate([data.train, data.val])) == (PROSE + PROSE[:300] if several else PROSE)
-    why = "there are words to fill in" if tokenizer == "auto" else f"data.tokenizer is {tokenizer}"
+    assert prepared.is_character_level == (kind == "char"), "auto: there are words to fill in"
+    assert {prepared.pad, prepared.mask}.isdisjoint(np.concatenate([data.train, data.val]).tolist())
+    assert prepared.decode(np.concatenate([data.train, data.val])) == (PROSE + PROSE[:300] if several else PROSE)
+    why = "there are words to fill in" if kind == "auto" else f"data.tokenizer is {kind}"
     assert data.notes[0].endswith(f", because {why}")
 
 
@@ -247,9 +247,9 @@ def test_a_tokenizer_without_a_mask_cannot_mask(tmp_path: Path, cache: Path) -> 
     config, plain = DataConfig(source=file(tmp_path)), Tokenizer.characters(PROSE)
     plain.save(tmp_path / "plain")
     named = config.model_copy(update={"tokenizer": str(tmp_path / "plain" / "tokenizer.json")})
-    for asked, tokenizer in ((config, plain), (named, None)):
+    for options, tokenizer in ((config, plain), (named, None)):
         with pytest.raises(DataError, match=r"no mask token.* set data\.tokenizer to auto, char, bpe or a tokenizer"):
-            prepare(asked, tokenizer=tokenizer, masks=True)
+            prepare(options, tokenizer=tokenizer, masks=True)
     assert not (cache / "texts").exists()
     Tokenizer.characters(PROSE, mask=True).save(tmp_path / "plain")
     assert prepare(named, masks=True).tokenizer.mask == len(set(PROSE))

@@ -96,13 +96,13 @@ def test_the_identity_is_that_of_the_content(tmp_path: Path, cache: Path) -> Non
         return open_source(str(folder), cache).identity()
 
     assert identity("ab", "c") != identity("a", "bc")  # a boundary counts
-    one = tmp_path / "one.jsonl"
-    one.write_text('{"text": "ab"}', encoding="utf-8")
-    other = tmp_path / "two.txt"
-    other.write_text('{"text": "ab"}', encoding="utf-8")
-    assert open_source(str(one), cache).identity() != open_source(str(other), cache).identity()
-    before = open_source(str(other), cache).identity()
-    moved = other.rename(tmp_path / "three.md")
+    jsonl = tmp_path / "one.jsonl"
+    jsonl.write_text('{"text": "ab"}', encoding="utf-8")
+    plain = tmp_path / "two.txt"
+    plain.write_text('{"text": "ab"}', encoding="utf-8")
+    assert open_source(str(jsonl), cache).identity() != open_source(str(plain), cache).identity()
+    before = open_source(str(plain), cache).identity()
+    moved = plain.rename(tmp_path / "three.md")
     os.utime(moved, (0, 0))
     assert open_source(str(moved), cache).identity() == before
 
@@ -162,19 +162,19 @@ def test_a_folder_without_text_says_what_it_looked_for(tmp_path: Path, cache: Pa
 
 
 @pytest.mark.parametrize(
-    ("asked", "meant"),
+    ("source", "hint"),
     [("storeis", "did you mean 'stories'?"), ("a/mine.txt", "did you mean 'a/mime.txt'?"), ("qqq", "stories, shakes")],
 )
 def test_a_missing_file_gets_a_guess(
-    asked: str, meant: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    source: str, hint: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "mime.txt").touch()
     with pytest.raises(DataError) as error:
-        open_source(asked, cache)
-    assert str(error.value).startswith(f"there is no file, folder or corpus '{asked}'; ")
-    assert meant in str(error.value).replace(os.sep, "/")
+        open_source(source, cache)
+    assert str(error.value).startswith(f"there is no file, folder or corpus '{source}'; ")
+    assert hint in str(error.value).replace(os.sep, "/")
 
 
 def test_a_file_that_may_not_be_read_is_a_sentence(

@@ -63,12 +63,12 @@ SWAPS = {
 
 @pytest.mark.parametrize(("right", "wrong"), [*SWAPS.values(), (" an ", " a "), (" he ", " she "), (" was ", " were ")])
 def test_a_single_wrong_word_is_impossible(right: str, wrong: str) -> None:
-    found = [m.start() for m in re.finditer(re.escape(right), SAMPLE)][:40]
-    assert len(found) == 40
-    for place in found:
-        start, end = SAMPLE.rfind("\n\n", 0, place), SAMPLE.index("\n\n", place)
+    positions = [m.start() for m in re.finditer(re.escape(right), SAMPLE)][:40]
+    assert len(positions) == 40
+    for position in positions:
+        start, end = SAMPLE.rfind("\n\n", 0, position), SAMPLE.index("\n\n", position)
         story = SAMPLE[start + 2 if start >= 0 else 0 : end + 2]
-        at = place - (start + 2 if start >= 0 else 0)
+        at = position - (start + 2 if start >= 0 else 0)
         assert math.isfinite(stories.log_probability(story))
         assert stories.log_probability(story[:at] + wrong + story[at + len(right) :]) == -math.inf
 
@@ -175,8 +175,8 @@ def test_stories_are_too_many_to_repeat() -> None:
     ],
 )
 def test_nothing_reads_wrong(blunder: str) -> None:
-    found = re.search(blunder, SAMPLE, re.MULTILINE)
-    assert found is None, SAMPLE[max(0, found.start() - 80) : found.end() + 40]
+    match = re.search(blunder, SAMPLE, re.MULTILINE)
+    assert match is None, SAMPLE[max(0, match.start() - 80) : match.end() + 40]
 
 
 def test_quotes_open_and_close_within_a_paragraph() -> None:

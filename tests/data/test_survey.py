@@ -36,30 +36,30 @@ def source_of(*texts: str) -> Source:
 
 @given(st.lists(prose), st.integers(1, 40))
 def test_pieces_are_the_text_in_bounded_stretches(texts: list[str], size: int) -> None:
-    made = list(pieces(texts, size))
-    assert "".join(made) == "".join(texts)
-    assert all(0 < len(piece) <= size for piece in made)
+    stretches = list(pieces(texts, size))
+    assert "".join(stretches) == "".join(texts)
+    assert all(0 < len(piece) <= size for piece in stretches)
 
 
 @given(prose, st.integers(20, 40))
 def test_a_cut_at_a_space_changes_no_token(text: str, size: int) -> None:
-    made = list(pieces([text], size))
-    cuts = np.cumsum([len(piece) for piece in made])[:-1]
+    stretches = list(pieces([text], size))
+    cuts = np.cumsum([len(piece) for piece in stretches])[:-1]
     if all(text[at] == " " and text[at - 1].isalpha() and text[at + 1 : at + 2].isalpha() for at in cuts):
-        together = [token for row in BPE.encode_batch(made) for token in row.tolist()]
+        together = [token for row in BPE.encode_batch(stretches) for token in row.tolist()]
         assert together == BPE.encode(text).tolist()
 
 
 def test_pieces_prefer_a_space_between_letters() -> None:
-    made = list(pieces(["one  (two) three four  five, six\n" * 40], 60))
-    assert all(piece.startswith(" four") for piece in made[1:])
+    stretches = list(pieces(["one  (two) three four  five, six\n" * 40], 60))
+    assert all(piece.startswith(" four") for piece in stretches[1:])
 
 
 @given(st.lists(prose, min_size=1))
 def test_a_survey_counts_characters_and_their_kinds(texts: list[str]) -> None:
-    found = survey(source_of(*texts))
-    assert found.lengths.tolist() == [len(text) for text in texts]
-    assert found.alphabet == "".join(sorted(set("".join(texts))))
+    counts = survey(source_of(*texts))
+    assert counts.lengths.tolist() == [len(text) for text in texts]
+    assert counts.alphabet == "".join(sorted(set("".join(texts))))
 
 
 @given(st.integers(200, 10**12), st.floats(0.01, 0.99))
@@ -70,7 +70,7 @@ def test_one_document_is_cut_by_position(length: int, val_fraction: float) -> No
 @given(st.lists(st.integers(1, 1000), min_size=2, max_size=30), st.floats(0.01, 0.99))
 def test_the_cut_moves_to_an_end_of_a_document_if_any_is_near(lengths: list[int], val_fraction: float) -> None:
     total, cut = sum(lengths), place_of_cut(np.array(lengths), val_fraction)
-    wanted = int(total * (1 - val_fraction))
+    exact = int(total * (1 - val_fraction))
     sensible = [
         end
         for i in range(1, len(lengths))
@@ -79,9 +79,9 @@ def test_the_cut_moves_to_an_end_of_a_document_if_any_is_near(lengths: list[int]
     ]
     if sensible:
         assert cut in sensible
-        assert abs(cut - wanted) == min(abs(end - wanted) for end in sensible)
+        assert abs(cut - exact) == min(abs(end - exact) for end in sensible)
     else:
-        assert cut == wanted
+        assert cut == exact
 
 
 def test_a_sample_is_bounded_and_spread(monkeypatch: pytest.MonkeyPatch) -> None:

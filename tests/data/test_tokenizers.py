@@ -83,8 +83,8 @@ def test_a_saved_tokenizer_comes_back(make: Callable[[bool], Tokenizer], end: bo
 
 
 def test_fingerprints_tell_tokenizers_apart() -> None:
-    made = [characters(), characters(end=False), bpe(), bpe(end=False), Tokenizer.characters(CORPUS + "z", end=True)]
-    assert len({tokenizer.fingerprint for tokenizer in made}) == len(made)
+    built = [characters(), characters(end=False), bpe(), bpe(end=False), Tokenizer.characters(CORPUS + "z", end=True)]
+    assert len({tokenizer.fingerprint for tokenizer in built}) == len(built)
     assert characters().fingerprint == CHARACTERS.fingerprint
     assert bpe().fingerprint == BPE.fingerprint
 
@@ -98,20 +98,20 @@ def test_transformers_does_the_same_with_the_saved_files(
     tokenizer.save(tmp_path)
     if model_type:
         (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}), encoding="utf-8")
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    loaded = transformers.AutoTokenizer.from_pretrained(tmp_path)
 
     @given(corpus_texts)
     @settings(max_examples=30)
     def same(text: str) -> None:
         ids = tokenizer.encode(text).tolist()
-        assert theirs(text)["input_ids"] == ids
-        assert theirs.decode(ids) == text
+        assert loaded(text)["input_ids"] == ids
+        assert loaded.decode(ids) == text
 
     same()
-    assert theirs(CORPUS)["input_ids"] == tokenizer.encode(CORPUS).tolist()
-    assert theirs.decode(tokenizer.encode(CORPUS)) == CORPUS
-    assert theirs.eos_token_id == tokenizer.end_of_document
-    assert len(theirs) == tokenizer.vocab_size
+    assert loaded(CORPUS)["input_ids"] == tokenizer.encode(CORPUS).tolist()
+    assert loaded.decode(tokenizer.encode(CORPUS)) == CORPUS
+    assert loaded.eos_token_id == tokenizer.end_of_document
+    assert len(loaded) == tokenizer.vocab_size
 
 
 def test_characters_are_exactly_the_distinct_ones() -> None:
