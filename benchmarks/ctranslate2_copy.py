@@ -42,9 +42,9 @@ def translator(model: EncoderDecoder, tokenizer: Tokenizer, how: TranslationConf
 
     def translate(sentences: Sequence[str]) -> list[str]:
         sources = [to_ctranslate2([*map(int, tokenizer.encode(sentence)), end]) for sentence in sentences]
-        found = engine.translate_batch(
+        results = engine.translate_batch(
             sources, beam_size=how.beam_size, max_batch_size=how.batch_size, length_penalty=how.length_penalty
         )
-        return [tokenizer.decode([int(word) for word in result.hypotheses[0]]) for result in found]
+        return [tokenizer.decode([int(word) for word in result.hypotheses[0]]) for result in results]
 
     return translate

@@ -44,10 +44,10 @@ def rows(model: CausalLM, prompt: list[int], sampling: SamplingConfig) -> Iterat
 def writing(engine: Engine, prompt: list[int], sampling: SamplingConfig, expected: list[int]) -> Work:
     def write() -> float:
         columns = generate_ids(engine.source, [prompt], sampling, engine=engine, on_notice=print)
-        found = [token for column in columns for token in column.values()]
-        expected.extend([] if expected else found)
-        assert found == expected, "guesses changed the text"
-        return len(found)
+        tokens = [token for column in columns for token in column.values()]
+        expected.extend([] if expected else tokens)
+        assert tokens == expected, "guesses changed the text"
+        return len(tokens)
 
     return write
 
@@ -55,10 +55,10 @@ def writing(engine: Engine, prompt: list[int], sampling: SamplingConfig, expecte
 def main() -> None:
     parser = arguments(__doc__, 5, RESULTS)
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
-    given = parser.parse_args()
+    args = parser.parse_args()
     prepare_process()
-    lines = [f"{machine()}, {given.clock} clock, {given.rounds} rounds, interleaved; 96 new tokens."]
-    for shape in given.shapes:
+    lines = [f"{machine()}, {args.clock} clock, {args.rounds} rounds, interleaved; 96 new tokens."]
+    for shape in args.shapes:
         model = build_model(ModelConfig.read(SHAPES[shape], GPT2)).eval()
         assert isinstance(model, CausalLM)
         prompt = torch.randint(model.config.vocab_size, (PROMPT,), generator=torch.Generator().manual_seed(1)).tolist()
@@ -67,11 +67,11 @@ def main() -> None:
             table = [
                 head,
                 "|---|---|---|---|---|",
-                *compare(list(rows(model, prompt, sampling)), given.rounds, given.clock),
+                *compare(list(rows(model, prompt, sampling)), args.rounds, args.clock),
             ]
             print("\n".join(table), flush=True)
             lines += ["", *table]
-    if given.keep:
+    if args.keep:
         RESULTS.write_text("# Guesses from earlier n-grams\n\n" + "\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -50,7 +50,7 @@ class Writing:
         assert isinstance(model, CausalLM)
         self.model = model
         self.size = sum(parameter.numel() for parameter in model.parameters())
-        self.theirs = as_hugging_face(model).to(self.device)
+        self.hugging_face = as_hugging_face(model).to(self.device)
         draw = torch.Generator().manual_seed(1)
         self.prompts = torch.randint(model.config.vocab_size, (streams, PROMPT), generator=draw).to(self.device)
         self.threads = 1 if streams == 1 and shape == "0.8M" else torch.get_num_threads()
@@ -85,7 +85,7 @@ class Writing:
 
     def _hugging_face(self) -> float:
         with torch.inference_mode():
-            found = self.theirs.generate(
+            texts = self.hugging_face.generate(
                 self.prompts,
                 attention_mask=torch.ones_like(self.prompts),
                 max_new_tokens=self.new_tokens,
@@ -93,7 +93,7 @@ class Writing:
                 pad_token_id=0,
                 eos_token_id=None,
             )
-        self.written["Hugging Face"] = found[:, PROMPT:].tolist()
+        self.written["Hugging Face"] = texts[:, PROMPT:].tolist()
         return self.streams * self.new_tokens
 
     def _ours(self, engine: str, weights: str) -> float:
@@ -109,8 +109,8 @@ class Writing:
 
         def read() -> float:
             for _ in range(self.new_tokens):
-                found = numbers.sum()
-            found.item()  # a GPU is waited for
+                total = numbers.sum()
+            total.item()  # a GPU is waited for
             return self.new_tokens
 
         return read
@@ -135,8 +135,8 @@ class Writing:
         assert self.written.get("native, float32", eager) == eager, "the engines write different texts"
         first, *others = (torch.tensor(texts) for texts in self.written.values())
         shares = [(other == first).float().mean().item() for other in others]
-        told = [f"{name} {share:.1%}" for name, share in zip(list(self.written)[1:], shares, strict=True)]
-        return f"Tokens equal to Hugging Face's: {', '.join(told)}."
+        equal = [f"{name} {share:.1%}" for name, share in zip(list(self.written)[1:], shares, strict=True)]
+        return f"Tokens equal to Hugging Face's: {', '.join(equal)}."
 
 
 def as_hugging_face(model: CausalLM) -> Any:
@@ -145,8 +145,8 @@ def as_hugging_face(model: CausalLM) -> Any:
 
     with tempfile.TemporaryDirectory() as folder:
         interop.save(Path(folder), model)
-        found: Any = AutoModelForCausalLM.from_pretrained(folder)
-        return found.eval()
+        hugging_face: Any = AutoModelForCausalLM.from_pretrained(folder)
+        return hugging_face.eval()
 
 
 def main() -> None:
@@ -154,16 +154,16 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--streams", nargs="+", type=int, default=[1, 16, 64])
     parser.add_argument("--device", default="cpu")
-    given = parser.parse_args()
+    args = parser.parse_args()
     prepare_process()  # the allocator, for both sides
     written = " and ".join(f"{tokens} new tokens ({shape})" for shape, tokens in NEW_TOKENS.items())
-    lines = [f"{machine()}, {given.clock} clock, {given.rounds} rounds, interleaved; {written}."]
-    for shape in given.shapes:
-        for streams in given.streams if shape == "0.8M" else [1]:
-            table = Writing(shape, streams, given.device).table(given.rounds, given.clock)
+    lines = [f"{machine()}, {args.clock} clock, {args.rounds} rounds, interleaved; {written}."]
+    for shape in args.shapes:
+        for streams in args.streams if shape == "0.8M" else [1]:
+            table = Writing(shape, streams, args.device).table(args.rounds, args.clock)
             print("\n".join(table), flush=True)
             lines += ["", *table]
-    if given.keep:
+    if args.keep:
         RESULTS.write_text("# How fast a text is written\n\n" + "\n".join(lines) + "\n", encoding="utf-8")
 
 

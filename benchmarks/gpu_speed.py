@@ -102,19 +102,19 @@ class Race:
 
     def programs(self, steps: Sequence[int]) -> dict[str, Callable[[int], Outcome]]:
         """What is run in turn, each with a seed."""
-        found: dict[str, Callable[[int], Outcome]] = {"nanoGPT": lambda _: self.nanogpt()}
+        programs: dict[str, Callable[[int], Outcome]] = {"nanoGPT": lambda _: self.nanogpt()}
         for count, compiled in itertools.product(steps, ("on", "off")):
             how = "compiled" if compiled == "on" else "not compiled"
-            found[f"clearhead, {count} steps, {how}"] = lambda seed, n=count, c=compiled: self.ours(n, c, seed)  # type: ignore[misc]
-        return found
+            programs[f"clearhead, {count} steps, {how}"] = lambda seed, n=count, c=compiled: self.ours(n, c, seed)  # type: ignore[misc]
+        return programs
 
     def ours(self, steps: int, compiled: str, seed: int) -> Outcome:
-        told = f"--preset medium {self.scale.ours} --train.device {self.scale.device} --train.compile {compiled}"
+        options = f"--preset medium {self.scale.ours} --train.device {self.scale.device} --train.compile {compiled}"
         ends = f"--train.steps {steps} --train.eval_every {steps} --train.save_every {steps} --seed {seed}"
         with tempfile.TemporaryDirectory() as name:
-            words = [sys.executable, "-m", "clearhead", "train", self.data.source, "--out", "run", "--json"]
-            words += f"{told} {ends} {self.also}".split()
-            seconds, _ = timed(words, Path(name), apart(Path(name)))
+            command = [sys.executable, "-m", "clearhead", "train", self.data.source, "--out", "run", "--json"]
+            command += f"{options} {ends} {self.also}".split()
+            seconds, _ = timed(command, Path(name), apart(Path(name)))
             run = load(Path(name) / "run")
             step = statistics.median(record["seconds"] for record in run.records() if record["kind"] == "step")
             model, config = run.model().eval().to(self.scale.device), run.config
@@ -124,12 +124,18 @@ class Race:
     def nanogpt(self) -> Outcome:
         with tempfile.TemporaryDirectory() as name:
             folder = nanogpt_copy(self.repository, Path(name), self.data)
-            words = [sys.executable, "-u", "train.py", "config/train_shakespeare_char.py", *self.scale.nanogpt.split()]
-            seconds, step = watched(words, folder, self.scale.goal)
+            command = [
+                sys.executable,
+                "-u",
+                "train.py",
+                "config/train_shakespeare_char.py",
+                *self.scale.nanogpt.split(),
+            ]
+            seconds, step = watched(command, folder, self.scale.goal)
             saved = torch.load(folder / "out-shakespeare-char" / "ckpt.pt", weights_only=True, map_location="cpu")
-            theirs, config = saved["model_args"], saved["config"]
+            arguments, config = saved["model_args"], saved["config"]
             names = {"n_layers": "n_layer", "n_heads": "n_head", "d_model": "n_embd", "block_size": "block_size"}
-            shape = ModelConfig.read({ours: theirs[name] for ours, name in names.items()}, {"vocab_size": VOCAB})
+            shape = ModelConfig.read({ours: arguments[name] for ours, name in names.items()}, {"vocab_size": VOCAB})
             tokens = config["batch_size"] * config["block_size"] * config["gradient_accumulation_steps"]
             loss = self._loss(nanogpt_logits(folder, self.scale.device))
             return Outcome(seconds, step, tokens, step_flops(shape), loss)
@@ -145,18 +151,20 @@ class Race:
             for name, run in programs.items():
                 outcomes[name].append(run(seed))
                 print(f"round {seed}: {name}: {outcomes[name][-1]}", file=sys.stderr)
-        first = statistics.median(one.seconds for one in outcomes["nanoGPT"])
+        first = statistics.median(outcome.seconds for outcome in outcomes["nanoGPT"])
         product = product_rate(self.scale.side, self.scale.device)
         yield f"A product, {self.scale.side} wide: {product / 1e12:.3g} * 10^12 operations a second.\n"
         heads = ("seconds", "times sooner", "loss", "ms a step", "tokens a second", "of peak", "of product")
         yield f"| to {self.scale.goal:g} | {' | '.join(heads)} |"
         yield "|---|---|---|---|---|---|---|---|"
-        for name, found in outcomes.items():
-            seconds, losses = [one.seconds for one in found], [one.loss for one in found]
-            step, rate = (statistics.median(getattr(one, what) for one in found) for what in ("step_seconds", "rate"))
+        for name, runs in outcomes.items():
+            seconds, losses = [outcome.seconds for outcome in runs], [outcome.loss for outcome in runs]
+            step, rate = (
+                statistics.median(getattr(outcome, what) for outcome in runs) for what in ("step_seconds", "rate")
+            )
             yield (
                 f"| {name} | {spread(seconds)} | {first / statistics.median(seconds):.1f} | {spread(losses)} "
-                f"| {1e3 * step:.2f} | {found[0].step_tokens / step:,.0f} | {rate / peak:.1%} | {rate / product:.1%} |"
+                f"| {1e3 * step:.2f} | {runs[0].step_tokens / step:,.0f} | {rate / peak:.1%} | {rate / product:.1%} |"
             )
 
 
@@ -166,19 +174,19 @@ def apart(folder: Path) -> dict[str, str]:
     return {**os.environ, **kept}
 
 
-def watched(words: Sequence[str], folder: Path, goal: float) -> tuple[float, float]:
+def watched(command: Sequence[str], folder: Path, goal: float) -> tuple[float, float]:
     """nanoGPT's seconds until it tells a loss that is low enough, or else its lowest one, and those of a step."""
     began = time.perf_counter()
     lowest, reached, iterations = float("inf"), float("inf"), list[tuple[int, float]]()
-    with subprocess.Popen(words, cwd=folder, env=apart(folder), stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, cwd=folder, env=apart(folder), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             now = time.perf_counter() - began
-            if told := re.match(r"step \d+: .* val loss ([\d.]+)", line):
-                if lowest > goal and float(told[1]) < lowest:
-                    lowest, reached = float(told[1]), now
-            elif told := re.match(r"iter (\d+):", line):
-                iterations.append((int(told[1]), now))
+            if match := re.match(r"step \d+: .* val loss ([\d.]+)", line):
+                if lowest > goal and float(match[1]) < lowest:
+                    lowest, reached = float(match[1]), now
+            elif match := re.match(r"iter (\d+):", line):
+                iterations.append((int(match[1]), now))
                 if lowest <= goal:  # and the checkpoint is written
                     process.kill()
                     break
@@ -212,18 +220,21 @@ def main() -> None:
     parser.add_argument("--peak", type=float, default=989.0, help="of the machine, in 10^12 operations a second")
     parser.add_argument("--small", action="store_true", help="everything on the processor, tiny")
     parser.add_argument("--keep", action="store_true", help=f"write the tables into {RESULTS.name}")
-    given = parser.parse_args()
-    if given.install:
-        install(given.nanogpt)
+    args = parser.parse_args()
+    if args.install:
+        install(args.nanogpt)
     compile_package()
-    scale = SMALL if given.small else FULL
+    scale = SMALL if args.small else FULL
     name = torch.cuda.get_device_name() if scale.device == "cuda" else "no GPU"
-    lines = [f"{name}; {machine()}, {given.rounds} rounds, interleaved, each with a seed of its own; {given.also}", ""]
-    lines += Race(scale, given.nanogpt, given.also).table(given.steps, given.rounds, 1e12 * given.peak)
+    lines = [
+        f"{name}; {machine()}, {args.rounds} rounds, interleaved, each with a seed of its own; {args.also}",
+        "",
+    ]
+    lines += Race(scale, args.nanogpt, args.also).table(args.steps, args.rounds, 1e12 * args.peak)
     for shape, streams in scale.writing:
-        lines += ["", *Writing(shape, streams, scale.device).table(given.rounds, "wall")]
+        lines += ["", *Writing(shape, streams, scale.device).table(args.rounds, "wall")]
     print("\n".join(lines))
-    if given.keep:
+    if args.keep:
         RESULTS.write_text("# On one GPU\n\n" + "\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -87,8 +87,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", default="10000,100000", help="how many, from few to many")
     parser.add_argument("--keep", action="store_true", help="write the table into benchmarks/results")
-    given = parser.parse_args()
-    counts = [int(word) for word in given.records.split(",")]
+    args = parser.parse_args()
+    counts = [int(word) for word in args.records.split(",")]
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "my.txt"
         source.write_text(TEXT * 20, encoding="utf-8")
@@ -103,7 +103,7 @@ def main() -> None:
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     page = f"# Long runs\n\n{machine()}; medians of {ROUNDS}.\n\n{table}\n"
     print(page)
-    if given.keep:
+    if args.keep:
         RESULTS.write_text(page, encoding="utf-8")
 
 

@@ -83,29 +83,29 @@ def peak_memory() -> float:
     return unit * float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
-def elsewhere(length: int, window: int | None, given: argparse.Namespace) -> dict[str, float]:
+def elsewhere(length: int, window: int | None, args: argparse.Namespace) -> dict[str, float]:
     """The same in a process of its own."""
-    told = {"--one": length, "--window": window or 0, "--engine": given.engine, "--clock": given.clock}
-    words = [sys.executable, __file__, *(str(word) for pair in told.items() for word in pair)]
-    found: dict[str, float] = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
-    return found
+    arguments = {"--one": length, "--window": window or 0, "--engine": args.engine, "--clock": args.clock}
+    command = [sys.executable, __file__, *(str(word) for pair in arguments.items() for word in pair)]
+    measured: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return measured
 
 
-def table(window: int | None, given: argparse.Namespace) -> list[str]:
+def table(window: int | None, args: argparse.Namespace) -> list[str]:
     """The lines of a table."""
     rounds = []
-    for done in range(given.rounds):
-        print(f"round {done + 1} of {given.rounds}", file=sys.stderr)
-        rounds.append([elsewhere(length, window, given) for length in given.prompts])
+    for done in range(args.rounds):
+        print(f"round {done + 1} of {args.rounds}", file=sys.stderr)
+        rounds.append([elsewhere(length, window, args) for length in args.prompts])
     what = "attention to all tokens" if window is None else f"a window of {window:,} tokens"
     lines = [
         f"| {what}: prompt | to read it, s | ms a token of it | ms a new token | attention, ms | the rest, ms "
         "| memory, MB | KB a token |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for length, found in zip(given.prompts, zip(*rounds, strict=True), strict=True):
-        median = {key: statistics.median(each[key] for each in found) for key in found[0]}
-        tokens = sorted(1e3 * each["token"] for each in found)
+    for length, rounds_of_length in zip(args.prompts, zip(*rounds, strict=True), strict=True):
+        median = {key: statistics.median(measured[key] for measured in rounds_of_length) for key in rounds_of_length[0]}
+        tokens = sorted(1e3 * measured["token"] for measured in rounds_of_length)
         lines.append(
             f"| {length:,} | {median['prompt']:.2f} | {1e3 * median['prompt'] / length:.3f} "
             f"| {1e3 * median['token']:.2f} ({tokens[0]:.2f} to {tokens[-1]:.2f}) | {1e3 * median['attention']:.2f} "
@@ -121,16 +121,16 @@ def main() -> None:
     parser.add_argument("--engine", choices=["eager", "native"], default="native")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)  # what the processes are told
     parser.add_argument("--window", type=int, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one:
-        print(json.dumps(measure(given.one, given.window or None, given.engine, given.clock)))
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(measure(args.one, args.window or None, args.engine, args.clock)))
         return
-    lines = [f"{machine()}, {given.clock} clock, {given.rounds} rounds; engine {given.engine}; 4 layers, d_model 128."]
+    lines = [f"{machine()}, {args.clock} clock, {args.rounds} rounds; engine {args.engine}; 4 layers, d_model 128."]
     for window in (None, WINDOW):
-        made = table(window, given)
-        print("\n".join(made), flush=True)
-        lines += ["", *made]
-    if given.keep:
+        lines_of_table = table(window, args)
+        print("\n".join(lines_of_table), flush=True)
+        lines += ["", *lines_of_table]
+    if args.keep:
         RESULTS.write_text("# Long texts\n\n" + "\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -206,20 +206,20 @@ def main() -> None:
     parser = arguments(__doc__, 7, RESULTS)
     parser.add_argument("--large", action="store_true", help="the 124 M shape as well")
     parser.add_argument("--first-token", nargs=3, metavar=("SHAPE", "METHOD", "FOLDER"), help="used by this program")
-    given = parser.parse_args()
+    args = parser.parse_args()
     prepare_process()  # the allocator, for all sides
-    if given.first_token:
-        shape, method, folder = given.first_token
+    if args.first_token:
+        shape, method, folder = args.first_token
         print_first_token(shape, method, Path(folder))
         return
     compile_package()
-    lines = [f"{machine()}, {given.clock} clock, {given.rounds} rounds, interleaved; medians (lowest to highest)."]
-    for shape in ("0.8M", "124M") if given.large else ("0.8M",):
+    lines = [f"{machine()}, {args.clock} clock, {args.rounds} rounds, interleaved; medians (lowest to highest)."]
+    for shape in ("0.8M", "124M") if args.large else ("0.8M",):
         with tempfile.TemporaryDirectory() as name:
             os.environ |= caches(Path(name))
-            lines += ["", *table(shape, given.rounds, given.clock, Path(name))]
+            lines += ["", *table(shape, args.rounds, args.clock, Path(name))]
         print("\n".join(lines), flush=True)
-    if given.keep:
+    if args.keep:
         RESULTS.write_text("# Native code beside PyTorch's compilers\n\n" + "\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -46,14 +46,14 @@ EVALUATED = 65_536  # tokens
 BPE = 4096
 
 
-def seconds_of(program: str, words: Sequence[str], until: str | None, folder: Path, clock: str) -> float:
+def seconds_of(program: str, arguments: Sequence[str], until: str | None, folder: Path, clock: str) -> float:
     """From the start of a process to its end, or to the first line that begins so; the wall's, or the processor's."""
 
     def now() -> float:
         return time.perf_counter() if clock == "wall" else sum(os.times()[2:4])
 
     began = now()
-    command = [sys.executable, "-c", program, *words]
+    command = [sys.executable, "-c", program, *arguments]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         if until is not None:
@@ -70,8 +70,8 @@ def starting(rounds: int, clock: str, folder: Path) -> list[str]:
     taken: dict[str, list[float]] = {name: [] for name in PROCESSES}
     for number in range(rounds):
         for name, (program, until) in PROCESSES.items():
-            words = ["train", str(text), "--out", str(folder / f"run{number}")] if until else []
-            taken[name].append(seconds_of(program, words, until, folder, clock))
+            arguments = ["train", str(text), "--out", str(folder / f"run{number}")] if until else []
+            taken[name].append(seconds_of(program, arguments, until, folder, clock))
     lines = ["| process | seconds |", "|---|---|"]
     for name, all_seconds in taken.items():
         lines.append(f"| {name} | {spread(all_seconds)} |")
@@ -105,8 +105,8 @@ class Reading:
     def _numpy(self) -> float:
         codes = np.frombuffer(self.path.read_text(encoding="utf-8").encode("utf-32-le"), dtype=np.uint32)
         table = np.zeros(0x110000, dtype=np.uint8)
-        seen = np.flatnonzero(np.bincount(codes))
-        table[seen] = np.arange(len(seen))
+        alphabet = np.flatnonzero(np.bincount(codes))
+        table[alphabet] = np.arange(len(alphabet))
         self._write(table[codes])
         return self.size
 
@@ -150,7 +150,7 @@ def evaluating(text: Path) -> list[Row]:
 def main() -> None:
     parser = arguments(__doc__, 3, RESULTS)
     parser.add_argument("--megabytes", type=int, default=100, help="of text")
-    given = parser.parse_args()
+    args = parser.parse_args()
     compile_package()
     prepare_process()  # the allocator, for all sides
     head = "| {} | | {} | ratio |\n|---|---|---|---|"
@@ -158,22 +158,22 @@ def main() -> None:
         folder = Path(name)
         os.environ["CLEARHEAD_CACHE"] = str(folder / "cache")
         text = folder / "text.txt"
-        text.write_text(stories.text(1_000_000, 1) * given.megabytes, encoding="utf-8")
+        text.write_text(stories.text(1_000_000, 1) * args.megabytes, encoding="utf-8")
         reading = Reading(text, folder)
         page = [
             f"{machine()}, tokenizers "
-            f"{tokenizers.__version__}, {given.rounds} rounds, interleaved, {given.clock} clock; "
+            f"{tokenizers.__version__}, {args.rounds} rounds, interleaved, {args.clock} clock; "
             "medians (lowest to highest).\n",
-            *starting(given.rounds, given.clock, folder),
+            *starting(args.rounds, args.clock, folder),
         ]
-        for told, unit, rows in (
-            (f"{given.megabytes} MB as characters", "MB per second", reading.characters()),
-            (f"{given.megabytes} MB as BPE of {BPE:,}, learnt and encoded", "MB per second", reading.pieces()),
+        for title, unit, rows in (
+            (f"{args.megabytes} MB as characters", "MB per second", reading.characters()),
+            (f"{args.megabytes} MB as BPE of {BPE:,}, learnt and encoded", "MB per second", reading.pieces()),
             (f"{EVALUATED:,} tokens evaluated", "tokens per second", evaluating(text)),
         ):
-            page += ["", head.format(told, unit), *compare(rows, given.rounds, given.clock)]
+            page += ["", head.format(title, unit), *compare(rows, args.rounds, args.clock)]
     print("\n".join(page))
-    if given.keep:
+    if args.keep:
         RESULTS.write_text("\n".join(["# Before and beside the steps\n", *page, ""]), encoding="utf-8")
 
 

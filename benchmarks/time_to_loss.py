@@ -86,26 +86,26 @@ def held_out_loss(logits: Logits, data: TextData, window: int, device: str = "cp
     with torch.inference_mode():
         for ids, targets in evaluation_batches(data.val, block_size=window, batch_size=TOKENS_AT_ONCE // window):
             counted = targets >= 0
-            found = logits(ids.to(device)).cpu()[counted].float()
-            total += F.cross_entropy(found, targets[counted], reduction="sum").item()
+            counted_logits = logits(ids.to(device)).cpu()[counted].float()
+            total += F.cross_entropy(counted_logits, targets[counted], reduction="sum").item()
             count += int(counted.sum())
     return total / count
 
 
-def timed(words: Sequence[str], folder: Path, environment: Mapping[str, str] = os.environ) -> tuple[float, str]:
+def timed(command: Sequence[str], folder: Path, environment: Mapping[str, str] = os.environ) -> tuple[float, str]:
     """Seconds of a process, and its standard output."""
     began = time.perf_counter()
-    done = subprocess.run(words, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True)
     return time.perf_counter() - began, done.stdout
 
 
 def ours(recipe: str, seed: int, data: TextData, window: int) -> Outcome:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        words = [sys.executable, "-m", "clearhead", "train", data.source, *recipe.split()]
-        seconds, said = timed([*words, "--seed", str(seed), "--out", "run", "--json"], folder)
+        command = [sys.executable, "-m", "clearhead", "train", data.source, *recipe.split()]
+        seconds, output = timed([*command, "--seed", str(seed), "--out", "run", "--json"], folder)
         model = load(folder / "run").model().eval()
-        return Outcome(seconds, json.loads(said)["seconds"], held_out_loss(model, data, window))
+        return Outcome(seconds, json.loads(output)["seconds"], held_out_loss(model, data, window))
 
 
 def nanogpt(repository: Path, data: TextData, window: int) -> Outcome:
@@ -121,9 +121,9 @@ def install(repository: Path) -> None:
         subprocess.run(["git", "clone", "--quiet", NANOGPT, str(repository)], check=True)
 
 
-def nanogpt_copy(repository: Path, place: Path, data: TextData) -> Path:
+def nanogpt_copy(repository: Path, parent: Path, data: TextData) -> Path:
     """A copy that has the text."""
-    folder = place / "nanoGPT"
+    folder = parent / "nanoGPT"
     shutil.copytree(repository, folder, ignore=shutil.ignore_patterns(".git"))
     text = folder / "data" / "shakespeare_char"
     (text / "input.txt").write_text(data.tokenizer.decode([*data.train, *data.val]), encoding="utf-8")
@@ -143,7 +143,7 @@ def nanogpt_logits(folder: Path, device: str = "cpu") -> Logits:
     return lambda ids: model(ids, ids)[0]  # all logits, where targets are given
 
 
-def line(name: str, told: str, outcomes: Sequence[Outcome], first: float | None) -> str:
+def line(name: str, recipe: str, outcomes: Sequence[Outcome], first: float | None) -> str:
     """A row: medians, and lowest and highest; how much sooner than the first row."""
     seconds = [outcome.seconds for outcome in outcomes]
     steps = [outcome.in_steps for outcome in outcomes if outcome.in_steps is not None]
@@ -151,7 +151,7 @@ def line(name: str, told: str, outcomes: Sequence[Outcome], first: float | None)
     in_steps = f"{statistics.median(steps):.1f}" if steps else ""
     losses = [outcome.loss for outcome in outcomes]
     mean = f"{statistics.mean(losses):.4f} ({min(losses):.4f} to {max(losses):.4f})"
-    return f"| {name} | `{told}` | {spread(seconds)} | {in_steps} | {mean} | {sooner} |"
+    return f"| {name} | `{recipe}` | {spread(seconds)} | {in_steps} | {mean} | {sooner} |"
 
 
 def table(goal: Goal, target: str, rounds: int, repository: Path | None, data: TextData) -> Iterator[str]:
@@ -169,9 +169,9 @@ def table(goal: Goal, target: str, rounds: int, repository: Path | None, data: T
     recipes = f"recipes to {target}, {Path(data.source).stem}, windows of {goal.window}"
     yield f"| {recipes} | told | seconds | of them in steps | loss | times sooner |"
     yield "|---|---|---|---|---|---|"
-    first = statistics.median(one.seconds for one in outcomes["nanoGPT"]) if "nanoGPT" in outcomes else None
-    for name, (told, _) in programs.items():
-        yield line(name, told, outcomes[name], first)
+    first = statistics.median(outcome.seconds for outcome in outcomes["nanoGPT"]) if "nanoGPT" in outcomes else None
+    for name, (recipe, _) in programs.items():
+        yield line(name, recipe, outcomes[name], first)
 
 
 def main() -> None:
@@ -182,19 +182,19 @@ def main() -> None:
     parser.add_argument("--install", action="store_true", help="clone it into that folder first")
     parser.add_argument("--text", default="shakespeare", help="a file or a corpus (default: shakespeare)")
     parser.add_argument("--keep", action="store_true", help=f"add the tables to {RESULTS.name}")
-    given = parser.parse_args()
-    if given.install and given.nanogpt is None:
+    args = parser.parse_args()
+    if args.install and args.nanogpt is None:
         parser.error("--install needs --nanogpt, the folder to put it into")
-    if given.install:
-        install(given.nanogpt)
+    if args.install:
+        install(args.nanogpt)
     compile_package()
-    data = prepare(DataConfig(source=given.text, tokenizer="char"))
-    lines = [f"{machine()}, {given.rounds} rounds, interleaved, each with a seed of its own; whole processes."]
-    for target in given.goals:
-        told = list(table(GOALS[target], target, given.rounds, given.nanogpt, data))
-        print("\n".join(told), flush=True)
-        lines += ["", *told]
-    if given.keep:
+    data = prepare(DataConfig(source=args.text, tokenizer="char"))
+    lines = [f"{machine()}, {args.rounds} rounds, interleaved, each with a seed of its own; whole processes."]
+    for target in args.goals:
+        lines_of_table = list(table(GOALS[target], target, args.rounds, args.nanogpt, data))
+        print("\n".join(lines_of_table), flush=True)
+        lines += ["", *lines_of_table]
+    if args.keep:
         before = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else "# How soon a loss is reached\n"
         RESULTS.write_text(before + "\n" + "\n".join(lines) + "\n", encoding="utf-8")
 

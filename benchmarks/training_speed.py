@@ -132,16 +132,16 @@ def main() -> None:
     parser = arguments(__doc__, 7, RESULTS)
     parser.add_argument("--tables", nargs="+", choices=HEADS, default=list(HEADS))
     parser.add_argument("--text", default="shakespeare" if os.environ.get("CLEARHEAD_DATA") else "stories")
-    given = parser.parse_args()
+    args = parser.parse_args()
     prepare_process()  # the allocator, for both sides
-    tables = Tables(given.text)
-    lines = [f"{machine()}, {given.clock} clock; medians (lowest to highest) of {given.rounds} rounds, interleaved."]
-    for name in given.tables:
-        rows = compare(getattr(tables, name)(), given.rounds, given.clock)
+    tables = Tables(args.text)
+    lines = [f"{machine()}, {args.clock} clock; medians (lowest to highest) of {args.rounds} rounds, interleaved."]
+    for name in args.tables:
+        rows = compare(getattr(tables, name)(), args.rounds, args.clock)
         table = [f"| {HEADS[name]} |", "|---|---|---|---|", *rows]
         print("\n".join(table), flush=True)
         lines += ["", *table]
-    if given.keep:
+    if args.keep:
         RESULTS.write_text("# How fast a step is\n\n" + "\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -75,15 +75,15 @@ class Translating:
         self.config = TranslationConfig(beam_size=BEAM, batch_size=at_once)
         held_out = task.prepared.val
         every = max(1, len(held_out) // sentences)
-        places = list(range(0, len(held_out), every))[:sentences]
-        self.sources = [torch.tensor(held_out.source[place].tolist()) for place in places]
-        self.texts = [task.prepared.val_texts[place][0] for place in places]
+        indices = list(range(0, len(held_out), every))[:sentences]
+        self.sources = [torch.tensor(held_out.source[index].tolist()) for index in indices]
+        self.texts = [task.prepared.val_texts[index][0] for index in indices]
         self.written: dict[str, list[str]] = {}
 
     def rows(self) -> Iterator[Row]:
         """What is measured: first the plain program, where it is not alone with one sentence, in which case we are."""
         n, alike = len(self.sources), "alike in length"
-        by_length = sorted(range(n), key=lambda place: len(self.sources[place]))
+        by_length = sorted(range(n), key=lambda index: len(self.sources[index]))
         if self.config.batch_size > 1:
             yield Row("plain", "as they come", self._kept("plain", lambda: self._plain(list(range(n)))))
             yield Row("plain, sorted", alike, self._kept("plain, sorted", lambda: self._plain(by_length)))
@@ -112,8 +112,8 @@ class Translating:
 
         def translate() -> list[str]:
             tokenizers = self.task.source_tokenizer, self.task.tokenizer
-            found = inference.translate(self.model, *tokenizers, self.texts, config, on_notice=print)
-            return [best[0].text for best in found]
+            hypotheses = inference.translate(self.model, *tokenizers, self.texts, config, on_notice=print)
+            return [best[0].text for best in hypotheses]
 
         return translate
 
@@ -121,10 +121,10 @@ class Translating:
         written, at_once = [""] * len(order), self.config.batch_size
         for start in range(0, len(order), at_once):
             some = order[start : start + at_once]
-            sources = [self.sources[place] for place in some]
-            found = beam_search(self.plain, sources, end=self.task.prepared.end, beam=BEAM)
-            for place, ids in zip(some, found, strict=True):
-                written[place] = self.task.tokenizer.decode(ids)
+            sources = [self.sources[index] for index in some]
+            hypotheses = beam_search(self.plain, sources, end=self.task.prepared.end, beam=BEAM)
+            for index, ids in zip(some, hypotheses, strict=True):
+                written[index] = self.task.tokenizer.decode(ids)
         return written
 
     def table(self, rounds: int, clock: str) -> list[str]:
@@ -137,9 +137,9 @@ class Translating:
         """How far logits and texts of the two programs agree; refuses to compare programs that do different things."""
         source, inputs, _ = next(iter(self.task.held_out(self.task_config(), limit=500)))
         with evaluating(self.model), evaluating(self.plain), torch.inference_mode():
-            own, theirs = (model(source, inputs).log_softmax(-1) for model in (self.model, self.plain))
+            own, plain = (model(source, inputs).log_softmax(-1) for model in (self.model, self.plain))
         real = inputs != self.task.prepared.pad
-        apart = (own - theirs)[real].abs().max().item()
+        apart = (own - plain)[real].abs().max().item()
         assert apart < 1e-3, f"the two models are not the same: log-probabilities differ by {apart}"
         ours = self.written["clearhead"]
         equal = {
@@ -147,12 +147,12 @@ class Translating:
             for name, texts in self.written.items()
         }
         assert equal.get("plain", 1) > 0.9, f"only {equal['plain']:.0%} of the translations are equal"
-        words = statistics.mean(len(text.split()) for text in ours)
+        mean_words = statistics.mean(len(text.split()) for text in ours)
         shares = ", ".join(f"{name} {share:.1%}" for name, share in equal.items() if name != "clearhead")
-        said = [f"Translations equal to ours to the letter: {shares} ({words:.1f} words on average)."]
+        sentences = [f"Translations equal to ours to the letter: {shares} ({mean_words:.1f} words on average)."]
         if "plain" in self.written:
-            said.append(f"Log-probabilities of the plain program differ by at most {apart:.1g}.")
-        return " ".join((*said, self._shape()))
+            sentences.append(f"Log-probabilities of the plain program differ by at most {apart:.1g}.")
+        return " ".join((*sentences, self._shape()))
 
     def _shape(self) -> str:
         config, size = self.model.config, sum(parameter.numel() for parameter in self.model.parameters())
@@ -180,8 +180,8 @@ def opened(run: str) -> tuple[EncoderDecoder, TranslationTask]:
     Raises:
         SystemExit: the plain program has no equal of this model.
     """
-    found = load(run)
-    model, task = found.model(), found.task()
+    loaded = load(run)
+    model, task = loaded.model(), loaded.task()
     assert isinstance(model, EncoderDecoder)
     assert isinstance(task, TranslationTask)
     if reason := obstacle(model):
@@ -199,32 +199,32 @@ def main() -> None:
     parser.add_argument("--tools", type=Path, default=ctranslate2_copy.FOLDER, help="the folder that holds CTranslate2")
     parser.add_argument("--install", action="store_true", help="make that folder")
     parser.add_argument("--run", help="translate with this run's model instead")
-    given = parser.parse_args()
+    args = parser.parse_args()
     prepare_process()  # the allocator, for both sides
-    if given.install:
-        ctranslate2_copy.install(given.tools)
-    sys.path.append(str(given.tools))
-    layer = {"objective": "seq2seq", "data": {"source": given.source, "bpe_vocab_size": given.bpe}}
+    if args.install:
+        ctranslate2_copy.install(args.tools)
+    sys.path.append(str(args.tools))
+    layer = {"objective": "seq2seq", "data": {"source": args.source, "bpe_vocab_size": args.bpe}}
     config = RunConfig.read(layer, {"model": SHAPE, "train": TRAIN})
     task = open_task(config)
     assert isinstance(task, TranslationTask)
     config = RunConfig.read(config.model_dump(), {"model": task.model_settings()})
-    lines = [f"{machine()}, {given.clock} clock, {given.rounds} rounds, interleaved; {task.describe()}."]
+    lines = [f"{machine()}, {args.clock} clock, {args.rounds} rounds, interleaved; {task.describe()}."]
     print(lines[0])
     tables: list[list[str]] = []
-    if "training" in given.tables:
+    if "training" in args.tables:
         head = "| training | batches | padding | dropout | products | real tokens per second | ratio |"
         rows = Training(config, task).rows()
-        tables.append([head, "|---|---|---|---|---|---|---|", *compare(rows, given.rounds, given.clock)])
-    if "translating" in given.tables:
-        model, its_task = opened(given.run) if given.run else (trained(config, task, given.steps), task)
+        tables.append([head, "|---|---|---|---|---|---|---|", *compare(rows, args.rounds, args.clock)])
+    if "translating" in args.tables:
+        model, its_task = opened(args.run) if args.run else (trained(config, task, args.steps), task)
         for at_once, share in AT_ONCE.items():
-            translating = Translating(model, its_task, given.sentences // share, at_once)
-            tables.append(translating.table(given.rounds, given.clock))
+            translating = Translating(model, its_task, args.sentences // share, at_once)
+            tables.append(translating.table(args.rounds, args.clock))
     for table in tables:
         print("", *table, sep="\n")
         lines += ["", *table]
-    if given.keep:
+    if args.keep:
         title = "# How fast translations are learnt and written"
         RESULTS.write_text("\n".join([title, "", *lines, ""]), encoding="utf-8")
 

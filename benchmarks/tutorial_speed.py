@@ -28,8 +28,8 @@ NEW_TOKENS, STREAMS = 256, 16
 def main() -> None:
     parser = arguments(__doc__, 7)
     parser.add_argument("--text", default="shakespeare" if os.environ.get("CLEARHEAD_DATA") else "stories")
-    given = parser.parse_args()
-    data = prepare(RunConfig.read({"data": {"source": given.text}}).data)
+    args = parser.parse_args()
+    data = prepare(RunConfig.read({"data": {"source": args.text}}).data)
     layer = {**PRESETS["tutorial"].options}
     model = build_model(RunConfig.read(layer, {"model": {"vocab_size": data.tokenizer.vocab_size}}).model).eval()
     assert isinstance(model, CausalLM)
@@ -45,14 +45,14 @@ def main() -> None:
         plain.generate(torch.tensor([prompt] * streams), NEW_TOKENS)
         return streams * NEW_TOKENS
 
-    print(f"{machine()}, text {Path(given.text).name}")
+    print(f"{machine()}, text {Path(args.text).name}")
     for streams in (1, STREAMS):
         print(f"\n| generation, {NEW_TOKENS} tokens | streams | tokens per second | ratio |\n|---|---|---|---|")
         rows = [
             Row("tutorials' code", str(streams), lambda n=streams: rewrite(n)),  # type: ignore[misc]
             Row("clearhead", str(streams), lambda n=streams: write(n)),  # type: ignore[misc]
         ]
-        print("\n".join(compare(rows, given.rounds, given.clock)))
+        print("\n".join(compare(rows, args.rounds, args.clock)))
 
 
 if __name__ == "__main__":

@@ -37,14 +37,14 @@ def without_cross_attention(model: EncoderDecoder) -> None:
 def main() -> None:
     parser = options(__doc__ or "")
     parser.add_argument("--sources", nargs="+", default=["pairs", "multi30k"], help="corpora or files of pairs")
-    given = parse(parser)
+    args = parse(parser)
     rows: list[tuple[object, ...]] = []
-    for source in given.sources:
-        trial = Trial.open(given, {"data": {"source": source}})
+    for source in args.sources:
+        trial = Trial.open(args, {"data": {"source": source}})
         for name, change in (("with", None), ("without", without_cross_attention)):
-            for seed in range(1, given.seeds + 1):
+            for seed in range(1, args.seeds + 1):
                 trained = trial.train(seed=seed, change=change)
-                greedy, beam = (trial.bleu(trained.model, beam=beam, sentences=given.sentences) for beam in (1, 5))
+                greedy, beam = (trial.bleu(trained.model, beam=beam, sentences=args.sentences) for beam in (1, 5))
                 size = sum(parameter.numel() for parameter in trained.model.parameters())
                 steps = trial.config.train.steps
                 rows.append((source, name, seed, size, steps, trained.val_loss, greedy, beam))
@@ -58,7 +58,7 @@ def main() -> None:
         "BLEU, greedy",
         "BLEU, beam 5",
     )
-    report("cross_attention", given, header, rows)
+    report("cross_attention", args, header, rows)
 
 
 if __name__ == "__main__":

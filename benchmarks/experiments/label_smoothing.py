@@ -27,8 +27,8 @@ BINS = 10
 
 def expected_calibration_error(confidence: Tensor, right: Tensor, bins: int = BINS) -> float:
     """Mean distance of confidence (N,) from the share of right answers (N,) in bins of equal width, by their size."""
-    place = (confidence * bins).long().clamp(max=bins - 1)
-    surplus = torch.zeros(bins, dtype=torch.float64).index_add_(0, place, confidence.double() - right.double())
+    bin_of = (confidence * bins).long().clamp(max=bins - 1)
+    surplus = torch.zeros(bins, dtype=torch.float64).index_add_(0, bin_of, confidence.double() - right.double())
     return surplus.abs().sum().item() / len(confidence)
 
 
@@ -49,21 +49,21 @@ def main() -> None:
     parser = options(__doc__ or "")
     parser.add_argument("--shares", nargs="+", type=float, default=[0.0, 0.1], help="of smoothing, to compare")
     parser.add_argument("--source", default="multi30k", help="a corpus or file of pairs")
-    given = parse(parser)
-    trial = Trial.open(given, {"data": {"source": given.source}})
+    args = parse(parser)
+    trial = Trial.open(args, {"data": {"source": args.source}})
     rows: list[tuple[object, ...]] = []
-    for seed in range(1, given.seeds + 1):
-        for share in given.shares:
+    for seed in range(1, args.seeds + 1):
+        for share in args.shares:
             train = trial.config.train.model_copy(update={"label_smoothing": share})
             smoothed = Trial(trial.config.model_copy(update={"train": train}), trial.task)
             model = (trained := smoothed.train(seed=seed)).model
             confidence, right = answers(model, smoothed.task.held_out(smoothed.config))
             error = expected_calibration_error(confidence, right)
-            bleu = [smoothed.bleu(model, beam=beam, sentences=given.sentences) for beam in (1, 5)]
+            bleu = [smoothed.bleu(model, beam=beam, sentences=args.sentences) for beam in (1, 5)]
             means = confidence.double().mean().item(), right.double().mean().item()
             rows.append((f"{share:g}", seed, train.steps, trained.val_loss, *bleu, *means, error))
     header = ["smoothing", "seed", "steps", "validation loss", "BLEU, greedy", "BLEU, beam 5"]
-    report("label_smoothing", given, [*header, "confidence", "accuracy", "calibration error"], rows)
+    report("label_smoothing", args, [*header, "confidence", "accuracy", "calibration error"], rows)
 
 
 if __name__ == "__main__":

@@ -43,14 +43,14 @@ def variants(longest: int) -> dict[str, Settings]:
 def losses(config: RunConfig, task: Task) -> tuple[dict[int, float], float]:
     """Step -> loss on held-out text, of one training; and its seconds."""
     model, began = build_model(config.model, seed=config.seed), time.perf_counter()
-    found: dict[int, float] = {}
+    by_step: dict[int, float] = {}
     events = fit(
         model, config.train, task.batches(config), seed=config.seed, evaluate=lambda: task.evaluate(model, config)
     )
     for event in events:
         if isinstance(event, Evaluated):
-            found[event.step] = event.loss
-    return found, time.perf_counter() - began
+            by_step[event.step] = event.loss
+    return by_step, time.perf_counter() - began
 
 
 def main() -> None:
@@ -61,25 +61,25 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=16_384, help="for the n-grams of each length, at most")
     parser.add_argument("--source", default="shakespeare" if os.environ.get("CLEARHEAD_DATA") else "stories")
     parser.add_argument("--keep", action="store_true", help="write the table into benchmarks/results")
-    given = parser.parse_args()
+    args = parser.parse_args()
     prepare_process()
     layer = PRESETS["ngram-tables"].options
-    data: Settings = {"data": {"source": given.source}}
+    data: Settings = {"data": {"source": args.source}}
     task = open_task(RunConfig.read(layer, data))
-    start = in_steps(RunConfig.read(layer, data, {"model": task.model_settings()}), given.steps)
+    start = in_steps(RunConfig.read(layer, data, {"model": task.model_settings()}), args.steps)
     rows: list[tuple[object, ...]] = []
-    for name, options in variants(given.longest).items():
-        for seed in range(1, given.seeds + 1):
+    for name, options in variants(args.longest).items():
+        for seed in range(1, args.seeds + 1):
             print(f"{name}, seed {seed}", file=sys.stderr)
-            model = {"ngram_rows": given.rows} | options
+            model = {"ngram_rows": args.rows} | options
             config = RunConfig.read(start.model_dump(), {"model": model, "seed": seed})
-            found, seconds = losses(config, task)
+            by_step, seconds = losses(config, task)
             parts = account(config.model).parts
             tables = parts["ngram_tables"]
-            told = (f"{sum(parts.values()) - tables:,}", f"{tables:,}", f"{seconds:.1f}")
-            rows.append((name, seed, *told, *(found[step] for step in evaluations(config))))
+            sizes = (f"{sum(parts.values()) - tables:,}", f"{tables:,}", f"{seconds:.1f}")
+            rows.append((name, seed, *sizes, *(by_step[step] for step in evaluations(config))))
     steps = [f"step {step:,}" for step in evaluations(start)]
-    report("ngram_tables", given, ["model", "seed", "Transformer", "tables", "seconds", *steps], rows)
+    report("ngram_tables", args, ["model", "seed", "Transformer", "tables", "seconds", *steps], rows)
 
 
 if __name__ == "__main__":

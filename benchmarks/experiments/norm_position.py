@@ -43,36 +43,36 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1e-3, help="the learning rate's peak")
     parser.add_argument("--warmup", type=float, default=0.1, help="share of the steps in which it is reached")
     parser.add_argument("--source", default="multi30k", help="a corpus or file of pairs")
-    given = parse(parser)
-    told = {"data": {"source": given.source}, "train": {"learning_rate": given.rate}}
-    given.steps = given.steps or _open(given, told, max(given.depths)).config.train.steps  # of all, for one header
-    given.minutes = None
+    args = parse(parser)
+    settings = {"data": {"source": args.source}, "train": {"learning_rate": args.rate}}
+    args.steps = args.steps or _open(args, settings, max(args.depths)).config.train.steps  # of all, for one header
+    args.minutes = None
     rows: list[tuple[object, ...]] = []
     drawings = {}
-    for depth in given.depths:
-        trial = _open(given, told, depth)
+    for depth in args.depths:
+        trial = _open(args, settings, depth)
         curves = {}
-        for place, warm, seed in itertools.product(("pre", "post"), (True, False), range(1, given.seeds + 1)):
-            name = f"{place}-norm, {'warm-up' if warm else 'no warm-up'}"
+        for norm_position, warm, seed in itertools.product(("pre", "post"), (True, False), range(1, args.seeds + 1)):
+            name = f"{norm_position}-norm, {'warm-up' if warm else 'no warm-up'}"
             print(f"{depth} layers, {name}, seed {seed}", file=sys.stderr)
-            found = _varied(trial, place, warm, given.warmup).train(seed=seed)
-            curves[name if given.seeds == 1 else f"{name}, seed {seed}"] = found.curve
-            losses = dict(found.curve.validation)
+            trained = _varied(trial, norm_position, warm, args.warmup).train(seed=seed)
+            curves[name if args.seeds == 1 else f"{name}, seed {seed}"] = trained.curve
+            losses = dict(trained.curve.validation)
             rows.append((depth, name, seed, *(losses.get(step, "-") for step in evaluations(trial.config))))
         drawings[f"norm_position-{depth}"] = curves_picture(
             curves, f"{depth} + {depth} layers", trial.config.model.vocab_size
         )
     header = ["layers", "norm", "seed", *(f"step {step:,}" for step in evaluations(trial.config))]
-    report("norm_position", given, header, rows, drawings)
+    report("norm_position", args, header, rows, drawings)
 
 
-def _open(given: argparse.Namespace, told: Settings, depth: int) -> Trial:
-    return Trial.open(given, OPTIONS, told, {"model": {"n_layers": depth, "n_encoder_layers": depth}})
+def _open(args: argparse.Namespace, settings: Settings, depth: int) -> Trial:
+    return Trial.open(args, OPTIONS, settings, {"model": {"n_layers": depth, "n_encoder_layers": depth}})
 
 
-def _varied(trial: Trial, place: str, warm: bool, warmup: float) -> Trial:
+def _varied(trial: Trial, norm_position: str, warm: bool, warmup: float) -> Trial:
     """The trial with the norm in this place and with a warm-up, or none."""
-    model = trial.config.model.model_copy(update={"norm_position": place})
+    model = trial.config.model.model_copy(update={"norm_position": norm_position})
     warmup_steps = max(1, round(warmup * trial.config.train.steps)) if warm else 0
     train = trial.config.train.model_copy(update={"warmup_steps": warmup_steps})
     return Trial(trial.config.model_copy(update={"model": model, "train": train}), trial.task)

@@ -30,12 +30,12 @@ def curves_picture(curves: Mapping[str, Curve], title: str, vocab_size: int) -> 
         drawing.append(
             f'<path style="{style}" d="M{LEFT},{y} h26"/><text x="{LEFT + 34}" y="{y + 4}">{escape(name)}</text>'
         )
-    words = "; ".join(f"{name} ends at {points[-1][1]:.3f}" for name, points in lines.items() if points)
+    description = "; ".join(f"{name} ends at {points[-1][1]:.3f}" for name, points in lines.items() if points)
     height = HEIGHT + LINE * (len(lines) + 1)
     return (
         f'<svg class="curve" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'aria-labelledby="title words"><title id="title">{escape(title)}</title>'
-        f'<desc id="words">{escape(words)}</desc>'
+        f'<desc id="words">{escape(description)}</desc>'
         f"<style>{STYLE}</style>{''.join(drawing)}</svg>"
     )
 

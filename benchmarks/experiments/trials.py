@@ -54,14 +54,14 @@ class Trial:
     task: TranslationTask
 
     @classmethod
-    def open(cls, given: argparse.Namespace, *layers: Settings) -> "Trial":
+    def open(cls, args: argparse.Namespace, *layers: Settings) -> "Trial":
         """The preset, then the experiment's layers, then the person's file; and as many steps as they ask for."""
-        file = read_toml(Path(given.config)) if given.config else {}
+        file = read_toml(Path(args.config)) if args.config else {}
         layer = merge(PRESETS["translator"].options, *layers, file)
         task = open_task(RunConfig.read(layer))
         assert isinstance(task, TranslationTask)
         config = RunConfig.read(layer, {"model": task.model_settings()})
-        steps = given.steps or max(1, int(60 * given.minutes / seconds_per_step(config, task)))
+        steps = args.steps or max(1, int(60 * args.minutes / seconds_per_step(config, task)))
         return cls(in_steps(config, steps), task)
 
     def train(self, *, seed: int = 1, change: Callable[[EncoderDecoder], None] | None = None) -> Trained:
@@ -105,8 +105,8 @@ class Trial:
         pairs = texts[:: max(1, len(texts) // sentences)][:sentences]
         config = TranslationConfig(beam_size=beam)
         sources = [source for source, _ in pairs]
-        found = inference.translate(model, self.task.source_tokenizer, self.task.tokenizer, sources, config)
-        written = [best[0].text for best in found]
+        translations = inference.translate(model, self.task.source_tokenizer, self.task.tokenizer, sources, config)
+        written = [best[0].text for best in translations]
         return inference.corpus_scores(written, [reference for _, reference in pairs]).bleu
 
 
@@ -142,15 +142,15 @@ def options(about: str, *, minutes: float = 10.0) -> argparse.ArgumentParser:
 
 def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """What the person gave; prepares the process as the command does."""
-    given = parser.parse_args()
-    given.minutes = None if given.steps else given.minutes
+    args = parser.parse_args()
+    args.minutes = None if args.steps else args.minutes
     prepare_process()
-    return given
+    return args
 
 
 def report(
     name: str,
-    given: argparse.Namespace,
+    args: argparse.Namespace,
     header: Sequence[str],
     rows: Sequence[Sequence[object]],
     pictures: Mapping[str, str] | None = None,
@@ -159,20 +159,20 @@ def report(
 
     Args:
         name: of the experiment and of the file.
-        given: the options it ran with.
+        args: the options it ran with.
         header, rows: floats are shown to three decimals.
         pictures: SVG by file name, without the ending.
     """
-    told = " ".join(_option(option, value) for option, value in vars(given).items() if value not in (None, False))
+    options = " ".join(_option(option, value) for option, value in vars(args).items() if value not in (None, False))
     machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     lines += ["| " + " | ".join(map(_cell, row)) + " |" for row in rows]
     table = "\n".join(lines)
     print(table)
-    if given.keep:
+    if args.keep:
         RESULTS.mkdir(exist_ok=True)
         shown = "".join(f"\n![{file}]({file}.svg)\n" for file in pictures or {})
-        text = f"# {name}\n\n`benchmarks/experiments/{name}.py {told}`, {machine}\n\n{table}\n{shown}"
+        text = f"# {name}\n\n`benchmarks/experiments/{name}.py {options}`, {machine}\n\n{table}\n{shown}"
         (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
         for file, picture in (pictures or {}).items():
             (RESULTS / f"{file}.svg").write_text(picture, encoding="utf-8")

@@ -27,13 +27,13 @@ def healthy(host: str) -> nn.Module:
 def logits(host: str, model: nn.Module, tokens: Tensor) -> Tensor:
     """(B, T) -> (B, T, V), however the host wants to be called."""
     if kind_of(host) == "seq2seq":
-        found = model(SOURCE[: len(tokens)], tokens)
+        output = model(SOURCE[: len(tokens)], tokens)
     else:
-        found = model(tokens.T) if host == "time_first" else model(tokens)
-    found = found[0] if isinstance(found, tuple) else found["logits"] if isinstance(found, dict) else found
-    found = getattr(found, "logits", found)
-    assert isinstance(found, Tensor)
-    return found.detach().transpose(0, 1) if host == "time_first" else found.detach()
+        output = model(tokens.T) if host == "time_first" else model(tokens)
+    output = output[0] if isinstance(output, tuple) else output["logits"] if isinstance(output, dict) else output
+    output = getattr(output, "logits", output)
+    assert isinstance(output, Tensor)
+    return output.detach().transpose(0, 1) if host == "time_first" else output.detach()
 
 
 def other(tokens: Tensor) -> Tensor:
@@ -44,21 +44,21 @@ def other(tokens: Tensor) -> Tensor:
 def test_a_later_token_moves_no_earlier_output_and_every_output_depends_on_its_own(host: str) -> None:
     model = healthy(host)
     before = logits(host, model, SMALL)
-    for place in range(TIME):
+    for position in range(TIME):
         changed = SMALL.clone()
-        changed[:, place] = other(changed[:, place])
+        changed[:, position] = other(changed[:, position])
         moved = (logits(host, model, changed) - before).abs().amax(dim=(0, 2))
-        assert not moved[:place].any()
-        assert moved[place] > 1e-4
+        assert not moved[:position].any()
+        assert moved[position] > 1e-4
 
 
 @pytest.mark.parametrize("host", [host for host in HOSTS if kind_of(host) == "bidirectional"])
 def test_every_output_sees_every_token(host: str) -> None:
     model = healthy(host)
     before = logits(host, model, SMALL)
-    for place in range(TIME):
+    for position in range(TIME):
         changed = SMALL.clone()
-        changed[:, place] = other(changed[:, place])
+        changed[:, position] = other(changed[:, position])
         assert (logits(host, model, changed) - before).abs().amax(dim=(0, 2)).min() > 1e-5
 
 

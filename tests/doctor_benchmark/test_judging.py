@@ -20,7 +20,7 @@ FAULT = Fault(
 
 
 def finding(id: str, status: str, module: str | None = None, causes: tuple[str, ...] = ()) -> Finding:
-    ranked = [{"id": cause, "score": 1.0 / (place + 1)} for place, cause in enumerate(causes)]
+    ranked = [{"id": cause, "score": 1.0 / (rank + 1)} for rank, cause in enumerate(causes)]
     return {"id": id, "status": status, "where": {"module": module}, "causes": ranked}  # type: ignore[typeddict-item]
 
 
@@ -65,9 +65,9 @@ def test_the_first_failure_names_the_module_even_behind_a_warning() -> None:
 
 
 def test_modules_count_only_where_one_is_guilty() -> None:
-    found = report(finding("M01", "fail", "blocks.0.attn"))
-    assert judge(replace(FAULT, modules=("",)), found, HEALTHY).module is None
-    assert judge(replace(FAULT, modules=("", "head")), found, HEALTHY).module is False
+    verdicts = report(finding("M01", "fail", "blocks.0.attn"))
+    assert judge(replace(FAULT, modules=("",)), verdicts, HEALTHY).module is None
+    assert judge(replace(FAULT, modules=("", "head")), verdicts, HEALTHY).module is False
     assert judge(FAULT, HEALTHY, HEALTHY).module is False
 
 

@@ -38,10 +38,10 @@ def test_what_cannot_be_built_is_listed_with_its_reason() -> None:
 def test_every_exception_is_of_a_class_and_a_check_that_exist() -> None:
     known = architectures()
     assert len(known) >= 190
-    for one in exceptions():
-        assert one.architecture in known
-        assert one.id in CATALOGUE
-        assert one.reason
+    for exception in exceptions():
+        assert exception.architecture in known
+        assert exception.id in CATALOGUE
+        assert exception.reason
 
 
 def test_an_exception_that_is_none_any_more_is_told() -> None:

@@ -39,23 +39,23 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> list[Examined]:
     folder = tmp_path_factory.mktemp("libraries")
     (folder / "small_reader.py").write_text(MODEL, encoding="utf-8")
     (folder / "small_reader-1.0.dist-info").mkdir()
-    told = "Metadata-Version: 2.1\nName: small-reader\nVersion: 1.0\n"
-    (folder / "small_reader-1.0.dist-info" / "METADATA").write_text(told, encoding="utf-8")
+    metadata = "Metadata-Version: 2.1\nName: small-reader\nVersion: 1.0\n"
+    (folder / "small_reader-1.0.dist-info" / "METADATA").write_text(metadata, encoding="utf-8")
     models = [
         Model("small-reader", "leaking", "causal", "Reader(1)"),
         Model("small-reader", "meant to leak", "causal", "Reader(1)", design={"M06": "so it is meant"}),
         Model("small-reader", "misspelt", "causal", "Raeder(0)"),
         Model("nowhere", "anything", "causal", "nowhere.Anything()"),
     ]
-    given = argparse.Namespace(libraries=Path(folder), level="quick", timeout=120)
-    return list(sweep([READER, ABSENT], models, given))
+    options = argparse.Namespace(libraries=Path(folder), level="quick", timeout=120)
+    return list(sweep([READER, ABSENT], models, options))
 
 
 def test_what_is_there_is_examined_and_what_is_not_is_said(cases: list[Examined]) -> None:
     assert [case.outcome for case in cases] == ["examined", "examined", "not examined", "missing"]
-    told = left_out(cases)[2:]
-    assert "NameError: name 'Raeder' is not defined" in told[0]
-    assert "nowhere==1.0 is not in" in told[1]
+    lines = left_out(cases)[2:]
+    assert "NameError: name 'Raeder' is not defined" in lines[0]
+    assert "nowhere==1.0 is not in" in lines[1]
 
 
 def test_an_alarm_counts_unless_it_is_by_design_or_a_bug(cases: list[Examined]) -> None:
@@ -65,11 +65,13 @@ def test_an_alarm_counts_unless_it_is_by_design_or_a_bug(cases: list[Examined]) 
     assert leaking.ids("fail") == ["M06"]
     assert not meant.ids("fail")
     assert not bug.ids("fail")
-    told = [leaking, meant, bug]
-    assert any("| with a false alarm (fail) | 1 of 3 (33.3 %) | 0 |" in line for line in measures(told))
-    assert [line.rpartition(" | ")[2] for line in found(told, "fail")[2:]] == ["small-reader: leaking |"]
-    assert declared(told, "design")[2:] == ["| small-reader: meant to leak | M06 | so it is meant | yes |"]
-    assert declared(told, "bug")[2:] == ["| small-reader: known to leak | M06 | its triangle is one too wide | yes |"]
+    counted = [leaking, meant, bug]
+    assert any("| with a false alarm (fail) | 1 of 3 (33.3 %) | 0 |" in line for line in measures(counted))
+    assert [line.rpartition(" | ")[2] for line in found(counted, "fail")[2:]] == ["small-reader: leaking |"]
+    assert declared(counted, "design")[2:] == ["| small-reader: meant to leak | M06 | so it is meant | yes |"]
+    assert declared(counted, "bug")[2:] == [
+        "| small-reader: known to leak | M06 | its triangle is one too wide | yes |"
+    ]
 
 
 def test_what_is_declared_and_not_seen_is_told(cases: list[Examined]) -> None:

@@ -42,8 +42,8 @@ def complains(always: list[Complaint], of_batch_norms: list[Complaint]) -> Tool:
 
 
 def test_what_is_said_of_the_healthy_host_too_is_no_detection(tmp_path: Path) -> None:
-    said = [Complaint("overfit", "fail")]
-    score = judge_tool(complains(said, said), ["tagger"], tmp_path)
+    complaints = [Complaint("overfit", "fail")]
+    score = judge_tool(complains(complaints, complaints), ["tagger"], tmp_path)
     assert score.alarms == {"tagger": ["overfit"]}
     assert not any(score.failed.values())
     assert not any(score.warned.values())
@@ -53,8 +53,8 @@ def test_a_new_failure_is_a_detection_and_a_new_warning_half_of_one(tmp_path: Pa
     faults = list(faults_of("tagger"))
     for status in ("fail", "warn"):
         score = judge_tool(complains([], [Complaint("norm", status)]), ["tagger"], tmp_path)
-        seen = score.failed if status == "fail" else score.warned
-        assert [title for title, shown in seen.items() if shown] == ["tagger/batch-norm-without-statistics"]
+        detections = score.failed if status == "fail" else score.warned
+        assert [title for title, shown in detections.items() if shown] == ["tagger/batch-norm-without-statistics"]
     assert not any(score.failed.values())
     assert len(measures([score], faults)) == 3
 
