@@ -84,26 +84,30 @@ def grammars(draw: st.DrawFn, first: str = "") -> Grammar:
         options = []
         for option in range(draw(st.integers(1, 3))):
             guard = draw(st.sampled_from(guards)) if option else ""
-            seen = {*takes}
+            known = {*takes}
             start = draw(st.sampled_from(["", "x ", "x y "])) + "".join(f"{{new {v}}} " for v in gives)
             later = {f"r{i}": s for i, s in enumerate(signatures) if i > index}
-            body = template(draw, seen | {*gives}, later, draw(st.integers(0, 3)))
+            body = template(draw, known | {*gives}, later, draw(st.integers(0, 3)))
             weight = draw(st.integers(1, 3))
             options.append(f"  {weight}{' ' if guard else ''}{guard}: {start}{body}.")
         rules.append("\n".join([header, *options]))
     return grammar_of(first + "\n".join(rules) + "\n")
 
 
-def template(draw: st.DrawFn, seen: set[str], later: dict[str, tuple[tuple[str, ...], tuple[str, ...]]], n: int) -> str:
+def template(
+    draw: st.DrawFn, known: set[str], later: dict[str, tuple[tuple[str, ...], tuple[str, ...]]], n: int
+) -> str:
     pieces = []
     for _ in range(n):
         choices = ["x", "y", "x y", "{any look}", "{any person}", "(x|y*2)", "(x |)y", "({any look}|x y)"]
-        choices += [f"{{{v}}}" for v in seen] + [f"{{{v}.she}}" for v in seen] + [f"{{any look ~ {v}}}" for v in seen]
-        choices += [f"({{{v}}} x|{{{v}}} y y|)" for v in seen] + [f"{{new {v}}}" for v in {"p", "q"} - seen]
+        choices += (
+            [f"{{{v}}}" for v in known] + [f"{{{v}.she}}" for v in known] + [f"{{any look ~ {v}}}" for v in known]
+        )
+        choices += [f"({{{v}}} x|{{{v}}} y y|)" for v in known] + [f"{{new {v}}}" for v in {"p", "q"} - known]
         for rule, (takes, gives) in later.items():
-            if {*takes} <= seen and not {*gives} & seen and (not gives or seen <= {*takes}):
+            if {*takes} <= known and not {*gives} & known and (not gives or known <= {*takes}):
                 choices += [f"<{rule}>"] * 2
         piece = draw(st.sampled_from(sorted(choices)))
-        seen |= {piece[5]} if piece.startswith("{new") else {*later[piece[1:-1]][1]} if piece[0] == "<" else set()
+        known |= {piece[5]} if piece.startswith("{new") else {*later[piece[1:-1]][1]} if piece[0] == "<" else set()
         pieces.append(piece)
     return " ".join(pieces)

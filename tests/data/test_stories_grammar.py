@@ -20,16 +20,16 @@ from clearhead.data.stories.unambiguous import ambiguities
 @settings(max_examples=80, deadline=None)
 @given(grammars())
 def test_measure_parser_and_proof_agree_with_brute_force(grammar: Grammar) -> None:
-    made = [(text, p) for text, p, _ in expand(grammar, (RuleCall(grammar.start, ()),), {})]
-    assume(len(made) <= 2000)
-    assert sum(p for _, p in made) == 1
+    derivations = [(text, p) for text, p, _ in expand(grammar, (RuleCall(grammar.start, ()),), {})]
+    assume(len(derivations) <= 2000)
+    assert sum(p for _, p in derivations) == 1
 
     exact = measure(grammar)
-    assert exact.entropy == pytest.approx(-sum(float(p) * math.log(p) for _, p in made), abs=1e-9)
-    assert exact.characters == pytest.approx(float(sum(p * len(text) for text, p in made)), rel=1e-12)
+    assert exact.entropy == pytest.approx(-sum(float(p) * math.log(p) for _, p in derivations), abs=1e-9)
+    assert exact.characters == pytest.approx(float(sum(p * len(text) for text, p in derivations)), rel=1e-12)
 
     by_text: dict[str, list[Fraction]] = defaultdict(list)
-    for text, p in made:
+    for text, p in derivations:
         by_text[text].append(p)
     for text, parts in list(by_text.items())[:50]:
         assert sorted(parse.derivations(grammar, text)) == pytest.approx(sorted(map(math.log, parts)), abs=1e-9)
@@ -62,9 +62,9 @@ end(p q)
 
 def test_the_proof_accepts_a_grammar_that_needs_its_finer_arguments() -> None:
     grammar = grammar_of(UNAMBIGUOUS)
-    made = Counter(text for text, _, _ in expand(grammar, (RuleCall(grammar.start, ()),), {}))
+    counts = Counter(text for text, _, _ in expand(grammar, (RuleCall(grammar.start, ()),), {}))
     assert list(ambiguities(grammar)) == []
-    assert max(made.values()) == 1
+    assert max(counts.values()) == 1
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_sampled_frequencies_are_the_exact_probabilities() -> None:
 
 def test_two_variables_of_one_category_are_never_the_same_word() -> None:
     grammar = grammar_of("start\n  1: {new p} and {new q}\n")
-    made = {text: p for text, p, _ in expand(grammar, (RuleCall("start", ()),), {})}
+    probabilities = {text: p for text, p, _ in expand(grammar, (RuleCall("start", ()),), {})}
     weights = dict(zip(("Ann", "Ida Ann", "Tom"), CATEGORIES["person"].weights, strict=True))
     expected = {
         f"{a} and {b}": Fraction(weights[a], sum(weights.values()))
@@ -108,7 +108,7 @@ def test_two_variables_of_one_category_are_never_the_same_word() -> None:
         for b in weights
         if a != b
     }
-    assert made == expected
+    assert probabilities == expected
 
 
 @pytest.mark.parametrize(
