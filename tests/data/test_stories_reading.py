@@ -114,9 +114,9 @@ def test_another_name_on_the_way_is_noticed() -> None:
     kept = []
     for story, hero in [(story, hero) for story, hero in heroes if hero][:12]:
         later = [match.start() for match in re.finditer(rf"\b{hero}\b", story)][1:]
-        place = rng.choice(later)
+        index = rng.choice(later)
         other = rng.choice([name for name in PEOPLE if name not in story])
-        score = stories.score([story[:place] + other + story[place + len(str(hero)) :]])
+        score = stories.score([story[:index] + other + story[index + len(str(hero)) :]])
         assert score.accepted_stories == 0
         assert score.accepted_sentences is not None
         assert score.agreement is not None
@@ -137,8 +137,8 @@ def test_a_pronoun_of_the_other_sex_does_not_agree() -> None:
 
 def test_what_a_sample_has_cut_off_is_not_held_against_it() -> None:
     story = next(story for story in DRAWN if story.count(". ") > 5)
-    place = story.index(". ", len(story) // 2) + 12
-    score = stories.score([story[:place]])
+    index = story.index(". ", len(story) // 2) + 12
+    score = stories.score([story[:index]])
     assert score.accepted_sentences == 1
     assert score.accepted_stories == 0
 
