@@ -1,5 +1,6 @@
 """What is chosen for the person fits the text, is said, and never overrules what the person gave."""
 
+import math
 from itertools import product
 from typing import Any
 
@@ -15,7 +16,7 @@ from clearhead.config.presets import DEFAULT_MINUTES, DEFAULTS, PRESETS, preset
 from clearhead.data import training_batch
 from clearhead.errors import DataError, UsageError
 from clearhead.options import merge
-from clearhead.workflows import describe, hardware, planning, train, training
+from clearhead.workflows import budget, describe, hardware, planning, train, training
 from clearhead.workflows.tasks import Masked, NextToken, Task, TranslationTask
 
 SIZES = [200, 300, 1000, 5000, 40_000]
@@ -26,6 +27,12 @@ TEXTS = [name for name, found in PRESETS.items() if found.objective != "seq2seq"
 
 def plan(settings: dict[str, Any], preset_name: str | None, minutes: float | None, task: Task) -> planning.Plan:
     return planning.plan(planning.choose_start(settings, preset_name, minutes), task)
+
+
+def steps_of(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose steps take so long, whatever the model."""
+    monkeypatch.setattr(budget, "operations_per_second", lambda config: math.inf)
+    monkeypatch.setattr(budget, "seconds_per_step", lambda config, task, patience: seconds)
 
 
 def prepared(characters: int, kind: type[NextToken] = NextToken, **options: Any) -> NextToken:
@@ -170,22 +177,22 @@ def test_time_and_steps_cannot_both_be_given() -> None:
 
 
 def test_more_time_is_more_steps_until_the_text_is_learnt_by_heart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "seconds_per_step", lambda config, data: 0.5)
-    text = prepared(50_000)
-    plans = [plan({}, None, minutes, text) for minutes in (0.1, 1, 3, 10, 1000, 2000)]
+    steps_of(0.05, monkeypatch)
+    text = prepared(200_000)
+    plans = [plan({}, None, minutes, text) for minutes in (0.2, 1, 3, 10, 1000, 2000)]
     steps = [made.config.train.steps for made in plans]
     assert steps == sorted(steps)
     assert steps[0] < steps[1] < steps[2]
     assert steps[-1] == steps[-2], "no more than so many passes"
     assert any("passes over the data" in reason for reason in plans[-1].reasons)
-    for made, minutes in zip(plans, (0.1, 1, 3, 10), strict=False):
-        assert 0.5 * made.config.train.steps <= 60 * minutes
+    for made, minutes in zip(plans, (0.2, 1, 3, 10), strict=False):
+        assert 0.05 * made.config.train.steps <= 60 * minutes
     assert plan({}, None, None, text).config == plan({}, None, DEFAULT_MINUTES, text).config
 
 
 def test_evaluations_take_little_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A forward pass is a third of a step, so a tenth of the time buys 0.3 evaluated tokens for each trained one."""
-    monkeypatch.setattr(planning, "seconds_per_step", lambda config, data: 0.1)
+    steps_of(0.01, monkeypatch)
     text = prepared(500_000)
     assert text.held_out_tokens > planning.TOKENS_OF_AN_EVALUATION
     wholes = []
@@ -214,17 +221,17 @@ def test_time_picks_the_preset(objective: str) -> None:
 
 
 def test_a_preset_says_how_long_unless_time_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "seconds_per_step", lambda config, data: 0.5)
+    steps_of(0.05, monkeypatch)
     text = prepared(5000)
     assert plan({}, "tutorial", None, text).config.train.steps == preset("tutorial").train["steps"]
     assert plan({}, "tutorial", 1, text).config.train.steps < preset("tutorial").train["steps"]
 
 
 def test_a_minute_said_now_wins_over_steps_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "seconds_per_step", lambda config, data: 20.0)
-    write_text().with_name("my.toml").write_text("[train]\nsteps = 10000\nthreads = 1\n", encoding="utf-8")
-    run = train("my.txt", config="my.toml", minutes=1, options={"model": tiny()["model"]})
-    assert run.config.train.steps < 10
+    write_text().with_name("my.toml").write_text("[train]\nsteps = 100000\nthreads = 1\n", encoding="utf-8")
+    steps_of(0.01, monkeypatch)
+    run = train("my.txt", config="my.toml", minutes=0.1, options={"model": tiny()["model"]})
+    assert run.config.train.steps < 100_000
 
 
 def test_a_memory_that_may_be_too_small_is_said_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,9 +255,9 @@ def test_what_a_training_starts_from_is_decided_once(monkeypatch: pytest.MonkeyP
     calls, decide, complete = list[str](), planning.choose_start, planning.plan
     for name, function in (("choose_start", decide), ("plan", complete)):
 
-        def counted(*arguments: Any, name: str = name, function: Any = function) -> Any:
+        def counted(*arguments: Any, name: str = name, function: Any = function, **more: Any) -> Any:
             calls.append(name)
-            return function(*arguments)
+            return function(*arguments, **more)
 
         for module in (planning, training):
             monkeypatch.setattr(module, name, counted)

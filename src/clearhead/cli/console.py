@@ -11,7 +11,7 @@ from clearhead.cli.output import Output, json_line, notice, standard_error, stan
 if TYPE_CHECKING:
     from clearhead.cli.terminal import Terminal
     from clearhead.training import Evaluated, Stepped
-    from clearhead.workflows import Averaged, Finished, Notice, Passed, Sampled, Started, WorkflowEvent
+    from clearhead.workflows import Averaged, Finished, Notice, Passed, Replanned, Sampled, Started, WorkflowEvent
 
 LINES = 20  # of progress in a whole run, where there is no terminal
 SAMPLE_CHARACTERS = 240
@@ -84,6 +84,12 @@ class Console:
         if event.step:
             self.say(f"continuing after step {event.step:,} of {event.steps:,} in {event.folder}")
         self.shown.begin(event.step, event.steps)
+
+    def _replanned(self, event: "Replanned") -> None:
+        pace = "slower" if event.steps < self.steps else "faster"
+        self.say(f"the machine is {pace} than measured: {event.steps:,} steps fit into the time, not {self.steps:,}")
+        self.steps = event.steps
+        self.shown.lengthen(event.steps)
 
     def _stepped(self, event: "Stepped") -> None:
         self.tokens, self.seconds = self.tokens + event.tokens, self.seconds + event.seconds

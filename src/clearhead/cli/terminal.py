@@ -56,6 +56,11 @@ class Terminal:
         if self.bar:
             self.bar.update(self.task, completed=step, news=news)
 
+    def lengthen(self, steps: int) -> None:
+        """There will be this many steps, fewer or more than the bar was begun with."""
+        if self.bar:
+            self.bar.update(self.task, total=steps)
+
     def end(self) -> None:
         """Take the bar away."""
         if self.bar:

@@ -1,6 +1,7 @@
 """clearhead train"""
 
 import argparse
+import time
 import tomllib
 
 from clearhead.cli.arguments import Parser, one_of, settings_of
@@ -57,6 +58,7 @@ def parser() -> Parser:
 
 def run(args: argparse.Namespace) -> None:
     """Train, telling how it goes."""
+    began = time.perf_counter()  # torch is not loaded yet, which takes seconds
     options = settings_of(args, RunConfig)
     if "target" in args:
         options = merge(options, {"data": {"target": args.target}})
@@ -82,6 +84,7 @@ def run(args: argparse.Namespace) -> None:
             options=options,
             check="no_preflight" not in args,
             observe=console.observe,
+            began=began,
         )
     if args.json:  # a long log is not read again for nothing
         console.result(workflows.summary(done))

@@ -34,6 +34,7 @@ def fit(
     state: TrainingState | None = None,
     evaluate: Callable[[], Evaluation] | None = None,
     forward: Forward | None = None,
+    steps: Callable[[int], int] | None = None,
 ) -> Iterator[Event]:
     """Train `model` in place until `config.steps` steps are done, yielding events.
 
@@ -54,13 +55,17 @@ def fit(
         optimizer, state: from a checkpoint; fresh ones by default. `state` is kept up to date in place.
         evaluate: the loss on the held-out text, called with the model in evaluation mode.
         forward: the inputs -> logits (B, T, V); the model itself by default.
+        steps: steps done -> steps to take in all, at least one more; asked before each step, so that a budget of time
+            can shorten or lengthen the training and its schedule. `config.steps` by default.
 
     Raises:
         ClearheadError: ten steps in a row were not finite, the weights are not, or the memory is too small for a batch.
     """
     optimizer = optimizer or build_optimizer(model, config)
     loop = _Loop(model, config, optimizer, state or TrainingState(), Computation(model, config, forward), seed)
-    while loop.state.step < config.steps:
+    while loop.state.step < loop.config.steps:
+        if steps is not None:
+            loop.replan(steps(loop.state.step))
         model.train()
         try:
             began, tensors = time.perf_counter(), batch(loop.state.step)
@@ -69,7 +74,7 @@ def fit(
                 yield loop.save_due()
             raise
         yield from loop.step(tensors, began)
-        if evaluate and _is_due(loop.state.step, config.eval_every, config.steps):
+        if evaluate and _is_due(loop.state.step, config.eval_every, loop.config.steps):
             model.eval()
             yield loop.evaluated(evaluate())
     if loop.must_save:
@@ -100,6 +105,11 @@ class _Loop:
         self.began_at: float | None = None  # the first loss of this process; the training's own is in the state
         self.recent: deque[float] = deque(maxlen=RECENT)  # losses of batches that were learned from
         self.last_good: tuple[Sequence[Tensor], int] | None = None  # the last batch learned from, and its step
+
+    def replan(self, steps: int) -> None:
+        """Take so many steps in all; the schedule's rest follows."""
+        if steps != self.config.steps:
+            self.config = self.config.model_copy(update={"steps": steps})
 
     def step(self, tensors: Sequence[Tensor], began: float) -> Iterator[Event]:
         """Take one step. A pending save of the weights before it comes first, once loss and gradient show them good."""

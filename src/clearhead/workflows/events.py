@@ -30,6 +30,13 @@ class Started:
 
 
 @dataclass(frozen=True)
+class Replanned:
+    """The machine is slower or faster than measured: training takes this many steps in all, to keep to its time."""
+
+    steps: int
+
+
+@dataclass(frozen=True)
 class Sampled:
     """What the model writes after `step` steps, and figures about it by name (a translator's BLEU)."""
 
@@ -58,7 +65,7 @@ class Finished:
     commands: tuple[str, ...] = ()
 
 
-WorkflowEvent = Notice | Passed | Started | Stepped | Evaluated | Sampled | Averaged | Finished
+WorkflowEvent = Notice | Passed | Started | Replanned | Stepped | Evaluated | Sampled | Averaged | Finished
 Observer = Callable[[WorkflowEvent], None]
 
 

@@ -1,9 +1,10 @@
 """What this machine has: the device, its threads, and how fast it trains a given model."""
 
+import math
 import os
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -11,11 +12,12 @@ import torch
 from clearhead.config import RunConfig
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.models import build_model
-from clearhead.training import Stepped, fit, is_out_of_memory
+from clearhead.training import Stepped, fit, is_out_of_memory, resolve_precision
 from clearhead.workflows.tasks import Task
 
 PROBE_STEPS = 40  # at most
 PROBE_SECONDS = 1.0  # and three steps at least
+PRODUCT_SIDE = 1024
 
 
 def choose_device(device: str) -> torch.device:
@@ -70,8 +72,11 @@ def threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def seconds_per_step(config: RunConfig, task: Task) -> float:
-    """The median time of a training step, measured for a second on a throw-away model."""
+def seconds_per_step(config: RunConfig, task: Task, patience: float = math.inf) -> float:
+    """The median time of a training step, measured for a second on a throw-away model.
+
+    With a first step that takes longer than `patience` seconds, that one's time.
+    """
     model = build_model(config.model, seed=0).to(choose_device(config.train.device))
     train = config.train.model_copy(update={"steps": PROBE_STEPS})
     began, seconds = time.perf_counter(), []
@@ -79,6 +84,26 @@ def seconds_per_step(config: RunConfig, task: Task) -> float:
         for event in fit(model, train, task.batches(config), seed=0, forward=task.forward(model)):
             if isinstance(event, Stepped):
                 seconds.append(event.seconds)
-                if len(seconds) > 2 and time.perf_counter() - began > PROBE_SECONDS:
+                taken = time.perf_counter() - began
+                if taken > patience or (len(seconds) > 2 and taken > PROBE_SECONDS):
                     break
     return statistics.median(seconds[1:] or seconds)  # the first step warms up
+
+
+def operations_per_second(config: RunConfig) -> float:
+    """Floating-point operations per second of a product of two square matrices, in the training's precision.
+
+    No training reaches it, so it bounds the time of a step from below without taking one.
+    """
+    device = choose_device(config.train.device)
+    precision = resolve_precision(config.train, device)
+    matrix = torch.ones(PRODUCT_SIDE, PRODUCT_SIDE, dtype=precision, device=device)
+    with threads(config.train.threads):
+        seconds = min(_timed(lambda: (matrix @ matrix)[0, 0].item()) for _ in range(5))  # item waits for a GPU
+    return 2 * PRODUCT_SIDE**3 / seconds
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began

@@ -1,11 +1,10 @@
 """Choose the options that are not set, from the data's size, the time and the machine, with a reason for each."""
 
 import math
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-
-import torch
 
 from clearhead.config import RunConfig
 from clearhead.config.presets import DEFAULT_MINUTES, DEFAULTS, PRESETS, default_preset, preset
@@ -13,17 +12,14 @@ from clearhead.data import is_pairs
 from clearhead.errors import DataError, UsageError
 from clearhead.inspection import account
 from clearhead.options import Settings, merge, read_toml, to_toml
-from clearhead.workflows.hardware import choose_device, memory, seconds_per_step
+from clearhead.workflows.budget import PASSES_OF_A_STEP, Budget, find_pace
+from clearhead.workflows.hardware import choose_device, memory
 from clearhead.workflows.pretrained import Origin
 from clearhead.workflows.tasks import Task
 
-OVERHEAD_SECONDS = 10.0  # loading torch, preparing, measuring the speed, the last samples
-SHARE_FOR_STEPS = 0.85  # of the rest; evaluations and samples take what is left
-MOST_PASSES = 40  # over the text; more only learns it by heart
 EVALUATIONS = (3, 8)  # along one training, at least and at most
 SHARE_FOR_EVALUATIONS = 0.1  # of the time of the steps
 TOKENS_OF_AN_EVALUATION = 2**14  # fewer save nothing that counts, and say too little
-PASSES_OF_A_STEP = 3  # a step costs as much as so many forward passes, of which an evaluation is one
 BYTES_OF_A_WEIGHT = 4  # float32
 SHARE_OF_MEMORY = 0.5  # what is taken on paper, above which it may be too small in fact
 
@@ -40,6 +36,7 @@ class Start:
         preset: the one that the person named.
         minutes: how long training may take as a whole, or None.
         origin: the trained model that is to learn more.
+        began: when the minutes began to count, in seconds of `time.perf_counter`.
     """
 
     settings: Settings
@@ -49,14 +46,16 @@ class Start:
     preset: str | None = None
     minutes: float | None = None
     origin: Origin | None = None
+    began: float = field(default_factory=time.perf_counter)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The whole configuration, and what was chosen and why."""
+    """The whole configuration, what was chosen and why, and the time to keep to, if it is time that decides."""
 
     config: RunConfig
     reasons: tuple[str, ...]
+    budget: Budget | None = None
 
 
 def gather(
@@ -78,7 +77,12 @@ def gather(
 
 
 def choose_start(
-    settings: Settings, preset_name: str | None = None, minutes: float | None = None, origin: Origin | None = None
+    settings: Settings,
+    preset_name: str | None = None,
+    minutes: float | None = None,
+    origin: Origin | None = None,
+    *,
+    began: float | None = None,
 ) -> Start:
     """The origin, the preset that was named, or the default for what is to be learned in the time; over it `settings`.
 
@@ -87,6 +91,7 @@ def choose_start(
         preset_name: the preset that they named.
         minutes: how long training may take as a whole.
         origin: the trained model that is to learn more; its options stand in place of a preset's.
+        began: when the minutes began to count, in seconds of `time.perf_counter`; now by default.
 
     Raises:
         UsageError: options that cannot be, that cannot be together, or that do not suit the data.
@@ -103,7 +108,8 @@ def choose_start(
         _refuse_other_data(config)
     if minutes is not None and "steps" in settings.get("train", {}):
         raise UsageError("--minutes and --train.steps both say how long to train; give one of them")
-    return Start(settings, below, config, description, preset_name, minutes, origin)
+    began = time.perf_counter() if began is None else began
+    return Start(settings, below, config, description, preset_name, minutes, origin, began)
 
 
 def plan(start: Start, task: Task) -> Plan:
@@ -126,15 +132,20 @@ def plan(start: Start, task: Task) -> Plan:
         minutes = DEFAULT_MINUTES
     if minutes is None:
         steps, why = config.train.steps, "given" if "steps" in own else f"as the preset '{start.preset}' says"
+        pace = None
     else:
-        steps, why = _steps_in(minutes, config, task)
+        pace = find_pace(minutes, start.began, config, task, is_new=start.origin is None)
+        steps, why = pace.steps, pace.reason
     config = _fit_to_steps(config, settings, steps, task.held_out_tokens)
     reasons = [_model_reason(config, start), _length_reason(config, why)]
     if config.train.eval_tokens is not None and "eval_tokens" not in own:
         reasons.append(_evaluation_reason(config, task.held_out_tokens))
     if start.origin and "learning_rate" not in own:
         reasons.append(start.origin.reason)
-    return Plan(config, (*reasons, *fitted, *_memory_reason(config)))
+    if pace is not None and start.origin is None:
+        reasons += pace.warnings(config)
+    budget = None if pace is None else pace.budget(config, task.held_out_tokens)
+    return Plan(config, (*reasons, *fitted, *_memory_reason(config)), budget)
 
 
 def as_toml(start: Start) -> str:
@@ -170,24 +181,6 @@ def _from_data(decided: Settings, settings: Settings) -> Settings:
     if requested is not None and int(requested) < own:
         raise UsageError(f"model.vocab_size {requested} is too small for the tokenizer's {own} tokens; leave it out")
     return {**decided, "vocab_size": int(requested or own)}
-
-
-def _steps_in(minutes: float, config: RunConfig, task: Task) -> tuple[int, str]:
-    per_step = seconds_per_step(config, task)
-    available = max(60 * minutes - OVERHEAD_SECONDS, 30 * minutes)
-    steps = max(1, int(SHARE_FOR_STEPS * available / per_step))
-    tokens = config.train.batch_size * config.model.block_size
-    enough = max(1, int(MOST_PASSES * task.steps_per_pass(config)))
-    speed = f"{tokens / per_step:,.0f} tokens/s measured on {_machine(config)}"
-    if steps > enough:
-        return enough, f"{MOST_PASSES} passes over the data; more would only learn it by heart"
-    return steps, f"{minutes:g} minutes at {speed}"
-
-
-def _machine(config: RunConfig) -> str:
-    device = choose_device(config.train.device)
-    count = config.train.threads or torch.get_num_threads()
-    return _count(count, "CPU thread") if device.type == "cpu" else str(device)
 
 
 def _fit_to_steps(config: RunConfig, settings: Settings, steps: int, held_out: int) -> RunConfig:

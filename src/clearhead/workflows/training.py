@@ -11,9 +11,10 @@ from clearhead.config import RunConfig
 from clearhead.data import pipe_of
 from clearhead.errors import FaultError, InterruptedRunError, UsageError
 from clearhead.models import LanguageModel, build_model
-from clearhead.training import Event, Notice, Optimizer, TrainingState, build_optimizer, checkpoints, fit
+from clearhead.training import Event, Notice, Optimizer, SaveDue, TrainingState, build_optimizer, checkpoints, fit
 from clearhead.workflows.averaging import use_mean
-from clearhead.workflows.events import Observer, Passed, Started, command, ignore
+from clearhead.workflows.budget import Budget
+from clearhead.workflows.events import Observer, Passed, Replanned, Started, command, ignore
 from clearhead.workflows.hardware import choose_device, enough_memory, threads
 from clearhead.workflows.planning import choose_start, gather, plan
 from clearhead.workflows.pretrained import Origin, open_origin
@@ -42,6 +43,7 @@ def train(
     options: Mapping[str, object] | None = None,
     check: bool = True,
     observe: Observer = ignore,
+    began: float | None = None,
 ) -> Run:
     """Train a model on a text or on sentence pairs; what is left open is chosen from their size, the time, the machine.
 
@@ -51,19 +53,21 @@ def train(
         start_from: a run, or a Hugging Face folder, whose model is trained further (fine-tuning), with its options and
             its tokenizer and a new optimizer, at a tenth of its learning rate.
         preset: the options to start from, of a new model.
-        minutes: how long it may take as a whole.
+        minutes: how long it may take as a whole. The number of steps follows what the steps take, on the way as well.
         out: the run's folder; by default a new one under `runs`.
         config: a TOML file of options.
         options: nested options, which win over the file, which wins over the preset.
         check: run the preflight before the first step.
         observe: is told everything that happens.
+        began: when the minutes began to count, in seconds of `time.perf_counter`; now by default.
 
     Raises:
         ClearheadError: one sentence on what is wrong; InterruptedRunError after Ctrl-C, with everything saved.
     """
+    began = time.perf_counter() if began is None else began
     settings = gather(source, config, options, timed=minutes is not None)
     origin = None if start_from is None else open_origin(start_from)
-    start = choose_start(settings, preset, minutes, origin)  # before anything slow
+    start = choose_start(settings, preset, minutes, origin, began=began)  # before anything slow
     with _new_run(Path(out) if out else None, start.config.data.source) as run, enough_memory(LESS_MEMORY):
         if pipe := pipe_of(start.config.data.source):
             observe(Notice(f"reading {pipe}: waiting for it to be written to, and closed"))
@@ -72,7 +76,7 @@ def train(
         planned = plan(start, task)
         for sentence in (task.describe(), *planned.reasons):
             observe(Notice(sentence))
-        _train(run, planned.config, task, observe, check=check, origin=origin)
+        _train(run, planned.config, task, observe, check=check, origin=origin, budget=planned.budget)
     return Run(run.folder)
 
 
@@ -116,7 +120,14 @@ def _new_run(folder: Path | None, source: str) -> Iterator[RunFolder]:
 
 
 def _train(
-    run: RunFolder, config: RunConfig, task: Task, observe: Observer, *, check: bool, origin: Origin | None = None
+    run: RunFolder,
+    config: RunConfig,
+    task: Task,
+    observe: Observer,
+    *,
+    check: bool,
+    origin: Origin | None = None,
+    budget: Budget | None = None,
 ) -> None:
     """The model, the loop and the record, from the newest checkpoint, or from the start if there is none."""
     model = build_model(config.model, seed=config.seed) if origin is None else origin.model_for(config.model)
@@ -145,7 +156,10 @@ def _train(
             state=state,
             evaluate=lambda: task.evaluate(model, config),
             forward=task.forward(model),
+            steps=None if budget is None else budget.steps,
         )
+        if budget is not None:
+            events = _within(budget, events, run, config, observe)
         with Recorder(run, model, optimizer, task, observe) as recorder:
             observe(Started(run.folder, state.step, config.train.steps, task.floor))
             if origin is not None:
@@ -155,7 +169,7 @@ def _train(
                     board(event)
                     recorder.take(event)
             except KeyboardInterrupt:
-                raise _stopped(run, config, state, interrupted.reason) from None
+                raise _stopped(run, state, interrupted.reason) from None
             else:
                 if config.train.average_checkpoints > 1:
                     recorder.averaged(use_mean(run, model, task, config, observe))
@@ -174,12 +188,28 @@ def _board(run: RunFolder, config: RunConfig, state: TrainingState) -> Iterator[
         yield board.take
 
 
-def _stopped(run: RunFolder, config: RunConfig, state: TrainingState, reason: str) -> InterruptedRunError:
+def _within(
+    budget: Budget, events: Iterator[Event], run: RunFolder, config: RunConfig, observe: Observer
+) -> Iterator[Event]:
+    """The same events; what the budget changes is said, and is in the run's options before the next checkpoint."""
+    written = announced = config.train.steps
+    for event in events:
+        budget.take(event)
+        if budget.planned != announced:
+            announced = budget.planned
+            observe(Replanned(announced))
+        if isinstance(event, SaveDue) and budget.planned != written:
+            written = budget.planned
+            run.write_config(RunConfig.read(config.model_dump(), {"train": {"steps": written}}))
+        yield event
+
+
+def _stopped(run: RunFolder, state: TrainingState, reason: str) -> InterruptedRunError:
     """What a person must know of a training that was stopped, and how it goes on."""
     saved = checkpoints.path_of(run.checkpoints, state.step).is_dir()  # not where the loss was not finite
     kept = "everything is saved" if saved else "what was saved while the loss was finite is kept"
     return InterruptedRunError(
-        f"{reason}stopped after step {state.step:,} of {config.train.steps:,}, {kept}; "
+        f"{reason}stopped after step {state.step:,} of {run.config.train.steps:,}, {kept}; "
         f"go on with: {command('resume', run.folder)}"
     )
 

@@ -1,0 +1,202 @@
+"""A budget of time: how many steps fit into it at first, and before every step, by how long the last ones took."""
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from clearhead.config import RunConfig
+from clearhead.config.presets import PRESETS
+from clearhead.errors import UsageError
+from clearhead.inspection import account
+from clearhead.training import Evaluated, Event, SaveDue
+from clearhead.workflows.hardware import choose_device, operations_per_second, seconds_per_step
+from clearhead.workflows.tasks import Task
+
+FINISH_SECONDS = 2.0  # for the report, after the last step
+SHARE_FOR_STEPS = 0.85  # of the time that is left when training begins; evaluations and samples take the rest
+FEWEST_STEPS = 100  # in which a model learns something
+FEWEST_TOKENS = 0.5  # per parameter; with fewer, a smaller model learns more in the same time
+MOST_PASSES = 40  # over the text; more only learns it by heart
+PASSES_OF_A_STEP = 3  # a step costs as much as so many forward passes, of which an evaluation is one
+RECENT_SECONDS = 15.0  # of steps, whose mean predicts the next ones
+TO_PREDICT = 3  # steps at least before anything is predicted
+TOLERANCE = 0.04  # share of the steps by which a prediction may miss the plan; the schedule changes no more than needed
+
+
+class Budget:
+    """Counts the steps that fit between now and a deadline.
+
+    A pause is the time beside a step that an evaluation takes, with its sample and its checkpoint.
+    """
+
+    def __init__(
+        self,
+        deadline: float,
+        *,
+        steps: int,
+        most: int,
+        eval_every: int,
+        pause: float,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Start a budget.
+
+        Args:
+            deadline: when the last step is to be done, evaluated and saved, in seconds of `clock`.
+            steps: how many were planned.
+            most: how many are enough, however much time is left.
+            eval_every: steps between two pauses.
+            pause: seconds that a pause is expected to take, until one has been measured.
+        """
+        self.deadline, self.planned, self.most, self.eval_every, self.clock = deadline, steps, most, eval_every, clock
+        self.expected_pause = pause
+        self.pauses: list[float] = []
+        self.recent: deque[float] = deque()
+        self.recent_seconds = 0.0  # their sum
+        self.asked_at: float | None = None
+        self.is_first = True  # a first step warms up, or compiles
+        self.has_paused = False
+
+    def take(self, event: Event) -> None:
+        """Learn from an event of the loop that the step before was followed by a pause."""
+        self.has_paused |= isinstance(event, Evaluated | SaveDue)
+
+    def steps(self, step: int) -> int:
+        """The number of steps in all, after `step` of them: at least one more, at most as many as are enough."""
+        now = self.clock()
+        if self.asked_at is not None:
+            self._measure(now - self.asked_at)
+        self.asked_at = now
+        if len(self.recent) >= TO_PREDICT:
+            fitting = max(step + 1, min(self.most, step + self._fitting(self.deadline - now)))
+            if abs(fitting - self.planned) > TOLERANCE * self.planned:
+                self.planned = fitting
+        return self.planned
+
+    def _measure(self, seconds: float) -> None:
+        """Learn from the time since the step before was asked for."""
+        if self.has_paused:
+            if self.recent:
+                self.pauses.append(max(0.0, seconds - self._step_seconds()))
+        elif not self.is_first:
+            self.recent.append(seconds)
+            self.recent_seconds += seconds
+            while len(self.recent) > TO_PREDICT and self.recent_seconds > RECENT_SECONDS:
+                self.recent_seconds -= self.recent.popleft()
+        self.has_paused = self.is_first = False
+
+    def _step_seconds(self) -> float:
+        return self.recent_seconds / len(self.recent)
+
+    def _fitting(self, left: float) -> int:
+        """Steps that fit into so many seconds, with the pauses between them and the one at the end."""
+        pause = sum(self.pauses) / len(self.pauses) if self.pauses else self.expected_pause
+        per_step = self._step_seconds() + pause / self.eval_every
+        return int((left - pause) / per_step)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast the machine trains, and how many steps fit into the time by that."""
+
+    deadline: float
+    per_step: float
+    steps: int
+    most: int
+    reason: str
+
+    def budget(self, config: RunConfig, held_out: int) -> Budget:
+        """What the training asks, before each step, how many there are to be."""
+        train = config.train
+        tokens = train.eval_tokens or held_out
+        share = tokens / (PASSES_OF_A_STEP * train.batch_size * config.model.block_size)  # of a step's time
+        return Budget(
+            self.deadline, steps=self.steps, most=self.most, eval_every=train.eval_every, pause=share * self.per_step
+        )
+
+    def warnings(self, config: RunConfig) -> list[str]:
+        """A word where a model is so large that it will hardly be trained."""
+        tokens = config.train.steps * config.train.batch_size * config.model.block_size
+        parameters = account(config.model).parameters
+        if tokens >= FEWEST_TOKENS * parameters or self.steps == self.most:
+            return []
+        return [
+            f"note: this model will see {tokens / parameters:.1g} tokens for each of its parameters; "
+            "a smaller one would learn more in the same time"
+        ]
+
+
+def find_pace(minutes: float, began: float, config: RunConfig, task: Task, *, is_new: bool = True) -> Pace:
+    """Measure a step, and refuse a model that is too large for the time.
+
+    Args:
+        minutes: how long everything may take, from `began` on, in seconds of `time.perf_counter`.
+        is_new: the model is not trained yet, so that another preset could take its place.
+
+    Raises:
+        UsageError: fewer than a hundred steps fit into the time.
+    """
+    deadline = began + 60 * minutes - FINISH_SECONDS
+    available = SHARE_FOR_STEPS * max(deadline - time.perf_counter(), 30 * minutes)
+    per_pass = task.steps_per_pass(config)
+    enough = max(1, int(MOST_PASSES * per_pass))
+    fewest = min(FEWEST_STEPS, enough)
+    per_step = _least_seconds(config, task)
+    if fewest * per_step < available:
+        per_step = seconds_per_step(config, task, patience=2 * available / fewest)
+    if fewest * per_step > available:
+        raise UsageError(_too_large(minutes, per_step, fewest, available, config, is_new=is_new))
+    steps = int(available / per_step)
+    if steps > enough:
+        reason = f"{MOST_PASSES} passes over the data; more would only learn it by heart"
+    else:
+        speed = config.train.batch_size * config.model.block_size / per_step
+        reason = f"{minutes:g} minutes at {speed:,.0f} tokens/s measured on {_machine(config)}"
+    return Pace(deadline, per_step, min(steps, enough), enough, reason)
+
+
+def _step_flops(config: RunConfig) -> float:
+    """Operations of a training step: forward, and twice as many backward; at least one, of a table that has none."""
+    return max(1.0, 3.0 * account(config.model).flops_per_token * config.train.batch_size * config.model.block_size)
+
+
+def _least_seconds(config: RunConfig, task: Task) -> float:
+    """What no step can be faster than; of rows that are filled up with padding, only what they hold counts."""
+    filled = task.batches(config)(0)[-1].numel() / (config.train.batch_size * config.model.block_size)
+    return min(1.0, filled) * _step_flops(config) / operations_per_second(config)
+
+
+def _too_large(
+    minutes: float, per_step: float, fewest: int, available: float, config: RunConfig, *, is_new: bool
+) -> str:
+    """Why a model cannot be trained in the time, and which can."""
+    needed = minutes * fewest * per_step / available
+    advice = [f"give it --minutes {math.ceil(10 * needed) / 10:g}"]
+    if is_new:
+        able = [
+            name
+            for name, option in PRESETS.items()
+            if option.objective == config.objective
+            and fewest * per_step * _step_flops(_as_preset(name, config)) / _step_flops(config) < available
+        ]
+        advice += [f"take a smaller model: --preset {', '.join(able)}"] if able else []
+    advice.append("lower --train.batch_size")
+    return (
+        f"this model takes at least {per_step:.2g} seconds a step here, so fewer than {fewest} steps fit into "
+        f"{minutes:g} minutes, and it would learn little; {', or '.join(advice)}"
+    )
+
+
+def _as_preset(name: str, config: RunConfig) -> RunConfig:
+    """A preset for the same data."""
+    return RunConfig.read(PRESETS[name].options, {"model": {"vocab_size": config.model.vocab_size}})
+
+
+def _machine(config: RunConfig) -> str:
+    device = choose_device(config.train.device)
+    count = config.train.threads or torch.get_num_threads()
+    return f"{count} CPU thread{'s' if count > 1 else ''}" if device.type == "cpu" else str(device)

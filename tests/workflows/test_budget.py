@@ -1,0 +1,169 @@
+"""A training within minutes ends with them, on a machine that is slower or faster than it was when it was measured."""
+
+import itertools
+import math
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from workflow_helpers import tiny, write_text
+
+from clearhead.config import RunConfig, TrainConfig
+from clearhead.config.presets import PRESETS
+from clearhead.errors import UsageError
+from clearhead.training import Evaluated, SaveDue, Stepped, TrainingState, fit
+from clearhead.workflows import budget, train
+from clearhead.workflows.budget import TOLERANCE, Budget, find_pace
+from clearhead.workflows.events import Replanned, WorkflowEvent
+from clearhead.workflows.tasks import NextToken, Task
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def simulated(
+    planned: int, seconds: Callable[[int], float], *, minutes: float, pause: float, most: int = 10**9
+) -> tuple[float, int, int]:
+    """A training of steps that take so long: the seconds it took, its steps, and how often it was replanned."""
+    clock, every, told = Clock(), max(1, planned // 5), planned
+    plan = Budget(100 + 60 * minutes, steps=planned, most=most, eval_every=every, pause=pause, clock=clock)
+    changes = 0
+    for step in itertools.count():  # pragma: no branch
+        if step and step >= told:
+            return clock.now - 100, step, changes
+        steps = plan.steps(step)
+        assert step < steps <= most
+        changes, told = changes + (steps != told), steps
+        clock.now += seconds(step)
+        if (step + 1) % every == 0 or step + 1 == told:
+            clock.now += pause
+            plan.take(Evaluated(step + 1, 1.0, 10, best=False))
+    raise AssertionError
+
+
+@pytest.mark.parametrize("minutes", [0.5, 2, 10])
+@pytest.mark.parametrize("slower", [0.2, 0.7, 1, 1.5, 5])
+@pytest.mark.parametrize("from_step", [0, 200])
+def test_the_time_is_kept_whatever_the_machine_does(minutes: float, slower: float, from_step: int) -> None:
+    """The plan believes in 20 ms a step, and the machine changes at the start or on the way."""
+    draw = random.Random(f"{minutes} {slower}")
+    planned = int(0.85 * 60 * minutes / 0.02)
+
+    def seconds(step: int) -> float:
+        return 0.02 * draw.uniform(0.8, 1.2) * (slower if step >= from_step else 1)
+
+    taken, _, changes = simulated(planned, seconds, minutes=minutes, pause=0.6)
+    assert taken == pytest.approx(60 * minutes, rel=0.1)
+    assert changes <= 60, "a plan that nearly holds is left alone"
+
+
+def test_a_plan_that_holds_is_not_changed() -> None:
+    taken, steps, changes = simulated(1000, lambda step: 0.06, minutes=1, pause=0.0)
+    assert (steps, changes) == (1000, 0)
+    assert taken == pytest.approx(60, rel=TOLERANCE)
+
+
+def test_no_more_steps_than_are_enough() -> None:
+    assert simulated(100, lambda step: 0.001, minutes=10, pause=0.1, most=130)[1] == 130
+
+
+def test_a_machine_that_stops_ends_the_training_with_its_last_step_evaluated() -> None:
+    _, steps, _ = simulated(1000, lambda step: 0.01 if step < 50 else 30.0, minutes=1, pause=0.1)
+    assert 50 < steps < 60
+
+
+class Line(nn.Module):
+    """Two logits from one number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(1, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.Tensor(self.linear(x))
+
+
+@pytest.mark.parametrize(("first", "then"), [(20, 8), (8, 20), (5, 6)])
+def test_the_loop_takes_as_many_steps_as_it_is_told_on_the_way(first: int, then: int) -> None:
+    """The last step is evaluated and saved, and its rate is where the schedule ends."""
+    model = Line()
+    config = TrainConfig(
+        steps=first, warmup_steps=0, schedule="linear", min_lr_ratio=0.0, eval_every=100, save_every=100
+    )
+    batch = torch.ones(2, 3, 1), torch.zeros(2, 3, dtype=torch.int64)
+    state = TrainingState()
+    events = list(
+        fit(model, config, lambda step: batch, seed=1, state=state, steps=lambda step: first if step < 4 else then)
+    )
+    steps = [event for event in events if isinstance(event, Stepped)]
+    assert [event.step for event in steps] == list(range(1, then + 1))
+    assert isinstance(events[-1], SaveDue)
+    assert steps[-1].learning_rate == pytest.approx(config.learning_rate / then)
+    assert steps[3].learning_rate == pytest.approx(config.learning_rate * (1 - 3 / first))
+
+
+def test_a_run_keeps_the_number_of_steps_that_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the budget changes is said, and is in clearhead.toml, so that resume and list speak of it."""
+    monkeypatch.setattr(budget, "seconds_per_step", lambda *given, **options: 1e-5)
+    write_text(200_000)
+    events: list[WorkflowEvent] = []
+    run = train("my.txt", out="run", minutes=0.15, options={"model": tiny()["model"]}, observe=events.append)
+    told = [event.steps for event in events if isinstance(event, Replanned)]
+    steps = [event.step for event in events if isinstance(event, Stepped)]
+    assert told
+    assert run.config.train.steps == steps[-1] == told[-1] == len(steps)
+
+
+def config_for(name: str, source: Path) -> tuple[RunConfig, NextToken]:
+    config = RunConfig.read(PRESETS[name].options, {"data": {"source": str(source), "tokenizer": "char"}})
+    task = NextToken.open(config.data)
+    return RunConfig.read(config.model_dump(), {"model": task.model_settings()}), task
+
+
+def test_a_model_that_is_too_large_for_the_time_is_refused_without_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sentence names the time that it needs, and the presets that can."""
+    config, text = config_for("gpt2", write_text(100_000))
+    monkeypatch.setattr(budget, "operations_per_second", lambda config: 1e11)
+    monkeypatch.setattr(budget, "seconds_per_step", lambda *given, **options: pytest.fail("a step was taken"))
+    with pytest.raises(UsageError, match=r"fewer than 100 steps fit into 0\.2 minutes.* --preset tiny") as refusal:
+        find_pace(0.2, time.perf_counter(), config, text)
+    assert "gpt2" not in str(refusal.value)
+    needed = float(str(refusal.value).split("--minutes ")[1].split(",")[0])
+    monkeypatch.setattr(budget, "seconds_per_step", lambda *given, **options: 0.01)
+    assert find_pace(2 * needed, time.perf_counter(), config, text).steps >= 100
+
+
+def test_a_step_that_takes_too_long_is_refused_after_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    config, text = config_for("tiny", write_text(100_000))
+    monkeypatch.setattr(budget, "operations_per_second", lambda config: math.inf)
+    patience: list[float] = []
+
+    def one_step(config: RunConfig, task: Task, **options: float) -> float:
+        patience.append(options["patience"])
+        return 10.0
+
+    monkeypatch.setattr(budget, "seconds_per_step", one_step)
+    with pytest.raises(UsageError, match="fewer than 100 steps"):
+        find_pace(1, time.perf_counter(), config, text)
+    assert patience[0] <= 60 * 0.02
+
+
+def test_a_model_that_sees_few_tokens_is_said_to_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "operations_per_second", lambda config: math.inf)
+    monkeypatch.setattr(budget, "seconds_per_step", lambda *given, **options: 0.1)
+    for name, warned in (("nanogpt-baby", True), ("tiny", False)):
+        config, text = config_for(name, write_text(150_000, f"{name}.txt"))
+        pace = find_pace(0.5, time.perf_counter(), config, text)
+        planned = config.model_copy(update={"train": config.train.model_copy(update={"steps": pace.steps})})
+        assert bool(pace.warnings(planned)) == warned
