@@ -115,7 +115,7 @@ def test_xavier_keeps_to_its_bounds() -> None:
 
 def test_scaled_embeddings_meet_positions_of_their_own_size() -> None:
     model = make(architecture="encoder_decoder", scale_embedding=True, d_model=256, source_vocab_size=350)
-    embedded = [model.get_submodule(name)(torch.arange(300)).std() for name in ("embedding", "source_embedding")]
+    embedded = [model.get_submodule(name)(torch.arange(300)[None]).std() for name in ("embedding", "source_embedding")]
     positions = [model.get_parameter(f"{name}.weight").std() for name in ("positions", "source_positions")]
     for embedding_std, position_std in zip(embedded, positions, strict=True):
         assert embedding_std.item() == pytest.approx(position_std.item(), rel=0.1)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
+from clearhead.errors import UsageError
 from clearhead.inference import generate_ids
 from clearhead.interop import obstacle
 from clearhead.interop.ctranslate2 import ctranslate2_obstacle
@@ -121,5 +122,5 @@ def test_the_native_engine_leaves_it_to_the_model(engine: str) -> None:
 
 @pytest.mark.parametrize("cap", [0.0, -1.0, float("inf")])
 def test_a_cap_is_a_positive_number(cap: float) -> None:
-    with pytest.raises(ValueError, match="attention_softcap"):
+    with pytest.raises(UsageError, match="attention_softcap"):
         ModelConfig(attention_softcap=cap)

@@ -71,10 +71,10 @@ class EncoderDecoder(LanguageModel):
         Args:
             positions: as in `forward`.
         """
+        x = (self.source_embedding or self.embedding)(source)  # (B, T_src, D)
         positions = positions_of(source, self.config.pad_id) if positions is None else positions
         refuse_beyond(positions, self.config.block_size)
-        embedding = self.source_embedding or self.embedding
-        x = self.source_embedding_norm(self.source_positions.add(embedding(source), positions))  # (B, T_src, D)
+        x = self.source_embedding_norm(self.source_positions.add(x, positions))
         states = self.encoder(
             self.dropout(x),
             mask=attention_mask(positions, positions, causal=False),
@@ -115,6 +115,7 @@ class EncoderDecoder(LanguageModel):
         cache: DecoderCache | None,
         tree_mask: Tensor | None,
     ) -> Tensor:
+        x = self.embedding(target)  # (B, T, D)
         if cache is not None:
             assert not isinstance(positions, range), "with a cache, positions must be a tensor"
             limit = self.config.block_size if self.positions.bounded else None
@@ -123,7 +124,7 @@ class EncoderDecoder(LanguageModel):
             pad, start = self.config.pad_id, self.config.decoder_start_id
             query = key = positions_of(target, pad, causal=True, start_id=start) if positions is None else positions
             refuse_beyond(query, self.config.block_size)
-        x = self.embedding_norm(self.positions.add(self.embedding(target), query))  # (B, T, D)
+        x = self.embedding_norm(self.positions.add(x, query))
         return self.decoder(  # type: ignore[no-any-return]
             self.dropout(x),
             memory.states,

@@ -26,9 +26,9 @@ class EncoderLM(StackLM):
         segments: Tensor | None = None,
     ) -> Tensor:
         """The last layer's output, (B, T) -> (B, T, D); arguments as in `forward`."""
+        x = self.embedding(ids)  # (B, T, D)
         positions = positions_of(ids, self.config.pad_id) if positions is None else positions
         mask = attention_mask(positions, positions, causal=False, documents=documents, device=ids.device)
-        x = self.embedding(ids)  # (B, T, D)
         if self.segments is not None:
             x = x + self.segments(torch.zeros_like(ids) if segments is None else segments)
         return self.through_the_stack(x, positions, positions, mask)

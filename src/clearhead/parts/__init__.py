@@ -5,7 +5,7 @@ from clearhead.parts.block import Block, ParallelBlock, Stack
 from clearhead.parts.cache import DecoderCache, MemoryCache, SelfAttentionCache
 from clearhead.parts.dropout import make_dropout
 from clearhead.parts.eager_attention import Scoring
-from clearhead.parts.embedding import Embedding, refuse_unknown_ids, unknown_id
+from clearhead.parts.embedding import Embedding, refuse_unknown_ids, refuse_wrong_ids, unknown_id
 from clearhead.parts.feedforward import ACTIVATIONS, FEEDFORWARDS, FeedForward, GatedFeedForward
 from clearhead.parts.lm_head import LMHead, Transform
 from clearhead.parts.masks import (
@@ -59,5 +59,6 @@ __all__ = [
     "positions_of",
     "refuse_beyond",
     "refuse_unknown_ids",
+    "refuse_wrong_ids",
     "unknown_id",
 ]

@@ -22,27 +22,51 @@ class Embedding(nn.Embedding):
         """(B, T) -> (B, T, D).
 
         Raises:
-            InputError: an id is not in the vocabulary. On a GPU and in a compiled graph, torch raises its own error.
+            InputError: these are no rows of ids of the vocabulary. Nothing is checked in a compiled graph, and no value
+                on a GPU: torch raises its own error.
         """
         x = super().forward(ids) if torch.compiler.is_compiling() else self._looked_up(ids)
         return x if self.scale == 1 else x * self.scale
 
     def _looked_up(self, ids: Tensor) -> Tensor:
         try:
-            return super().forward(ids)
-        except (IndexError, RuntimeError):  # torch already validates ids; we only reword the error
-            refuse_unknown_ids(ids, self.num_embeddings)
+            x = super().forward(ids)
+        except (IndexError, RuntimeError, TypeError):  # torch already validates ids; we only reword the error
+            refuse_wrong_ids(ids, self.num_embeddings)
             raise
+        if x.dim() != 3 or not x.numel():
+            refuse_wrong_ids(ids, self.num_embeddings)
+        return x
+
+
+def refuse_wrong_ids(ids: object, vocab_size: int) -> None:
+    """Refuse what is not a row of token ids per text.
+
+    Raises:
+        InputError: says what it is instead, or names the first id that is not in the vocabulary.
+    """
+    if not isinstance(ids, Tensor):
+        raise InputError(
+            f"token ids are a tensor (B, T), not a {type(ids).__name__}; for one text: torch.tensor([ids])"
+        )
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise InputError(f"token ids are whole numbers, not {ids.dtype}; encode the text with the model's tokenizer")
+    if ids.dtype not in (torch.int64, torch.int32):
+        raise InputError(f"token ids are torch.int64 or torch.int32, not {ids.dtype}; convert them with ids.long()")
+    shape = tuple(ids.shape)
+    if len(shape) != 2:
+        raise InputError(f"token ids are (B, T), a row per text, not of shape {shape}; for one text: ids.view(1, -1)")
+    if not ids.numel():
+        raise InputError(f"there are no token ids: their shape is {shape}; give each text at least one")
+    refuse_unknown_ids(ids, vocab_size)
 
 
 def refuse_unknown_ids(ids: Tensor, vocab_size: int) -> None:
-    """Refuse ids that are not whole numbers or not in the vocabulary.
+    """Refuse ids that are not in the vocabulary.
 
     Raises:
-        InputError: names the type, or the first unknown id and the vocabulary's size.
+        InputError: names the first.
     """
-    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        raise InputError(f"token ids are whole numbers, not {ids.dtype}; encode the text with the model's tokenizer")
     unknown = ids[(ids < 0) | (ids >= vocab_size)]
     if unknown.numel():
         raise InputError(unknown_id(int(unknown.flatten()[0]), vocab_size))
