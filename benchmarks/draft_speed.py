@@ -21,7 +21,7 @@ from side_by_side import Row, Work, arguments, compare, machine
 
 from clearhead.cli.environment import prepare_process
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
-from clearhead.inference import Engine, generate_ids
+from clearhead.inference import Engine, stream_ids
 from clearhead.models import CausalLM, build_model
 
 TEXTS = {
@@ -43,7 +43,7 @@ def rows(model: CausalLM, prompt: list[int], sampling: SamplingConfig) -> Iterat
 
 def writing(engine: Engine, prompt: list[int], sampling: SamplingConfig, expected: list[int]) -> Work:
     def write() -> float:
-        columns = generate_ids(engine.source, [prompt], sampling, engine=engine, on_notice=print)
+        columns = stream_ids(engine.source, [prompt], sampling, engine=engine, on_notice=print)
         tokens = [token for column in columns for token in column.values()]
         expected.extend([] if expected else tokens)
         assert tokens == expected, "guesses changed the text"

@@ -25,7 +25,7 @@ from side_by_side import Row, Work, arguments, machine, measure, spread
 from clearhead import interop
 from clearhead.cli.environment import prepare_process
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
-from clearhead.inference import Engine, generate_ids
+from clearhead.inference import Engine, stream_ids
 from clearhead.models import CausalLM, build_model
 from clearhead.workflows.hardware import threads
 
@@ -99,7 +99,7 @@ class Writing:
     def _ours(self, engine: str, weights: str) -> float:
         sampling = SamplingConfig(max_new_tokens=self.new_tokens, greedy=True)
         kept = self.engines[engine, weights]
-        columns = generate_ids(self.model, self.prompts.tolist(), sampling, engine=kept, on_notice=print)
+        columns = stream_ids(self.model, self.prompts.tolist(), sampling, engine=kept, on_notice=print)
         texts = zip(*(column.values() for column in columns), strict=True)
         self.written[f"{engine}, {weights}"] = [list(text) for text in texts]
         return self.streams * self.new_tokens

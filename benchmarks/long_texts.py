@@ -31,7 +31,7 @@ from side_by_side import CLOCKS, arguments, machine
 
 from clearhead.cli.environment import prepare_process
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
-from clearhead.inference import Engine, generate_ids
+from clearhead.inference import Engine, stream_ids
 from clearhead.models import CausalLM, build_model
 from clearhead.parts import attend
 
@@ -49,11 +49,11 @@ def measure(length: int, window: int | None, engine: str, clock: str) -> dict[st
     assert isinstance(model, CausalLM)
     prompt = torch.randint(65, (length,), generator=torch.Generator().manual_seed(1)).tolist()
     sampling = SamplingConfig(greedy=True, max_new_tokens=NEW_TOKENS)
-    list(generate_ids(model, [prompt[:64]], sampling))  # warm up
+    list(stream_ids(model, [prompt[:64]], sampling))  # warm up
     kept = Engine(model, EngineConfig.read({"engine": engine}))
     kept.backend(NEW_TOKENS, print)
     before, began = peak_memory(), now()
-    stamps = [now() for _ in generate_ids(model, [prompt], sampling, engine=kept)]
+    stamps = [now() for _ in stream_ids(model, [prompt], sampling, engine=kept)]
     return {
         "prompt": stamps[0] - began,
         "token": (stamps[-1] - stamps[0]) / (len(stamps) - 1),

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from clearhead.cli.environment import prepare_process
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
-from clearhead.inference import Engine, generate_ids
+from clearhead.inference import Engine, stream_ids
 from clearhead.models import DecoderLM, build_model
 from clearhead.workflows.hardware import threads
 
@@ -72,7 +72,7 @@ def clearhead_writer(model: DecoderLM, engine: str) -> Writer:
     def write(tokens: int) -> list[int]:
         sampling = SamplingConfig(max_new_tokens=tokens, greedy=True)
         notices = list[str]()
-        columns = list(generate_ids(model, [[FIRST]], sampling, engine=kept, on_notice=notices.append))
+        columns = list(stream_ids(model, [[FIRST]], sampling, engine=kept, on_notice=notices.append))
         if refusals := [notice for notice in notices if "without native code" in notice]:
             raise RuntimeError(refusals[0])
         return [token for column in columns for token in column.values() if token is not None]

@@ -19,7 +19,7 @@ from tutorial_code import TutorialModel
 from clearhead.config import RunConfig, SamplingConfig
 from clearhead.config.presets import PRESETS
 from clearhead.data import prepare
-from clearhead.inference import generate_ids
+from clearhead.inference import stream_ids
 from clearhead.models import CausalLM, build_model
 
 NEW_TOKENS, STREAMS = 256, 16
@@ -39,7 +39,7 @@ def main() -> None:
 
     def write(streams: int) -> float:
         sampling = SamplingConfig(max_new_tokens=NEW_TOKENS, temperature=1.0, seed=1)
-        return sum(len(column) for column in generate_ids(model, [prompt] * streams, sampling))
+        return sum(len(column) for column in stream_ids(model, [prompt] * streams, sampling))
 
     def rewrite(streams: int) -> float:
         plain.generate(torch.tensor([prompt] * streams), NEW_TOKENS)

@@ -3,7 +3,7 @@
 Importing this loads no torch; a name that needs it loads it when it is first touched.
 """
 
-from clearhead.lazy import attach
+from clearhead.lazy import attach, provide
 
 TYPE_CHECKING = False  # as `typing` has it, which takes a while to load
 if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is first touched
@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.config import TrainConfig as TrainConfig
     from clearhead.config import TranslationConfig as TranslationConfig
     from clearhead.errors import ClearheadError as ClearheadError
+    from clearhead.inference import generate_ids as generate_ids
     from clearhead.models import BigramLM as BigramLM
     from clearhead.models import DecoderLM as DecoderLM
     from clearhead.models import EncoderDecoder as EncoderDecoder
@@ -62,6 +63,7 @@ __getattr__, __dir__, __all__ = attach(
             "TranslationConfig",
         ),
         "errors": ("ClearheadError",),
+        "inference": ("generate_ids",),
         "models": ("BigramLM", "DecoderLM", "EncoderDecoder", "EncoderLM", "build_model"),
         "parts": ("positions_from_lengths",),
         "training": ("fit",),
@@ -95,3 +97,5 @@ __getattr__, __dir__, __all__ = attach(
         "workflows",
     ),
 )
+
+provide(generate_ids="clearhead.inference")  # for `model.generate`: models know nothing of how they are used

@@ -1,4 +1,4 @@
-"""Exports that are loaded when they are first touched, so that importing a package loads nothing heavy."""
+"""What is loaded when it is first touched: exports of a package, and what a higher floor lends to a lower one."""
 
 TYPE_CHECKING = False  # `typing` takes a while to load, and `import clearhead` must be quick
 if TYPE_CHECKING:
@@ -30,3 +30,18 @@ def attach(
         raise AttributeError(f"module '{package}' has no attribute '{name}'")
 
     return load, lambda: sorted([*module_of, *submodules]), sorted(module_of)
+
+
+_PROVIDERS: "dict[str, str]" = {}  # name -> the module that has it
+
+
+def provide(**modules: str) -> None:
+    """Let lower floors call these names of these modules, which they may not import. The package says it, once."""
+    _PROVIDERS.update(modules)
+
+
+def provided(name: str) -> "Any":
+    """What a higher floor lends under this name."""
+    from importlib import import_module
+
+    return getattr(import_module(_PROVIDERS[name]), name)

@@ -15,6 +15,7 @@ from clearhead.config import (
     DataConfig,
     EngineConfig,
     FillConfig,
+    GenerationConfig,
     ModelConfig,
     RunConfig,
     SamplingConfig,
@@ -25,6 +26,7 @@ from clearhead.errors import UsageError, did_you_mean
 from clearhead.options import Options, merge, read_toml, to_toml
 
 ALL = [ModelConfig, DataConfig, TrainConfig, SamplingConfig, EngineConfig, TranslationConfig, FillConfig, RunConfig]
+ALL += [GenerationConfig]
 SHAPES = st.tuples(st.integers(1, 8), st.integers(1, 8), st.integers(1, 64))
 
 

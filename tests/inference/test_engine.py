@@ -9,7 +9,7 @@ import torch
 
 from clearhead import files
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
-from clearhead.inference import engine, generate_ids
+from clearhead.inference import engine, stream_ids
 from clearhead.inference.decoder_backend import EagerDecoderBackend
 from clearhead.models import BigramLM, CausalLM, DecoderLM
 from clearhead.native import building, facade
@@ -34,7 +34,7 @@ def written(
     config = SamplingConfig(greedy=True, max_new_tokens=tokens)
     settings = EngineConfig.read({"engine": how, "dtype": weights})
     prompts = [[*PROMPT, row] for row in range(rows)]
-    columns = list(generate_ids(model, prompts, config, engine=settings, on_notice=notices.append))
+    columns = list(stream_ids(model, prompts, config, engine=settings, on_notice=notices.append))
     return columns, notices
 
 
@@ -113,10 +113,10 @@ def test_an_engine_that_is_kept_prepares_once(monkeypatch: pytest.MonkeyPatch) -
     model, config = small(), SamplingConfig(greedy=True, max_new_tokens=5)
     kept = engine.Engine(model, EngineConfig(engine="native", dtype="int8"))
     for _ in range(3):
-        list(generate_ids(model, [PROMPT], config, engine=kept))
+        list(stream_ids(model, [PROMPT], config, engine=kept))
     assert packed == [kept.model]
     with pytest.raises(AssertionError, match="another model"):
-        list(generate_ids(small(), [PROMPT], config, engine=kept))
+        list(stream_ids(small(), [PROMPT], config, engine=kept))
 
 
 def put(folder: Path, content: bytes) -> None:

@@ -8,7 +8,7 @@ import torch
 from clearhead.config import ModelConfig, SamplingConfig
 from clearhead.data import Tokenizer, UnseenCharacterError
 from clearhead.errors import ClearheadError, UsageError
-from clearhead.inference import Piece, encode_prompt, generate, generate_ids, stream
+from clearhead.inference import Piece, encode_prompt, generate, stream, stream_ids
 from clearhead.models import CausalLM, DecoderLM, build_model
 
 LETTERS = "\n abcdefgé🙂"
@@ -68,7 +68,7 @@ def test_a_stop_string_ends_its_row_alone() -> None:
 def test_a_stopped_row_costs_no_more_tokens() -> None:
     finished: set[int] = set()
     columns = []
-    for column in generate_ids(make_model(), [[1], [2], [3]], config(), finished=finished):
+    for column in stream_ids(make_model(), [[1], [2], [3]], config(), finished=finished):
         columns.append(sorted(column))
         finished |= {0} if len(columns) == 3 else {2} if len(columns) == 5 else set()
         if len(columns) == 9:

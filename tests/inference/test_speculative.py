@@ -8,7 +8,7 @@ import torch
 
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.errors import UsageError
-from clearhead.inference import generate_ids
+from clearhead.inference import stream_ids
 from clearhead.inference.requests import GenerationRequest, new_requests, probs_ahead
 from clearhead.inference.speculative import ModelDrafter, NgramDrafter, SuffixAutomaton
 from clearhead.inference.verification import DraftTokens
@@ -65,7 +65,7 @@ def tiny(vocab_size: int = 5) -> DecoderLM:
 
 def test_the_model_of_a_run_must_be_given() -> None:
     with pytest.raises(UsageError, match="'small' is a run"):
-        list(generate_ids(tiny(), [[1]], SamplingConfig(), engine=EngineConfig(draft="small")))
+        list(stream_ids(tiny(), [[1]], SamplingConfig(), engine=EngineConfig(draft="small")))
 
 
 def test_a_model_that_is_given_guesses_and_ngrams_do_not_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,15 +77,15 @@ def test_a_model_that_is_given_guesses_and_ngrams_do_not_beside_it(monkeypatch: 
         return guess(self, most, texts)
 
     monkeypatch.setattr(ModelDrafter, "draft", counted)
-    assert list(generate_ids(tiny(), [[1]], SamplingConfig(max_new_tokens=3), draft=tiny()))
+    assert list(stream_ids(tiny(), [[1]], SamplingConfig(max_new_tokens=3), draft=tiny()))
     assert lengths
     with pytest.raises(UsageError, match="not both"):
-        list(generate_ids(tiny(), [[1]], SamplingConfig(), engine=EngineConfig(draft="ngrams"), draft=tiny()))
+        list(stream_ids(tiny(), [[1]], SamplingConfig(), engine=EngineConfig(draft="ngrams"), draft=tiny()))
 
 
 def test_a_draft_of_another_vocabulary_is_refused() -> None:
     with pytest.raises(UsageError, match="it knows 6 tokens and the model 5"):
-        list(generate_ids(tiny(), [[1]], SamplingConfig(), draft=tiny(6)))
+        list(stream_ids(tiny(), [[1]], SamplingConfig(), draft=tiny(6)))
 
 
 def test_odds_are_exact_where_a_model_is_not() -> None:

@@ -7,7 +7,7 @@ import torch
 from law_models import NATIVE_CHOICES, VOCAB_SIZE, Choice, assert_same, make_model, name, random_ids
 
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
-from clearhead.inference import GenerationBatch, generate_ids
+from clearhead.inference import GenerationBatch, stream_ids
 from clearhead.models import BigramLM, CausalLM
 from clearhead.parts import positions_from_lengths
 
@@ -47,7 +47,7 @@ def alone(model: CausalLM, engine: EngineConfig = PLAIN, draft: CausalLM | None 
         texts |= {first + row: [] for row in range(len(prompts))}
         for row, prompt in enumerate(prompts):
             copies = [prompt] * (1 + prompts[:row].count(prompt))  # an equal prompt's second text
-            for column in generate_ids(model, copies, config, end=end, engine=engine, draft=draft):
+            for column in stream_ids(model, copies, config, end=end, engine=engine, draft=draft):
                 texts[first + row] += [token for copy, token in column.items() if copy == len(copies) - 1]
     return texts
 

@@ -11,7 +11,7 @@ import torch
 from law_models import NATIVE_CHOICES, VOCAB_SIZE, Choice, assert_same, make_model, name, random_ids
 
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
-from clearhead.inference import batching, generate_ids, kv_context
+from clearhead.inference import batching, kv_context, stream_ids
 from clearhead.inference.requests import GenerationRequest
 from clearhead.inference.verification import DraftTokens
 from clearhead.models import BigramLM, CausalLM
@@ -64,7 +64,7 @@ def written(
     texts: list[list[int]] = [[] for _ in prompts]
     config = SamplingConfig.read(options)
     end = None if config.greedy else VOCAB_SIZE - 1
-    for column in generate_ids(model, prompts, config, end=end, engine=engine, draft=draft):
+    for column in stream_ids(model, prompts, config, end=end, engine=engine, draft=draft):
         for row, token in column.items():
             texts[row].append(token)
     return texts
@@ -119,7 +119,7 @@ def test_the_models_own_guesses_are_all_right(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(model, "body", counted)
     itself = make_model(positions="rope", block_size=64)
     for options in (GREEDY, DRAWN):
-        assert len([*generate_ids(model, PROMPTS[:1], SamplingConfig.read(options), engine=RUN, draft=itself)]) == 16
+        assert len([*stream_ids(model, PROMPTS[:1], SamplingConfig.read(options), engine=RUN, draft=itself)]) == 16
         assert calls == [4, 5, 9, 1], "the prompt; then the last token with 4, 8 and, of 16, no more guesses"
         calls.clear()
 

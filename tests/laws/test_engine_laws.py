@@ -12,7 +12,7 @@ from test_draft_laws import Oracle
 from torch import Tensor
 
 from clearhead.config import Dtype, EngineConfig, SamplingConfig
-from clearhead.inference import GenerationBatch, batching, decoder_backend, generate_ids, kv_context
+from clearhead.inference import GenerationBatch, batching, decoder_backend, kv_context, stream_ids
 from clearhead.inference.decoder_backend import DecoderBackend, EagerDecoderBackend, NativeDecoderBackend
 from clearhead.inference.requests import new_requests
 from clearhead.models import CausalLM, DecoderLM
@@ -59,7 +59,7 @@ def written(model: CausalLM, prompts: list[list[int]], how: dict[str, str], **op
     config = SamplingConfig.read({"max_new_tokens": NEW_TOKENS, "greedy": True}, options)
     end = VOCAB_SIZE - 1 if not config.greedy else None
     settings = EngineConfig.read(how)
-    for column in generate_ids(model, prompts, config, end=end, engine=settings, on_notice=notices.append):
+    for column in stream_ids(model, prompts, config, end=end, engine=settings, on_notice=notices.append):
         for row, token in column.items():
             texts[row].append(token)
     assert not [notice for notice in notices if "without compiled" in notice], "native code was not used"

@@ -5,7 +5,7 @@ import torch
 from law_models import CHOICES, VOCAB_SIZE, Choice, make_model, name, random_ids
 
 from clearhead.config import ModelConfig, SamplingConfig
-from clearhead.inference import generate_ids, kv_context
+from clearhead.inference import kv_context, stream_ids
 from clearhead.models import BigramLM, CausalLM
 
 every_choice = pytest.mark.parametrize("choice", CHOICES, ids=name)
@@ -17,7 +17,7 @@ def written(
     model: CausalLM, prompts: list[list[int]], config: SamplingConfig, end: int | None = None
 ) -> list[list[int]]:
     texts: list[list[int]] = [[] for _ in prompts]
-    for column in generate_ids(model, prompts, config, end=end):
+    for column in stream_ids(model, prompts, config, end=end):
         for row, token in column.items():
             texts[row].append(token)
     return texts
@@ -100,7 +100,7 @@ def test_a_bigram_model_writes_from_its_table() -> None:
         last = follower[last]
         text.append(last)
     assert written(model, [[3], [1, 2, 3]], config) == [text, text]
-    assert [*generate_ids(model, [[3]], config, on_notice=notices.append)]
+    assert [*stream_ids(model, [[3]], config, on_notice=notices.append)]
     assert not notices
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
-from clearhead.inference import generate_ids
+from clearhead.inference import stream_ids
 from clearhead.models import DecoderLM
 from clearhead.native import building, structures
 
@@ -27,7 +27,7 @@ def write(engine: str = "native") -> None:
     model = DecoderLM(ModelConfig(vocab_size=11, block_size=16, n_layers=1, n_heads=2, d_model=8, d_ff=8))
     config, notices = SamplingConfig(greedy=True, max_new_tokens=6), list[str]()
     columns = list(
-        generate_ids(model, [[1, 2]], config, engine=EngineConfig.read({"engine": engine}), on_notice=notices.append)
+        stream_ids(model, [[1, 2]], config, engine=EngineConfig.read({"engine": engine}), on_notice=notices.append)
     )
     print([column[0] for column in columns], *notices, sep="\n")
 
@@ -185,7 +185,7 @@ def test_a_compiler_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest
     notices: list[str] = []
     for engine in ("native", "eager"):
         settings = EngineConfig.read({"engine": engine})
-        texts.append(list(generate_ids(model, [[1, 2]], config, engine=settings, on_notice=notices.append)))
+        texts.append(list(stream_ids(model, [[1, 2]], config, engine=settings, on_notice=notices.append)))
     assert texts[0] == texts[1]
     assert len([notice for notice in notices if "did not end within 1 seconds" in notice]) == 1
     assert not any((tmp_path / "cache" / "steps").iterdir())

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.errors import UsageError
-from clearhead.inference import generate_ids
+from clearhead.inference import stream_ids
 from clearhead.interop import obstacle
 from clearhead.interop.ctranslate2 import ctranslate2_obstacle
 from clearhead.models import DecoderLM
@@ -113,7 +113,7 @@ def test_the_native_engine_leaves_it_to_the_model(engine: str) -> None:
     def text(engine: str) -> list[dict[int, int]]:
         config = SamplingConfig(greedy=True, max_new_tokens=4)
         how = EngineConfig.read({"engine": engine})
-        return list(generate_ids(model, [[1, 2]], config, end=None, engine=how, on_notice=notices.append))
+        return list(stream_ids(model, [[1, 2]], config, end=None, engine=how, on_notice=notices.append))
 
     assert text(engine) == text("eager")
     assert [notice for notice in notices if "attention_softcap = 2.0" in notice] == notices

@@ -4,7 +4,14 @@ The command's flags, the TOML file and the JSON schema all derive from these fro
 """
 
 from clearhead.config.data import DataConfig
-from clearhead.config.generation import Dtype, EngineConfig, FillConfig, SamplingConfig, TranslationConfig
+from clearhead.config.generation import (
+    Dtype,
+    EngineConfig,
+    FillConfig,
+    GenerationConfig,
+    SamplingConfig,
+    TranslationConfig,
+)
 from clearhead.config.model import GATED, ModelConfig
 from clearhead.config.presets import PRESETS
 from clearhead.config.run import OBJECTIVES, RunConfig
@@ -18,6 +25,7 @@ __all__ = [
     "Dtype",
     "EngineConfig",
     "FillConfig",
+    "GenerationConfig",
     "ModelConfig",
     "RunConfig",
     "SamplingConfig",

@@ -57,6 +57,10 @@ class EngineConfig(Options):
     )
 
 
+class GenerationConfig(SamplingConfig, EngineConfig):
+    """How tokens are drawn, and how that is computed: what `generate` takes."""
+
+
 class TranslationConfig(Options):
     """How a translation is searched for."""
 

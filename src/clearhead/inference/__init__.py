@@ -2,10 +2,11 @@
 
 from clearhead.inference.batching import GenerationBatch
 from clearhead.inference.beam import Hypothesis, beam_search
+from clearhead.inference.continuation import generate_ids
 from clearhead.inference.engine import Engine
 from clearhead.inference.evaluation import evaluate, token_losses
 from clearhead.inference.filling import Candidate, Filled, fill
-from clearhead.inference.generation import Piece, TextCodec, encode_prompt, generate, generate_ids, stream
+from clearhead.inference.generation import Piece, TextCodec, encode_prompt, generate, stream, stream_ids
 from clearhead.inference.sampling import sample
 from clearhead.inference.scoring import CorpusScores, can_score, corpus_scores, require_sacrebleu
 from clearhead.inference.translation import Translation, translate
@@ -35,6 +36,7 @@ __all__ = [
     "require_sacrebleu",
     "sample",
     "stream",
+    "stream_ids",
     "token_losses",
     "translate",
 ]

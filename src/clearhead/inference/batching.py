@@ -25,7 +25,7 @@ class GenerationBatch:
             while batch.live:
                 for name, tokens in batch.step().items(): ...
 
-    Each text is the one that `generate_ids` would write alone. With `EngineConfig.draft`, decoding is speculative: one
+    Each text is the one that `stream_ids` would write alone. With `EngineConfig.draft`, decoding is speculative: one
     call reads the last token and the draft tokens, and `verify` accepts or rejects them.
     """
 

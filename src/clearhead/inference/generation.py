@@ -95,7 +95,7 @@ def stream(
     texts = [TextStream(tokenizer.decode, ids, config.stop) for ids in rows]
     finished: set[int] = set()
     end = tokenizer.end_of_document
-    tokens = generate_ids(
+    tokens = stream_ids(
         model, rows, config, end=end, finished=finished, engine=engine, draft=draft, on_notice=on_notice
     )
     for column in tokens:
@@ -110,7 +110,7 @@ def stream(
             yield Piece(*owners[row], text)
 
 
-def generate_ids(
+def stream_ids(
     model: CausalLM,
     prompts: Sequence[Sequence[int]],
     config: SamplingConfig,

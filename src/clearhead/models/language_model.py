@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
+from clearhead.lazy import provided
 from clearhead.parts import DecoderCache
 
 
@@ -74,6 +75,14 @@ class CausalLM(LanguageModel):
             UsageError: an id, a position or a combination of arguments that cannot be.
         """
         return self.head(self.body(ids, positions=positions, documents=documents, cache=cache))
+
+    def generate(self, ids: Tensor, max_new_tokens: int | None = None, **options: Any) -> Tensor:
+        """Continue each row of ids, (B, T) -> (B, T + new): `clearhead.generate_ids(self, ids, ...)`.
+
+        How tokens are drawn is the business of a higher floor, which lends its function.
+        """
+        continued: Tensor = provided("generate_ids")(self, ids, max_new_tokens, **options)
+        return continued
 
     @property
     @abstractmethod

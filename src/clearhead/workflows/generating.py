@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from clearhead import inference
-from clearhead.config import EngineConfig, SamplingConfig
+from clearhead.config import GenerationConfig
 from clearhead.errors import UsageError
 from clearhead.inference import Piece
 from clearhead.models import CausalLM
@@ -17,10 +17,6 @@ SMALL = 5_000_000  # parameters; a smaller model is faster on one thread than on
 
 Which = str | Path | RunFolder | None
 Prompts = list[str] | tuple[str, ...]  # not any sequence: a string is one, too
-
-
-class _Options(SamplingConfig, EngineConfig):
-    """How a text is drawn, and how that is computed."""
 
 
 @overload
@@ -50,7 +46,7 @@ def generate(
         device: where to compute.
         on_text: called with each new piece of text as it is written.
         on_notice: called with sentences to show the user.
-        options: as in `SamplingConfig` and `EngineConfig`: max_new_tokens=200, temperature=0.8, seed=1...
+        options: as in `GenerationConfig`: max_new_tokens=200, temperature=0.8, seed=1...
 
     Returns:
         For a prompt its text, which begins with it; for a list of prompts the list of their texts. With `num_samples`
@@ -60,7 +56,7 @@ def generate(
         ClearheadError: one sentence on what is wrong.
     """
     prompts = [prompt] if isinstance(prompt, str) else list(prompt)
-    config = _Options.read(options, {"num_samples": num_samples})
+    config = GenerationConfig.read(options, {"num_samples": num_samples})
     opened = open_folder(run)
     tokenizer, model = opened.tokenizer, _writer(opened, device)
     draft = None if config.draft in (None, "ngrams") else _draft(open_folder(config.draft), opened, device)
