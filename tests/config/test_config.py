@@ -187,7 +187,7 @@ LAYERS = st.recursive(
 ).filter(lambda value: isinstance(value, dict))
 
 
-@given(one=LAYERS, two=LAYERS, three=LAYERS)
+@given(first=LAYERS, second=LAYERS, third=LAYERS)
 def test_merging_layers(first: Any, second: Any, third: Any) -> None:
     assert merge(first) == merge(first, {}) == merge({}, first) == merge(first, first) == first
     assert merge(first, second, third) == merge(merge(first, second), third)

@@ -165,7 +165,7 @@ def test_the_bytes_of_a_character_come_together() -> None:
     assert filled.masks[1][0].token == "\ufffd", "half a character is told as what it is"
 
 
-@given(place=st.integers(0, 99), second=st.integers(0, 15))
+@given(first=st.integers(0, 99), distance=st.integers(0, 15))
 @settings(max_examples=60)
 def test_of_a_long_text_the_model_reads_what_stands_around_the_masks(first: int, distance: int) -> None:
     model, block = oracle(CHARACTERS, *([[(token("j", CHARACTERS), 1.0)]] * 16), block_size=16), 16
