@@ -70,7 +70,7 @@ BAD = {
     "leaves.py": ("import os\n\ndef build():\n    os._exit(7)\n", "ended the process with code 7"),
     "dies.py": (
         "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n",
-        "was ended by SIGKILL, most likely for want",
+        "was killed by SIGKILL, most likely because memory",
     ),
 }
 

@@ -209,7 +209,7 @@ FILES = {
     "later": (
         "import sys, torch\nclass M(torch.nn.Linear):\n    def __init__(self):\n        super().__init__(2, 2)\n"
         "    def forward(self, ids):\n        sys.exit(5)\n",
-        "calls sys.exit(5) where it should go on",
+        "calls sys.exit(5) where it should continue",
     ),
 }
 

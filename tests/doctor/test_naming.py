@@ -72,9 +72,9 @@ def test_a_run_may_have_any_name() -> None:
         ("a b:build", UsageError, "names no model"),
         (":build", UsageError, "names no model"),
         ("hf:", UsageError, "hf: needs an architecture"),
-        ("folder", DataError, r"folder is a folder and no run; name a file in it, as in folder.model\.py:build"),
+        ("folder", DataError, r"folder is a folder and not a run; name a file in it, as in folder.model\.py:build"),
         ("weights", DataError, "'hf:weights' reads it as a checkpoint"),
-        ("model.bin", DataError, "model.bin is no Python file"),
+        ("model.bin", DataError, "model.bin is not a Python file"),
     ],
 )
 def test_what_is_no_model_is_told(typed: str, error: type[Exception], said: str, here: Path) -> None:

@@ -148,7 +148,7 @@ def test_what_was_asked_for_and_could_not_be_examined_is_no_all_clear(tmp_path: 
     model = made(write(tmp_path, "gpt"))
     unknown = check(model, only=["K01"])
     assert (unknown.verdict, unknown.exit_code) == ("unknown", 3)
-    assert "  open      K01 with a cache the positions start again: it takes no cache" in str(unknown).splitlines()
+    assert "  open      K01 with a cache, positions restart at zero: it takes no cache" in str(unknown).splitlines()
     with pytest.raises(DataError, match="could not be judged"):
         unknown.raise_if_failed()
     late = check(model, seconds=0)

@@ -119,7 +119,7 @@ def test_healthy_models_with_every_option_pass(options: dict[str, Any], place: s
     report = examine(model, spec=Spec(kind="causal", window=options.get("sliding_window"), fresh=True))
     assert report.passed, report.line()
     assert report.line() == (
-        "preflight passed: no future leak, rows keep apart, every parameter receives gradient, "
+        "preflight passed: no future leak, rows are independent, every parameter receives gradient, "
         f"{report.shown[3]}, all {len(list(model.parameters()))} in the optimizer, targets are the next tokens"
     )
     assert report.shown[3].startswith("fresh loss 2.5")

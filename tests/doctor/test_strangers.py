@@ -40,7 +40,7 @@ BAD = {
         r"cannot be called .*no such luck",
     ),
     "stops": ("import sys\nsys.exit('enough')\n", "cannot be imported .SystemExit: enough"),
-    "nothing": ("def build():\n    return 3\n", "gave a int, not a torch.nn.Module"),
+    "nothing": ("def build():\n    return 3\n", "returned a int, not a torch.nn.Module"),
     "without": ("x = 1\n", r"has no build\(\)"),
     "needs": ("def build(size):\n    return size\n", r"needs arguments \(size\)"),
 }
@@ -75,7 +75,7 @@ def test_a_module_in_a_file_is_a_model_too(tmp_path: Path) -> None:
         ("math:pi", {}, DataError, "is a float"),
         ("math:floor", {}, DataError, "needs arguments"),
         ("math:bild", {}, DataError, "there is no 'bild'"),
-        ("os:getcwd", {}, DataError, "gave a str, not a torch.nn.Module"),
+        ("os:getcwd", {}, DataError, "returned a str, not a torch.nn.Module"),
     ],
 )
 def test_targets_that_are_none(target: str, settings: dict[str, str], error: type[Exception], said: str) -> None:

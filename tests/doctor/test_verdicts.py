@@ -53,7 +53,7 @@ def test_each_word_of_only_needs_an_answer_of_its_own(tmp_path: Path) -> None:
     assert (report.verdict, report.exit_code) == ("partial", 3)
     assert [one.name for one in report.unjudged] == ["caches"]
     assert "; K01 could not be judged" in report.summary
-    assert "  open      K01 with a cache the positions start again: it takes no cache" in str(report).splitlines()
+    assert "  open      K01 with a cache, positions restart at zero: it takes no cache" in str(report).splitlines()
     with pytest.raises(DataError, match="K01 could not be judged"):
         report.raise_if_failed()
     both = check(model, only=["M01", "norms"])

@@ -1,4 +1,4 @@
-"""The process that `examine_isolated` starts: a request in the first file that is named, the answer into the second."""
+"""The process that `examine_isolated` starts: it reads a request from one file, and writes the result to another."""
 
 import gc
 import importlib
@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,19 +16,19 @@ from clearhead.doctor.isolated import again
 from clearhead.errors import ClearheadError, DataError
 
 SMALL = 5_000_000  # parameters
-OF_THE_TIMEOUT = 0.8  # after which no further check is begun, so that what was found can still be told
+OF_THE_TIMEOUT = 0.8  # after which no further check is begun, so that there is time to report
 
 
 def main() -> None:
-    """Answer one request; the file appears whole or not at all."""
+    """Answer one request; the file of the result appears whole or not at all."""
     question, answer = map(Path, sys.argv[1:])
     request = json.loads(question.read_text(encoding="utf-8"))
     process = os.getpid()
-    with suppress(OSError):  # where memory runs out, this process has to go and no other
+    with suppress(OSError):  # if memory runs out, the system kills this process first
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="utf-8")
     document = answer_to(request | {"answer": str(answer)})
     if os.getpid() != process:
-        os._exit(0)  # the target forked, and this is its child: one answer is enough
+        os._exit(0)  # the target forked, and this is its child: one result is enough
     _leave(answer, document)
 
 
@@ -36,14 +36,16 @@ def _leave(answer: Path, document: dict[str, object]) -> None:
     unfinished = answer.with_suffix(".new")
     unfinished.write_text(json.dumps(document), encoding="utf-8")
     unfinished.replace(answer)
-    os._exit(0)  # threads and exit handlers of the target do not hold it up
+    os._exit(0)  # without waiting for threads and exit handlers of the target
 
 
-def answer_to(request: dict[str, object]) -> dict[str, object]:
-    """The answer, or the sentence on why there is none."""
-    target = request["target"]
+def answer_to(request: dict[str, Any]) -> dict[str, Any]:
+    """The result, or the sentence on why there is none."""
     try:
-        return _answer(request)
+        with _without_collection():
+            import torch
+        torch.manual_seed(request["seed"])
+        return TASKS[request["task"]](request)
     except ClearheadError as error:
         return {"error": str(error), "exit_code": error.exit_code}
     except RecursionError:
@@ -51,20 +53,13 @@ def answer_to(request: dict[str, object]) -> dict[str, object]:
     except MemoryError:
         message = "needs more memory than there is"
     except SystemExit as stop:
-        message = f"calls sys.exit({'' if stop.code is None else repr(stop.code)}) where it should go on"
-    return {"error": f"{target} {message}", "exit_code": DataError.exit_code}
-
-
-def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    with _for_good():
-        import torch
-    torch.manual_seed(request["seed"])
-    return TASKS[request["task"]](request)
+        message = f"calls sys.exit({'' if stop.code is None else repr(stop.code)}) where it should continue"
+    return {"error": f"{request['target']} {message}", "exit_code": DataError.exit_code}
 
 
 @contextmanager
-def _for_good() -> Iterator[None]:
-    """What is made meanwhile is never garbage: to look through it for some takes a fifth of the time of an import."""
+def _without_collection() -> Iterator[None]:
+    """What is imported here is never garbage, and searching it for garbage takes a fifth of the time of an import."""
     gc.disable()
     try:
         yield
@@ -88,19 +83,21 @@ def _train(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check(request: dict[str, Any]) -> dict[str, Any]:
+    import torch
+
     from clearhead.doctor import Spec, check
     from clearhead.doctor.calling.batches import load_batch
     from clearhead.doctor.load.naming import read
 
     batch = load_batch(request["batch"]) if request["batch"] else None
     model = _model(request["target"], request["factory"], request["settings"])
-    _choose_threads(model)
+    if isinstance(model, torch.nn.Module) and sum(parameter.numel() for parameter in model.parameters()) < SMALL:
+        torch.set_num_threads(1)  # on small matrices a second thread makes the examination a sixth longer
     origin = "run" if request["factory"] else read(request["target"]).kind
-    fresh = {"run": False, "checkpoint": False, "architecture": True}.get(origin)  # code of a person's may do either
-    spec = Spec(kind=request["kind"], fresh=fresh, allow=request["allow"])
+    fresh = {"run": False, "checkpoint": False, "architecture": True}.get(origin)  # unknown of a person's code
     report = check(
         model,
-        spec,
+        Spec(kind=request["kind"], fresh=fresh, allow=request["allow"]),
         level=request["level"],
         only=request["only"],
         seed=request["seed"],
@@ -110,14 +107,6 @@ def _check(request: dict[str, Any]) -> dict[str, Any]:
     )
     findings = tuple(replace(finding, repro=again(request, finding.id)) for finding in report.findings)
     return replace(report, target=request["target"], findings=findings).as_json()
-
-
-def _choose_threads(model: object) -> None:
-    """For small matrices the second thread costs more than it does: one makes the examination a sixth shorter."""
-    import torch
-
-    if isinstance(model, torch.nn.Module) and sum(parameter.numel() for parameter in model.parameters()) < SMALL:
-        torch.set_num_threads(1)
 
 
 def _compare(request: dict[str, Any]) -> dict[str, Any]:
@@ -130,7 +119,7 @@ def _compare(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _model(target: str, factory: tuple[str, str] | None, settings: dict[str, str]) -> Any:
-    """What the target or its factory makes; settings are for architectures alone."""
+    """What the target or its factory makes. The settings are for architectures only."""
     from clearhead.doctor.load.loading import load
     from clearhead.doctor.load.naming import read
 
@@ -139,12 +128,11 @@ def _model(target: str, factory: tuple[str, str] | None, settings: dict[str, str
         home, argument = factory
         module, _, name = home.partition(":")
         model = getattr(importlib.import_module(module), name)(argument)
-    elif read(target).kind in ("architecture", "checkpoint"):
-        with _for_good():
-            model = load(target, settings if read(target).kind == "architecture" else None)
     else:
-        model = load(target)
-    sys.path.extend(path for path in libraries if path not in sys.path)  # whatever the target did to it
+        kind = read(target).kind
+        with _without_collection() if kind in ("architecture", "checkpoint") else nullcontext():
+            model = load(target, settings if kind == "architecture" else None)
+    sys.path.extend(path for path in libraries if path not in sys.path)  # in case the target removed some
     return model
 
 

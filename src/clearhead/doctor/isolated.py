@@ -1,4 +1,4 @@
-"""An examination in a process of its own: a target that prints, hangs, exits or crashes harms nothing.
+"""An examination in a separate process: a target that prints, hangs, exits or crashes does no harm.
 
 Imports no torch.
 """
@@ -20,15 +20,15 @@ from typing import IO, Any
 from clearhead.doctor.report.records import Json
 from clearhead.errors import ClearheadError, DataError, UsageError
 
-KEPT = 1 << 16  # bytes of what a target says; all of it could fill the memory
+KEPT = 1 << 16  # bytes of a target's output; all of it could fill the memory
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the command was asked.
+    """What to examine, and how.
 
-    `factory` makes the model where the target is not code: 'module:function' and its argument. `other` and its factory
-    are what the target is compared with. `arguments` are the arguments of a script.
+    `factory` makes the model if the target is not code: 'module:function' and its argument. `other` and its factory
+    are what the target is compared with. `arguments` are those of a script.
     """
 
     target: str | None
@@ -55,28 +55,27 @@ def again(request: Mapping[str, Any], id: str) -> str:
         command += [f"--{option}", request[option]] if request[option] else []
     for key, value in request["settings"].items():
         command += ["--set", f"{key}={value}"]
-    if request["device"] != "cpu":
-        command += ["--device", request["device"]]
+    command += ["--device", request["device"]] if request["device"] != "cpu" else []
     return shlex.join(command)
 
 
 def examine_isolated(
     request: Request, *, timeout: float, folder: Path | None = None, search: Sequence[str] = ()
 ) -> Json:
-    """The report, or the table of a loss, as plain data.
+    """The result of a request, as plain data.
 
     Args:
-        timeout: in seconds; afterwards the process and all that it started are ended.
-        folder: to work in; the present one by default.
-        search: folders in which packages are looked for first.
+        timeout: in seconds; afterwards the process and its group are killed.
+        folder: to run in; the current one by default.
+        search: folders in which packages are searched for first.
 
     Raises:
-        ClearheadError: what went wrong there, in the sentence and with the exit code that it had there.
+        ClearheadError: what went wrong there, with the same sentence and exit code.
     """
     with tempfile.TemporaryDirectory() as directory:
         question, answer = Path(directory) / "request.json", Path(directory) / "answer.json"
         question.write_text(json.dumps(asdict(request) | {"timeout": timeout}), encoding="utf-8")
-        # -P: no file here passes for a library
+        # -P: no file in the current folder is taken for a library
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "clearhead.doctor", str(question), str(answer)],
             stdin=subprocess.DEVNULL,
@@ -87,30 +86,29 @@ def examine_isolated(
             start_new_session=True,
         )
         assert process.stderr is not None
-        heard = Listener(process.stderr)
-        waiting = threading.Thread(target=process.wait, daemon=True)  # `wait` with a time limit looks only now and then
+        listener = Listener(process.stderr)
+        waiting = threading.Thread(target=process.wait, daemon=True)  # `wait` with a timeout polls, which is slower
         try:
             waiting.start()
-            waiting.join(timeout)  # not until all is silent: what it started may hold on to its output
+            waiting.join(timeout)  # for the process alone: its children may keep its output open
             code = process.returncode
         finally:
-            _end(process)
-            heard.wait()
+            _kill(process)
+            listener.wait()
         if code is None:
             raise DataError(
-                f"{request.target} took more than {timeout:g} seconds; give it more with --timeout, or make it smaller"
+                f"{request.target} took more than {timeout:g} seconds; allow more with --timeout, or make it smaller"
             )
         if not answer.is_file():
-            raise DataError(f"{request.target} {_how_it_ended(code)} ({heard.last_line[:200]})")
-        document: Json = json.loads(answer.read_text(encoding="utf-8"))
-    return answered(document)
+            raise DataError(f"{request.target} {_how_it_ended(code)} ({listener.last_line[:200]})")
+        return answered(json.loads(answer.read_text(encoding="utf-8")))
 
 
 def answered(document: Json) -> Json:
-    """What was told, if it is an answer.
+    """A document that came back, if it is a result.
 
     Raises:
-        ClearheadError: it is the sentence on why there is none.
+        ClearheadError: it holds the sentence on why there is none.
     """
     if "error" in document:
         raise {2: UsageError, 3: DataError}.get(document["exit_code"], ClearheadError)(document["error"])
@@ -127,11 +125,11 @@ def _how_it_ended(code: int) -> str:
     if code >= 0:
         return f"ended the process with code {code}"
     name = signal.Signals(-code).name
-    return f"was ended by {name}" + (", most likely for want of memory" if name == "SIGKILL" else "")
+    return f"was killed by {name}" + (", most likely because memory ran out" if name == "SIGKILL" else "")
 
 
 class Listener:
-    """Reads what a process says, for as long as it does, and keeps the end of it: one that is not read would stop."""
+    """Reads the output of a process in a thread, so that it never blocks, and keeps the end."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream, self._kept = stream, b""
@@ -144,18 +142,18 @@ class Listener:
                 self._kept = (self._kept + part)[-KEPT:]
 
     def wait(self) -> None:
-        """After the process has ended: for what is on its way. What it started and what got away may speak for ever."""
+        """After the process has ended: for output on its way, but not for children that still run."""
         self._thread.join(timeout=1)
 
     @property
     def last_line(self) -> str:
-        """That has anything in it."""
+        """The last that is not empty."""
         lines = self._kept.decode("utf-8", "replace").splitlines()
-        return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "it printed no reason")
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """The process and whatever it started."""
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """The process and its group."""
     if os.name == "posix":
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)

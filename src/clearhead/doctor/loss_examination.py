@@ -1,4 +1,4 @@
-"""The X-ray of a loss function by itself, and the faults that it shows."""
+"""The X-ray of a loss function, and the faults that it shows."""
 
 import inspect
 import re
@@ -27,18 +27,17 @@ Loss = Callable[..., object]
 
 @dataclass(frozen=True)
 class LossReport:
-    """The X-ray of a full batch, and the findings of it and of one with padding."""
+    """The X-ray of a batch without padding, and the findings on it and on one with padding."""
 
     target: str
     xray: Xray
     findings: tuple[Finding, ...]
-    padding: str  # how rows that are short were told to it
+    padding: str  # how the padding was marked
 
     def as_json(self) -> Json:
         """Plain data; `lines` are for a person."""
-        faulty = any(finding.status == "fail" for finding in self.findings)
-        verdict = "faulty" if faulty else "healthy"
-        lines = [self.xray.sentence, f"padding: {self.padding}"]
+        verdict = "faulty" if any(finding.status == "fail" for finding in self.findings) else "healthy"
+        lines = [*self.xray.table().splitlines(), "", self.xray.sentence, f"padding: {self.padding}"]
         lines += ["", *text_of(self.findings).splitlines()] if self.findings else []
         return {
             "target": self.target,
@@ -49,7 +48,7 @@ class LossReport:
             "smoothing": self.xray.smoothing.tolist(),
             "residual": self.xray.residual,
             "findings": [finding.as_json() for finding in self.findings],
-            "lines": [*self.xray.table().splitlines(), "", *lines, "", f"{self.target} is {verdict}"],
+            "lines": [*lines, "", f"{self.target} is {verdict}"],
         }
 
 
@@ -74,14 +73,12 @@ def examine_loss(loss: Loss, name: str) -> LossReport:
     pad = _number_called(loss, PADS)
     ends = pad is not None and _number_called(loss, ENDS) == pad
     mark = IGNORED if pad is None else pad
-    short = ids.clone()
-    short[short == mark] = (mark + 1) % V
+    short = ids.where(ids != mark, torch.tensor((mark + 1) % V))
     short[1, T // 2 :], short[2, -2:] = mark, mark
     with attempt() as attempted:
         padded = xray(lambda x, y: _number(loss(x, y)), logits, short)
-    if attempted.failed:  # it is no target to it
-        padding, of_short = "no way to mark it was found", []
-    else:
+    padding, of_short = "no mark for it was found", []
+    if not attempted.failed:
         padding, of_short = f"marked by {mark}", judge(padded, short, logits, pad_id=mark, shifts=shifts, ends=ends)
     pad = _spared(loss, reading, ids) if pad is None else pad
     whole = judge(reading, ids, logits, pad_id=pad, shifts=shifts, ends=ends)
@@ -90,7 +87,7 @@ def examine_loss(loss: Loss, name: str) -> LossReport:
 
 
 def _spared(loss: Loss, reading: Xray, ids: Tensor) -> int | None:
-    """The one token that is never asked for, where the code beside the loss speaks of padding."""
+    """The only token that is never scored, if the module of the loss mentions padding."""
     try:
         source = inspect.getsource(inspect.getmodule(loss) or loss)
     except (OSError, TypeError):
@@ -108,12 +105,16 @@ def _number(value: object) -> Tensor:
     return value if value.dim() == 0 else value.sum()
 
 
-def _shifts(loss: Loss) -> bool | None:
-    """Whether it must shift by itself: if it is given ids, yes; if targets, no; labels may be either."""
+def _parameters(loss: Loss) -> list[inspect.Parameter]:
     try:
-        names = list(inspect.signature(loss).parameters)
-    except (TypeError, ValueError):
-        return None
+        return list(inspect.signature(loss).parameters.values())
+    except (TypeError, ValueError):  # it has no signature
+        return []
+
+
+def _shifts(loss: Loss) -> bool | None:
+    """Whether it must shift by itself: yes if its parameter is called ids, no if targets; labels may be either."""
+    names = [parameter.name for parameter in _parameters(loss)]
     if len(names) < 2:
         return None
     if IDS.search(names[1]):
@@ -122,15 +123,10 @@ def _shifts(loss: Loss) -> bool | None:
 
 
 def _number_called(loss: Loss, names: re.Pattern[str]) -> int | None:
-    """A default of the function, or a constant beside it, that is called so."""
-    try:
-        defaults = {p.name: p.default for p in inspect.signature(loss).parameters.values()}
-    except (TypeError, ValueError):
-        defaults = {}
+    """A default of the function, or a constant of its module, with such a name."""
+    defaults = {parameter.name: parameter.default for parameter in _parameters(loss)}
     module = sys.modules.get(getattr(loss, "__module__", ""))
-    beside = {} if module is None else vars(module)
-    for known in (defaults, beside):
-        for name, value in known.items():
-            if names.search(name) and isinstance(value, int) and not isinstance(value, bool):
-                return value
+    for name, value in (*defaults.items(), *(vars(module).items() if module else ())):
+        if names.search(name) and isinstance(value, int) and not isinstance(value, bool):
+            return value
     return None

@@ -1,8 +1,8 @@
-"""What `pytest --doctor` collects and runs. Each model is examined once, in a process of its own, at its first test."""
+"""What `pytest --doctor` collects and runs. Each model is examined once, in a separate process, at its first test."""
 
 import tomllib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -17,7 +17,19 @@ from clearhead.doctor.report.verdict import Checked
 from clearhead.errors import ClearheadError, UsageError, did_you_mean
 
 TABLE = "[tool.clearhead.doctor]"
-KEYS = ("target", "kind", "allow", "level", "only", "set", "seed", "timeout", "batch", "device")
+TEXT, NUMBER = ("a string", (str,)), ("a number", (int, float))
+FORMS = {  # of the values of an entry
+    "target": TEXT,
+    "kind": TEXT,
+    "allow": ('a table, as in {P01 = "no positions on purpose"}', (dict,)),
+    "level": TEXT,
+    "only": ("a list", (list,)),
+    "set": ("a table", (dict,)),
+    "seed": NUMBER,
+    "timeout": NUMBER,
+    "batch": TEXT,
+    "device": TEXT,
+}
 TIMEOUT = 300.0  # seconds
 EXAMPLE = 'models = ["mypackage.model:build", {target = "mymodel.py:build", kind = "causal"}]'
 
@@ -26,13 +38,13 @@ class DoctorWarning(UserWarning):
     """A finding that is a matter of taste, or of a threshold."""
 
 
-class DoctorFailure(Exception):  # noqa: N818 - it is told as a failed test
-    """What is wrong, as the report tells it."""
+class DoctorFailure(Exception):  # noqa: N818 - pytest shows it as a failed test
+    """A fault, in the words of the report."""
 
 
 @dataclass(frozen=True)
 class TableEntry:
-    """What one entry of the table asks for, and the number of its line."""
+    """What one entry of the table requests, and the number of its line."""
 
     request: Request
     timeout: float
@@ -40,14 +52,14 @@ class TableEntry:
 
 
 class Doctor:
-    """The plugin that is there where --doctor was given."""
+    """The plugin that --doctor loads."""
 
     def __init__(self, file: Path, entries: list[TableEntry]) -> None:
         self.file, self.entries = file, entries
 
     @classmethod
     def of(cls, config: pytest.Config) -> Self:
-        """With the nearest pyproject.toml, from pytest's root upward.
+        """With the nearest pyproject.toml, from pytest's root directory upward.
 
         Raises:
             pytest.UsageError: one sentence on what is wrong with it.
@@ -55,18 +67,18 @@ class Doctor:
         folders = (config.rootpath, *config.rootpath.parents)
         file = next((path for folder in folders if (path := folder / "pyproject.toml").is_file()), None)
         if file is None:
-            raise pytest.UsageError(f"--doctor finds no pyproject.toml; write one with {TABLE} {EXAMPLE}")
+            raise pytest.UsageError(f"--doctor finds no pyproject.toml; add one with {TABLE} {EXAMPLE}")
         return cls(file, list(entries_of(file)))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
-        """Put the checks behind all other tests, before -k and -m choose among them."""
+        """Put the checks after all other tests, before -k and -m select."""
         for entry in self.entries:
             items += session.genitems(Model.of(session, self.file, entry))
 
 
 class Model(pytest.Collector):
-    """One model, and the report on it once it is there."""
+    """One model, and its report after the examination."""
 
     entry: TableEntry
     report: Report | None = None
@@ -91,7 +103,7 @@ class Model(pytest.Collector):
         """The report; the first call examines.
 
         Raises:
-            DoctorFailure: the model cannot be examined. It is said once; from then on the tests are skipped.
+            DoctorFailure: the model cannot be examined. One test fails so; the others are skipped.
         """
         if self.problem is not None:
             pytest.skip(f"not examined: {self.problem}")
@@ -117,7 +129,7 @@ class CheckItem(pytest.Item):
 
     @property
     def model(self) -> Model:
-        """Whose check it is."""
+        """The model of the check."""
         model = self.getparent(Model)
         assert model is not None
         return model
@@ -143,12 +155,12 @@ class CheckItem(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Where the test is written down, and its name."""
+        """The line of the table, and the name of the test."""
         return self.path, self.model.entry.line, f"{self.model.name}: {self.name}"
 
 
 def entries_of(file: Path) -> Iterator[TableEntry]:
-    """What a pyproject.toml asks for.
+    """The entries of a pyproject.toml.
 
     Raises:
         pytest.UsageError: one sentence on what is wrong with it.
@@ -159,7 +171,7 @@ def entries_of(file: Path) -> Iterator[TableEntry]:
     except (OSError, ValueError, AttributeError) as error:
         raise pytest.UsageError(f"--doctor cannot read {TABLE} of {file}: {error}") from None
     if not isinstance(models, list) or not models:
-        raise pytest.UsageError(f"--doctor finds no models in {file}; write there {TABLE} {EXAMPLE}")
+        raise pytest.UsageError(f"--doctor finds no models in {file}; add {TABLE} {EXAMPLE}")
     for model in models:
         table = {"target": model} if isinstance(model, str) else model
         try:
@@ -171,33 +183,24 @@ def entries_of(file: Path) -> Iterator[TableEntry]:
 
 
 def _request(table: object) -> Request:
-    if not isinstance(table, Mapping) or not isinstance(table.get("target"), str):
+    if not isinstance(table, dict) or not isinstance(table.get("target"), str):
         raise UsageError(f"a model is a target, or a table that has one, and not {table!r}")
-    for key in table:
-        if key not in KEYS:
-            raise UsageError(f"{table['target']}: there is no '{key}'{did_you_mean(key, KEYS)}")
-    allow, only, settings = table.get("allow", {}), table.get("only", []), table.get("set", {})
-    if not (isinstance(allow, Mapping) and isinstance(only, list) and isinstance(settings, Mapping)):
-        raise UsageError(f'{table["target"]}: allow is a table, as in {{P01 = "no positions on purpose"}}; only a list')
-    for key in ("seed", "timeout"):
-        if type(table.get(key, 0)) not in (int, float):
-            raise UsageError(f"{table['target']}: {key} is a number, and not {table[key]!r}")
-    kind, level = table.get("kind"), table.get("level", "quick")
-    kind = None if kind == "auto" else kind
-    refuse_unknown(kind, level, (*only, *allow))
-    return Request(
-        target=table["target"],
-        kind=kind,
-        level=level,
-        only=only,
-        allow=dict(allow),
-        settings={key: _as_typed(value) for key, value in settings.items()},
-        seed=int(table.get("seed", 0)),
-        batch=table.get("batch"),
-        device=table.get("device", "cpu"),
-    )
+    for key, value in table.items():
+        if key not in FORMS:
+            raise UsageError(f"{table['target']}: there is no '{key}'{did_you_mean(key, FORMS)}")
+        form, types = FORMS[key]
+        if type(value) not in types:
+            raise UsageError(f"{table['target']}: {key} is {form}, and not {value!r}")
+    values = {key: value for key, value in table.items() if key not in ("set", "timeout")}
+    if values.get("kind") == "auto":
+        del values["kind"]
+    values["seed"] = int(table.get("seed", 0))
+    settings = {key: _as_typed(value) for key, value in table.get("set", {}).items()}
+    request = Request(**values, settings=settings)
+    refuse_unknown(request.kind, request.level, (*request.only, *request.allow))
+    return request
 
 
 def _as_typed(value: object) -> str:
-    """As it would be typed behind --set."""
+    """As it would be typed after --set."""
     return str(value).lower() if isinstance(value, bool) else str(value)

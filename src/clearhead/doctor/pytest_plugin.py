@@ -13,7 +13,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Load the rest where it is asked for."""
+    """With --doctor, load the rest."""
     if config.getoption("doctor"):
         from clearhead.doctor.pytest_items import Doctor
 

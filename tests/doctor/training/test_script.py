@@ -48,7 +48,7 @@ def never(told: dict[str, Any]) -> None:
 BAD = {
     "raises": (
         "print('so far')\nraise ValueError('no such luck')\n",
-        r"raised ValueError: no such luck, at .*:2; mend",
+        r"raised ValueError: no such luck, at .*:2; fix",
     ),
     "ends": ("print('nothing to do')\n", r"ended after 0 steps of an optimizer and 0 backwards"),
     "leaves": ("import sys\nsys.exit('give --data')\n", r"ended itself \(give --data\)"),

@@ -1,1 +1,1 @@
-"""What a person names, found and made ready: a file, a module, an architecture, a folder."""
+"""From what a person names to a model: a file, a module, an architecture, a folder."""

@@ -12,17 +12,17 @@ from clearhead.doctor.load.small_configs import SHRINKINGS, small_config
 from clearhead.doctor.problems import attempt
 from clearhead.errors import DataError, UsageError, did_you_mean
 
-LARGEST = 20_000_000  # parameters; what is larger was not understood, and would take minutes
+LARGEST = 20_000_000  # parameters; a larger model was not shrunk as meant, and would take minutes
 HEADS = (
     ("ForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING"),
     ("ForConditionalGeneration", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING"),
     ("ForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING"),
 )
-OF_THE_MODEL = "attn_implementation"  # a setting that is no part of a config
+OF_THE_MODEL = "attn_implementation"  # a setting that is not part of a config
 
 
 def build_architecture(name: str, settings: Mapping[str, str]) -> nn.Module:
-    """A small model of the architecture, which was called once if any small one could be.
+    """A small model of the architecture: the first that can be called, or else the first that can be built.
 
     Args:
         name: a model type such as 'llama', or a class such as 'BertLMHeadModel'.
@@ -59,7 +59,7 @@ def build_architecture(name: str, settings: Mapping[str, str]) -> nn.Module:
 
 
 def _classes(name: str) -> tuple[Any, Any, dict[str, Any]]:
-    """The class of the model, None where its config decides; the config's; and what the class asks of the config."""
+    """The model's class, None if its config decides; the config's class; and settings that the model's class needs."""
     import transformers
 
     if name in transformers.CONFIG_MAPPING:
@@ -87,13 +87,13 @@ def _mapping(name: str) -> Any:
 
 
 def _names(mapping: str) -> list[str]:
-    """The classes of a mapping; asking itself for them would import them all."""
+    """The classes of a mapping; reading the mapping itself would import them all."""
     classes: Mapping[str, str | tuple[str, ...]] = _mapping(f"{mapping}_NAMES")
     return [names if isinstance(names, str) else names[0] for names in classes.values()]
 
 
 def class_for(config: Any) -> Any:
-    """The class with a head that the architecture names, or the first that fits."""
+    """The class with a head that the config names, or the first that fits."""
     import transformers
 
     named = (getattr(config, "architectures", None) or [""])[0]
@@ -127,15 +127,15 @@ def _value(text: str) -> object:
 
 
 def _refuse_large(cls: Any, config: Any, *, bounded: bool) -> None:
-    """Counts on a device that holds nothing; a person's own sizes are theirs to choose."""
+    """Counts parameters on the meta device. Sizes that a person chose are not bounded."""
     if not bounded:
         return
     with attempt() as attempted, torch.device("meta"):
         size = sum(parameter.numel() for parameter in cls._from_config(config).parameters())
-    if attempted.failed:  # it computes while it is made, which that device cannot
+    if attempted.failed:  # it computes while it is built, which the meta device cannot
         return
     if size > LARGEST:
-        raise DataError(f"even a small config makes {size:,} parameters")
+        raise DataError(f"even a small config has {size:,} parameters")
 
 
 def _call(model: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""What a person types when they mean a model, told apart. Imports no torch."""
+"""What a person types to name a model: which form it has. Imports no torch."""
 
 import os
 import re
@@ -22,7 +22,7 @@ class Target:
         kind: a Python file, an importable module, an architecture of transformers, a folder with a checkpoint of one,
             or a run of ours.
         location: the file, module, architecture or folder.
-        name: what makes the model there; empty where the usual names are to be tried, and where nothing has a name.
+        name: of what makes the model there; empty if the usual names are to be tried, or if nothing has a name.
     """
 
     kind: Literal["file", "module", "architecture", "checkpoint", "run"]
@@ -34,12 +34,12 @@ def read(typed: str, find_run: Callable[[str], Path | None] = lambda typed: None
     """Which model 'file.py', 'file.py:name', 'package.module:name', 'hf:NAME', 'hf:FOLDER' or a run means.
 
     Args:
-        typed: see above. Nothing of it is loaded, and of files and folders it is only seen that they are there.
-        find_run: from a folder or a name to a run's folder. A run may have any name, so it is asked before the rest.
+        typed: see above. Nothing is loaded; files and folders are only checked to exist.
+        find_run: from a folder or a name to a run's folder. A run may have any name, so it is tried first.
 
     Raises:
         UsageError: the words make no sense.
-        DataError: there is something of that name, and it is no model.
+        DataError: something has that name, and it is not a model.
     """
     if typed.startswith("hf:"):
         return _of_transformers(typed[3:])
@@ -48,8 +48,8 @@ def read(typed: str, find_run: Callable[[str], Path | None] = lambda typed: None
         return Target("run", str(run))
     path = Path(os.path.expanduser(typed))
     if typed and path.is_dir():
-        raise DataError(f"{typed} is a folder and no run; {_hint(typed, path)}")
-    if path.suffix == ".py" and path.is_file():  # whatever stands before the ending, a colon as well
+        raise DataError(f"{typed} is a folder and not a run; {_hint(typed, path)}")
+    if path.suffix == ".py" and path.is_file():  # a colon may be part of the path
         return Target("file", str(path))
     file = FILE.fullmatch(typed)
     if file:
@@ -58,7 +58,7 @@ def read(typed: str, find_run: Callable[[str], Path | None] = lambda typed: None
     if module:
         return Target("module", module["location"], module["name"])
     if path.is_file():
-        raise DataError(f"{typed} is no Python file; say {FORMS}")
+        raise DataError(f"{typed} is not a Python file; say {FORMS}")
     raise UsageError(f"'{typed}' names no model; say {FORMS}")
 
 

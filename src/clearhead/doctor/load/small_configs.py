@@ -1,7 +1,7 @@
-"""Configs of transformers, made small: every size that a config has, in it and in the configs that it holds.
+"""Small configs of transformers: every size is reduced, in a config and in the configs that it holds.
 
-Two hundred architectures name the same few quantities in much the same words. A size is only ever made smaller, what a
-config works out by itself is left to it, and a stack keeps one layer of every kind that it mixes.
+Two hundred architectures name the same few quantities in much the same words. Sizes are only ever reduced, derived
+values are left to the config, and a stack keeps one layer of every kind that it mixes.
 """
 
 import inspect
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-VOCAB = 97  # ids; the last stands for every special token that lies beyond
+VOCAB = 97  # ids; the last replaces every special token beyond it
 FEW_LAYERS = 2
 LAYERS = r"(\w+_)?(layers?|blocks|depth)"
 DEPTHS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
@@ -57,12 +57,12 @@ SIZES: tuple[tuple[str, int | None], ...] = (*WIDTHS, *COUNTS)
 
 @dataclass(frozen=True)
 class Shrinking:
-    """A way to make a config small.
+    """How to make a config small.
 
     Args:
         sizes: patterns of names, and the largest that such a size may be; None leaves it.
         few_layers: whether a stack keeps only one layer of every kind.
-        fills: whether sizes and kinds of layers that a config leaves open are said, too.
+        fills: whether to set sizes and kinds of layers that a config leaves open.
     """
 
     sizes: Sequence[tuple[str, int | None]] = SIZES
@@ -70,7 +70,7 @@ class Shrinking:
     fills: bool = False
 
 
-# Tried in turn, until a model can be made and called: some configs tie their sizes together in ways of their own
+# Tried in turn, until a model can be built and called: some configs relate their sizes to each other
 SHRINKINGS = (
     Shrinking(),
     Shrinking(fills=True),
@@ -80,9 +80,9 @@ SHRINKINGS = (
 
 
 def small_config(cls: Any, shrinking: Shrinking, settings: Mapping[str, Any]) -> Any:
-    """A config of this class, small in this way, with what was set."""
+    """A config of this class, made small, with the settings."""
     default = cls()
-    held = vars(default)  # not by getattr: what differs from layer to layer may refuse to be read at once
+    held = vars(default)  # getattr may refuse values that differ from layer to layer
     names = [name for name in inspect.signature(cls).parameters if not _is_derived(cls, name)]
     values = {name: held[name] if name in held else getattr(default, name, None) for name in names}
     small = {name: _smaller(name, value, shrinking) for name, value in values.items() if value is not None}
@@ -131,7 +131,7 @@ def _size(name: str, shrinking: Shrinking) -> int | None:
 
 
 def _even_heads(values: Mapping[str, object], small: Mapping[str, object]) -> dict[str, object]:
-    """As many heads for keys as for queries, where it is so in the large."""
+    """As many heads for keys as for queries, if the full-size config has so."""
     heads = {}
     for queries, keys in HEADS:
         if queries in values and values[queries] == values.get(keys):
@@ -140,7 +140,7 @@ def _even_heads(values: Mapping[str, object], small: Mapping[str, object]) -> di
 
 
 def _filled(values: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, Any]:
-    """What a config leaves open, or a stack without any attention."""
+    """Values that a config leaves open; and an attention layer in a stack without any."""
     sizes = {name: _size(name, Shrinking()) for name, value in values.items() if value is None}
     filled: dict[str, object] = {name: size for name, size in sizes.items() if size and not name.endswith("vocab_size")}
     for name in ("layer_types", "layers_block_type"):
@@ -153,7 +153,7 @@ def _filled(values: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, An
 
 
 def _few_layers(values: Mapping[str, Any], n_layers: int, small: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said layer by layer, for the first layer of every kind, and for two at least."""
+    """Values per layer, for the first layer of every kind, and for at least two layers."""
     columns = {name: value for name, value in values.items() if isinstance(value, (list, tuple)) and value}
     columns = {name: value for name, value in columns.items() if len(value) == n_layers}
     if not columns or n_layers <= FEW_LAYERS:

@@ -1,4 +1,4 @@
-"""What a training's own loss asked of a model's logits, read from the gradient that it sent into them."""
+"""What a training's own loss asks of a model's logits, read from the gradient that it sends into them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -8,13 +8,12 @@ from torch import Tensor
 
 from clearhead.doctor.calling.names import LABELS, parameters_of
 from clearhead.doctor.calling.outputs import arrange
-from clearhead.doctor.probes.loss import Xray, read, undone
+from clearhead.doctor.probes.loss import OFFSETS, Xray, read, undone
 from clearhead.doctor.training.events import Embedded, Forward, ForwardOutput
 
 AT_ONCE = 2**22  # numbers of logits that are read together
 ALL = 2**24  # numbers of logits of one forward that are read
-OFFSETS = (1, 0, 2, -1, 3, -2)  # of a target from its position, the likeliest first
-FOUND = 0.9  # share of targets at one offset, above which that is where they are
+MOST = 0.9  # share of the targets at one offset, from which the axes are taken for (B, T)
 PRECISE = (torch.float32, torch.float64)
 
 
@@ -22,15 +21,15 @@ PRECISE = (torch.float32, torch.float64)
 class LogitsXray:
     """The X-ray of one forward's logits under one backward.
 
-    `xray`: of the first rows, with what stood in `logits`. `total`: the sum of all weights; None if some rows were
-    left out, or if the logits are too coarse for weights.
+    `xray`: of the first rows, whose logits are `logits`. `total`: the sum of all weights; None if some rows were left
+    out, or if the logits are not precise enough for weights.
     """
 
     xray: Xray
     logits: Tensor  # (B, T, V)
     ids: Tensor  # (B, T)
-    targets: Tensor  # (B, T), -1 where nothing is asked
-    shares: dict[int, float]  # offset -> share of the targets that are the ids so much further
+    targets: Tensor  # (B, T), -1 where there is none
+    shares: dict[int, float]  # see `shares_at_offsets`
     total: float | None
     count: int  # of the targets
     path: tuple[str | int, ...]  # to the logits, in what the model returned
@@ -39,45 +38,50 @@ class LogitsXray:
 
     @property
     def offset(self) -> int | None:
-        """Where every target stands among the ids, counted from its own place; None if nowhere."""
+        """Where every target is among the ids, counted from its own position; None if at no common offset."""
         return next((offset for offset in OFFSETS if self.shares.get(offset) == 1.0), None)
 
     @property
+    def largest_share(self) -> float:
+        """The share of the targets at the commonest offset."""
+        return max(self.shares.values(), default=0.0)
+
+    @property
     def is_precise(self) -> bool:
-        """Whether the logits have enough digits for weights to be read."""
+        """Whether the logits are precise enough to read weights from them."""
         return self.logits.dtype in PRECISE
 
     def without_logits(self) -> "LogitsXray":
-        """What little of it later steps are compared by."""
+        """The small part of it that later steps are compared by."""
         reading = replace(self.xray, gradient=self.xray.gradient[:0])
         return replace(self, xray=reading, logits=self.logits[:0])
 
 
 def xray_of(forward: Forward, scale: float) -> LogitsXray | None:
-    """The X-ray of the logits of a forward after its backward; None where there are none, or no tokens."""
-    best: tuple[float, LogitsXray] | None = None
-    for output in forward.outputs:
-        if output.gradient is None or output.version != output.tensor._version or output.gradient.is_sparse:
-            continue
-        for embedded in _tokens(forward):
-            question = _read(forward, output, embedded, scale)
-            if question is None:
-                continue
-            wide = question.logits.shape[-1] == embedded.vocab_size
-            worth = question.shares.get(1, 0.0) + wide + max(question.shares.values(), default=0.0) / 2
-            if best is None or worth > best[0]:
-                best = worth, question
-    return best[1] if best else None
+    """The X-ray of the logits of a forward after its backward; None if it has no logits or no tokens.
+
+    Args:
+        scale: of a gradient scaler; 1 without one.
+    """
+
+    def worth(xray: LogitsXray) -> float:
+        """How likely these are the logits, over these tokens."""
+        is_whole = xray.logits.shape[-1] == xray.embedded.vocab_size
+        return xray.shares.get(1, 0.0) + is_whole + xray.largest_share / 2
+
+    outputs = [output for output in forward.outputs if output.version == output.tensor._version]
+    xrays = [_read(forward, output, embedded, scale) for output in outputs for embedded in _tokens(forward)]
+    return max((xray for xray in xrays if xray is not None), key=worth, default=None)
 
 
 def _tokens(forward: Forward) -> Iterator[Embedded]:
-    """What embeddings read; where there is none, what the model was given that is no target by its name."""
-    visited: list[Tensor] = []
+    """What embeddings read; without embeddings, integer arguments that are not named like targets."""
+    known: list[Tensor] = []
     for embedded in forward.embedded:
-        if embedded.ids.shape[1] > 1 and not any(torch.equal(embedded.ids, ids) for ids in visited):
-            visited.append(embedded.ids)
+        if embedded.ids.shape[1] > 1 and not any(torch.equal(embedded.ids, ids) for ids in known):
+            known.append(embedded.ids)
             yield embedded
-    if visited:
+    if known:
         return
     names = [parameter.name for parameter in parameters_of(forward.module)]
     arguments = {**dict(zip(names, forward.args, strict=False)), **forward.kwargs}
@@ -89,34 +93,40 @@ def _tokens(forward: Forward) -> Iterator[Embedded]:
 
 
 def _read(forward: Forward, output: ForwardOutput, embedded: Embedded, scale: float) -> LogitsXray | None:
-    """With rows as the first axis, or as the second where only so the targets are found among the ids."""
+    """With rows as the first axis; as the second, if only then the targets are among the ids."""
     first = _oriented(forward, output, embedded, embedded.ids, scale)
-    if first is not None and max(first.shares.values(), default=0.0) >= FOUND:
+    if first is not None and first.largest_share >= MOST:
         return first
     turned = _oriented(forward, output, embedded, embedded.ids.t(), scale)
-    return turned if turned is not None and max(turned.shares.values(), default=0.0) >= FOUND else first
+    return turned if turned is not None and turned.largest_share >= MOST else first
 
 
 def _oriented(
     forward: Forward, output: ForwardOutput, embedded: Embedded, ids: Tensor, scale: float
 ) -> LogitsXray | None:
-    assert output.gradient is not None
+    if output.gradient is None or output.gradient.is_sparse:
+        return None
     logits, gradient = arrange(output.tensor, *ids.shape), arrange(output.gradient, *ids.shape)
     if logits is None or gradient is None or logits.shape[-1] < 2 or ids.shape[1] < 2:
         return None
     logits, gradient = undone(logits, gradient / scale)
-    read_out = _xray(logits, gradient, ids.cpu())
-    if read_out is None:
+    B, T, V = logits.shape
+    if T * V > ALL or not bool(gradient.any()):
         return None
-    visited, targets, total = read_out
-    ids = ids[: len(targets)].cpu()
+    ids, most = ids[: max(1, ALL // (T * V))].cpu(), max(1, AT_ONCE // (T * V))
+    readings = [
+        read(gradient[rows].cpu().double(), logits[rows].cpu().double(), ids[rows], 0.0)
+        for rows in (slice(start, min(start + most, len(ids))) for start in range(0, len(ids), most))
+    ]
+    targets = torch.cat([reading.targets for reading in readings])
+    is_whole = len(ids) == B and logits.dtype in PRECISE
     return LogitsXray(
-        xray=visited,
-        logits=logits[: len(visited.ids)].cpu(),
+        xray=readings[0],
+        logits=logits[: len(readings[0].ids)].cpu(),
         ids=ids,
         targets=targets,
-        shares=_shares(targets, ids),
-        total=total,
+        shares=shares_at_offsets(targets, ids),
+        total=sum(float(reading.weights.sum()) for reading in readings) if is_whole else None,
         count=int((targets >= 0).sum()),
         path=output.path,
         embedded=embedded,
@@ -124,36 +134,14 @@ def _oriented(
     )
 
 
-def _xray(logits: Tensor, gradient: Tensor, ids: Tensor) -> tuple[Xray, Tensor, float | None] | None:
-    """Of the first rows, all that the X-ray tells; of all of them, targets (B, T) and the sum of weights."""
-    B, T, V = logits.shape
-    if T * V > ALL or not bool(gradient.any()):
-        return None
-    rows = max(1, AT_ONCE // (T * V))
-    most = max(1, ALL // (T * V))
-    first: Xray | None = None
-    targets, total = [], 0.0
-    for start in range(0, min(B, most), rows):
-        some = slice(start, min(start + rows, most))
-        reading = read(gradient[some].cpu().double(), logits[some].cpu().double(), ids[some], 0.0)
-        first = reading if first is None else first
-        targets.append(reading.targets)
-        total += float(reading.weights.sum())
-    assert first is not None
-    whole = most >= B and logits.dtype in PRECISE
-    return first, torch.cat(targets), total if whole else None
-
-
-def _shares(targets: Tensor, ids: Tensor) -> dict[int, float]:
-    """For each offset, which share of the targets are the ids so much further on, as far as the row has any."""
+def shares_at_offsets(targets: Tensor, ids: Tensor) -> dict[int, float]:
+    """For each offset, the share of the targets (B, T) that are the ids (B, T) so much further on, within the row."""
     T = ids.shape[1]
     shares = {}
-    for offset in OFFSETS:
-        if abs(offset) >= T:
-            continue
-        there_targets = targets[:, max(0, -offset) : T - max(0, offset)]
-        there = ids[:, max(0, offset) : T - max(0, -offset)]
-        known = there_targets >= 0
-        if int(known.sum()) >= 2:
-            shares[offset] = float((there_targets == there)[known].double().mean())
+    for offset in (offset for offset in OFFSETS if abs(offset) < T):
+        first, last = max(0, -offset), T - max(0, offset)
+        scored = targets[:, first:last] >= 0
+        if int(scored.sum()) >= 2:
+            is_there = targets[:, first:last] == ids[:, first + offset : last + offset]
+            shares[offset] = float(is_there[scored].double().mean())
     return shares

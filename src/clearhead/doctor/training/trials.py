@@ -1,4 +1,4 @@
-"""The watched batch, run through the watched model again; afterwards the model is bit for bit what it was."""
+"""The recorded batch, run through the model again; afterwards the model is bit for bit what it was."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,12 +14,12 @@ from clearhead.doctor.state_guard import restored
 from clearhead.doctor.training.events import Embedded, Forward
 from clearhead.doctor.training.recording import Recording
 
-CLOSE = 1e-5  # of the largest output: below it a difference is rounding
+CLOSE = 1e-5  # of the largest output: a smaller difference is rounding
 
 
 @contextmanager
 def trying(recording: Recording, model: nn.Module) -> Iterator[None]:
-    """Nothing that happens here is written down or stays."""
+    """Nothing that happens here is recorded or stays."""
     paused, recording.event_log.paused = recording.event_log.paused, True
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     try:
@@ -30,23 +30,20 @@ def trying(recording: Recording, model: nn.Module) -> Iterator[None]:
 
 
 def run(forward: Forward, *, training: bool, seed: int = 0) -> list[Tensor]:
-    """The outputs that a loss asked something of, of its batch again; within `trying`."""
+    """The outputs that a loss read, computed again from the same batch; call it within `trying`."""
     forward.module.train(training)
     torch.manual_seed(seed)
-    args, kwargs = tree_map(_copied, (forward.args, dict(forward.kwargs)))
+    args, kwargs = tree_map(
+        lambda value: value.detach().clone() if isinstance(value, Tensor) else value,
+        (forward.args, dict(forward.kwargs)),
+    )
     output = forward.module(*args, **kwargs)
-    outputs = [follow(output, record.path) for record in forward.outputs if record.is_used]
-    return [
-        tensor for tensor in outputs or tensors(output) if isinstance(tensor, Tensor) and tensor.is_floating_point()
-    ]
-
-
-def _copied(value: object) -> object:
-    return value.detach().clone() if isinstance(value, Tensor) else value
+    outputs = [follow(output, record.path) for record in forward.outputs if record.is_used] or tensors(output)
+    return [tensor for tensor in outputs if isinstance(tensor, Tensor) and tensor.is_floating_point()]
 
 
 def difference(first: list[Tensor], second: list[Tensor]) -> float:
-    """The largest, relative to the largest number; infinite if they are not comparable."""
+    """The largest, relative to the largest number; infinite if they cannot be compared."""
     worst = 0.0
     for left, right in zip(first, second, strict=False):
         if left.shape != right.shape:
@@ -73,12 +70,12 @@ def other_tokens(embedded: Embedded, ids: Tensor) -> Iterator[None]:
 
 
 def has_effect(forward: Forward, parameter: nn.Parameter, *, training: bool) -> bool:
-    """Whether other numbers in a parameter change what the loss reads; within `trying`."""
+    """Whether other numbers in a parameter change what the loss reads; call it within `trying`."""
     return _effect(forward, parameter, training, OTHER) > CLOSE
 
 
 def is_threshold(forward: Forward, parameter: nn.Parameter, *, training: bool) -> bool:
-    """Whether numbers a little different change nothing at all: they are only compared with; within `trying`."""
+    """Whether slightly different numbers change nothing at all: they are only compared with; within `trying`."""
     return not _effect(forward, parameter, training, NUDGE)
 
 
@@ -95,11 +92,10 @@ def _effect(forward: Forward, parameter: nn.Parameter, training: bool, size: flo
 
 
 def has_gradient(forward: Forward, parameter: nn.Parameter, *, training: bool) -> bool:
-    """Whether a gradient of what the loss reads reaches a parameter; within `trying`."""
+    """Whether a gradient of what the loss reads reaches a parameter; call it within `trying`."""
     with torch.enable_grad():
         outputs = [tensor for tensor in run(forward, training=training) if tensor.requires_grad]
         if not outputs:
             return False
         total = torch.stack([tensor.double().sum() for tensor in outputs]).sum()
-        (gradient,) = torch.autograd.grad(total, parameter, allow_unused=True)
-    return gradient is not None
+        return torch.autograd.grad(total, parameter, allow_unused=True)[0] is not None
