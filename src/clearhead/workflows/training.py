@@ -14,10 +14,11 @@ from clearhead.models import LanguageModel, build_model
 from clearhead.training import Event, Notice, Optimizer, SaveDue, TrainingState, build_optimizer, checkpoints, fit
 from clearhead.workflows.averaging import use_mean
 from clearhead.workflows.budget import Budget
-from clearhead.workflows.events import Observer, Passed, Replanned, Started, command, ignore
+from clearhead.workflows.events import Observer, Passed, Replanned, Started, command
 from clearhead.workflows.hardware import choose_device, enough_memory, threads
 from clearhead.workflows.planning import choose_start, gather, plan
 from clearhead.workflows.pretrained import Origin, open_origin
+from clearhead.workflows.progress import showing
 from clearhead.workflows.run import Run
 from clearhead.workflows.runs.create import create
 from clearhead.workflows.runs.find import open_folder
@@ -42,7 +43,8 @@ def train(
     config: str | Path | None = None,
     options: Mapping[str, object] | None = None,
     check: bool = True,
-    observe: Observer = ignore,
+    progress: bool | None = None,
+    observe: Observer | None = None,
     began: float | None = None,
 ) -> Run:
     """Train a model on a text or on sentence pairs; what is left open is chosen from their size, the time, the machine.
@@ -58,6 +60,7 @@ def train(
         config: a TOML file of options.
         options: nested options, which win over the file, which wins over the preset.
         check: run the preflight before the first step.
+        progress: show how it goes; None: on a terminal and in a notebook, where nothing else observes it.
         observe: is told everything that happens.
         began: when the minutes began to count, in seconds of `time.perf_counter`; now by default.
 
@@ -68,7 +71,8 @@ def train(
     settings = gather(source, config, options, timed=minutes is not None)
     origin = None if start_from is None else open_origin(start_from)
     start = choose_start(settings, preset, minutes, origin, began=began)  # before anything slow
-    with _new_run(Path(out) if out else None, start.config.data.source) as run, enough_memory(LESS_MEMORY):
+    folder, source = Path(out) if out else None, start.config.data.source
+    with showing(progress, observe) as observe, _new_run(folder, source) as run, enough_memory(LESS_MEMORY):
         if pipe := pipe_of(start.config.data.source):
             observe(Notice(f"reading {pipe}: waiting for it to be written to, and closed"))
         tokenizers = None if origin is None else origin.tokenizers
@@ -84,20 +88,21 @@ def resume(
     run: str | Path | RunFolder | None = None,
     *,
     options: Mapping[str, object] | None = None,
-    observe: Observer = ignore,
+    progress: bool | None = None,
+    observe: Observer | None = None,
 ) -> Run:
     """Go on with a training where its last whole checkpoint left it, bit for bit as if it had never stopped.
 
     Args:
         run: a folder, a name, or None for the newest.
         options: `{"train": {"steps": N}}` extends the training; the model and the text cannot change.
-        observe: is told everything that happens.
+        progress, observe: as in `train`.
 
     Raises:
         ClearheadError: one sentence on what is wrong.
     """
     opened = open_folder(run)
-    with opened.locked(), enough_memory(LESS_MEMORY):
+    with showing(progress, observe) as observe, opened.locked(), enough_memory(LESS_MEMORY):
         config = RunConfig.read(opened.config.model_dump(), options or {})
         before = opened.config
         if (config.model, config.data, config.objective) != (before.model, before.data, before.objective):

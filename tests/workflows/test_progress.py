@@ -1,0 +1,122 @@
+"""What a training shows to people who call it from Python, and to whom it shows nothing."""
+
+import io
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from workflow_helpers import STEPS, tiny, write_text
+
+import clearhead as ch
+from clearhead.errors import InterruptedRunError
+from clearhead.training import Stepped
+from clearhead.workflows import WorkflowEvent, progress
+
+
+class Screen(io.StringIO):
+    """A terminal's stream."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def lines_on(screen: io.StringIO) -> list[str]:
+    """What stands there in the end: of a line that was rewritten, its last version."""
+    return [line.split("\r")[-1].rstrip() for line in screen.getvalue().split("\n")]
+
+
+@pytest.fixture(autouse=True)
+def text(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_text()
+    monkeypatch.setattr(progress, "PAUSE", 0.0)
+
+
+def a_terminal(monkeypatch: pytest.MonkeyPatch) -> Screen:
+    """In the place of standard error, for the test's own time: pytest puts its own there between fixtures and test."""
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    return screen
+
+
+def train(**options: Any) -> ch.Run:
+    return ch.train("my.txt", out="run", options=tiny(), check=False, **options)
+
+
+def test_a_terminal_shows_how_it_goes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    screen = a_terminal(monkeypatch)
+    train()
+    written, lines = screen.getvalue(), lines_on(screen)
+    assert written.count("\rstep ") >= STEPS
+    assert " left" in written
+    assert [line for line in lines if line.startswith("model: ")]
+    assert len([line for line in lines if "  validation loss" in line]) == 3
+    assert lines[-2] == "The run is in run."
+    assert not [line for line in lines if " left" in line], "the last one is taken away"
+    assert capsys.readouterr().out == ""
+    ch.resume("run", options={"train": {"steps": STEPS + 1}})
+    assert f"step     10/{STEPS + 1}" in screen.getvalue()
+
+
+def test_it_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = a_terminal(monkeypatch)
+    train(progress=False)
+    ch.resume("run", options={"train": {"steps": STEPS + 1}}, progress=False)
+    assert screen.getvalue() == ""
+
+
+def test_who_observes_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = a_terminal(monkeypatch)
+    events: list[WorkflowEvent] = []
+    train(observe=events.append)
+    assert screen.getvalue() == ""
+    assert len([event for event in events if isinstance(event, Stepped)]) == STEPS
+
+
+def test_elsewhere_it_is_silent_unless_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    train()
+    assert capsys.readouterr() == ("", "")
+    events: list[WorkflowEvent] = []
+    ch.resume("run", options={"train": {"steps": STEPS + 1}}, progress=True, observe=events.append)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "\r" not in err
+    assert f"step     10/{STEPS + 1}  loss" in err
+    assert events
+
+
+def test_a_notebook_shows_it_where_it_is_no_fault(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ipython = ModuleType("IPython")
+    ipython.get_ipython = lambda: SimpleNamespace(kernel=object())  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    train()
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.endswith("The run is in run.\n")
+
+
+def test_what_is_printed_after_an_interruption_begins_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = a_terminal(monkeypatch)
+
+    def stop(event: WorkflowEvent) -> None:
+        if isinstance(event, Stepped) and event.step == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(InterruptedRunError):
+        train(progress=True, observe=stop)
+    print("Traceback", file=screen)
+    assert lines_on(screen)[-2] == "Traceback"
+
+
+def test_a_stream_that_nobody_reads_stops_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    screen.close()
+    screen.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stderr", screen)
+    assert len(train().history) == STEPS
+    monkeypatch.setattr(sys, "stderr", None)
+    assert ch.resume("run", options={"train": {"steps": STEPS + 1}}, progress=True).history
