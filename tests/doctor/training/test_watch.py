@@ -165,6 +165,17 @@ def test_an_optimizer_of_your_own_is_heard_where_it_is_named_and_seen_where_it_i
     assert "step" not in vars(optimizer)
 
 
+def test_a_group_without_parameters_is_no_obstacle() -> None:
+    model = Tiny()
+    groups: list[dict[str, Any]] = [{"params": []}, {"params": list(model.parameters())}]
+    optimizer = torch.optim.Adam(groups, lr=1e-3, weight_decay=0.02)
+    with doctor.watch(model, optimizer) as seen:
+        steps(model, optimizer)
+    report = seen.report()
+    assert not report.broken
+    assert [finding.id for finding in report.findings] == ["O05"]
+
+
 class Lookahead(torch.optim.Optimizer):
     """An optimizer that wraps another one."""
 

@@ -61,7 +61,7 @@ def _rule(entry: CatalogueEntry) -> Json:
         "id": entry.id,
         "name": "".join(word.capitalize() for word in "".join(c if c.isalnum() else " " for c in entry.title).split()),
         "shortDescription": {"text": entry.title},
-        "fullDescription": {"text": f"{entry.mechanism}. What one sees: {entry.symptom}."},
+        "fullDescription": {"text": f"{entry.mechanism}. Symptom: {entry.symptom}."},
         "help": {"text": f"{entry.fix}\n\nThe smallest change that shows it:\n{entry.mutant}"},
         "defaultConfiguration": {"level": "error"},
     }
