@@ -35,17 +35,17 @@ class Caller:
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self.capsys = capsys
 
-    def __call__(self, *words: str) -> Called:
+    def __call__(self, *argv: str) -> Called:
         self.capsys.readouterr()
-        code = cli.run(list(words))
+        code = cli.run(list(argv))
         return Called(code, *self.capsys.readouterr())
 
 
 def text(characters: int) -> str:
-    draw, made = random.Random(0), ""
-    while len(made) < characters:
-        made += draw.choice(WORDS) + " "
-    return made[:characters]
+    draw, prose = random.Random(0), ""
+    while len(prose) < characters:
+        prose += draw.choice(WORDS) + " "
+    return prose[:characters]
 
 
 def write_text(characters: int = 900, name: str = "my.txt") -> Path:

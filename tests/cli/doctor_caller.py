@@ -15,8 +15,8 @@ from clearhead.doctor.report.records import Json
 
 
 def _examine_here(request: Request, *, timeout: float) -> Json:
-    asked = json.loads(json.dumps(asdict(request) | {"timeout": timeout}))
-    return answered(json.loads(json.dumps(answer_to(asked))))
+    message = json.loads(json.dumps(asdict(request) | {"timeout": timeout}))
+    return answered(json.loads(json.dumps(answer_to(message))))
 
 
 @contextmanager

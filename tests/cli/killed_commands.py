@@ -26,13 +26,13 @@ TRAIN = f"--train.batch_size 4 --train.eval_every 10 --train.save_every {SAVE_EV
 OPTIONS = f"{MODEL} {TRAIN} --train.threads 1".split()
 
 
-def command(words: list[str]) -> int:
+def command(argv: list[str]) -> int:
     """Forks a process that runs the command; returns its id."""
     child = os.fork()
     if child == 0:
         silence = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silence, 1)
-        os._exit(cli.run(words))
+        os._exit(cli.run(argv))
     return child
 
 

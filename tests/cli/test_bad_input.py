@@ -32,9 +32,9 @@ def run(trained: Path) -> str:
     return "run"
 
 
-def refused(call: Caller, code: int, *words: str) -> str:
+def refused(call: Caller, code: int, *argv: str) -> str:
     """The sentence."""
-    done = call(*words)
+    done = call(*argv)
     assert done.code == code, done
     assert done.err.startswith("clearhead: ")
     assert done.err.count("\n") == 1, "one line"
@@ -62,9 +62,9 @@ TEXTS: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_text_that_is_none(name: str, call: Caller) -> None:
-    content, said = TEXTS[name]
+    content, message = TEXTS[name]
     Path(name).write_bytes(content)
-    assert said in refused(call, 3, "train", name, *TINY)
+    assert message in refused(call, 3, "train", name, *TINY)
     assert not list(Path("runs").iterdir()), "no empty run is left behind"
 
 
@@ -143,8 +143,8 @@ USAGE = [
 ]
 
 
-@pytest.mark.parametrize(("line", "said"), USAGE, ids=[line for line, _ in USAGE])
-def test_usage(line: str, said: str, call: Caller, run: str) -> None:
+@pytest.mark.parametrize(("line", "message"), USAGE, ids=[line for line, _ in USAGE])
+def test_usage(line: str, message: str, call: Caller, run: str) -> None:
     write_text()
     for name, content in (
         ("unknown", b"[train]\nstpes = 5"),
@@ -153,7 +153,7 @@ def test_usage(line: str, said: str, call: Caller, run: str) -> None:
         ("latin1", b"# \xe9"),
     ):
         Path(f"{name}.toml").write_bytes(content)
-    assert said in refused(call, 2, *line.split())
+    assert message in refused(call, 2, *line.split())
 
 
 DATA = [
@@ -170,13 +170,13 @@ DATA = [
 ]
 
 
-@pytest.mark.parametrize(("line", "said"), DATA, ids=[line for line, _ in DATA])
-def test_data(line: str, said: str, call: Caller, run: str) -> None:
+@pytest.mark.parametrize(("line", "message"), DATA, ids=[line for line, _ in DATA])
+def test_data(line: str, message: str, call: Caller, run: str) -> None:
     write_text()
     Path("empty.txt").touch()
     Path("foreign.txt").write_text("the king says X", encoding="utf-8")
     Path("folder").mkdir()
-    assert said in refused(call, 3, *line.split())
+    assert message in refused(call, 3, *line.split())
 
 
 def test_bytes_that_are_no_text_in_a_prompt(call: Caller, run: str) -> None:
@@ -196,10 +196,10 @@ def spoil(path: Path, how: str) -> None:
 def test_a_damaged_run(name: str, how: str, call: Caller, run: str) -> None:
     write_text()
     spoil(Path(run) / name, how)
-    for words in (("generate", run, "the"), ("evaluate", run, "my.txt")):
-        said = refused(call, 3, *words)
-        assert run in said
-        assert name in said or name == "clearhead.toml"
+    for argv in (("generate", run, "the"), ("evaluate", run, "my.txt")):
+        message = refused(call, 3, *argv)
+        assert run in message
+        assert name in message or name == "clearhead.toml"
 
 
 def test_what_resume_says_of_damage(call: Caller, run: str) -> None:

@@ -82,14 +82,14 @@ def test_every_other_verb_as_json(call: Caller, run: str) -> None:
 
 def test_what_a_time_picks_is_printed(call: Caller) -> None:
     printed = [tomllib.loads(call("train", "--minutes", minutes, "--print-config").out) for minutes in ("0.5", "15")]
-    for made, name in zip(printed, ("tiny", "medium"), strict=True):
-        assert made["model"]["d_model"] == PRESETS[name].model["d_model"]
-        assert made["model"]["n_layers"] == PRESETS[name].model["n_layers"]
+    for settings, name in zip(printed, ("tiny", "medium"), strict=True):
+        assert settings["model"]["d_model"] == PRESETS[name].model["d_model"]
+        assert settings["model"]["n_layers"] == PRESETS[name].model["n_layers"]
 
 
-@pytest.mark.parametrize("words", [["generate", "x", "y"], ["train", "nothing here"], ["resume"], ["list", "--x"]])
-def test_a_failure_as_json_is_one_object_too(words: list[str], call: Caller) -> None:
-    failed = call(*words, "--json")
+@pytest.mark.parametrize("argv", [["generate", "x", "y"], ["train", "nothing here"], ["resume"], ["list", "--x"]])
+def test_a_failure_as_json_is_one_object_too(argv: list[str], call: Caller) -> None:
+    failed = call(*argv, "--json")
     assert failed.json["exit_code"] == failed.code != 0
     assert failed.json["error"] in failed.err
 
@@ -107,10 +107,10 @@ SWITCHES = [
 ]
 
 
-@pytest.mark.parametrize(("words", "room", "expected"), SWITCHES, ids=lambda value: str(value))
-def test_options_however_they_are_written(words: list[str], room: str, expected: dict[str, Any], call: Caller) -> None:
-    places = [] if "my.txt" in words else ["my.txt"]
-    printed = tomllib.loads(call("train", *words, *places, "--print-config").out)
+@pytest.mark.parametrize(("argv", "room", "expected"), SWITCHES, ids=lambda value: str(value))
+def test_options_however_they_are_written(argv: list[str], room: str, expected: dict[str, Any], call: Caller) -> None:
+    paths = [] if "my.txt" in argv else ["my.txt"]
+    printed = tomllib.loads(call("train", *argv, *paths, "--print-config").out)
     assert printed["data"]["source"] == "my.txt"
     for option, value in expected.items():
         assert printed[room].get(option) == value
@@ -177,15 +177,15 @@ def test_standard_input_is_a_source_and_a_prompt(call: Caller, monkeypatch: pyte
     assert "not UTF-8 at byte 4" in refused.err
 
 
-def speak(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
+def speak(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     import io
     import sys
 
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(said), encoding="utf-8"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"))
 
 
-def generated(call: Caller, *words: str) -> Called:
-    return call("generate", *words, "--seed", "1")
+def generated(call: Caller, *argv: str) -> Called:
+    return call("generate", *argv, "--seed", "1")
 
 
 def test_a_text_is_shown_with_its_prompt(call: Caller, run: str) -> None:
@@ -202,14 +202,14 @@ def test_a_text_is_shown_with_its_prompt(call: Caller, run: str) -> None:
 def test_several_texts_are_told_apart(call: Caller, run: str) -> None:
     shown = generated(call, run, "the", "--num-samples", "3", "--max-new-tokens", "5").out
     texts = generated(call, run, "the", "--num-samples", "3", "--max-new-tokens", "5", "--json").json["texts"]
-    assert shown == "".join(f"--- {number} ---\n{one}\n" for number, one in enumerate(texts, start=1))
+    assert shown == "".join(f"--- {number} ---\n{text}\n" for number, text in enumerate(texts, start=1))
 
 
 @pytest.mark.parametrize("stop", ["e", r"\n", "\n", "th", "a\\", r"\x", "ж"])
 def test_a_text_ends_before_its_stop_string(stop: str, call: Caller, run: str) -> None:
-    words = [run, "the", "--max-new-tokens", "60", "--json"]
-    whole = generated(call, *words).json["texts"][0].removeprefix("the")
-    stopped = generated(call, *words, "--stop", stop).json["texts"][0].removeprefix("the")
+    argv = [run, "the", "--max-new-tokens", "60", "--json"]
+    whole = generated(call, *argv).json["texts"][0].removeprefix("the")
+    stopped = generated(call, *argv, "--stop", stop).json["texts"][0].removeprefix("the")
     assert stopped == whole.split(stop.replace(r"\n", "\n"))[0]
 
 

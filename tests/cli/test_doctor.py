@@ -77,11 +77,11 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_targets_that_misbehave_get_a_sentence(name: str, call: Caller) -> None:
-    code, said = BAD[name]
+    code, message = BAD[name]
     Path(name).write_text(code, encoding="utf-8")
     done = call("doctor", f"{name}:build")
     assert done.code == 3, done
-    assert said in done.err
+    assert message in done.err
     assert "Traceback" not in done.err
 
 
@@ -138,8 +138,8 @@ def test_a_loss_is_examined(call_here: Caller) -> None:
 
 
 def test_two_models_are_compared(call_here: Caller) -> None:
-    theirs = Path("theirs.py")
-    theirs.write_text((HOSTS / "gpt.py").read_text(encoding="utf-8"), encoding="utf-8")
+    path = Path("theirs.py")
+    path.write_text((HOSTS / "gpt.py").read_text(encoding="utf-8"), encoding="utf-8")
     same = call_here("doctor", "compare", host("gpt"), "theirs.py", "--json")
     assert same.code == 0, same.err
     assert same.json["verdict"] == "equal"
@@ -157,8 +157,8 @@ def test_two_models_are_compared(call_here: Caller) -> None:
 def test_a_symptom_is_answered_first(call_here: Caller) -> None:
     done = call_here("doctor", "--symptom", "good loss bad text", host("gpt", MASKING, ""), "--json")
     assert done.code == 4, done.err
-    told = done.json["symptom"]
-    assert told["verdict"] == "the loss is good and the text is not: M01, future tokens reach past positions"
+    symptom = done.json["symptom"]
+    assert symptom["verdict"] == "the loss is good and the text is not: M01, future tokens reach past positions"
     assert done.err.splitlines()[1].startswith("  M01: yes, changing token")
     assert done.json["findings"][0]["id"] == "M01"
     assert "repeats " in call_here("doctor", "symptoms").out
@@ -176,17 +176,17 @@ NARROWED = [
 ]
 
 
-@pytest.mark.parametrize(("words", "change", "id"), NARROWED, ids=str)
+@pytest.mark.parametrize(("argv", "change", "id"), NARROWED, ids=str)
 def test_a_narrowed_examination_does_not_deny_what_the_whole_one_finds(
-    words: list[str], change: tuple[str, str], id: str, call_here: Caller
+    argv: list[str], change: tuple[str, str], id: str, call_here: Caller
 ) -> None:
-    done = call_here("doctor", *words, host("gpt", *change), "--json")
+    done = call_here("doctor", *argv, host("gpt", *change), "--json")
     assert done.code == 4, done.err
     assert done.json["verdict"] == "faulty"
     assert id in [cause["id"] for finding in done.json["findings"] for cause in finding["causes"]]
     for denial in ("not M", "healthy", "each logit depends on the tokens that it should", "every logit is a number"):
         assert denial not in done.err
-    assert not [one for one in done.json.get("symptom", {"causes": []})["causes"] if one["answer"] == "no"]
+    assert not [cause for cause in done.json.get("symptom", {"causes": []})["causes"] if cause["answer"] == "no"]
 
 
 def test_one_fault_alone_is_looked_for(call_here: Caller) -> None:
@@ -220,10 +220,10 @@ class Model(nn.Module):
 def test_the_first_line_says_what_the_model_was_taken_for(call_here: Caller) -> None:
     Path("mine.py").write_text(ENCODER, encoding="utf-8")
     done = call_here("doctor", "mine.py:Model", "--json")
-    said = "as causal (--kind causal) its dependencies would be a fault"
+    assumption = "as causal (--kind causal) its dependencies would be a fault"
     reason = "assumed to be bidirectional because every token reaches every position: "
-    assert reason + said in done.err.splitlines()[0], done.err
-    assert said in done.json["summary"]
+    assert reason + assumption in done.err.splitlines()[0], done.err
+    assert assumption in done.json["summary"]
     assert done.err.splitlines()[0] == done.json["summary"]
     assert "(bidirectional)" in call_here("doctor", "mine.py:Model", "--kind", "bidirectional").out.splitlines()[0]
     causal = call_here("doctor", "mine.py:Model", "--kind", "causal")
@@ -334,12 +334,12 @@ USAGE = [
 ]
 
 
-@pytest.mark.parametrize(("words", "said"), USAGE, ids=lambda value: str(value)[:40])
-def test_words_that_make_no_sense_are_refused(words: list[str], said: str, call: Caller) -> None:
+@pytest.mark.parametrize(("argv", "message"), USAGE, ids=lambda value: str(value)[:40])
+def test_words_that_make_no_sense_are_refused(argv: list[str], message: str, call: Caller) -> None:
     shutil.copy(HOSTS / "gpt.py", "mine.py")
-    done = call(*words, "--json")
+    done = call(*argv, "--json")
     assert done.code == 2, done
-    assert said in json.loads(done.out)["error"]
+    assert message in json.loads(done.out)["error"]
 
 
 def test_the_report_is_written_in_every_form(call_here: Caller) -> None:
@@ -350,9 +350,9 @@ def test_the_report_is_written_in_every_form(call_here: Caller) -> None:
     finding = done.json["findings"][0]
     assert finding["evidence"]["witness"] in Path("r.html").read_text(encoding="utf-8")
     assert 'name="dependencies"' in Path("j.xml").read_text(encoding="utf-8")
-    place = json.loads(Path("s.json").read_text(encoding="utf-8"))["runs"][0]["results"][0]["locations"][0]
-    assert place["physicalLocation"]["artifactLocation"]["uri"] == "mine.py"
-    assert place["physicalLocation"]["region"]["startLine"] == finding["where"]["line"]
+    location = json.loads(Path("s.json").read_text(encoding="utf-8"))["runs"][0]["results"][0]["locations"][0]
+    assert location["physicalLocation"]["artifactLocation"]["uri"] == "mine.py"
+    assert location["physicalLocation"]["region"]["startLine"] == finding["where"]["line"]
     assert finding["repro"] == "clearhead doctor mine.py:build --level quick --only M01 --seed 0"
 
 
@@ -371,17 +371,17 @@ SENTENCES = [
 ]
 
 
-@pytest.mark.parametrize(("words", "code", "said"), SENTENCES, ids=lambda value: str(value)[:40])
-def test_what_is_not_there_gets_a_sentence(words: list[str], code: int, said: str, call_here: Caller) -> None:
-    done = call_here("doctor", host("gpt"), *words)
+@pytest.mark.parametrize(("argv", "code", "message"), SENTENCES, ids=lambda value: str(value)[:40])
+def test_what_is_not_there_gets_a_sentence(argv: list[str], code: int, message: str, call_here: Caller) -> None:
+    done = call_here("doctor", host("gpt"), *argv)
     assert done.code == code, done
-    assert said in done.err
+    assert message in done.err
     assert "Traceback" not in done.err
 
 
-@pytest.mark.parametrize("words", [["list", "--sarif", "x"], ["explain", "M01", "--batch", "x"]], ids=str)
-def test_options_of_an_examination_are_refused_elsewhere(words: list[str], call: Caller) -> None:
-    done = call("doctor", *words)
+@pytest.mark.parametrize("argv", [["list", "--sarif", "x"], ["explain", "M01", "--batch", "x"]], ids=str)
+def test_options_of_an_examination_are_refused_elsewhere(argv: list[str], call: Caller) -> None:
+    done = call("doctor", *argv)
     assert done.code == 2
     assert "is for the examination of a model" in done.err
 

@@ -134,9 +134,9 @@ def folder_of_transformers(**config: object) -> Path:
     settings = transformers.GPT2Config(vocab_size=50, n_positions=32, n_embd=16, n_layer=2, n_head=2)
     transformers.GPT2LMHeadModel(settings).save_pretrained("theirs")
     folder = Path("theirs")
-    told = json.loads((folder / "config.json").read_text(encoding="utf-8")) | config
-    told["auto_map"] = {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}
-    (folder / "config.json").write_text(json.dumps(told), encoding="utf-8")
+    content = json.loads((folder / "config.json").read_text(encoding="utf-8")) | config
+    content["auto_map"] = {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}
+    (folder / "config.json").write_text(json.dumps(content), encoding="utf-8")
     (folder / "code.py").write_text(
         LEAVES.format(name="code") + "class Config: pass\nclass Model: pass\n", encoding="utf-8"
     )

@@ -50,9 +50,9 @@ def end_of(code: str) -> "subprocess.CompletedProcess[str]":
 
 @pytest.mark.parametrize("end", ENDS)
 def test_nothing_is_lost_at_the_end(end: str) -> None:
-    does, told = ENDS[end]
+    does, stdout = ENDS[end]
     done = end_of(f"{does}; leave(3)")
-    assert (done.returncode, done.stdout, done.stderr) == (3, told + "\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (3, stdout + "\n", "")
 
 
 def test_an_end_whose_output_nobody_takes_is_the_ordinary_one() -> None:

@@ -28,17 +28,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_the_text_comes_first_and_then_what_was_likely(call: Caller, run: str) -> None:
     code, out, err = call("fill", run, QUESTION, "--top-k", "3")
-    told = call("fill", run, QUESTION, "--top-k", "3", "--json").json
+    result = call("fill", run, QUESTION, "--top-k", "3", "--json").json
     assert (code, err) == (0, "")
-    assert told.keys() == {"text", "filled", "masks"}
-    assert told["text"] == QUESTION
-    assert [len(candidates) for candidates in told["masks"]] == [3, 3]
-    first, second = (candidates[0]["token"] for candidates in told["masks"])
-    assert told["filled"] == f"the{first} goes\n{second}"
-    assert out.startswith(told["filled"] + "\n--- 1 ---\n")
+    assert result.keys() == {"text", "filled", "masks"}
+    assert result["text"] == QUESTION
+    assert [len(candidates) for candidates in result["masks"]] == [3, 3]
+    first, second = (candidates[0]["token"] for candidates in result["masks"])
+    assert result["filled"] == f"the{first} goes\n{second}"
+    assert out.startswith(result["filled"] + "\n--- 1 ---\n")
     assert out.count("%") == 6
-    for candidates in told["masks"]:
-        assert all(one.keys() == {"token", "probability"} and 0 < one["probability"] < 1 for one in candidates)
+    for candidates in result["masks"]:
+        assert all(
+            candidate.keys() == {"token", "probability"} and 0 < candidate["probability"] < 1
+            for candidate in candidates
+        )
 
 
 def test_standard_input_is_a_text_without_the_end_of_its_line(
@@ -62,12 +65,12 @@ def test_a_long_text_is_read_in_part_and_that_is_said(call: Caller, run: str) ->
 
 
 def test_a_text_without_a_mask_is_a_sentence(call: Caller, run: str) -> None:
-    for words in ([run], [run, "the king"], [run, ""]):
-        refused = call("fill", *words)
+    for argv in ([run], [run, "the king"], [run, ""]):
+        refused = call("fill", *argv)
         assert refused.code == 2
         assert "nothing to fill in; write [MASK] where a word is missing" in refused.err
-    for words, code in (([run, "[MASK]", "--top-k", "0"], 2), (["nowhere", "[MASK]"], 3)):
-        refused = call("fill", *words)
+    for argv, code in (([run, "[MASK]", "--top-k", "0"], 2), (["nowhere", "[MASK]"], 3)):
+        refused = call("fill", *argv)
         assert refused.code == code
         assert refused.err.count("\n") == 1
 

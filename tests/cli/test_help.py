@@ -59,9 +59,9 @@ def test_help_begins_with_two_examples_that_can_be_parsed(verb: str, capsys: pyt
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Examples:"
     for line in lines[1:3]:
-        command, verb_too, *words = shlex.split(line, comments=True)
+        command, verb_too, *argv = shlex.split(line, comments=True)
         assert (command, verb_too) == ("clearhead", verb)
-        parser_of(verb).parse(words)
+        parser_of(verb).parse(argv)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -71,8 +71,8 @@ def test_every_option_has_a_line_of_help(verb: str) -> None:
 
 
 def test_the_first_help_names_every_verb(call: Caller) -> None:
-    for words in ([], ["--help"], ["-h"], ["help"]):
-        shown = call(*words).out
+    for argv in ([], ["--help"], ["-h"], ["help"]):
+        shown = call(*argv).out
         assert all(f"  {verb} " in shown and about in shown for verb, about in VERBS.items())
 
 
@@ -130,9 +130,9 @@ WORDS = st.lists(
 
 
 @given(words=WORDS)
-def test_whatever_is_typed_is_understood_or_refused(words: list[str]) -> None:
-    if {"-h", "--help"} & set(words):
+def test_whatever_is_typed_is_understood_or_refused(argv: list[str]) -> None:
+    if {"-h", "--help"} & set(argv):
         return
     for verb in VERBS:
         with suppress(UsageError):
-            parser_of(verb).parse(words)
+            parser_of(verb).parse(argv)

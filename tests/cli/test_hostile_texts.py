@@ -38,14 +38,14 @@ def obeyed(shown: str) -> set[str]:
     return set(ours.sub("", shown)) & UNSAFE
 
 
-def shown_on_terminal(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str]:
+def shown_on_terminal(monkeypatch: pytest.MonkeyPatch, *argv: str) -> tuple[int, str]:
     """Both streams are one terminal."""
     terminal = Terminal()
     with monkeypatch.context() as patch:
         patch.setenv("TERM", "xterm-256color")
         patch.setattr(sys, "stdout", terminal)
         patch.setattr(sys, "stderr", terminal)
-        code = cli.run(list(words))
+        code = cli.run(list(argv))
     return code, terminal.getvalue()
 
 
@@ -132,7 +132,7 @@ def test_the_samples_of_a_training_are_printable_in_a_pipe_as_well(
 def test_what_others_print_is_printable_too(monkeypatch: pytest.MonkeyPatch) -> None:
     from clearhead.cli import command
 
-    def noisy(words: list[str]) -> int:
+    def noisy(argv: list[str]) -> int:
         print(HOSTILE)
         sys.stderr.write(HOSTILE)
         with warnings.catch_warnings():
@@ -160,7 +160,7 @@ def test_the_functions_between_a_text_and_a_terminal(value: str) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="names of POSIX are bytes")
 @pytest.mark.parametrize(
-    "words",
+    "argv",
     [
         *(["train", b"\xff.txt"], ["train", "my.txt", "--out", b"\xff"], ["train", b"--data.source=\xff"]),
         *(["generate", b"\xff", "x"], ["evaluate", b"\xff"], ["describe", b"\xff"], ["import", b"\xff"]),
@@ -168,8 +168,8 @@ def test_the_functions_between_a_text_and_a_terminal(value: str) -> None:
     ],
 )
 @pytest.mark.parametrize("form", [[], ["--json"]], ids=["text", "json"])
-def test_a_name_that_is_not_utf_8_is_a_sentence(words: list[str | bytes], form: list[str], call: Caller) -> None:
-    done = call(*map(os.fsdecode, words), *form)
+def test_a_name_that_is_not_utf_8_is_a_sentence(argv: list[str | bytes], form: list[str], call: Caller) -> None:
+    done = call(*map(os.fsdecode, argv), *form)
     assert done.code == 2
     assert done.err.count("\n") == 1
     assert "is not UTF-8" in done.err
@@ -204,7 +204,7 @@ def test_a_stream_that_is_closed_or_full_is_a_sentence(stream: str) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/dev/full")
 @pytest.mark.parametrize(
-    ("stream", "code", "said", "is_trained"),
+    ("stream", "code", "message", "is_trained"),
     [
         (">&-", 0, "standard output is closed, so nothing of the training is shown", True),
         (">&- 2>&-", 0, "", True),
@@ -213,12 +213,14 @@ def test_a_stream_that_is_closed_or_full_is_a_sentence(stream: str) -> None:
         ("--json >&-", 1, "standard output cannot be written", True),
     ],
 )
-def test_a_training_with_a_stream_that_is_closed_or_full(stream: str, code: int, said: str, is_trained: bool) -> None:
+def test_a_training_with_a_stream_that_is_closed_or_full(
+    stream: str, code: int, message: str, is_trained: bool
+) -> None:
     write_text()
-    words = ["train", "my.txt", "--out", "run", *TINY]
-    done = finish(["sh", "-c", f'exec "$0" -m clearhead "$@" {stream}', sys.executable, *words])
+    argv = ["train", "my.txt", "--out", "run", *TINY]
+    done = finish(["sh", "-c", f'exec "$0" -m clearhead "$@" {stream}', sys.executable, *argv])
     assert done.returncode == code, done
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert Path("run/model.safetensors").exists() == is_trained
     if is_trained:
@@ -228,8 +230,8 @@ def test_a_training_with_a_stream_that_is_closed_or_full(stream: str, code: int,
 def test_a_resumed_training_whose_output_is_full_stops_and_saves() -> None:
     write_text()
     assert cli.run(["train", "my.txt", "--out", "run", *TINY]) == 0
-    words = ["resume", "run", "--train.steps", "100000"]
-    done = finish(["sh", "-c", 'exec "$0" -m clearhead "$@" >/dev/full', sys.executable, *words])
+    argv = ["resume", "run", "--train.steps", "100000"]
+    done = finish(["sh", "-c", 'exec "$0" -m clearhead "$@" >/dev/full', sys.executable, *argv])
     assert done.returncode == 130
     assert done.stderr.count("\n") == 1
     assert "No space left on device" in done.stderr

@@ -51,9 +51,9 @@ def test_import_says_what_can_be_done_next(call: Caller, run: str) -> None:
 
 
 def test_import_as_json(call: Caller, run: str) -> None:
-    told = call("import", run, "--json").json
-    assert told.keys() == {"run", "parameters", "architecture"}
-    assert told["run"] == "runs/run-1"
+    result = call("import", run, "--json").json
+    assert result.keys() == {"run", "parameters", "architecture"}
+    assert result["run"] == "runs/run-1"
 
 
 def test_fine_tuning_shows_a_sample_before_and_after(call: Caller, run: str) -> None:
@@ -71,18 +71,18 @@ def test_fine_tuning_shows_a_sample_before_and_after(call: Caller, run: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("argv", "message"),
     [
         (["--model.d_model", "32"], "model.d_model is 16 in"),
         (["--preset", "small"], "--preset small would contradict"),
         (["--data.tokenizer", "bpe"], "brings its tokenizer"),
     ],
 )
-def test_what_contradicts_the_run(words: list[str], said: str, call: Caller, run: str) -> None:
+def test_what_contradicts_the_run(argv: list[str], message: str, call: Caller, run: str) -> None:
     Path("other.txt").write_text(text(700), encoding="utf-8")
-    refused = call("train", "other.txt", "--from", run, *words)
+    refused = call("train", "other.txt", "--from", run, *argv)
     assert (refused.code, refused.err.count("\n")) == (2, 1)
-    assert said in refused.err
+    assert message in refused.err
 
 
 def test_export_prints_and_saves_its_certificate(call: Caller, run: str) -> None:
@@ -95,9 +95,9 @@ def test_export_prints_and_saves_its_certificate(call: Caller, run: str) -> None
         "certificate: passed",
     ):
         assert expected in shown.out
-    told = call("export", run, "--to", "safetensors", "again", "--json").json
+    result = call("export", run, "--to", "safetensors", "again", "--json").json
     saved = json.loads(Path("again/certificate.json").read_text(encoding="utf-8"))
-    assert told == {**saved, "out": "again/model.safetensors", "certificate": "again/certificate.json"}
+    assert result == {**saved, "out": "again/model.safetensors", "certificate": "again/certificate.json"}
     assert saved.keys() == {
         *("format", "clearhead", "peer", "differences", "tolerance", "greedy_tokens", "greedy_equal"),
         *("tokenizer_characters", "tokenizer_equal", "passed", "reason"),
@@ -105,7 +105,7 @@ def test_export_prints_and_saves_its_certificate(call: Caller, run: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("export", "export needs an output and a format"),
         ("export RUN --to hf", "name the output: clearhead export"),
@@ -115,21 +115,21 @@ def test_export_prints_and_saves_its_certificate(call: Caller, run: str) -> None
         ("import", "required: model"),
     ],
 )
-def test_usage(line: str, said: str, call: Caller, run: str) -> None:
+def test_usage(line: str, message: str, call: Caller, run: str) -> None:
     refused = call(*(run if word == "RUN" else word for word in line.split()))
     assert (refused.code, refused.err.count("\n")) == (2, 1)
-    assert said in refused.err
+    assert message in refused.err
 
 
 def test_a_certificate_that_failed_is_exit_code_1(call: Caller, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from clearhead.interop import OwnPeer
 
     logits = OwnPeer.logits
-    asked: list[int] = []
+    calls: list[int] = []
 
-    def once_wrong(self: OwnPeer, *given: Any) -> torch.Tensor:
-        asked.append(1)
-        return logits(self, *given) + (0.1 if len(asked) == 2 else 0)
+    def once_wrong(self: OwnPeer, *argv: Any) -> torch.Tensor:
+        calls.append(1)
+        return logits(self, *argv) + (0.1 if len(calls) == 2 else 0)
 
     monkeypatch.setattr(OwnPeer, "logits", once_wrong)
     failed = call("export", run, "--to", "safetensors", "out")
@@ -163,8 +163,8 @@ def wrong_shape(folder: Path) -> None:
 
 
 def oversized(folder: Path) -> None:
-    told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    (folder / "config.json").write_text(json.dumps(told | {"intermediate_size": 2**40}), encoding="utf-8")
+    settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps(settings | {"intermediate_size": 2**40}), encoding="utf-8")
 
 
 def outside(folder: Path) -> None:
@@ -188,8 +188,8 @@ HOSTILE: list[tuple[Callable[[Path], None], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("spoil", "said"), HOSTILE, ids=lambda value: getattr(value, "__name__", ""))
-def test_a_folder_that_means_harm(spoil: Callable[[Path], None], said: str, call: Caller, run: str) -> None:
+@pytest.mark.parametrize(("spoil", "message"), HOSTILE, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_folder_that_means_harm(spoil: Callable[[Path], None], message: str, call: Caller, run: str) -> None:
     folder = Path("stranger")
     folder.mkdir()
     for name in (WEIGHTS, "config.json", "tokenizer.json"):
@@ -200,7 +200,7 @@ def test_a_folder_that_means_harm(spoil: Callable[[Path], None], said: str, call
     assert refused.code == 3
     assert refused.err.startswith("clearhead: stranger")
     assert refused.err.count("\n") == 1
-    assert said in refused.err
+    assert message in refused.err
     assert not Path("ran").exists()
     assert not Path("runs").exists()
     assert call("train", "my.txt", "--from", str(folder)).code == 3
@@ -240,11 +240,11 @@ def test_a_strangers_name_does_not_drive_the_terminal(call: Caller, run: str) ->
     assert "\x1b" not in refused.err
 
 
-@pytest.mark.parametrize("told", [{"eos_token_id": 2**62}, {"eos_token_id": [2**62, 0]}])
-def test_a_token_beyond_the_vocabulary_is_no_token(told: dict[str, Any], call: Caller, run: str) -> None:
+@pytest.mark.parametrize("settings", [{"eos_token_id": 2**62}, {"eos_token_id": [2**62, 0]}])
+def test_a_token_beyond_the_vocabulary_is_no_token(settings: dict[str, Any], call: Caller, run: str) -> None:
     folder = Path("stranger")
     folder.mkdir()
     for name in (WEIGHTS, "config.json", "tokenizer.json"):
         (folder / name).write_bytes(Path(run, name).read_bytes())
-    (folder / "generation_config.json").write_text(json.dumps(told), encoding="utf-8")
+    (folder / "generation_config.json").write_text(json.dumps(settings), encoding="utf-8")
     assert call("import", str(folder), "--out", "whole").code == 0

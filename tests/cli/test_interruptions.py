@@ -26,8 +26,8 @@ COMMAND = [sys.executable, "-c", "from clearhead.cli import main; main()"]
 FORCED = {"FORCE_COLOR": "1"}  # a pipe is treated as a terminal
 
 
-def start(*words: str, **options: Any) -> Child:
-    return Child([*COMMAND, *words], **options)
+def start(*argv: str, **options: Any) -> Child:
+    return Child([*COMMAND, *argv], **options)
 
 
 def test_ctrl_c_saves_and_so_does_sigterm_and_a_second_training_waits() -> None:
@@ -71,8 +71,8 @@ def test_sigterm_while_the_text_is_prepared_leaves_nothing() -> None:
 @pytest.mark.parametrize("environment", [{}, FORCED], ids=["lines", "bar"])
 def test_when_the_pipe_is_closed_it_stops_and_saves(environment: dict[str, str]) -> None:
     write_text()
-    words = ["train", "my.txt", "--out", "run", "--train.eval_every", "5", *ENDLESS]
-    with start(*words, env=os.environ | environment) as training:
+    argv = ["train", "my.txt", "--out", "run", "--train.eval_every", "5", *ENDLESS]
+    with start(*argv, env=os.environ | environment) as training:
         training.wait_for("step      1/")
         training.hang_up()
         code, _, err = training.end()
@@ -141,8 +141,8 @@ def test_a_terminal_that_goes_away_is_noticed_where_hanging_up_is_ignored() -> N
 
     write_text()
     terminal, other_end = pty.openpty()
-    words = [*COMMAND, "train", "my.txt", "--out", "run", "--train.eval_every", "5", *ENDLESS]
-    command = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *words]
+    training_command = [*COMMAND, "train", "my.txt", "--out", "run", "--train.eval_every", "5", *ENDLESS]
+    command = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *training_command]
     environment = os.environ | TERMINAL
     with Child(command, stdin=other_end, stdout=other_end, env=environment, start_new_session=True) as training:
         os.close(other_end)

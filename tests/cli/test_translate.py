@@ -14,8 +14,8 @@ SENTENCES = ["der hund sieht das haus", "ein kind", "die katze mag den baum"]
 
 def pairs(count: int = 80) -> str:
     draw = random.Random(0)
-    words = [("hund", "dog"), ("haus", "house"), ("kind", "child"), ("sieht", "sees"), ("mag", "likes")]
-    rows = [[draw.choice(words) for _ in range(draw.randint(2, 6))] for _ in range(count)]
+    dictionary = [("hund", "dog"), ("haus", "house"), ("kind", "child"), ("sieht", "sees"), ("mag", "likes")]
+    rows = [[draw.choice(dictionary) for _ in range(draw.randint(2, 6))] for _ in range(count)]
     return "".join(" ".join(w for w, _ in row) + "\t" + " ".join(w for _, w in row) + "\n" for row in rows)
 
 
@@ -41,23 +41,23 @@ def test_one_sentence_is_one_line(call: Caller, run: str) -> None:
 
 def test_lines_stay_lines(call: Caller, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A blank line, a carriage return, a byte order mark and no newline at the end are what files have."""
-    given = "\ufeff" + "\r\n".join([SENTENCES[0], "", *SENTENCES[1:]])
-    Path("in.de").write_bytes(given.encode())
+    content = "\ufeff" + "\r\n".join([SENTENCES[0], "", *SENTENCES[1:]])
+    Path("in.de").write_bytes(content.encode())
     from_file = call("translate", run, "--input", "in.de", "--output", "out.en")
     assert (from_file.code, from_file.out) == (0, "")
     written = Path("out.en").read_text(encoding="utf-8").split("\n")
     assert len(written) == 5
     assert (written[1], written[4]) == ("", "")
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
     assert call("translate", run).out.split("\n") == written
 
 
 def test_as_json(call: Caller, run: str) -> None:
-    told = call("translate", run, "ein kind", "--json", "--n-best", "2", "--alignment").json
-    (one,) = told["translations"]
-    assert one["source"] == "ein kind"
-    assert len(one["translations"]) == 2
-    assert one["translations"][0].keys() == {"text", "score", "alignment"}
+    result = call("translate", run, "ein kind", "--json", "--n-best", "2", "--alignment").json
+    (entry,) = result["translations"]
+    assert entry["source"] == "ein kind"
+    assert len(entry["translations"]) == 2
+    assert entry["translations"][0].keys() == {"text", "score", "alignment"}
 
 
 def test_evaluate_as_json_and_in_words(call: Caller, run: str) -> None:
@@ -65,13 +65,13 @@ def test_evaluate_as_json_and_in_words(call: Caller, run: str) -> None:
     Path("a.en").write_text("a dog\nchild\ncat\n", encoding="utf-8")
     score = call("evaluate", run, "--source", "a.de", "--target", "a.en", "--json").json
     assert {"loss", "bleu", "chrf", "signature", "sentences", "exact", "by_length"} == score.keys()
-    said = call("evaluate", run, "--source", "a.de", "--target", "a.en", "--beam-size", "1")
-    assert "signature" in said.out
-    assert "up to 5" in said.out
+    printed = call("evaluate", run, "--source", "a.de", "--target", "a.en", "--beam-size", "1")
+    assert "signature" in printed.out
+    assert "up to 5" in printed.out
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("argv", "code", "message"),
     [
         (["ein kind", "--input", "in.de"], 2, "leave one out"),
         (["--input", "missing.de"], 3, "missing.de"),
@@ -82,16 +82,16 @@ def test_evaluate_as_json_and_in_words(call: Caller, run: str) -> None:
         (["ein kind", "--beem", "3"], 2, "did you mean '--beam-size'"),
     ],
 )
-def test_mistakes_are_one_sentence(call: Caller, run: str, words: list[str], code: int, said: str) -> None:
+def test_mistakes_are_one_sentence(call: Caller, run: str, argv: list[str], code: int, message: str) -> None:
     Path("in.de").write_text("ein kind\n", encoding="utf-8")
     Path("latin.de").write_bytes("schläft\n".encode("latin-1"))
-    found = call("translate", run, *words)
-    assert (found.code, found.out, found.err.count("\n")) == (code, "", 1)
-    assert said in found.err
+    done = call("translate", run, *argv)
+    assert (done.code, done.out, done.err.count("\n")) == (code, "", 1)
+    assert message in done.err
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("a\tb\tc\n" * 30, "3 columns"),
         ("no tab at all\n" * 30, "one column"),
@@ -100,23 +100,23 @@ def test_mistakes_are_one_sentence(call: Caller, run: str, words: list[str], cod
         ("a\t\n" * 30, "0 usable pairs"),
     ],
 )
-def test_a_file_that_is_no_pairs_is_one_sentence(call: Caller, content: str, said: str) -> None:
+def test_a_file_that_is_no_pairs_is_one_sentence(call: Caller, content: str, message: str) -> None:
     Path("my.tsv").write_text(content, encoding="utf-8")
-    found = call("train", "my.tsv")
-    assert found.code == 3, found
-    assert found.err.count("\n") == 1
-    assert said in found.err
+    done = call("train", "my.tsv")
+    assert done.code == 3, done
+    assert done.err.count("\n") == 1
+    assert message in done.err
     assert not list(Path("runs").glob("*"))
 
 
 def test_a_sentence_longer_than_the_model_can_read_is_cut_and_said(call: Caller, run: str) -> None:
-    found = call("translate", run, "hund " * 10_000, "--max-new-tokens", "4")
-    assert found.code == 0
-    assert found.err.count("\n") == 1
-    assert "block_size of 24" in found.err
+    done = call("translate", run, "hund " * 10_000, "--max-new-tokens", "4")
+    assert done.code == 0
+    assert done.err.count("\n") == 1
+    assert "block_size of 24" in done.err
 
 
 def test_an_unseen_alphabet_is_spelled_in_bytes(call: Caller, run: str) -> None:
     """Byte-level pieces have no unknown character."""
-    found = call("translate", run, "дом 猫", "--max-new-tokens", "4")
-    assert (found.code, found.err) == (0, "")
+    done = call("translate", run, "дом 猫", "--max-new-tokens", "4")
+    assert (done.code, done.err) == (0, "")

@@ -24,14 +24,14 @@ def sections(shown: str) -> dict[str, list[str]]:
     return {lines[0].split("  ")[0]: lines[1:] for lines in (part.splitlines() for part in shown.split("\n\n"))}
 
 
-@pytest.mark.parametrize("words", [[], ["--torch"], ["--norm-position", "pre"], ["--norm-position", "pre", "--torch"]])
-def test_every_intermediate_is_shown_on_a_narrow_terminal(words: list[str], call: Caller) -> None:
-    code, out, err = call("worked-example", *words)
+@pytest.mark.parametrize("argv", [[], ["--torch"], ["--norm-position", "pre"], ["--norm-position", "pre", "--torch"]])
+def test_every_intermediate_is_shown_on_a_narrow_terminal(argv: list[str], call: Caller) -> None:
+    code, out, err = call("worked-example", *argv)
     assert (code, err) == (0, "")
     assert "\x1b" not in out, "no colours where there is no terminal"
     assert max(map(len, out.splitlines())) <= 80
     shown = sections(out)
-    for step in reference.worked_example("pre" if "pre" in words else "post").intermediates:
+    for step in reference.worked_example("pre" if "pre" in argv else "post").intermediates:
         lines = shown[step.name]
         assert lines[0] == f"  = {step.equation}"
         rows = [line for line in lines[1:] if "torch" not in line and "difference" not in line]
@@ -44,12 +44,12 @@ def test_the_figures_are_those_that_were_printed(call: Caller) -> None:
         assert row in shown[name]
 
 
-@pytest.mark.parametrize("place", ["post", "pre"])
-def test_torch_agrees_and_is_asked_about_everything_that_it_hands_out(place: str, call: Caller) -> None:
-    told = call("worked-example", "--torch", "--norm-position", place, "--json").json
-    assert told["norm_position"] == place
+@pytest.mark.parametrize("norm_position", ["post", "pre"])
+def test_torch_agrees_and_is_asked_about_everything_that_it_hands_out(norm_position: str, call: Caller) -> None:
+    result = call("worked-example", "--torch", "--norm-position", norm_position, "--json").json
+    assert result["norm_position"] == norm_position
     kept = {"x", "memory", "self-attention scores", "cross-attention scores"}
-    for step, twin in zip(told["intermediates"], reference.worked_example(place).intermediates, strict=True):
+    for step, twin in zip(result["intermediates"], reference.worked_example(norm_position).intermediates, strict=True):
         check(step, twin)
         assert ("torch" in step) == ("difference" in step) == (step["name"] not in kept)
         if "torch" in step:
@@ -66,9 +66,9 @@ def check(step: dict[str, Any], twin: reference.Intermediate) -> None:
 
 
 def test_without_torch_as_json(call: Caller) -> None:
-    told = call("worked-example", "--json").json
-    assert [step["name"] for step in told["intermediates"]][-1] == "out"
-    assert not any("torch" in step for step in told["intermediates"])
+    result = call("worked-example", "--json").json
+    assert [step["name"] for step in result["intermediates"]][-1] == "out"
+    assert not any("torch" in step for step in result["intermediates"])
 
 
 def test_another_norm_position_is_refused(call: Caller) -> None:

@@ -14,15 +14,15 @@ VERBS = {"sees": "sieht", "likes": "mag", "finds": "findet"}
 def pair(draw: random.Random) -> tuple[str, str]:
     """One sentence and its translation, which is exact."""
     source, target = [], []
-    for words in (NOUNS, VERBS, NOUNS):
-        word = draw.choice(list(words))
-        if words is NOUNS and draw.random() < 0.5:
+    for category in (NOUNS, VERBS, NOUNS):
+        word = draw.choice(list(category))
+        if category is NOUNS and draw.random() < 0.5:
             adjective = draw.choice(list(ADJECTIVES))
             source += [adjective, word]
-            target += [words[word], ADJECTIVES[adjective]]
+            target += [category[word], ADJECTIVES[adjective]]
         else:
             source.append(word)
-            target.append(words[word])
+            target.append(category[word])
     return " ".join(source) + ".", " ".join(target) + "."
 
 

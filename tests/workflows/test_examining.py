@@ -46,7 +46,7 @@ def test_without_a_run_the_newest_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "said"),
+    ("request_", "message"),
     [
         (Request("mine.py", kind="casual"), "kind 'casual' is none of"),
         (Request("mine.py", level="deeper"), "level 'deeper' is none of"),
@@ -57,10 +57,10 @@ def test_without_a_run_the_newest_is_none() -> None:
     ],
 )
 def test_words_are_refused_before_a_process_is_begun(
-    request_: Request, said: str, monkeypatch: pytest.MonkeyPatch
+    request_: Request, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("clearhead.workflows.examining.examine_isolated", None)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         check_model(request_)
 
 

@@ -54,27 +54,27 @@ class Reading(OwnPeer):
         return list(map(int, TOKENIZER.encode(text)))
 
 
-def certificate(config: ModelConfig, theirs: OwnPeer) -> Certificate:
+def certificate(config: ModelConfig, peer: OwnPeer) -> Certificate:
     start = TOKENIZER.end_of_document or 0
-    return PeerComparison(random_peer(config), theirs, config, TOKENIZER, start).certificate("hf")
+    return PeerComparison(random_peer(config), peer, config, TOKENIZER, start).certificate("hf")
 
 
 @pytest.mark.parametrize("config", ARCHITECTURES, ids=lambda config: f"{config.architecture}-{config.positions}")
 def test_one_that_computes_the_same_gets_one(config: ModelConfig) -> None:
-    found = certificate(config, Reading(random_peer(config)))
-    assert found.passed
-    assert set(found.differences.values()) == {0.0}
-    kinds = " ".join(found.differences)
+    result = certificate(config, Reading(random_peer(config)))
+    assert result.passed
+    assert set(result.differences.values()) == {0.0}
+    kinds = " ".join(result.differences)
     for kind in ("random batch", "one token", "full window", "padded on the "):
         assert kind in kinds
-    assert found.tokenizer_equal
-    assert found.tokenizer_characters > 1000
+    assert result.tokenizer_equal
+    assert result.tokenizer_characters > 1000
     if config.architecture == "encoder":
-        assert (found.greedy_tokens, found.greedy_equal) == (0, None)
+        assert (result.greedy_tokens, result.greedy_equal) == (0, None)
     else:
-        assert found.greedy_equal
+        assert result.greedy_equal
         prompt = 1 if config.architecture == "encoder_decoder" else min(8, config.block_size // 4)
-        assert found.greedy_tokens == config.block_size - prompt
+        assert result.greedy_tokens == config.block_size - prompt
 
 
 class Elsewhere(Reading):
@@ -112,9 +112,9 @@ FAULTS = [of_padded_rows, of_the_last_place, of_long_texts, of_single_tokens, no
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_a_difference_of_logits_is_seen(fault: Callable[[Tensor, Tensor], Tensor]) -> None:
     peer = type("Wrong", (Elsewhere,), {"fault": staticmethod(fault)})
-    found = certificate(DECODER, peer(random_peer(DECODER)))
-    assert not found.passed
-    wrong = [kind for kind, difference in found.differences.items() if not difference <= found.tolerance]
+    result = certificate(DECODER, peer(random_peer(DECODER)))
+    assert not result.passed
+    wrong = [kind for kind, difference in result.differences.items() if not difference <= result.tolerance]
     assert wrong
     assert fault is not of_padded_rows or wrong == ["batch padded on the left"]
     assert fault is not of_single_tokens or wrong == ["one token"]
@@ -134,13 +134,13 @@ def test_a_difference_of_greedy_text_is_seen() -> None:
         """Its cache loses what was before."""
 
         def greedy(self, ids: Tensor, n: int) -> Tensor:
-            found = super().greedy(ids, n).clone()
-            found[0, ids.shape[1] + 5 :] = (found[0, ids.shape[1] + 5 :] + 1) % SIZE
-            return found
+            text = super().greedy(ids, n).clone()
+            text[0, ids.shape[1] + 5 :] = (text[0, ids.shape[1] + 5 :] + 1) % SIZE
+            return text
 
-    found = certificate(DECODER, Forgetful(random_peer(DECODER)))
-    assert (found.passed, found.greedy_equal, found.greedy_tokens) == (False, False, 5)
-    assert set(found.differences.values()) == {0.0}
+    result = certificate(DECODER, Forgetful(random_peer(DECODER)))
+    assert (result.passed, result.greedy_equal, result.greedy_tokens) == (False, False, 5)
+    assert set(result.differences.values()) == {0.0}
 
 
 def test_a_text_that_ends_early_is_seen() -> None:
@@ -160,9 +160,9 @@ def test_two_tokens_that_are_equally_likely_are_no_difference() -> None:
 
     class Otherwise(Reading):
         def greedy(self, ids: Tensor, n: int) -> Tensor:
-            found = super().greedy(ids, n)
-            texts.append(found)
-            new = found[:, ids.shape[1] :]
+            text = super().greedy(ids, n)
+            texts.append(text)
+            new = text[:, ids.shape[1] :]
             return torch.cat((ids, new.where(new != texts[0][0, -1], twin)), dim=1)
 
     comparison = PeerComparison(ours, Otherwise(ours), DECODER, TOKENIZER, 0)
@@ -170,9 +170,9 @@ def test_two_tokens_that_are_equally_likely_are_no_difference() -> None:
     assert twin not in texts[0]
     with torch.no_grad():
         model.embedding.weight[twin] = model.embedding.weight[texts[0][0, -1]]
-    found = comparison.certificate("hf")
-    assert (found.passed, found.greedy_equal) == (True, True)
-    assert found.greedy_tokens < 32
+    result = comparison.certificate("hf")
+    assert (result.passed, result.greedy_equal) == (True, True)
+    assert result.greedy_tokens < 32
 
 
 def test_a_difference_of_token_ids_is_seen() -> None:
@@ -180,8 +180,8 @@ def test_a_difference_of_token_ids_is_seen() -> None:
         def tokenize(self, text: str) -> list[int] | None:
             return list(map(int, TOKENIZER.encode(text.replace("  ", " "))))
 
-    found = certificate(DECODER, Other(random_peer(DECODER)))
-    assert (found.passed, found.tokenizer_equal) == (False, False)
+    result = certificate(DECODER, Other(random_peer(DECODER)))
+    assert (result.passed, result.tokenizer_equal) == (False, False)
     nothing = certificate(DECODER, random_peer(DECODER))
     assert (nothing.passed, nothing.tokenizer_equal, nothing.tokenizer_characters) == (True, None, 0)
 
@@ -210,9 +210,9 @@ def test_a_translator_for_transformers() -> None:
     pytest.importorskip("transformers")
     needs = {"positions": "sinusoidal", "bias": True, "scale_embedding": True, "dropout": 0.0}
     translator = train(write_pairs(), out="run", options=tiny_translator(model=needs))
-    found = export_run(translator, "hf", "out").certificate
-    assert found.greedy_tokens == 31
-    assert found.tokenizer_equal
+    result = export_run(translator, "hf", "out").certificate
+    assert result.greedy_tokens == 31
+    assert result.tokenizer_equal
 
 
 @pytest.mark.parametrize("out", ["folder", "file.safetensors", "below/file.safetensors"])
@@ -254,9 +254,9 @@ def test_one_that_fails_is_an_error_that_is_written_down(run: Run, monkeypatch: 
     with pytest.raises(ClearheadError, match=r"disguise 1\.0 does not compute what .*; see out/certificate\.json") as e:
         export_run(run, "safetensors", "out")
     assert e.value.exit_code == 1
-    told = json.loads(Path("out/certificate.json").read_text(encoding="utf-8"))
-    assert told["passed"] is False
-    assert set(told["differences"].values()) == {None}, "JSON has no NaN"
+    saved = json.loads(Path("out/certificate.json").read_text(encoding="utf-8"))
+    assert saved["passed"] is False
+    assert set(saved["differences"].values()) == {None}, "JSON has no NaN"
 
 
 def test_what_has_no_equal_says_what_stands_in_the_way() -> None:
@@ -319,11 +319,11 @@ def test_plain_programs_write_the_same_text_without_this_library(run: Run) -> No
     """The run itself by plain transformers, its export by plain onnxruntime, where `clearhead` cannot be imported."""
     for package in ("transformers", "onnxruntime", "onnxscript"):
         pytest.importorskip(package)
-    found = export_run(run, "onnx", "out").certificate
-    assert found.peer.startswith("onnxruntime ")
-    assert found.greedy_tokens == 24
+    result = export_run(run, "onnx", "out").certificate
+    assert result.peer.startswith("onnxruntime ")
+    assert result.greedy_tokens == 24
     ours = generate(run, "the king", max_new_tokens=20, greedy=True)
-    words = [sys.executable, "-I", "-c", ALONE, str(run.folder), "out", "the king", "20"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=100)
+    command = [sys.executable, "-I", "-c", ALONE, str(run.folder), "out", "the king", "20"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [ours, ours]

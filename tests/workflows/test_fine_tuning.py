@@ -23,11 +23,11 @@ def first() -> Run:
     return trained("first")
 
 
-def tuned(start_from: str | Path | Run, out: str = "second", **given: Any) -> tuple[Run, list[WorkflowEvent]]:
+def tuned(start_from: str | Path | Run, out: str = "second", **changes: Any) -> tuple[Run, list[WorkflowEvent]]:
     Path("other.txt").write_text(some_text(700, seed=5), encoding="utf-8")
-    seen: list[WorkflowEvent] = []
-    options = merge(QUICK, given)
-    return train("other.txt", start_from=start_from, out=out, options=options, observe=seen.append), seen
+    events: list[WorkflowEvent] = []
+    options = merge(QUICK, changes)
+    return train("other.txt", start_from=start_from, out=out, options=options, observe=events.append), events
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -51,21 +51,21 @@ def test_model_and_tokenizer_are_those_of_the_run(first: Run) -> None:
 
 
 def test_the_steps_are_a_tenth_and_the_optimizer_stays(first: Run) -> None:
-    second, seen = tuned(first)
+    second, events = tuned(first)
     before, after = first.config.train, second.config.train
     assert after.learning_rate == pytest.approx(before.learning_rate / 10)
     assert (after.optimizer, after.beta2, after.schedule) == (before.optimizer, before.beta2, before.schedule)
-    said = [event.text for event in seen if isinstance(event, Notice)]
-    assert any(text.startswith("learning rate: ") and "a tenth" in text for text in said)
-    assert any("from first" in text for text in said)
-    third, seen = tuned(first, "third", train={"learning_rate": 0.05})
+    notices = [event.text for event in events if isinstance(event, Notice)]
+    assert any(text.startswith("learning rate: ") and "a tenth" in text for text in notices)
+    assert any("from first" in text for text in notices)
+    third, events = tuned(first, "third", train={"learning_rate": 0.05})
     assert third.config.train.learning_rate == 0.05
-    assert not any("a tenth" in event.text for event in seen if isinstance(event, Notice))
+    assert not any("a tenth" in event.text for event in events if isinstance(event, Notice))
 
 
 def test_a_sample_before_and_after(first: Run) -> None:
-    second, seen = tuned(first)
-    steps = [event.step for event in seen if isinstance(event, Sampled)]
+    second, events = tuned(first)
+    steps = [event.step for event in events if isinstance(event, Sampled)]
     assert steps[0] == 0
     assert steps[-1] == 3
     assert "Trained further from first: " in (second.folder / "report.html").read_text(encoding="utf-8")
@@ -124,11 +124,11 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "said"), CONTRADICTIONS, ids=[said for _, said in CONTRADICTIONS])
-def test_what_contradicts_the_run_is_refused(given: dict[str, Any], said: str, first: Run) -> None:
+@pytest.mark.parametrize(("options", "message"), CONTRADICTIONS, ids=[message for _, message in CONTRADICTIONS])
+def test_what_contradicts_the_run_is_refused(options: dict[str, Any], message: str, first: Run) -> None:
     with pytest.raises(UsageError) as refused:
-        train(None, start_from="first", out="second", options=given)
-    assert said in str(refused.value)
+        train(None, start_from="first", out="second", options=options)
+    assert message in str(refused.value)
     assert not Path("second").exists()
 
 

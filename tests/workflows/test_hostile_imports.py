@@ -38,15 +38,15 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def faults(seeds: list[int], base: dict[str, bytes], place: Path) -> list[str]:
+def faults(seeds: list[int], base: dict[str, bytes], directory: Path) -> list[str]:
     """What is against the law, with the seed that shows it."""
-    found = []
+    reports = []
     for seed in seeds:
         hostile = mutated(seed, base)
-        fault = trial(hostile, place).fault
+        fault = trial(hostile, directory).fault
         if fault:
-            found.append(f"seed {seed}, {hostile.kind}, {', '.join(hostile.mutations)}: {fault}")
-    return found
+            reports.append(f"seed {seed}, {hostile.kind}, {', '.join(hostile.mutations)}: {fault}")
+    return reports
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -81,9 +81,9 @@ def test_mutations_by_the_command(base: dict[str, bytes], tmp_path: Path) -> Non
             assert done.stderr.startswith("clearhead: "), what
 
 
-def command(*words: str) -> "subprocess.CompletedProcess[str]":
+def command(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "clearhead", *words],
+        [sys.executable, "-m", "clearhead", *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
@@ -102,8 +102,8 @@ def test_a_healthy_folder_of_each_kind_is_imported_and_writes(
     assert generate(run, "the cat", max_new_tokens=4, seed=1, engine="eager").startswith("the cat")
 
 
-def healthy(base: dict[str, bytes], place: Path, kind: str = "gpt2") -> Path:
-    folder = place / "m"
+def healthy(base: dict[str, bytes], directory: Path, kind: str = "gpt2") -> Path:
+    folder = directory / "m"
     folder.mkdir()
     for name, content in base.items():
         (folder / name).write_bytes(content)
@@ -111,12 +111,12 @@ def healthy(base: dict[str, bytes], place: Path, kind: str = "gpt2") -> Path:
     return folder
 
 
-def refusal(folder: Path, place: Path) -> str:
+def refusal(folder: Path, directory: Path) -> str:
     with pytest.raises(DataError) as error:
-        import_model(folder, out=place / "r")
+        import_model(folder, out=directory / "r")
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 2_000
-    assert not (place / "r").exists()
+    assert not (directory / "r").exists()
     return str(error.value)
 
 

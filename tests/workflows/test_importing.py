@@ -39,10 +39,10 @@ def sentencepiece() -> tokenizers.Tokenizer:
 @pytest.fixture
 def folder() -> Path:
     """A Llama of somebody else's; its end token is known from generation_config.json alone."""
-    made = Path("llama")
-    save(made, build_model(CONFIG, seed=3), SpecialTokens(end=1))
-    sentencepiece().save(str(made / "tokenizer.json"))
-    return made
+    new = Path("llama")
+    save(new, build_model(CONFIG, seed=3), SpecialTokens(end=1))
+    sentencepiece().save(str(new / "tokenizer.json"))
+    return new
 
 
 def test_a_folder_becomes_a_run(folder: Path) -> None:
@@ -53,8 +53,8 @@ def test_a_folder_becomes_a_run(folder: Path) -> None:
     config = run.config
     assert config.model == CONFIG
     assert config.objective == "causal"
-    ours, theirs = run.model().state_dict(), build_model(CONFIG, seed=3).state_dict()
-    assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
+    actual, expected = run.model().state_dict(), build_model(CONFIG, seed=3).state_dict()
+    assert all(torch.equal(actual[name], tensor) for name, tensor in expected.items())
     assert generate(run, "the king", max_new_tokens=5, greedy=True).startswith("the king")
     assert evaluate(run, "my.txt").loss > 0
     assert list_all().runs == {"runs/llama-1": f"imported from {folder.resolve()}"}
@@ -68,12 +68,12 @@ def test_the_end_is_known_and_every_text_has_its_beginning(folder: Path) -> None
     assert tokenizer.beginning == (0,)
     assert tokenizer.encode("the king").tolist() == [3, 4]
     assert tokenizer.decode([3, 4, 1]) == "the king"
-    model, asked = Run(Path("run")).model(), list[list[int]]()
+    model, prompts = Run(Path("run")).model(), list[list[int]]()
     assert isinstance(model, DecoderLM)
-    model.embedding.register_forward_pre_hook(lambda module, given: asked.append(given[0].tolist()[0]))
+    model.embedding.register_forward_pre_hook(lambda module, arguments: prompts.append(arguments[0].tolist()[0]))
     for prompt in ("the king", ""):
         inference.generate(model, tokenizer, [prompt], SamplingConfig(max_new_tokens=1))
-    assert asked == [[0, 3, 4], [0]]
+    assert prompts == [[0, 3, 4], [0]]
 
 
 @pytest.mark.parametrize("ending", [[], [1]])
@@ -85,23 +85,23 @@ def test_other_readers_of_the_run_see_the_same_tokens(ending: list[int], folder:
     library.post_processor = processors.TemplateProcessing(**frame)
     library.save(str(folder / "tokenizer.json"))
     import_model(folder, out="run")
-    for place in (folder, "run"):
-        theirs = transformers.AutoTokenizer.from_pretrained(place)
-        assert theirs("the king")["input_ids"] == [0, 3, 4, *ending]
+    for directory in (folder, "run"):
+        loaded = transformers.AutoTokenizer.from_pretrained(directory)
+        assert loaded("the king")["input_ids"] == [0, 3, 4, *ending]
     again = import_model("run", out="again").tokenizer
     assert (again.beginning, again.ending) == ((0,), tuple(ending))
 
 
 @pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
-@pytest.mark.parametrize("told", ["<unk>", {"content": "<unk>"}])
-def test_the_tokenizers_own_files_go_before_the_models(file: str, told: object, folder: Path) -> None:
-    (folder / file).write_text(json.dumps({"eos_token": told}), encoding="utf-8")
+@pytest.mark.parametrize("eos_token", ["<unk>", {"content": "<unk>"}])
+def test_the_tokenizers_own_files_go_before_the_models(file: str, eos_token: object, folder: Path) -> None:
+    (folder / file).write_text(json.dumps({"eos_token": eos_token}), encoding="utf-8")
     assert import_model(folder, out="run").tokenizer.end_of_document == 2
 
 
 def test_the_first_of_several_ends_is_taken(folder: Path) -> None:
-    told = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
-    (folder / "generation_config.json").write_text(json.dumps(told | {"eos_token_id": [2, 1]}), encoding="utf-8")
+    settings = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
+    (folder / "generation_config.json").write_text(json.dumps(settings | {"eos_token_id": [2, 1]}), encoding="utf-8")
     assert import_model(folder, out="run").tokenizer.end_of_document == 2
 
 
@@ -127,17 +127,17 @@ def test_what_is_odd_is_noticed_and_no_error(folder: Path) -> None:
     name = "model.layers.0.mlp.up_proj.weight"
     save_file(tensors | {name: torch.zeros_like(tensors[name])}, folder / "model.safetensors")
     for file in ("generation_config.json", "config.json"):
-        told = json.loads((folder / file).read_text(encoding="utf-8"))
-        (folder / file).write_text(json.dumps(told | {"eos_token_id": None}), encoding="utf-8")
+        settings = json.loads((folder / file).read_text(encoding="utf-8"))
+        (folder / file).write_text(json.dumps(settings | {"eos_token_id": None}), encoding="utf-8")
     library = sentencepiece()
     library.save(str(folder / "tokenizer.json"))
-    seen: list[str] = []
+    notices: list[str] = []
     import_model(
-        folder, out="run", observe=lambda event: seen.append(event.text) if isinstance(event, Notice) else None
+        folder, out="run", observe=lambda event: notices.append(event.text) if isinstance(event, Notice) else None
     )
-    assert "every number is the same in stack.blocks.0.feedforward.part.up.weight" in seen[0]
-    assert "no file of the folder names the token that ends a text" in seen[1]
-    assert len(seen) == 2
+    assert "every number is the same in stack.blocks.0.feedforward.part.up.weight" in notices[0]
+    assert "no file of the folder names the token that ends a text" in notices[1]
+    assert len(notices) == 2
 
 
 def test_nothing_is_left_of_an_import_that_failed(folder: Path) -> None:

@@ -22,7 +22,7 @@ from clearhead.workflows.tasks import Masked, NextToken, Task, TranslationTask
 SIZES = [200, 300, 1000, 5000, 40_000]
 
 
-TEXTS = [name for name, found in PRESETS.items() if found.objective != "seq2seq"]
+TEXTS = [name for name, entry in PRESETS.items() if entry.objective != "seq2seq"]
 
 
 def plan(settings: dict[str, Any], preset_name: str | None, minutes: float | None, task: Task) -> planning.Plan:
@@ -40,9 +40,9 @@ def prepared(characters: int, kind: type[NextToken] = NextToken, **options: Any)
     return kind.open(DataConfig.read(options, {"source": str(source)}))
 
 
-def planned(characters: int, preset_name: str | None = None, given: dict[str, Any] | None = None) -> RunConfig:
+def planned(characters: int, preset_name: str | None = None, options: dict[str, Any] | None = None) -> RunConfig:
     text = prepared(characters, **preset(preset_name or "small").data)
-    return plan(merge({"train": {"steps": 30}}, given or {}), preset_name, None, text).config
+    return plan(merge({"train": {"steps": 30}}, options or {}), preset_name, None, text).config
 
 
 @pytest.mark.parametrize("characters", SIZES)
@@ -50,8 +50,8 @@ def planned(characters: int, preset_name: str | None = None, given: dict[str, An
 def test_every_preset_fits_every_text(name: str, characters: int) -> None:
     task = prepared(characters, Masked if preset(name).objective == "masked" else NextToken, **preset(name).data)
     text = task.prepared
-    made = plan({}, name, None, task)
-    model, steps = made.config.model, made.config.train
+    planned_run = plan({}, name, None, task)
+    model, steps = planned_run.config.model, planned_run.config.train
     assert model.vocab_size == text.tokenizer.vocab_size
     assert 1 <= model.block_size <= preset(name).model["block_size"]
     assert model.sliding_window is None or model.sliding_window <= model.block_size
@@ -64,9 +64,9 @@ def test_every_preset_fits_every_text(name: str, characters: int) -> None:
     sizes = {"block_size": model.block_size, "batch_size": steps.batch_size}
     assert training_batch(text.train, **sizes, seed=0, step=0).inputs.shape == (steps.batch_size, model.block_size)
     shrunk = sizes != {"block_size": preset(name).model["block_size"], "batch_size": preset(name).train["batch_size"]}
-    said = [reason for reason in made.reasons if "short" in reason]
-    assert bool(said) == shrunk
-    assert not said or f"block_size {model.block_size}, batch_size {steps.batch_size}" in said[0]
+    reasons = [reason for reason in planned_run.reasons if "short" in reason]
+    assert bool(reasons) == shrunk
+    assert not reasons or f"block_size {model.block_size}, batch_size {steps.batch_size}" in reasons[0]
 
 
 @pytest.mark.parametrize("count", [12, 40, 3000])
@@ -74,14 +74,14 @@ def test_every_preset_fits_every_text(name: str, characters: int) -> None:
 def test_every_translator_fits_any_number_of_pairs(name: str, count: int) -> None:
     path = str(write_pairs(count))
     task = TranslationTask.open(DataConfig.read(preset(name).data, {"source": path, "bpe_vocab_size": 300}))
-    made = plan({}, name, None, task)
-    assert made.config.model.vocab_size == task.tokenizer.vocab_size
-    assert made.config.model.pad_id == task.tokenizer.pad
-    assert 1 <= made.config.train.batch_size <= preset(name).train["batch_size"]
-    shrunk = made.config.train.batch_size < preset(name).train["batch_size"]
-    assert any("the pairs are few" in reason for reason in made.reasons) == shrunk
-    assert any("of it padding" in reason for reason in made.reasons)
-    _, inputs, targets = task.batches(made.config)(0)
+    planned_run = plan({}, name, None, task)
+    assert planned_run.config.model.vocab_size == task.tokenizer.vocab_size
+    assert planned_run.config.model.pad_id == task.tokenizer.pad
+    assert 1 <= planned_run.config.train.batch_size <= preset(name).train["batch_size"]
+    shrunk = planned_run.config.train.batch_size < preset(name).train["batch_size"]
+    assert any("the pairs are few" in reason for reason in planned_run.reasons) == shrunk
+    assert any("of it padding" in reason for reason in planned_run.reasons)
+    _, inputs, targets = task.batches(planned_run.config)(0)
     assert inputs.shape == targets.shape
 
 
@@ -139,24 +139,24 @@ def test_checkpoints_go_with_the_evaluations() -> None:
     apart = preset("small").options["train"].get("save_every", RunConfig.read({}).train.save_every)
     assert planned(300).train.save_every == planned(300).train.eval_every == 4, "of 30 steps"
     for every, saved in {1: 4, 3: 6, 4: 4, 7: 7, 30: 30, 31: 4, 10**6: 4}.items():
-        assert planned(300, given={"train": {"eval_every": every}}).train.save_every == saved
-    assert planned(300, given={"train": {"steps": 26, "eval_every": 26}}).train.save_every == 26, "once, at the end"
+        assert planned(300, options={"train": {"eval_every": every}}).train.save_every == saved
+    assert planned(300, options={"train": {"steps": 26, "eval_every": 26}}).train.save_every == 26, "once, at the end"
     long = {"train": {"steps": 20 * apart, "eval_every": 10 * apart}}
-    assert planned(300, given=long).train.save_every == apart
+    assert planned(300, options=long).train.save_every == apart
     for steps, every in product(range(1, 7), repeat=2):
-        assert planned(300, given={"train": {"steps": steps, "eval_every": every}}).train.save_every <= steps
+        assert planned(300, options={"train": {"steps": steps, "eval_every": every}}).train.save_every <= steps
 
 
 def test_a_given_window_as_long_as_the_text_is_refused() -> None:
     longest = len(prepared(300).prepared.train) - 1
-    assert planned(300, given={"model": {"block_size": longest}}).model.block_size == longest
+    assert planned(300, options={"model": {"block_size": longest}}).model.block_size == longest
     with pytest.raises(UsageError, match=f"block_size {longest + 1} is longer than the training text"):
-        planned(300, given={"model": {"block_size": longest + 1}})
+        planned(300, options={"model": {"block_size": longest + 1}})
 
 
 def test_a_vocabulary_smaller_than_the_tokenizers_is_refused() -> None:
     with pytest.raises(UsageError, match="too small for the tokenizer"):
-        planned(300, given={"model": {"vocab_size": 3}})
+        planned(300, options={"model": {"vocab_size": 3}})
 
 
 def test_one_character_again_and_again_is_no_text() -> None:
@@ -180,13 +180,13 @@ def test_more_time_is_more_steps_until_the_text_is_learnt_by_heart(monkeypatch: 
     steps_of(0.05, monkeypatch)
     text = prepared(200_000)
     plans = [plan({}, None, minutes, text) for minutes in (0.2, 1, 3, 10, 1000, 2000)]
-    steps = [made.config.train.steps for made in plans]
+    steps = [planned_run.config.train.steps for planned_run in plans]
     assert steps == sorted(steps)
     assert steps[0] < steps[1] < steps[2]
     assert steps[-1] == steps[-2], "no more than so many passes"
     assert any("passes over the data" in reason for reason in plans[-1].reasons)
-    for made, minutes in zip(plans, (0.2, 1, 3, 10), strict=False):
-        assert 0.05 * made.config.train.steps <= 60 * minutes
+    for planned_run, minutes in zip(plans, (0.2, 1, 3, 10), strict=False):
+        assert 0.05 * planned_run.config.train.steps <= 60 * minutes
     assert plan({}, None, None, text).config == plan({}, None, DEFAULT_MINUTES, text).config
 
 
@@ -199,10 +199,10 @@ def test_evaluations_take_little_of_the_time(monkeypatch: pytest.MonkeyPatch) ->
     for minutes in (0.05, 0.2, 0.5, 1, 3, 5):
         train = plan({}, "small", minutes, text).config.train
         tokens = train.steps * train.batch_size * PRESETS["small"].model["block_size"]
-        each = train.eval_tokens or text.held_out_tokens
+        tokens_of_one = train.eval_tokens or text.held_out_tokens
         count = -(-train.steps // train.eval_every)
         assert 3 <= count <= 8
-        assert count * each <= max(0.3 * tokens, count * planning.TOKENS_OF_AN_EVALUATION)
+        assert count * tokens_of_one <= max(0.3 * tokens, count * planning.TOKENS_OF_AN_EVALUATION)
         wholes.append(train.eval_tokens is None)
     assert wholes == sorted(wholes), "with more time, evaluations are on all that is held out"
     assert {True, False} == set(wholes)
@@ -245,10 +245,10 @@ def test_a_memory_that_may_be_too_small_is_said_before(monkeypatch: pytest.Monke
 
 
 def test_a_model_that_no_memory_holds_is_refused_before_it_is_begun() -> None:
-    given = {"train": {"steps": 9}}
+    options = {"train": {"steps": 9}}
     for name in ("n_layers", "d_model", "vocab_size"):
         with pytest.raises(UsageError, match=r"parameters, which alone take [0-9.,]+ GB, and this machine has"):
-            plan(merge(given, {"model": {name: 2**50}}), None, None, prepared(5000))
+            plan(merge(options, {"model": {name: 2**50}}), None, None, prepared(5000))
 
 
 def test_what_a_training_starts_from_is_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:

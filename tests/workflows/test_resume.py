@@ -29,21 +29,21 @@ def reference(undisturbed: Path) -> Outcome:
 
 def crash_at(number: int) -> Observer:
     """An observer that ends the process, as far as the library can tell, at the event of that number."""
-    seen = 0
+    count = 0
 
     def observe(event: WorkflowEvent) -> None:
-        nonlocal seen
-        seen += 1
-        if seen == number:
+        nonlocal count
+        count += 1
+        if count == number:
             raise Crash
 
     return observe
 
 
 def sentences(run: str | Path | Run | None = "run", **options: Any) -> list[str]:
-    said: list[str] = []
-    resume(run, options=options, observe=lambda event: said.append(event.text) if isinstance(event, Notice) else None)
-    return said
+    events: list[WorkflowEvent] = []
+    resume(run, options=options, observe=events.append)
+    return [event.text for event in events if isinstance(event, Notice)]
 
 
 @pytest.mark.parametrize("number", [5, 7, 8, 11, 13, 15, 17, 18, 19, 21])
@@ -195,7 +195,7 @@ def test_a_finished_run_made_longer_is_the_longer_run(optimizer: str) -> None:
     short, long = outcome("short"), outcome("long")
     assert short.last_checkpoint["model.safetensors"] == long.last_checkpoint["model.safetensors"]
     assert short.last_checkpoint["optimizer.safetensors"] == long.last_checkpoint["optimizer.safetensors"]
-    losses = [[r["loss"] for r in one.records if r["kind"] == "step"] for one in (short, long)]
+    losses = [[r["loss"] for r in result.records if r["kind"] == "step"] for result in (short, long)]
     assert losses[0] == losses[1]
 
 
@@ -212,9 +212,9 @@ def test_neither_the_model_nor_the_text_can_change(options: dict[str, Any], fini
 
 
 def test_an_option_that_is_refused_does_not_stay(finished: Run, reference: Outcome) -> None:
-    asked = "adamw" if finished.config.train.optimizer == "muon" else "muon"
+    optimizer = "adamw" if finished.config.train.optimizer == "muon" else "muon"
     with pytest.raises(DataError, match="choose the same"):
-        resume(finished, options={"train": {"optimizer": asked}})
+        resume(finished, options={"train": {"optimizer": optimizer}})
     resume(finished)
     assert_same(outcome("run"), reference)
 
@@ -239,7 +239,7 @@ def test_instead_of_a_damaged_checkpoint_the_one_before_is_used(
 ) -> None:
     newest = max(finished.checkpoints.iterdir())
     spoil(newest / name, how)
-    assert any(str(newest) in said and "the one before" in said for said in sentences())
+    assert any(str(newest) in notice and "the one before" in notice for notice in sentences())
     assert_same(outcome("run"), reference)
 
 
@@ -302,9 +302,9 @@ def test_a_text_that_has_changed_is_refused(finished: Run) -> None:
 @pytest.mark.parametrize("how", ["truncated", "altered"])
 def test_a_damaged_list_of_options_is_refused(how: str, finished: Run) -> None:
     path = finished.folder / "clearhead.toml"
-    told = path.read_text(encoding="utf-8")
-    cut = told.index(" = ", len(told) // 2) + len(" = ")  # within a line: at its end, the rest is a list of options too
-    path.write_text(told[:cut] if how == "truncated" else told.replace("n_layers", "n_lawyers"), encoding="utf-8")
+    content = path.read_text(encoding="utf-8")
+    cut = content.index(" = ", len(content) // 2) + len(" = ")  # within a line: whole lines are options too
+    path.write_text(content[:cut] if how == "truncated" else content.replace("n_layers", "n_lawyers"), encoding="utf-8")
     with pytest.raises(DataError, match=r"clearhead\.toml is damaged"):
         resume(finished)
 

@@ -59,8 +59,8 @@ def test_pairs_make_a_translator(learnt: Run) -> None:
     assert learnt.config.objective == "seq2seq"
     assert isinstance(learnt.model(), EncoderDecoder)
     unseen = some_pairs(40, seed=9)
-    found = translate(learnt, [source for source, _ in unseen])
-    right = sum(best[0].text == target for best, (_, target) in zip(found, unseen, strict=True))
+    translations = translate(learnt, [source for source, _ in unseen])
+    right = sum(best[0].text == target for best, (_, target) in zip(translations, unseen, strict=True))
     assert right >= 36, f"{right} of 40"
 
 
@@ -81,9 +81,9 @@ def test_the_score_is_that_of_the_translations(learnt: Run) -> None:
     assert (wrong.bleu < 30, wrong.loss > score.loss + 1, wrong.exact) == (True, True, 0)
 
 
-@pytest.mark.parametrize(("asked", "expected"), [(None, "eager"), ("auto", "eager"), ("ctranslate2", "ctranslate2")])
+@pytest.mark.parametrize(("engine", "expected"), [(None, "eager"), ("auto", "eager"), ("ctranslate2", "ctranslate2")])
 def test_a_score_does_not_depend_on_what_is_installed(
-    learnt: Run, monkeypatch: pytest.MonkeyPatch, asked: str | None, expected: str
+    learnt: Run, monkeypatch: pytest.MonkeyPatch, engine: str | None, expected: str
 ) -> None:
     engines, own = list[str](), translation_backend.choose_search
 
@@ -92,7 +92,7 @@ def test_a_score_does_not_depend_on_what_is_installed(
         return own(model, config.model_copy(update={"engine": "eager"}), **options)
 
     monkeypatch.setattr(translation, "choose_search", look)
-    evaluate(learnt, str(write_pairs(3)), options={"beam_size": 1, **({"engine": asked} if asked else {})})
+    evaluate(learnt, str(write_pairs(3)), options={"beam_size": 1, **({"engine": engine} if engine else {})})
     assert engines == [expected]
 
 
@@ -217,8 +217,8 @@ def test_a_finished_mean_is_still_the_model_when_it_is_resumed() -> None:
 
 
 def test_spaces_around_a_sentence_mean_nothing(learnt: Run) -> None:
-    one, other = translate(learnt, ["small dog sees cat.", "  small dog sees cat. "])
-    assert one[0].text == other[0].text
+    plain, spaced = translate(learnt, ["small dog sees cat.", "  small dog sees cat. "])
+    assert plain[0].text == spaced[0].text
 
 
 def test_verbs_that_are_for_other_models_say_so(learnt: Run) -> None:

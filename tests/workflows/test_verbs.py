@@ -194,10 +194,10 @@ def test_a_failed_preflight_ends_it_before_it_began(monkeypatch: pytest.MonkeyPa
     assert train("my.txt", out="run", options=tiny(steps=1), check=False).generate("the", max_new_tokens=1)
 
 
-@pytest.mark.parametrize("wanted", ["nonsense", "meta", "cuda:99", "cpu:x"])
-def test_a_device_that_is_not_there_is_a_sentence(wanted: str) -> None:
+@pytest.mark.parametrize("device", ["nonsense", "meta", "cuda:99", "cpu:x"])
+def test_a_device_that_is_not_there_is_a_sentence(device: str) -> None:
     with pytest.raises(UsageError, match="choose auto or cpu"):
-        choose_device(wanted)
+        choose_device(device)
     assert choose_device("cpu").type == "cpu"
 
 
@@ -247,8 +247,8 @@ def test_a_stranger_s_tokenizer_may_end_texts_with_its_padding() -> None:
     write_text()
     Tokenizer.characters(some_text(900), end=True).save(Path("theirs"))
     config = Path("theirs/tokenizer_config.json")
-    told = json.loads(config.read_text(encoding="utf-8"))
-    config.write_text(json.dumps({**told, "pad_token": told["eos_token"]}), encoding="utf-8")
+    settings = json.loads(config.read_text(encoding="utf-8"))
+    config.write_text(json.dumps({**settings, "pad_token": settings["eos_token"]}), encoding="utf-8")
     run = train("my.txt", options=merge(tiny(), {"data": {"tokenizer": "theirs/tokenizer.json"}}))
     assert run.generate("the", max_new_tokens=3).startswith("the")
 

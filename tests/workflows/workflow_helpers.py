@@ -62,11 +62,11 @@ def outcome(folder: str | Path) -> Outcome:
     )
 
 
-def assert_same(one: Outcome, other: Outcome) -> None:
+def assert_same(actual: Outcome, expected: Outcome) -> None:
     """In an order in which the first difference says most."""
-    assert one.records == other.records
-    assert one.last_checkpoint == other.last_checkpoint
-    assert one.model == other.model
+    assert actual.records == expected.records
+    assert actual.last_checkpoint == expected.last_checkpoint
+    assert actual.model == expected.model
 
 
 def empty_run(name: str, age: float) -> Run:

@@ -143,9 +143,9 @@ def use(root: Path) -> Outcome:
 
 def breach(outcome: Outcome, reference: Outcome) -> str | None:
     """How the law was broken, if it was."""
-    told = any(notice in text for text in outcome.notices for notice in NOTICES)
+    is_reported = any(notice in text for text in outcome.notices for notice in NOTICES)
     for name, value in outcome.values.items():
-        if value != reference.values[name] and not (told and name == "weights"):
+        if value != reference.values[name] and not (is_reported and name == "weights"):
             return f"{name} changed in silence: {value} instead of {reference.values[name]}"
     return None
 

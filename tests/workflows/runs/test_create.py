@@ -13,9 +13,9 @@ from clearhead.workflows.tasks import NextToken
 
 
 def test_every_new_run_has_a_folder_of_its_own() -> None:
-    made = [create(None, "a") for _ in range(3)] + [create(None, "b")]
-    assert [run.name for run, _ in made] == ["a-1", "a-2", "a-3", "b-1"]
-    assert all(is_new for _, is_new in made)
+    created = [create(None, "a") for _ in range(3)] + [create(None, "b")]
+    assert [run.name for run, _ in created] == ["a-1", "a-2", "a-3", "b-1"]
+    assert all(is_new for _, is_new in created)
 
 
 def test_only_who_made_a_folder_may_take_it_away() -> None:

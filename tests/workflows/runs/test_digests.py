@@ -147,11 +147,11 @@ def test_beside_a_training_true_damage_is_still_told(finished: Run) -> None:
     over = threading.Event()
 
     def rewrite() -> None:
-        told = manifest.read_text(encoding="utf-8")
+        original = manifest.read_text(encoding="utf-8")
         count = 0
         while not over.is_set():
             count += 1
-            manifest.write_text(told + " " * (count % 7), encoding="utf-8")
+            manifest.write_text(original + " " * (count % 7), encoding="utf-8")
 
     writer = threading.Thread(target=rewrite)
     writer.start()
@@ -193,7 +193,7 @@ def test_an_altered_manifest_is_what_is_named(finished: Run) -> None:
     for folder in (finished.folder, max(finished.checkpoints.iterdir())):
         path = folder / "manifest.json"
         whole = path.read_bytes()
-        for at in [place for place, byte in enumerate(whole) if chr(byte).isalnum()][::29]:
+        for at in [index for index, byte in enumerate(whole) if chr(byte).isalnum()][::29]:
             path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
             if folder == finished.folder:
                 with pytest.raises(DataError, match=r"is damaged: manifest\.json was altered or cut off"):

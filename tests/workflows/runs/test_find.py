@@ -32,7 +32,7 @@ def test_what_is_no_run_is_a_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "meant"),
+    ("arguments", "expected"),
     [
         ((None, None), (None, None)),
         (("a", None), ("a", None)),
@@ -46,10 +46,10 @@ def test_what_is_no_run_is_a_sentence() -> None:
     ],
 )
 def test_a_lone_word_is_a_run_only_if_there_is_one(
-    words: tuple[str | None, str | None], meant: tuple[str | None, str | None]
+    arguments: tuple[str | None, str | None], expected: tuple[str | None, str | None]
 ) -> None:
     empty_run("a", 0)
-    assert run_and_text(*words) == meant
+    assert run_and_text(*arguments) == expected
 
 
 def test_one_damaged_run_does_not_hide_the_others() -> None:

@@ -101,7 +101,7 @@ def test_thinned_rows_keep_both_ends_and_spread_evenly(count: int) -> None:
     assert kept == list(range(count)) if count <= 8 else len(kept) <= 9
     if count:
         assert (kept[0], kept[-1]) == (0, count - 1)
-    assert len({later - one for one, later in pairwise(kept[:-1])}) <= 1
+    assert len({later - earlier for earlier, later in pairwise(kept[:-1])}) <= 1
 
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 1_000])

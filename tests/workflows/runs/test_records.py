@@ -19,9 +19,9 @@ def test_a_damaged_record_tells_nothing_and_harms_nothing() -> None:
     lines += [json.dumps({"kind": "mean", "step": 2, "loss": 1.0, "used": True, "checkpoints": 2})]
     lines += [json.dumps({"kind": "origin", "step": 0, "from": "runs/a"})]
     for line in lines:
-        for place in range(len(line)):
+        for index in range(len(line)):
             for bit in range(7):
-                damaged = line[:place] + chr(ord(line[place]) ^ 1 << bit) + line[place + 1 :]
+                damaged = line[:index] + chr(ord(line[index]) ^ 1 << bit) + line[index + 1 :]
                 if record := record_of(damaged):
                     curve = History.of([record]).curve(None)
                     assert all(map(math.isfinite, (*curve.losses, curve.last_step)))
