@@ -43,8 +43,8 @@ class Batch:
     def loss(self, output: Any) -> Tensor:
         """The host's own, or the mean cross-entropy of its logits."""
         if self.own_loss:
-            found: Tensor = output[1] if isinstance(output, tuple) else _named(output, "loss")
-            return found
+            loss: Tensor = output[1] if isinstance(output, tuple) else _named(output, "loss")
+            return loss
         logits = self.logits(output)
         return F.cross_entropy(logits.flatten(0, 1), self.targets.flatten(), ignore_index=self.ignored)
 
@@ -63,13 +63,13 @@ def _generator() -> torch.Generator:
 
 
 def _itself(output: Any) -> Tensor:
-    found: Tensor = output
-    return found
+    logits: Tensor = output
+    return logits
 
 
 def _first(output: Any) -> Tensor:
-    found: Tensor = output[0]
-    return found
+    logits: Tensor = output[0]
+    return logits
 
 
 def _language_model(vocab_size: int, name: str, logits: Callable[[Any], Tensor] = _itself) -> Batch:
@@ -155,11 +155,11 @@ class TokensToLogits(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         batch, rows = self.batch, len(tokens)
-        given = {name: value[:1].expand(rows, -1) for name, value in batch.only_tokens.items() if name == batch.source}
+        inputs = {name: value[:1].expand(rows, -1) for name, value in batch.only_tokens.items() if name == batch.source}
         if batch.mask is not None:
-            given[batch.mask] = torch.ones(tokens.shape[:2], dtype=torch.long)
-        given[batch.tokens] = tokens.transpose(0, 1) if batch.batch_axis else tokens
-        return batch.logits(self.model(**given)) if not batch.own_loss else _logits_alone(self.model(**given), batch)
+            inputs[batch.mask] = torch.ones(tokens.shape[:2], dtype=torch.long)
+        inputs[batch.tokens] = tokens.transpose(0, 1) if batch.batch_axis else tokens
+        return batch.logits(self.model(**inputs)) if not batch.own_loss else _logits_alone(self.model(**inputs), batch)
 
 
 def _logits_alone(output: Any, batch: Batch) -> Tensor:

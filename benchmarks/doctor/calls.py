@@ -65,8 +65,8 @@ def with_targets(vocab_size: int) -> Host:
 
     def loss(model: nn.Module, generator: torch.Generator) -> Tensor:
         tokens = corpus.chains(vocab_size, 16, 17, generator)
-        found: Tensor = model(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())[1]
-        return found
+        batch_loss: Tensor = model(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())[1]
+        return batch_loss
 
     calls: dict[str, Call] = {
         "logits": lambda model: model(inputs)[0],
@@ -82,8 +82,8 @@ def with_labels(vocab_size: int) -> Host:
 
     def loss(model: nn.Module, generator: torch.Generator) -> Tensor:
         tokens = corpus.chains(vocab_size, 16, 17, generator)
-        found: Tensor = model(tokens, labels=ends(-100, tokens)).loss
-        return found
+        batch_loss: Tensor = model(tokens, labels=ends(-100, tokens)).loss
+        return batch_loss
 
     calls: dict[str, Call] = {
         "logits": lambda model: model(tokens).logits,
@@ -99,8 +99,8 @@ def cached(vocab_size: int) -> Host:
     def in_pieces(model: nn.Module) -> Tensor:
         logits, cache = [], None
         for piece in torch.split(ids(vocab_size), [5, 4, 1, 1, 1, 1], dim=1):
-            found, cache = model(piece, cache)
-            logits.append(found)
+            piece_logits, cache = model(piece, cache)
+            logits.append(piece_logits)
         return torch.cat(logits, dim=1)
 
     def twice(model: nn.Module) -> Tensor:
@@ -141,8 +141,8 @@ def masked_lm(vocab_size: int) -> Host:
 
     def loss(model: nn.Module, generator: torch.Generator) -> Tensor:
         inputs, labels = corpus.masked(vocab_size, 16, 16, generator)
-        found: Tensor = model(inputs, labels=labels)["loss"]
-        return found
+        batch_loss: Tensor = model(inputs, labels=labels)["loss"]
+        return batch_loss
 
     calls: dict[str, Call] = {
         "logits": lambda model: model(tokens)["logits"],
@@ -185,12 +185,12 @@ def translator_with_labels(source_size: int, target_size: int) -> Host:
     source, target = ids(source_size, time=11), ids(target_size, time=8, seed=1)
 
     def loss(model: nn.Module, generator: torch.Generator) -> Tensor:
-        found: Tensor = model(*corpus.pairs(source_size, target_size, 16, 10, generator))[1]
-        return found
+        batch_loss: Tensor = model(*corpus.pairs(source_size, target_size, 16, 10, generator))[1]
+        return batch_loss
 
     def padded(model: nn.Module) -> Tensor:
-        found: Tensor = model(source, ends(0, target)[:, :-1], ends(0, target)[:, 1:])[1]
-        return found
+        batch_loss: Tensor = model(source, ends(0, target)[:, :-1], ends(0, target)[:, 1:])[1]
+        return batch_loss
 
     plain = translator(source_size, target_size)
     return Host({**plain.calls, "loss of padded rows": padded}, loss)

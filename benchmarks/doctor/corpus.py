@@ -36,9 +36,9 @@ def pairs(
     source = chains(source_size, rows, longest, generator)
     lengths = torch.randint(longest // 2, longest + 1, (rows, 1), generator=generator)
     real = torch.arange(longest) < lengths  # (rows, longest)
-    words = SPECIAL + (source * 5) % (target_size - SPECIAL)
-    ended = F.pad(words.masked_fill(~real, 0), (0, 1)).scatter(1, lengths, 2)  # (rows, longest + 1)
-    started = F.pad(words.masked_fill(~real, 0), (1, 0), value=1)
+    targets = SPECIAL + (source * 5) % (target_size - SPECIAL)
+    ended = F.pad(targets.masked_fill(~real, 0), (0, 1)).scatter(1, lengths, 2)  # (rows, longest + 1)
+    started = F.pad(targets.masked_fill(~real, 0), (1, 0), value=1)
     return source.masked_fill(~real, 0), started, ended
 
 

@@ -84,12 +84,12 @@ def _in_answers(host: Host, good: nn.Module, bad: nn.Module) -> Iterator[str]:
     for training in (False, True):
         mode = ", training" if training else ""
         for name, call in host.calls.items():
-            expected, found = answer(good.train(training), call), answer(bad.train(training), call)
+            expected, actual = answer(good.train(training), call), answer(bad.train(training), call)
             assert expected.output.isfinite().all(), f"the healthy host is not: {name}{mode}"
-            if differ(expected.output, found.output):
+            if differ(expected.output, actual.output):
                 yield f"{name}{mode}"
             for parameter, gradient in expected.gradients.items():
-                if parameter in found.gradients and differ(gradient, found.gradients[parameter]):
+                if parameter in actual.gradients and differ(gradient, actual.gradients[parameter]):
                     yield f"gradient of {parameter} from {name}{mode}"
 
 

@@ -66,13 +66,12 @@ def differences(faults: list[Fault], folder: Path) -> tuple[list[str], list[str]
     """The lines of a table, and the titles of faults that are none."""
     lines, equal = [], []
     for fault in faults:
-        found = witness(CALLS[fault.host], HERE / "hosts" / f"{fault.host}.py", write(fault, folder))
-        if found is None:
+        difference = witness(CALLS[fault.host], HERE / "hosts" / f"{fault.host}.py", write(fault, folder))
+        if difference is None:
             equal.append(fault.title)
         modules = ", ".join(f"`{module}`" if module else "the model" for module in fault.modules)
-        lines.append(
-            f"| {fault.title} | {fault.id} | {modules} | {fault.silence} | {fault.tier} | {found or '**nothing**'} |"
-        )
+        cells = (fault.title, fault.id, modules, fault.silence, fault.tier, difference or "**nothing**")
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     return lines, equal
 
 
@@ -105,15 +104,15 @@ def main() -> None:
     parser = arguments(__doc__, RESULTS)
     parser.add_argument("--train", default="0", metavar="N|all", help="how many of the silent faults to train")
     parser.add_argument("--host", nargs="+", choices=HOSTS, default=HOSTS)
-    given = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    faults = [fault for fault in all_faults() if fault.host in given.host]
+    faults = [fault for fault in all_faults() if fault.host in args.host]
     with TemporaryDirectory() as folder:
         lines, equal = differences(faults, Path(folder))
-        curves, loud = trainings(chosen(faults, given.train), Path(folder))
+        curves, loud = trainings(chosen(faults, args.train), Path(folder))
     counts = Counter(fault.tier for fault in faults)
     page = [
-        f"{len(faults)} faults in {len(given.host)} hosts, {counts['exact']} of them with an exact check; "
+        f"{len(faults)} faults in {len(args.host)} hosts, {counts['exact']} of them with an exact check; "
         f"{len(equal)} do not differ from their healthy twin.\n",
         "| fault | id | guilty module | silence | tier | differs in |",
         "|---|---|---|---|---|---|",
@@ -126,7 +125,7 @@ def main() -> None:
             "|---|---|---|---|---|---|",
             *curves,
         ]
-    publish("Faults planted for the doctor", page, RESULTS, keep=given.keep)
+    publish("Faults planted for the doctor", page, RESULTS, keep=args.keep)
     sys.exit(1 if equal or loud else 0)
 
 

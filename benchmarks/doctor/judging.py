@@ -89,7 +89,7 @@ def judge(fault: Expected, report: Report, twin: Report) -> Verdict:
     if blamed:
         where = (findings[0].get("where") or {}) if findings else {}
         module = detected and any(within(where.get("module"), pattern) for pattern in fault.modules)
-    right = [place for place, cause in enumerate(named_causes(findings), start=1) if cause in (fault.id, *fault.also)]
+    right = [rank for rank, cause in enumerate(named_causes(findings), start=1) if cause in (fault.id, *fault.also)]
     return Verdict(detected, module, right[0] if detected and right else None)
 
 
@@ -109,7 +109,7 @@ def within(module: str | None, pattern: str) -> bool:
     """
     if module is None:
         return False
-    names, wanted = (path.split(".") if path else [] for path in (module, pattern))
-    if not wanted or len(names) < len(wanted):
-        return names == wanted
-    return all(want in ("*", name) for name, want in zip(names, wanted, strict=False))
+    names, parts = (path.split(".") if path else [] for path in (module, pattern))
+    if not parts or len(names) < len(parts):
+        return names == parts
+    return all(part in ("*", name) for name, part in zip(names, parts, strict=False))

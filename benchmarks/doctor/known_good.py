@@ -72,54 +72,54 @@ class Examined:
     @property
     def broken(self) -> list[dict[str, Any]]:
         """The checks of ours that raised."""
-        return [one for one in self.report["checks"] if one["name"] in self.report["broken"]]
+        return [check for check in self.report["checks"] if check["name"] in self.report["broken"]]
 
     def ids(self, status: str) -> list[str]:
         """Of its findings; what is by design is none."""
-        return [one["id"] for one in self.report["findings"] if one["status"] == status]
+        return [finding["id"] for finding in self.report["findings"] if finding["status"] == status]
 
 
 def architectures() -> dict[str, str]:
     """Every class that reads and predicts tokens, and the kind that its mapping says."""
-    found: dict[str, str] = {}
+    kinds: dict[str, str] = {}
     for kind, mapping in MAPPINGS.items():
         for names in getattr(modeling_auto, mapping).values():
             for name in (names,) if isinstance(names, str) else names:
-                found.setdefault(name, kind)
-    return found
+                kinds.setdefault(name, kind)
+    return kinds
 
 
 def exceptions() -> list[Exempt]:
     """The table of what is by design."""
-    return [Exempt(**one) for one in tomllib.loads(EXCEPTIONS.read_text(encoding="utf-8"))["exception"]]
+    return [Exempt(**entry) for entry in tomllib.loads(EXCEPTIONS.read_text(encoding="utf-8"))["exception"]]
 
 
 def examine(architecture: str, backend: str, meant: str, level: Level, allow: dict[str, str]) -> Examined:
     """Build one and examine it, in this process."""
     began = time.perf_counter()
-    told = Examined(architecture, backend, meant, "not built")
+    case = Examined(architecture, backend, meant, "not built")
     torch.manual_seed(0)
     try:
         model = load(f"hf:{architecture}", {"attn_implementation": backend})
     except Exception as error:
-        told.sentence = " ".join(str(error).split())
-        if f'attn_implementation="{backend}"' in told.sentence or "scaled_dot_product_attention" in told.sentence:
-            told.outcome = "not supported"
-        return told
+        case.sentence = " ".join(str(error).split())
+        if f'attn_implementation="{backend}"' in case.sentence or "scaled_dot_product_attention" in case.sentence:
+            case.outcome = "not supported"
+        return case
     try:
         report = check(model, Spec(allow=allow, fresh=True), level=level)
-        told.outcome, told.report = "examined", report.as_json()
+        case.outcome, case.report = "examined", report.as_json()
     except Exception as error:
-        told.outcome, told.sentence = "not called", " ".join(str(error).split()).partition("; put this")[0]
-    told.seconds = time.perf_counter() - began
-    return told
+        case.outcome, case.sentence = "not called", " ".join(str(error).split()).partition("; put this")[0]
+    case.seconds = time.perf_counter() - began
+    return case
 
 
 def _child(pipe: Any, architecture: str, backends: Sequence[str], meant: str, level: Level) -> None:
     for number in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), number)  # what the models say is theirs
     torch.set_num_threads(1)
-    allow = {one.id: one.reason for one in exceptions() if one.architecture == architecture}
+    allow = {exception.id: exception.reason for exception in exceptions() if exception.architecture == architecture}
     for backend in backends:
         pipe.send(asdict(examine(architecture, backend, meant, level, allow)))
     pipe.close()
@@ -132,17 +132,17 @@ def sweep(chosen: dict[str, str], level: Level, timeout: float) -> Iterator[Exam
     for architecture, meant in chosen.items():
         left = list(BACKENDS)
         while left:
-            ours, theirs = start.Pipe(duplex=False)
-            process = start.Process(target=_child, args=(theirs, architecture, tuple(left), meant, level))
+            own_end, child_end = start.Pipe(duplex=False)
+            process = start.Process(target=_child, args=(child_end, architecture, tuple(left), meant, level))
             process.start()
-            theirs.close()
+            child_end.close()
             while left:
                 backend = left.pop(0)
                 try:
-                    if not ours.poll(timeout):
+                    if not own_end.poll(timeout):
                         yield Examined(architecture, backend, meant, "not finished", f"more than {timeout:g} seconds")
                         break
-                    yield Examined(**ours.recv())
+                    yield Examined(**own_end.recv())
                 except EOFError:
                     process.join(timeout=60)
                     yield Examined(architecture, backend, meant, "not finished", f"ended with {process.exitcode}")
@@ -183,19 +183,21 @@ def measures(cases: Sequence[Examined]) -> list[str]:
     return ["| measure | value | goal |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
-def found(cases: Sequence[Examined], status: str) -> list[str]:
+def table_of_findings(cases: Sequence[Examined], status: str) -> list[str]:
     """A line per finding of that status, and where it was found."""
-    told: dict[tuple[str, str], list[str]] = {}
+    places_of: dict[tuple[str, str], list[str]] = {}
     for case in (case for case in cases if case.outcome == "examined"):
         for id in case.ids(status):
-            finding = next(one for one in case.report["findings"] if one["id"] == id)
-            told.setdefault((id, finding["title"]), []).append(f"{case.architecture} ({case.backend})")
-    lines = [f"| {id} | {title} | {len(places)} | {_few(places)} |" for (id, title), places in sorted(told.items())]
+            finding = next(candidate for candidate in case.report["findings"] if candidate["id"] == id)
+            places_of.setdefault((id, finding["title"]), []).append(f"{case.architecture} ({case.backend})")
+    lines = [
+        f"| {id} | {title} | {len(places)} | {_few(places)} |" for (id, title), places in sorted(places_of.items())
+    ]
     return ["| id | finding | pairs | where |", "|---|---|---|---|", *lines] if lines else ["None."]
 
 
 def _few(places: Sequence[str]) -> str:
-    names = Counter(place.partition(" ")[0] for place in places)
+    names = Counter(name_of_place.partition(" ")[0] for name_of_place in places)
     return ", ".join(name for name in names)
 
 
@@ -213,16 +215,17 @@ def broken(cases: Sequence[Examined]) -> list[str]:
 def by_design(cases: Sequence[Examined], declared: Iterable[Exempt]) -> list[str]:
     """The table of exceptions, and whether each is still one."""
     lines = ["| architecture | id | reason | seen |", "|---|---|---|---|"]
-    for one in declared:
-        mine = [case for case in cases if case.architecture == one.architecture and case.outcome == "examined"]
-        seen = [
+    for exception in declared:
+        mine = [case for case in cases if case.architecture == exception.architecture and case.outcome == "examined"]
+        backends = [
             case.backend
             for case in mine
             for check in case.report["checks"]
-            if check["status"] == "waived" and check["note"].startswith(one.id)
+            if check["status"] == "waived" and check["note"].startswith(exception.id)
         ]
         if mine:
-            lines.append(f"| {one.architecture} | {one.id} | {one.reason} | {', '.join(seen) or 'no longer'} |")
+            cells = (exception.architecture, exception.id, exception.reason, ", ".join(backends) or "no longer")
+            lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
@@ -243,9 +246,9 @@ def page(cases: Sequence[Examined], level: str) -> list[str]:
         f"torch {torch.__version__}.\n",
         *measures(cases),
         "\n## False alarms\n",
-        *found(cases, "fail"),
+        *table_of_findings(cases, "fail"),
         "\n## Warnings\n",
-        *found(cases, "warn"),
+        *table_of_findings(cases, "warn"),
         "\n## Checks that broke\n",
         *broken(cases),
         "\n## By design\n",
@@ -273,21 +276,21 @@ def main() -> None:
     parser.add_argument(
         "--reports", type=Path, help="a file of all reports, a line each; what it holds is not made again"
     )
-    given = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
     known = architectures()
-    chosen = {name: known[name] for name in given.only or known}
-    cases = read(given.reports) if given.reports else []
+    chosen = {name: known[name] for name in args.only or known}
+    cases = read(args.reports) if args.reports else []
     left = {name: kind for name, kind in chosen.items() if name not in {case.architecture for case in cases}}
-    for case in sweep(left, given.level, given.timeout):
+    for case in sweep(left, args.level, args.timeout):
         alarms = " ".join(case.ids("fail") + case.ids("warn")) if case.report else case.sentence[:80]
         print(f"{case.architecture} {case.backend}: {case.outcome} {case.seconds:.1f} s {alarms}", file=sys.stderr)
         cases.append(case)
-        if given.reports:
-            with given.reports.open("a", encoding="utf-8") as file:
+        if args.reports:
+            with args.reports.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(asdict(case)) + "\n")
     cases = [case for case in cases if case.architecture in chosen]
-    publish("The doctor on released models", page(cases, given.level), RESULTS, keep=given.keep)
+    publish("The doctor on released models", page(cases, args.level), RESULTS, keep=args.keep)
 
 
 if __name__ == "__main__":

@@ -78,14 +78,18 @@ class Examined:
     def ids(self, status: str) -> list[str]:
         """Of its findings. What is by design is none; a bug of the library is one, and none of the doctor's alarms."""
         findings = self.report.get("findings", [])
-        return [one["id"] for one in findings if one["status"] == status and one["id"] not in self.model.bug]
+        return [
+            finding["id"] for finding in findings if finding["status"] == status and finding["id"] not in self.model.bug
+        ]
 
 
 def table() -> tuple[list[Library], list[Model]]:
     """Everything that the table declares."""
-    told = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-    libraries = [Library(one["name"], tuple(one["packages"]), one["imports"]) for one in told["library"]]
-    return libraries, [Model(**one) for one in told["model"]]
+    declared_table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    libraries = [
+        Library(entry["name"], tuple(entry["packages"]), entry["imports"]) for entry in declared_table["library"]
+    ]
+    return libraries, [Model(**entry) for entry in declared_table["model"]]
 
 
 def source(library: Library, model: Model) -> str:
@@ -93,9 +97,9 @@ def source(library: Library, model: Model) -> str:
     return f"{library.imports.strip()}\n\n\ndef build():\n    return {model.build}\n"
 
 
-def sweep(libraries: Sequence[Library], models: Sequence[Model], given: argparse.Namespace) -> Iterator[Examined]:
+def sweep(libraries: Sequence[Library], models: Sequence[Model], args: argparse.Namespace) -> Iterator[Examined]:
     """All models, those of missing libraries too."""
-    present = {distribution.name.lower() for distribution in distributions(path=[str(given.libraries)])}
+    present = {distribution.name.lower() for distribution in distributions(path=[str(args.libraries)])}
     known = {library.name: library for library in libraries}
     with TemporaryDirectory() as folder:
         for number, model in enumerate(models):
@@ -105,24 +109,24 @@ def sweep(libraries: Sequence[Library], models: Sequence[Model], given: argparse
                 continue
             path = Path(folder) / f"model_{number}.py"
             path.write_text(source(library, model), encoding="utf-8")
-            yield examine(model, path, given)
+            yield examine(model, path, args)
 
 
-def examine(model: Model, path: Path, given: argparse.Namespace) -> Examined:
+def examine(model: Model, path: Path, args: argparse.Namespace) -> Examined:
     """What `clearhead doctor PATH:build` says, with what is by design allowed."""
-    request = Request(f"{path}:build", level=given.level, allow=model.design)
+    request = Request(f"{path}:build", level=args.level, allow=model.design)
     began = time.perf_counter()
-    told = Examined(model, "examined")
-    search = [str(given.libraries.resolve())]
+    case = Examined(model, "examined")
+    search = [str(args.libraries.resolve())]
     try:
-        told.report = examine_isolated(request, timeout=given.timeout, folder=path.parent, search=search)
+        case.report = examine_isolated(request, timeout=args.timeout, folder=path.parent, search=search)
     except ClearheadError as error:
-        told.sentence = (
+        case.sentence = (
             str(error).replace(f"{path}:build", "it").replace(str(path), "its file").replace(f"{search[0]}/", "")
         )
-        told.outcome = "refused" if REFUSED in told.sentence else "not examined"
-    told.seconds = time.perf_counter() - began
-    return told
+        case.outcome = "refused" if REFUSED in case.sentence else "not examined"
+    case.seconds = time.perf_counter() - began
+    return case
 
 
 def measures(cases: Sequence[Examined]) -> list[str]:
@@ -139,27 +143,33 @@ def measures(cases: Sequence[Examined]) -> list[str]:
         ("checks made", str(len(checks)), ""),
         ("warnings", percent(warned, len(checks)), "3 %"),
         ("kind read as it is meant", percent(sum(c.report["kind"] == c.model.kind for c in done), len(done)), ""),
-        ("models in which the doctor finds a bug", str(sum(bool(seen(case, case.model.bug)) for case in done)), ""),
+        (
+            "models in which the doctor finds a bug",
+            str(sum(bool(ids_in_report(case, case.model.bug)) for case in done)),
+            "",
+        ),
         ("seconds, whole process, median; 95th of 100", spread(case.seconds for case in done), ""),
     ]
     return ["| measure | value | goal |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
-def seen(case: Examined, ids: dict[str, str]) -> list[str]:
+def ids_in_report(case: Examined, ids: dict[str, str]) -> list[str]:
     """Which of these ids the report speaks of, as findings or as waived."""
-    findings = {one["id"] for one in case.report["findings"]}
-    waived = {one["note"].partition(":")[0] for one in case.report["checks"] if one["status"] == "waived"}
+    findings = {entry["id"] for entry in case.report["findings"]}
+    waived = {entry["note"].partition(":")[0] for entry in case.report["checks"] if entry["status"] == "waived"}
     return [id for id in ids if id in findings | waived]
 
 
-def found(cases: Sequence[Examined], status: str) -> list[str]:
+def table_of_findings(cases: Sequence[Examined], status: str) -> list[str]:
     """A line per finding of that status, and where it was found."""
-    told: dict[tuple[str, str], list[str]] = {}
+    titles_of: dict[tuple[str, str], list[str]] = {}
     for case in cases:
         for id in case.ids(status):
-            finding = next(one for one in case.report["findings"] if one["id"] == id)
-            told.setdefault((id, finding["title"]), []).append(case.model.title)
-    lines = [f"| {id} | {title} | {len(where)} | {'; '.join(where)} |" for (id, title), where in sorted(told.items())]
+            finding = next(candidate for candidate in case.report["findings"] if candidate["id"] == id)
+            titles_of.setdefault((id, finding["title"]), []).append(case.model.title)
+    lines = [
+        f"| {id} | {title} | {len(where)} | {'; '.join(where)} |" for (id, title), where in sorted(titles_of.items())
+    ]
     return ["| id | finding | models | where |", "|---|---|---|---|", *lines] if lines else ["None."]
 
 
@@ -168,7 +178,7 @@ def declared(cases: Sequence[Examined], what: str) -> list[str]:
     lines = ["| model | id | reason | seen |", "|---|---|---|---|"]
     for case in (case for case in cases if case.outcome == "examined"):
         ids = getattr(case.model, what)
-        still = seen(case, ids)
+        still = ids_in_report(case, ids)
         lines += [
             f"| {case.model.title} | {id} | {reason} | {'yes' if id in still else 'no longer'} |"
             for id, reason in ids.items()
@@ -194,9 +204,9 @@ def page(libraries: Sequence[Library], cases: Sequence[Examined], level: str) ->
         f"{', '.join(library.packages[0].replace('==', ' ') for library in libraries if library.name in used)}.\n",
         *measures(cases),
         "\n## False alarms\n",
-        *found(cases, "fail"),
+        *table_of_findings(cases, "fail"),
         "\n## Warnings\n",
-        *found(cases, "warn"),
+        *table_of_findings(cases, "warn"),
         "\n## Bugs of the libraries\n",
         *declared(cases, "bug"),
         "\n## By design\n",
@@ -209,16 +219,16 @@ def page(libraries: Sequence[Library], cases: Sequence[Examined], level: str) ->
 def install(folder: Path, libraries: Sequence[Library]) -> None:
     """Put the libraries and what they need beside torch into a folder, and nothing into the environment."""
     packages = dict.fromkeys(package for library in libraries for package in library.packages)
-    words = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), *packages]
-    subprocess.run(words, check=True)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), *packages]
+    subprocess.run(command, check=True)
 
 
 def read(path: Path, models: Sequence[Model]) -> list[Examined]:
     """What an earlier sweep wrote, as far as the table still has it."""
     known = {model.title: model for model in models}
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    told = [json.loads(line) for line in lines]
-    return [Examined(known[title], **one) for one in told if (title := one.pop("title")) in known]
+    records = [json.loads(line) for line in lines]
+    return [Examined(known[title], **record) for record in records if (title := record.pop("title")) in known]
 
 
 def main() -> None:
@@ -230,26 +240,26 @@ def main() -> None:
     parser.add_argument("--install", action="store_true", help="make that folder")
     parser.add_argument("--reports", type=Path, help="a file of all reports; what it holds is not made again")
     parser.add_argument("--keep", action="store_true", help=f"write the tables to {RESULTS.name}")
-    given = parser.parse_args()
+    args = parser.parse_args()
     libraries, models = table()
-    libraries = [library for library in libraries if given.only is None or library.name in given.only]
+    libraries = [library for library in libraries if args.only is None or library.name in args.only]
     models = [model for model in models if model.library in {library.name for library in libraries}]
-    if given.install:
-        install(given.libraries, libraries)
-    cases = read(given.reports, models) if given.reports else []
-    made = {case.model.title for case in cases}
-    for case in sweep(libraries, [model for model in models if model.title not in made], given):
+    if args.install:
+        install(args.libraries, libraries)
+    cases = read(args.reports, models) if args.reports else []
+    examined = {case.model.title for case in cases}
+    for case in sweep(libraries, [model for model in models if model.title not in examined], args):
         alarms = " ".join([*(f"FAIL {id}" for id in case.ids("fail")), *case.ids("warn")]) or case.sentence[:100]
         print(f"{case.model.title}: {case.outcome} {case.seconds:.1f} s {alarms}", file=sys.stderr)
         cases.append(case)
-        if given.reports:
-            told = vars(case) | {"title": case.model.title}
-            told.pop("model")
-            with given.reports.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(told) + "\n")
-    tables = page(libraries, cases, given.level)
+        if args.reports:
+            record = vars(case) | {"title": case.model.title}
+            record.pop("model")
+            with args.reports.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+    tables = page(libraries, cases, args.level)
     print("\n".join(tables))
-    if given.keep:
+    if args.keep:
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text("\n".join(["# The doctor on other libraries\n", *tables, ""]), encoding="utf-8")
 

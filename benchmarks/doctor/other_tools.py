@@ -51,29 +51,33 @@ class Score:
 def judge_tool(tool: Tool, hosts: Sequence[str], folder: Path) -> Score:
     score = Score(f"{tool.name} {tool.version}")
     for host in hosts:
-        twin = said(tool, host, HERE / "hosts" / f"{host}.py", score)
+        twin = complaints_of(tool, host, HERE / "hosts" / f"{host}.py", score)
         score.alarms[host] = [complaint.check for complaint in twin if complaint.status == "fail"]
         score.warnings[host] = [complaint.check for complaint in twin if complaint.status == "warn"]
         known = {complaint.check for complaint in twin}
         for fault in faults_of(host):
-            new = [one for one in said(tool, host, write(fault, folder), score) if one.check not in known]
+            new = [
+                complaint
+                for complaint in complaints_of(tool, host, write(fault, folder), score)
+                if complaint.check not in known
+            ]
             score.failed[fault.title] = any(complaint.status != "warn" for complaint in new)
             score.warned[fault.title] = bool(new)
         print(f"{tool.name} {host}", file=sys.stderr)
     return score
 
 
-def said(tool: Tool, host: str, path: Path, score: Score) -> list[Complaint]:
+def complaints_of(tool: Tool, host: str, path: Path, score: Score) -> list[Complaint]:
     kind = "cached" if host == "cached" else kind_of(host)
     began = time.perf_counter()
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")
         try:
-            found = tool.examine(lambda: built(path), BATCHES[host](), kind)
+            complaints = tool.examine(lambda: built(path), BATCHES[host](), kind)
         except Exception as error:
-            found = [Complaint(f"the model cannot be used ({type(error).__name__})", "crash")]
+            complaints = [Complaint(f"the model cannot be used ({type(error).__name__})", "crash")]
     score.seconds.append(time.perf_counter() - began)
-    return found
+    return complaints
 
 
 def judge_doctor(hosts: Sequence[str], folder: Path) -> Score:
@@ -132,23 +136,23 @@ def false_alarms(scores: Sequence[Score]) -> list[str]:
     lines = ["| tool | failed on healthy hosts |", "|---|---|"]
     for score in scores:
         counted = Counter(check for checks in score.alarms.values() for check in checks)
-        told = ", ".join(f"{check} ({n})" for check, n in counted.most_common()) or "nothing"
-        lines.append(f"| {score.tool} | {told} |")
+        alarms = ", ".join(f"{check} ({n})" for check, n in counted.most_common()) or "nothing"
+        lines.append(f"| {score.tool} | {alarms} |")
     return lines
 
 
 def only_theirs(scores: Sequence[Score]) -> list[str]:
     """What another tool shows and the doctor does not."""
     doctor, *others = scores
-    missed = [title for title, seen in doctor.warned.items() if not seen]
-    told = [f"- {title}: {score.tool}" for title in missed for score in others if score.warned[title]]
-    return told or ["Nothing."]
+    missed = [title for title, is_shown in doctor.warned.items() if not is_shown]
+    lines = [f"- {title}: {score.tool}" for title in missed for score in others if score.warned[title]]
+    return lines or ["Nothing."]
 
 
 def install(folder: Path) -> None:
     """Put the tools alone into a folder; what they need is here already, or not needed for this."""
-    words = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), *PACKAGES]
-    subprocess.run(words, check=True)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), *PACKAGES]
+    subprocess.run(command, check=True)
 
 
 def main() -> None:
@@ -156,21 +160,21 @@ def main() -> None:
     parser.add_argument("--host", nargs="+", choices=HOSTS, default=HOSTS)
     parser.add_argument("--tools", type=Path, default=FOLDER, help=f"the folder that holds them (default: {FOLDER})")
     parser.add_argument("--install", action="store_true", help="make that folder")
-    given = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    if given.install:
-        install(given.tools)
-    sys.path.append(str(given.tools))
+    if args.install:
+        install(args.tools)
+    sys.path.append(str(args.tools))
     present = [tool for tool in TOOLS if tool.version is not None]
     absent = [tool.name for tool in TOOLS if tool.version is None]
-    faults = [fault for host in given.host for fault in faults_of(host)]
+    faults = [fault for host in args.host for fault in faults_of(host)]
     with TemporaryDirectory() as folder:
-        scores = [judge_doctor(given.host, Path(folder))]
-        scores += [judge_tool(tool, given.host, Path(folder)) for tool in present]
+        scores = [judge_doctor(args.host, Path(folder))]
+        scores += [judge_tool(tool, args.host, Path(folder)) for tool in present]
     page = [
-        f"{len(faults)} planted faults, {len(given.host)} healthy hosts; {platform.machine()}, one thread, torch "
+        f"{len(faults)} planted faults, {len(args.host)} healthy hosts; {platform.machine()}, one thread, torch "
         f"{torch.__version__}. The doctor's seconds are those of a whole process, the others' those of a call.\n",
-        *([f"Skipped, because {given.tools} does not hold them: {', '.join(absent)}.\n"] if absent else []),
+        *([f"Skipped, because {args.tools} does not hold them: {', '.join(absent)}.\n"] if absent else []),
         *measures(scores, faults),
         "\n## By host\n",
         "Faults that are detected, by a failure or a warning.\n",
@@ -180,7 +184,7 @@ def main() -> None:
         "\n## Shown by another tool and not by the doctor\n",
         *only_theirs(scores),
     ]
-    publish("Other tools beside the doctor", page, RESULTS, keep=given.keep)
+    publish("Other tools beside the doctor", page, RESULTS, keep=args.keep)
 
 
 if __name__ == "__main__":

@@ -39,10 +39,10 @@ class _Finder(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         change = self.changes.get(fullname.removeprefix("clearhead.").replace(".", "/") + ".py")
-        found = PathFinder.find_spec(fullname, path) if change else None
-        if found is None or found.origin is None or change is None:
+        spec = PathFinder.find_spec(fullname, path) if change else None
+        if spec is None or spec.origin is None or change is None:
             return None
-        return spec_from_loader(fullname, _Changed(found.origin, *change), origin=found.origin)
+        return spec_from_loader(fullname, _Changed(spec.origin, *change), origin=spec.origin)
 
 
 def models(changes: Changes) -> ModuleType:

@@ -55,17 +55,17 @@ def seeded(factory: Factory) -> nn.Module:
 
 def complaints(checks: Mapping[str, Callable[[], object]]) -> list[Complaint]:
     """Every check by itself, so that one that fails hides no other."""
-    found = []
+    failures = []
     for name, check in checks.items():
         torch.manual_seed(0)
         try:
             with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
                 check()
         except AssertionError:
-            found.append(Complaint(name, "fail"))
+            failures.append(Complaint(name, "fail"))
         except Exception:
-            found.append(Complaint(name, "crash"))
-    return found
+            failures.append(Complaint(name, "crash"))
+    return failures
 
 
 def by_torchtest2(factory: Factory, batch: Batch, kind: str) -> list[Complaint]:
@@ -81,8 +81,8 @@ def by_torchtest2(factory: Factory, batch: Batch, kind: str) -> list[Complaint]:
         batch_dim=batch.batch_axis,
         output_batch_dim=batch.batch_axis,
     )
-    told = [*report.failures, *report.warnings]
-    return [Complaint(result.name, result.status.value.lower()) for result in told]
+    results = [*report.failures, *report.warnings]
+    return [Complaint(result.name, result.status.value.lower()) for result in results]
 
 
 def by_pytest_torch(factory: Factory, batch: Batch, kind: str) -> list[Complaint]:
@@ -104,8 +104,10 @@ def by_pytest_torch(factory: Factory, batch: Batch, kind: str) -> list[Complaint
     }
     for name in batch.padding:
         keys = {"ids_key": name, "mask_key": batch.mask or "attention_mask"}
-        given = batch.inputs if batch.source and name == batch.tokens else batch.only_tokens
-        checks[f"padding of {name}"] = partial(tool.assert_padding_invariant, WithoutCache(model), given, **keys)
+        inputs_of_check = batch.inputs if batch.source and name == batch.tokens else batch.only_tokens
+        checks[f"padding of {name}"] = partial(
+            tool.assert_padding_invariant, WithoutCache(model), inputs_of_check, **keys
+        )
     if batch.mask:
         checks["mask"] = partial(
             tool.assert_mask_invariant, model, batch.only_tokens, ids_key=batch.tokens, mask_key=batch.mask
@@ -122,19 +124,19 @@ class WithoutCache(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, **given: Tensor) -> Any:
-        output = self.model(**given)
+    def forward(self, **inputs: Tensor) -> Any:
+        output = self.model(**inputs)
         has_cache = isinstance(output, tuple) and len(output) > 1 and isinstance(output[1], dict)
         return output[0] if has_cache else output
 
 
 def _contract(tool: Any, model: nn.Module, batch: Batch) -> list[Complaint]:
     """It knows batches along the first axis only."""
-    given: Any = batch.only_tokens
+    inputs: Any = batch.only_tokens
     if batch.batch_axis:
-        model, given = TokensToLogits(model, batch).eval(), _tokens_of(batch)
+        model, inputs = TokensToLogits(model, batch).eval(), _tokens_of(batch)
     try:
-        report = tool.check_inference_contract(model, given, raise_on_failure=False)
+        report = tool.check_inference_contract(model, inputs, raise_on_failure=False)
     except Exception:
         return [Complaint("contract", "crash")]
     return [Complaint(f"contract: {result.name}", "fail") for result in report.failures]
@@ -161,8 +163,8 @@ def by_checklist(factory: Factory, batch: Batch, kind: str) -> list[Complaint]:
     def make() -> nn.Module:
         return TokensToLogits(factory(), batch)
 
-    def loss(logits: Tensor, wanted: Tensor) -> Tensor:
-        return F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=batch.ignored)
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=batch.ignored)
 
     def overfit() -> None:
         model = make()
@@ -173,7 +175,7 @@ def by_checklist(factory: Factory, batch: Batch, kind: str) -> list[Complaint]:
 
     table = _table_of(make(), tokens)
     one_hot = F.one_hot(tokens, vocab_size).float(), targets
-    made = tool.replace_input_embedding_layer(make, table) if table else make
+    make_from_one_hot = tool.replace_input_embedding_layer(make, table) if table else make
     checks: dict[str, Callable[[], object]] = {
         "loss at initialization": lambda: tool.assert_balanced_classification_cross_entropy_loss_at_init(
             make(), (tokens.repeat(MANY, 1), targets.repeat(MANY, 1)), num_classes=vocab_size, loss_fn=loss
@@ -185,7 +187,7 @@ def by_checklist(factory: Factory, batch: Batch, kind: str) -> list[Complaint]:
             lambda: seeded(make), (tokens, targets)
         ),
         "non-zero gradients": lambda: tool.assert_non_zero_gradients(make(), (tokens, targets)),
-        "backward batch independence": lambda: tool.assert_backward_batch_independence(made, one_hot),
+        "backward batch independence": lambda: tool.assert_backward_batch_independence(make_from_one_hot, one_hot),
         "input independent baseline": lambda: tool.assert_input_independent_baseline_worse(
             make, (tokens, targets), loss_fn=loss, max_steps=STEPS // 2
         ),
@@ -193,7 +195,7 @@ def by_checklist(factory: Factory, batch: Batch, kind: str) -> list[Complaint]:
     }
     if kind != "bidirectional":
         checks["forward causal"] = lambda: tool.assert_forward_causal_property(make, (tokens, targets))
-        checks["backward causal"] = lambda: tool.assert_backward_causal_property(made, one_hot)
+        checks["backward causal"] = lambda: tool.assert_backward_causal_property(make_from_one_hot, one_hot)
     return complaints(checks)
 
 
@@ -209,12 +211,16 @@ def _vocab_size(factory: Factory, batch: Batch) -> int:
 
 def _table_of(model: nn.Module, tokens: Tensor) -> str | None:
     """The path of the embedding that reads the tokens."""
-    found: list[str] = []
+    paths: list[str] = []
 
     def look(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
-            if given and given[0].shape in (tokens.shape, tokens.T.shape) and given[0].numel() == tokens.numel():
-                found.append(name)
+        def hook(module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
+            if (
+                arguments
+                and arguments[0].shape in (tokens.shape, tokens.T.shape)
+                and arguments[0].numel() == tokens.numel()
+            ):
+                paths.append(name)
 
         return hook
 
@@ -224,7 +230,7 @@ def _table_of(model: nn.Module, tokens: Tensor) -> str | None:
         model.eval()(tokens)
     for handle in handles:
         handle.remove()
-    return found[0] if found else None
+    return paths[0] if paths else None
 
 
 TOOLS = (

@@ -54,16 +54,16 @@ class Bug:
         """Whether it is there in an old version only."""
         return self.ask.startswith("hf")
 
-    def words(self, version: str) -> list[str]:
+    def argv(self, version: str) -> list[str]:
         """What the command is asked about the `buggy` or the `fixed` version."""
         file = HERE / "real" / f"{self.name}.py"
-        words = {
+        commands = {
             "model": ["doctor", f"{file}:{version}", "--level", "standard"],
             "loss": ["doctor", "loss", f"{file}:{version}"],
             "hf": ["doctor", f"hf:{self.name}", "--level", "standard"],
             "hf loss": ["doctor", "loss", f"{file}:loss"],
         }[self.ask]
-        return [*words, *(word for setting in self.settings for word in ("--set", setting))]
+        return [*commands, *(word for setting in self.settings for word in ("--set", setting))]
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Case:
 
 
 def bugs() -> list[Bug]:
-    told = tomllib.loads((HERE / "real" / "bugs.toml").read_text(encoding="utf-8"))
+    declared = tomllib.loads((HERE / "real" / "bugs.toml").read_text(encoding="utf-8"))
     return [
         Bug(
             name=entry["name"],
@@ -94,7 +94,7 @@ def bugs() -> list[Bug]:
             tier=entry["tier"],
             settings=tuple(entry.get("set", ())),
         )
-        for entry in told["bug"]
+        for entry in declared["bug"]
     ]
 
 
@@ -115,22 +115,22 @@ def ahead_of_all(folder: Path | None) -> Iterator[None]:
 
 def examined(bug: Bug, old: Path) -> Case:
     with ahead_of_all(old if bug.needs_old else None):
-        buggy = ask(bug.words("buggy"))
-    fixed = ask(bug.words("fixed"))
+        buggy = ask(bug.argv("buggy"))
+    fixed = ask(bug.argv("fixed"))
     return Case(bug, buggy, fixed, judge(bug, buggy.report, fixed.report))
 
 
 def row(case: Case) -> str:
     verdict, bug = case.verdict, case.bug
     if case.buggy.sentence:
-        said = f"exit {case.buggy.exit_code}: {case.buggy.sentence[:120]}"
+        named = f"exit {case.buggy.exit_code}: {case.buggy.sentence[:120]}"
     else:
-        said = ", ".join(named_causes(new_findings(case.buggy.report, case.fixed.report))[:3]) or "nothing"
+        named = ", ".join(named_causes(new_findings(case.buggy.report, case.fixed.report))[:3]) or "nothing"
     cause = {None: "no", 1: "yes"}.get(verdict.cause, f"in place {verdict.cause}")
     module = {None: "", True: "yes", False: "no"}[verdict.module]
     alarms = ", ".join(case.false_alarms) or (f"exit {case.fixed.exit_code}" if case.fixed.sentence else "0")
     detected = "yes" if verdict.detected else "**no**"
-    return f"| `{bug.name}` | {bug.reference} | {bug.id} | {detected} | {cause} | {module} | {said} | {alarms} |"
+    return f"| `{bug.name}` | {bug.reference} | {bug.id} | {detected} | {cause} | {module} | {named} | {alarms} |"
 
 
 def summary(cases: Sequence[Case], skipped: Sequence[Bug]) -> str:
@@ -138,17 +138,17 @@ def summary(cases: Sequence[Case], skipped: Sequence[Bug]) -> str:
     detected, first = sum(c.verdict.detected for c in cases), sum(c.verdict.cause == 1 for c in cases)
     silent = sum(not case.false_alarms and not case.fixed.sentence for case in cases)
     blamed = [case.verdict.module for case in cases if case.verdict.module is not None]
-    told = (
+    sentence = (
         f"{detected} of {n} detected, {first} of {n} with the right cause first, {sum(blamed)} of {len(blamed)} with "
         f"the right module where there is one; {silent} of {n} silent once mended."
     )
-    return told + (f" {len(skipped)} skipped: {OLD} is not in its folder." if skipped else "")
+    return sentence + (f" {len(skipped)} skipped: {OLD} is not in its folder." if skipped else "")
 
 
 def install(folder: Path) -> None:
     """Put the old version, and what it needs in their old versions, into a folder of their own."""
-    words = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), OLD]
-    subprocess.run(words, check=True)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), OLD]
+    subprocess.run(command, check=True)
 
 
 def main() -> None:
@@ -156,18 +156,18 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="of real/bugs.toml")
     parser.add_argument("--old", type=Path, default=FOLDER, help=f"the folder that holds {OLD} (default: {FOLDER})")
     parser.add_argument("--install", action="store_true", help="make that folder")
-    given = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    if given.install:
-        install(given.old)
-    chosen = [bug for bug in bugs() if not given.only or bug.name in given.only]
-    has_old = (given.old / "transformers").is_dir()
+    if args.install:
+        install(args.old)
+    chosen = [bug for bug in bugs() if not args.only or bug.name in args.only]
+    has_old = (args.old / "transformers").is_dir()
     skipped = [bug for bug in chosen if bug.needs_old and not has_old]
     cases = []
     for bug in chosen:
         if bug not in skipped:
             print(bug.name, file=sys.stderr)
-            cases.append(examined(bug, given.old))
+            cases.append(examined(bug, args.old))
     page = [
         f"{len(cases)} bugs; {platform.machine()}, one thread, torch {torch.__version__}.\n",
         summary(cases, skipped) + "\n",
@@ -175,7 +175,7 @@ def main() -> None:
         "|" + "---|" * 8,
         *map(row, cases),
     ]
-    publish("The doctor on published bugs", page, RESULTS, keep=given.keep)
+    publish("The doctor on published bugs", page, RESULTS, keep=args.keep)
 
 
 if __name__ == "__main__":

@@ -55,12 +55,12 @@ def examine(path: Path, level: str) -> Examined:
     return ask(["doctor", f"{path}:build", "--level", level])
 
 
-def ask(words: Sequence[str]) -> Examined:
+def ask(argv: Sequence[str]) -> Examined:
     """What `clearhead WORDS --json` says."""
     out, began = io.StringIO(), time.perf_counter()
     with redirect_stdout(out), redirect_stderr(io.StringIO()):
         try:
-            code = clearhead([*words, "--json"])
+            code = clearhead([*argv, "--json"])
         except SystemExit as stop:
             code = int(stop.code or 0)
     milliseconds = 1000 * (time.perf_counter() - began)
@@ -78,12 +78,12 @@ def percent(right: Iterable[bool]) -> str:
 def row(name: str, cases: Sequence[Case]) -> str:
     """One line of the table of measures."""
     verdicts = [case.verdict for case in cases]
-    seen = [verdict for verdict in verdicts if verdict.detected]
+    detected = [verdict for verdict in verdicts if verdict.detected]
     cells = [
         percent(verdict.detected for verdict in verdicts),
-        percent(verdict.module for verdict in seen if verdict.module is not None),
-        percent(verdict.cause == 1 for verdict in seen),
-        percent(verdict.cause is not None and verdict.cause <= 3 for verdict in seen),
+        percent(verdict.module for verdict in detected if verdict.module is not None),
+        percent(verdict.cause == 1 for verdict in detected),
+        percent(verdict.cause is not None and verdict.cause <= 3 for verdict in detected),
         f"{statistics.median(case.examined.milliseconds for case in cases):.0f}",
     ]
     return f"| {name} | {' | '.join(cells)} |"
@@ -111,10 +111,10 @@ def healthy(hosts: Sequence[tuple[str, Examined]]) -> list[str]:
     for host, examined in hosts:
         report = examined.report
         ids = {status: [f["id"] for f in report["findings"] if f["status"] == status] for status in ("fail", "warn")}
-        told = [", ".join(ids[status]) or "0" for status in ("fail", "warn")]
+        alarms = [", ".join(ids[status]) or "0" for status in ("fail", "warn")]
         verdict = report["verdict"] if not examined.sentence else f"exit {examined.exit_code}: {examined.sentence}"
         lines.append(
-            f"| `{host}` | {kind_of(host)} | {verdict} | {told[0]} | {told[1]} | {len(report['checks'])} "
+            f"| `{host}` | {kind_of(host)} | {verdict} | {alarms[0]} | {alarms[1]} | {len(report['checks'])} "
             f"| {examined.milliseconds:.0f} |"
         )
     return lines
@@ -157,11 +157,11 @@ def main() -> None:
     parser = arguments(__doc__, RESULTS)
     parser.add_argument("--host", nargs="+", choices=HOSTS, default=HOSTS)
     parser.add_argument("--level", choices=("quick", "standard", "deep"), default="standard")
-    given = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    twins, cases = run(given.host, given.level)
+    twins, cases = run(args.host, args.level)
     page = [
-        f"{len(cases)} planted faults, {len(twins)} healthy hosts, level {given.level}; {platform.machine()}, "
+        f"{len(cases)} planted faults, {len(twins)} healthy hosts, level {args.level}; {platform.machine()}, "
         f"one thread, torch {torch.__version__}.\n",
         *measures(cases),
         "\n## Healthy hosts\n",
@@ -169,7 +169,7 @@ def main() -> None:
         "\n## Shortcomings\n",
         *shortcomings(cases),
     ]
-    publish("The doctor on planted faults", page, RESULTS, keep=given.keep)
+    publish("The doctor on planted faults", page, RESULTS, keep=args.keep)
 
 
 if __name__ == "__main__":

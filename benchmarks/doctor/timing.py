@@ -32,16 +32,16 @@ class Case:
     name: str
     size: str
     level: str
-    words: tuple[str, ...]
+    argv: tuple[str, ...]
     seconds: list[float] = field(default_factory=list)
     bytes: list[int] = field(default_factory=list)
 
     def measure(self) -> None:
         """Run the command once more."""
-        words = [sys.executable, "-m", "clearhead", "doctor", *self.words, "--level", self.level, "--json"]
+        command = [sys.executable, "-m", "clearhead", "doctor", *self.argv, "--level", self.level, "--json"]
         with tempfile.TemporaryFile() as out:
             began = time.perf_counter()
-            process = subprocess.Popen(words, stdout=out, stderr=subprocess.DEVNULL)
+            process = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL)
             _, status, used = os.wait4(process.pid, 0)
             self.seconds.append(time.perf_counter() - began)
             process.returncode = os.waitstatus_to_exitcode(status)
@@ -64,7 +64,7 @@ def cases(sizes: list[str]) -> list[Case]:
             ("large_gpt.py", "large", (f"{HERE / 'large_gpt.py'}:build",)),
             ("hf:gpt2", "large", ("hf:gpt2", *own_sizes)),
         ]
-    return [Case(name, size, level, words) for name, size, words in models for level in LEVELS]
+    return [Case(name, size, level, argv) for name, size, argv in models for level in LEVELS]
 
 
 def table(measured: list[Case]) -> list[str]:
@@ -73,7 +73,7 @@ def table(measured: list[Case]) -> list[str]:
     for size in WANTED:
         for level in LEVELS:
             group = [case for case in measured if (case.size, case.level) == (size, level)]
-            rows = [(f"{len(group)} tiny hosts", group)] if size == "tiny" else [(one.name, [one]) for one in group]
+            rows = [(f"{len(group)} tiny hosts", group)] if size == "tiny" else [(case.name, [case]) for case in group]
             lines += [line(name, level, size, members) for name, members in rows if members]
     return lines
 
@@ -91,19 +91,19 @@ def main() -> None:
     parser = arguments(__doc__, RESULTS)
     parser.add_argument("--sizes", nargs="+", choices=list(WANTED), default=list(WANTED))
     parser.add_argument("--repetitions", type=int, default=5)
-    given = parser.parse_args()
-    measured = cases(given.sizes)
-    for number in range(given.repetitions):
+    args = parser.parse_args()
+    measured = cases(args.sizes)
+    for number in range(args.repetitions):
         for case in measured:
-            print(f"{number + 1} of {given.repetitions}: {case.name}, {case.level}", file=sys.stderr)
+            print(f"{number + 1} of {args.repetitions}: {case.name}, {case.level}", file=sys.stderr)
             case.measure()
     page = [
-        f"{given.repetitions} repetitions, interleaved; {platform.machine()}, {os.cpu_count()} cores, "
+        f"{args.repetitions} repetitions, interleaved; {platform.machine()}, {os.cpu_count()} cores, "
         f"OMP_NUM_THREADS={os.environ.get('OMP_NUM_THREADS', 'not set')}, torch {torch.__version__}.",
         "",
         *table(measured),
     ]
-    publish("How long an examination takes", page, RESULTS, keep=given.keep)
+    publish("How long an examination takes", page, RESULTS, keep=args.keep)
 
 
 if __name__ == "__main__":

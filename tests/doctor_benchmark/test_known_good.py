@@ -4,7 +4,17 @@ import pytest
 
 pytest.importorskip("transformers", reason="the released models are those of transformers: pip install it")
 
-from known_good import Examined, architectures, by_design, examine, exceptions, found, left_out, measures, sweep
+from known_good import (
+    Examined,
+    architectures,
+    by_design,
+    examine,
+    exceptions,
+    left_out,
+    measures,
+    sweep,
+    table_of_findings,
+)
 
 from clearhead.doctor.catalogue.faults import CATALOGUE
 
@@ -19,7 +29,7 @@ def test_three_families_on_both_attentions_in_processes_of_their_own() -> None:
     done = [case for case in cases if case.outcome == "examined"]
     assert len(done) >= 5, left_out(cases)
     assert all(case.report["kind"] == case.meant for case in done)
-    assert not [case for case in done if case.ids("fail")], found(cases, "fail")
+    assert not [case for case in done if case.ids("fail")], table_of_findings(cases, "fail")
     assert any("pairs with a false alarm (fail) | 0 of" in line for line in measures(cases))
 
 

@@ -9,7 +9,18 @@ import pytest
 
 pytest.importorskip("transformers", reason="the tables are made as those of its models are: pip install it")
 
-from other_libraries import Examined, Library, Model, declared, found, left_out, measures, source, sweep, table
+from other_libraries import (
+    Examined,
+    Library,
+    Model,
+    declared,
+    left_out,
+    measures,
+    source,
+    sweep,
+    table,
+    table_of_findings,
+)
 
 from clearhead.doctor.catalogue.faults import CATALOGUE
 
@@ -67,7 +78,7 @@ def test_an_alarm_counts_unless_it_is_by_design_or_a_bug(cases: list[Examined]) 
     assert not bug.ids("fail")
     counted = [leaking, meant, bug]
     assert any("| with a false alarm (fail) | 1 of 3 (33.3 %) | 0 |" in line for line in measures(counted))
-    assert [line.rpartition(" | ")[2] for line in found(counted, "fail")[2:]] == ["small-reader: leaking |"]
+    assert [line.rpartition(" | ")[2] for line in table_of_findings(counted, "fail")[2:]] == ["small-reader: leaking |"]
     assert declared(counted, "design")[2:] == ["| small-reader: meant to leak | M06 | so it is meant | yes |"]
     assert declared(counted, "bug")[2:] == [
         "| small-reader: known to leak | M06 | its triangle is one too wide | yes |"
