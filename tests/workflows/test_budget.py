@@ -36,17 +36,17 @@ def simulated(
     planned: int, seconds: Callable[[int], float], *, minutes: float, pause: float, most: int = 10**9
 ) -> tuple[float, int, int]:
     """A training of steps that take so long: the seconds it took, its steps, and how often it was replanned."""
-    clock, every, told = Clock(), max(1, planned // 5), planned
+    clock, every, steps_planned = Clock(), max(1, planned // 5), planned
     plan = Budget(100 + 60 * minutes, steps=planned, most=most, eval_every=every, pause=pause, clock=clock)
     changes = 0
     for step in itertools.count():  # pragma: no branch
-        if step and step >= told:
+        if step and step >= steps_planned:
             return clock.now - 100, step, changes
         steps = plan.steps(step)
         assert step < steps <= most
-        changes, told = changes + (steps != told), steps
+        changes, steps_planned = changes + (steps != steps_planned), steps
         clock.now += seconds(step)
-        if (step + 1) % every == 0 or step + 1 == told:
+        if (step + 1) % every == 0 or step + 1 == steps_planned:
             clock.now += pause
             plan.take(Evaluated(step + 1, 1.0, 10, best=False))
     raise AssertionError
@@ -115,14 +115,14 @@ def test_the_loop_takes_as_many_steps_as_it_is_told_on_the_way(first: int, then:
 
 def test_a_run_keeps_the_number_of_steps_that_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the budget changes is said, and is in clearhead.toml, so that resume and list speak of it."""
-    monkeypatch.setattr(budget, "seconds_per_step", lambda *given, **options: 1e-5)
+    monkeypatch.setattr(budget, "seconds_per_step", lambda *arguments, **options: 1e-5)
     write_text(200_000)
     events: list[WorkflowEvent] = []
     run = train("my.txt", out="run", minutes=0.15, options={"model": tiny()["model"]}, observe=events.append)
-    told = [event.steps for event in events if isinstance(event, Replanned)]
+    totals = [event.steps for event in events if isinstance(event, Replanned)]
     steps = [event.step for event in events if isinstance(event, Stepped)]
-    assert told
-    assert run.config.train.steps == steps[-1] == told[-1] == len(steps)
+    assert totals
+    assert run.config.train.steps == steps[-1] == totals[-1] == len(steps)
 
 
 def config_for(name: str, source: Path) -> tuple[RunConfig, NextToken]:
@@ -135,12 +135,12 @@ def test_a_model_that_is_too_large_for_the_time_is_refused_without_a_step(monkey
     """The sentence names the time that it needs, and the presets that can."""
     config, text = config_for("gpt2", write_text(100_000))
     monkeypatch.setattr(budget, "operations_per_second", lambda config: 1e11)
-    monkeypatch.setattr(budget, "seconds_per_step", lambda *given, **options: pytest.fail("a step was taken"))
+    monkeypatch.setattr(budget, "seconds_per_step", lambda *arguments, **options: pytest.fail("a step was taken"))
     with pytest.raises(UsageError, match=r"fewer than 100 steps fit into 0\.2 minutes.* --preset tiny") as refusal:
         find_pace(0.2, time.perf_counter(), config, text)
     assert "gpt2" not in str(refusal.value)
     needed = float(str(refusal.value).split("--minutes ")[1].split(",")[0])
-    monkeypatch.setattr(budget, "seconds_per_step", lambda *given, **options: 0.01)
+    monkeypatch.setattr(budget, "seconds_per_step", lambda *arguments, **options: 0.01)
     assert find_pace(2 * needed, time.perf_counter(), config, text).steps >= 100
 
 
@@ -161,7 +161,7 @@ def test_a_step_that_takes_too_long_is_refused_after_one(monkeypatch: pytest.Mon
 
 def test_a_model_that_sees_few_tokens_is_said_to_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "operations_per_second", lambda config: math.inf)
-    monkeypatch.setattr(budget, "seconds_per_step", lambda *given, **options: 0.1)
+    monkeypatch.setattr(budget, "seconds_per_step", lambda *arguments, **options: 0.1)
     for name, warned in (("nanogpt-baby", True), ("tiny", False)):
         config, text = config_for(name, write_text(150_000, f"{name}.txt"))
         pace = find_pace(0.5, time.perf_counter(), config, text)
