@@ -129,7 +129,7 @@ WORDS = st.lists(
 )
 
 
-@given(words=WORDS)
+@given(argv=WORDS)
 def test_whatever_is_typed_is_understood_or_refused(argv: list[str]) -> None:
     if {"-h", "--help"} & set(argv):
         return
