@@ -65,10 +65,10 @@ def test_what_holds_no_ids_is_refused(given: Any) -> None:
 def test_its_tokens_are_those_that_the_model_is_given(tmp_path: Path) -> None:
     own = ids(4, 30, 5, 27)
     subject = subject_of(tmp_path, "gpt", {"idx": own, "targets": own})
-    assert set(subject.pool().tolist()) <= set(own.flatten().tolist())
+    assert set(subject.pool.tolist()) <= set(own.flatten().tolist())
     assert set(subject.inputs(3).ids.flatten().tolist()) <= set(own.flatten().tolist())
     few = torch.tensor([[7, 8, 7, 8]])
-    assert len(subject_of(tmp_path, "gpt", few).pool()) > 20, "rows of different tokens need more than two"
+    assert len(subject_of(tmp_path, "gpt", few).pool) > 20, "rows of different tokens need more than two"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_leak_beyond_the_usual_lengths_is_met_on_the_batch() -> None:
     report = check(model, spec, batch=ids(6, 50))
     assert report.verdict == "faulty"
     finding = next(one for one in report.findings if one.check == "paths")
-    assert "of the batch, other tokens behind" in finding.evidence.witness
+    assert "of the batch, changing the tokens after" in finding.evidence.witness
     assert finding.where.module == "attention"
 
 

@@ -103,4 +103,4 @@ def test_a_path_that_could_not_be_run_is_told(tmp_path: Path) -> None:
 
 def test_masks_that_take_no_form_are_not_said_to_hide_padding(tmp_path: Path) -> None:
     report = check(made(write(tmp_path, "gpt", TAKES_NO_MASK_OF_OURS)), only=["paddings"])
-    assert checked(report, "paddings") == ("skip", "'padding_mask' takes a mask in none of the forms that are known")
+    assert checked(report, "paddings") == ("skip", "'padding_mask' takes a mask in none of the known forms")

@@ -109,7 +109,7 @@ def test_the_memory_of_padding_is_found_under_any_of_the_masks(model: nn.Module)
 def test_how_much_padding_there_is_must_not_matter() -> None:
     report = check(Likeness("all"))
     assert set(ids(report)) == {"M22"}
-    assert "three places of padding" in str(report)
+    assert "three tokens of padding" in str(report)
 
 
 class Told(Likeness):

@@ -1,4 +1,4 @@
-"""What a model is meant to be, where nobody said: read from its names, its code, its config and what it does."""
+"""What kind of model it is meant to be, if nobody said: read from its names, its code, its config and its behavior."""
 
 import inspect
 import re
@@ -26,67 +26,65 @@ ENCODER_WORDS = re.compile(  # self.classifier may be any head
 CAUSAL_METHODS = ("generate", "sample", "generate_text", "decode_step", "new_cache", "init_cache")
 CAUSAL_FLAGS = ("causal", "is_causal")  # attributes of modules
 
+Vote = tuple[Kind, float, str]  # a kind, the weight of what suggests it, and what that is
+
 
 @dataclass(frozen=True)
 class Hints:
-    """Votes with their reasons. Nothing of it needs the model to run."""
+    """Votes for a kind, none of which needs the model to run."""
 
-    votes: tuple[tuple[Kind, float, str], ...]
+    votes: tuple[Vote, ...]
 
-    def total(self, kind: Kind) -> float:
-        """The weight of what speaks for it."""
-        return sum(weight for voted, weight, _ in self.votes if voted == kind)
+    @property
+    def lead(self) -> float:
+        """By how much the votes for causal outweigh those for bidirectional."""
+        return sum(weight if kind == "causal" else -weight for kind, weight, _ in self.votes)
 
     @property
     def kind(self) -> Kind:
-        """Which of the two readings has more weight."""
-        return "causal" if self.total("causal") >= self.total("bidirectional") else "bidirectional"
+        """Which of the two has more weight."""
+        return "causal" if self.lead >= 0 else "bidirectional"
 
     @property
     def sure(self) -> bool:
-        """Whether one reading outweighs the other clearly."""
-        return abs(self.total("causal") - self.total("bidirectional")) >= 2
+        """Whether one outweighs the other clearly."""
+        return abs(self.lead) >= 2
 
 
 def hints_of(model: nn.Module) -> Hints:
-    """Everything that speaks for a kind before the first call."""
-    votes: list[tuple[Kind, float, str]] = []
-    name = type(model).__name__
+    """Everything that suggests a kind before the first call."""
+    votes: list[Vote] = []
+    name, config = type(model).__name__, getattr(model, "config", None)
     if CAUSAL_NAME.search(name) or re.search(r"(?<!masked)(?<!encoder)lm$", name, re.I):
         votes.append(("causal", 2, f"it is called {name}"))
-    if not re.search(r"causal|decoder", name, re.I):
-        if ENCODER_NAME.search(name):
-            votes.append(("bidirectional", 3, f"it is called {name}"))
-        elif re.search("encoder", name, re.I):
-            votes.append(("bidirectional", 2, f"it is called {name}"))
-    config = getattr(model, "config", None)
+    if not re.search(r"causal|decoder", name, re.I) and (ENCODER_NAME.search(name) or re.search("encoder", name, re.I)):
+        votes.append(("bidirectional", 3 if ENCODER_NAME.search(name) else 2, f"it is called {name}"))
     if getattr(config, "is_decoder", False) is True:
         votes.append(("causal", 2, "its config says is_decoder"))
     text = f"{type(model).__doc__ if type(model).__doc__ != nn.Module.__doc__ else ''} {code_of(model)}"
-    if _is_asked(model):
+    if _is_told(model):
         text = re.sub("causal", "", text, flags=re.I)
-    for kind, pattern, weight in (("causal", CAUSAL_WORDS, 1.0), ("bidirectional", ENCODER_WORDS, 1.0)):
-        match = pattern.search(text)
-        if match:
-            votes.append((kind, weight, f"its code says '{match[0].lower()}'"))  # type: ignore[arg-type]
-    flags = (vars(module).get(name) for module in model.modules() for name in CAUSAL_FLAGS)
-    values = {flag for flag in flags if isinstance(flag, bool)}
-    if values == {True}:
-        votes.append(("causal", 2, "its modules are told to be causal"))
-    elif values == {False}:
-        votes.append(("bidirectional", 3, "its modules are told not to be causal"))
-    own = [method for method in CAUSAL_METHODS if callable(getattr(type(model), method, None))]
+    if match := CAUSAL_WORDS.search(text):
+        votes.append(("causal", 1, f"its code says '{match[0].lower()}'"))
+    if match := ENCODER_WORDS.search(text):
+        votes.append(("bidirectional", 1, f"its code says '{match[0].lower()}'"))
+    flags = {vars(module).get(name) for module in model.modules() for name in CAUSAL_FLAGS if name in vars(module)}
+    flags = {flag for flag in flags if isinstance(flag, bool)}
+    if flags == {True}:
+        votes.append(("causal", 2, "its modules are set to be causal"))
+    elif flags == {False}:
+        votes.append(("bidirectional", 3, "its modules are set not to be causal"))
+    own = next((method for method in CAUSAL_METHODS if callable(getattr(type(model), method, None))), None)
     if own and not hasattr(config, "model_type"):
-        votes.append(("causal", 2, f"it has {own[0]}()"))
-    for buffer_name, buffer in model.named_buffers():
-        if _is_triangle(buffer):
-            votes.append(("causal", 2, f"its buffer {buffer_name} is a triangle"))
-            break
+        votes.append(("causal", 2, f"it has {own}()"))
+    triangle = next((name for name, buffer in model.named_buffers() if _is_triangle(buffer)), None)
+    if triangle:
+        votes.append(("causal", 2, f"its buffer {triangle} is a triangle"))
     return Hints(tuple(votes))
 
 
-def _is_asked(model: nn.Module) -> bool:
-    """Whether the model's own class is told whether to be causal, and is not unless it is told so."""
+def _is_told(model: nn.Module) -> bool:
+    """Whether an argument of the model's class decides if it is causal, with false as its default."""
     try:
         parameters = inspect.signature(type(model)).parameters
     except (TypeError, ValueError):
@@ -99,29 +97,23 @@ def _is_triangle(buffer: torch.Tensor) -> bool:
         return False
     part = buffer.reshape(-1, *buffer.shape[-2:])[0]
     part = part.bool() if not part.is_floating_point() or part.isfinite().all() else part.isinf()
-    return (
-        bool(part.any())
-        and (bool((part == part.tril()).all()) or bool((part == part.triu()).all()))
-        and not bool(part.all())
-    )
+    is_one_sided = torch.equal(part, part.tril()) or torch.equal(part, part.triu())
+    return is_one_sided and bool(part.any()) and not bool(part.all())
 
 
 def _looks_mostly_back(alive: torch.Tensor) -> bool:
-    """Whether a logit reads at least twice as far back as ahead, and ahead not far, in a matrix (T, T)."""
-    places, tokens = alive.nonzero(as_tuple=True)
-    if not len(places):
-        return False
-    back, ahead = int((places - tokens).max()), int((tokens - places).max())
-    return ahead <= len(alive) // 4 and back >= 2 * max(1, ahead)
+    """Whether a logit reads at least twice as far back as ahead, and not far ahead, in a matrix (T, T)."""
+    distances = [int(i - j) for i, j in alive.nonzero()]
+    back, ahead = max(distances, default=-1), -min(distances, default=0)
+    return bool(distances) and ahead <= len(alive) // 4 and back >= 2 * max(1, ahead)
 
 
 def assumed_kind(subject: "Subject") -> Assumption:
-    """The kind, with its reasons, and what the other reading would lead to."""
+    """The kind, with its reasons, and what the other kind would mean."""
     if subject.convention.has_source:
         return Assumption("kind", "seq2seq", ("it reads a source and a target",))
-    votes = list(subject.hints.votes)
-    shape, _ = shape_of(subject.matrix.alive)
-    alive = subject.matrix.alive
+    votes, alive = list(subject.hints.votes), subject.matrix.alive
+    shape, _ = shape_of(alive)
     future = alive.triu(1)
     share = float(future.sum()) / max(1, len(alive) * (len(alive) - 1) / 2)
     if shape in ("causal", "window", "strict", "gaps", "alone"):
@@ -133,15 +125,12 @@ def assumed_kind(subject: "Subject") -> Assumption:
     elif shape == "full":
         votes.append(("bidirectional", 0.5, "every token reaches every position"))
     if getattr(getattr(subject.original, "config", None), "model_type", "") and shape == "full":
-        votes.append(("bidirectional", 0.5, "transformers builds it so"))
-    causal = sum(weight for kind, weight, _ in votes if kind == "causal")
-    both = sum(weight for kind, weight, _ in votes if kind == "bidirectional")
-    kind: Kind = "causal" if causal > both else "bidirectional"
+        votes.append(("bidirectional", 0.5, "transformers builds it like this"))
+    kind: Kind = "causal" if Hints(tuple(votes)).lead > 0 else "bidirectional"
     other = "bidirectional" if kind == "causal" else "causal"
     votes.sort(key=lambda vote: -vote[1])
-    reasons = tuple(reason for voted, _, reason in votes if voted == kind)
-    against = tuple(reason for voted, _, reason in votes if voted != kind)
-    fits = {"causal": not bool(future.any()), "bidirectional": bool(future.any())}[other]
+    reasons = [reason for voted, _, reason in votes if voted == kind]
+    reasons += [f"although {reason}" for voted, _, reason in votes if voted != kind][:1]
+    fits = bool(future.any()) == (other == "bidirectional")
     otherwise = f"as {other} (--kind {other}) its dependencies would be {'in order' if fits else 'a fault'}"
-    assumption = Assumption("kind", kind, reasons, otherwise)
-    return assumption if not against else Assumption("kind", kind, (*reasons, f"although {against[0]}"), otherwise)
+    return Assumption("kind", kind, tuple(reasons), otherwise)

@@ -74,20 +74,25 @@ def _determinism() -> tuple[bool, bool]:
 
 
 @contextmanager
+def kept(tensors: Iterable[Tensor]) -> Iterator[None]:
+    """These tensors may be overwritten meanwhile, without gradients; afterwards they hold their numbers again."""
+    copies = [(tensor, tensor.detach().clone()) for tensor in tensors]
+    with torch.no_grad():
+        try:
+            yield
+        finally:
+            for tensor, numbers in reversed(copies):
+                tensor.copy_(numbers)
+
+
+@contextmanager
 def without_zeros(parameters: Iterable[nn.Parameter], generator: torch.Generator) -> Iterator[None]:
     """Parameters that are all zero hold small noise meanwhile: a zero hides whatever flows through it."""
     zeros = [parameter for parameter in parameters if not parameter.detach().any()]
-    with ExitStack() as stack, torch.no_grad():
+    with kept(zeros):
         for parameter in zeros:
-            stack.callback(_fill_with_zeros, parameter, parameter.detach().clone())
-            noise = torch.randn(parameter.shape, generator=generator) * 0.02
-            parameter.copy_(noise)
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.02)
         yield
-
-
-def _fill_with_zeros(parameter: nn.Parameter, zeros: Tensor) -> None:
-    with torch.no_grad():
-        parameter.copy_(zeros)  # the very zeros: a zero has a sign
 
 
 def twin(model: nn.Module, device: torch.device = CPU) -> nn.Module:

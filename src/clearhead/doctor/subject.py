@@ -1,23 +1,26 @@
-"""The model under examination: two copies of it, the way to call them, and what it is taken for."""
+"""The model under examination: two copies of it, how they are called, and what kind of model it is."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.calling import Convention, Inputs
 from clearhead.doctor.calling.batches import OwnBatch
-from clearhead.doctor.calling.names import PAD_NAMES
+from clearhead.doctor.calling.inputs import Run
+from clearhead.doctor.calling.names import PAD_NAMES, settings_of
 from clearhead.doctor.calling.search import WorkingCall
 from clearhead.doctor.kind import Hints, assumed_kind
-from clearhead.doctor.probes.dependency import DependencyMatrix, dependency, shape_of
+from clearhead.doctor.probes.attention import AttentionCall, attentions
+from clearhead.doctor.probes.dependency import DependencyMatrix, dependency, shape_of, swapped_rows
 from clearhead.doctor.probes.tracing import ModuleCall, recorded_modules, recorded_ops, without_dropout
 from clearhead.doctor.problems import attempt
+from clearhead.doctor.report.findings import Where
 from clearhead.doctor.spec import Assumption, Kind, Level, Spec
 from clearhead.doctor.state_guard import in_double
 
@@ -38,7 +41,7 @@ class Repeated(NamedTuple):
 
 
 class Inside(NamedTuple):
-    """Every operation of one pass over two rows without dropout, and the logits (2, T, V) that it ends with."""
+    """Every operation of one pass over two rows without dropout, and its logits (2, T, V)."""
 
     calls: list[ModuleCall]
     logits: Tensor
@@ -46,30 +49,30 @@ class Inside(NamedTuple):
 
 @dataclass(frozen=True)
 class Journal:
-    """What the checks ran and assumed, for the report: they add to it, and none of them reads it."""
+    """What the checks ran and assumed, for the report. Checks add to it and never read it."""
 
     paths: list[str] = field(default_factory=list)
     assumptions: list[Assumption] = field(default_factory=list)
 
     def untried(self, path: str, attempted: attempt) -> None:
-        """A path that raised, so that nothing is known of it."""
+        """Note a path that raised, so that nothing is known about it."""
         self.paths.append(f"{path} (could not be run: {attempted.kind})")
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What the checks work on, made once by `prepare` and then as it is.
+    """What the checks work on: made once by `prepare`, and never changed.
 
-    What is learned by calling it is computed when it is first asked for, and kept.
+    What has to be learned by calling the model is computed on first use and kept.
 
     Args:
-        original: the model as it came, which nothing is done to.
+        original: the model as it came; it is never touched.
         fresh: a copy with the weights as they came.
-        model: a copy with noise on them (see `perturbed`).
+        model: a copy with noise on the weights (see `perturbed`).
         calling: how it is called.
-        own: the person's batch, as its inputs.
-        failed: names of the checks that failed so far; the examination keeps the list.
-        drops_in_evaluation: dropout is alive there: it is taken out, so that the rest can be examined.
+        own: the person's batch, as inputs of the model.
+        failed: names of the checks that have failed so far; the examination keeps the list.
+        drops_in_evaluation: dropout stays active in eval(). It is taken out, so that the rest can be examined.
     """
 
     original: nn.Module
@@ -88,12 +91,12 @@ class Subject:
 
     @cached_property
     def is_large(self) -> bool:
-        """Whether another copy of the model, or a backward pass over many rows, costs seconds."""
+        """Whether another copy of the model, or a backward pass over many rows, takes seconds."""
         return is_large(self.model)
 
     @property
     def is_hurried(self) -> bool:
-        """Whether the model is so large that a quick look has to do with short rows."""
+        """Whether the model is so large that a quick look must make do with short rows."""
         return self.level == "quick" and self.is_large
 
     @property
@@ -101,9 +104,10 @@ class Subject:
         """How the model is called."""
         return self.calling.convention
 
-    def quiet(self) -> AbstractContextManager[None]:
-        """No dropout in it, and no gradients."""
-        return quiet()
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """What the model's `config` holds; empty if it has none."""
+        return settings_of(self.original)
 
     @contextmanager
     def training(self) -> Iterator[None]:
@@ -117,29 +121,57 @@ class Subject:
                 module.training = training
 
     def precise(self) -> AbstractContextManager[None]:
-        """The perturbed copy computes in float64 meanwhile, where a change of one part in 1e13 is no rounding."""
+        """The perturbed copy computes in float64 meanwhile, where a change of one part in 1e13 is not rounding."""
         return in_double(self.model)
 
-    def run(self, inputs: Inputs, *, model: nn.Module | None = None) -> Tensor:
-        """Logits (B, T, V) of the perturbed copy, or of another."""
-        if not self.drops_in_evaluation:
-            return self.convention.logits(model or self.model, inputs)
-        with without_dropout():
-            return self.convention.logits(model or self.model, inputs)
+    def run(
+        self,
+        inputs: Inputs,
+        more: Mapping[str, object] | None = None,
+        *,
+        model: nn.Module | None = None,
+        graph: bool = False,
+    ) -> Tensor:
+        """Logits (B, T, V) of the perturbed copy or of another, without dropout.
+
+        Args:
+            more: further arguments of `forward`, by name.
+            graph: record the graph that gradients need.
+        """
+        with torch.set_grad_enabled(graph), without_dropout():
+            return self.convention.logits(model or self.model, inputs, **(more or {}))
 
     def operations(
         self, inputs: Inputs, *, model: nn.Module | None = None, named: Callable[[str], bool] = lambda name: True
     ) -> list[ModuleCall]:
-        """Every operation of one call, or those of such names."""
-        with self.quiet(), recorded_ops(named) as ops:
-            self.run(inputs, model=model)
+        """Every operation of one call, or those with such names."""
+        with quiet(), recorded_ops(named) as ops:
+            self.convention.logits(model or self.model, inputs)
         return ops.calls
 
-    def modules_called(self, inputs: Inputs) -> list[ModuleCall]:
+    def modules_called(self, inputs: Inputs, *, model: nn.Module | None = None) -> list[ModuleCall]:
         """Every call of a module within one call."""
-        with self.quiet(), recorded_modules(self.model) as calls:
-            self.run(inputs)
+        with recorded_modules(model or self.model) as calls:
+            self.run(inputs, model=model)
         return calls
+
+    def place_of(self, call: ModuleCall) -> Where:
+        """The module in which an operation was called, and the line."""
+        if call.module is None:
+            return Where(file=call.file, line=call.line, op=call.name)
+        copies = (self.model, self.fresh)
+        name = next((name for copy in copies for name, module in copy.named_modules() if module is call.module), None)
+        return Where(name, type(call.module).__name__, call.file, call.line, call.name)
+
+    @cached_property
+    def attentions(self) -> list[AttentionCall]:
+        """Every attention in one pass of the perturbed copy."""
+        return list(attentions(self.inside.calls))
+
+    @cached_property
+    def attention_place(self) -> Where:
+        """Where the first attention is."""
+        return self.place_of(self.attentions[0].call) if self.attentions else Where()
 
     @cached_property
     def repeated(self) -> Repeated:
@@ -158,49 +190,44 @@ class Subject:
         if self.spec.pad_id is not None:
             return self.spec.pad_id
         config = getattr(self.original, "config", None)
-        for owner, names in ((config, ("pad_token_id", "pad_id")), (self.original, PAD_NAMES)):
-            for name in names:
-                value = getattr(owner, name, None)
-                if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < self.calling.vocab_size:
-                    return value
+        declared = [getattr(config, name, None) for name in ("pad_token_id", "pad_id")]
+        for value in (*declared, *(getattr(self.original, name, None) for name in PAD_NAMES)):
+            if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < self.calling.vocab_size:
+                return value
         tables = (m for m in self.original.modules() if isinstance(m, nn.Embedding))
         padding_idx = next((m.padding_idx for m in tables if m.padding_idx is not None), None)
         return self.compared_id if padding_idx is None else padding_idx
 
     @cached_property
     def compared_id(self) -> int | None:
-        """The number that the model compares its token ids with, as masks of padding are made."""
+        """The number that the model compares its token ids with, as it does to make a padding mask."""
         ids = torch.full((2, self.calling.T), min(5, self.calling.vocab_size - 1))
         source = torch.full((2, self.calling.S), min(5, self.calling.source_vocab_size - 1))
         inputs = Inputs(ids, source if self.convention.has_source else None)
-        with attempt() as attempted, self.quiet(), recorded_ops(lambda name: name.strip("_") in ("eq", "ne")) as ops:
-            self.convention.logits(self.model, inputs)
-        if attempted.failed:  # the checks tell why it does not run
+        with attempt() as attempted:
+            calls = self.operations(inputs, named=lambda name: name.strip("_") in ("eq", "ne"))
+        if attempted.failed:  # the checks report why it does not run
             return None
-        for call in ops.calls:
+        for call in calls:
             first, *rest = call.options["args"]
             if isinstance(first, Tensor) and first.dtype == torch.long and rest and isinstance(rest[0], int):
                 return rest[0] if 0 <= rest[0] < self.calling.vocab_size else None
         return None
 
-    def pool(self) -> Tensor:
-        """Ordinary ids: none that is special by its number, by the config or by being padding."""
-        return self._pool
-
     @cached_property
-    def _pool(self) -> Tensor:
+    def pool(self) -> Tensor:
+        """Ordinary token ids: neither special by number or config, nor padding."""
         return self._ordinary(self.calling.vocab_size, self.own.inputs.ids if self.own else None)
 
     @cached_property
     def source_pool(self) -> Tensor:
-        """The same for sources."""
+        """Ordinary token ids of the source."""
         return self._ordinary(self.calling.source_vocab_size, self.own.inputs.source if self.own else None)
 
     def _ordinary(self, V: int, own: Tensor | None) -> Tensor:
-        """Those of the person's batch, if they are enough for rows of different ids; else of the whole vocabulary."""
-        config = getattr(self.original, "config", None)
-        settings = vars(config).items() if hasattr(config, "__dict__") else ()
-        special = {value for name, value in settings if name.endswith("_id") and isinstance(value, int)} | {self.pad_id}
+        """The ids in the person's batch if they suffice for rows without repeats, else of the whole vocabulary."""
+        special = {self.pad_id}
+        special |= {value for name, value in self.settings.items() if name.endswith("_id") and isinstance(value, int)}
         known = [] if own is None else [id for id in sorted({*own.flatten().tolist()}) if id not in special]
         if len(known) > max(self.calling.T, self.calling.S):
             return torch.tensor(known)
@@ -209,15 +236,15 @@ class Subject:
         return torch.tensor(ids if len(ids) > 1 else list(range(V)))
 
     def generator(self, salt: int = 0) -> torch.Generator:
-        """Randomness of its own for every use."""
+        """A generator for one use; another `salt` gives another stream."""
         return torch.Generator().manual_seed(1000 * self.seed + salt)
 
     def inputs(self, rows: int = 1, *, salt: int = 0, T: int | None = None) -> Inputs:
-        """Random rows, with a source where the model reads one; neighbours differ."""
+        """Random rows, with a source if the model reads one; tokens that stand side by side differ."""
         generator = self.generator(salt)
-        ids = self._draw(self.pool(), (rows, T or self.calling.T), generator)
-        has_source = self.convention.has_source
-        source = self._draw(self.source_pool, (rows, self.calling.S), generator) if has_source else None
+        ids = self._draw(self.pool, (rows, T or self.calling.T), generator)
+        shape = (rows, self.calling.S)
+        source = self._draw(self.source_pool, shape, generator) if self.convention.has_source else None
         return Inputs(ids, source, labels=ids)
 
     @staticmethod
@@ -233,24 +260,25 @@ class Subject:
         return self.modules_called(self.inputs(2))
 
     @cached_property
-    def inside(self) -> "Inside":
-        """One pass of the perturbed copy: what all that read its operations look at."""
-        return self._looked_into(self.model)
+    def inside(self) -> Inside:
+        """One pass of the perturbed copy, operation by operation."""
+        return self.look_inside(self.model)
 
     @cached_property
-    def inside_fresh(self) -> "Inside":
+    def inside_fresh(self) -> Inside:
         """The same with the weights as they came."""
-        return self._looked_into(self.fresh)
+        return self.look_inside(self.fresh)
 
     @cached_property
-    def inside_training(self) -> "Inside":
-        """The same of the perturbed copy in training mode, where dropout is asked for and does nothing."""
+    def inside_training(self) -> Inside:
+        """The same of the perturbed copy in training mode; dropout is called, and drops nothing."""
         with self.training():
-            return self._looked_into(self.model)
+            return self.look_inside(self.model)
 
-    def _looked_into(self, model: nn.Module) -> "Inside":
-        with self.quiet(), recorded_ops() as ops:
-            logits = self.run(self.inputs(2), model=model)
+    def look_inside(self, model: nn.Module) -> Inside:
+        """One pass of a model, operation by operation."""
+        with quiet(), recorded_ops() as ops:
+            logits = self.convention.logits(model, self.inputs(2))
         return Inside(ops.calls, logits)
 
     @cached_property
@@ -261,20 +289,28 @@ class Subject:
     @cached_property
     def matrix(self) -> DependencyMatrix:
         """Which token moves which logit."""
-        return dependency(self.run, self.inputs(), self.pool(), self.generator(1))
+        return self.dependencies(self.run)
 
     @cached_property
     def source_matrix(self) -> DependencyMatrix:
         """Which token of the source moves which logit."""
-        return dependency(self.run, self.inputs(), self.source_pool, self.generator(2), source=True)
+        return self.dependencies(self.run, source=True)
+
+    def dependencies(self, run: Run, T: int | None = None, *, source: bool = False) -> DependencyMatrix:
+        """Which token moves which logit where the model is run like this, in rows of T tokens."""
+        return dependency(run, self.inputs(T=T), *self._swaps(source), source=source)
+
+    def swapped(self, T: int | None = None, *, source: bool = False) -> tuple[Inputs, Inputs]:
+        """The two batches that `dependencies` compares: equal rows, and the same with token j of row j changed."""
+        return swapped_rows(self.inputs(T=T), *self._swaps(source), source=source)[:2]
+
+    def _swaps(self, source: bool) -> tuple[Tensor, torch.Generator]:
+        return (self.source_pool, self.generator(2)) if source else (self.pool, self.generator(1))
 
     @cached_property
     def kind(self) -> Kind:
-        """As declared, or as everything that can be read of the model suggests; then an assumption says so."""
-        if self.spec.kind:
-            return self.spec.kind
-        assert self.assumed_kind is not None
-        return self.assumed_kind.value  # type: ignore[return-value]
+        """As declared, or as the model's names, code and behaviour suggest; then an assumption says so."""
+        return self.spec.kind or self.assumed_kind.value  # type: ignore[union-attr, return-value]
 
     @cached_property
     def assumed_kind(self) -> Assumption | None:
@@ -285,13 +321,13 @@ class Subject:
             return Assumption("kind", "bidirectional", ("it gives one output for each row",))
         with attempt():
             return assumed_kind(self)
-        # it does not run as batches go: what was read before the first call must do
+        # it cannot be run on a batch of equal rows: what was read before the first call must do
         reasons = tuple(reason for kind, _, reason in self.hints.votes if kind == self.hints.kind)
         return Assumption("kind", self.hints.kind, reasons)
 
     @cached_property
     def shifts_its_rows(self) -> bool:
-        """Whether the logits of a place know the tokens before it and not its own: they are about that one."""
+        """Whether logits depend on the tokens before their position and not on its own: they predict that one."""
         return shape_of(self.matrix.alive)[0] == "strict"
 
     @property
@@ -301,7 +337,7 @@ class Subject:
 
     @property
     def gives_rows(self) -> bool:
-        """Whether what comes out is said of a whole row, and stands here at each of its tokens."""
+        """Whether it gives one output for a whole row; the logits here repeat it at each token."""
         return self.convention.gives != "tokens"
 
 
@@ -313,5 +349,5 @@ def quiet() -> Iterator[None]:
 
 
 def is_large(model: nn.Module) -> bool:
-    """Whether another copy of it, or a backward pass over many rows, costs seconds."""
+    """Whether another copy of it, or a backward pass over many rows, takes seconds."""
     return sum(parameter.numel() for parameter in model.parameters()) > LARGE

@@ -1,4 +1,4 @@
-"""Along which axis of a batch tokens meet, and along which they are counted: behaviour that tells time from batch."""
+"""Along which axis of a batch tokens meet, and along which they are counted: behavior that tells time from batch."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -12,9 +12,9 @@ from clearhead.doctor.calling.inputs import Inputs, Run
 
 @dataclass(frozen=True)
 class Axes:
-    """Axes of ids, 0 and 1. `mixing`: tokens see each other along it. `counting`: equal tokens differ along it.
+    """Axes of ids, 0 and 1. `mixing`: tokens influence each other along it. `counting`: equal tokens differ along it.
 
-    `forward_only`: along axis 0, what is later never reaches what is earlier. `to_and_fro`: along axis 1 it does.
+    `forward_only`: along axis 0, no token reaches an earlier one. `to_and_fro`: along axis 1, one does.
     """
 
     mixing: frozenset[int] = frozenset()
@@ -26,8 +26,8 @@ class Axes:
     def are_time_first(self) -> bool:
         """Tokens are counted along axis 0 and meet there or nowhere, or only one side of them sees the other.
 
-        Rows of a batch are no sequence, so where they see each other in one direction axis 0 is time. Where tokens meet
-        along both axes and are counted along axis 0, one fault explains it with time first, and two with batch first.
+        Rows of a batch are not a sequence, so axis 0 is time if they see each other in one direction only. If tokens
+        meet along both axes and are counted along axis 0, one fault explains it with time first, two with batch first.
         """
         if 1 in self.mixing and 0 not in self.mixing:
             return False
@@ -37,18 +37,13 @@ class Axes:
 
     @property
     def swapped(self) -> Self:
-        """The same of the transposed batch."""
-        return replace(
-            self,
-            mixing=frozenset(1 - axis for axis in self.mixing),
-            counting=frozenset(1 - axis for axis in self.counting),
-            forward_only=False,
-            to_and_fro=False,
-        )
+        """The axes of the transposed batch."""
+        mixing, counting = (frozenset(1 - axis for axis in axes) for axes in (self.mixing, self.counting))
+        return replace(self, mixing=mixing, counting=counting, forward_only=False, to_and_fro=False)
 
 
 class Answers:
-    """The logits of a model, which is asked only once about the same tokens while it is called in the same way."""
+    """The logits of a model, computed only once for the same tokens while it is called in the same way."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
@@ -56,7 +51,7 @@ class Answers:
         self._known: dict[tuple[bytes, bytes], Tensor] = {}
 
     def under(self, convention: Convention) -> Run:
-        """The model, called so."""
+        """The model, called like this."""
         if convention != self._convention:
             self._convention, self._known = convention, {}
         known = self._known
@@ -74,11 +69,9 @@ class Answers:
 def axes_of(run: Run, inputs: Inputs) -> Axes:
     """What a few changed tokens and a batch of equal tokens show."""
     B, T = inputs.ids.shape
-    places = ((0, 0), (B // 2, T // 2), (B - 1, T - 1))
     mixing, upward, leftward = set(), False, False
-    base = run(inputs)
-    for row, column in places:
-        moved = _moved(run, inputs, base, row, column)
+    for row, column in ((0, 0), (B // 2, T // 2), (B - 1, T - 1)):
+        moved = _moved(run, inputs, row, column)
         mixing |= {1} if moved[row].any() else set()
         mixing |= {0} if moved[:, column].any() else set()
         upward |= bool(moved[:row, column].any())
@@ -92,20 +85,19 @@ def axes_of(run: Run, inputs: Inputs) -> Axes:
 def influences(run: Run, inputs: Inputs) -> tuple[bool, bool, bool]:
     """Whether the first token moves later logits, whether the last one moves earlier ones, and whether all are finite.
 
-    Read along time, be it the first or the second axis.
+    They are read along time, be it the first or the second axis.
     """
     B, T = inputs.ids.shape
-    base = run(inputs)
-    first, last = _moved(run, inputs, base, 0, 0), _moved(run, inputs, base, B - 1, T - 1)
-    return bool(first.any()), bool(last.any()), bool(base.isfinite().all())
+    first, last = _moved(run, inputs, 0, 0), _moved(run, inputs, B - 1, T - 1)
+    return bool(first.any()), bool(last.any()), bool(run(inputs).isfinite().all())
 
 
-def _moved(run: Run, inputs: Inputs, base: Tensor, row: int, column: int) -> Tensor:
-    """(B, T), True where another token at one place moves the logits of another place."""
+def _moved(run: Run, inputs: Inputs, row: int, column: int) -> Tensor:
+    """(B, T), True where another token in one place moves the logits of another place."""
     ids = inputs.ids.clone()
     other = inputs.ids[inputs.ids != ids[row, column]]
     ids[row, column] = other[0] if len(other) else ids[row, column]
-    change = (run(replace(inputs, ids=ids)) - base).abs().amax(-1)  # (B, T)
+    change = (run(replace(inputs, ids=ids)) - run(inputs)).abs().amax(-1)  # (B, T)
     moved = change > 1e-6 * float(change.max())
     moved[row, column] = False
     return moved

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import FILLERS, Inputs, filler_of, role_of
-from clearhead.doctor.calling.names import MASK, SOURCE, TARGET, Call, filler_for
+from clearhead.doctor.calling.names import MASK, SOURCE, TARGET, Call, filler_for, signature_of
 from clearhead.doctor.calling.numbers import forms_of, holds_numbers
 from clearhead.doctor.calling.outputs import Path, arrange, follow, spread
 from clearhead.doctor.problems import attempt
@@ -20,14 +20,16 @@ CALLS = 40  # with ids that are tried again with numbers in their place
 
 
 class NamedInputs(dict[str, object]):
-    """Inputs by name, for models that take one dict: what they ask for is made when they ask. `requested`: for what."""
+    """Inputs by name, for models that take one dict. Further entries are made when the model asks for them.
+
+    `requested`: the names that it asked for.
+    """
 
     def __init__(self, inputs: Inputs, time_first: bool) -> None:
         self.inputs, self.time_first = inputs, time_first
         self.requested: list[str] = []
         tokens = FILLERS["ids"](inputs, time_first)
-        names = ("ids", "input_ids", "inputs", "tokens", "x", "idx", "text")
-        super().__init__(dict.fromkeys(names, tokens))
+        super().__init__(dict.fromkeys(("ids", "input_ids", "inputs", "tokens", "x", "idx", "text"), tokens))
         self["attention_mask"] = inputs.kept.long()
         if inputs.source is not None:
             source = FILLERS["source"](inputs, time_first)
@@ -41,8 +43,7 @@ class NamedInputs(dict[str, object]):
 
     def __missing__(self, name: str) -> object:
         has_source = self.inputs.source is not None
-        sides = [bool(side.search(parameter)) for side in (SOURCE, TARGET) for parameter in self.requested]
-        if not has_source and any(sides[: len(self.requested)]) and any(sides[len(self.requested) :]):
+        if not has_source and all(any(map(side.search, self.requested)) for side in (SOURCE, TARGET)):
             raise KeyError(f"{name}: it asks for a source and a target")
         return filler_of(filler_for(name, has_source=has_source))(self.inputs, self.time_first)
 
@@ -52,14 +53,14 @@ class Convention:
     """How a model is called and where its logits are.
 
     Args:
-        call: parameters of `forward` and what each is given.
-        output: the way to the logits.
+        call: parameters of `forward`, and what each of them is given.
+        output: the path to the logits in what it returns.
         time_first: tensors of ids are (T, B).
         as_dict: the only argument is a dict that holds the inputs by name.
-        gives: logits of each token; one output for each row, as a classifier does; or one for each pair of rows.
-        drops_last: it takes the last token off by itself, as a target only; it is given one token more.
+        gives: logits of each token, one output for each row, as a classifier does, or one for each pair of rows.
+        drops_last: it drops the last token itself, as a target only; it is given one token more.
         device: where the model is. Inputs and logits are on the CPU; what the model is given is moved there.
-        mask_types: parameters that want their mask in a class of the model's library; it is made from the tensor.
+        mask_types: parameters whose masks must be of a class of the model's library; it is made from the tensor.
     """
 
     call: Call
@@ -82,51 +83,47 @@ class Convention:
 
     @property
     def sentence(self) -> str:
-        """The call as one would write it."""
-        if self.as_dict:
-            return "model({...})" + ("" if self.gives == "tokens" else ", one output for each row")
-        arguments = ", ".join(
-            filler if filler in ("ids", "source") else f"{name}={filler}" for name, filler in self.call
-        )
+        """The call as it would be written."""
+        arguments = (filler if filler in ("ids", "source") else f"{name}={filler}" for name, filler in self.call)
         returned = "".join(f"[{step!r}]" if isinstance(step, int) else f".{step}" for step in self.output)
         whole = "" if self.gives == "tokens" else ", one output for each row"
-        return f"model({arguments}){returned}{whole}" + (" with time first" if self.time_first else "")
+        if self.as_dict:
+            return "model({...})" + whole
+        return f"model({', '.join(arguments)}){returned}{whole}" + (" with time first" if self.time_first else "")
 
     def raw(self, model: nn.Module, inputs: Inputs, **more: object) -> object:
         """Whatever the model returns. `more`: further parameters by name, which win."""
-        more = {name: self._typed(name, self._there(value)) for name, value in more.items()}
+        more = {name: self._typed(name, self._moved(value)) for name, value in more.items()}
         inputs = inputs.longer if self.drops_last else inputs
         if self.as_dict:
             return model(self._batch(inputs, more))
-        filled = [(name, self._there(filler_of(filler)(inputs, self.time_first))) for name, filler in self.call]
-        arguments = {name: self._typed(name, value) for name, value in filled if name}
+        filled = [(name, self._moved(filler_of(filler)(inputs, self.time_first))) for name, filler in self.call]
+        arguments = {name: self._typed(name, value) for name, value in filled if name} | more
         unnamed = [value for name, value in filled if not name]
-        arguments |= more
-        ahead = [arguments.pop(name) for name in _positional_only(model) if name in arguments]
-        return model(*unnamed, *ahead, **arguments)
+        positional = [p.name for p in signature_of(model) if p.kind is p.POSITIONAL_ONLY and p.name in arguments]
+        return model(*unnamed, *(arguments.pop(name) for name in positional), **arguments)
 
     def requested(self, model: nn.Module, inputs: Inputs) -> tuple[str, ...]:
-        """What a model that takes one dict looks for in it."""
-        if not self.as_dict:
-            return ()
+        """The names that a model that takes one dict looks up in it."""
         batch = self._batch(inputs.longer if self.drops_last else inputs, {})
-        model(batch)
+        with torch.no_grad():
+            model(batch)
         return tuple(dict.fromkeys(batch.requested))
 
     def _batch(self, inputs: Inputs, more: Mapping[str, object]) -> NamedInputs:
         batch = NamedInputs(inputs, self.time_first)
-        batch.update({name: self._there(value) for name, value in batch.items()})
+        batch.update({name: self._moved(value) for name, value in batch.items()})
         batch.update(more)
         return batch
 
     def logits(self, model: nn.Module, inputs: Inputs, **more: object) -> Tensor:
-        """(B, T, V), batch first whatever the model does; what it says of a whole row it says at each token."""
+        """(B, T, V), batch first whatever the model does; one output for a row is repeated at each of its tokens."""
         rows, columns = inputs.ids.shape
         output = here(follow(self.raw(model, inputs, **more), self.output), self.device)
         if self.gives != "tokens":
             return spread(output, columns, paired=self.gives == "pairs")
         if self.time_first and output.dim() == 3 and tuple(output.shape[:2]) == (columns, rows):
-            return output.transpose(0, 1)  # also where T = B
+            return output.transpose(0, 1)  # also if T = B
         arranged = arrange(output, rows, columns)
         assert arranged is not None, "an output changed its shape"
         return arranged
@@ -135,13 +132,13 @@ class Convention:
         expected = dict(self.mask_types).get(name)
         return expected(value) if expected is not None and isinstance(value, Tensor) else value
 
-    def _there(self, value: Any) -> Any:
+    def _moved(self, value: Any) -> Any:
         on_cpu = self.device.type == "cpu" or not isinstance(value, Tensor)
         return value if on_cpu else value.to(self.device)
 
 
 def mask_types_of(model: nn.Module) -> tuple[tuple[str, type], ...]:
-    """Parameters of `forward` that are called masks and declared to be of a class that is made from one argument."""
+    """Parameters of `forward` that are named after masks, and whose declared class is made from one argument."""
     with attempt():
         parameters = inspect.signature(model.forward, eval_str=True).parameters.values()
         masks = [p for p in parameters if MASK.search(p.name) and isinstance(p.annotation, type)]
@@ -157,16 +154,8 @@ def _holds_a_tensor(declared: type) -> bool:
 
 
 def here(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on the CPU, where the probes are. `device` is where it comes from."""
+    """The tensor on the CPU, where the probes are. `device`: where it comes from."""
     return tensor if device.type == "cpu" else tensor.cpu()
-
-
-def _positional_only(model: nn.Module) -> list[str]:
-    try:
-        parameters = inspect.signature(model.forward).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    return [parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.POSITIONAL_ONLY]
 
 
 def with_numbers(model: nn.Module, conventions: Iterable[Convention]) -> Iterator[Convention]:
@@ -179,7 +168,7 @@ def with_numbers(model: nn.Module, conventions: Iterable[Convention]) -> Iterato
 
 
 def _in_place_of_ids(call: Call, form: str) -> Iterator[Call]:
-    """A call with numbers for its ids; where it has a source, for that alone, and for both."""
+    """A call with numbers for its ids; if it has a source, for that alone, and for both."""
     tokens = [role for _, role in call if role in ("ids", "source")]
     for chosen in ({"ids"},) if "source" not in tokens else ({"source"}, {"ids", "source"}):
         yield tuple((name, filler + form if filler in chosen else filler) for name, filler in call)

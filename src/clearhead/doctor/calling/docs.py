@@ -1,11 +1,14 @@
-"""What a model's own words say of its masks."""
+"""What a model's documentation says about its masks."""
 
 import inspect
 import re
+from contextlib import suppress
 
 from torch import nn
 
-SHORT = 90  # letters behind a name in which it is still spoken of
+from clearhead.doctor.calling.names import is_of_a_library
+
+SHORT = 90  # characters after a name that are still about it
 SAID = re.compile(
     r"\b(?P<one>True|1s?|ones?|False|0s?|zeros?)\b[`'\"]*\s*"
     r"(?:(?:means?|marks?|indicates?|denotes?|for|at|on|where|is|are|if|=+|->|:)\s*)*(?:a |an |the |any )?"
@@ -16,9 +19,9 @@ SAID = re.compile(
 
 
 def keeps_what_is_true(model: nn.Module, name: str) -> bool | None:
-    """Whether 1 or True in a mask stands for real tokens, by what the code says behind its name.
+    """Whether 1 or True in a mask stands for real tokens, by what the code says after its name.
 
-    None where it says nothing of padding, or one thing here and another there.
+    None if it says nothing about padding, or contradicts itself.
     """
     polarities: set[bool] = set()
     for text in _words(model):
@@ -32,9 +35,9 @@ def keeps_what_is_true(model: nn.Module, name: str) -> bool | None:
 def _words(model: nn.Module) -> list[str]:
     """The docstring of the model's class, and its `forward` with the comments there."""
     cls = type(model)
-    if cls.__module__.startswith(("torch.", "transformers.")):
+    if is_of_a_library(cls):
         return []
-    try:
-        return [cls.__doc__ or "", inspect.getsource(cls.forward)]
-    except (OSError, TypeError):
-        return [cls.__doc__ or ""]
+    texts = [cls.__doc__ or ""]
+    with suppress(OSError, TypeError):
+        texts.append(inspect.getsource(cls.forward))
+    return texts

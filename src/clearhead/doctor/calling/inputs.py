@@ -12,7 +12,7 @@ from clearhead.doctor.calling.numbers import as_numbers, holds_numbers
 
 @dataclass(frozen=True)
 class Inputs:
-    """Token ids (B, T); a source (B, S) for models that read one; which tokens are real, True, and which padding.
+    """Token ids (B, T) and, for models that read one, a source (B, S); which tokens are real (True) and not padding.
 
     `labels`: targets (B, T) for models that compute their own loss.
     """
@@ -37,10 +37,8 @@ class Inputs:
     @property
     def longer(self) -> Self:
         """The same with one token more behind each row of ids."""
-        more = {name: getattr(self, name) for name in ("ids", "keep", "labels")}
-        return replace(
-            self, **{name: torch.cat([t, t[:, -1:]], 1) for name, t in more.items() if isinstance(t, Tensor)}
-        )
+        rows = {"ids": self.ids, "keep": self.keep, "labels": self.labels}
+        return replace(self, **{name: torch.cat([t, t[:, -1:]], 1) for name, t in rows.items() if t is not None})
 
     def tokens(self, source: bool) -> Tensor:
         """The source (B, S), or the ids (B, T)."""
@@ -66,12 +64,8 @@ Run = Callable[[Inputs], Tensor]  # inputs -> logits (B, T, V)
 Filler = Callable[[Inputs, bool], Any]  # (inputs batch first, whether the model is time first) -> the argument
 
 
-def _token_filler(name: str) -> Filler:
-    def fill(inputs: Inputs, time_first: bool) -> object:
-        tensor = getattr(inputs, name)
-        return tensor.transpose(0, 1) if time_first and tensor is not None else tensor
-
-    return fill
+def _turned(tensor: Tensor | None, time_first: bool) -> Tensor | None:
+    return tensor.transpose(0, 1) if time_first and tensor is not None else tensor
 
 
 def _additive(allowed: Tensor) -> Tensor:
@@ -133,27 +127,17 @@ def keep_filler(form: str, source: bool) -> Filler:
     return lambda inputs, time_first: KEEP_FORMS[form](inputs.source_kept if source else inputs.kept)
 
 
-def _causal_filler(form: str) -> Filler:
-    return lambda inputs, time_first: CAUSAL_FORMS[form](inputs)
-
-
-def _arange(inputs: Inputs) -> Tensor:
-    return torch.arange(inputs.ids.shape[1])
-
-
 FILLERS: dict[str, Filler] = {
-    "ids": _token_filler("ids"),
-    "source": _token_filler("source"),
-    "labels": lambda inputs, time_first: _token_filler("ids" if inputs.labels is None else "labels")(
-        inputs, time_first
-    ),
-    "positions (B, T)": lambda inputs, _: _arange(inputs).expand(inputs.ids.shape).clone(),
-    "positions (T)": lambda inputs, _: _arange(inputs),
+    "ids": lambda inputs, time_first: _turned(inputs.ids, time_first),
+    "source": lambda inputs, time_first: _turned(inputs.source, time_first),
+    "labels": lambda inputs, time_first: _turned(inputs.ids if inputs.labels is None else inputs.labels, time_first),
+    "positions (B, T)": lambda inputs, _: torch.arange(inputs.ids.shape[1]).expand(inputs.ids.shape).clone(),
+    "positions (T)": lambda inputs, _: torch.arange(inputs.ids.shape[1]),
     "0": lambda inputs, _: 0,
     "None": lambda inputs, _: None,
-    "zeros like ids": lambda inputs, time_first: torch.zeros_like(FILLERS["ids"](inputs, time_first)),
+    "zeros like ids": lambda inputs, time_first: _turned(torch.zeros_like(inputs.ids), time_first),
     "False": lambda inputs, _: False,
     **{f"keep: {form}": keep_filler(form, False) for form in KEEP_FORMS},
     **{f"source keep: {form}": keep_filler(form, True) for form in KEEP_FORMS},
-    **{f"causal: {form}": _causal_filler(form) for form in CAUSAL_FORMS},
+    **{f"causal: {form}": lambda inputs, _, make=make: make(inputs) for form, make in CAUSAL_FORMS.items()},  # type: ignore[misc]
 }

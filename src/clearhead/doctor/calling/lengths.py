@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-LENGTHS = (13, 11, 17, 7, 19, 5, 8, 16, 12, 10, 6, 4, 3)  # of rows; primes first, so that axes are told by their size
+LENGTHS = (13, 11, 17, 7, 19, 5, 8, 16, 12, 10, 6, 4, 3)  # of rows; primes first, so that their size identifies axes
 SOURCE_LENGTHS = (11, 7, 5, 3, 2, 1)
 SHORT_LENGTHS = (7, 5, 11, 13, 8, 10, 6, 12, 16, 17, 19, 4, 3)
 
@@ -19,16 +19,15 @@ class Lengths(NamedTuple):
 
 
 def lengths_for(model: nn.Module, *, short: bool = False) -> list[int]:
-    """Lengths to try, those first that no axis of a weight has; and those that tables of positions have."""
-    sizes = _sizes(model)
-    lengths = SHORT_LENGTHS if short else LENGTHS
+    """Lengths to try: first those that no axis of a weight has, last those of tables that may hold positions."""
+    sizes, lengths = _sizes(model), SHORT_LENGTHS if short else LENGTHS
     free = [length for length in lengths[:4] if not {length, length + 1} & sizes]
     tables = {t.shape[-2] for t in (*model.parameters(), *model.buffers()) if t.dim() >= 2 and 1 < t.shape[-2] <= 64}
     return list(dict.fromkeys([*free, *lengths, *sorted(tables, reverse=True)]))[:16]
 
 
 def length_of_source(T: int, model: nn.Module) -> int:
-    """Of a source beside T tokens: never T, and if it can be no axis of a weight, so that a mix-up shows."""
+    """The length of a source beside T tokens: never T, and no size of a weight's axis if possible, so mix-ups show."""
     shorter = [length for length in SOURCE_LENGTHS if length < T]
     return next((length for length in shorter[:4] if length not in _sizes(model)), shorter[0])
 

@@ -1,9 +1,11 @@
-"""What the names of `forward`'s parameters suggest. A suggestion is only an order of trials: behaviour decides."""
+"""What the names of `forward`'s parameters suggest. They only set the order of trials: behavior decides."""
 
 import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice, product
+from typing import Any
 
 from torch import nn
 
@@ -15,21 +17,9 @@ TARGET = re.compile(r"^(tgt|trg|target|dec|decoder)")
 MASK = re.compile(r"mask|padding|(^|_)pads?$|lengths?$|_lens?$")
 PADDING = re.compile(r"pad|attention_mask|key|lengths?$|_lens?$")
 LENGTHS = re.compile(r"lengths?$|_lens?$")
-ANY = {
-    "mask",
-    "ids",
-    "id",
-    "input",
-    "inputs",
-    "attention",
-    "padding",
-    "pad",
-    "key",
-    "tokens",
-    "lengths",
-    "length",
-    "len",
-}
+ANY = {  # words that say nothing about whose a mask is
+    "mask", "ids", "id", "input", "inputs", "attention", "padding", "pad", "key", "tokens", "lengths", "length", "len",
+}  # fmt: skip
 STYLES = (  # who may see whom, and which tokens are real, as they go together
     ("True sees, (B, 1, T, T)", "1 keeps"),
     ("True sees, (B, 1, T, T)", "True keeps, (B, 1, 1, T)"),
@@ -68,51 +58,58 @@ PAD_NAMES = (
 )  # fmt: skip
 
 
-def parameters_of(model: nn.Module) -> list[inspect.Parameter]:
-    """What `forward` takes, variable ones left out."""
+def signature_of(model: nn.Module) -> list[inspect.Parameter]:
+    """What `forward` takes; nothing if that cannot be told."""
     try:
-        signature = inspect.signature(model.forward)
+        return list(inspect.signature(model.forward).parameters.values())
     except (TypeError, ValueError):
         return []
+
+
+def parameters_of(model: nn.Module) -> list[inspect.Parameter]:
+    """What `forward` takes, except for *args and **kwargs."""
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [parameter for parameter in signature.parameters.values() if parameter.kind not in variable]
+    return [parameter for parameter in signature_of(model) if parameter.kind not in variable]
+
+
+def settings_of(module: nn.Module) -> dict[str, Any]:
+    """What the module's `config` holds, by name; empty without one."""
+    config = getattr(module, "config", None)
+    return dict(vars(config)) if hasattr(config, "__dict__") else {}
+
+
+def is_of_a_library(code: object) -> bool:
+    """Whether a class or a function is torch's, transformers' or this library's, and not a person's own."""
+    return str(getattr(code, "__module__", "")).startswith(("torch.", "transformers.", "clearhead."))
 
 
 def suggestions(model: nn.Module, named: Sequence[str] = ()) -> Iterator[Call]:
     """Ways to call the model, the likeliest first.
 
     Args:
-        named: what a batch of the person calls its tensors.
+        named: the names of the tensors in a batch of the person.
     """
     parameters = parameters_of(model)
-    required = [p.name for p in parameters if p.default is inspect.Parameter.empty]
-    optional = [p.name for p in parameters if p.default is not inspect.Parameter.empty]
-    yield from _without_targets(parameters, required, optional, named)
-    tokens = [name for name in required or optional[:1] if not _is_aside(name)]
-    targets = [name for name in optional if LABELS.search(name) and not _is_aside(name)]
-    if (
-        len(tokens) == 1 and len(required) < 2
-    ):  # some make the logits of the last place alone where nobody tells targets
-        yield from (((tokens[0], "ids"), (name, "labels")) for name in targets if name != tokens[0])
-
-
-def _without_targets(
-    parameters: Sequence[inspect.Parameter], required: Sequence[str], optional: Sequence[str], named: Sequence[str]
-) -> Iterator[Call]:
-    optional_inputs = [name for name in optional if name in named and not _is_aside(name) and not LABELS.search(name)]
-    if optional_inputs:
-        yield from _calls([p.name for p in parameters if p.name in (*required, *optional_inputs)], required)
-    if not required:
+    required = [p.name for p in parameters if p.default is p.empty]
+    optional = [p.name for p in parameters if p.default is not p.empty]
+    chosen = [name for name in optional if name in named and not _is_aside(name) and not LABELS.search(name)]
+    if chosen:
+        yield from _calls([p.name for p in parameters if p.name in (*required, *chosen)], required)
+    if required:
+        targets = [name for name in optional if re.fullmatch(r"decoder_input_ids|tgt|target_ids|decoder_input", name)]
+        if targets:
+            yield from _calls([*required, targets[0]], required)
+        yield from _calls(required, required)
+    else:
         strong = [name for name in optional if re.search(r"^(decoder_)?input_ids$|^(src|tgt|ids|idx|tokens|x)$", name)]
         yield from _calls(strong or optional[:1], strong)
         if not parameters:
             yield (("", "ids"),)
             yield (("", "source"), ("", "ids"))
-        return
-    chosen = [name for name in optional if re.fullmatch(r"(decoder_input_ids|tgt|target_ids|decoder_input)", name)]
-    if chosen:
-        yield from _calls([*required, chosen[0]], required)
-    yield from _calls(required, required)
+    tokens = [name for name in required or optional[:1] if not _is_aside(name)]
+    labels = [name for name in optional if LABELS.search(name) and not _is_aside(name)]
+    if len(tokens) == 1 and len(required) < 2:  # without targets, some models give the logits of the last token alone
+        yield from (((tokens[0], "ids"), (name, "labels")) for name in labels if name != tokens[0])
 
 
 def _calls(names: Sequence[str], required: Sequence[str]) -> Iterator[Call]:
@@ -127,7 +124,7 @@ def _calls(names: Sequence[str], required: Sequence[str]) -> Iterator[Call]:
 
 
 def _is_aside(name: str) -> bool:
-    """Whether a parameter is no sequence of tokens."""
+    """Whether a parameter holds something other than a sequence of tokens."""
     if TOKENS.search(name) and not (POSITIONS.search(name) or SEGMENTS.search(name) or MASK.search(name)):
         return False
     return any(kind.search(name) for kind in (MASK, CACHE, POSITIONS, SEGMENTS, START, FLAG))
@@ -149,10 +146,10 @@ def _token_roles(names: Sequence[str]) -> Iterator[dict[str, str]]:
 
 
 def filler_for(name: str, *, has_source: bool) -> str:
-    """What a batch holds under a name that nobody has said more of.
+    """What a batch probably holds under a name.
 
     Raises:
-        KeyError: the name says nothing.
+        KeyError: the name suggests nothing.
     """
     of_source = has_source and not TARGET.search(name)
     if MASK.search(name) or "pad" in name:
@@ -171,10 +168,10 @@ def filler_for(name: str, *, has_source: bool) -> str:
 
 
 def is_of_source(mask: str, roles: Mapping[str, str]) -> bool:
-    """Whether a mask is one of the source: by what its name shares with that of tokens, as query_mask and query_ids.
+    """Whether a mask is the source's: its name shares a word with that of tokens, like query_mask with query_ids.
 
     Args:
-        roles: of the parameters that hold tokens, ids or source.
+        roles: ids or source, by the parameters that hold tokens.
     """
     if "source" not in roles.values():
         return False
@@ -187,42 +184,42 @@ def _words(name: str) -> set[str]:
 
 
 def _in_one_style(names: Sequence[str], roles: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Several masks at once, each in the form that it has where the others have theirs: torch's, or those of a book."""
+    """Several masks at once, all in forms that go together: torch's, or those of a textbook."""
     masks = [name for name in names if MASK.search(name)]
     if len(masks) < 2:
         return
     drops_first = any("padding" in name for name in masks)
     for causal, keep in sorted(STYLES, key=lambda style: ("drops" in style[1]) != drops_first):
         for closes in (True, False):
-            arguments = {}
-            for name in masks:
-                source = is_of_source(name, roles)
-                side = "source keep: " if source else "keep: "
-                beside = any(
-                    other != name and PADDING.search(other) and _words(name) < _words(other) for other in masks
-                )
-                if LENGTHS.search(name):
-                    arguments[name] = f"{side}lengths"
-                elif PADDING.search(name) or (source and not beside):
-                    arguments[name] = f"{side}{keep}"
-                elif source:
-                    arguments[name] = "None"  # of who sees whom in the source, beside one of its padding
-                else:
-                    arguments[name] = f"causal: {causal}" if closes else f"{side}{keep}"
-            yield arguments
+            yield {name: _in_style(name, masks, roles, causal if closes else None, keep) for name in masks}
+
+
+def _in_style(name: str, masks: Sequence[str], roles: Mapping[str, str], causal: str | None, keep: str) -> str:
+    """One of several masks: of padding in the form `keep`, or of the future in the form `causal`."""
+    source = is_of_source(name, roles)
+    side = "source keep: " if source else "keep: "
+    beside = any(other != name and PADDING.search(other) and _words(name) < _words(other) for other in masks)
+    if LENGTHS.search(name):
+        return f"{side}lengths"
+    if PADDING.search(name) or (source and not beside):
+        return f"{side}{keep}"
+    if source:
+        return "None"  # of who sees whom in the source, beside one of its padding
+    return f"causal: {causal}" if causal else f"{side}{keep}"
 
 
 def _fillers(name: str, roles: Mapping[str, str]) -> list[str]:
-    """For a required parameter that holds no tokens, what it may be given, the likeliest first."""
-    has_source = "source" in roles.values()
+    """What a required parameter that holds no tokens may be given, the likeliest first."""
+    has_source, of_source = "source" in roles.values(), is_of_source(name, roles)
+    side = "source keep" if of_source else "keep"
     if LENGTHS.search(name):
-        return [f"{'source keep' if is_of_source(name, roles) else 'keep'}: lengths", "None"]
+        return [f"{side}: lengths", "None"]
     if MASK.search(name):
-        about_source = is_of_source(name, roles)
-        keep = [f"{'source keep' if about_source else 'keep'}: {form}" for form in KEEP_FORMS]
-        if about_source or PADDING.search(name):
-            return ["None", *keep[3:], *keep[:3]] if about_source and not PADDING.search(name) else [*keep, "None"]
-        causal = [f"causal: {form}" for form in CAUSAL_FORMS]
+        keep, causal = [f"{side}: {form}" for form in KEEP_FORMS], [f"causal: {form}" for form in CAUSAL_FORMS]
+        if PADDING.search(name):
+            return [*keep, "None"]
+        if of_source:
+            return ["None", *keep[3:], *keep[:3]]
         return [*causal[3:5], *causal[:3], *causal[5:], *keep, "None"] if has_source else [*causal, *keep, "None"]
     if SEGMENTS.search(name):
         return ["zeros like ids"]
@@ -230,32 +227,26 @@ def _fillers(name: str, roles: Mapping[str, str]) -> list[str]:
         return ["0"]
     if POSITIONS.search(name):
         return ["positions (B, T)", "positions (T)", "0"]
-    if CACHE.search(name):
-        return ["None"]
-    return ["False", "None"]
+    return ["None"] if CACHE.search(name) else ["False", "None"]
 
 
 def code_of(model: nn.Module) -> str:
-    """The source of the model's own classes and of what they call, as far as it is the person's and not a library's."""
-    sources = []
+    """The source of the model's own classes and of the functions that they call, without that of libraries."""
+    sources: list[str] = []
     for cls in {base for module in model.modules() for base in type(module).__mro__[:-1]}:
-        if cls.__module__.startswith(("torch.", "transformers.", "clearhead.")):
-            continue
-        try:
-            code = inspect.getsource(cls)
-            sources += [code, *_called_by(cls, code)]
-        except (OSError, TypeError):
-            continue
+        with suppress(OSError, TypeError):
+            sources += [] if is_of_a_library(cls) else _code_of_class(cls)
     return "\n".join(dict.fromkeys(sources))
 
 
-def _called_by(cls: type, code: str) -> list[str]:
-    """The source of the functions beside a class that its code names."""
+def _code_of_class(cls: type) -> list[str]:
+    """The source of a class, and of the functions beside it that it mentions."""
+    code = inspect.getsource(cls)
     beside = getattr(getattr(cls, "forward", None), "__globals__", {}).values()
     own = [function for function in beside if inspect.isfunction(function) and function.__module__ == cls.__module__]
-    return [inspect.getsource(function) for function in own if re.search(rf"\b{function.__name__}\(", code)]
+    return [code, *(inspect.getsource(f) for f in own if re.search(rf"\b{f.__name__}\(", code))]
 
 
 def says_time_first(model: nn.Module) -> bool:
-    """Whether its code speaks of ids as (time, batch)."""
+    """Whether its code mentions ids as (time, batch)."""
     return bool(TIME_FIRST.search(code_of(model)))

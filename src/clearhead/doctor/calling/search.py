@@ -1,7 +1,7 @@
-"""The search for a way to call a model: suggestions by name, judged by what the model does with them."""
+"""The search for a way to call a model: names suggest calls, and what the model does with them decides."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from clearhead.doctor.calling.axes import Answers, Axes, axes_of, influences
 from clearhead.doctor.calling.convention import Convention, mask_types_of, with_numbers
 from clearhead.doctor.calling.inputs import CAUSAL_FORMS, Inputs, role_of
-from clearhead.doctor.calling.labels import reads_its_labels
 from clearhead.doctor.calling.lengths import Lengths, length_of_source, lengths_for
 from clearhead.doctor.calling.names import (
     CONTAINER,
@@ -34,6 +33,7 @@ from clearhead.errors import DataError
 ROWS = 5
 MANY = 40  # failed calls, after which only two lengths are tried each
 SMALL = 2  # ids below this exist in every vocabulary
+OTHER_LENGTH = (AssertionError, IndexError, ValueError, RuntimeError, NameError)  # another length may avoid these
 
 ADAPTER = """
 class Adapted(torch.nn.Module):
@@ -45,7 +45,7 @@ def adapted(): return Adapted()"""
 
 @dataclass(frozen=True)
 class WorkingCall:
-    """A convention that works, and what was learned on the way."""
+    """A convention that works, with the lengths and vocabularies that it works for, and what its axes mean."""
 
     convention: Convention
     T: int
@@ -53,6 +53,11 @@ class WorkingCall:
     vocab_size: int
     source_vocab_size: int
     axes: Axes
+
+    @property
+    def inputs(self) -> Inputs:
+        """Random rows."""
+        return _inputs(self.T, self.S, self.vocab_size, self.source_vocab_size)
 
 
 def find_convention(
@@ -64,28 +69,24 @@ def find_convention(
     named: Sequence[str] = (),
     lengths: Sequence[int] = (),
 ) -> WorkingCall:
-    """How `model` wants to be called, proved by calling it.
+    """How `model` must be called, proved by calling it.
 
     Args:
-        spec: `time_first` is taken as said.
-        may_be_causal: whether a mask that the model asks for may hide the future; that of a target always may.
+        spec: its `time_first` is believed.
+        may_be_causal: whether a mask that the model takes may hide the future; that of a target always may.
         short: try short rows first.
-        named: parameters that are given tokens, by the names of a batch of the person.
-        lengths: of rows to try where none of the usual ones is taken.
+        named: parameters that take tokens, from the names in a batch of the person.
+        lengths: of rows to try if none of the usual ones works.
 
     Raises:
-        DataError: no way leads to logits; the sentence holds an adapter ready to paste.
+        DataError: no call leads to logits; the sentence holds an adapter ready to paste.
     """
     answers, problems = Answers(model), list[str]()
     known, usual = None, lengths_for(model, short=short)
     plain, beside, placed = (_candidates(model, spec, named) for _ in range(3))
     beside = (convention for convention in beside if convention.has_source)
     for candidates, equal in ((plain, False), (beside, True), (with_numbers(model, placed), False)):
-        allowed = (
-            convention
-            for convention in candidates
-            if may_be_causal or convention.has_source or not _hides_future(convention)
-        )
+        allowed = (c for c in candidates if may_be_causal or c.has_source or not _mentions(c, "causal"))
         known = _choose(answers, spec, allowed, Lengths(usual, lengths, equal), problems)
         if known is not None:
             break
@@ -104,14 +105,15 @@ def find_convention(
     return _with_causal_mask(answers, known) if wants_mask else known
 
 
+def _mentions(convention: Convention, *words: str) -> bool:
+    """Whether a parameter is filled with such a mask."""
+    return any(word in filler for word in words for _, filler in convention.call)
+
+
 def _choose(
-    answers: Answers,
-    spec: Spec,
-    candidates: Iterator[Convention],
-    lengths: Lengths,
-    problems: list[str],
+    answers: Answers, spec: Spec, candidates: Iterator[Convention], lengths: Lengths, problems: list[str]
 ) -> WorkingCall | None:
-    """The candidate that looks most as it was meant; one that gives logits of tokens before one that does of rows."""
+    """The candidate whose masks work best; one that gives logits of tokens before one that gives them of rows."""
     best: tuple[int, WorkingCall] | None = None
     of_rows: tuple[int, WorkingCall] | None = None
     roles: tuple[str, ...] = ()
@@ -123,8 +125,7 @@ def _choose(
         known = _try(answers.model, convention, lengths._replace(usual=tried), failed)
         if known is None:
             continue
-        has_masks = any("keep" in filler or "causal" in filler for _, filler in convention.call)
-        score = _score(answers, known, spec)
+        has_masks, score = _mentions(convention, "keep", "causal"), _score(answers, known, spec)
         if known.convention.gives != "tokens":
             of_rows = (score, known) if of_rows is None or score > of_rows[0] else of_rows
             if best is None and score >= 3 and not has_masks:
@@ -139,28 +140,20 @@ def _choose(
     return None if chosen is None else chosen[1]
 
 
-def _hides_future(convention: Convention) -> bool:
-    return any("causal" in filler for _, filler in convention.call)
-
-
 def _with_causal_mask(answers: Answers, known: WorkingCall) -> WorkingCall:
-    """Where the future reaches back: the mask that the model expects from its caller, if one closes it."""
-    inputs = _inputs(known.T, known.S, known.vocab_size, known.source_vocab_size)
-    if known.convention.as_dict or not influences(answers.under(known.convention), inputs)[1]:
+    """If the future reaches back: with the mask that the model takes from its caller and that prevents it."""
+    if known.convention.as_dict or not influences(answers.under(known.convention), known.inputs)[1]:
         return known
-    for parameter in parameters_of(answers.model):
-        name, given_already = parameter.name, dict(known.convention.call)
+    for name in (parameter.name for parameter in parameters_of(answers.model)):
         of_source = known.convention.has_source and not TARGET.search(name)
-        if not MASK.search(name) or PADDING.search(name) or of_source or name in given_already:
+        if not MASK.search(name) or PADDING.search(name) or of_source or name in dict(known.convention.call):
             continue
         for form in CAUSAL_FORMS:
             convention = replace(known.convention, call=(*known.convention.call, (name, f"causal: {form}")))
-            with attempt() as attempted:
-                ahead, behind, finite = influences(answers.under(convention), inputs)
-            if attempted.failed:  # it takes a mask of another form
-                continue
-            if finite and ahead and not behind:
-                return replace(known, convention=convention)
+            with attempt():  # it may take a mask of another form
+                ahead, behind, finite = influences(answers.under(convention), known.inputs)
+                if finite and ahead and not behind:
+                    return replace(known, convention=convention)
     return known
 
 
@@ -183,18 +176,17 @@ def _roles(call: Call) -> tuple[str, ...]:
 
 
 def _try(model: nn.Module, convention: Convention, lengths: Lengths, problems: list[str]) -> WorkingCall | None:
-    """Call it with rows of several lengths until one fits."""
+    """Call it with rows of several lengths until one works."""
     pictures = {role_of(filler) for _, filler in convention.call if is_picture(filler)}
     for T in (PLACES,) if "ids" in pictures else dict.fromkeys((*lengths.usual, *lengths.more)):
         S = PLACES if "source" in pictures else T if lengths.equal else length_of_source(T, model)
-        inputs = (
-            _inputs(T, S, SMALL, SMALL) if convention.has_source else replace(_inputs(T, S, SMALL, SMALL), source=None)
-        )
-        with attempt() as attempted, _watching(model, inputs) as sizes, torch.no_grad():
+        inputs = _inputs(T, S, SMALL, SMALL)
+        inputs = inputs if convention.has_source else replace(inputs, source=None)
+        with attempt() as attempted, _vocabularies(model, inputs) as sizes, torch.no_grad():
             value = convention.raw(model, inputs)
         if attempted.failed:
             problems.append(attempted.sentence())
-            if not _is_about_length(attempted.error):
+            if not isinstance(attempted.error, OTHER_LENGTH):
                 return None
             continue
         located = _with_output(model, convention, inputs, value, sizes.get("ids"))
@@ -202,97 +194,89 @@ def _try(model: nn.Module, convention: Convention, lengths: Lengths, problems: l
             shapes = [tuple(leaf.shape) for leaf in tensors(value)[:3]]
             problems.append(f"given ids {(ROWS, T)} it returned {shapes or type(value).__name__}")
             return None
-        if reads_its_labels(model, located, inputs):
+        if _reads_its_labels(model, located, inputs):
             problems.append("what it was given as labels moves its logits")
             return None
         V = sizes.get("ids") or located.logits(model, inputs).shape[-1]
-        V, source_V = (
-            known if located.reads_words(role) else WORDS
-            for role, known in (("ids", V), ("source", sizes.get("source", V)))
-        )
+        known = {"ids": V, "source": sizes.get("source", V)}
+        V, source_V = (known[role] if located.reads_words(role) else WORDS for role in ("ids", "source"))
         return WorkingCall(located, T, S, V, source_V, Axes())
     return None
+
+
+def _reads_its_labels(model: nn.Module, convention: Convention, inputs: Inputs) -> bool:
+    """Whether what is given as labels, and is required, moves the logits: then the model reads it. Ids are 0 and 1."""
+    needed = {parameter.name for parameter in parameters_of(model) if parameter.default is parameter.empty}
+    if not any(role_of(filler) == "labels" and name in needed for name, filler in convention.call):
+        return False
+    batches = (inputs, inputs, replace(inputs, labels=1 - inputs.ids))
+    with torch.no_grad():
+        before, again, after = (convention.logits(model, batch) for batch in batches)
+    is_steady = before.shape == again.shape and torch.allclose(before, again, equal_nan=True)
+    return is_steady and before.shape == after.shape and not torch.allclose(before, after, equal_nan=True)
 
 
 def _with_output(
     model: nn.Module, convention: Convention, inputs: Inputs, value: object, vocab_size: int | None
 ) -> Convention | None:
-    """The convention, with where in what it returned its logits are; None if nothing in it has their shape."""
+    """The convention with the path to its logits in what it returned; None if nothing there has their shape."""
     rows, columns = inputs.ids.shape
-    path = find_logits(value, rows, columns, vocab_size)
-    if path is not None:
-        return replace(convention, output=path)
-    path = find_logits(value, rows, columns - 1, vocab_size)
-    if path is not None:
-        return replace(convention, output=path, drops_last=True)
+    for drops_last in (False, True):
+        path = find_logits(value, rows, columns - drops_last, vocab_size)
+        if path is not None:
+            return replace(convention, output=path, drops_last=drops_last)
     path = find_row_output(value, rows)
     if path is None:
         return None
     fewer = inputs.rows(torch.arange(rows - 2))
     with attempt() as attempted, torch.no_grad():
         shape = tuple(follow(convention.raw(model, fewer), path).shape)
-    if attempted.failed:  # it takes so many rows only, so that nothing tells rows from tokens
-        return None
-    if shape[0] != rows - 2:
+    if attempted.failed or shape[0] != rows - 2:  # nothing tells its rows from its tokens
         return None
     grows = len(shape) == 2 and shape[1] == rows - 2 and follow(value, path).shape[1] == rows
     return replace(convention, output=path, gives="pairs" if grows else "rows")
 
 
-def _is_about_length(error: Exception | None) -> bool:
-    """Whether other lengths may do: what speaks of sizes and ranges, and a line that only some lengths reach."""
-    return isinstance(error, (AssertionError, IndexError, ValueError, RuntimeError, NameError))
-
-
 def _inputs(T: int, S: int, V: int, source_V: int) -> Inputs:
+    """Random rows; in a vocabulary of the smallest size, of the tokens 0 and 1."""
     generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(min(V, SMALL), (ROWS, T), generator=generator) if V <= SMALL else _ids((ROWS, T), V, generator)
-    source = _ids((ROWS, S), source_V, generator)
+    ids = torch.randint(0 if V <= SMALL else min(4, V // 2), V, (ROWS, T), generator=generator)
+    source = torch.randint(min(4, source_V // 2), source_V, (ROWS, S), generator=generator)
     return Inputs(ids, source, labels=ids)
 
 
-def _ids(shape: tuple[int, int], V: int, generator: torch.Generator) -> Tensor:
-    return torch.randint(min(4, V // 2), V, shape, generator=generator)
-
-
 @contextmanager
-def _watching(model: nn.Module, inputs: Inputs) -> Iterator[dict[str, int]]:
-    """How many rows the tables have that consume the ids and the source."""
+def _vocabularies(model: nn.Module, inputs: Inputs) -> Iterator[dict[str, int]]:
+    """The number of rows of the embeddings that read the ids and the source, as the model is called."""
     sizes: dict[str, int] = {}
 
     def look(module: nn.Module, args: tuple[object, ...], _: object) -> None:
         weight = getattr(module, "weight", None)
-        if args and isinstance(args[0], Tensor) and isinstance(weight, Tensor):
-            for name in ("ids", "source"):
-                expected = getattr(inputs, name)
-                if expected is not None and any(_equal(args[0], form) for form in (expected, expected.t())):
-                    sizes.setdefault(name, weight.shape[0])
+        if not args or not isinstance(args[0], Tensor) or not isinstance(weight, Tensor):
+            return
+        tokens = args[0].cpu()
+        for name, expected in (("ids", inputs.ids), ("source", inputs.source)):
+            forms = () if expected is None else (expected, expected.t())
+            if any(tokens.shape == form.shape and torch.equal(tokens, form) for form in forms):
+                sizes.setdefault(name, weight.shape[0])
 
-    handles = [module.register_forward_hook(look) for module in model.modules() if isinstance(module, nn.Embedding)]
-    try:
+    with ExitStack() as hooks:
+        for module in model.modules():
+            if isinstance(module, nn.Embedding):
+                hooks.enter_context(module.register_forward_hook(look))
         yield sizes
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _equal(tensor: Tensor, expected: Tensor) -> bool:
-    return tensor.shape == expected.shape and torch.equal(tensor.cpu(), expected)
 
 
 def _score(answers: Answers, known: WorkingCall, spec: Spec) -> int:
-    """How much the outputs look as if every mask was given as it was meant."""
-    inputs = _inputs(known.T, known.S, known.vocab_size, known.source_vocab_size)
+    """How much the outputs look as if every mask was understood."""
     with attempt() as attempted:
-        ahead, behind, finite = influences(answers.under(known.convention), inputs)
-    if attempted.failed:  # masks in these forms are not what it takes
-        return -1
-    if not finite:
+        ahead, behind, finite = influences(answers.under(known.convention), known.inputs)
+    if attempted.failed or not finite:  # it takes masks of other forms
         return -1
     causal_wanted = spec.kind != "bidirectional" or known.convention.has_source
     if ahead and not behind:
         return 4 if causal_wanted else 2
-    if ahead and behind:
+    if ahead:
         return 3 if causal_wanted else 4
     return 1 if behind else 0
 
@@ -303,13 +287,11 @@ def _with_order(answers: Answers, known: WorkingCall) -> WorkingCall:
     axes = known.axes
     by_words = axes.mixing == {0} and axes.forward_only and says_time_first(answers.model)
     if not known.convention.time_first and (axes.are_time_first or by_words):
-        turned = replace(known.convention, time_first=True)
-        return replace(known, convention=turned, axes=axes.swapped)
+        return replace(known, convention=replace(known.convention, time_first=True), axes=axes.swapped)
     return known
 
 
 def _with_axes(answers: Answers, known: WorkingCall) -> WorkingCall:
-    inputs = _inputs(known.T, known.S, known.vocab_size, known.source_vocab_size)
     with attempt():
-        return replace(known, axes=axes_of(answers.under(known.convention), inputs))
-    return known  # one axis cannot be told from the other
+        return replace(known, axes=axes_of(answers.under(known.convention), known.inputs))
+    return known  # the axes cannot be told apart

@@ -1,4 +1,4 @@
-"""What a check is, and the few things that all of them need."""
+"""What a check is, and the few things that all checks need."""
 
 import pkgutil
 import time
@@ -7,38 +7,42 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Generic, TypeVar
 
-from clearhead.doctor.problems import attempt
-from clearhead.doctor.report.findings import Evidence, Finding, PossibleCause, Status, Where
+from clearhead.doctor.problems import attempt as attempt
+from clearhead.doctor.report.findings import Evidence, PossibleCause
+from clearhead.doctor.report.findings import Finding as Finding
+from clearhead.doctor.report.findings import Status as Status
+from clearhead.doctor.report.findings import Where as Where
 from clearhead.doctor.report.verdict import BROKE, Checked, Outcome
 from clearhead.doctor.spec import Level
-from clearhead.doctor.subject import Subject
+from clearhead.doctor.subject import Subject as Subject
 
 SubjectT = TypeVar("SubjectT")
 Run = Callable[[SubjectT], list[Finding]]
 Causes = tuple[tuple[str, float], ...]
-BASE = ("finite", "deterministic", "rows")  # what nearly every check needs
-SOUND = (*BASE, "layouts", "dependencies")
+STEADY = ("finite", "deterministic")  # what nearly every check needs
+APART = (*STEADY, "rows", "layouts", "norms")
+SOUND = (*STEADY, "rows", "layouts", "dependencies")
 
 
 class Skipped(Exception):  # noqa: N818 - nothing went wrong
-    """The check has nothing to say about this model, and why."""
+    """The check does not apply to this model; the message says why."""
 
 
 @dataclass(frozen=True)
 class Check(Generic[SubjectT]):
-    """One question to a model, or to a training.
+    """One question about a model, or about a training.
 
     Args:
         id: the fault that it is named after.
-        name: in a word or two.
-        order: where it stands among the others; what it needs has a smaller number.
-        covers: every id that it can find, that it names among the causes of what it finds, or that would make it fail
-            under another name: whoever asks for one of them is answered by this check too.
+        name: one word or two.
+        order: its rank in the sequence; a check that it needs has a smaller one.
+        covers: every id that it can find, that it names among the causes of a finding, or that would make it fail under
+            another name. Asking for any of them runs this check.
         holds: what is true if it finds nothing.
-        run: the findings; raises `Skipped`.
-        needs: names of checks whose failure would make this one's answer worthless.
-        level: the least at which it is made.
-        of_tokens: it asks for logits of each token, and has nothing to ask where one output is given for a whole row.
+        run: returns the findings; raises `Skipped`.
+        needs: names of the checks without which its answer means nothing.
+        level: the lowest level at which it runs.
+        of_tokens: it needs logits for each token, and does not apply to a model with one output per row.
     """
 
     id: str
@@ -52,13 +56,13 @@ class Check(Generic[SubjectT]):
     of_tokens: bool = False
 
     def checked(self, status: Outcome, note: str, began: float) -> Checked:
-        """What it came to, for the report. `began`: as `time.perf_counter` had it."""
+        """Its outcome, for the report. `began`: the `time.perf_counter` at its start."""
         milliseconds = 1000 * (time.perf_counter() - began)
         return Checked(self.id, self.name, self.covers, self.holds, status, note, milliseconds)
 
 
 class Registry(Generic[SubjectT]):
-    """The checks of one sort of subject. It is the decorator that registers a function as a check."""
+    """All checks of one kind of subject. It is the decorator that registers a function as a check."""
 
     def __init__(self) -> None:
         self._checks: list[Check[SubjectT]] = []
@@ -69,22 +73,26 @@ class Registry(Generic[SubjectT]):
         name: str,
         *,
         order: int,
-        covers: tuple[str, ...],
-        holds: str,
+        covers: tuple[str, ...] = (),
+        holds: str = "",
         needs: tuple[str, ...] = (),
         level: Level = "quick",
         of_tokens: bool = False,
     ) -> Callable[[Run[SubjectT]], Run[SubjectT]]:
-        """See `Check`."""
+        """See `Check`. `covers` need not repeat `id`; `holds` is the function's docstring unless it is given here."""
 
         def register(run: Run[SubjectT]) -> Run[SubjectT]:
-            self._checks.append(Check(id, name, order, covers, holds, run, needs, level, of_tokens))
+            sentence = (holds or run.__doc__ or name).partition("\n")[0].rstrip(".")
+            ids = tuple(dict.fromkeys((id, *covers)))
+            self._checks.append(
+                Check(id, name, order, ids, sentence[:1].lower() + sentence[1:], run, needs, level, of_tokens)
+            )
             return run
 
         return register
 
     def in_order(self) -> tuple[Check[SubjectT], ...]:
-        """All that are registered, in the order in which they are made."""
+        """All registered checks, in the order in which they run."""
         return tuple(sorted(self._checks, key=lambda check: check.order))
 
 
@@ -92,7 +100,7 @@ model_check = Registry[Subject]()
 
 
 def load_all(package: str, folders: Iterable[str]) -> None:
-    """Import every module below a package, so that what registers itself there is known."""
+    """Import every module below a package, so that its checks register themselves."""
     for module in pkgutil.walk_packages(folders, f"{package}."):
         import_module(module.name)
 
@@ -100,7 +108,7 @@ def load_all(package: str, folders: Iterable[str]) -> None:
 def answer(
     check: Check[SubjectT], subject: SubjectT, failed: Container[str], allow: Mapping[str, str]
 ) -> tuple[Outcome, str, list[Finding]]:
-    """Ask, unless a failed check would falsify the answer; what is allowed is waived, with the reason."""
+    """Run a check unless one that it needs has failed. Findings that the person allows are waived, with the reason."""
     blocking = [name for name in check.needs if name in failed]
     if blocking:
         return "blocked", f"cannot be judged while '{blocking[0]}' does not hold", []
@@ -120,9 +128,9 @@ def answer(
 
 
 def joined(before: Sequence[Finding], findings: Iterable[Finding], check: str, allow: Container[str]) -> list[Finding]:
-    """What was found so far and what that check found.
+    """The findings so far and those of one more check.
 
-    Each fault is told by the check that found it first; but a failure is told in the place of a warning.
+    A fault is reported by the check that found it first, but a failure replaces a warning.
     """
     new = [replace(finding, check=check) for finding in findings if finding.id not in allow]
     failed = {finding.id for finding in new if finding.status == "fail"}
@@ -142,7 +150,7 @@ def finding(
     picture: tuple[str, ...] = (),
     status: Status = "fail",
 ) -> Finding:
-    """A finding named after the likeliest of its causes."""
+    """A finding, named after the most likely of its causes. `witness`: what was seen, in one sentence."""
     ranked: Causes = ((causes, 1.0),) if isinstance(causes, str) else tuple(sorted(causes, key=lambda c: -c[1]))
     evidence = Evidence(value, threshold, floor, witness)
     possible = tuple(PossibleCause(id, round(score, 3)) for id, score in ranked)

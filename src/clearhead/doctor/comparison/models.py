@@ -174,7 +174,7 @@ class _Both:
     def _padded(self, inputs: Inputs) -> Iterator[CodePath]:
         """Padding in front, where both take a mask for it."""
         masks_a, masks_b = (
-            {source: (name, form) for name, form, source in padding_masks(subject)} for subject in (self.a, self.b)
+            {mask.source: (mask.names[0], mask.form) for mask in padding_masks(subject)} for subject in (self.a, self.b)
         )
         known = {parameter.name for parameter in parameters_of(self.b.model)}
         for source, mask in masks_a.items():

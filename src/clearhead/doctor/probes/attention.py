@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from clearhead.doctor.probes.flow import Flow
-from clearhead.doctor.probes.products import Product, product_behind, product_of
+from clearhead.doctor.probes.flow import Flow, read_by
+from clearhead.doctor.probes.products import Product, factor_along, product_behind, product_of, scale_between
 from clearhead.doctor.probes.tracing import ModuleCall
 
 HIDDEN = -1e6  # scores below are hidden for good; a finite mask above it can be outweighed by larger scores
@@ -176,6 +176,22 @@ def _allowed(mask: Tensor | None, T_q: int, T_k: int, *, true_means_seen: bool) 
     return visible, drop if drop > 0 else None  # what lowers no later score below the earlier ones hides nothing
 
 
-def same_tensor(first: Tensor | None, second: Tensor | None) -> bool:
-    """Whether two tensors hold the same numbers."""
-    return first is not None and second is not None and first.shape == second.shape and torch.equal(first, second)
+def scale_of(flow: Flow, attention: AttentionCall) -> float | None:
+    """What the product of the projections is multiplied by before the softmax; None if it is normalized or unknown.
+
+    Factors between the projections and the product count as well: the queries may have been scaled before.
+    """
+    assert attention.query is not None
+    assert attention.key is not None
+    index, product = attention.index, attention.score_product
+    if attention.call.name == FUSED:
+        scale = attention.call.options["kwargs"].get("scale")
+        scale = attention.query.shape[-1] ** -0.5 if scale is None else float(scale)
+    elif product is None:
+        return None
+    else:
+        source = next(t for t in read_by(attention.call) if t.is_floating_point())
+        branch = flow.way_back(source, index, lambda call: call is product.call, limit=14)
+        index, scale = product.index, factor_along(flow, branch)
+    between = scale_between(flow, index, (attention.query, attention.key))
+    return None if between is None else scale * between

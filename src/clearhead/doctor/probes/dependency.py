@@ -25,7 +25,7 @@ class DependencyMatrix:
 
     @property
     def threshold(self) -> float:
-        """From where an influence counts."""
+        """An influence above this is real."""
         return max(THRESHOLD, FLOORS * self.floor)
 
     @property
@@ -34,7 +34,7 @@ class DependencyMatrix:
         return self.influence > self.threshold
 
     def witness(self, pair: tuple[int, int]) -> str:
-        """Two inputs and one output, in words."""
+        """What changing token j does to logits i, in a sentence, for the pair (i, j)."""
         i, j = pair
         return (
             f"changing token {j} from {int(self.ids[j])} to {int(self.others[j])} moves logits {i} by "
@@ -53,9 +53,9 @@ class DependencyMatrix:
 def swapped_rows(
     inputs: Inputs, pool: Tensor, generator: torch.Generator, *, source: bool = False
 ) -> tuple[Inputs, Inputs, Tensor]:
-    """A batch of n + 1 equal rows, the same with token j of row j changed, and what it was changed to (n,).
+    """A batch of n + 1 equal rows, the same with token j of row j changed, and what it was changed to, (n,).
 
-    Row n stays as it is: what moves there moves for another reason.
+    Row n is not changed: if its logits move, they move for another reason.
 
     Args:
         inputs: one row.
@@ -76,13 +76,12 @@ def swapped_rows(
 def dependency(
     run: Run, inputs: Inputs, pool: Tensor, generator: torch.Generator, *, source: bool = False
 ) -> DependencyMatrix:
-    """Two forward passes of the same shape, compared number by number: on a CPU equal inputs give equal bits.
+    """Two forward passes of the same shape, compared number by number: on a CPU, equal inputs give equal bits.
 
     Args:
-        run: the model.
         inputs: one row, (1, T).
         pool: ids to draw from.
-        source: the matrix from the source's tokens to the target's logits, (T, S).
+        source: compute the matrix from the source's tokens to the target's logits, (T, S).
     """
     base, changed, others = swapped_rows(inputs, pool, generator, source=source)
     n = len(others)
@@ -133,8 +132,3 @@ def _shape_of_past(alive: Tensor, distance: Tensor, own: bool) -> tuple[str, int
         if torch.equal(alive, (distance >= 0) & (distance < n)):
             return "window", n
     return "gaps", 0
-
-
-def change_of(before: Tensor, after: Tensor) -> float:
-    """How far logits move at most, of their spread."""
-    return float((after - before).abs().max()) / (float(before.std()) or 1.0)

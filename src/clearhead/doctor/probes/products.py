@@ -61,12 +61,9 @@ def product_of(flow: Flow, index: int) -> Product | None:
             weights = next((t for t in read_by(call) if any(t is output for output in made_by(flow.calls[at]))), None)
             if weights is None:
                 continue
-            if call.name in PRODUCTS:
-                axes_found = _axes_in(call, reader, weights, axes)
-                if axes_found is not None:
-                    return axes_found
-            after = _axes_after(call, weights, axes)
-            if after is not None:
+            if call.name in PRODUCTS and (product := _axes_in(call, reader, weights, axes)) is not None:
+                return product
+            if (after := _axes_after(call, weights, axes)) is not None:
                 open_.append((reader, after))
     return None
 
@@ -89,12 +86,8 @@ def _axes_after(call: ModuleCall, weights: Tensor, axes: tuple[int, ...]) -> tup
     if call.name == "permute":
         order_of_axes = args[1] if isinstance(args[1], Sequence) else args[1:]
         return tuple(axes[int(axis)] for axis in order_of_axes)
-    if (
-        call.name == "__get__"
-        and result.shape[:-2] == weights.shape[:-2]
-        and result.shape[-2:] == weights.mT.shape[-2:]
-    ):
-        return (*axes[:-2], axes[-1], axes[-2])  # .mT
+    if call.name == "__get__" and result.shape == weights.mT.shape:
+        return (*axes[:-2], axes[-1], axes[-2])
     if call.name in RESHAPING and result.shape[-2:] == weights.shape[-2:] and result.dim() >= 2:
         return (*(-1,) * (result.dim() - 2), axes[-2], axes[-1])  # rows and heads were joined or parted
     return None
@@ -104,25 +97,32 @@ def _axes_in(call: ModuleCall, index: int, weights: Tensor, axes: tuple[int, ...
     both = operands(call)
     if both is None:
         return None
-    is_first = both[0] is weights
-    other = both[1] if is_first else both[0]
+    is_first, last = both[0] is weights, weights.dim() - 1
+    pair: tuple[int, int] | None = (last - 1, last) if is_first else (last, last - 1)
     if call.name == "einsum":
         pair = _in_einsum(call, weights, is_first)
-    else:
-        last = weights.dim() - 1
-        pair = (last - 1, last) if is_first else (last, last - 1)
     if pair is None or min(axes[pair[0]], axes[pair[1]]) < 0:
         return None
-    return Product(index, call, *both, kept=axes[pair[0]], summed=axes[pair[1]], other=other)
+    return Product(index, call, *both, kept=axes[pair[0]], summed=axes[pair[1]], other=both[is_first])
 
 
-def _in_einsum(call: ModuleCall, weights: Tensor, is_first: bool) -> tuple[int, int] | None:
-    """The axes of the weights that an equation keeps, and sums over with those of the other tensor."""
+def einsum_letters(call: ModuleCall) -> tuple[str, str, str] | None:
+    """The axes of the two tensors of an einsum and of its result, by their letters; None if it is written otherwise."""
     equation = call.options["args"][0]
     if not isinstance(equation, str) or "->" not in equation or "." in equation:
         return None
     inputs, output = equation.replace(" ", "").split("->")
-    ours, other = inputs.split(",") if is_first else inputs.split(",")[::-1]
+    first, _, second = inputs.partition(",")
+    return first, second, output
+
+
+def _in_einsum(call: ModuleCall, weights: Tensor, is_first: bool) -> tuple[int, int] | None:
+    """The axis of the weights that an einsum keeps, and the one that it sums over with the other tensor."""
+    letters = einsum_letters(call)
+    if letters is None:
+        return None
+    ours, other = letters[:2] if is_first else letters[1::-1]
+    output = letters[2]
     summed = [letter for letter in ours if letter in other and letter not in output]
     kept = [letter for letter in ours if letter in output and letter not in other]
     rows = [letter for letter in ours if letter in other and letter in output]  # a map that mixes heads has none
@@ -134,15 +134,12 @@ def _in_einsum(call: ModuleCall, weights: Tensor, is_first: bool) -> tuple[int, 
 
 
 def _letters_after(call: ModuleCall, weights: Tensor, axes: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Which axes of the first weights an equation leaves where; heads that it mixes are none."""
-    equation, both = call.options["args"][0], operands(call)
-    if not isinstance(equation, str) or "->" not in equation or "." in equation or both is None:
+    """Which axes of the first weights the axes of an einsum's result are; -1 for heads that it mixes."""
+    letters, both = einsum_letters(call), operands(call)
+    if letters is None or both is None:
         return None
-    inputs, output = equation.replace(" ", "").split("->")
-    ours = inputs.split(",")[0 if both[0] is weights else 1]
-    if len(ours) != len(axes):
-        return None
-    return tuple(axes[ours.index(letter)] if letter in ours else -1 for letter in output)
+    ours = letters[0 if both[0] is weights else 1]
+    return tuple(axes[ours.index(x)] if x in ours else -1 for x in letters[2]) if len(ours) == len(axes) else None
 
 
 def product_behind(flow: Flow, index: int) -> Product | None:
@@ -175,25 +172,12 @@ def factor_along(flow: Flow, branch: Sequence[int]) -> float:
     return total
 
 
-def scale_of(flow: Flow, index: int, product: Product) -> float | None:
-    """What a product of projections is multiplied by before it enters the softmax; None where it was normalized.
-
-    Counts what stands between the projections and the product as well: the queries may have been scaled before.
-    """
-    source = next(t for t in read_by(flow.calls[index]) if t.is_floating_point())
-    branch = flow.way_back(source, index, lambda call: call is product.call, limit=14)
-    return _with_projections(flow, product.index, (product.first, product.second), factor_along(flow, branch))
-
-
-def _with_projections(flow: Flow, index: int, both: tuple[Tensor, Tensor], scale: float) -> float | None:
+def scale_between(flow: Flow, index: int, both: tuple[Tensor, Tensor]) -> float | None:
+    """What two projections were multiplied by before an operation; None if either was normalized, or is none."""
+    scale = 1.0
     for part in both:
         branch = flow.way_back(part, index, lambda call: call.name in LINEAR)
         if not branch or any(flow.calls[at].name in NORMS for at in branch):
             return None
         scale *= factor_along(flow, branch[:-1])
     return scale
-
-
-def fused_scale(flow: Flow, index: int, query: Tensor, key: Tensor, scale: float) -> float | None:
-    """The same for a fused kernel that itself multiplies by `scale`."""
-    return _with_projections(flow, index, (query, key), scale)

@@ -1,4 +1,4 @@
-"""The same model in bfloat16: rounding spreads evenly; what grows with the position comes from the positions."""
+"""In bfloat16 rounding spreads evenly over a row: an error that grows along it comes from the positions."""
 
 from functools import partial
 from itertools import pairwise
@@ -7,11 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import Inputs, Run
-from clearhead.doctor.checks.base import SOUND, Skipped, finding, model_check
-from clearhead.doctor.problems import attempt
-from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.checks.base import SOUND, Finding, Skipped, Subject, attempt, finding, model_check
+from clearhead.doctor.probes.tensors import first_true
 from clearhead.doctor.state_guard import twin
-from clearhead.doctor.subject import Subject
 
 LENGTHS = (512, 384, 256, 128, 64, 48, 32)
 ROUNDING = 2**-8  # of bfloat16
@@ -21,24 +19,15 @@ STEADY = 0.8  # of the quarter before: from one to the next it must not shrink
 LARGEST = 50_000_000  # parameters
 
 
-@model_check(
-    "R03",
-    "precision",
-    order=350,
-    covers=("R03", "M09"),
-    holds="in bfloat16 the logits are finite, and no worse at the end of a long row",
-    needs=SOUND,
-    level="deep",
-    of_tokens=True,
-)
+@model_check("R03", "precision", order=350, covers=("M09",), needs=SOUND, level="deep", of_tokens=True)
 def precision(subject: Subject) -> list[Finding]:
-    """Finite where float32 is, and no worse at the end of a long row than at its beginning."""
+    """In bfloat16 the logits are finite, and no worse at the end of a long row than at its beginning."""
     if sum(parameter.numel() for parameter in subject.model.parameters()) > LARGEST:
-        raise Skipped("too many parameters for a second copy of the numbers")
+        raise Skipped("it has too many parameters for another copy")
     how, run = _rounded(subject)
     for T in LENGTHS:
         inputs = subject.inputs(2, salt=51, T=T)
-        with attempt() as attempted, subject.quiet():
+        with attempt() as attempted:
             exact = subject.run(inputs)
         if attempted.failed:  # too long for it
             continue
@@ -48,33 +37,32 @@ def precision(subject: Subject) -> list[Finding]:
 
 
 def _rounded(subject: Subject) -> tuple[str, Run]:
-    """The first of the ways to use bfloat16 that it runs in: as checkpoints are loaded, as a whole, and by autocast."""
+    """The first use of bfloat16 that works: for the weights, as checkpoints load; for buffers as well; autocast."""
     weights, whole = twin(subject.model), twin(subject.model).bfloat16()
     for parameter in weights.parameters():
         if parameter.dtype == torch.float32:
             parameter.data = parameter.data.bfloat16()
 
     def run(inputs: Inputs, model: nn.Module = subject.model, autocast: bool = False) -> Tensor:
-        with subject.quiet(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             return subject.run(inputs, model=model)
 
-    ways: dict[str, Run] = {
+    variants: dict[str, Run] = {
         "the weights": partial(run, model=weights),
         "weights and buffers": partial(run, model=whole),
         "autocast": partial(run, autocast=True),
     }
-    for how, variant in ways.items():
-        with attempt():
+    for how, variant in variants.items():
+        with attempt():  # some operations lack bfloat16
             variant(subject.inputs(2))
             return how, variant
-        continue  # some operations know no bfloat16
     raise Skipped("it does not run in bfloat16")
 
 
 def _judge(subject: Subject, exact: Tensor, rounded: Tensor) -> list[Finding]:
     if exact.isfinite().all() and not rounded.isfinite().all():
-        row, position = (int(part) for part in (~rounded.isfinite()).any(-1).nonzero()[0])
-        witness = f"logits {position} of row {row} are finite in float32 and not in bfloat16"
+        row, position, _ = first_true(~rounded.isfinite())
+        witness = f"logits {position} of row {row} are finite in float32 but not in bfloat16"
         return [finding("M09", witness, status="warn")]
     off = (rounded - exact).pow(2).mean((0, 2)).sqrt() / (float(exact.std()) or 1.0)  # (T,)
     quarter = max(1, len(off) // 4)
@@ -83,7 +71,6 @@ def _judge(subject: Subject, exact: Tensor, rounded: Tensor) -> list[Finding]:
     grows = all(later > STEADY * earlier for earlier, later in pairwise(parts))
     if not grows or parts[-1] < GROWTH * parts[0] or parts[-1] < BOUND * ROUNDING * depth**0.5:
         return []
-    witness = (
-        f"bfloat16 moves logits by {parts[0]:.1e} of their spread at the start of a row, by {parts[-1]:.1e} at its end"
-    )
+    change = f"{parts[0]:.1e} of their spread at the start of a row, and by {parts[-1]:.1e} at its end"
+    witness = f"bfloat16 moves logits by {change}"
     return [finding("R03", witness, value=parts[-1], threshold=GROWTH * parts[0], status="warn")]

@@ -1,4 +1,4 @@
-"""What the model's own `generate` writes: the same for the same request, and what its logits say."""
+"""What the model's own `generate` writes: the same for the same request, and what its logits predict."""
 
 import inspect
 import random
@@ -10,74 +10,61 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import Inputs
-from clearhead.doctor.checks.base import SOUND, Skipped, finding, model_check
-from clearhead.doctor.report.findings import Finding, Where
+from clearhead.doctor.calling.names import is_of_a_library
+from clearhead.doctor.checks.base import SOUND, Finding, Skipped, Subject, Where, finding, model_check
+from clearhead.doctor.probes.tensors import first_true
 from clearhead.doctor.state_guard import twin
-from clearhead.doctor.subject import Subject
 
 NEW, FEW = 5, 3  # tokens; few where every one takes long
 ROWS = 8  # behind which tokens are written: enough of them to see which ones may be
-CLEAR = 1e-3  # of the logits' spread: how far the best is ahead where nobody can argue
+CLEAR = 1e-3  # of the logits' spread: how far the best token must lead
 COUNT = re.compile(r"new|len|steps|tokens|^n$|^num|^k$")
 
 
-@model_check(
-    "K11",
-    "generations",
-    order=210,
-    covers=("K06", "K08", "K11", "T08"),
-    holds="generate() writes what the logits say, and answers equal requests alike",
-    needs=(*SOUND, "caches"),
-    of_tokens=True,
-)
+@model_check("K11", "generations", order=210, covers=("K06", "K08", "T08"), needs=(*SOUND, "caches"), of_tokens=True)
 def generations(subject: Subject) -> list[Finding]:
-    """One request, another, and the first again; a greedy one begins with the likeliest token of the last logits."""
-    method = getattr(type(subject.original), "generate", None)
-    if method is None or subject.convention.has_source or subject.convention.time_first or not _is_own(method):
+    """`generate` writes the most likely token unless it samples, and answers equal requests alike."""
+    method: Any = getattr(type(subject.original), "generate", None)
+    reads_ids = not subject.convention.has_source and not subject.convention.time_first
+    if method is None or not reads_ids or is_of_a_library(method):
         raise Skipped("it has no generate() of its own that reads ids")
     if subject.shifts_its_rows:
-        raise Skipped("its last logits are about its last token, and not about the next")
+        raise Skipped("its last logits predict its last token, not the next")
     new = FEW if subject.is_hurried else NEW
     ids, other = (subject.inputs(2, salt=salt).ids[:, :6].contiguous().to(subject.device) for salt in (17, 18))
     model = twin(subject.model)
-    first, again, drew = _asked_twice(model, ids, other, new, seed=1)
-    where = Where("", type(subject.model).__name__, *_home(method))
+    first, again, drew = _before_and_after(model, ids, other, new, seed=1)
+    code = getattr(inspect.unwrap(method), "__code__", None)
+    where = Where("", type(subject.model).__name__, *((code.co_filename, code.co_firstlineno) if code else ()))
     if not torch.equal(first, again):  # it draws at random, or remembers
-        anew, again, _ = _asked_twice(twin(subject.model), ids, other, new, seed=0)
+        anew, again, _ = _before_and_after(twin(subject.model), ids, other, new, seed=0)
         if torch.equal(anew, again) or not torch.equal(first, anew):
             return []
-        witness = "the same request, with the same seed, is answered otherwise after another request"
+        witness = "the same request with the same seed has another answer after a different request"
         return [finding((("K06", 0.8), ("T08", 0.2)), witness, where=where)]
     subject.journal.paths.append(f"generate(), {new} tokens")
     if drew or not _likelier(subject, ids.cpu(), first[:, 0]).any():
-        return []  # who draws may take another than the best
+        return []  # sampling may take another than the best
     rows = subject.inputs(ROWS, salt=17).ids[:, :6]
     written = _written(model, rows.to(subject.device), new, seed=0)[:, 0]
     likelier = _likelier(subject, rows, written)
-    # some tokens are never written, as padding is not, or not again: those that are written behind another row may be
+    # some tokens are never written, such as padding, or not twice: those that are written after another row may be
     allowed = torch.zeros_like(likelier[0]).scatter(0, written, True).expand_as(likelier).scatter(1, rows, False)
-    wrong = likelier & allowed
-    if not wrong.any():
+    if not (likelier & allowed).any():
         return []
-    row, better = (int(part) for part in wrong.nonzero()[0])
-    witness = (
-        f"generate() writes token {int(written[row])} where the last logits say {better}, which it writes elsewhere"
-    )
+    row, better = first_true(likelier & allowed)
+    witness = f"generate() writes token {int(written[row])} although {better} is more likely, which it writes elsewhere"
     return [finding((("K11", 0.7), ("K08", 0.3)), witness, where=where)]
 
 
 def _likelier(subject: Subject, rows: Tensor, written: Tensor) -> Tensor:
-    """(B, V), True for tokens that are clearly likelier behind rows (B, T) than those that were written (B,)."""
-    with torch.no_grad(), subject.quiet():
-        logits = subject.run(Inputs(rows))[:, -1]  # (B, V)
+    """(B, V), True for tokens that are clearly more likely after rows (B, T) than those that were written (B,)."""
+    logits = subject.run(Inputs(rows))[:, -1]  # (B, V)
     return logits > logits.gather(1, written[:, None]) + CLEAR * float(logits.std())
 
 
-def _asked_twice(model: nn.Module, ids: Tensor, other: Tensor, new: int, seed: int) -> tuple[Tensor, Tensor, bool]:
-    """What a model that nobody asked before writes with seed 0, and again, with this seed, after another request.
-
-    And whether it drew random numbers for it.
-    """
+def _before_and_after(model: nn.Module, ids: Tensor, other: Tensor, new: int, seed: int) -> tuple[Tensor, Tensor, bool]:
+    """What a model first writes with seed 0, what with this seed after another request, and whether that sampled."""
     first = _written(model, ids, new, seed=0)
     _written(model, other, new, seed=0)
     begun = _seeded(seed, ids.device)
@@ -98,32 +85,21 @@ def _state(device: torch.device) -> Tensor:
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
-def _is_own(method: object) -> bool:
-    return not str(getattr(method, "__module__", "")).startswith(("transformers.", "torch."))
-
-
 def _written(model: nn.Module, ids: Tensor, new: int, seed: int) -> Tensor:
-    """The new tokens (B, n) of a call with ids and how many there are to be."""
+    """The new tokens (B, n) of a call with ids and the number of tokens to write."""
     parameters = list(inspect.signature(model.generate).parameters.values())  # type: ignore[arg-type]
     needed = [p for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
     if not parameters or len(needed) > 2 or (len(needed) == 2 and not COUNT.search(needed[1].name)):
-        raise Skipped("generate() wants more than ids and a number of tokens")
+        raise Skipped("generate() needs more than ids and a number of tokens")
     _seeded(seed, ids.device)
     arguments = (ids, new) if len(needed) == 2 else (ids,)
     named = {p.name: new for p in parameters[1:] if len(needed) < 2 and "new" in p.name and COUNT.search(p.name)}
     with torch.no_grad():
         written = model.generate(*arguments, **named)  # type: ignore[operator]
     if not isinstance(written, Tensor) or written.dim() != 2 or written.shape[0] != len(ids):
-        raise Skipped("generate() returns no rows of ids")
+        raise Skipped("generate() does not return rows of ids")
     n = ids.shape[1]
-    behind = written.shape[1] > n and torch.equal(written[:, :n], ids)
-    if not behind and written.shape[1] > new:
+    continues = written.shape[1] > n and torch.equal(written[:, :n], ids)
+    if not continues and written.shape[1] > new:
         raise Skipped("generate() returns other ids than it was given")
-    return (written[:, n:] if behind else written).cpu()
-
-
-def _home(method: Any) -> tuple[str | None, int | None]:
-    try:
-        return inspect.getsourcefile(method), inspect.getsourcelines(method)[1]
-    except (TypeError, OSError):
-        return None, None
+    return (written[:, n:] if continues else written).cpu()

@@ -1,4 +1,4 @@
-"""What a loss asks for, against what it should: of a function, of a model's own loss, and of a training's."""
+"""What a loss asks for, compared with what it should ask for: the loss of a function, a model or a training."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clearhead.doctor.checks.base import finding
+from clearhead.doctor.checks.base import Finding, Status, finding
 from clearhead.doctor.checks.loss.slips import are_likelihoods, are_turned, rewards_normaliser, wrong_axes
 from clearhead.doctor.probes.loss import IGNORED, STRAIGHT, Xray, is_like, misfit, read
-from clearhead.doctor.report.findings import Finding, Status
+from clearhead.doctor.probes.tensors import first_true
 
 EVEN = 1e-3  # relative difference of weights that are meant to be equal
 UNLIKE = 0.045  # misfit of two gradients at the cosine from which they count as alike
@@ -22,10 +22,10 @@ def judge(
     """The faults that an X-ray shows.
 
     Args:
-        seen: the X-ray, with targets looked for among `ids`.
-        pad_id: what stands in `ids` for padding.
-        shifts: whether the loss itself must shift by one; None where either will do.
-        ends: whether padding is the token that ends a text as well, so that the first of it is to be learned.
+        reading: the X-ray, with targets looked up among `ids`.
+        pad_id: the token that stands for padding in `ids`.
+        shifts: whether the loss itself must shift by one; None if either will do.
+        ends: whether padding is also the token that ends a text, so that its first occurrence must be learned.
     """
     if reading.residual > STRAIGHT and pad_id is not None and pad_id >= 0:
         spared = read(reading.gradient.double(), logits.double(), ids, reading.value, unasked=pad_id)
@@ -33,31 +33,30 @@ def judge(
     if reading.residual > STRAIGHT:
         return _no_cross_entropy(reading, ids, logits, pad_id)
     if not reading.gradient.any():
-        return [finding("I06", "no gradient of it reaches the logits: nothing can learn from it", value=0.0)]
+        return [finding("I06", "its gradient does not reach the logits: nothing can learn from it", value=0.0)]
     findings = []
-    if reading.offset is not None and (reading.offset > 1 or (reading.offset < 0)):
+    if reading.offset is not None and not 0 <= reading.offset <= 1:
         findings.append(too_far(reading.offset))
     elif reading.offset == 1 and shifts is False:
-        witness = "the loss of position 3 asks for target 4, where targets usually are shifted already"
+        witness = "the loss of position 3 asks for target 4, but targets usually are shifted already"
         findings.append(finding("D02", witness, value=1, threshold=0, status="warn"))
     elif reading.offset == 0 and shifts:
         findings.append(the_same_token())
     if reading.wraps:
-        row = "the last position of row 0 asks for a token of row 1"
-        findings.append(finding("D03", row))
-    if not findings and reading.offset is None and are_turned(reading, ids):
-        witness = "targets stand where they would if batch and time were exchanged in one of the two"
+        findings.append(finding("D03", "the last position of row 0 asks for a token of row 1"))
+    if findings:
+        return findings
+    if reading.offset is None and are_turned(reading, ids):
+        witness = "targets are where they would be if batch and time were exchanged in logits or targets"
         return [finding((("D12", 0.8), ("L07", 0.2)), witness)]
-    slip = None if findings else arithmetic(reading, ids, logits, pad_id)
-    if slip is not None:
-        return [slip]
-    if not findings and are_likelihoods(reading, logits):
-        return [finding("L04", "the weight of a position is the probability of its target: the logarithm is missing")]
-    return findings or _weights(reading, ids, pad_id, ends)
+    slip = arithmetic(reading, ids, logits, pad_id)
+    if slip is None and are_likelihoods(reading, logits):
+        slip = finding("L04", "the weight of a position is the probability of its target: the logarithm is missing")
+    return [slip] if slip is not None else _weights(reading, ids, pad_id, ends)
 
 
 def arithmetic(reading: Xray, ids: Tensor, logits: Tensor, pad_id: int | None = None) -> Finding | None:
-    """A slip in computing a cross-entropy, known by its gradient: in a softmax, a logarithm, or the order of axes."""
+    """A wrong softmax, logarithm or order of axes in a cross-entropy, known by its gradient."""
     if _takes_softmax_twice(reading, ids, logits.float()):
         return finding("L03", "its gradient is that of cross_entropy(softmax(logits))", value=reading.residual)
     if reading.residual <= STRAIGHT:
@@ -65,16 +64,16 @@ def arithmetic(reading: Xray, ids: Tensor, logits: Tensor, pad_id: int | None = 
     fault = partial(finding, value=reading.residual, threshold=STRAIGHT)
     touched = reading.gradient.abs() > 1e-7 * float(reading.gradient.abs().max())
     if int(touched.sum(-1).max()) <= 1:
-        return fault("L04", "its gradient at a position touches one logit only, and pushes it up without end")
+        return fault("L04", "its gradient touches one logit of each position, and raises it without limit")
     if _exchanges_axes(reading.gradient, logits.float(), ids, IGNORED if pad_id is None else pad_id):
         return fault("L07", "its gradient is that of cross_entropy(logits.view(B, V, T))")
     return None
 
 
 def _takes_softmax_twice(reading: Xray, ids: Tensor, logits: Tensor) -> bool:
-    """Whether the loss takes the softmax of a softmax, even where all logits are nearly equal.
+    """Whether the loss takes the softmax of a softmax, even if all logits are nearly equal.
 
-    There the two losses differ by little more than a factor: what counts is which of them explains the gradient.
+    The two losses then differ by little more than a factor, so the one that explains the gradient better counts.
     """
     close = STRAIGHT if reading.residual <= STRAIGHT else UNLIKE
     for targets in _targets(reading, ids):
@@ -95,7 +94,7 @@ def _takes_softmax_twice(reading: Xray, ids: Tensor, logits: Tensor) -> bool:
 
 
 def _targets(reading: Xray, ids: Tensor) -> Iterator[Tensor]:
-    """What the loss can ask for (B, T), -1 where nothing: as the X-ray has it, or if that fits badly, as ids stand."""
+    """What the loss may ask for (B, T), -1 for nothing: as the X-ray has it or, if that fits badly, shifted ids."""
     yield reading.targets
     if reading.residual <= STRAIGHT:
         return
@@ -107,7 +106,7 @@ def _targets(reading: Xray, ids: Tensor) -> Iterator[Tensor]:
 
 
 def _exchanges_axes(gradient: Tensor, logits: Tensor, ids: Tensor, pad_id: int) -> bool:
-    """Whether the loss reads logits (B, T, V) as (B, V, T), of labels as they are or of the next ones."""
+    """Whether the loss reads logits (B, T, V) as (B, V, T), with labels as they are or the next ones."""
     B, T, V = logits.shape
     known = torch.where(ids[:B] == pad_id, pad_id, ids[:B].clamp(0, V - 1))
     for offset in (0, 1):
@@ -124,18 +123,18 @@ def _exchanges_axes(gradient: Tensor, logits: Tensor, ids: Tensor, pad_id: int) 
 
 
 def too_far(offset: int) -> Finding:
-    """What is asked for is neither the token of the position nor the next."""
+    """The loss asks for neither the token at the position nor the next."""
     return finding("D02", f"the loss of position 3 asks for the token at {3 + offset}", value=offset, threshold=1)
 
 
 def the_same_token(more: str = "", *, status: Status = "fail") -> Finding:
-    """What is asked for stands in the input."""
+    """The loss asks for what is in the input."""
     witness = f"the loss of position 3 asks for token 3 itself{more}"
     return finding("D01", witness, value=0, threshold=1, status=status)
 
 
 def uneven_smoothing(smoothing: Tensor, apart: float = EVEN) -> list[Finding]:
-    """More is smoothed away at some positions than at others."""
+    """Some positions are smoothed more than others."""
     if not len(smoothing) or float(smoothing.max() - smoothing.min()) <= apart:
         return []
     least, most = float(smoothing.min()), float(smoothing.max())
@@ -152,15 +151,17 @@ def _no_cross_entropy(reading: Xray, ids: Tensor, logits: Tensor, pad_id: int | 
         if is_like(other, reading.gradient, logits.float(), ids):
             return [fault("L07", f"its gradient is that of {name}")]
     if rewards_normaliser(reading.gradient.double(), logits.double()):
-        return [fault("L04", "it rewards a large normalizer, which grows without end: a term with the wrong sign")]
-    # a loss of another form may be meant: that it is none of the known slips is told, and no more
-    if bool((reading.targets < 0).any()) or float(reading.smoothing.abs().max()) > 1e-3:
-        return [fault((("L05", 0.5), ("L07", 0.3), ("L04", 0.2)), witness, status="warn")]
-    return [fault((("L07", 0.4), ("L04", 0.3), ("L03", 0.3)), witness, status="warn")]
+        return [
+            fault("L04", "it rewards a large normalizer, which then grows without limit: a term has the wrong sign")
+        ]
+    # another form of loss may be intended: this only says that it is none of the known mistakes
+    is_smoothed = bool((reading.targets < 0).any()) or float(reading.smoothing.abs().max()) > 1e-3
+    smoothed, plain = (("L05", 0.5), ("L07", 0.3), ("L04", 0.2)), (("L07", 0.4), ("L04", 0.3), ("L03", 0.3))
+    return [fault(smoothed if is_smoothed else plain, witness, status="warn")]
 
 
 def _weights(reading: Xray, ids: Tensor, pad_id: int | None, ends: bool) -> list[Finding]:
-    """Padding weighs nothing, and the real tokens as much as each other."""
+    """Padding has weight 0, and all real tokens have the same weight."""
     T, offset = ids.shape[1], reading.offset or 0
     targets = torch.full_like(ids, -1)
     targets[:, : T - offset] = ids[:, offset:]  # what each position is to predict
@@ -168,11 +169,16 @@ def _weights(reading: Xray, ids: Tensor, pad_id: int | None, ends: bool) -> list
     if ends:
         end = padded & ~F.pad(padded[:, :-1], (1, 0))  # the first of a row
         if end.any() and not reading.scored[end].any():
-            witness = f"positions that are to predict token {pad_id}, which ends texts and fills up rows, have weight 0"
+            witness = f"positions whose target is token {pad_id}, both padding and end of text, have weight 0"
             return [finding("D04", witness)]
         padded = padded & ~end
     if (reading.scored & padded).any():
-        return [_padding_scored(reading, padded)]
+        row, position = first_true(reading.scored & padded)
+        causes = (
+            (("L05", 0.7), ("D05", 0.3)) if reading.smoothing[row, position] > 0.5 else (("D05", 0.8), ("L05", 0.2))
+        )
+        weight = float(reading.weights[row, position])
+        return [finding(causes, f"position {position} of row {row} has to predict padding, with weight {weight:.4f}")]
     real = ~padded
     real[:, T - offset :] = False
     findings = _left_out(reading, targets, real)
@@ -183,45 +189,37 @@ def _weights(reading: Xray, ids: Tensor, pad_id: int | None, ends: bool) -> list
     return findings + uneven_smoothing(reading.smoothing[counted])
 
 
-def _padding_scored(reading: Xray, padded: Tensor) -> Finding:
-    row, position = (int(part) for part in (reading.scored & padded).nonzero()[0])
-    even = float(reading.smoothing[row, position]) > 0.5
-    weight = float(reading.weights[row, position])
-    witness = f"position {position} of row {row} has to predict padding, with weight {weight:.4f}"
-    return finding((("L05", 0.7), ("D05", 0.3)) if even else (("D05", 0.8), ("L05", 0.2)), witness)
-
-
 def _left_out(reading: Xray, targets: Tensor, real: Tensor) -> list[Finding]:
-    """A token or two that nothing is learned of, wherever they stand."""
+    """A token or two that are never learned, wherever they stand."""
     missed = {int(id) for id in targets[real & ~reading.scored]}
     whole = {id for id in missed if not reading.scored[real & (targets == id)].any()}
     if not whole or len(whole) > 2:
         return []
-    return [finding("L08", f"positions that are to predict token {min(whole)} have weight 0")]
+    return [finding("L08", f"positions whose target is token {min(whole)} have weight 0")]
 
 
 def mean_of_means(reading: Xray) -> list[Finding]:
-    """Rows of many targets weigh as much as rows of few, or places that many rows reach as much as the last ones.
+    """Rows with many targets weigh as much as rows with few, or positions in many rows as much as those in few.
 
-    Weights that differ in another way may be meant: those of classes, of hard tokens, of answers.
+    Weights that differ in another way may be intended: of classes, of hard tokens, of answers.
     """
     weights = reading.weights[reading.scored]
     spread = float(weights.max() - weights.min()) / float(weights.abs().max()) if len(weights) else 0.0
-    for axis, name in ((1, "rows"), (0, "places")):
+    for axis, name in ((1, "rows"), (0, "positions")):
         counts = reading.scored.sum(axis)
         sums, counts = reading.weights.sum(axis)[counts > 0], counts[counts > 0]
         even = len(sums) > 1 and float(sums.max() - sums.min()) <= EVEN * float(sums.abs().max())
         if spread > EVEN and even and len(torch.unique(counts)) > 1:
             witness = (
-                f"{name} of {int(counts.min())} and of {int(counts.max())} targets weigh the same, so that tokens "
-                f"weigh from {float(weights.min()):.5f} to {float(weights.max()):.5f}"
+                f"{name} with {int(counts.min())} and with {int(counts.max())} targets have the same weight, so tokens "
+                f"have weights from {float(weights.min()):.5f} to {float(weights.max()):.5f}"
             )
             return [finding("L02", witness, value=spread, threshold=EVEN)]
     return []
 
 
 def _sums(reading: Xray, counted: Tensor, has_padding: bool) -> list[Finding]:
-    """Equal weights sum to one, or to what one chose; not to the number of tokens, nor to a share of the places."""
+    """Equal weights sum to one, or to a chosen number; not to the number of tokens, nor to their share of positions."""
     weights = reading.weights[counted]
     total, count = float(weights.sum()), len(weights)
     if float(weights.max() - weights.min()) > EVEN * float(weights.abs().max()):
@@ -231,11 +229,11 @@ def _sums(reading: Xray, counted: Tensor, has_padding: bool) -> list[Finding]:
         return [fault("L10", f"the weights of {count} tokens sum to {total:.1f}, not 1", status="warn")]
     share = 1 - float(reading.smoothing[counted].mean())
     if total > 1 + EVEN and share < 1 - EVEN and abs(total * share - 1) < EVEN:
-        witness = f"the target keeps all its weight, and the smoothing comes on top: weights sum to {total:.4f}"
+        witness = f"the smoothed mass is added to the target's full weight: weights sum to {total:.4f}"
         return [fault((("L06", 0.9), ("L01", 0.1)), witness, status="warn")]
     divisor = count / total
     of_places = count + 0.5 < divisor < counted.numel() + 0.5 and abs(divisor - round(divisor)) < EVEN * divisor
     if has_padding and of_places:
-        witness = f"the weights of {count} real tokens sum to {total:.4f}, not 1: each counts 1 / {round(divisor)}"
+        witness = f"the weights of {count} real tokens sum to {total:.4f}, not 1: each is 1 / {round(divisor)}"
         return [fault("L01", witness)]
     return []

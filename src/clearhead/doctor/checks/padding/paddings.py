@@ -1,31 +1,20 @@
-"""Padding: what stands there must not matter to real tokens, nor how much of it there is."""
-
-from collections.abc import Sequence
-from typing import Any
+"""Padding: neither the tokens under it nor their number may matter to real tokens."""
 
 import torch
 from torch import Tensor
 
 from clearhead.doctor.calling.docs import keeps_what_is_true
-from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import LENGTHS, PADDING
-from clearhead.doctor.checks.base import BASE, Causes, Skipped, finding, model_check
-from clearhead.doctor.checks.basics import first_spoilt
-from clearhead.doctor.checks.locations import attention_place
-from clearhead.doctor.checks.padding.amounts import amounts
-from clearhead.doctor.checks.padding.behind import behind
+from clearhead.doctor.checks.base import APART, Causes, Skipped, Subject, attempt, finding, model_check
+from clearhead.doctor.checks.basics import first_nan
+from clearhead.doctor.checks.padding.amounts import amounts, behind
 from clearhead.doctor.checks.padding.masks import (
     MASK_NAMES,
     THRESHOLD,
-    both_batches,
-    declared_polarity,
-    forms_of,
-    hiding_form,
-    keeps_what_is_one,
+    PaddingMask,
+    hiding_mask,
     mask_parameters,
-    masked_run,
-    moved,
-    moved_under,
+    masks_of,
     padded_batch,
     padding_masks,
 )
@@ -41,148 +30,134 @@ from clearhead.doctor.checks.padding.padding_tokens import (
 from clearhead.doctor.probes.attention import HIDDEN, AttentionCall, attentions
 from clearhead.doctor.probes.localization import kept_reading, locate
 from clearhead.doctor.probes.tracing import recorded_modules, recorded_ops
-from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Status, Where
 from clearhead.doctor.state_guard import SCALE, scaled
-from clearhead.doctor.subject import Subject
 
 PADDING_FAULTS = ("M07", "M08", "M11", "M12", "M13", "M14", "M15", "M20", "M22", "A10", "P02", "S01")
-
-SURE = 1e-5  # the same: beyond any rounding
-FAINT = 1e-6  # the same: what a real mask hides moves nothing, to the last bit or nearly so
+SURE = 1e-5  # of the logits' spread: more than any rounding
+FAINT = 1e-6  # of the logits' spread: what a mask of -inf hides moves less
 PLAIN = "attention_mask"
 
 
-@model_check(
-    "M11",
-    "paddings",
-    order=160,
-    covers=PADDING_FAULTS,
-    holds="tokens under a padding mask move no real token's logits",
-    needs=(*BASE, "layouts", "norms"),
-)
+@model_check("M11", "paddings", order=160, covers=PADDING_FAULTS, needs=APART)
 def paddings(subject: Subject) -> list[Finding]:
-    """Under every mask parameter, in one of the forms that people use, other tokens move no logit of a real one."""
+    """Tokens under a padding mask do not move the logits of real tokens."""
     masks = mask_parameters(subject)
-    findings: list[Finding] = []
-    unknown: list[str] = []  # parameters that take a mask in no form that is known
-    together: set[tuple[str, bool]] = set()  # masks that hide padding where others of their side do as well
-    settled: set[bool] = set()  # sides whose plain mask hides padding: what else is a mask there means something else
-    for name, source in sorted(masks, key=lambda mask: mask[0] != PLAIN):
-        if name.endswith(f"_{PLAIN}") and source in settled:
-            continue
-        if (name, source) in together:
-            continue
-        mine = _by_parameter(subject, (name,), source)
-        if mine is None:
-            unknown.append(name)
-            continue
-        beside = [other for other, of_source in masks if of_source == source and PADDING.search(other)]
-        names = dict.fromkeys((name, *beside))
-        if mine and len(names) > 1 and hiding_form(subject, tuple(names), source):
-            mine = (
-                _by_parameter(subject, tuple(names), source) or []
-            )  # one is for self-attention, another for what reads it
-            together |= {(other, source) for other in beside}
-        settled |= {source} if name == PLAIN and not mine else set()
-        findings += mine
-    if not masks and subject.pad_id is not None and not subject.convention.as_dict:
-        if not subject.looks_back_only:
-            findings += by_token(subject, source=False)
-        if subject.convention.has_source:
-            findings += by_token(subject, source=True)
-        if subject.looks_back_only:
-            findings += in_front(subject)
-    elif masks and not findings and subject.pad_id is not None and not subject.convention.as_dict:
-        findings += where_not_given(subject, masks, {source for _, _, source in padding_masks(subject)})
-    elif not masks:
+    if not masks and (subject.pad_id is None or subject.convention.as_dict):
         raise Skipped("it takes no padding mask, and no padding token is known")
-    if unknown and len(unknown) == len(masks) and not findings:
-        raise Skipped(f"'{unknown[0]}' takes a mask in none of the forms that are known")
+    if not masks:
+        findings = [] if subject.looks_back_only else by_token(subject, source=False)
+        findings += by_token(subject, source=True) if subject.convention.has_source else []
+        return findings + (in_front(subject) if subject.looks_back_only else [])
+    findings, unknown = _by_parameters(subject, masks)
+    if not findings and subject.pad_id is not None and not subject.convention.as_dict:
+        findings = where_not_given(subject, masks, {mask.source for mask in padding_masks(subject)})
+    if not findings and len(unknown) == len(masks):
+        raise Skipped(f"'{unknown[0]}' takes a mask in none of the known forms")
     return findings
 
 
-def _by_parameter(subject: Subject, names: Sequence[str], source: bool) -> list[Finding] | None:
-    """What is wrong with a parameter, or with the first of some that are given the same mask; None if none fits."""
-    batch = padded_batch(subject, source)
-    moves: dict[str, float] = {}
-    broken: list[str] = []
+def _by_parameters(subject: Subject, masks: list[tuple[str, bool]]) -> tuple[list[Finding], list[str]]:
+    """The findings of all parameters, and those that take a mask in no known form."""
+    findings: list[Finding] = []
+    unknown: list[str] = []
+    settled: set[tuple[str, bool]] = set()  # those that hide padding where others of their side do as well
+    for name, source in sorted(masks, key=lambda mask: mask[0] != PLAIN):
+        if (name, source) in settled:
+            continue
+        faults = _by_parameter(subject, (name,), source)
+        if faults is None:
+            unknown.append(name)
+            continue
+        beside = [other for other, of_source in masks if of_source == source and PADDING.search(other)]
+        names = tuple(dict.fromkeys((name, *beside)))
+        if faults and len(names) > 1 and hiding_mask(subject, names, source):
+            faults = _by_parameter(subject, names, source) or []  # one for self-attention, one for cross-attention
+            settled |= {(other, source) for other in beside}
+        if name == PLAIN and not faults:  # another attention_mask beside one that hides padding means something else
+            settled |= {(other, source) for other, _ in masks if other.endswith(f"_{PLAIN}")}
+        findings += faults
+    return findings, unknown
+
+
+def _polarity(subject: Subject, names: tuple[str, ...]) -> tuple[bool | None, bool]:
+    """Whether 1 stands for real tokens, by the field's conventions or by the model's own words; and if by these."""
+    for name in names:
+        if "attention_mask" in name or "key_padding_mask" in name:
+            return "attention_mask" in name, False
+    documented = keeps_what_is_true(subject.original, names[0])
+    return documented, documented is not None
+
+
+def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> list[Finding] | None:
+    """What is wrong with a parameter, or with several that are given the same mask; None if no form fits."""
     name = names[0]
-    expected = next((declared for declared in map(declared_polarity, names) if declared is not None), None)
-    documented = keeps_what_is_true(subject.original, name) if expected is None else None
-    expected = documented if expected is None else expected
     if LENGTHS.search(name) and subject.looks_back_only and not source:
-        return behind(subject, name)  # a length means padding behind, which nothing looks back from
-    for form in forms_of(name):
+        return behind(subject, name)  # a length means padding behind, which a causal model never sees
+    expected, is_documented = _polarity(subject, names)
+    taken: list[PaddingMask] = []
+    broken: list[PaddingMask] = []
+    for mask in masks_of(subject, names, source):
         with attempt() as attempted:
-            moves[form] = moved_under(subject, names, form, source)
+            is_best = mask.moved <= FAINT and expected in (None, mask.keeps_what_is_one)
+            taken.append(mask)
+            if is_best:
+                break  # no other form can hide it better
         if isinstance(attempted.error, FloatingPointError):
-            broken.append(form)
+            broken.append(mask)
         elif attempted.failed:  # it takes a mask of another form
             continue
-        elif moves[form] <= FAINT and expected in (None, keeps_what_is_one(form)):
-            break  # no other form can hide it better
-    meant = [form for form in (*moves, *broken) if expected is None or keeps_what_is_one(form) == expected]
-    if meant and all(form in broken for form in meant):
-        witness = f"with {name} ({meant[0]}) and padding in front, logits of real tokens are not finite"
-        where = _first_spoilt(subject, batch, names, meant[0], source)
-        turned = any(value <= THRESHOLD for form, value in moves.items() if form not in meant)
-        return [finding((("M12", 0.8), ("M14", 0.2)) if turned else (("M14", 0.8), ("M12", 0.2)), witness, where=where)]
-    if not moves:
+    meant = [mask for mask in (*taken, *broken) if expected in (None, mask.keeps_what_is_one)]
+    inert = [mask for mask in taken if mask.moved <= THRESHOLD]
+    if meant and all(mask in broken for mask in meant):
+        witness = f"with {name} ({meant[0].form}) and padding in front, logits of real tokens are not finite"
+        is_turned = any(mask not in meant for mask in inert)
+        causes: Causes = (("M12", 0.8), ("M14", 0.2)) if is_turned else (("M14", 0.8), ("M12", 0.2))
+        return [finding(causes, witness, where=_first_nan(meant[0]))]
+    if not taken:
         return None  # it is another kind of mask
-    inert = [form for form, value in moves.items() if value <= THRESHOLD]
-    right = [form for form in inert if expected is None or keeps_what_is_one(form) == expected]
+    right = [mask for mask in inert if mask in meant]
     if right:
-        subject.journal.paths.append(f"{' and '.join(names)} ({right[0]})")
-        best = min(right, key=lambda form: moves[form])
-        return _outweighed(subject, batch, names, best, source) or amounts(
-            subject, batch, masked_run(subject, names, best, source), name, source=source
-        )
-    if not inert and name in MASK_NAMES and (documented is None or subject.looks_back_only):
+        subject.journal.paths.append(str(right[0]))
+        best = min(right, key=lambda mask: mask.moved)
+        return _outweighed(best) or amounts(best)
+    if not inert and name in MASK_NAMES and (not is_documented or subject.looks_back_only):
         return []  # it need not be about padding
-    form = min(
-        (form for form in moves if expected is None or keeps_what_is_one(form) == expected),
-        key=moves.__getitem__,
-        default="",
-    )
-    form = form or next(iter(moves))
+    mask = min((mask for mask in taken if mask in meant), key=lambda mask: mask.moved, default=taken[0])
     if inert:
         polarity = "1 for real tokens" if expected else "True for padding"
-        witness = f"with {name} as {polarity}, other tokens under the padding move real logits by {moves[form]:.1e}"
-        causes: Causes = (("M12", 0.9), ("M11", 0.1))
-        return [finding(causes, witness, value=moves[form], threshold=THRESHOLD, where=attention_place(subject))]
+        witness = f"with {polarity} in {name}, changing tokens under the padding moves real logits by {mask.moved:.1e}"
+        causes = (("M12", 0.9), ("M11", 0.1))
+        return [finding(causes, witness, value=mask.moved, threshold=THRESHOLD, where=subject.attention_place)]
     mixer = own_mixer(subject)
-    witness = f"other tokens under {name} move the logits of real tokens by {moves[form]:.1e} of their spread"
-    witness += f"; {mixer} mixes tokens, and knows no mask" if mixer else ""
-    where, causes = _blame(subject, *batch, names, form, source)
+    witness = f"changing the tokens under {name} moves the logits of real tokens by {mask.moved:.1e} of their spread"
+    witness += f"; {mixer} mixes tokens without a mask" if mixer else ""
+    where, causes = _blame(mask)
     causes = POOLED if where == pooled_at(subject, source=source) else causes
     status: Status = "warn" if mixer else "fail"
-    return [finding(causes, witness, value=moves[form], threshold=THRESHOLD, where=where, status=status)]
+    return [finding(causes, witness, value=mask.moved, threshold=THRESHOLD, where=where, status=status)]
 
 
-def _first_spoilt(
-    subject: Subject, batch: tuple[Inputs, Tensor, Tensor], names: Sequence[str], form: str, source: bool
-) -> Where:
-    """The module that makes NaN of numbers under this mask; else the first attention."""
-    with subject.quiet(), recorded_modules(subject.model) as calls:
-        masked_run(subject, names, form, source)(both_batches(*batch, source)[0])
-    spoilt = first_spoilt(calls)
-    return attention_place(subject) if spoilt == Where() else spoilt
+def _first_nan(mask: PaddingMask) -> Where:
+    """The module that makes NaN from numbers under this mask; else the first attention."""
+    with recorded_modules(mask.subject.model) as calls:
+        mask.run(padded_batch(mask.subject, mask.source).before)
+    where = first_nan(calls)
+    return mask.subject.attention_place if where == Where() else where
 
 
-def _blame(
-    subject: Subject, inputs: Inputs, keep: Tensor, changed: Tensor, names: Sequence[str], form: str, source: bool
-) -> tuple[Where, Causes]:
+def _blame(mask: PaddingMask) -> tuple[Where, Causes]:
     """The first module in which a real token reads padding, and why it does."""
-    inputs, other = both_batches(inputs, keep, changed, source)
-    run = masked_run(subject, names, form, source)
-    with subject.quiet():
-        where, call = locate(subject.model, run, inputs, other, kept_reading(keep), lambda alive: bool(alive.any()))
-        with recorded_ops() as ops:
-            base = run(inputs)
-        open_ = keep.clone()
-        open_[0] = True  # without padding in row 0
-        moved = run(inputs.with_keep(source, open_))[2] - base[2]
+    subject, source = mask.subject, mask.source
+    inputs, other, keep = padded_batch(subject, source)
+    where, call, *_ = locate(
+        subject.model, mask.run, inputs, other, kept_reading(keep), lambda alive: bool(alive.any())
+    )
+    with recorded_ops() as ops:
+        base = mask.run(inputs)
+    unpadded = keep.clone()
+    unpadded[0] = True
+    moved = mask.run(inputs.with_keep(source, unpadded))[2] - base[2]
     if float(moved.abs().max()) > THRESHOLD * float(base.std()):
         return where, (("M15", 0.8), ("A10", 0.2))
     if any(_hides_queries(attention, keep) for attention in attentions(ops.calls)):
@@ -195,37 +170,34 @@ def _blame(
 
 
 def _hides_queries(attention: AttentionCall, keep: Tensor) -> bool:
-    """Whether in the first row padding may see nothing, and may itself be seen."""
+    """Whether in the first row padding sees nothing, but may be seen."""
     if attention.scores is None or attention.scores.shape[1:] != (keep.shape[1],) * 2:
         return False
     hidden = attention.scores[0] < HIDDEN  # (T, T)
     return bool(hidden.any()) and torch.equal(hidden, (~keep[0])[:, None].expand_as(hidden))
 
 
-def _outweighed(
-    subject: Subject, batch: tuple[Inputs, Tensor, Tensor], names: Sequence[str], form: str, source: bool
-) -> list[Finding]:
-    """A mask that is a number: padding comes through it, a little now, and all of it once scores have grown."""
-    name = names[0]
-    faint = moved_under(subject, names, form, source)
-    if faint > SURE or (faint > FAINT and _is_there_in_double(subject, *batch, names, form, source)):
-        where, _ = _blame(subject, *batch, names, form, source)
-        witness = f"other tokens under {name} still move the logits of real tokens, by {faint:.1e} of their spread"
-        return [finding((("M08", 0.8), ("M11", 0.2)), witness, value=faint, threshold=FAINT, where=where)]
+def _outweighed(mask: PaddingMask) -> list[Finding]:
+    """A mask that is a finite number lets padding through: a little now, and all of it once scores have grown."""
+    subject, name = mask.subject, mask.names[0]
+    if mask.moved > SURE or (mask.moved > FAINT and _moves_in_double(mask)):
+        witness = f"changing the tokens under {name} still moves real logits by {mask.moved:.1e} of their spread"
+        causes = (("M08", 0.8), ("M11", 0.2))
+        return [finding(causes, witness, value=mask.moved, threshold=FAINT, where=_blame(mask)[0])]
     try:
         with scaled(subject.model):
-            value = moved(subject, *batch, names, form, source)
+            value = mask.move()
     except FloatingPointError:
         return []
     if value <= LENGTH_THRESHOLD:
         return []
-    where = attention_place(subject)
-    witness = f"with matrices {SCALE:g} times as large, other tokens under {name} move real logits by {value:.1e}"
+    witness = f"with matrices {SCALE:g} times as large, changing tokens under {name} moves real logits by {value:.1e}"
+    where = subject.attention_place
     return [finding("M08", witness, value=value, threshold=LENGTH_THRESHOLD, where=where, status="warn")]
 
 
-def _is_there_in_double(subject: Subject, *question: Any) -> bool:
-    """Whether padding comes through where numbers differ by 1e-16 only: what shares a batch may round otherwise."""
-    with attempt(), subject.precise():
-        return moved(subject, *question) > FAINT
-    return False  # some operations know no float64: it is a tie-breaker, never a verdict by itself
+def _moves_in_double(mask: PaddingMask) -> bool:
+    """Whether padding still comes through in float64, where it cannot be rounding."""
+    with attempt(), mask.subject.precise():
+        return mask.move() > FAINT
+    return False  # some operations lack float64: this only breaks ties, and is never a verdict

@@ -1,4 +1,4 @@
-"""The attention's arithmetic: along which axis it is normalized, how it is scaled, what is dropped, what is added."""
+"""The attention's arithmetic: where it is normalized, how it is scaled, what is dropped or added, which heads share."""
 
 import re
 from collections.abc import Sequence
@@ -6,44 +6,34 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from clearhead.doctor.checks.base import Skipped, finding, model_check
-from clearhead.doctor.checks.locations import place_of
-from clearhead.doctor.checks.parts.heads import groups
-from clearhead.doctor.probes.attention import FUSED, HIDDEN, AttentionCall, attentions, same_tensor
+from clearhead.doctor.checks.base import Finding, Skipped, Subject, finding, model_check
+from clearhead.doctor.probes.attention import FUSED, HIDDEN, AttentionCall, attentions, scale_of
 from clearhead.doctor.probes.flow import ADD, Flow, read_by
-from clearhead.doctor.probes.products import KEEPING, LINEAR, PRODUCTS, RESHAPING, fused_scale, scale_of
+from clearhead.doctor.probes.products import KEEPING, LINEAR, PRODUCTS, RESHAPING, einsum_letters
+from clearhead.doctor.probes.tensors import is_same
 from clearhead.doctor.probes.tracing import dropout_probability, recorded_ops
-from clearhead.doctor.report.findings import Finding
-from clearhead.doctor.subject import Subject
 
 SCORES = re.compile(r"scor|att|qk|dot")
-FAR = 2.0  # times 1 / sqrt(K), from where a scale is another one; DeBERTa has 0.58
-NEAR = 0.4
+NEAR, FAR = 0.4, 2.0  # times 1 / sqrt(K), between which a scale is the usual one; DeBERTa has 0.58
 TURNING = {"transpose", "swapaxes", "permute", "t", "__get__", "chunk", "split", "unbind", "__iter__"}
 PLAIN_STEPS = 8  # between a projection and the attention that reads it
 ALIKE = 1.3  # how far the spread of queries may be from that of keys, and still make up for a missing scale
 
 
 @model_check(
-    "A03",
-    "attention",
-    order=90,
-    covers=("A01", "A02", "A03", "A07", "A09", "A14", "P13"),
-    holds="weights sum to one over the keys, scores have the right size, and a head reads one head's keys and values",
-    needs=("finite", "layouts"),
+    "A03", "attention", order=90, covers=("A01", "A02", "A07", "A09", "A14", "P13"), needs=("finite", "layouts")
 )
 def attention(subject: Subject) -> list[Finding]:
-    """Weights sum to one over what they are applied to, scores are scaled, and only weights are dropped."""
-    calls = subject.inside.calls
-    maps = list(attentions(calls))
+    """Attention weights sum to one over the keys, scores have the right scale, and each head reads one head's keys."""
+    maps, flow = subject.attentions, Flow(subject.inside.calls)
     if not maps:
         raise Skipped("no attention was found among its operations")
     return (
         _wrong_axis(subject, maps)
         + _dropped_scores(subject)
-        + _shared(subject, maps, Flow(calls))
-        + groups(subject, maps)
-        + _slopes(subject, maps, Flow(calls))
+        + _shared(subject, maps, flow)
+        + _groups(subject, maps)
+        + _slopes(subject, maps, flow)
         + _scales(subject)
     )
 
@@ -56,56 +46,58 @@ def _wrong_axis(subject: Subject, maps: Sequence[AttentionCall]) -> list[Finding
             continue
         weights = attention.call.outputs[0].movedim((product.kept, product.summed), (-2, -1)).sum(-1)
         off = float((weights - 1).abs().max())
-        if off < 1e-3:
-            continue
-        at = weights.flatten()[int((weights - 1).abs().argmax())]
-        witness = (
-            f"the weights with which one position reads sum to {float(at):.3f}: the softmax runs along another axis"
-        )
-        return [finding("A03", witness, value=off, threshold=1e-3, where=place_of(subject, attention.call))]
+        if off >= 1e-3:
+            at = weights.flatten()[int((weights - 1).abs().argmax())]
+            witness = f"the weights of a query sum to {float(at):.3f}: the softmax runs along another axis"
+            return [finding("A03", witness, value=off, threshold=1e-3, where=subject.place_of(attention.call))]
     return []
 
 
 def _dropped_scores(subject: Subject) -> list[Finding]:
-    """In training, a dropped weight is gone; a score that is dropped before the softmax becomes an even chance."""
+    """In training, dropout must take away weights: a score that it sets to zero before the softmax keeps a weight."""
     if not any(dropout_probability(call) for call in subject.inside_training.calls):
         return []
     with torch.no_grad(), subject.training(), recorded_ops() as ops:
-        subject.run(subject.inputs(2))
+        subject.convention.logits(subject.model, subject.inputs(2))
     flow = Flow(ops.calls)
     for attention in attentions(ops.calls):
-        if attention.score_product is None:
-            continue
-        scores = next(t for t in read_by(attention.call) if t.is_floating_point())
-        product = attention.score_product.call
-        for index in flow.way_back(scores, attention.index, lambda call, product=product: call is product):  # type: ignore[misc]
+        weights = attention.call.outputs[0] if attention.call.outputs else None
+        for index in _back_to_product(attention, flow):
             call = ops.calls[index]
             p = dropout_probability(call)
-            if not p or not call.outputs or not call.inputs:
+            if not p or not call.outputs or not call.inputs or weights is None:
                 continue
             gone = (call.outputs[0] == 0) & (call.inputs[0] != 0)
-            left = attention.call.outputs[0].expand_as(gone) if attention.call.outputs[0].shape == gone.shape else None
-            if left is None or not gone.any() or not bool((left[gone] > 0).any()):
-                continue
-            largest = float(left[gone].max())
-            witness = f"in training a score that dropout (p={p:g}) took away still has weight {largest:.3f}"
-            return [finding("A09", witness, value=largest, where=place_of(subject, call))]
+            if weights.shape == gone.shape and bool((weights[gone] > 0).any()):
+                largest = float(weights[gone].max())
+                witness = f"in training, a score that dropout (p={p:g}) set to zero still has weight {largest:.3f}"
+                return [finding("A09", witness, value=largest, where=subject.place_of(call))]
     return []
+
+
+def _back_to_product(attention: AttentionCall, flow: Flow) -> list[int]:
+    """The operations from the softmax back to the product of queries and keys."""
+    if attention.score_product is None:
+        return []
+    product = attention.score_product.call
+    scores = next(t for t in read_by(attention.call) if t.is_floating_point())
+    return flow.way_back(scores, attention.index, lambda call: call is product)
 
 
 def _shared(subject: Subject, maps: Sequence[AttentionCall], flow: Flow) -> list[Finding]:
     for attention in maps:
-        if attention.query is None or attention.key is None or not _is_projected(flow, attention, attention.key):
+        key = attention.key
+        if attention.query is None or key is None or not _is_projected(flow, attention, key):
             continue
         for names, other in (("queries and keys", attention.query), ("keys and values", attention.value)):
-            if same_tensor(other, attention.key) or same_tensor(other, attention.key.mT):
-                witness = f"{names} are the same numbers"
-                return [finding("A14", witness, where=place_of(subject, attention.call), status="warn")]
+            if is_same(other, key) or is_same(other, key.mT):
+                where = subject.place_of(attention.call)
+                return [finding("A14", f"{names} are the same numbers", where=where, status="warn")]
     return []
 
 
 def _is_projected(flow: Flow, attention: AttentionCall, key: Tensor) -> bool:
-    """Whether keys are the output of a matrix, but for their shape, and no memory that is read as it is."""
+    """Whether keys are the output of a matrix, apart from their shape, and not a memory that is read as it is."""
     before, tensor = attention.index, key
     for _ in range(PLAIN_STEPS):
         index = flow.maker(tensor, before)
@@ -118,23 +110,43 @@ def _is_projected(flow: Flow, attention: AttentionCall, key: Tensor) -> bool:
     return False
 
 
+def _groups(subject: Subject, maps: Sequence[AttentionCall]) -> list[Finding]:
+    """Each query head reads the keys and values of one head; neighbouring heads share them, as in checkpoints."""
+    for attention in maps:
+        keys, values = _heads_shared(attention.key), _heads_shared(attention.value)
+        if len(keys) != len(values) or len({*keys}) == len(keys) or len({*keys}) != len({*values}):
+            continue  # none are shared, or keys are shared differently from values on purpose
+        where = subject.place_of(attention.call)
+        if keys != values:
+            head = next(head for head in range(len(keys)) if keys[head] != values[head])
+            witness = f"query head {head} reads the keys of head {keys[head]} and the values of head {values[head]}"
+            return [finding("A07", witness, value=head, where=where)]
+        if keys != sorted(keys):
+            head = next(head for head in range(1, len(keys)) if keys[head] < keys[head - 1])
+            witness = f"query heads {keys[head]} and {head} share keys and values, but those between them do not"
+            return [finding("A07", witness, value=head, where=where, status="warn")]
+    return []
+
+
+def _heads_shared(tensor: Tensor | None) -> list[int]:
+    """For each row and head, (N, T, K) or (B, H, T, K), the first that holds the same numbers."""
+    if tensor is None or tensor.dim() < 3:
+        return []
+    heads = tensor.detach().reshape(-1, *tensor.shape[-2:])
+    return [next(k for k in range(n + 1) if torch.equal(heads[k], heads[n])) for n in range(len(heads))]
+
+
 def _slopes(subject: Subject, maps: Sequence[AttentionCall], flow: Flow) -> list[Finding]:
-    """A bias that changes by the same amount per token prefers what is near, and lets what is further be seen."""
+    """A bias that changes by the same amount per token prefers near tokens, and does not shut out far ones."""
     for attention in maps:
         for bias in _added(attention, flow):
             slope = _slope(bias, attention.allowed)
             if slope is None or bool(((slope > 0) & (slope <= 1.0001)).all()):
                 continue
-            steep = float(slope.abs().max())
-            what = "favours what is far" if (slope < 0).any() else f"takes {steep:g} from a score per token"
-            witness = (
-                f"the bias that grows with the distance {what}; slopes run from {float(slope.min()):g} to {steep:g}"
-            )
-            return [
-                finding(
-                    "P13", witness, value=steep, threshold=1, where=place_of(subject, attention.call), status="warn"
-                )
-            ]
+            steep, where = float(slope.abs().max()), subject.place_of(attention.call)
+            effect = "favors far tokens" if (slope < 0).any() else f"lowers a score by {steep:g} per token"
+            witness = f"a bias linear in the distance {effect}: slopes run from {float(slope.min()):g} to {steep:g}"
+            return [finding("P13", witness, value=steep, threshold=1, where=where, status="warn")]
     return []
 
 
@@ -144,12 +156,7 @@ def _added(attention: AttentionCall, flow: Flow) -> list[Tensor]:
         args, kwargs = attention.call.options["args"], attention.call.options["kwargs"]
         mask = kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
         return [mask] if isinstance(mask, Tensor) and mask.is_floating_point() else []
-    if attention.score_product is None:
-        return []
-    product = attention.score_product.call
-    weights_in = next(t for t in read_by(attention.call) if t.is_floating_point())
-    branch = flow.way_back(weights_in, attention.index, lambda call: call is product)
-    calls = [flow.calls[index] for index in branch]
+    calls = [flow.calls[index] for index in _back_to_product(attention, flow)]
     return [t for call in calls if call.name in ADD | {"baddbmm"} for t in read_by(call) if t.is_floating_point()]
 
 
@@ -169,68 +176,42 @@ def _slope(bias: Tensor, allowed: Tensor) -> Tensor | None:
 
 
 def _scales(subject: Subject) -> list[Finding]:
-    """Scores are products divided by the root of their width, or something else makes up for it."""
+    """Scores are products divided by the root of their width, unless something else makes up for it."""
     calls = subject.inside_fresh.calls
     flow = Flow(calls)
     for attention in attentions(calls):
         if attention.query is None or attention.key is None:
             continue
-        scale, width = _scale(flow, attention)
+        scale, width = _scale(flow, attention, attention.query)
         if scale is None or width < 4 or _is_declared(subject, scale):
             continue
         ratio = scale * width**0.5
-        if NEAR <= ratio <= FAR or abs(scale * width - 1) < 1e-3 or _made_up_for(attention, ratio):
+        # fresh queries may be smaller than keys by just what the scale lacks
+        spread = float(attention.query.std() / attention.key.std().clamp_min(1e-12)) * ratio
+        if NEAR <= ratio <= FAR or abs(scale * width - 1) < 1e-3 or 1 / ALIKE < spread < ALIKE:
             continue
-        witness = (
-            f"scores are {scale:.3g} times the product of queries and keys; 1 / sqrt({width}) is {width**-0.5:.3g}"
-        )
+        witness = f"scores are {scale:.3g} times queries times keys; 1 / sqrt({width}) is {width**-0.5:.3g}"
         causes = (("A01", 0.9), ("A02", 0.1)) if ratio > FAR else (("A02", 0.9), ("A01", 0.1))
-        return [
-            finding(causes, witness, value=ratio, threshold=FAR, where=place_of(subject, attention.call), status="warn")
-        ]
+        where = subject.place_of(attention.call)
+        return [finding(causes, witness, value=ratio, threshold=FAR, where=where, status="warn")]
     return []
 
 
-def _scale(flow: Flow, attention: AttentionCall) -> tuple[float | None, int]:
-    assert attention.query is not None
-    assert attention.key is not None
-    if attention.call.name == FUSED:
-        width = attention.query.shape[-1]
-        own = attention.call.options["kwargs"].get("scale")
-        return fused_scale(
-            flow, attention.index, attention.query, attention.key, width**-0.5 if own is None else float(own)
-        ), width
-    if attention.score_product is None:
-        return None, 0
-    equation = attention.score_product.call.options["args"][0]
-    width = _summed_size(equation, attention.query) if isinstance(equation, str) else attention.query.shape[-1]
-    return scale_of(flow, attention.index, attention.score_product), width
-
-
-def _summed_size(equation: str, first: Tensor) -> int:
-    """The size of the axis that an equation of two tensors sums over; 0 if that cannot be told."""
-    if "->" not in equation or "." in equation:
-        return 0
-    inputs, output = equation.replace(" ", "").split("->")
-    ours, right = inputs.split(",")
-    letters = [letter for letter in ours if letter in right and letter not in output]
-    return first.shape[ours.index(letters[0])] if len(letters) == 1 and len(ours) == first.dim() else 0
+def _scale(flow: Flow, attention: AttentionCall, query: Tensor) -> tuple[float | None, int]:
+    """What the product of the projections is multiplied by, None if it cannot be told, and the width of a head."""
+    product = attention.score_product
+    if product is None or product.call.name != "einsum":
+        return scale_of(flow, attention), query.shape[-1]
+    first, second, output = einsum_letters(product.call) or ("", "", "")
+    summed = [letter for letter in first if letter in second and letter not in output]
+    is_plain = len(summed) == 1 and len(first) == query.dim()
+    return scale_of(flow, attention), query.shape[first.index(summed[0])] if is_plain else 0
 
 
 def _is_declared(subject: Subject, scale: float) -> bool:
-    """Whether the model's config speaks of this very scale."""
-    config = getattr(subject.original, "config", None)
-    settings = vars(config).items() if hasattr(config, "__dict__") else ()
-    declared = [(name, value) for name, value in settings if "scal" in name or "multipl" in name]
+    """Whether the model's config mentions this very scale."""
+    declared = [(name, value) for name, value in subject.settings.items() if "scal" in name or "multipl" in name]
     if abs(scale - 1) < 1e-3 and any(value is False and SCORES.search(name) for name, value in declared):
-        return True  # scaling is an option of it, and switched off
+        return True  # scaling is one of its options, and switched off
     values = [float(v) for _, v in declared if isinstance(v, (int, float)) and not isinstance(v, bool) and v > 0]
     return any(abs(factor / scale - 1) < 1e-3 for value in values for factor in (value, 1 / value, value**-0.5))
-
-
-def _made_up_for(attention: AttentionCall, ratio: float) -> bool:
-    """Whether the fresh queries are smaller than the keys by just what the scale lacks."""
-    assert attention.query is not None
-    assert attention.key is not None
-    spread = float(attention.query.std() / attention.key.std().clamp_min(1e-12)) * ratio
-    return 1 / ALIKE < spread < ALIKE

@@ -1,124 +1,172 @@
-"""A norm works on each token by itself, whatever the model is meant to be."""
+"""A norm works on each token by itself; and where it stands before an attention, keys and values are normalized too."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import Skipped, finding, model_check
+from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, attempt, finding, model_check
 from clearhead.doctor.probes.locations import place_of_call
-from clearhead.doctor.probes.norms import is_leaf_norm
+from clearhead.doctor.probes.norms import is_leaf_norm, is_norm
+from clearhead.doctor.probes.replay import reach_of, replayed
+from clearhead.doctor.probes.tensors import is_same, relative_change
 from clearhead.doctor.probes.tracing import ModuleCall
-from clearhead.doctor.problems import attempt
-from clearhead.doctor.report.findings import Finding
-from clearhead.doctor.subject import Subject
 
 MOVED = 1e-5  # of the largest number
 FAINTER = 1e-3  # times a row, so that epsilon counts
+REACHED = 1e-4  # of the largest number
+UNDONE = 0.05  # of the largest number: what a norm's epsilon may leave of a factor
 
 
-@model_check(
-    "N01",
-    "norms",
-    order=70,
-    covers=("N01", "N02", "N06"),
-    holds="each norm works on one token",
-    needs=("finite", "deterministic"),
-)
+@model_check("N01", "norms", order=70, covers=("N02", "N06"), needs=STEADY)
 def norms(subject: Subject) -> list[Finding]:
-    """Every norm is called again on what it read, with one token changed: no other may move."""
-    own = [call for call in subject.module_calls if _is_leaf_norm(call)]
+    """Every norm works on one token at a time."""
+    calls = [call for call in subject.module_calls if is_leaf_norm(call.module) and call.inputs]
     problems: list[str] = []
-    for call in own:
+    for call in calls:
+        axis = _axis_of_tokens(subject, call.inputs[0])
+        if axis is None:
+            continue
         with attempt() as attempted:
-            value = _moves_others(subject, call)
+            x, index = call.inputs[0], call.inputs[0].shape[axis] // 2
+            noise = torch.randn(x.select(axis, index).shape, generator=subject.generator(16)).to(x) * float(x.std())
+            value = reach_of(call, axis, index, noise) or 0.0
         if attempted.failed:  # it takes more than one tensor, or another shape
             problems.append(attempted.kind)
-            continue
-        if value > MOVED and call.module is not None and not _is_meant_to(subject, call):
+        elif value > MOVED and not _is_meant_to(subject, call):
+            witness = f"changing one position of the input of {call.name} moves its output at others, by {value:.1e}"
             where = place_of_call(call)
-            witness = f"another token at one position moves what {call.name} makes of the others by {value:.1e}"
             return [finding((("N01", 0.9), ("N02", 0.1)), witness, value=value, threshold=MOVED, where=where)]
-    if own and len(problems) == len(own):
+    if calls and len(problems) == len(calls):
         raise Skipped(f"none of its norms can be called by itself ({problems[0]})")
-    return _undefined(subject, own)
+    return _unusual(subject, calls)
 
 
-def _is_leaf_norm(call: ModuleCall) -> bool:
-    return is_leaf_norm(call.module) and bool(call.inputs)
+def _axis_of_tokens(subject: Subject, x: Tensor) -> int | None:
+    """The axis of a hidden state (B, T, D) or (T, B, D) along which its tokens lie."""
+    lengths = {subject.calling.T} | ({subject.calling.S} if subject.convention.has_source else set())
+    axes = [axis for axis, size in enumerate(x.shape) if size in lengths]
+    return axes[0] if x.dim() == 3 and len(axes) == 1 else None
 
 
 def _is_meant_to(subject: Subject, call: ModuleCall) -> bool:
-    """Whether one of torch's norms is given channels before tokens, as it is made for, where every token sees all."""
+    """Whether one of torch's norms is given channels before tokens, as intended, in a model without causality."""
     over_all = isinstance(call.module, (nn.GroupNorm, nn.modules.instancenorm._InstanceNorm))
     return over_all and call.inputs[0].shape[-1] == subject.calling.T and not subject.looks_back_only
 
 
-def _moves_others(subject: Subject, call: ModuleCall) -> float:
-    x = call.inputs[0]
-    lengths = {subject.calling.T} | ({subject.calling.S} if subject.convention.has_source else set())
-    axes = [axis for axis, size in enumerate(x.shape) if size in lengths]
-    if x.dim() != 3 or len(axes) != 1 or call.module is None:
-        return 0.0
-    index = x.shape[axes[0]] // 2
-    noise = torch.randn(x.select(axes[0], index).shape, generator=subject.generator(16)).to(x)
-    other = x.clone()
-    other.select(axes[0], index).add_(noise * float(x.std()))
-    with subject.quiet():
-        before, after = (call.module(tensor.to(subject.device)) for tensor in (x.clone(), other))
-    if not isinstance(before, Tensor) or before.shape != x.shape:
-        return 0.0
-    change = (after - before).abs().cpu()
-    change.select(axes[0], index).zero_()
-    return float(change.max()) / (float(before.abs().max()) or 1.0)
-
-
-def _undefined(subject: Subject, calls: Sequence[ModuleCall]) -> list[Finding]:
-    """What a norm divides by is the root of the mean square, or of the variance, with epsilon under the root."""
+def _unusual(subject: Subject, calls: Sequence[ModuleCall]) -> list[Finding]:
+    """A norm divides by the root of the mean square, or of the variance, with epsilon under the root."""
     for call in calls:
-        x = call.inputs[0]
-        if call.module is None or x.dim() < 2 or type(call.module).__module__.startswith("torch."):
-            continue
-        oddity = _divisor(subject, call.module, x)
-        if oddity:
-            return [finding("N06", f"{call.name} {oddity}", where=place_of_call(call), status="warn")]
+        if call.inputs[0].dim() > 1 and not type(call.module).__module__.startswith("torch."):
+            oddity = _divisor(subject, call)
+            if oddity:
+                return [finding("N06", f"{call.name} {oddity}", where=place_of_call(call), status="warn")]
     return []
 
 
-def _divisor(subject: Subject, norm: nn.Module, x: Tensor) -> str | None:
-    """What is odd about it: read from the sizes that a row and a fainter copy of it come out with.
+def _divisor(subject: Subject, call: ModuleCall) -> str | None:
+    """What is unusual about a norm's divisor, read from the sizes that a row and a fainter copy of it come out with.
 
-    A norm divides by d with d^2 = v + eps, where v is the row's mean square or variance. Where d = sqrt(v) + eps
-    instead, or where v is divided by one less than the width, the two sizes say so.
+    A norm divides by d with d^2 = v + eps, where v is the row's mean square or variance. If d = sqrt(v) + eps instead,
+    or if v is divided by the width minus one, the two sizes show it.
     """
-    width = x.shape[-1]
-    row = torch.randn(1, 1, width, generator=subject.generator(19)).to(x)
+    width = call.inputs[0].shape[-1]
+    row = torch.randn(1, 1, width, generator=subject.generator(19)).to(call.inputs[0])
     spread = row - row.mean()
-    with attempt() as attempted, subject.quiet():
-        shift = norm(torch.zeros_like(row))
-        outputs = [norm(size * spread) - shift for size in (1.0, FAINTER)]
-    if attempted.failed:  # it takes other shapes
-        return None
-    if any(not isinstance(y, Tensor) or y.shape != row.shape or not y.isfinite().all() for y in (*outputs, shift)):
+    outputs: list[Tensor] = []
+    with attempt():  # it may take other shapes
+        outputs = replayed(call, torch.zeros_like(row), spread, FAINTER * spread)
+    if not outputs or any(y.shape != row.shape or not y.isfinite().all() for y in outputs):
         return None
     v = float(spread.double().square().mean())
-    loud, faint = (float(y.double().norm()) for y in outputs)
+    loud, faint = (float((y - outputs[0]).double().norm()) for y in outputs[1:])
     if not loud or not faint:
         return None
     # with gains g: |y| = s |g x| / d(s); at s = 1 epsilon hardly counts, so |g x| = loud d(1)
-    eps = v * FAINTER**2 * ((loud / faint) ** 2 - 1)  # if it stands under the root
-    apart = v**0.5 * FAINTER * (loud / faint - 1)  # if it stands beside the root
-    epsilons = {float(value) for name, value in vars(norm).items() if "eps" in name and isinstance(value, float)}
-    if epsilons and any(abs(apart / value - 1) < 0.05 < abs(eps / value - 1) for value in epsilons):
-        return "adds epsilon to the root, and not to what stands under it"
-    unbiased = _ratio(norm, spread, outputs[0], v)
-    if unbiased is not None and abs(unbiased - (width - 1) / width) < 0.1 / width:
-        return f"divides the squares by {width - 1} and not by {width}"
+    under = v * FAINTER**2 * ((loud / faint) ** 2 - 1)  # epsilon, if it stands under the root
+    beside = v**0.5 * FAINTER * (loud / faint - 1)  # epsilon, if it stands beside the root
+    epsilons = {float(value) for name, value in vars(call.module).items() if "eps" in name and isinstance(value, float)}
+    if epsilons and any(abs(beside / value - 1) < 0.05 < abs(under / value - 1) for value in epsilons):
+        return "adds epsilon to the root instead of under it"
+    # the square of the output without the gain, compared with that of a norm
+    gains = [p.cpu().double() for p in call.module.parameters(recurse=False) if p.numel() == width]  # type: ignore[union-attr]
+    normed = spread.double() / v**0.5
+    ratios = [float(((outputs[1] - outputs[0]).double() / (gain * normed)).square().median()) for gain in gains]
+    if ratios and abs(min(ratios, key=lambda ratio: abs(ratio - 1)) - (width - 1) / width) < 0.1 / width:
+        return f"divides the squares by {width - 1} instead of {width}"
     return None
 
 
-def _ratio(norm: nn.Module, spread: Tensor, output: Tensor, v: float) -> float | None:
-    """The square of what comes out, without the gain, against what a norm gives: 1 if it is one."""
-    gains = [p for p in norm.parameters(recurse=False) if p.numel() == spread.shape[-1]]
-    ratios = [float((output.double() / (gain.double() * spread.double() / v**0.5)).square().median()) for gain in gains]
-    return min(ratios, key=lambda ratio: abs(ratio - 1)) if ratios else None
+@model_check("N12", "query norms", order=80, covers=("N05",), needs=("finite",))
+def query_norms(subject: Subject) -> list[Finding]:
+    """Keys and values are normalized as queries are."""
+    for call, norm in _suspects(subject.module_calls):
+        axis = _axis_of_tokens(subject, norm.inputs[0])
+        if axis is None:
+            continue
+        position = norm.inputs[0].shape[axis] // 2
+        value = _reach_of_length(subject, call, norm, axis, position)
+        if value > REACHED:
+            witness = (
+                f"{call.name} takes its queries from the output of {norm.name}, but keys or values from its input: "
+                f"doubling token {position} of that input moves the output for other tokens by {value:.1e}"
+            )
+            where = place_of_call(call)
+            return [finding((("N12", 0.9), ("N05", 0.1)), witness, value=value, threshold=REACHED, where=where)]
+    return []
+
+
+def _suspects(calls: Sequence[ModuleCall]) -> list[tuple[ModuleCall, ModuleCall]]:
+    """Modules that are given a norm's output first, and beside it the input of the same norm; with that norm's call."""
+    norms = [c for c in calls if c.module is not None and is_norm(c.module) and len(c.inputs) == len(c.outputs) == 1]
+    return [
+        (call, norm)
+        for call in calls
+        if call.module is not None and len(call.inputs) > 1
+        for norm in norms
+        if is_same(call.inputs[0], norm.outputs[0]) and any(is_same(other, norm.inputs[0]) for other in call.inputs[1:])
+    ]
+
+
+def _reach_of_length(subject: Subject, call: ModuleCall, norm: ModuleCall, axis: int, position: int) -> float:
+    """How far a longer vector of one token moves what the module gives other tokens, of its largest number."""
+    stream, longer = norm.inputs[0], norm.inputs[0].clone()
+    longer.select(axis, position).mul_(2)
+    (normed,) = replayed(norm, longer)
+    if relative_change(norm.outputs[0], normed) > UNDONE:
+        return 0.0  # it does not normalize each token's length
+    outputs = _output_for(subject, call.name, stream, longer.to(subject.device))
+    if outputs is None or outputs.shape != call.outputs[0].shape or outputs.shape[axis] != stream.shape[axis]:
+        return 0.0
+    change = (outputs - call.outputs[0]).abs()
+    change.select(axis, position).zero_()
+    return float(change.max()) / (float(outputs.abs().max()) or 1.0)
+
+
+def _output_for(subject: Subject, name: str, stream: Tensor, longer: Tensor) -> Tensor | None:
+    """The module's output where it is given `longer` instead of `stream`."""
+    outputs: list[Tensor] = []
+
+    def is_stream(value: object) -> bool:
+        return isinstance(value, Tensor) and value.is_floating_point() and is_same(value.cpu(), stream)
+
+    def before(_: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any] | None:
+        if outputs or not any(map(is_stream, (*args, *named.values()))):
+            return None
+        swapped = tuple(longer if is_stream(value) else value for value in args)
+        return swapped, {key: longer if is_stream(value) else value for key, value in named.items()}
+
+    def after(_: nn.Module, args: tuple[object, ...], named: dict[str, object], output: object) -> None:
+        output = output[0] if isinstance(output, (tuple, list)) else output
+        if any(value is longer for value in (*args, *named.values())) and isinstance(output, Tensor):
+            outputs.append(output.detach().to("cpu", copy=True))
+
+    module = subject.model.get_submodule(name)
+    with (
+        module.register_forward_pre_hook(before, with_kwargs=True),
+        module.register_forward_hook(after, with_kwargs=True),
+    ):
+        subject.run(subject.inputs(2))
+    return outputs[0] if outputs else None

@@ -1,0 +1,146 @@
+"""A model with a cache, decoded step by step."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor.calling.convention import here
+from clearhead.doctor.calling.inputs import Inputs
+from clearhead.doctor.calling.names import CACHE, START, parameters_of
+from clearhead.doctor.calling.outputs import arrange, find_logits, follow, tensors
+from clearhead.doctor.checks.base import Skipped
+from clearhead.doctor.subject import Subject, quiet
+
+INSIDE = "inside"  # stands for a cache in the model's own buffers
+MAKERS = ("new_cache", "init_cache", "make_cache", "empty_cache", "create_cache")
+STORE = re.compile(r"cache|kv|past", re.I)
+SIZES = (  # what a parameter of such a class counts
+    (re.compile(r"layer|depth|block", re.I), "layers"),
+    (re.compile(r"batch|rows|bsz", re.I), "rows"),
+    (re.compile(r"len|seq|max|size|columns|tokens", re.I), "columns"),
+)
+Make = Callable[[Inputs], object]
+
+
+class CachedDecoder:
+    """A model with a cache that goes in by a parameter and comes out with the logits, or is updated in place.
+
+    Args:
+        parameter: takes the cache; None if the model keeps it inside and is told where tokens begin.
+        make: makes an empty cache; without it the model makes its own.
+    """
+
+    def __init__(self, subject: Subject, parameter: str | None, make: Make | None = None) -> None:
+        self.subject, self.parameter, self.make = subject, parameter, make
+        names = [p.name for p in parameters_of(subject.model)]
+        self.more: dict[str, object] = {"use_cache": True} if "use_cache" in names else {}
+        self.counts: str | None = None  # the parameter that takes the positions of the tokens, where they are needed
+        self.begins = next((name for name in names if START.search(name)), None)  # and that of the first of them
+
+    def start(self, inputs: Inputs) -> object:
+        """What the first call is given."""
+        if self.parameter is None:
+            return INSIDE
+        if self.make is not None:
+            return self.make(inputs)
+        makers = (getattr(self.subject.model, name, None) for name in MAKERS)
+        for make in filter(callable, makers):
+            for arguments in (tuple(inputs.ids.shape), (len(inputs.ids),), ()):
+                try:
+                    return make(*arguments)
+                except TypeError:
+                    continue
+        return None
+
+    def step(self, ids: Tensor, inputs: Inputs, cache: object, begin: int) -> tuple[Tensor, object]:
+        """Logits of these tokens, the first of which is at position `begin`, and the cache for the next step.
+
+        Raises:
+            Skipped: it returns no logits of them.
+        """
+        convention, more = self.subject.convention, dict(self.more)
+        batch = Inputs(ids, inputs.source, source_keep=inputs.source_keep)
+        if self.begins is not None:
+            more[self.begins] = begin
+        if self.counts is not None:
+            more[self.counts] = torch.arange(begin, begin + ids.shape[1]).expand(ids.shape).clone()
+        if self.parameter is not None:
+            more[self.parameter] = cache
+        with quiet():
+            value = convention.raw(self.subject.model, batch, **more)
+        rows, columns = ids.shape
+        path = find_logits(value, rows, columns, self.subject.calling.vocab_size)
+        logits = None if path is None else arrange(here(follow(value, path), convention.device), rows, columns)
+        if path is None or logits is None:
+            raise Skipped("with a cache it returns something else")
+        return logits, next(_beside(value, path), cache)
+
+    def decode(self, inputs: Inputs, at_once: int, until: int | None = None) -> tuple[Tensor | None, object]:
+        """Read half a row at once and the rest step by step: logits (B, T, V), None without a cache, and the cache.
+
+        Args:
+            at_once: tokens in a step.
+            until: stop before the step that begins at this position.
+        """
+        T = inputs.ids.shape[1]
+        logits, cache = self.step(inputs.ids[:, : T // 2], inputs, self.start(inputs), 0)
+        has_state = not isinstance(cache, (tuple, list)) or any(hasattr(part, "__dict__") for part in cache)
+        if cache is None or not (has_state or tensors(cache)):
+            return None, cache
+        outputs = [logits]
+        for begin in range(T // 2, T if until is None else until, at_once):
+            logits, cache = self.step(inputs.ids[:, begin : begin + at_once], inputs, cache, begin)
+            outputs.append(logits)
+        return torch.cat(outputs, dim=1), cache
+
+
+def _beside(value: object, logits: tuple[str | int, ...]) -> Iterator[object]:
+    """What stands beside the logits and could be a cache."""
+    parts: Iterable[tuple[str | int, object]] = ()
+    if isinstance(value, (tuple, list)):
+        parts = enumerate(value)
+    elif not isinstance(value, Tensor):
+        named = value if isinstance(value, dict) else vars(value)
+        parts = ((key, part) for key, part in named.items() if CACHE.search(str(key)))
+    for key, part in parts:
+        is_small = isinstance(part, Tensor) and part.dim() < 3
+        if key not in logits[:1] and part is not None and not is_small:
+            yield part
+
+
+def stores(subject: Subject) -> Iterator[Make]:
+    """Ways for the caller to make an empty cache: an object of a class beside the model, or one for each layer."""
+    n_layers = max((len(m) for m in subject.model.modules() if isinstance(m, nn.ModuleList)), default=1)
+    values = getattr(type(subject.original).forward, "__globals__", {}).values()
+    classes = [value for value in values if isinstance(value, type) and STORE.search(value.__name__)]
+    for store in (cls for cls in classes if not issubclass(cls, (nn.Module, Tensor))):
+
+        def make(inputs: Inputs, store: type = store) -> object:
+            return store(**_sizes(store, inputs, n_layers))
+
+        def make_many(inputs: Inputs, make: Make = make) -> object:
+            return [make(inputs) for _ in range(n_layers)]
+
+        yield make
+        yield make_many
+
+
+def _sizes(store: type, inputs: Inputs, n_layers: int) -> dict[str, int]:
+    """The numbers that the class asks for, by their names.
+
+    Raises:
+        TypeError: it asks for something else.
+    """
+    counts = {"layers": n_layers, "rows": len(inputs.ids), "columns": inputs.ids.shape[1]}
+    arguments = {}
+    for name, parameter in inspect.signature(store).parameters.items():
+        if parameter.default is not parameter.empty or parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        size = next((counted for pattern, counted in SIZES if pattern.search(name)), None)
+        if size is None:
+            raise TypeError(f"{store.__name__} asks for {name}")
+        arguments[name] = counts[size]
+    return arguments
