@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Causes
+from clearhead.doctor.checks.parts.layouts import reshape_causes
 from clearhead.doctor.probes.attention import AttentionCall, attentions
 from clearhead.doctor.probes.dependency import shape_of
 from clearhead.doctor.probes.localization import Located
@@ -48,13 +49,6 @@ def leak_causes(leak: Located) -> Causes:
     if name in ("linear", "einsum"):
         return (("F04", 0.6), ("M19", 0.4))
     return (("M19", 0.6), ("M01", 0.4))
-
-
-def reshape_causes(index: int, maps: Sequence[AttentionCall]) -> Causes:
-    """Heads are split before the attention and merged just after it."""
-    before = [attention.index for attention in maps if attention.index < index]
-    merging = bool(before) and index - before[-1] <= 6
-    return (("A05", 0.9), ("A04", 0.1)) if merging else (("A04", 0.9), ("A05", 0.1))
 
 
 def _nearest(maps: Sequence[AttentionCall], index: int, ops: Sequence[ModuleCall]) -> AttentionCall | None:

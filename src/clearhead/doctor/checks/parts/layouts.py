@@ -1,10 +1,11 @@
 """Heads that are split and merged without moving their axis: tokens then hold pieces of each other."""
 
+from collections.abc import Sequence
+
 import torch
 
-from clearhead.doctor.checks.base import Finding, Skipped, Subject, attempt, finding, model_check
-from clearhead.doctor.checks.dependence.causes import reshape_causes
-from clearhead.doctor.probes.attention import attentions
+from clearhead.doctor.checks.base import Causes, Finding, Skipped, Subject, attempt, finding, model_check
+from clearhead.doctor.probes.attention import AttentionCall, attentions
 from clearhead.doctor.probes.layout import distances, scrambled
 
 ROWS = (5, 11, 19)  # the last is a size that no other axis is likely to have
@@ -29,3 +30,10 @@ def layouts(subject: Subject) -> list[Finding]:
     witness = f"after '{spot.call.name}', {noun} {spot.position} holds numbers of {noun} {spot.token}"
     causes = reshape_causes(spot.index, list(attentions(operations)))
     return [finding(causes, witness, where=subject.place_of(spot.call))]
+
+
+def reshape_causes(index: int, maps: Sequence[AttentionCall]) -> Causes:
+    """Heads are split before the attention and merged just after it."""
+    before = [attention.index for attention in maps if attention.index < index]
+    merging = bool(before) and index - before[-1] <= 6
+    return (("A05", 0.9), ("A04", 0.1)) if merging else (("A04", 0.9), ("A05", 0.1))
