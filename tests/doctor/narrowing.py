@@ -19,8 +19,7 @@ from clearhead.doctor.catalogue.symptoms import SYMPTOMS, diagnose
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import Check
 from clearhead.doctor.report.findings import Finding
-from clearhead.doctor.spec import Level
-from clearhead.doctor.subject import Journal
+from clearhead.doctor.spec import Journal, Level
 
 Answer = list[Finding] | Exception
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from clearhead.doctor.calling.names import code_of
 from clearhead.doctor.probes.dependency import shape_of
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.spec import Assumption, Kind
 
 if TYPE_CHECKING:
@@ -110,9 +111,15 @@ def _looks_mostly_back(alive: torch.Tensor) -> bool:
 
 def assumed_kind(subject: "Subject") -> Assumption:
     """The kind, with its reasons, and what the other kind would mean."""
+    if subject.gives_rows:
+        return Assumption("kind", "bidirectional", ("it gives one output for each row",))
     if subject.convention.has_source:
         return Assumption("kind", "seq2seq", ("it reads a source and a target",))
-    votes, alive = list(subject.hints.votes), subject.matrix.alive
+    hints, votes = subject.hints, list(subject.hints.votes)
+    with attempt() as attempted:
+        alive = subject.matrix.alive
+    if attempted.failed:  # it cannot be run on so many rows: what was read before the first call must do
+        return Assumption("kind", hints.kind, tuple(reason for kind, _, reason in votes if kind == hints.kind))
     shape, _ = shape_of(alive)
     future = alive.triu(1)
     share = float(future.sum()) / max(1, len(alive) * (len(alive) - 1) / 2)

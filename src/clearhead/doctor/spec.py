@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from clearhead.doctor.problems import attempt
+
 Kind = Literal["causal", "bidirectional", "seq2seq"]
 Level = Literal["quick", "standard", "deep"]
 KINDS: tuple[Kind, ...] = ("causal", "bidirectional", "seq2seq")
@@ -48,3 +50,15 @@ class Assumption:
         """The assumption, why, and what else could be."""
         otherwise = f"; {self.otherwise}" if self.otherwise else ""
         return f"{self.about}: {self.value} ({', '.join(self.reasons) or 'nothing speaks against it'}){otherwise}"
+
+
+@dataclass(frozen=True)
+class Journal:
+    """What the checks ran and assumed, for the report. Checks add to it and never read it."""
+
+    paths: list[str] = field(default_factory=list)
+    assumptions: list[Assumption] = field(default_factory=list)
+
+    def untried(self, path: str, attempted: attempt) -> None:
+        """Note a path that raised, so that nothing is known about it."""
+        self.paths.append(f"{path} (could not be run: {attempted.kind})")

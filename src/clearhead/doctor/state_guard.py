@@ -152,6 +152,18 @@ def in_double(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def in_training(model: nn.Module) -> Iterator[None]:
+    """Every module of it is in training mode meanwhile."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.train()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+@contextmanager
 def plain_layers(plain: bool = True) -> Iterator[None]:
     """torch's own encoder layers run module by module, not as one fused operation that nothing can look into."""
     kept = torch.backends.mha.get_fastpath_enabled()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.calling import Convention, Inputs
 from clearhead.doctor.calling.batches import OwnBatch
-from clearhead.doctor.calling.inputs import Run
+from clearhead.doctor.calling.inputs import Run, drawn_rows
 from clearhead.doctor.calling.names import PAD_NAMES, settings_of
 from clearhead.doctor.calling.search import WorkingCall
 from clearhead.doctor.kind import Hints, assumed_kind
@@ -21,8 +21,8 @@ from clearhead.doctor.probes.dependency import DependencyMatrix, dependency, sha
 from clearhead.doctor.probes.tracing import ModuleCall, recorded_modules, recorded_ops, without_dropout
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Where
-from clearhead.doctor.spec import Assumption, Kind, Level, Spec
-from clearhead.doctor.state_guard import in_double
+from clearhead.doctor.spec import Assumption, Journal, Kind, Level, Spec
+from clearhead.doctor.state_guard import in_double, in_training
 
 LARGE = 20_000_000  # parameters
 
@@ -45,18 +45,6 @@ class Inside(NamedTuple):
 
     calls: list[ModuleCall]
     logits: Tensor
-
-
-@dataclass(frozen=True)
-class Journal:
-    """What the checks ran and assumed, for the report. Checks add to it and never read it."""
-
-    paths: list[str] = field(default_factory=list)
-    assumptions: list[Assumption] = field(default_factory=list)
-
-    def untried(self, path: str, attempted: attempt) -> None:
-        """Note a path that raised, so that nothing is known about it."""
-        self.paths.append(f"{path} (could not be run: {attempted.kind})")
 
 
 @dataclass(frozen=True)
@@ -109,16 +97,9 @@ class Subject:
         """What the model's `config` holds; empty if it has none."""
         return settings_of(self.original)
 
-    @contextmanager
-    def training(self) -> Iterator[None]:
+    def training(self) -> AbstractContextManager[None]:
         """Every module of the perturbed copy is in training mode meanwhile."""
-        modes = [(module, module.training) for module in self.model.modules()]
-        self.model.train()
-        try:
-            yield
-        finally:
-            for module, training in modes:
-                module.training = training
+        return in_training(self.model)
 
     def precise(self) -> AbstractContextManager[None]:
         """The perturbed copy computes in float64 meanwhile, where a change of one part in 1e13 is not rounding."""
@@ -242,17 +223,10 @@ class Subject:
     def inputs(self, rows: int = 1, *, salt: int = 0, T: int | None = None) -> Inputs:
         """Random rows, with a source if the model reads one; tokens that stand side by side differ."""
         generator = self.generator(salt)
-        ids = self._draw(self.pool, (rows, T or self.calling.T), generator)
+        ids = drawn_rows(self.pool, (rows, T or self.calling.T), generator)
         shape = (rows, self.calling.S)
-        source = self._draw(self.source_pool, shape, generator) if self.convention.has_source else None
+        source = drawn_rows(self.source_pool, shape, generator) if self.convention.has_source else None
         return Inputs(ids, source, labels=ids)
-
-    @staticmethod
-    def _draw(pool: Tensor, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
-        rows, n = shape
-        if len(pool) >= n:  # pairwise different within a row
-            return torch.stack([pool[torch.randperm(len(pool), generator=generator)[:n]] for _ in range(rows)])
-        return pool[torch.randint(len(pool), shape, generator=generator)]
 
     @cached_property
     def module_calls(self) -> list[ModuleCall]:
@@ -315,15 +289,7 @@ class Subject:
     @cached_property
     def assumed_kind(self) -> Assumption | None:
         """The kind with its reasons, if nobody declared it."""
-        if self.spec.kind:
-            return None
-        if self.gives_rows:
-            return Assumption("kind", "bidirectional", ("it gives one output for each row",))
-        with attempt():
-            return assumed_kind(self)
-        # it cannot be run on a batch of equal rows: what was read before the first call must do
-        reasons = tuple(reason for kind, _, reason in self.hints.votes if kind == self.hints.kind)
-        return Assumption("kind", self.hints.kind, reasons)
+        return None if self.spec.kind else assumed_kind(self)
 
     @cached_property
     def shifts_its_rows(self) -> bool:

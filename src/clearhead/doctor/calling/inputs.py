@@ -60,6 +60,14 @@ class Inputs:
         return replace(self, **chosen)
 
 
+def drawn_rows(pool: Tensor, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
+    """Random rows (B, T) of ids from a pool, without repeats within a row if the pool is large enough."""
+    rows, T = shape
+    if len(pool) < T:
+        return pool[torch.randint(len(pool), shape, generator=generator)]
+    return torch.stack([pool[torch.randperm(len(pool), generator=generator)[:T]] for _ in range(rows)])
+
+
 Run = Callable[[Inputs], Tensor]  # inputs -> logits (B, T, V)
 Filler = Callable[[Inputs, bool], Any]  # (inputs batch first, whether the model is time first) -> the argument
 

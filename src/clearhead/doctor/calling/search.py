@@ -105,9 +105,9 @@ def find_convention(
     return _with_causal_mask(answers, known) if wants_mask else known
 
 
-def _mentions(convention: Convention, *words: str) -> bool:
+def _mentions(convention: Convention, *masks: str) -> bool:
     """Whether a parameter is filled with such a mask."""
-    return any(word in filler for word in words for _, filler in convention.call)
+    return any(mask in filler for mask in masks for _, filler in convention.call)
 
 
 def _choose(
