@@ -1,7 +1,7 @@
-"""The attention that a model really computes: who is allowed to see whom, by what mask, read off the operations."""
+"""The attention that a model really computes: who may see whom, and by what mask, read from its operations."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -22,14 +22,14 @@ class AttentionCall:
     Args:
         index: of its operation.
         allowed: (T_q, T_k), True where any head of any row may look.
-        strength: how much lower scores are where a finite mask hides; None if nothing is hidden, inf for a real mask.
+        strength: by how much a finite mask lowers the scores that it hides; inf for a real mask, None for no mask.
         axis_is_wrong: the weights sum to one along another axis than the one that is summed over.
         hidden_later: weights were set to zero after they had been normalized.
-        scores: (N, T_q, T_k) of all rows and heads, with what was added to them, where they can be read.
-        score_product: the product of queries and keys, where it is an operation of its own.
+        scores: (N, T_q, T_k) of all rows and heads, including what was added to them, if they can be read.
+        score_product: the product of queries and keys, if it is an operation of its own.
         value_product: the product with the values.
-        query, key, value: the very tensors that a fused kernel was given.
-        ones_added: a mask of ones and zeros, beside what it hides, was added to the scores.
+        query, key, value: the tensors themselves.
+        ones_added: a mask of ones and zeros was added to the scores.
     """
 
     index: int
@@ -51,58 +51,51 @@ def attentions(calls: Sequence[ModuleCall]) -> Iterator[AttentionCall]:
     """All attentions among recorded operations."""
     flow = Flow(calls)
     for index, call in enumerate(calls):
+        attention: AttentionCall | None = None
         if call.name == "softmax" and call.outputs and call.outputs[0].dim() >= 3 and call.inputs:
             attention = _plain(index, call, flow)
-            if attention is not None:
-                yield attention
         elif call.name == FUSED and len(call.inputs) >= 3:
-            yield _fused(index, call)
+            attention = _fused(index, call)
         elif call.name == WHOLE and len(call.inputs) >= 3:
-            yield _whole(index, call)
+            attention = _whole(index, call)
+        if attention is not None:
+            yield attention
 
 
 def _plain(index: int, call: ModuleCall, flow: Flow) -> AttentionCall | None:
     scores, weights = call.inputs[0], call.outputs[0]
-    last = scores.dim() - 1
-    axis = _dim(call) % scores.dim()
+    last, dim = scores.dim() - 1, call.argument(1, "dim")
+    axis = last if dim is None else int(dim) % scores.dim()
     summed = product_of(flow, index)
     if summed is None:  # it need not be an attention at all
         alike = [k for k, size in enumerate(scores.shape) if size == scores.shape[axis] and k != axis]
         if len(alike) != 1 and axis != last:
             return None
-        asking, key_axis = (alike[0] if len(alike) == 1 else last - 1), axis
+        query_axis, key_axis = (alike[0] if len(alike) == 1 else last - 1), axis
     else:
-        asking, key_axis = summed.kept, summed.summed
-    scores, weights = (t.movedim((asking, key_axis), (-2, -1)) for t in (scores, weights))  # (..., T_q, T_k)
+        query_axis, key_axis = summed.kept, summed.summed
+    scores, weights = (t.movedim((query_axis, key_axis), (-2, -1)) for t in (scores, weights))  # (..., T_q, T_k)
     if min(scores.shape[-2:]) < 2:
         return None
     flat = scores.reshape(-1, *scores.shape[-2:])
     allowed = (flat > HIDDEN).any(0)
     strength = float("inf") if not allowed.all() else _finite_strength(flat)
-    ones_added = _was_added(flow.calls[max(0, index - 4) : index], scores.shape[-2:])
+    ones_added = _ones_added(flow.calls[max(0, index - 4) : index], scores.shape[-2:])
     if strength is None and ones_added:
         strength = 1.0
     behind = [c.outputs[0] for c in flow.calls[index + 1 : index + 6] if c.outputs and c.name != "softmax"]
-    moved = [t.movedim((asking, key_axis), (-2, -1)) for t in behind if t.shape == call.outputs[0].shape]
+    moved = [t.movedim((query_axis, key_axis), (-2, -1)) for t in behind if t.shape == call.outputs[0].shape]
     later = any(bool((t == 0).flatten(0, -3).all(0).any()) for t in moved) and bool((weights > 0).all())
     product = product_behind(flow, index)
+    query, key = (product.first, product.second) if product else (None, None)
     return AttentionCall(
-        index, call, allowed, strength, axis != key_axis, later, flat, score_product=product, value_product=summed,
-        query=product.first if product else None,
-        key=product.second if product else None,
-        value=summed.other if summed else None,
-        ones_added=ones_added,
+        index, call, allowed, strength, axis != key_axis, later, flat, product, summed, query, key,
+        summed.other if summed else None, ones_added,
     )  # fmt: skip
 
 
-def _dim(call: ModuleCall) -> int:
-    args, kwargs = call.options["args"], call.options["kwargs"]
-    dim = kwargs.get("dim", args[1] if len(args) > 1 else -1)
-    return -1 if dim is None else int(dim)
-
-
 def _finite_strength(flat: Tensor) -> float | None:
-    """The drop between the triangles, if the upper one lies below the lower one throughout: a mask that is finite."""
+    """By how much the upper triangle lies below the lower one, if it does so throughout: a finite mask."""
     if flat.shape[-1] != flat.shape[-2]:
         return None
     upper = torch.ones(flat.shape[-2:], dtype=torch.bool).triu(1)
@@ -111,37 +104,30 @@ def _finite_strength(flat: Tensor) -> float | None:
     return drop if drop > max(5.0, 4 * spread) else None
 
 
-def _was_added(calls: Sequence[ModuleCall], shape: torch.Size) -> bool:
-    """Whether a square of zeros and ones, beside what it hides, was added to the scores."""
-    for call in calls:
-        if "add" in call.name:
-            for tensor in (part for part in call.options["args"] if isinstance(part, Tensor)):
-                shown = tensor[tensor > HIDDEN] if tensor.shape[-2:] == shape else tensor[:0]
-                if len(shown) and bool(((shown == 0) | (shown == 1)).all()) and shown.any():
-                    return True
-    return False
+def _ones_added(calls: Sequence[ModuleCall], shape: torch.Size) -> bool:
+    """Whether a square of zeros and ones, apart from what it hides, was added to the scores."""
+    args = (part for call in calls if "add" in call.name for part in call.options["args"])
+    squares = (part for part in args if isinstance(part, Tensor) and part.shape[-2:] == shape)
+    shown = (square[square > HIDDEN] for square in squares)
+    return any(bool(part.any()) and bool(((part == 0) | (part == 1)).all()) for part in shown)
 
 
 def _fused(index: int, call: ModuleCall) -> AttentionCall:
-    args, kwargs = call.options["args"], call.options["kwargs"]
     query, key = call.inputs[0], call.inputs[1]
-    mask = kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
-    causal = bool(kwargs.get("is_causal", args[5] if len(args) > 5 else False))
-    T_q, T_k = query.shape[-2], key.shape[-2]
+    mask, T_q, T_k = call.argument(3, "attn_mask"), query.shape[-2], key.shape[-2]
     allowed, strength = _allowed(mask, T_q, T_k, true_means_seen=True)
-    if causal:
+    if call.argument(5, "is_causal"):
         allowed, strength = allowed.tril(), float("inf")
     scores = None
     if query.shape[-1] == key.shape[-1]:
         if key.dim() == 4 and query.dim() == 4 and key.shape[1] != query.shape[1]:  # grouped queries
             key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
-        scores = query @ key.transpose(-2, -1) * (kwargs.get("scale") or query.shape[-1] ** -0.5)
-        if mask is not None and mask.dtype != torch.bool:
-            scores = scores + mask
+        scale = call.options["kwargs"].get("scale") or query.shape[-1] ** -0.5
+        scores = query @ key.transpose(-2, -1) * scale
+        scores = scores if mask is None or mask.dtype == torch.bool else scores + mask
         scores = scores.reshape(-1, T_q, T_k)
-    tensors = [*(part for part in args[:3]), *(kwargs[name] for name in ("query", "key", "value") if name in kwargs)]
-    attention = AttentionCall(index, call, allowed, strength, scores=scores)
-    return replace(attention, query=tensors[0], key=tensors[1], value=tensors[2]) if len(tensors) == 3 else attention
+    parts = [call.argument(number, name) for number, name in enumerate(("query", "key", "value"))]
+    return AttentionCall(index, call, allowed, strength, scores=scores, query=parts[0], key=parts[1], value=parts[2])
 
 
 def _whole(index: int, call: ModuleCall) -> AttentionCall:
@@ -158,9 +144,8 @@ def _whole(index: int, call: ModuleCall) -> AttentionCall:
 
 
 def _allowed(mask: Tensor | None, T_q: int, T_k: int, *, true_means_seen: bool) -> tuple[Tensor, float | None]:
-    everything = torch.ones(T_q, T_k, dtype=torch.bool)
     if mask is None:
-        return everything, None
+        return torch.ones(T_q, T_k, dtype=torch.bool), None
     mask = mask.cpu()
     is_bool = mask.dtype == torch.bool
     visible = (mask if true_means_seen else ~mask) if is_bool else mask > HIDDEN
@@ -173,7 +158,7 @@ def _allowed(mask: Tensor | None, T_q: int, T_k: int, *, true_means_seen: bool) 
     whole = mask.expand(*mask.shape[:-2], T_q, T_k).reshape(-1, T_q, T_k)
     future = torch.ones(T_q, T_k, dtype=torch.bool).triu(1)
     drop = float((whole[:, ~future].amin(-1) - whole[:, future].amax(-1)).max()) if future.any() else 0.0
-    return visible, drop if drop > 0 else None  # what lowers no later score below the earlier ones hides nothing
+    return visible, drop if drop > 0 else None  # unless it puts later scores below earlier ones, it hides nothing
 
 
 def scale_of(flow: Flow, attention: AttentionCall) -> float | None:

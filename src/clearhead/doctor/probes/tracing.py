@@ -4,8 +4,8 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import torch
@@ -32,6 +32,11 @@ class ModuleCall:
     line: int | None = None
     depth: int = 0
     options: dict[str, Any] = field(default_factory=dict)
+
+    def argument(self, index: int, name: str, default: Any = None) -> Any:
+        """What an operation was given, by position or by name."""
+        args = self.options["args"]
+        return args[index] if len(args) > index else self.options["kwargs"].get(name, default)
 
 
 def _copies(value: object, is_kept: Callable[[Tensor], bool] = Tensor.is_floating_point) -> list[Tensor]:
@@ -71,7 +76,6 @@ def recorded_modules(
     """Every call of every module, in the order in which they end: the innermost first. `is_kept`: which tensors."""
     calls: list[ModuleCall] = []
     begun: list[list[Tensor]] = []
-    handles = []
 
     def before(_: nn.Module, args: tuple[object, ...], named: dict[str, object]) -> None:
         begun.append(_copies((args, named), is_kept))
@@ -81,19 +85,15 @@ def recorded_modules(
             inputs = begun.pop()
             if output is None:
                 return  # it raised, and the model may go on without it
-            file, line = caller()
-            calls.append(ModuleCall(name, inputs, _copies(output, is_kept), module, file, line, len(begun)))
+            calls.append(ModuleCall(name, inputs, _copies(output, is_kept), module, *caller(), len(begun)))
 
         return hook
 
-    for name, module in model.named_modules():
-        handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
-        handles.append(module.register_forward_hook(after(name), with_kwargs=True, always_call=True))
-    try:
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            hooks.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
+            hooks.enter_context(module.register_forward_hook(after(name), with_kwargs=True, always_call=True))
         yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 class recorded_ops(TorchFunctionMode):  # noqa: N801 - used as a context manager
@@ -124,21 +124,17 @@ class recorded_ops(TorchFunctionMode):  # noqa: N801 - used as a context manager
             self.stack.pop()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        name = getattr(func, "__name__", str(func))
-        is_recorded = self.is_recorded(name)
-        inputs = _safe_copies((args, kwargs)) if is_recorded else []
-        output = func(*args, **kwargs)
-        if name == "__iter__" and not isinstance(output, Tensor):  # unpacking a tensor: its parts are to be known
-            parts = list(output)
-            output, result = iter(parts), parts
-        else:
-            result = output
-        if is_recorded:
-            file, line = caller()
-            options = {"func": func, "args": args, "kwargs": kwargs, "result": result}
-            module = self.stack[-1] if self.stack else None
-            self.calls.append(ModuleCall(name, inputs, _safe_copies(result), module, file, line, options=options))
+        kwargs, name = kwargs or {}, getattr(func, "__name__", str(func))
+        if not self.is_recorded(name):
+            return func(*args, **kwargs)
+        inputs = _safe_copies((args, kwargs))
+        output = result = func(*args, **kwargs)
+        if name == "__iter__" and not isinstance(output, Tensor):  # unpacking a tensor: record its parts
+            result = list(output)
+            output = iter(result)
+        options = {"func": func, "args": args, "kwargs": kwargs, "result": result}
+        module = self.stack[-1] if self.stack else None
+        self.calls.append(ModuleCall(name, inputs, _safe_copies(result), module, *caller(), options=options))
         return output
 
 
@@ -157,40 +153,29 @@ class without_dropout(TorchFunctionMode):  # noqa: N801 - used as a context mana
         self.dropouts: list[ModuleCall] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        name = getattr(func, "__name__", "")
+        kwargs, name = dict(kwargs or {}), getattr(func, "__name__", "")
+        call = ModuleCall(name, [], [], options={"args": args, "kwargs": kwargs})
         if "dropout" in name and name != "alpha_dropout_":
-            p, training = dropout_arguments(args, kwargs)
-            if p and training:
-                self._note(name, p)
-            return args[0] if args else kwargs["input"]
+            self._note(call, dropout_probability(call))
+            return call.argument(0, "input")
         if name == "scaled_dot_product_attention":
-            if len(args) > 4 or kwargs.get("dropout_p"):
-                p = args[4] if len(args) > 4 else kwargs["dropout_p"]
-                if p:
-                    self._note(name, p)
-                args, kwargs = args[:4], kwargs | {"dropout_p": 0.0} | ({"is_causal": args[5]} if len(args) > 5 else {})
+            self._note(call, call.argument(4, "dropout_p", 0.0))
+            causal = {"is_causal": args[5]} if len(args) > 5 else {}
+            args, kwargs = args[:4], kwargs | {"dropout_p": 0.0} | causal
         elif name == "multi_head_attention_forward":
-            if kwargs.get("training", True) and len(args) > 10 and args[10]:
-                self._note(name, args[10])
+            self._note(call, call.argument(10, "dropout_p") if kwargs.get("training", True) else 0.0)
             kwargs["training"] = False
         return func(*args, **kwargs)
 
-    def _note(self, name: str, p: float) -> None:
-        file, line = caller()
-        self.dropouts.append(ModuleCall(name, [], [], file=file, line=line, options={"p": p}))
-
-
-def dropout_arguments(args: Any, kwargs: Any) -> tuple[float, bool]:
-    """The probability, and whether it is to lose anything, of a call of dropout."""
-    p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
-    training = args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
-    return float(p), bool(training)
+    def _note(self, call: ModuleCall, p: float | None) -> None:
+        if p:
+            file, line = caller()
+            self.dropouts.append(replace(call, file=file, line=line, options={"p": p}))
 
 
 def dropout_probability(call: ModuleCall) -> float:
-    """With what probability an operation loses numbers; 0 if it loses none."""
+    """The probability with which an operation drops numbers; 0 if it drops none."""
     if "dropout" not in call.name or call.name == "alpha_dropout_":
         return 0.0
-    p, training = dropout_arguments(call.options["args"], call.options["kwargs"])
-    return p if training else 0.0
+    training = call.argument(2, "training", call.options["kwargs"].get("train", True))
+    return float(call.argument(1, "p", 0.5)) if training else 0.0

@@ -153,8 +153,7 @@ def _slopes(subject: Subject, maps: Sequence[AttentionCall], flow: Flow) -> list
 def _added(attention: AttentionCall, flow: Flow) -> list[Tensor]:
     """What was added to the product of queries and keys."""
     if attention.call.name == FUSED:
-        args, kwargs = attention.call.options["args"], attention.call.options["kwargs"]
-        mask = kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
+        mask = attention.call.argument(3, "attn_mask")
         return [mask] if isinstance(mask, Tensor) and mask.is_floating_point() else []
     calls = [flow.calls[index] for index in _back_to_product(attention, flow)]
     return [t for call in calls if call.name in ADD | {"baddbmm"} for t in read_by(call) if t.is_floating_point()]
