@@ -90,7 +90,7 @@ static inline Lanes exponential(Lanes x) {
     return sum * same_bits<Lanes>((n + (SHORT ? 127 : 1023)) << (SHORT ? 23 : 52));
 }
 
-static inline Lanes activated(Lanes x, int64_t activation) {  // as in describing.py
+static inline Lanes activated(Lanes x, int64_t activation) {  // as in packing.py
     if (activation == 0) return x > 0 ? x : Lanes{};                                  // relu
     if (activation == 1) return x > 0 ? x * x : Lanes{};                              // relu squared
     if (activation == 2) return x / (1 + exponential(-x));                            // silu
