@@ -16,7 +16,7 @@ def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
     return numbers[:, :-1], numbers[:, 1:]
 
 
-options = ch.TrainConfig(steps=100, learning_rate=3e-3, warmup_steps=10)
+options = ch.TrainConfig(steps=100, learning_rate=3e-3)
 for event in ch.fit(model, options, batch, seed=1):
     if isinstance(event, Stepped) and event.step % 20 == 0:
         print(f"step {event.step:3}  loss {event.loss:.4f}")

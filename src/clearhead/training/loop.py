@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from clearhead.config import TrainConfig
 from clearhead.errors import ClearheadError
 from clearhead.models import Evaluation
+from clearhead.training.batches import Batches, batch_function
 from clearhead.training.checkpoints import not_finite
 from clearhead.training.events import Evaluated, Event, Notice, SaveDue, Stepped, TrainingState
 from clearhead.training.loss import Forward, counted_tokens
@@ -27,9 +28,9 @@ SKIPS_ALLOWED = 10  # steps in a row without a finite loss and gradient, after w
 def fit(
     model: nn.Module,
     config: TrainConfig,
-    batch: Callable[[int], Sequence[Tensor]],
+    batch: Batches,
     *,
-    seed: int,
+    seed: int = 1,
     optimizer: Optimizer | None = None,
     state: TrainingState | None = None,
     evaluate: Callable[[], Evaluation] | None = None,
@@ -48,9 +49,9 @@ def fit(
     so a save waits for it.
 
     Args:
-        batch: step, counted from 0 -> the model's inputs and, last, the targets (B, T), -100 where not counted. What
-            it raises ends the training between two steps, after the last one's events and a last `SaveDue`: the
-            place to interrupt.
+        batch: step, counted from 0 -> the model's inputs and, last, the targets (B, T), -100 where not counted. Or a
+            DataLoader of such batches, which is read again and again, but resumes nothing exactly. What it raises ends
+            the training between two steps, after the last one's events and a last `SaveDue`: the place to interrupt.
         seed: with the step, decides the dropout.
         optimizer, state: from a checkpoint; fresh ones by default. `state` is kept up to date in place.
         evaluate: the loss on the held-out text, called with the model in evaluation mode.
@@ -62,13 +63,14 @@ def fit(
         ClearheadError: ten steps in a row were not finite, the weights are not, or the memory is too small for a batch.
     """
     optimizer = optimizer or build_optimizer(model, config)
+    batch_of = batch_function(batch)
     loop = _Loop(model, config, optimizer, state or TrainingState(), Computation(model, config, forward), seed)
     while loop.state.step < loop.config.steps:
         if steps is not None:
             loop.replan(steps(loop.state.step))
         model.train()
         try:
-            began, tensors = time.perf_counter(), batch(loop.state.step)
+            began, tensors = time.perf_counter(), batch_of(loop.state.step)
         except (KeyboardInterrupt, Exception):
             if loop.weights_are_good():
                 yield loop.save_due()
