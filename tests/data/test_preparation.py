@@ -186,14 +186,18 @@ def test_evaluation_reads_the_whole_text(tmp_path: Path) -> None:
     assert len(encode_for_evaluation(file(tmp_path, "Th"), tokenizer)[0]) == 2
 
 
-def test_stories_know_their_floor_when_tokens_are_characters() -> None:
+def test_stories_know_their_floor_whatever_their_tokens_are() -> None:
     data = prepare(DataConfig(source="stories"))
     floor = CORPORA["stories"].floor
     assert floor is not None
     assert data.tokenizer.is_character_level
     assert data.floor == floor()
     assert data.source == "stories"
-    assert prepare(DataConfig(source="stories", tokenizer="bpe")).floor is None
+    cut = prepare(DataConfig(source="stories", tokenizer="bpe", bpe_vocab_size=400))
+    assert cut.floor is not None
+    assert cut.bytes_per_token > 1.5
+    assert len(cut.val) * cut.floor == pytest.approx(len(data.val) * data.floor)  # the text's, however it is cut
+    assert cut.floor / cut.bytes_per_token == pytest.approx(data.floor / data.bytes_per_token)
 
 
 def test_shakespeare_is_the_known_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -136,6 +136,13 @@ def test_the_picture_is_well_formed_and_described(curve: Curve) -> None:
 def test_the_verdict_measures_from_the_floor_or_from_no_model() -> None:
     known = verdict(Curve(validation=((0, 4.0), (9, 0.7), (10, 0.72)), floor=0.65), 65)
     assert known.startswith("0.050 nats per token above what is possible")
+    assert "bits per byte" not in known
+    in_both = verdict(Curve(validation=((9, 2 * math.log(2)),), floor=math.log(2), bytes_per_token=4.0), 65)
+    assert "1.386 (0.500 bits per byte)" in in_both
+    assert "0.693 (0.250 bits per byte)" in in_both
+    assert "floor 0.693, 0.250 bits per byte (exact)" in picture(
+        Curve(((0, 2.0), (1, 1.0)), floor=math.log(2), bytes_per_token=4.0)
+    )
     lucky = verdict(Curve(validation=((0, 0.64),), floor=0.65), 65)
     assert lucky.startswith("As low as is possible, and 0.010 nats per token of luck")
     unknown = verdict(Curve(validation=((0, 4.2), (10, 1.5))), 65)

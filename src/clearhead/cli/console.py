@@ -11,7 +11,7 @@ from clearhead.cli.output import Output, json_line, notice, standard_error, stan
 if TYPE_CHECKING:
     from clearhead.cli.terminal import Terminal
     from clearhead.training import Evaluated, Stepped
-    from clearhead.workflows import Averaged, Finished, Notice, Passed, Replanned, Sampled, Started, WorkflowEvent
+    from clearhead.workflows import Averaged, Finished, Notice, Passed, Read, Replanned, Sampled, Started, WorkflowEvent
 
 LINES = 20  # of progress in a whole run, where there is no terminal
 SAMPLE_CHARACTERS = 240
@@ -26,6 +26,7 @@ class Console:
         self.out = standard_error() if json else standard_output()
         self.shown = _shown_on(self.out)
         self.steps = 0
+        self.bytes_per_token: float | None = None
         self.tokens, self.seconds, self.first = 0, 0.0, True
 
     def __enter__(self) -> Self:
@@ -80,7 +81,7 @@ class Console:
         self.say(event.text, "green")
 
     def _started(self, event: "Started") -> None:
-        self.steps = event.steps
+        self.steps, self.bytes_per_token = event.steps, event.bytes_per_token
         if event.step:
             self.say(f"continuing after step {event.step:,} of {event.steps:,} in {event.folder}")
         self.shown.begin(event.step, event.steps)
@@ -103,9 +104,13 @@ class Console:
         self.first = False
 
     def _evaluated(self, event: "Evaluated") -> None:
+        from clearhead.inspection import in_bits
+
         best = "  best so far" if event.best else ""
+        bits = in_bits(event.loss, self.bytes_per_token)
+        loss = f"validation {event.loss:.4f}{bits and ','}{bits}"
         self.say(
-            f"step {event.step:>6,}/{self.steps:,}  validation {event.loss:.4f} over {event.tokens:,} tokens{best}",
+            f"step {event.step:>6,}/{self.steps:,}  {loss} over {event.tokens:,} tokens{best}",
             "bold green" if event.best else "bold",
         )
 
@@ -121,6 +126,9 @@ class Console:
         self.say(
             f"the mean of the last {event.checkpoints} checkpoints has validation loss {event.loss:.4f}: {verdict}"
         )
+
+    def _read(self, event: "Read") -> None:
+        self.say(event.score.line())
 
     def _finished(self, event: "Finished") -> None:
         from clearhead.inspection import draw

@@ -68,7 +68,12 @@ def run(args: argparse.Namespace) -> None:
         _show_translation(console, score)
     else:
         _show(console, score)
-    console.result(asdict(score))
+    figures = asdict(score)
+    del figures["grammar"]
+    if score.grammar is not None:
+        console.say(score.grammar.line())
+        figures |= score.grammar.shares()
+    console.result(figures)
 
 
 def _show(console: Console, score: "Score") -> None:

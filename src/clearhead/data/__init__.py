@@ -11,6 +11,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.data.corpora import CORPORA as CORPORA
     from clearhead.data.corpora import Corpus as Corpus
     from clearhead.data.documents import read_lines as read_lines
+    from clearhead.data.grammar_score import GrammarScore as GrammarScore
     from clearhead.data.masking import Masking as Masking
     from clearhead.data.masking import masked_evaluation_batches as masked_evaluation_batches
     from clearhead.data.masking import masked_training_batch as masked_training_batch
@@ -43,6 +44,7 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "corpora": ("CORPORA", "Corpus"),
+        "grammar_score": ("GrammarScore",),
         "documents": ("read_lines",),
         "masking": ("Masking", "masked_evaluation_batches", "masked_training_batch"),
         "parallel.batches": ("PairBatch", "PairBatches", "evaluation_pair_batches"),

@@ -1,13 +1,14 @@
 """The corpora with a name. A new one is a line in `CORPORA`."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from clearhead.data import stories
 from clearhead.data.documents import Document, Source, files_source
 from clearhead.data.download import published
+from clearhead.data.grammar_score import GrammarScore
 
 _STORIES_CHARACTERS = 1_000_000
 _STORIES_SEED = 1
@@ -17,17 +18,31 @@ _SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2
 
 
 @dataclass(frozen=True)
+class CorpusGrammar:
+    """The grammar that a corpus is drawn from, as a reader.
+
+    `score` reads texts that a model wrote, one draw each, with the `end` that closes it if it is whole; none of the
+    grammar's is longer than `longest` characters.
+    """
+
+    score: Callable[[Sequence[str]], GrammarScore]
+    end: str
+    longest: int
+
+
+@dataclass(frozen=True)
 class Corpus:
     """A text that is known by name.
 
-    `source` opens it (the argument is the cache folder); `floor` is its exact entropy in nats per character,
-    where that is known.
+    `source` opens it (the argument is the cache folder); `floor` is its exact entropy in nats per character, and
+    `grammar` what it is drawn from, where these are known.
     """
 
     name: str
     about: str
     source: Callable[[Path], Source]
     floor: Callable[[], float] | None = None
+    grammar: CorpusGrammar | None = None
 
 
 def _stories(cache: Path) -> Source:
@@ -51,6 +66,7 @@ CORPORA = {
             "small stories from a grammar that ships with the library; their exact entropy is known; 1 MB",
             _stories,
             stories.entropy_per_character,
+            CorpusGrammar(stories.score, stories.SEPARATOR, stories.LONGEST),
         ),
         Corpus("shakespeare", "Tiny Shakespeare: 40,000 lines of the plays; a download of 1.1 MB", _shakespeare),
     )

@@ -26,6 +26,11 @@ class GrammarScore:
     accepted_stories: float | None = None
     kept_names: float | None = None
 
+    def shares(self) -> dict[str, float]:
+        """The shares by name, without those of which nothing was counted."""
+        names = ("accepted_sentences", "accepted_stories", "agreement", "kept_names")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
     def line(self) -> str:
         """The shares in one sentence."""
         clauses = [f"the corpus's grammar accepts {_share(self.accepted_sentences)} of {self.sentences:,} sentences"]

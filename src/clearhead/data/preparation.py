@@ -43,7 +43,8 @@ class TextData:
         train_characters, val_characters: characters on each side; ends of documents count in neither.
         n_documents: documents on both sides together.
         distinct_characters: size of the text's alphabet.
-        floor: exact entropy in nats per token, where the corpus knows it, tokens are characters and none are masked.
+        floor: exact entropy, where the corpus knows it and no tokens are masked, in nats per token of the held-out
+            text. A model's loss on the tokens of a text is at least what the text itself would cost.
         source: opens the same text again from any folder (standard input was kept as a file).
         notes: sentences about what was chosen, and why.
         fingerprint: equal where content, cut, tokenizer and ids are.
@@ -62,6 +63,11 @@ class TextData:
     source: str
     notes: tuple[str, ...]
     fingerprint: str
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Of the held-out text, in UTF-8: what turns nats per token into bits per byte."""
+        return self.val_bytes / len(self.val)
 
 
 def prepare(
@@ -118,7 +124,8 @@ def prepare(
         assert prepared is not None, "what was just made can be opened"
     progress(1.0)
     corpus = None if masks else CORPORA.get(config.source)
-    floor = corpus.floor() if corpus and corpus.floor and prepared.tokenizer.is_character_level else None
+    per_token = prepared.val_characters / len(prepared.val)
+    floor = corpus.floor() * per_token if corpus and corpus.floor else None
     return replace(prepared, source=source.name, floor=floor)
 
 

@@ -1,7 +1,7 @@
 """Looking at a model and its training: costs on paper, curves, reports. Nothing exported here needs torch."""
 
 from clearhead.inspection.cost import Account, account, flops_per_token, parameters
-from clearhead.inspection.curve import Curve, Point, verdict
+from clearhead.inspection.curve import Curve, Point, bits_per_byte, in_bits, verdict
 from clearhead.inspection.plot import LossPlot
 from clearhead.inspection.report import Sample, TrainingReport, render
 from clearhead.inspection.svg import picture
@@ -15,8 +15,10 @@ __all__ = [
     "Sample",
     "TrainingReport",
     "account",
+    "bits_per_byte",
     "draw",
     "flops_per_token",
+    "in_bits",
     "parameters",
     "picture",
     "render",

@@ -20,15 +20,24 @@ class Curve:
         train: the loss of each step's batch, before that step.
         validation: the loss on held-out text at some steps.
         floor: the lowest loss possible, where the corpus knows it exactly.
+        bytes_per_token: what turns nats per token into bits per byte, where the loss is that of a whole text.
     """
 
     train: tuple[Point, ...] = ()
     validation: tuple[Point, ...] = ()
     floor: float | None = None
+    bytes_per_token: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "train", _finite(self.train))
         object.__setattr__(self, "validation", _finite(self.validation))
+
+    @property
+    def floor_label(self) -> str:
+        """The floor in words; there is one."""
+        assert self.floor is not None
+        bits = in_bits(self.floor, self.bytes_per_token)
+        return f"floor {self.floor:.3f}{bits and ','}{bits} (exact)"
 
     @property
     def last_step(self) -> float:
@@ -42,6 +51,16 @@ class Curve:
         values += [] if self.floor is None else [self.floor]
         low, high = min(values, default=0.0), max(values, default=1.0)
         return (low, high) if low < high else (low - 0.5, high + 0.5)
+
+
+def bits_per_byte(loss: float, bytes_per_token: float) -> float:
+    """Nats per token in bits per byte of UTF-8, which compares models over tokenizers."""
+    return loss / (bytes_per_token * math.log(2))
+
+
+def in_bits(loss: float, bytes_per_token: float | None) -> str:
+    """The same for a sentence, after a blank; nothing where a token has no bytes."""
+    return "" if bytes_per_token is None else f" {bits_per_byte(loss, bytes_per_token):.3f} bits per byte"
 
 
 def _finite(points: Iterable[Point]) -> tuple[Point, ...]:
@@ -113,13 +132,19 @@ def verdict(curve: Curve, vocab_size: int) -> str:
     if not held_out:
         return f"A model that knows nothing has a loss of ln {vocab_size} = {start:.3f} nats per token."
     best = min(held_out)
+
+    def parenthesis(loss: float) -> str:
+        bits = in_bits(loss, curve.bytes_per_token)
+        return bits and f" ({bits.strip()})"
+
     if curve.floor is not None:
         gap = best - curve.floor
         how_far = f"{gap:.3f} nats per token above what is possible"
         if gap < 0:  # the held-out text is one sample; by chance it may be easier than the corpus is on average
             how_far = f"As low as is possible, and {-gap:.3f} nats per token of luck with the held-out text"
-        return f"{how_far}: the best validation loss is {best:.3f}, the text's own entropy {curve.floor:.3f}."
+        entropy = f"the text's own entropy {curve.floor:.3f}{parenthesis(curve.floor)}"
+        return f"{how_far}: the best validation loss is {best:.3f}{parenthesis(best)}, {entropy}."
     return (
         f"The fresh model started at ln {vocab_size} = {start:.3f} nats per token; "
-        f"the best validation loss is {best:.3f}."
+        f"the best validation loss is {best:.3f}{parenthesis(best)}."
     )

@@ -51,7 +51,7 @@ class Frame:
 def picture(curve: Curve, *, title: str = "Training curve") -> str:
     """The curve as one `<svg>` element that stands alone: a file of its own, or part of a page."""
     frame = Frame(curve)
-    drawing = [*_grid(frame), *_floor(frame, curve.floor)]
+    drawing = [*_grid(frame), *_floor(frame, curve)]
     drawing.append(frame.path(thin(curve.train, MOST_POINTS), "raw"))
     drawing.append(frame.path(thin(smooth(curve.train), MOST_POINTS), "train"))
     marks = thin(curve.validation, MOST_MARKS)
@@ -94,11 +94,11 @@ def _grid(frame: Frame) -> list[str]:
     return lines
 
 
-def _floor(frame: Frame, floor: float | None) -> list[str]:
-    if floor is None:
+def _floor(frame: Frame, curve: Curve) -> list[str]:
+    if curve.floor is None:
         return []
-    y = frame.y(floor)
-    label = f'<text class="floor-label" x="{LEFT + 8}" y="{y - 7:.1f}">floor {floor:.3f} (exact)</text>'
+    y = frame.y(curve.floor)
+    label = f'<text class="floor-label" x="{LEFT + 8}" y="{y - 7:.1f}">{curve.floor_label}</text>'
     return [f'<path class="floor" d="M{LEFT},{y:.1f} H{WIDTH - RIGHT}"/>', label]
 
 

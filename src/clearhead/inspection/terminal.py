@@ -56,7 +56,7 @@ def draw(curve: Curve, *, width: int = 80, height: int = 20, encoding: str = "ut
         row, column = canvas.cell(x, y)
         cells[row][column] = "●" if fancy else "o"
     if curve.floor is not None:
-        _write_floor(cells, canvas.cell(0, axis(curve.floor))[0], curve.floor, fancy)
+        _write_floor(cells, canvas.cell(0, axis(curve.floor))[0], curve.floor_label, fancy)
     lines = [f"   {axis.name}", *_with_loss_axis(cells, canvas, axis, fancy), *_step_axis(canvas, last, fancy)]
     lines.append(f"{_legend(curve, fancy):^{width}}")
     return "\n".join(line.rstrip() for line in lines)
@@ -76,11 +76,11 @@ def _glyph(bits: int, fancy: bool) -> str:
     return chr(0x2800 + bits) if fancy else "."
 
 
-def _write_floor(cells: Cells, row: int, floor: float, fancy: bool) -> None:
+def _write_floor(cells: Cells, row: int, floor: str, fancy: bool) -> None:
     """The floor's line behind the curve; its label at the left, where the curve is still high."""
     dash = "╌" if fancy else "-"
     cells[row] = [dash if cell == " " else cell for cell in cells[row]]
-    label = f" floor {floor:.3f} (exact) "
+    label = f" {floor} "
     cells[row][2 : 2 + len(label)] = label
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.events import Notice as Notice
     from clearhead.workflows.events import Observer as Observer
     from clearhead.workflows.events import Passed as Passed
+    from clearhead.workflows.events import Read as Read
     from clearhead.workflows.events import Replanned as Replanned
     from clearhead.workflows.events import Sampled as Sampled
     from clearhead.workflows.events import Started as Started
@@ -70,6 +71,7 @@ __getattr__, __dir__, __all__ = attach(
             "Observer",
             "Passed",
             "Notice",
+            "Read",
             "Sampled",
             "Replanned",
             "Started",

@@ -83,6 +83,7 @@ def _about(run: RunFolder) -> str:
         return f"imported from {origin}"
     history = History.of(run.records())
     best = "" if history.best_val_loss is None else f", validation loss {history.best_val_loss:.4f}"
+    best += "" if history.bits_per_byte is None else f" ({history.bits_per_byte:.4f} bits per byte)"
     saved = checkpoints.last_step(run.checkpoints) or 0
     resumes = "" if saved == history.last_step else f", saved after {saved:,}, where a resume begins"
     return f"{history.last_step:,} of {planned:,} steps{resumes}{best}"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from clearhead import data as texts
 from clearhead import inference
 from clearhead.config import TranslationConfig
+from clearhead.data import GrammarScore
 from clearhead.errors import DataError, UsageError
 from clearhead.models import EncoderDecoder, LanguageModel
 from clearhead.workflows.hardware import choose_device, enough_memory, threads
@@ -19,7 +20,7 @@ from clearhead.workflows.runs.find import open_folder
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.tasks import TASKS, NextToken, TranslationTask
 from clearhead.workflows.tasks.next_token import body_of
-from clearhead.workflows.tasks.translation import pair_evaluation_batches
+from clearhead.workflows.tasks.translation import grammar_of, pair_evaluation_batches, spread
 
 LENGTHS = (-1, 5, 10, 15, 20, 30)  # limits between groups, in words of the source sentence
 
@@ -28,13 +29,15 @@ LENGTHS = (-1, 5, 10, 15, 20, 30)  # limits between groups, in words of the sour
 class Score:
     """Loss in nats per token, perplexity, and the number of predicted tokens.
 
-    `bits_per_byte` of UTF-8 compares models over tokenizers; a model that fills in masked tokens has none.
+    `bits_per_byte` of UTF-8 compares models over tokenizers; a model that fills in masked tokens has none. `grammar`
+    is what the corpus's grammar says of samples, where the run was trained on one that can read and is evaluated on it.
     """
 
     loss: float
     perplexity: float
     bits_per_byte: float | None
     tokens: int
+    grammar: GrammarScore | None = None
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,8 @@ class LengthScore:
 class TranslationScore:
     """BLEU and chrF by sacreBLEU, whose signature says how they were counted, and the loss in nats per token.
 
-    `exact` is the share of translations that are their reference to the letter.
+    `exact` is the share of translations that are their reference to the letter. `grammar` is what the corpus's
+    grammar says of some of the translations, where it can read.
     """
 
     loss: float
@@ -61,6 +65,7 @@ class TranslationScore:
     sentences: int
     exact: float
     by_length: tuple[LengthScore, ...]
+    grammar: GrammarScore | None = None
 
 
 def evaluate(
@@ -114,7 +119,8 @@ def _score_text(opened: RunFolder, model: LanguageModel, source: str | Path | No
     batches = kind.windows(tokens, tokenizer, config, rows=batch_size)
     evaluation = inference.evaluate(model, batches, body=body_of(model, config.data, tokenizer))
     bits = None if kind.masks else evaluation.bits_per_byte(n_bytes)
-    return Score(evaluation.loss, evaluation.perplexity, bits, evaluation.tokens)
+    grammar = opened.task().grammar_score(model) if source is None else None
+    return Score(evaluation.loss, evaluation.perplexity, bits, evaluation.tokens, grammar)
 
 
 def _tokens(opened: RunFolder, source: str | Path | None) -> tuple[NDArray[np.integer], int]:
@@ -142,12 +148,14 @@ def _score_pairs(
     translated = inference.translate(model, source_tokenizer, tokenizer, sources, config, on_notice=on_notice)
     written = [best[0].text for best in translated]
     scores = inference.corpus_scores(written, references)
+    read = grammar_of(opened.config.data)
     return TranslationScore(
         evaluation.loss,
         *scores,
         sentences=len(pairs),
         exact=_exact(written, references),
         by_length=tuple(_by_length(sources, written, references)),
+        grammar=read and read(spread(written)),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from clearhead.data import GrammarScore
 from clearhead.inspection import Curve
 from clearhead.training import Evaluated, Stepped
 from clearhead.training import Notice as Notice
@@ -21,12 +22,16 @@ class Passed:
 
 @dataclass(frozen=True)
 class Started:
-    """Training begins, or goes on, after `step` of `steps` steps; `floor` is the lowest loss possible, if known."""
+    """Training begins, or goes on, after `step` of `steps` steps; `floor` is the lowest loss possible, if known.
+
+    `bytes_per_token` turns nats per token into bits per byte, where the loss is that of a whole text.
+    """
 
     folder: Path
     step: int
     steps: int
     floor: float | None
+    bytes_per_token: float | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,14 @@ class Averaged:
 
 
 @dataclass(frozen=True)
+class Read:
+    """What the corpus's grammar says of samples of the run's model, after all its steps."""
+
+    step: int
+    score: GrammarScore
+
+
+@dataclass(frozen=True)
 class Finished:
     """Training is over: the curve, a sentence on where it ended, and what a person may want next."""
 
@@ -65,7 +78,7 @@ class Finished:
     commands: tuple[str, ...] = ()
 
 
-WorkflowEvent = Notice | Passed | Started | Replanned | Stepped | Evaluated | Sampled | Averaged | Finished
+WorkflowEvent = Notice | Passed | Started | Replanned | Stepped | Evaluated | Sampled | Averaged | Read | Finished
 Observer = Callable[[WorkflowEvent], None]
 
 

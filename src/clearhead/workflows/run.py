@@ -42,13 +42,15 @@ class Run(RunFolder):
 
     def plot(self) -> LossPlot:
         """The loss curves: a picture in a notebook, text if printed, and a file with `run.plot().save("loss.svg")`."""
-        return LossPlot(History.of(self.records()).curve(self._floor()), f"Training curve of {self.name}")
+        return LossPlot(History.of(self.records()).curve(*self._floor()), f"Training curve of {self.name}")
 
-    def _floor(self) -> float | None:
+    def _floor(self) -> tuple[float | None, float | None]:
+        """The lowest possible loss and the bytes per token, where they are known."""
         try:
-            return self.task().floor
+            task = self.task()
         except ClearheadError:  # the data is elsewhere by now
-            return None
+            return None, None
+        return task.floor, task.bytes_per_token
 
 
 def load(run: str | Path | RunFolder | None = None) -> Run:

@@ -166,7 +166,7 @@ def _train(
         if budget is not None:
             events = _within(budget, events, run, config, observe)
         with Recorder(run, model, optimizer, task, observe) as recorder:
-            observe(Started(run.folder, state.step, config.train.steps, task.floor))
+            observe(Started(run.folder, state.step, config.train.steps, task.floor, task.bytes_per_token))
             if origin is not None:
                 recorder.begin_from(origin.source)
             try:
@@ -178,6 +178,7 @@ def _train(
             else:
                 if config.train.average_checkpoints > 1:
                     recorder.averaged(use_mean(run, model, task, config, observe))
+                recorder.read_by_grammar()
             finally:
                 finished = write_report(run, task)  # also of a training that was stopped or that failed
             observe(finished)

@@ -1,13 +1,14 @@
 """The corpora of sentence pairs with a name. A new one is a line in `PAIR_CORPORA`."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
 from clearhead.cache import new_folder, writing
 from clearhead.data.download import published
+from clearhead.data.grammar_score import GrammarScore
 from clearhead.data.parallel.reading import Pair, PairSource, side_by_side, two_columns
 from clearhead.files import damage
 
@@ -30,7 +31,8 @@ class PairCorpus:
     """Sentence pairs that are known by name.
 
     `splits` are its parts, the one for training first; `validation` is the one that is held out while training;
-    `source` opens a split (the arguments are its name and the cache folder).
+    `source` opens a split (the arguments are its name and the cache folder); `score` reads translations into the
+    second language, where they are drawn from a grammar that can read.
     """
 
     name: str
@@ -38,6 +40,7 @@ class PairCorpus:
     splits: tuple[str, ...]
     validation: str
     source: Callable[[str, Path], PairSource]
+    score: Callable[[Sequence[str]], GrammarScore] | None = None
 
     def open(self, split: str, cache: Path) -> PairSource:
         """A split, under the name by which a person asks for it."""
@@ -63,6 +66,12 @@ def _pairs(split: str, cache: Path) -> PairSource:
     return PairSource("pairs", None, lambda: hashlib.sha256(name.encode()).hexdigest(), sentences)
 
 
+def _score_german(translations: Sequence[str]) -> GrammarScore:
+    from clearhead.data import pairs
+
+    return pairs.score(translations)
+
+
 def _multi30k(split: str, cache: Path) -> PairSource:
     return side_by_side(*(_multi30k_file(f"{split}.{language}", cache) for language in ("de", "en")))
 
@@ -80,6 +89,7 @@ PAIR_CORPORA = {
             tuple(_PAIRS),
             "seen",
             _pairs,
+            _score_german,
         ),
         PairCorpus(
             "multi30k",

@@ -5,9 +5,10 @@ Which lines are records, and that their values are of the right type, is judged 
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Generic, Self, TypeVar
 
+from clearhead.data import GrammarScore
 from clearhead.inspection import Curve, Point, Sample
 
 T = TypeVar("T")
@@ -82,8 +83,10 @@ class History:
         best: the step and the loss of the best evaluation.
         val_loss: the last finite validation loss; that of a mean of checkpoints where it is the run's model.
         best_val_loss: the lowest of them.
+        bits_per_byte: the same in bits per byte, where the loss is that of a whole text.
         origin: where the trained model came from that this training began with, if it did.
         scores: figures of the last sample, by name.
+        grammar: what the corpus's grammar says of the run's model, if it has been asked.
     """
 
     steps: int = 0
@@ -95,8 +98,10 @@ class History:
     best: Point | None = None
     val_loss: float | None = None
     best_val_loss: float | None = None
+    bits_per_byte: float | None = None
     origin: str | None = None
     scores: dict[str, float] = field(default_factory=dict)
+    grammar: GrammarScore | None = None
     train: Means = field(default_factory=lambda: Means(MOST_POINTS))
     validation: Thinned[Point] = field(default_factory=lambda: Thinned(MOST_POINTS))
     samples: Thinned[Sample] = field(default_factory=lambda: Thinned(MOST_SAMPLES))
@@ -115,10 +120,10 @@ class History:
         finite = [loss for loss in self.recent if loss is not None]
         return sum(finite) / len(finite) if finite else None
 
-    def curve(self, floor: float | None) -> Curve:
+    def curve(self, floor: float | None, bytes_per_token: float | None = None) -> Curve:
         """The losses to draw, the best evaluation among them; `floor` is the lowest that is possible, if known."""
         best = set() if self.best is None else {self.best}
-        return Curve(tuple(self.train), tuple(sorted({*self.validation} | best)), floor)
+        return Curve(tuple(self.train), tuple(sorted({*self.validation} | best)), floor, bytes_per_token)
 
     def _take(self, record: Mapping[str, Any], step: int) -> None:
         loss = record.get("loss")
@@ -129,12 +134,14 @@ class History:
                 self.validation.append((step, loss))
                 if self.best is None or loss < self.best[1]:
                     self.best = (step, loss)
-                self._measured(loss)
+                self._measured(loss, record.get("bits_per_byte"))
             case "mean" if loss is not None and record["used"]:
-                self._measured(loss)
+                self._measured(loss, record.get("bits_per_byte"))
             case "sample":
                 self.samples.append(Sample(step, record["text"][:MOST_CHARACTERS]))
                 self.scores = record.get("scores", {})
+            case "grammar":
+                self.grammar = GrammarScore(**{field.name: record[field.name] for field in fields(GrammarScore)})
             case "origin" if self.origin is None:
                 self.origin = record["from"]
 
@@ -142,6 +149,7 @@ class History:
         if self.steps == 0:
             self.first_loss = loss
         self.steps += 1
+        self.grammar = None  # said of a model before this step
         self.last_step = max(self.last_step, step)
         self.seconds += record["seconds"]
         self.tokens += record["tokens"]
@@ -149,9 +157,10 @@ class History:
         if loss is not None:
             self.train.append(step, loss)
 
-    def _measured(self, loss: float) -> None:
+    def _measured(self, loss: float, bits: float | None) -> None:
         self.val_loss = loss
-        self.best_val_loss = loss if self.best_val_loss is None else min(loss, self.best_val_loss)
+        if self.best_val_loss is None or loss < self.best_val_loss:
+            self.best_val_loss, self.bits_per_byte = loss, bits
 
 
 def rows(records: Iterable[Mapping[str, Any]]) -> list[Row]:

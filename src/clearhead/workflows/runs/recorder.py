@@ -8,9 +8,10 @@ from types import TracebackType
 from typing import Self
 
 from clearhead.files import write_text
+from clearhead.inspection import bits_per_byte
 from clearhead.models import LanguageModel
 from clearhead.training import Evaluated, Event, Notice, Optimizer, SaveDue, Stepped, TrainingState, checkpoints
-from clearhead.workflows.events import Averaged, Observer, Sampled
+from clearhead.workflows.events import Averaged, Observer, Read, Sampled
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.tasks import Task
 
@@ -27,6 +28,7 @@ class Recorder:
         train = run.config.train
         self.keep = max(train.keep_checkpoints, train.average_checkpoints)  # what a mean is taken of must be there
         self.every = train.save_every
+        self.evaluated: int | None = None  # the last step with a finite loss
 
     def __enter__(self) -> Self:
         self.log = self.run.metrics.open("a", encoding="utf-8", errors="replace", buffering=1)
@@ -48,6 +50,7 @@ class Recorder:
                 self._write(event)
                 self.observe(event)
                 if math.isfinite(event.loss):  # what diverged writes nothing that is text
+                    self.evaluated = event.step
                     self._sample(event.step)
             case SaveDue():
                 self.save(event.state, best=event.best)
@@ -75,6 +78,15 @@ class Recorder:
         self._write(event)
         self.observe(event)
 
+    def read_by_grammar(self) -> None:
+        """Record what the corpus's grammar says of the run's model, where there is such a grammar."""
+        if self.evaluated is None:
+            return
+        score = self.task.grammar_score(self.run.model().to(self.model.device))
+        if score is not None:
+            self._log({"kind": "grammar", "step": self.evaluated, **asdict(score)})
+            self.observe(Read(self.evaluated, score))
+
     def _sample(self, step: int) -> None:
         example = self.task.example(self.model)
         sampled = Sampled(step, example.text, example.scores)
@@ -82,7 +94,10 @@ class Recorder:
         self.observe(sampled)
 
     def _write(self, event: Stepped | Evaluated | Sampled | Averaged) -> None:
-        self._log({"kind": KINDS[type(event)], **asdict(event)})
+        record = {"kind": KINDS[type(event)], **asdict(event)}
+        if isinstance(event, Evaluated | Averaged) and self.task.bytes_per_token is not None:
+            record["bits_per_byte"] = bits_per_byte(event.loss, self.task.bytes_per_token)
+        self._log(record)
 
     def _log(self, record: dict[str, object]) -> None:
         self.log.write(json.dumps({key: _finite(value) for key, value in record.items()}, ensure_ascii=False) + "\n")

@@ -20,6 +20,10 @@ def _is_loss(value: object) -> bool:
     return value is None or _is_number(value)  # JSON has no NaN
 
 
+def _is_optional(value: object) -> bool:
+    return value is _ABSENT or _is_loss(value)
+
+
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
@@ -35,10 +39,18 @@ def _are_scores(value: object) -> bool:
 # The kind of a record -> what its readers rely on, beside `kind` and `step`.
 FIELDS: Mapping[str, Mapping[str, Callable[[object], bool]]] = {
     "step": {"loss": _is_loss, "tokens": _is_count, "seconds": _is_number},
-    "evaluation": {"loss": _is_loss},
+    "evaluation": {"loss": _is_loss, "bits_per_byte": _is_optional},
     "sample": {"text": _is_text, "scores": _are_scores},
-    "mean": {"loss": _is_loss, "used": _is_flag},
+    "mean": {"loss": _is_loss, "used": _is_flag, "bits_per_byte": _is_optional},
     "origin": {"from": _is_text},
+    "grammar": {
+        "sentences": _is_count,
+        "accepted_sentences": _is_loss,
+        "agreement": _is_loss,
+        "stories": lambda value: value is None or _is_count(value),
+        "accepted_stories": _is_loss,
+        "kept_names": _is_loss,
+    },
 }
 
 

@@ -30,15 +30,17 @@ def _figures(run: RunFolder, history: History) -> dict[str, object]:
         "val_loss": history.val_loss,
         "best_val_loss": history.best_val_loss,
         "first_loss": history.first_loss,
+        **({} if history.bits_per_byte is None else {"bits_per_byte": history.bits_per_byte}),
         "tokens_per_second": round(history.tokens / history.seconds, 1) if history.seconds else None,
         **{f"val_{name}": round(value, 2) for name, value in history.scores.items()},
+        **({} if history.grammar is None else history.grammar.shares()),
     }
 
 
 def write_report(run: RunFolder, task: Task) -> Finished:
     """Write samples.md and report.html from what metrics.jsonl holds, which is read once."""
     history = History.of(run.records())
-    curve = history.curve(task.floor)
+    curve = history.curve(task.floor, task.bytes_per_token)
     result = _result(run, history, curve)
     page = TrainingReport(
         run.name, result, _facts(_figures(run, history)), curve, tuple(history.samples), to_toml(run.config)
@@ -79,7 +81,12 @@ def _result(run: RunFolder, history: History, curve: Curve) -> str:
 def _facts(figures: dict[str, object]) -> tuple[tuple[str, str], ...]:
     shown = {
         "best_val_loss": ("best validation loss", "{:.4f}"),
+        "bits_per_byte": ("the same in bits per byte", "{:.4f}"),
         "val_bleu": ("validation BLEU, greedy", "{:.1f}"),
+        "accepted_sentences": ("sampled sentences that the corpus's grammar accepts", "{:.1%}"),
+        "accepted_stories": ("sampled stories that it accepts", "{:.1%}"),
+        "agreement": ("agreement in samples", "{:.1%}"),
+        "kept_names": ("mentions of a hero that keep the name", "{:.1%}"),
         "train_loss": ("training loss at the end", "{:.4f}"),
         "parameters": ("parameters", "{:,}"),
         "vocab_size": ("vocabulary", "{:,} tokens"),

@@ -1,5 +1,6 @@
 """The objective of predicting the next token."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar, Self
@@ -11,7 +12,7 @@ from torch import Tensor
 from clearhead import data as texts
 from clearhead import inference
 from clearhead.config import DataConfig, RunConfig, SamplingConfig
-from clearhead.data import TextData, Tokenizer
+from clearhead.data import CORPORA, GrammarScore, TextData, Tokenizer
 from clearhead.doctor import PreflightReport, preflight
 from clearhead.errors import UsageError
 from clearhead.models import CausalLM, LanguageModel
@@ -20,6 +21,7 @@ from clearhead.training import Optimizer
 from clearhead.workflows.tasks.task import Batches, Example, Progress, Task, Tokenizers, declared
 
 SAMPLE = SamplingConfig(max_new_tokens=160, temperature=0.5, seed=1)  # cool: a young model is easily led astray
+READ = 24  # texts that the corpus's grammar reads, sampled as `generate` does if nothing else is said
 TOKENS_AT_ONCE = 8192  # in one batch of an evaluation
 
 
@@ -32,6 +34,7 @@ class NextToken(Task):
     def __init__(self, config: DataConfig, prepared: TextData) -> None:
         self.config, self.prepared = config, prepared
         self.tokenizer, self.fingerprint, self.floor = prepared.tokenizer, prepared.fingerprint, prepared.floor
+        self.bytes_per_token = None if self.masks else prepared.bytes_per_token
 
     @classmethod
     def open(
@@ -111,6 +114,20 @@ class NextToken(Task):
     def example(self, model: LanguageModel) -> Example:
         assert isinstance(model, CausalLM)
         return Example(inference.generate(model, self.tokenizer, [""], SAMPLE)[0][0])
+
+    def grammar_score(self, model: LanguageModel) -> GrammarScore | None:
+        """Each sample begins behind the end of another text; what grows longer than any of the grammar's is cut off."""
+        corpus = CORPORA.get(self.config.source)
+        if self.masks or corpus is None or corpus.grammar is None:
+            return None
+        assert isinstance(model, CausalLM)
+        grammar = corpus.grammar
+        per_token = self.prepared.train_characters / len(self.prepared.train)
+        most = math.ceil(grammar.longest / per_token)
+        sampling = SamplingConfig(max_new_tokens=most, stop=(grammar.end,), num_samples=READ, seed=1)
+        texts = inference.generate(model, self.tokenizer, [grammar.end], sampling)[0]
+        whole = [len(text) < 0.95 * grammar.longest for text in texts]
+        return grammar.score([text + grammar.end * is_whole for text, is_whole in zip(texts, whole, strict=True)])
 
     def preflight(
         self, model: LanguageModel, optimizer: Optimizer, config: RunConfig, *, fresh: bool = True

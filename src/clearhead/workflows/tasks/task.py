@@ -10,7 +10,7 @@ from torch import Tensor
 
 from clearhead import inference
 from clearhead.config import DataConfig, RunConfig
-from clearhead.data import Tokenizer
+from clearhead.data import GrammarScore, Tokenizer
 from clearhead.doctor import PreflightReport, Spec
 from clearhead.doctor.spec import Kind
 from clearhead.inference import Evaluation
@@ -45,12 +45,14 @@ class Task(ABC):
         tokenizer: of what the model writes; its special tokens hold for all.
         fingerprint: equal where content, cut and tokenizers are.
         floor: the lowest loss that is possible, in nats per token, where it is known.
+        bytes_per_token: of the held-out text, in UTF-8, where the loss is that of the whole text.
         next_verbs: what a person may do with a finished run: verbs, and what follows the run.
     """
 
     tokenizer: Tokenizer
     fingerprint: str
     floor: float | None = None
+    bytes_per_token: float | None = None
     next_verbs: tuple[tuple[str, str], ...] = ()
 
     @classmethod
@@ -96,6 +98,10 @@ class Task(ABC):
     @abstractmethod
     def example(self, model: LanguageModel) -> Example:
         """A sample of the model's output on held-out data."""
+
+    def grammar_score(self, model: LanguageModel) -> GrammarScore | None:
+        """What the corpus's grammar says of samples of the model, where it is drawn from one that can read."""
+        return None
 
     @abstractmethod
     def preflight(

@@ -1,15 +1,15 @@
 """The objective of translating sentences."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from torch import Tensor
 
 from clearhead import data as texts
 from clearhead import inference
 from clearhead.config import DataConfig, ModelConfig, RunConfig, TranslationConfig
-from clearhead.data import PairBatches, PairData, Tokenizer
+from clearhead.data import PAIR_CORPORA, GrammarScore, PairBatches, PairData, Tokenizer
 from clearhead.doctor import PreflightReport, preflight
 from clearhead.models import EncoderDecoder, LanguageModel
 from clearhead.options import Settings
@@ -19,6 +19,7 @@ from clearhead.workflows.tasks.task import Batches, Example, Progress, Task, Tok
 EXAMINED = 200  # held-out sentences that are translated, greedily, for the curve
 SHOWN = 3  # of them
 ROOM = 8192  # tokens in a batch of an evaluation, source and target together
+T = TypeVar("T")
 SOURCE_TOKENIZER = "source_tokenizer"  # the name of its files, where it is not the target's
 
 
@@ -92,17 +93,23 @@ class TranslationTask(Task):
 
     def example(self, model: LanguageModel) -> Example:
         """BLEU of a sample of the held-out pairs, translated greedily, and some of them to read."""
-        assert isinstance(model, EncoderDecoder)
-        every = max(1, len(self.prepared.val_texts) // EXAMINED)
-        pairs = self.prepared.val_texts[::every][:EXAMINED]
-        sources, references = [source for source, _ in pairs], [target for _, target in pairs]
-        config = TranslationConfig(beam_size=1, length_penalty=0, engine="eager")
-        translations = inference.translate(model, self.source_tokenizer, self.tokenizer, sources, config)
-        written = [best[0].text for best in translations]
+        sources, references = zip(*spread(self.prepared.val_texts), strict=True)
+        written = self._translated(model, sources)
         shown = zip(sources[:SHOWN], written, references, strict=False)
         lines = (f"{source}\n  -> {text}\n  (reference: {reference})" for source, text, reference in shown)
         scores = {"bleu": inference.corpus_scores(written, references).bleu} if inference.can_score() else {}
         return Example("\n".join(lines), scores)
+
+    def grammar_score(self, model: LanguageModel) -> GrammarScore | None:
+        read = grammar_of(self.config)
+        return read and read(self._translated(model, [source for source, _ in spread(self.prepared.val_texts)]))
+
+    def _translated(self, model: LanguageModel, sources: Sequence[str]) -> list[str]:
+        """Greedy translations."""
+        assert isinstance(model, EncoderDecoder)
+        config = TranslationConfig(beam_size=1, length_penalty=0, engine="eager")
+        translations = inference.translate(model, self.source_tokenizer, self.tokenizer, sources, config)
+        return [best[0].text for best in translations]
 
     def preflight(
         self, model: LanguageModel, optimizer: Optimizer, config: RunConfig, *, fresh: bool = True
@@ -144,6 +151,17 @@ class TranslationTask(Task):
             batches = PairBatches(pairs, room=room, longest=longest, pad=pad, start=start, seed=config.seed)
             self._laid_out = key, batches
         return self._laid_out[1]
+
+
+def spread(items: Sequence[T]) -> Sequence[T]:
+    """Some of the held-out pairs, from all along the way."""
+    return items[:: max(1, len(items) // EXAMINED)][:EXAMINED]
+
+
+def grammar_of(config: DataConfig) -> Callable[[Sequence[str]], GrammarScore] | None:
+    """What reads translations, where the pairs are drawn from a grammar that can."""
+    corpus = PAIR_CORPORA.get(config.source.partition(":")[0])
+    return None if corpus is None or config.reverse else corpus.score
 
 
 def load_tokenizers(folder: Path) -> Tokenizers:
