@@ -98,7 +98,7 @@ def test_the_summary_tells_the_training(run: Run) -> None:
     figures = summary(run)
     assert list(figures) == [
         *("run", "parameters", "vocab_size", "steps", "seconds", "train_loss", "val_loss", "best_val_loss"),
-        *("first_loss", "tokens_per_second"),
+        *("first_loss", "tokens_per_second", "bits_per_byte"),
     ]
     assert figures["parameters"] == sum(parameter.numel() for parameter in run.model().parameters())
     assert figures["vocab_size"] == run.tokenizer.vocab_size

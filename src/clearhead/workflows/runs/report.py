@@ -30,8 +30,8 @@ def _figures(run: RunFolder, history: History) -> dict[str, object]:
         "val_loss": history.val_loss,
         "best_val_loss": history.best_val_loss,
         "first_loss": history.first_loss,
-        **({} if history.bits_per_byte is None else {"bits_per_byte": history.bits_per_byte}),
         "tokens_per_second": round(history.tokens / history.seconds, 1) if history.seconds else None,
+        **({} if history.bits_per_byte is None else {"bits_per_byte": history.bits_per_byte}),
         **{f"val_{name}": round(value, 2) for name, value in history.scores.items()},
         **({} if history.grammar is None else history.grammar.shares()),
     }
