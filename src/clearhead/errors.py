@@ -3,9 +3,6 @@
 Programming errors are asserts and ordinary exceptions; they keep their traceback.
 """
 
-import difflib
-from collections.abc import Iterable
-
 
 class ClearheadError(Exception):
     """The run failed for a reason a person can act on; the message is the one sentence they read."""
@@ -47,9 +44,3 @@ class OutputError(ClearheadError):
     def __init__(self, sentence: str, *, nobody_reads: bool = False) -> None:
         super().__init__(sentence)
         self.nobody_reads = nobody_reads
-
-
-def did_you_mean(word: str, known: Iterable[object]) -> str:
-    """'; did you mean 'x'?' when a known word is close, else ''."""
-    close = difflib.get_close_matches(word, [str(k) for k in known], n=1, cutoff=0.5)
-    return f"; did you mean '{close[0]}'?" if close else ""

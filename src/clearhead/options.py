@@ -1,15 +1,17 @@
 """How options are read, refused and written, whatever they are: frozen models. Imports no torch."""
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeGuard, get_args
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
 
-from clearhead.errors import UsageError, did_you_mean
+from clearhead.errors import UsageError
+from clearhead.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass
@@ -22,6 +24,24 @@ Settings = dict[str, Any]
 
 LARGEST = 2**63 - 1  # whole number; what counts tensors and files holds none that is larger
 LONGEST_SHOWN = 100  # characters of a value in a sentence
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.I)
+RULES = {  # what pydantic found broken -> what a value must be
+    "greater_than": "above {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "below {lt}",
+    "less_than_equal": "at most {le}",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "finite_number": "finite",
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "string_type": "a text",
+    "model_type": "a table of options",
+    "literal_error": "{expected}",
+}
 
 
 @contextmanager
@@ -61,6 +81,13 @@ class Options(BaseModel, metaclass=_OneSentence):
                 raise ValueError(f"unknown option '{key}'{did_you_mean(str(key), cls.model_fields)}")
         return values
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _read_none(cls, value: object, info: ValidationInfo) -> object:
+        """The word 'none', as flags and TOML write it, where an option may have no value."""
+        may_be_none = type(None) in get_args(cls.model_fields[str(info.field_name)].annotation)
+        return None if value == "none" and may_be_none else value
+
     @field_validator("*")
     @classmethod
     def _refuse_huge_numbers(cls, value: object) -> object:
@@ -90,22 +117,40 @@ def merge(*layers: Mapping[str, object]) -> Settings:
 
 
 def sentence(error: ValidationError) -> str:
-    """A validation error as one sentence: where, what, and the value that was given."""
+    """A validation error as one sentence: which option, what it must be, and the value that it is not."""
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    message = first["msg"].removeprefix("Value error, ")
-    message = message[0].lower() + message[1:]
-    rejected = "" if isinstance(first["input"], Mapping | BaseModel) else f", not {_quote(first['input'])}"
-    return f"{where}: {message}{rejected}" if where else message
+    where, value = ".".join(str(part) for part in first["loc"]), first["input"]
+    rule = RULES.get(first["type"])
+    if rule is None:
+        message = first["msg"].removeprefix("Value error, ")
+        message = message[0].lower() + message[1:]
+    else:
+        context = first.get("ctx", {})
+        bounds = {key: bound if isinstance(bound, str) else _bound(bound) for key, bound in context.items()}
+        message = "must be " + rule.format_map(bounds)
+    if not isinstance(value, Mapping | BaseModel):
+        message += f", not {shown(value)}"
+    if first["type"] == "literal_error":
+        message += did_you_mean(str(value), re.findall("'([^']*)'", first["ctx"]["expected"]))
+    return f"{where}{' ' if message.startswith('must') else ': '}{message}" if where else message
 
 
-def _quote(value: object) -> str:
-    """The value as a sentence has it."""
+def _bound(bound: float) -> str:
+    return f"{bound:g}" if isinstance(bound, float) else f"{bound:,}"
+
+
+def shown(value: object) -> str:
+    """The value as a sentence has it: numbers as they are, texts in quotes."""
     try:
-        text = repr(value)
+        text = "none" if value is None else value if is_number(value) else repr(value)
     except ValueError:  # Python writes no integer of more than some thousand digits
         return "a number of thousands of digits"
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}... ({len(text):,} characters)"
+
+
+def is_number(value: object) -> TypeGuard[str]:
+    """Whether a text is a number, as a flag has it."""
+    return isinstance(value, str) and bool(NUMBER.fullmatch(value))
 
 
 def read_toml(path: Path) -> Settings:

@@ -80,6 +80,61 @@ def test_every_other_verb_as_json(call: Caller, run: str) -> None:
     assert call("train", "--print-config", "--json").json.keys() == {"seed", "objective", "model", "data", "train"}
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_the_object_holds_is_not_shown_as_well(
+    terminal: bool, call: Caller, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if terminal:
+        monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    for line in (
+        "generate RUN the --max-new-tokens 4",
+        "generate RUN the --max-new-tokens 4 --num-samples 2",
+        "evaluate RUN",
+        "describe RUN",
+        "list",
+        "worked-example",
+        "export RUN --to safetensors out",
+        "doctor list",
+        "doctor explain M01",
+        "completion bash",
+    ):
+        done = call(*(run if word == "RUN" else word for word in line.split()), "--json")
+        assert (done.code, done.err) == (0, "")
+        assert done.json
+
+
+def test_a_training_as_json_shows_its_progress_alone(call: Caller) -> None:
+    write_text()
+    trained = call("train", "my.txt", "--json", *TINY)
+    assert "step      4/4  validation " in trained.err
+    assert "What you can do next" not in trained.err
+    assert "nats per token" not in trained.err
+
+
+def test_a_training_of_nothing_says_what_it_takes(call: Caller) -> None:
+    begun = call("train", *TINY, "--model.block_size", "16", "--train.eval_tokens", "64")
+    first, second, *_ = begun.out.splitlines()
+    assert first.startswith("no text is named: training on 'stories', which ships with Clearhead; for your own text:")
+    assert second.startswith("text: ")
+    write_text()
+    assert "no text is named" not in call("train", "my.txt", *TINY).out
+    Path("my.toml").write_text("[data]\nsource = 'my.txt'", encoding="utf-8")
+    assert "no text is named" not in call("train", "--config", "my.toml", *TINY).out
+
+
+def test_a_csv_gets_a_note(call: Caller) -> None:
+    for name, has_note in (("my.csv", True), ("MY.CSV", True), ("my.txt", False)):
+        write_text(name=name)
+        assert ("a CSV is read as plain text" in call("train", name, *TINY).out) == has_note
+
+
+def test_temperature_0_is_greedy(call: Caller, run: str) -> None:
+    greedy = generated(call, run, "the", "-n", "20", "--greedy")
+    assert greedy.code == 0
+    assert generated(call, run, "the", "-n", "20", "-t", "0") == greedy
+    assert generated(call, run, "the", "-n", "20", "--temperature=0.0", "--greedy", "--engine", "eager") == greedy
+
+
 def test_what_a_time_picks_is_printed(call: Caller) -> None:
     printed = [tomllib.loads(call("train", "--minutes", minutes, "--print-config").out) for minutes in ("0.5", "15")]
     for settings, name in zip(printed, ("tiny", "medium"), strict=True):
@@ -91,7 +146,7 @@ def test_what_a_time_picks_is_printed(call: Caller) -> None:
 def test_a_failure_as_json_is_one_object_too(argv: list[str], call: Caller) -> None:
     failed = call(*argv, "--json")
     assert failed.json["exit_code"] == failed.code != 0
-    assert failed.json["error"] in failed.err
+    assert failed.err == "", "what the object says is not said again"
 
 
 SWITCHES = [

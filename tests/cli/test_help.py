@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearhead.cli import VERBS, module_of
-from clearhead.cli.arguments import Parser
+from clearhead.cli.arguments import SHORT, Parser
+from clearhead.cli.help_text import WIDEST
 from clearhead.errors import UsageError
 
 FROZEN = Path(__file__).with_name("options.txt")
@@ -58,7 +59,9 @@ def test_help_begins_with_two_examples_that_can_be_parsed(verb: str, capsys: pyt
     assert ended.value.code == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Examples:"
-    for line in lines[1:3]:
+    examples = [line for line in lines if line.startswith("  clearhead ")]
+    assert len(examples) >= 2
+    for line in examples[:2]:
         command, verb_too, *argv = shlex.split(line, comments=True)
         assert (command, verb_too) == ("clearhead", verb)
         parser_of(verb).parse(argv)
@@ -72,8 +75,51 @@ def test_every_option_has_a_line_of_help(verb: str) -> None:
 
 def test_the_first_help_names_every_verb(call: Caller) -> None:
     for argv in ([], ["--help"], ["-h"], ["help"]):
-        shown = call(*argv).out
-        assert all(f"  {verb} " in shown and about in shown for verb, about in VERBS.items())
+        shown = " ".join(call(*argv).out.split())
+        assert all(f" {verb} {about}" in shown for verb, about in VERBS.items())
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+@pytest.mark.parametrize("verb", [*VERBS, None])
+def test_help_fits_the_terminal(verb: str | None, columns: int, call: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown = call("help", *filter(None, [verb])).out
+    examples = [line for line in shown.splitlines() if line.startswith("  clearhead ")]  # are not cut, to be pasted
+    wide = [line for line in shown.splitlines() if len(line) > min(columns, WIDEST) and line not in examples]
+    assert not wide
+    assert shown.startswith("Examples:" if verb else "Clearhead:")
+
+
+def test_help_of_a_verb_however_it_is_asked_for(call: Caller) -> None:
+    calls = (["help", "resume"], ["--help", "resume"], ["resume", "--help"], ["resume", "-h"])
+    assert len({call(*argv) for argv in calls}) == 1
+    assert call("help", "resume").code == 0
+
+
+def test_the_help_of_resume_lists_what_a_run_can_change(call: Caller) -> None:
+    shown = call("help", "resume").out
+    assert "--train.steps N" in shown
+    assert "--train.device" in shown
+    for fixed in ("--model.", "--data.", "--seed", "--objective", "--train.optimizer", "default: 2000"):
+        assert fixed not in shown
+
+
+def test_help_says_the_default_and_how_to_leave_it(call: Caller) -> None:
+    shown = " ".join(call("help", "train").out.split())
+    assert "attend to the last N tokens only; none: to all (default: none)" in shown
+    assert "(default: true; off: --no-model.tie_embeddings)" in shown
+    assert "-o, --out FOLDER" in shown
+
+
+@pytest.mark.parametrize("flag", SHORT)
+def test_a_letter_is_its_flag_in_every_verb_that_has_it(flag: str) -> None:
+    verbs = [verb for verb in VERBS if any(flag in action.option_strings for action in parser_of(verb)._actions)]
+    assert verbs
+    value = "7"
+    for verb in verbs:
+        required = ["x"] * any(action.required for action in parser_of(verb)._actions)
+        long, short = (parser_of(verb).parse([*required, name, value]) for name in (flag, SHORT[flag]))
+        assert long == short
 
 
 def test_the_module_is_the_command() -> None:

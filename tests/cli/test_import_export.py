@@ -100,7 +100,7 @@ def test_export_prints_and_saves_its_certificate(call: Caller, run: str) -> None
     assert result == {**saved, "out": "again/model.safetensors", "certificate": "again/certificate.json"}
     assert saved.keys() == {
         *("format", "clearhead", "peer", "differences", "tolerance", "greedy_tokens", "greedy_equal"),
-        *("tokenizer_characters", "tokenizer_equal", "passed", "reason"),
+        *("tokenizer_characters", "tokenizer_equal", "passed", "reason", "unread"),
     }
 
 
@@ -112,7 +112,7 @@ def test_export_prints_and_saves_its_certificate(call: Caller, run: str) -> None
         ("export RUN out", "export needs an output and a format"),
         ("export RUN --to onx out", "did you mean 'onnx'?"),
         ("export RUN --to hf out more", "'more' is one argument too many"),
-        ("import", "required: model"),
+        ("import", "model is missing; see 'clearhead import --help'"),
     ],
 )
 def test_usage(line: str, message: str, call: Caller, run: str) -> None:

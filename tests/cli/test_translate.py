@@ -43,7 +43,7 @@ def test_lines_stay_lines(call: Caller, run: str, monkeypatch: pytest.MonkeyPatc
     """A blank line, a carriage return, a byte order mark and no newline at the end are what files have."""
     content = "\ufeff" + "\r\n".join([SENTENCES[0], "", *SENTENCES[1:]])
     Path("in.de").write_bytes(content.encode())
-    from_file = call("translate", run, "--input", "in.de", "--output", "out.en")
+    from_file = call("translate", run, "--input", "in.de", "--out", "out.en")
     assert (from_file.code, from_file.out) == (0, "")
     written = Path("out.en").read_text(encoding="utf-8").split("\n")
     assert len(written) == 5
@@ -78,7 +78,7 @@ def test_evaluate_as_json_and_in_words(call: Caller, run: str) -> None:
         (["--input", "latin.de"], 3, "not UTF-8"),
         (["ein kind", "--beam-size", "0"], 2, "beam_size"),
         (["ein kind", "--n-best", "9"], 2, "more than beam_size (5) holds"),
-        (["ein kind", "--output", "no/such/folder.en"], 1, "cannot be written"),
+        (["ein kind", "--out", "no/such/folder.en"], 1, "cannot be written"),
         (["ein kind", "--beem", "3"], 2, "did you mean '--beam-size'"),
     ],
 )

@@ -22,8 +22,9 @@ from clearhead.config import (
     TrainConfig,
     TranslationConfig,
 )
-from clearhead.errors import UsageError, did_you_mean
+from clearhead.errors import UsageError
 from clearhead.options import Options, merge, read_toml, to_toml
+from clearhead.suggestions import did_you_mean
 
 ALL = [ModelConfig, DataConfig, TrainConfig, SamplingConfig, EngineConfig, TranslationConfig, FillConfig, RunConfig]
 ALL += [GenerationConfig]
@@ -66,22 +67,22 @@ def test_there_is_a_schema(options: type[Options]) -> None:
         (
             ModelConfig,
             {"norm": "batchnorm"},
-            "norm: input should be 'layernorm', 'rmsnorm' or 'rmsnorm_plus_one', not 'batchnorm'",
+            "norm must be 'layernorm', 'rmsnorm' or 'rmsnorm_plus_one', not 'batchnorm'",
         ),
-        (ModelConfig, {"d_model": 0}, "d_model: input should be greater than or equal to 1, not 0"),
-        (ModelConfig, {"dropout": 1.0}, "dropout: input should be less than 1, not 1.0"),
+        (ModelConfig, {"d_model": 0}, "d_model must be at least 1, not 0"),
+        (ModelConfig, {"dropout": 1.0}, "dropout must be below 1, not 1.0"),
         (ModelConfig, {"d_model": 33, "n_heads": 4}, "d_model (33) is not divisible by n_heads (4); the nearest d_mo"),
         (ModelConfig, {"n_heads": 4, "n_kv_heads": 3}, "n_heads (4) is not divisible by n_kv_heads (3)"),
         (ModelConfig, {"positions": "rope", "d_model": 12, "n_heads": 4}, "choose an even width"),
         (ModelConfig, {"positions": "sinusoidal", "d_model": 33, "n_heads": 3}, "even d_model, not 33"),
-        (ModelConfig, {"embedding_ngrams": 9}, "embedding_ngrams: input should be less than or equal to 8, not 9"),
+        (ModelConfig, {"embedding_ngrams": 9}, "embedding_ngrams must be at most 8, not 9"),
         (ModelConfig, {"architecture": "encoder", "logit_ngrams": 2}, "n-gram tables need the architecture 'decoder'"),
         (
             ModelConfig,
             {"architecture": "bigram", "embedding_ngrams": 2},
             "n-gram tables need the architecture 'decoder'",
         ),
-        (TrainConfig, {"learning_rate": math.inf}, "learning_rate: input should be a finite number"),
+        (TrainConfig, {"learning_rate": math.inf}, "learning_rate must be finite, not inf"),
         (TrainConfig, {"learning_rate": math.nan}, "learning_rate"),
         (TrainConfig, {"max_grad_norm": math.nan}, "max_grad_norm"),
         (
@@ -94,9 +95,14 @@ def test_there_is_a_schema(options: type[Options]) -> None:
         (TranslationConfig, {"n_best": 6}, "n_best (6) is more than beam_size (5) holds"),
         (RunConfig, {"objective": "seq2seq"}, "needs the architecture encoder_decoder, not decoder"),
         (RunConfig, {"model": {"architecture": "encoder"}}, "needs the architecture decoder or bigram, not encoder"),
-        (SamplingConfig, {"temperature": 0}, "to take the likeliest token every time, set greedy"),
+        (SamplingConfig, {"temperature": -0.1}, "temperature must be at least 0, not -0.1"),
+        (SamplingConfig, {"temperature": math.inf}, "temperature must be finite, not inf"),
+        (SamplingConfig, {"greedy": True, "temperature": 0.7}, "whatever the temperature (0.7); leave one of them out"),
+        (SamplingConfig, {"greedy": False, "temperature": 0}, "temperature 0 is greedy"),
+        (SamplingConfig, {"num_samples": None}, "num_samples must be a whole number, not none"),
+        (EngineConfig, {"engine": "plain"}, "must be 'auto', 'eager' or 'native', not 'plain'; did you mean 'eager'?"),
         (RunConfig, {"seed": 2**63}, "seed"),
-        (RunConfig, {"train": 5}, "train: input should be a valid dictionary"),
+        (RunConfig, {"train": 5}, "train must be a table of options, not 5"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(options: type[Options], layer: dict[str, Any], message: str) -> None:
@@ -227,5 +233,5 @@ def test_a_file_with_a_number_of_too_many_digits_is_one_sentence(tmp_path: Path)
     with pytest.raises(UsageError, match=r"options\.toml cannot be read as TOML: it holds an integer of too many"):
         read_toml(path)
     path.write_text(f"seed = 0x{'f' * 5_000}\n", encoding="utf-8")
-    with pytest.raises(UsageError, match=r"seed: .*thousands of digits"):
+    with pytest.raises(UsageError, match=r"seed must be .*thousands of digits"):
         RunConfig.read(read_toml(path))

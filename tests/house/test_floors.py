@@ -10,7 +10,7 @@ import clearhead
 
 SOURCE = Path(clearhead.__file__).parent
 FLOORS = [
-    {"errors", "lazy"},
+    {"errors", "lazy", "suggestions", "wording"},
     {"options", "pages", "files"},
     {"cache"},
     {"config", "reference"},

@@ -17,6 +17,7 @@ from clearhead.config import ModelConfig
 from clearhead.data import Tokenizer
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.interop import OwnPeer, load_file
+from clearhead.interop.hf.weights import to_foreign
 from clearhead.models import DecoderLM, build_model
 from clearhead.options import merge
 from clearhead.workflows import Run, exporting, generate, train
@@ -236,15 +237,30 @@ def test_for_readers_of_gguf() -> None:
 
 
 def test_a_layout_that_the_reader_of_gguf_cannot_read_is_told_with_one_that_it_can(run: Run) -> None:
-    """Its file is there for llama.cpp; no certificate passes for what only a patched reader would open."""
+    """Its file is there for llama.cpp, compared; no certificate passes for what only a patched reader would open."""
     pytest.importorskip("gguf")
     pytest.importorskip("accelerate")
-    with pytest.raises(ClearheadError, match=r"my\.gguf is written, but .* assumes head_dim = 128.* preset llama; see"):
-        export_run(run, "gguf", "my.gguf")
+    done = export_run(run, "gguf", "my.gguf")
     assert Path("my.gguf").is_file()
     certificate = json.loads(Path("my.certificate.json").read_text(encoding="utf-8"))
     assert certificate["passed"] is False
     assert "model.head_dim = 128" in certificate["reason"]
+    assert "preset llama" in certificate["reason"]
+    assert certificate["unread"] == {"head_dim": run.config.model.head_dim}
+    assert max(certificate["differences"].values()) < certificate["tolerance"]
+    assert (certificate["greedy_equal"], certificate["tokenizer_equal"]) == (True, True)
+    assert done.certificate.unread == certificate["unread"]
+
+
+def test_a_wrong_file_is_an_error_in_spite_of_what_the_reader_skips(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gguf")
+    pytest.importorskip("accelerate")
+    from clearhead.interop.gguf import saving
+
+    monkeypatch.setattr(saving, "to_foreign", lambda link, state: 1.01 * to_foreign(link, state))
+    with pytest.raises(ClearheadError, match=r"my\.gguf is written, but .* does not compute what .*; see"):
+        export_run(run, "gguf", "my.gguf")
+    assert json.loads(Path("my.certificate.json").read_text(encoding="utf-8"))["unread"] == {}
 
 
 def test_one_that_fails_is_an_error_that_is_written_down(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,13 @@ Parsing yields only what the person said, so that a preset or a plan can fill in
 """
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn, get_args
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, cast, get_args
 
-from clearhead.errors import UsageError, did_you_mean
+from clearhead.cli.help_text import HelpFormatter, aligned
+from clearhead.errors import UsageError
+from clearhead.suggestions import did_you_mean
 
 if TYPE_CHECKING:  # what makes options is loaded where a verb has some
     from pydantic.fields import FieldInfo
@@ -15,7 +18,18 @@ if TYPE_CHECKING:  # what makes options is loaded where a verb has some
     from clearhead.options import Options, Settings
 
 PLAIN = "\0"  # before a word that argparse must not take for an option; no argument of a process holds it
+LONGEST_METAVAR = 32  # characters; longer lists of values stand in the text
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+SHORT = {  # flags that are typed often; a letter means the same in every verb
+    "--beam-size": "-b",
+    "--config": "-c",
+    "--minutes": "-m",
+    "--max-new-tokens": "-n",
+    "--out": "-o",
+    "--preset": "-p",
+    "--seed": "-s",
+    "--temperature": "-t",
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -27,41 +41,76 @@ class Parser(argparse.ArgumentParser):
             description=about,
             allow_abbrev=False,
             argument_default=argparse.SUPPRESS,
-            formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34, width=110),
+            formatter_class=HelpFormatter,
         )
         self.examples = examples
         self.switches: set[str] = set()
+        self.values: dict[str, tuple[str, ...]] = {}  # of an option, where only some can be
         self.add_argument(
             "--json",
             action="store_true",
             default=False,
-            help="print one JSON object to standard output; progress goes to standard error",
+            help="print one JSON object and nothing else; the progress of long work goes to standard error",
         )
 
+    def add_argument(self, *names: str, **settings: Any) -> argparse.Action:
+        """An argument; a flag that is typed often gets its letter."""
+        return super().add_argument(*_with_letter(names), **settings)
+
     def format_help(self) -> str:
-        width = max(len(command) for command, _ in self.examples)
-        lines = "\n".join(f"  {command:<{width}}   # {why}" for command, why in self.examples)
-        places = "".join(f" [{action.dest}]" for action in self._get_positional_actions())
+        places = "".join(
+            f" {action.dest}" if action.required else f" [{action.dest}]" for action in self._get_positional_actions()
+        )
         self.usage = f"{self.prog}{places} [options]"
-        return f"Examples:\n{lines}\n\n{super().format_help()}"
+        return f"Examples:\n{aligned(self.examples)}\n\n{super().format_help()}"
 
     def error(self, message: str) -> NoReturn:
+        message = re.sub("the following arguments are required: (.+)", r"\1 is missing", message)
+        about = re.fullmatch("argument (.+/)?(?P<flag>[^/]+): (?P<fault>.+)", message)
+        if about:
+            fault = about["fault"].replace("expected one argument", "needs a value")
+            message = f"{about['flag']}{' ' if fault.startswith(('must', 'needs')) else ': '}{fault}"
         raise UsageError(f"{message[0].lower()}{message[1:]}; see '{self.prog} --help'")
 
-    def add_options(self, options: "type[Options]", title: str, prefix: str = "") -> None:
-        """A flag for each field; those of nested options go by themselves."""
+    def add_options(
+        self,
+        options: "type[Options]",
+        title: str,
+        prefix: str = "",
+        *,
+        hidden: Collection[str] = (),
+        show_defaults: bool = True,
+    ) -> None:
+        """A flag for each field; those of nested options go by themselves.
+
+        Args:
+            options: the options.
+            title: of their group in the help.
+            prefix: of their flags.
+            hidden: names of options or of whole tables that are understood, but that the help leaves out.
+            show_defaults: whether the help says what an option is that nobody sets.
+        """
         from clearhead.options import Options
 
         group = self.add_argument_group(title)
         for name, field in options.model_fields.items():
+            dest, is_hidden = prefix + name, prefix + name in hidden
             if isinstance(field.annotation, type) and issubclass(field.annotation, Options):
-                self.add_options(field.annotation, f"{name} options", f"{prefix}{name}.")
+                inner = {f"{dest}.{option}" for option in field.annotation.model_fields} if is_hidden else hidden
+                title = f"{name} options"
+                self.add_options(field.annotation, title, f"{dest}.", hidden=inner, show_defaults=show_defaults)
                 continue
-            flag = f"--{prefix}{name}" if prefix else f"--{name.replace('_', '-')}"
+            flag = f"--{dest}" if prefix else f"--{name.replace('_', '-')}"
             if field.annotation is bool:
                 self.switches.add(flag)
-            action = "append" if _is_tuple(field) else "store"
-            group.add_argument(flag, dest=f"{prefix}{name}", metavar=_metavar(field), help=_help(field), action=action)
+            self.values[dest] = ("true", "false") if field.annotation is bool else _choices(field)
+            group.add_argument(
+                *_with_letter([flag]),
+                dest=dest,
+                metavar=_metavar(field),
+                help=argparse.SUPPRESS if is_hidden else _help(flag, field, show_defaults),
+                action="append" if _is_tuple(field) else "store",
+            )
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """The arguments of a verb, without the defaults.
@@ -113,12 +162,16 @@ class Parser(argparse.ArgumentParser):
                 yield flag + equals + value
 
 
+def _with_letter(names: Sequence[str]) -> list[str]:
+    return [*(SHORT[name] for name in names if name in SHORT), *names]
+
+
 def _plain_flag(flag: str) -> str:
     return flag[:2] + flag[2:].replace("-", "_")
 
 
 def settings_of(args: argparse.Namespace, options: "type[Options]") -> "Settings":
-    """The flags that belong to `options` as nested tables; the word 'none' is no value."""
+    """The flags that belong to `options` as nested tables."""
     layer: Settings = {}
     for dotted, value in vars(args).items():
         head, *tail = dotted.split(".")
@@ -126,19 +179,29 @@ def settings_of(args: argparse.Namespace, options: "type[Options]") -> "Settings
             table = layer
             for part in (head, *tail)[:-1]:
                 table = table.setdefault(part, {})
-            table[(head, *tail)[-1]] = None if value == "none" else value
+            table[(head, *tail)[-1]] = value
     return layer
 
 
-def one_of(args: argparse.Namespace, *names: str) -> str | None:
-    """The value of the only one of these arguments that is there; None if none is.
+def number(text: str) -> float:
+    """A number of the command line, for argparse."""
+    from clearhead.options import shown
+
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number, not {shown(text)}") from None
+
+
+def one_of(args: argparse.Namespace, *names: str, what: str = "source") -> str | None:
+    """The value of the only one of these arguments that is there, which names `what`; None if none is.
 
     Raises:
         UsageError: two of them are there.
     """
     values = [getattr(args, name) for name in names if name in args]
     if len(values) > 1:
-        raise UsageError(f"'{values[0]}' and '{values[1]}' both name the source; leave one out")
+        raise UsageError(f"'{values[0]}' and '{values[1]}' both name the {what}; leave one out")
     return values[0] if values else None
 
 
@@ -146,21 +209,31 @@ def _is_tuple(field: "FieldInfo") -> bool:
     return getattr(field.annotation, "__origin__", None) is tuple
 
 
+def _choices(field: "FieldInfo") -> tuple[str, ...]:
+    return tuple(choice for choice in get_args(field.annotation) if isinstance(choice, str))
+
+
 def _metavar(field: "FieldInfo") -> str:
-    choices = [choice for choice in get_args(field.annotation) if isinstance(choice, str)]
-    if choices:
-        return "{" + ",".join(choices) + "}"
+    choices = "{" + ",".join(_choices(field)) + "}"
+    if len(choices) > 2:
+        return choices if len(choices) <= LONGEST_METAVAR else "NAME"
     if field.annotation is bool:
         return ""
     types = [t for t in (field.annotation, *get_args(field.annotation)) if t in (int, float, str)]
     return {int: "N", float: "X", str: "TEXT"}[types[0]] if types else "VALUE"
 
 
-def _help(field: "FieldInfo") -> str:
-    default: object = field.default
-    shown = "" if field.default_factory or default is None or default == () else f" (default: {_plain(default)})"
-    return f"{field.description}{shown}".replace("%", "%%")
+def _help(flag: str, field: "FieldInfo", show_default: bool) -> str:
+    text, default = field.description or "", cast(object, field.default)
+    if _metavar(field) == "NAME":
+        text += f"; one of {', '.join(_choices(field))}"
+    if show_default and not field.default_factory and default != ():
+        off = f"; off: --no-{flag[2:]}" if default is True else ""
+        text += f" (default: {_plain(default)}{off})"
+    return text.replace("%", "%%")
 
 
 def _plain(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)

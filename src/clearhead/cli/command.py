@@ -6,8 +6,10 @@ from keyword import iskeyword
 
 from clearhead.cli import interrupts
 from clearhead.cli.environment import collector_at_rest, keep_standard_handles, leave, prepare_process
+from clearhead.cli.help_text import aligned
 from clearhead.cli.output import Output, json_line, notice, printable_streams, standard_output
-from clearhead.errors import ClearheadError, DataError, InterruptedRunError, OutputError, UsageError, did_you_mean
+from clearhead.errors import ClearheadError, DataError, InterruptedRunError, OutputError, UsageError
+from clearhead.suggestions import did_you_mean
 
 VERBS = {
     "train": "train a model on your text or sentence pairs",
@@ -22,18 +24,24 @@ VERBS = {
     "describe": "count a model's parameters, FLOPs and memory",
     "list": "list runs, presets and corpora",
     "worked-example": "compute one decoder layer step by step, with every number",
+    "completion": "print a script that completes commands in your shell",
 }
 
+HELP_FLAGS = ("help", "-h", "--help")
+EXAMPLES = (
+    ("clearhead train my.txt --minutes 3", "train on your text; Clearhead picks the settings"),
+    ('clearhead generate "Once upon a time"', "continue this prompt with the newest run"),
+)
 HELP = """Clearhead: Transformers you can see through.
 
 Examples:
-  clearhead train my.txt --minutes 3     # train on your text; Clearhead picks the settings
-  clearhead generate "Once upon a time"  # continue this prompt with the newest run
+{examples}
 
 Verbs:
 {verbs}
 
-'clearhead VERB --help' lists the options of a verb. Every verb takes --json.
+'clearhead help VERB' lists the options of a verb.
+Every verb takes --json.
 """
 
 
@@ -85,11 +93,12 @@ def _settle(out: Output, code: int) -> int:
 
 def _dispatch(argv: list[str]) -> int:
     _refuse_what_is_no_text(argv)
-    if not argv or argv[0] in ("-h", "--help", "help"):
-        width = max(map(len, VERBS))
-        verbs = "\n".join(f"  {verb:<{width}}  {about}" for verb, about in VERBS.items())
-        standard_output().text(HELP.format(verbs=verbs))
+    if not argv or (argv[0] in HELP_FLAGS and len(argv) == 1):
+        verbs = aligned(VERBS.items(), mark="")
+        standard_output().text(HELP.format(examples=aligned(EXAMPLES), verbs=verbs))
         return 0
+    if argv[0] in HELP_FLAGS:
+        argv = [argv[1], "--help"]
     if argv[0] in ("--version", "-V"):
         from clearhead import __version__
 
@@ -120,9 +129,10 @@ def _refuse_what_is_no_text(argv: list[str]) -> None:
 
 
 def _fail(error: ClearheadError, *, as_json: bool) -> int:
-    """Say it, in one line."""
+    """Say it once: in one line, or in the object."""
     interrupts.ignore()
-    notice(str(error))
     if as_json:
         standard_output().write(json_line({"error": str(error), "exit_code": error.exit_code}))
+    else:
+        notice(str(error))
     return error.exit_code

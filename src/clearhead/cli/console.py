@@ -1,4 +1,7 @@
-"""What a person sees: a progress bar, curves and samples on a terminal; plain lines elsewhere; JSON when asked."""
+"""What a person sees: a progress bar, curves and samples on a terminal; plain lines elsewhere; JSON when asked.
+
+With JSON, nothing that the object holds is shown as well. Only the progress of a training goes to standard error.
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -7,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from clearhead.cli.lines import Lines
 from clearhead.cli.output import Output, json_line, notice, standard_error, standard_output
+from clearhead.wording import counted, whole_words
 
 if TYPE_CHECKING:
     from clearhead.cli.terminal import Terminal
@@ -19,7 +23,7 @@ NAMES = {"bleu": "BLEU (greedy)"}  # of figures, as a person reads them
 
 
 class Console:
-    """Observes a workflow. With `json`, what is seen goes to standard error, and standard output holds the result."""
+    """Observes a workflow, and shows a verb's result: as text, or with `json` as one object on standard output."""
 
     def __init__(self, *, json: bool = False) -> None:
         self.json = json
@@ -50,19 +54,18 @@ class Console:
             self.out.check()
 
     def say(self, text: str, style: str = "") -> None:
-        """One line, never wrapped or interpreted."""
-        self.shown.line((text, style))
+        """One line of a result, never wrapped or interpreted; the object holds it in its own form."""
+        if not self.json:
+            self._line(text, style)
 
     def text(self, text: str) -> None:
-        """A result that is a text: exactly as it is where no terminal shows it and no object holds it."""
-        if self.json:
-            self.shown.block(text)
-        else:
+        """A result that is a text: exactly as it is where no terminal shows it."""
+        if not self.json:
             self.out.text(text + "\n")
 
     def progress(self, doing: str) -> AbstractContextManager[Callable[[int, int], None]]:
         """A bar on standard error, where that is a terminal, for work that says how much of it is done, and of what."""
-        if not standard_error().is_styled:
+        if self.json or not standard_error().is_styled:
             return nullcontext(lambda done, total: None)
         from clearhead.cli.terminal import progress
 
@@ -78,17 +81,17 @@ class Console:
         self.shown.line(*([(head + colon, "bold"), (rest, "")] if colon and " " not in head else [(event.text, "")]))
 
     def _passed(self, event: "Passed") -> None:
-        self.say(event.text, "green")
+        self._line(event.text, "green")
 
     def _started(self, event: "Started") -> None:
         self.steps, self.bytes_per_token = event.steps, event.bytes_per_token
         if event.step:
-            self.say(f"continuing after step {event.step:,} of {event.steps:,} in {event.folder}")
+            self._line(f"continuing after step {event.step:,} of {event.steps:,} in {event.folder}")
         self.shown.begin(event.step, event.steps)
 
     def _replanned(self, event: "Replanned") -> None:
         pace = "slower" if event.steps < self.steps else "faster"
-        self.say(f"the machine is {pace} than measured: {event.steps:,} steps fit into the time, not {self.steps:,}")
+        self._line(f"the machine is {pace} than measured: {event.steps:,} steps fit into the time, not {self.steps:,}")
         self.steps = event.steps
         self.shown.lengthen(event.steps)
 
@@ -98,9 +101,9 @@ class Console:
         self.shown.advance(event.step, news)
         if self.first or (not self.shown.has_bar and event.step % max(1, self.steps // LINES) == 0):
             rate = f"rate {event.learning_rate:.2e}  gradient {event.gradient_norm:.2f}"
-            self.say(f"step {event.step:>6,}/{self.steps:,}  {news}  {rate}")
+            self._line(f"step {event.step:>6,}/{self.steps:,}  {news}  {rate}")
         if event.skipped:
-            self.say(f"step {event.step:,} was skipped: its loss or gradient was not finite", "yellow")
+            self._line(f"step {event.step:,} was skipped: its loss or gradient was not finite", "yellow")
         self.first = False
 
     def _evaluated(self, event: "Evaluated") -> None:
@@ -109,37 +112,42 @@ class Console:
         best = "  best so far" if event.best else ""
         bits = in_bits(event.loss, self.bytes_per_token)
         loss = f"validation {event.loss:.4f}{bits and ','}{bits}"
-        self.say(
+        self._line(
             f"step {event.step:>6,}/{self.steps:,}  {loss} over {event.tokens:,} tokens{best}",
             "bold green" if event.best else "bold",
         )
 
     def _sampled(self, event: "Sampled") -> None:
         for name, value in event.scores.items():
-            self.say(f"step {event.step:>6,}/{self.steps:,}  validation {NAMES.get(name, name)} {value:.1f}", "bold")
+            self._line(f"step {event.step:>6,}/{self.steps:,}  validation {NAMES.get(name, name)} {value:.1f}", "bold")
         if self.shown.has_bar or event.step in (0, self.steps):
-            sample = event.text[:SAMPLE_CHARACTERS].strip()
+            sample = whole_words(event.text[:SAMPLE_CHARACTERS]).strip()
             self.shown.block(f"\n{sample}\n", "dim" if event.step < self.steps else "")
 
     def _averaged(self, event: "Averaged") -> None:
         verdict = "it is the run's model" if event.used else "a single one's is lower and stays the run's model"
-        self.say(
-            f"the mean of the last {event.checkpoints} checkpoints has validation loss {event.loss:.4f}: {verdict}"
-        )
+        averaged = counted(event.checkpoints, "checkpoint")
+        self._line(f"the mean of the last {averaged} has validation loss {event.loss:.4f}: {verdict}")
 
     def _read(self, event: "Read") -> None:
-        self.say(event.score.line())
+        self._line(event.score.line())
 
     def _finished(self, event: "Finished") -> None:
+        self.shown.end()
+        if self.json:
+            return
         from clearhead.inspection import draw
 
-        self.shown.end()
         self.shown.block(draw(event.curve, width=min(self.shown.width, 100), encoding=self.shown.encoding))
         self.say(event.verdict, "bold")
         self.say("")
         self.say(f"The run is in {event.folder}; open its report.html for curves and samples. What you can do next:")
         for command in event.commands:
             self.say("  " + command)
+
+    def _line(self, text: str, style: str = "") -> None:
+        """One line of progress."""
+        self.shown.line((text, style))
 
 
 def _shown_on(out: Output) -> "Lines | Terminal":

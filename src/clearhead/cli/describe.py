@@ -6,6 +6,7 @@ from clearhead.cli.arguments import Parser, settings_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
 from clearhead.config import RunConfig
+from clearhead.wording import counted
 
 UNITS = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"))
 
@@ -23,7 +24,7 @@ def parser() -> Parser:
     parser.add_argument(
         "run", nargs="?", help="a run's folder or name (default: the newest run, if no option is given)"
     )
-    parser.add_argument("--preset", help="describe a preset instead of a run")
+    parser.add_argument("--preset", metavar="NAME", help="describe a preset instead of a run")
     parser.add_options(RunConfig, "run options")
     return parser
 
@@ -52,4 +53,4 @@ def _size(n_bytes: int) -> str:
     for unit, name in UNITS:
         if n_bytes >= unit:
             return f"{n_bytes / unit:.1f} {name}"
-    return f"{n_bytes} bytes"
+    return f"{counted(n_bytes, 'byte')}"

@@ -4,10 +4,11 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from clearhead.cli.arguments import Parser
+from clearhead.cli.arguments import Parser, one_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
 from clearhead.errors import UsageError
+from clearhead.wording import counted
 
 if TYPE_CHECKING:
     from clearhead.workflows import Exported
@@ -27,19 +28,20 @@ def parser() -> Parser:
     parser.add_argument(
         "out", nargs="?", metavar="OUT", help="the folder to write; for gguf and safetensors also a file"
     )
+    parser.add_argument("--out", dest="out_file", metavar="OUT", help="same as the positional out")
     parser.add_argument("--to", metavar="{hf,onnx,gguf,safetensors}", help="the format")
     return parser
 
 
 def run(args: argparse.Namespace) -> None:
     """Export, and print the certificate."""
-    places = [getattr(args, name) for name in ("run", "out") if name in args]
-    if not places or "to" not in args:
+    first, second = getattr(args, "run", None), one_of(args, "out", "out_file", what="output")
+    if (first, second) == (None, None) or "to" not in args:
         raise UsageError("export needs an output and a format: clearhead export RUN --to hf|onnx|gguf|safetensors OUT")
     load_workflow("export")
     from clearhead import workflows
 
-    which, out = workflows.run_and_text(*places, *[None] * (2 - len(places)))
+    which, out = (first, second) if second else workflows.run_and_text(first, None)
     if out is None:
         raise UsageError(f"name the output: clearhead export {which} --to {args.to} OUT")
     done = workflows.export(which, args.to, out)
@@ -55,9 +57,16 @@ def _show(console: Console, done: "Exported") -> None:
     for kind, difference in certificate.differences.items():
         console.say(f"  {kind:<28} largest difference of a logit {difference:.1e}")
     if certificate.greedy_equal is not None:
-        console.say(f"  {'greedy text':<28} {certificate.greedy_tokens} tokens equal")
+        console.say(f"  {'greedy text':<28} {counted(certificate.greedy_tokens, 'equal token')}")
     if certificate.tokenizer_equal is not None:
-        console.say(f"  {'tokenizer':<28} {certificate.tokenizer_characters:,} characters of text, equal ids")
-    console.say(
-        f"certificate: passed, differences up to {certificate.tolerance:.0e} allowed; {done.certificate_path}", "green"
-    )
+        console.say(
+            f"  {'tokenizer':<28} equal ids for {counted(certificate.tokenizer_characters, 'character')} of text"
+        )
+    allowed = f"differences up to {certificate.tolerance:.0e} allowed; {done.certificate_path}"
+    if certificate.passed:
+        console.say(f"certificate: passed, {allowed}", "green")
+        return
+    unread = " and ".join(f"{key} = {value}" for key, value in certificate.unread.items())
+    console.say(f"certificate: the file is right, but {certificate.peer} must be given {unread}:", "yellow")
+    console.say(f"  {certificate.reason}")
+    console.say(f"  {allowed}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from clearhead.cli.arguments import Parser
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
+from clearhead.wording import counted, with_article
 
 
 def parser() -> Parser:
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> None:
     console = Console(json=args.json)
     done = workflows.import_model(args.model, out=getattr(args, "out", None), observe=console.observe)
     costs = workflows.describe(done)
-    console.say(f"model: {costs.parameters:,} parameters, a {done.config.model.architecture}")
+    console.say(f"model: {counted(costs.parameters, 'parameter')}, {with_article(done.config.model.architecture)}")
     console.say("")
     console.say(f"The run is in {done.folder}. What you can do next:")
     for command in workflows.after_import(done):

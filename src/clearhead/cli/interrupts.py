@@ -71,9 +71,10 @@ def ignore() -> None:
 def leave_at_once() -> "NoReturn":
     """Say the sentence and end the process, without a step of Python's own way out."""
     ignore()
-    _tell(2, f"clearhead: {SENTENCE}\n")
     if "--json" in sys.argv:
         _tell(1, f'{{"error": "{SENTENCE}", "exit_code": {CODE}}}\n')
+    else:
+        _tell(2, f"clearhead: {SENTENCE}\n")
     os._exit(CODE)
 
 

@@ -4,12 +4,14 @@ import argparse
 import time
 import tomllib
 
-from clearhead.cli.arguments import Parser, one_of, settings_of
+from clearhead.cli.arguments import Parser, number, one_of, settings_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
 from clearhead.cli.output import json_line, standard_output
 from clearhead.config import RunConfig
 from clearhead.options import merge
+
+YOUR_OWN = "for your own text: clearhead train my.txt"
 
 
 def parser() -> Parser:
@@ -46,8 +48,10 @@ def parser() -> Parser:
         help="fine-tune this run, or the model in this Hugging Face folder; "
         "keeps its options and tokenizer, at a tenth of the learning rate",
     )
-    parser.add_argument("--preset", help="a named set of options to start from; 'clearhead list' shows them")
-    parser.add_argument("--minutes", type=float, help="total time for the command, in minutes")
+    parser.add_argument(
+        "--preset", metavar="NAME", help="a named set of options to start from; 'clearhead list' shows them"
+    )
+    parser.add_argument("--minutes", type=number, metavar="X", help="total time for the command, in minutes")
     parser.add_argument("--out", metavar="FOLDER", help="the run's folder (default: a new one under runs)")
     parser.add_argument("--config", metavar="FILE", help="a TOML file of options; flags override it")
     parser.add_argument("--print-config", action="store_true", help="print all options as TOML and exit")
@@ -66,19 +70,24 @@ def run(args: argparse.Namespace) -> None:
     load_workflow("train")
     from clearhead import workflows
 
+    preset, minutes = getattr(args, "preset", None), getattr(args, "minutes", None)
+    gathered = workflows.gather(source, getattr(args, "config", None), options, timed=minutes is not None)
     if "print_config" in args:
-        minutes = getattr(args, "minutes", None)
-        gathered = workflows.gather(source, getattr(args, "config", None), options, timed=minutes is not None)
         origin = workflows.open_origin(args.start_from) if "start_from" in args else None
-        toml = workflows.as_toml(workflows.choose_start(gathered, getattr(args, "preset", None), minutes, origin))
+        toml = workflows.as_toml(workflows.choose_start(gathered, preset, minutes, origin))
         standard_output().text(json_line(tomllib.loads(toml)) if args.json else toml)
         return
     with Console(json=args.json) as console:
+        if "source" not in gathered.get("data", {}) and "start_from" not in args:
+            corpus = workflows.choose_start(gathered, preset, minutes).config.data.source
+            console.observe(
+                workflows.Notice(f"no text is named: training on '{corpus}', which ships with Clearhead; {YOUR_OWN}")
+            )
         done = workflows.train(
             source,
             start_from=getattr(args, "start_from", None),
-            preset=getattr(args, "preset", None),
-            minutes=getattr(args, "minutes", None),
+            preset=preset,
+            minutes=minutes,
             out=getattr(args, "out", None),
             config=getattr(args, "config", None),
             options=options,

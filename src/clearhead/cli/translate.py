@@ -25,7 +25,7 @@ def parser() -> Parser:
         "Translate sentences, one per line, with beam search.",
         [
             ('clearhead translate "Ein Mann schläft."', "one sentence, with the newest run"),
-            ("clearhead translate runs/a --input t.de --output t.en", "a file, line by line"),
+            ("clearhead translate runs/a --input t.de --out t.en", "a file, line by line"),
             (
                 "clearhead translate runs/a --n-best 3 --alignment < t.de",
                 "three candidates per line, with word alignment",
@@ -35,7 +35,7 @@ def parser() -> Parser:
     parser.add_argument("run", nargs="?", help="a run's folder or name (default: the newest)")
     parser.add_argument("sentence", nargs="?", help="the sentence to translate (default: the lines of standard input)")
     parser.add_argument("--input", metavar="FILE", help="translate the lines of this file")
-    parser.add_argument("--output", metavar="FILE", help="write the translations to this file")
+    parser.add_argument("--out", metavar="FILE", help="write the translations to this file")
     parser.add_argument(
         "--alignment", action="store_true", help="append the word alignment to each translation: 0-0 1-2"
     )
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> None:
 
     which, sentence = workflows.run_and_text(getattr(args, "run", None), getattr(args, "sentence", None))
     sentences = _sentences(sentence, getattr(args, "input", None))
-    output = Path(args.output) if "output" in args else None
+    output = Path(args.out) if "out" in args else None
     if output:
         _writing(output, lambda: output.touch())  # before the work, not after it
     notices: list[str] = []
@@ -104,4 +104,4 @@ def _writing(path: Path, write: Callable[[], object]) -> None:
     try:
         write()
     except OSError as error:
-        raise ClearheadError(f"{path} cannot be written: {error.strerror or error}; choose another --output") from None
+        raise ClearheadError(f"{path} cannot be written: {error.strerror or error}; choose another --out") from None

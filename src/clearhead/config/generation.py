@@ -1,9 +1,8 @@
 """How a trained model is used: sampling, the engine, beam search, masked tokens."""
 
-import math
 from typing import Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from clearhead.options import Options
 
@@ -17,7 +16,7 @@ class SamplingConfig(Options):
     repetition_penalty: float = Field(
         1.0, ge=1, description="divide the odds of tokens already in the text by this; 1: off"
     )
-    temperature: float = Field(0.8, description="below 1: sharper, above 1: flatter; for 0, use greedy")
+    temperature: float = Field(0.8, ge=0, description="below 1: sharper, above 1: flatter; 0: greedy")
     top_k: int | None = Field(None, ge=1, description="sample from the k likeliest tokens only")
     top_p: float | None = Field(
         None, gt=0, le=1, description="sample from the smallest set of tokens with at least this total probability"
@@ -25,17 +24,23 @@ class SamplingConfig(Options):
     min_p: float | None = Field(
         None, ge=0, le=1, description="drop tokens less likely than this fraction of the likeliest one"
     )
-    greedy: bool = Field(False, description="always take the likeliest token")
+    greedy: bool = Field(
+        default_factory=lambda data: data.get("temperature") == 0, description="always take the likeliest token"
+    )
     stop: tuple[str, ...] = Field((), description="end a text before this string; repeat the option for several")
     num_samples: int = Field(1, ge=1, description="number of texts per prompt")
     seed: int | None = Field(None, ge=0, description="the same seed gives the same text; none: a new text every time")
 
-    @field_validator("temperature")
-    @classmethod
-    def _refuse_freezing(cls, temperature: float) -> float:
-        if not 0 < temperature < math.inf:
-            raise ValueError("must be above 0 and finite; to take the likeliest token every time, set greedy")
-        return temperature
+    @model_validator(mode="after")
+    def _refuse_two_answers(self) -> Self:
+        if self.greedy and self.temperature > 0 and "temperature" in self.model_fields_set:
+            raise ValueError(
+                f"greedy takes the likeliest token every time, whatever the temperature ({self.temperature:g}); "
+                "leave one of them out"
+            )
+        if not self.greedy and self.temperature == 0:
+            raise ValueError("temperature 0 is greedy; leave out greedy = false, or choose a temperature above 0")
+        return self
 
 
 class EngineConfig(Options):

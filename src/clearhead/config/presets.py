@@ -3,8 +3,9 @@
 import math
 from dataclasses import dataclass, field
 
-from clearhead.errors import UsageError, did_you_mean
+from clearhead.errors import UsageError
 from clearhead.options import Settings
+from clearhead.suggestions import did_you_mean
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from clearhead.data.token_file import TokenFile, write_digests
 from clearhead.data.tokenizers import MASK, Tokenizer
 from clearhead.errors import DataError
 from clearhead.files import damage
+from clearhead.wording import counted
 
 MIN_CHARACTERS = 200
 _FORMAT = "1"  # raised when the same text would be encoded or cut in another way
@@ -178,7 +179,7 @@ def _make(
         if side.tokens < 2:
             raise DataError(
                 f"data.val_fraction {config.val_fraction} of {surveyed.characters:,} characters leaves "
-                f"{side.tokens} tokens for {name}; at least 2 are needed"
+                f"{counted(side.tokens, 'token')} for {name}; at least 2 are needed"
             )
     tokenizer.save(folder)
     return {
@@ -225,9 +226,8 @@ def _refuse_short(characters: int, source: str) -> None:
     if not characters:
         raise DataError(f"{_source_name(source)} is empty; give a text of at least {MIN_CHARACTERS} characters")
     if characters < MIN_CHARACTERS:
-        raise DataError(
-            f"{_source_name(source)} has {characters} characters; at least {MIN_CHARACTERS} are needed to train"
-        )
+        length = counted(characters, "character")
+        raise DataError(f"{_source_name(source)} has {length}; at least {MIN_CHARACTERS} are needed to train")
 
 
 def _source_name(source: str) -> str:

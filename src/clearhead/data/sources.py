@@ -17,6 +17,7 @@ from clearhead.data.documents import READ_SIZE, Source, file_source, files_sourc
 from clearhead.data.parallel.corpora import PAIR_CORPORA
 from clearhead.errors import DataError
 from clearhead.files import RUN_CONFIG, UNFINISHED, finish_file
+from clearhead.wording import counted
 
 _TEXT_SUFFIXES = (".txt", ".md")
 _LONGEST_STREAM = 1 << 35  # bytes
@@ -74,7 +75,7 @@ def _texts_in(folder: Path) -> list[Path]:
         files += [Path(here, name) for name in names if not name.startswith(".") and Path(here, name).is_file()]
     texts = [path for path in files if path.suffix.lower() in _TEXT_SUFFIXES]
     if not texts:
-        raise DataError(f"{folder} holds no .txt or .md file (of {len(files):,} files); give the file itself")
+        raise DataError(f"{folder} holds no .txt or .md file (of {counted(len(files), 'file')}); give the file itself")
     return sorted(texts, key=lambda path: path.relative_to(folder).as_posix())
 
 

@@ -19,6 +19,7 @@ from typing import IO, Any
 
 from clearhead.doctor.report.records import Json
 from clearhead.errors import ClearheadError, DataError, UsageError
+from clearhead.wording import counted
 
 KEPT = 1 << 16  # bytes of a target's output; all of it could fill the memory
 
@@ -97,7 +98,8 @@ def examine_isolated(
             listener.wait()
         if code is None:
             raise DataError(
-                f"{request.target} took more than {timeout:g} seconds; allow more with --timeout, or make it smaller"
+                f"{request.target} took more than {counted(timeout, 'second')}; "
+                "allow more with --timeout, or make it smaller"
             )
         if not answer.is_file():
             raise DataError(f"{request.target} {_how_it_ended(code)} ({listener.last_line[:200]})")

@@ -15,6 +15,7 @@ from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, text_of
 from clearhead.doctor.report.records import Json
 from clearhead.errors import DataError
+from clearhead.wording import with_article
 
 B, T, V = 5, 9, 37
 IDS = re.compile(r"^(ids?|idx|input_ids|tokens?|inputs?|seq|batch)$")
@@ -37,7 +38,7 @@ class LossReport:
     def as_json(self) -> Json:
         """Plain data; `lines` are for a person."""
         verdict = "faulty" if any(finding.status == "fail" for finding in self.findings) else "healthy"
-        lines = [*self.xray.table().splitlines(), "", self.xray.sentence, f"padding: {self.padding}"]
+        lines = [f"{self.target} is {verdict}", self.xray.sentence, f"padding: {self.padding}"]
         lines += ["", *text_of(self.findings).splitlines()] if self.findings else []
         return {
             "target": self.target,
@@ -48,7 +49,7 @@ class LossReport:
             "smoothing": self.xray.smoothing.tolist(),
             "residual": self.xray.residual,
             "findings": [finding.as_json() for finding in self.findings],
-            "lines": [*lines, "", f"{self.target} is {verdict}"],
+            "lines": [*lines, "", *self.xray.table().splitlines()],
         }
 
 
@@ -101,7 +102,7 @@ def _spared(loss: Loss, reading: Xray, ids: Tensor) -> int | None:
 
 def _number(value: object) -> Tensor:
     value = value[0] if isinstance(value, tuple) else value
-    assert isinstance(value, Tensor), f"it returned a {type(value).__name__}"
+    assert isinstance(value, Tensor), f"it returned {with_article(type(value).__name__)}"
     return value if value.dim() == 0 else value.sum()
 
 

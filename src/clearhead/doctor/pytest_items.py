@@ -14,7 +14,8 @@ from clearhead.doctor.isolated import Request, examine_isolated
 from clearhead.doctor.report.findings import text_of
 from clearhead.doctor.report.report import Report
 from clearhead.doctor.report.verdict import Checked
-from clearhead.errors import ClearheadError, UsageError, did_you_mean
+from clearhead.errors import ClearheadError, UsageError
+from clearhead.suggestions import did_you_mean
 
 TABLE = "[tool.clearhead.doctor]"
 TEXT, NUMBER = ("a string", (str,)), ("a number", (int, float))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from clearhead.inspection.curve import Curve, thin
 from clearhead.inspection.svg import describe_curve, picture
 from clearhead.pages import document, one_line, text
+from clearhead.wording import counted
 
 MOST_ROWS = 40  # in the table of figures
 MOST_SAMPLES = 24
@@ -106,7 +107,7 @@ def _samples(samples: tuple[Sample, ...]) -> str:
 
 
 def _sample(sample: Sample) -> str:
-    return f'<h3>after {sample.step:,} steps</h3><pre class="sample">{text(sample.text)}</pre>'
+    return f'<h3>after {counted(sample.step, "step")}</h3><pre class="sample">{text(sample.text)}</pre>'
 
 
 def _configuration(configuration: str) -> str:

@@ -16,6 +16,7 @@ from clearhead.parts import (
     Transform,
 )
 from clearhead.parts.feedforward import Activation
+from clearhead.wording import with_article
 
 ACTIVATION_NUMBERS = [ACTIVATIONS[name] for name in ("relu", "relu2", "silu", "gelu_tanh", "gelu")]  # as in numbers.h
 
@@ -118,7 +119,7 @@ def _parts(block: nn.Module) -> tuple[Attention, FeedForward]:
         attention, feedforward = block.self_attention.part, block.feedforward.part
         if isinstance(attention, Attention) and isinstance(feedforward, FeedForward):
             return attention, feedforward
-    raise UnknownPartError(f"a {type(block).__name__} of other parts is not known to native code")
+    raise UnknownPartError(f"{with_article(type(block).__name__)} of other parts is not known to native code")
 
 
 def _number(activation: Activation) -> int:

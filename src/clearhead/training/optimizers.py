@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.config import TrainConfig
-from clearhead.errors import UsageError, did_you_mean
+from clearhead.errors import UsageError
+from clearhead.suggestions import did_you_mean
 from clearhead.training.adamw import AdamW
 from clearhead.training.muon import Muon
 from clearhead.training.precision import has_bfloat16

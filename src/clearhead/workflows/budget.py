@@ -13,6 +13,7 @@ from clearhead.config.presets import PRESETS
 from clearhead.errors import UsageError
 from clearhead.inspection import account
 from clearhead.training import Evaluated, Event, SaveDue
+from clearhead.wording import counted
 from clearhead.workflows.hardware import choose_device, operations_per_second, seconds_per_step
 from clearhead.workflows.tasks import Task
 
@@ -155,7 +156,7 @@ def find_pace(minutes: float, began: float, config: RunConfig, task: Task, *, is
         reason = f"{MOST_PASSES} passes over the data; more would only learn it by heart"
     else:
         speed = config.train.batch_size * config.model.block_size / per_step
-        reason = f"{minutes:g} minutes at {speed:,.0f} tokens/s measured on {_machine(config)}"
+        reason = f"{counted(minutes, 'minute')} at {speed:,.0f} tokens/s measured on {_machine(config)}"
     return Pace(deadline, per_step, min(steps, enough), enough, reason)
 
 
@@ -187,7 +188,7 @@ def _too_large(
     advice.append("lower --train.batch_size")
     return (
         f"this model takes at least {per_step:.2g} seconds a step here, so fewer than {fewest} steps fit into "
-        f"{minutes:g} minutes, and it would learn little; {', or '.join(advice)}"
+        f"{counted(minutes, 'minute')}, and it would learn little; {', or '.join(advice)}"
     )
 
 
@@ -199,4 +200,4 @@ def _as_preset(name: str, config: RunConfig) -> RunConfig:
 def _machine(config: RunConfig) -> str:
     device = choose_device(config.train.device)
     count = config.train.threads or torch.get_num_threads()
-    return f"{count} CPU thread{'s' if count > 1 else ''}" if device.type == "cpu" else str(device)
+    return counted(count, "CPU thread") if device.type == "cpu" else str(device)

@@ -1,8 +1,8 @@
 """Compare an export, run by another program, with its run: logits, greedy text, token ids."""
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -37,8 +37,9 @@ class Certificate:
             the comparison ends before them.
         tokenizer_characters: how much text was cut into tokens: a corpus, and words of the tokenizer's own.
         tokenizer_equal: whether the ids are equal; None where the format holds no tokenizer.
-        passed: whether every comparison succeeded.
-        reason: why the peer could not open the export, so that nothing was compared; None where it could.
+        passed: whether the peer, as its makers ship it, opened the export, and every comparison succeeded.
+        reason: why the peer could not open the export; None where it could.
+        unread: settings in the export that the peer skips. With them, every comparison succeeded.
     """
 
     format: str
@@ -52,6 +53,7 @@ class Certificate:
     tokenizer_equal: bool | None
     passed: bool
     reason: str | None = None
+    unread: Mapping[str, int] = field(default_factory=dict)
 
 
 def not_opened(format: str, peer: str, reason: str) -> Certificate:

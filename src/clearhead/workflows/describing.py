@@ -12,6 +12,7 @@ from clearhead.errors import DataError, UsageError
 from clearhead.inspection import Account, account
 from clearhead.options import Settings
 from clearhead.training import checkpoints
+from clearhead.wording import counted
 from clearhead.workflows.runs.find import all_runs, open_folder
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.history import History
@@ -86,4 +87,4 @@ def _about(run: RunFolder) -> str:
     best += "" if history.bits_per_byte is None else f" ({history.bits_per_byte:.4f} bits per byte)"
     saved = checkpoints.last_step(run.checkpoints) or 0
     resumes = "" if saved == history.last_step else f", saved after {saved:,}, where a resume begins"
-    return f"{history.last_step:,} of {planned:,} steps{resumes}{best}"
+    return f"{history.last_step:,} of {counted(planned, 'step')}{resumes}{best}"

@@ -15,7 +15,8 @@ from clearhead.doctor.load.naming import Target, read
 from clearhead.doctor.report.comparison import Comparison
 from clearhead.doctor.report.records import Json
 from clearhead.doctor.report.report import Report
-from clearhead.errors import DataError, UsageError, did_you_mean
+from clearhead.errors import DataError, UsageError
+from clearhead.suggestions import did_you_mean
 from clearhead.workflows.runs.paths import find_folder, run_folders
 
 if TYPE_CHECKING:

@@ -1,16 +1,17 @@
 """Export a run for another program, with a certificate that both compute the same."""
 
 import shutil
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from clearhead import interop
-from clearhead.errors import ClearheadError, UsageError, did_you_mean
+from clearhead.errors import ClearheadError, UsageError
 from clearhead.files import write_json
 from clearhead.interop import Peer, SpecialTokens
 from clearhead.models import LanguageModel
+from clearhead.suggestions import did_you_mean
 from clearhead.workflows.certificate import Certificate, PeerComparison, not_opened
 from clearhead.workflows.hardware import enough_memory
 from clearhead.workflows.runs.find import open_folder
@@ -51,7 +52,8 @@ class _Content:
 class _Format(NamedTuple):
     """How a format is written, and opened by another program.
 
-    `suffix` is that of its file where it is one file; `advice` says what the program is known to get wrong.
+    `suffix` is that of its file where it is one file. Of settings that the program is known to skip in the file,
+    `advice` is a sentence, `unread` has the values, and `open_with` opens the file with them.
     """
 
     check: Callable[[_Content], None]
@@ -59,6 +61,8 @@ class _Format(NamedTuple):
     open: Callable[[Path, _Content], Peer]
     suffix: str | None = None
     advice: Callable[[_Content], str] = lambda content: ""
+    unread: Callable[[_Content], Mapping[str, int]] = lambda content: {}
+    open_with: Callable[[Path, Mapping[str, int]], Peer] | None = None
 
 
 def _check_hf(content: _Content) -> None:
@@ -104,6 +108,18 @@ def _advise_gguf(content: _Content) -> str:
     return reader_advice(content.model.config)
 
 
+def _unread_gguf(content: _Content) -> Mapping[str, int]:
+    from clearhead.interop.gguf import unread_settings
+
+    return unread_settings(content.model.config)
+
+
+def _open_gguf_with(path: Path, unread: Mapping[str, int]) -> Peer:
+    from clearhead.interop.gguf import open_gguf
+
+    return open_gguf(path, unread)
+
+
 def _check_nothing(content: _Content) -> None:
     """What cannot be written is refused by what writes it."""
 
@@ -111,7 +127,7 @@ def _check_nothing(content: _Content) -> None:
 FORMATS = {
     "hf": _Format(_check_hf, _write_hf, lambda path, content: interop.open_transformers(path)),
     "onnx": _Format(_check_nothing, _write_onnx, _open_onnx),
-    "gguf": _Format(_check_nothing, _write_gguf, _open_gguf, ".gguf", _advise_gguf),
+    "gguf": _Format(_check_nothing, _write_gguf, _open_gguf, ".gguf", _advise_gguf, _unread_gguf, _open_gguf_with),
     "safetensors": _Format(
         _check_nothing,
         lambda path, content: interop.save_file(path, content.model),
@@ -134,8 +150,8 @@ def export(run: str | Path | RunFolder | None, to: str, out: str | Path) -> Expo
 
     Raises:
         UsageError: there is no such format, or the model or the tokenizer has no equal in it; or a package is missing.
-        ClearheadError: it cannot be written; or it is written, and the other program cannot open it or computes
-            something else.
+        ClearheadError: it cannot be written; or it is written, and the other program computes something else, or cannot
+            open it for a reason other than settings that it is known to skip.
     """
     if to not in FORMATS:
         raise UsageError(f"there is no format '{to}'{did_you_mean(to, FORMATS)} (formats: {', '.join(FORMATS)})")
@@ -160,7 +176,7 @@ def export(run: str | Path | RunFolder | None, to: str, out: str | Path) -> Expo
         write_json(where, {key: _finite(value) for key, value in asdict(certificate).items()})
     except OSError as error:
         raise ClearheadError(f"the certificate cannot be written to {where}: {error}") from None
-    if not certificate.passed:
+    if not certificate.passed and not certificate.unread:
         fault = f"does not compute what {opened.folder} computes"
         if certificate.reason:
             fault = f"cannot open it: {certificate.reason}"
@@ -169,11 +185,21 @@ def export(run: str | Path | RunFolder | None, to: str, out: str | Path) -> Expo
 
 
 def _certificate(to: str, path: Path, content: _Content) -> Certificate:
-    """What the other program, as its makers ship it, makes of the export."""
+    """What the other program makes of the export, as its makers ship it, or else with the settings that it skips."""
+    format = FORMATS[to]
     try:
-        peer = FORMATS[to].open(path, content)
+        return _compare(to, format.open(path, content), content)
     except interop.CannotOpenError as error:
-        return not_opened(to, error.peer, FORMATS[to].advice(content) or error.reason)
+        unread = format.unread(content)
+        if format.open_with is None or not unread:
+            return not_opened(to, error.peer, error.reason)
+    certificate = _compare(to, format.open_with(path, unread), content)
+    if not certificate.passed:
+        return certificate
+    return replace(certificate, passed=False, reason=format.advice(content), unread=unread)
+
+
+def _compare(to: str, peer: Peer, content: _Content) -> Certificate:
     own, config = interop.OwnPeer(content.model, start=content.start), content.model.config
     return PeerComparison(own, peer, config, content.run.tokenizers[0], content.start).certificate(to)
 

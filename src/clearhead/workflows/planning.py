@@ -12,6 +12,7 @@ from clearhead.data import is_pairs
 from clearhead.errors import DataError, UsageError
 from clearhead.inspection import account
 from clearhead.options import Settings, merge, read_toml, to_toml
+from clearhead.wording import counted
 from clearhead.workflows.budget import PASSES_OF_A_STEP, Budget, find_pace
 from clearhead.workflows.hardware import choose_device, memory
 from clearhead.workflows.pretrained import Origin
@@ -216,7 +217,7 @@ def _evaluations(tokens: int, held_out: int) -> tuple[int, int | None]:
 
 def _model_reason(config: RunConfig, start: Start) -> str:
     model = config.model
-    parts = f"{_count(model.n_layers, 'layer')}, {_count(model.n_heads, 'head')}, d_model {model.d_model}"
+    parts = f"{counted(model.n_layers, 'layer')}, {counted(model.n_heads, 'head')}, d_model {model.d_model}"
     shape = "" if model.architecture == "bigram" else f" ({parts}, block_size {model.block_size})"
     return f"model: {account(model).parameters:,} parameters{shape}; {start.description}"
 
@@ -224,14 +225,14 @@ def _model_reason(config: RunConfig, start: Start) -> str:
 def _length_reason(config: RunConfig, why: str) -> str:
     train = config.train
     return (
-        f"training: {train.steps:,} steps of {train.batch_size} x {config.model.block_size} tokens "
+        f"training: {counted(train.steps, 'step')} of {train.batch_size} x {config.model.block_size} tokens "
         f"({train.optimizer}), {why}"
     )
 
 
 def _evaluation_reason(config: RunConfig, held_out: int) -> str:
     train = config.train
-    count = _count(-(-train.steps // train.eval_every), "evaluation")
+    count = counted(-(-train.steps // train.eval_every), "evaluation")
     return f"{count} on {train.eval_tokens:,} of the {held_out:,} held-out tokens, to take little of the time"
 
 
@@ -255,7 +256,3 @@ def _memory_reason(config: RunConfig) -> tuple[str, ...]:
     return (
         f"memory: training needs {sizes}; raise --train.micro_batches or lower --train.batch_size if it ends early",
     )
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'s' if n > 1 else ''}"

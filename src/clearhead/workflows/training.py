@@ -12,6 +12,7 @@ from clearhead.data import pipe_of
 from clearhead.errors import FaultError, InterruptedRunError, UsageError
 from clearhead.models import LanguageModel, build_model
 from clearhead.training import Event, Notice, Optimizer, SaveDue, TrainingState, build_optimizer, checkpoints, fit
+from clearhead.wording import counted
 from clearhead.workflows.averaging import use_mean
 from clearhead.workflows.budget import Budget
 from clearhead.workflows.events import Observer, Passed, Replanned, Started, command
@@ -140,7 +141,7 @@ def _train(
     optimizer = build_optimizer(model, config.train)
     state = _take_up(run, model, optimizer, task, observe)
     if state.step > config.train.steps:
-        raise UsageError(f"{run.folder} has done {state.step:,} steps already; give more with --train.steps")
+        raise UsageError(f"{run.folder} has done {counted(state.step, 'step')} already; give more with --train.steps")
     with interruptible() as interrupted, threads(config.train.threads), _board(run, config, state) as board:
         observe = while_watched(observe, interrupted)
         if check and state.step == 0:

@@ -5,7 +5,8 @@ from dataclasses import asdict
 
 from clearhead.cli.console import Console
 from clearhead.doctor.catalogue.faults import CATALOGUE
-from clearhead.errors import UsageError, did_you_mean
+from clearhead.errors import UsageError
+from clearhead.suggestions import did_you_mean
 
 
 def list_all(console: Console, args: argparse.Namespace, what: str | None) -> int:

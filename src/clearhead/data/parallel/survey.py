@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from clearhead.data.parallel.reading import Pair, PairSource
 from clearhead.errors import DataError
+from clearhead.wording import counted
 
 MOST_HELD_OUT = 2_000  # enough for BLEU to tell two models apart, and not too many to translate again and again
 MIN_PAIRS = 10
@@ -113,7 +114,7 @@ def hold_out(keys: Keys, val_fraction: float, name: str) -> Keys:
         DataError: too few pairs, or only one source sentence.
     """
     if len(keys) < MIN_PAIRS:
-        raise DataError(f"{name} has {len(keys)} usable pairs; at least {MIN_PAIRS} are needed to train")
+        raise DataError(f"{name} has {counted(len(keys), 'usable pair')}; at least {MIN_PAIRS} are needed to train")
     different, counts = np.unique(keys, return_counts=True)  # in the order of keys, which is as good as a shuffle
     if len(different) == 1:
         raise DataError(f"{name} has the same source sentence in every pair; at least two are needed to hold one out")

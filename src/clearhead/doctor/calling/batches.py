@@ -13,6 +13,7 @@ from clearhead.doctor.calling.names import LABELS, MASK, POSITIONS, SEGMENTS, SO
 from clearhead.doctor.calling.search import WorkingCall
 from clearhead.doctor.problems import attempt
 from clearhead.errors import DataError
+from clearhead.wording import with_article
 
 Given = Tensor | Mapping[str, Tensor] | Sequence[Tensor]
 
@@ -120,7 +121,7 @@ def _described(batch: object) -> str:
     if isinstance(batch, Tensor):
         return f"a tensor {tuple(batch.shape)} of {str(batch.dtype).removeprefix('torch.')}"
     size = f" of {len(batch)}" if isinstance(batch, (Mapping, list, tuple)) else ""
-    return f"a {type(batch).__name__}{size}"
+    return f"{with_article(type(batch).__name__)}{size}"
 
 
 def _is_aside(name: str) -> bool:

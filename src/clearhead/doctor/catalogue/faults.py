@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from clearhead.doctor.spec import KINDS, LEVELS
-from clearhead.errors import UsageError, did_you_mean
+from clearhead.errors import UsageError
+from clearhead.suggestions import did_you_mean
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.report.records import Json, Line, ReadableRecord
 from clearhead.doctor.report.report import Report
 from clearhead.doctor.report.verdict import Answer
-from clearhead.errors import UsageError, did_you_mean
+from clearhead.errors import UsageError
+from clearhead.suggestions import did_you_mean
 
 STYLE: dict[Answer, str] = {"yes": "bold red", "unknown": "yellow", "no": "green"}  # in the order of the text
 

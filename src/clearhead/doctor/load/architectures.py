@@ -10,7 +10,8 @@ from torch import nn
 
 from clearhead.doctor.load.small_configs import SHRINKINGS, small_config
 from clearhead.doctor.problems import attempt
-from clearhead.errors import DataError, UsageError, did_you_mean
+from clearhead.errors import DataError, UsageError
+from clearhead.suggestions import did_you_mean
 
 LARGEST = 20_000_000  # parameters; a larger model was not shrunk as meant, and would take minutes
 HEADS = (

@@ -22,7 +22,9 @@ from clearhead.doctor.load.naming import Target, read
 from clearhead.doctor.load.unwrap import remedy
 from clearhead.doctor.probes.tracing import HERE, LIBRARY
 from clearhead.doctor.problems import sentence_of
-from clearhead.errors import ClearheadError, DataError, UsageError, did_you_mean
+from clearhead.errors import ClearheadError, DataError, UsageError
+from clearhead.suggestions import did_you_mean
+from clearhead.wording import with_article
 
 NAMES = ("build", "make_model", "build_model", "get_model", "create_model", "model")
 
@@ -51,12 +53,16 @@ def load(target: str, settings: Mapping[str, str] | None = None) -> nn.Module:
     value = _attribute(module, name, target)
     if isinstance(value, type) or not isinstance(value, nn.Module):
         if not callable(value):
-            raise DataError(f"{target} is a {type(value).__name__}; name an nn.Module or a function that makes one")
+            raise DataError(
+                f"{target} is {with_article(type(value).__name__)}; name an nn.Module or a function that makes one"
+            )
         value = _called(value, target)
     if isinstance(value, (tuple, list)):
         value = next((part for part in value if isinstance(part, nn.Module)), value)
     if not isinstance(value, nn.Module):
-        raise DataError(f"{target} returned a {type(value).__name__}, not a torch.nn.Module; return the model")
+        raise DataError(
+            f"{target} returned {with_article(type(value).__name__)}, not a torch.nn.Module; return the model"
+        )
     return value
 
 
@@ -77,7 +83,7 @@ def load_function(target: str) -> Any:
     if isinstance(function, type) and issubclass(function, nn.Module):
         function = _called(function, target)
     if not callable(function):
-        raise DataError(f"{target} is a {type(function).__name__}, not a function")
+        raise DataError(f"{target} is {with_article(type(function).__name__)}, not a function")
     return function
 
 

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from clearhead.errors import DataError
+from clearhead.wording import with_article
 
 QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "bitsandbytes", "torchao")
 
@@ -19,7 +20,7 @@ def unwrapped(model: object) -> nn.Module:
         DataError: it is not a model, or its weights cannot be copied and changed.
     """
     if not isinstance(model, nn.Module):
-        raise DataError(f"a torch.nn.Module can be examined, not a {type(model).__name__}")
+        raise DataError(f"a torch.nn.Module can be examined, not {with_article(type(model).__name__)}")
     model = _unwrapped(model)
     name = type(model).__name__
     for path, tensor in (*model.named_parameters(), *model.named_buffers()):

@@ -7,6 +7,7 @@ from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.doctor.report.records import Line, labelled
 from clearhead.doctor.report.verdict import BROKE, OUT_OF_TIME, Checked, Examined
 from clearhead.errors import DataError, FaultError
+from clearhead.wording import counted
 
 STYLE = {"healthy": "green", "faulty": "bold red", "partial": "yellow", "unknown": "yellow"}
 SHOWN = 8  # ids of a narrowed examination
@@ -37,13 +38,13 @@ class Report(Examined):
         """The verdict in one line: of what, what it is, and what it rests on."""
         faults = sum(finding.status == "fail" for finding in self.findings)
         warnings = len(self.findings) - faults
-        counts = [_count(faults, "fault") if faults else "", _count(warnings, "warning") if warnings else ""]
+        counts = [counted(faults, "fault") if faults else "", counted(warnings, "warning") if warnings else ""]
         verdict = {
             "unknown": "could not be judged",
             "partial": "was examined in part, and no fault was found there",
         }.get(self.verdict, f"is {self.verdict}")
-        counted = f": {', '.join(filter(None, counts))}" if self.findings else ""
-        return f"{self.target} {verdict}{counted}{self._gaps()}{self._kind()} ({round(self.seconds, 3):.2f} s)"
+        summed = f": {', '.join(filter(None, counts))}" if self.findings else ""
+        return f"{self.target} {verdict}{summed}{self._gaps()}{self._kind()} ({round(self.seconds, 3):.2f} s)"
 
     def _gaps(self) -> str:
         """What the verdict does not cover, though a reader would expect it to."""
@@ -52,10 +53,10 @@ class Report(Examined):
         blocked = sum(check.status == "blocked" for check in self.checks)
         gaps = {
             f"only {_listed(self.only)} {'was' if len(self.only) == 1 else 'were'} looked for": self.only,
-            f"{_count(len(self.broken), 'check')} {BROKE}": self.broken,
-            f"{OUT_OF_TIME} for {_count(late, 'check')}": late,
-            f"{_count(waived, 'check')} waived": waived,
-            f"{_count(blocked, 'check')} blocked by a waived one": blocked and self.verdict != "faulty",
+            f"{counted(len(self.broken), 'check')} {BROKE}": self.broken,
+            f"{OUT_OF_TIME} for {counted(late, 'check')}": late,
+            f"{counted(waived, 'check')} waived": waived,
+            f"{counted(blocked, 'check')} blocked by a waived one": blocked and self.verdict != "faulty",
             f"{_listed(self.open_words)} could not be judged": self.open_words and self.verdict == "partial",
         }
         return "".join(f"; {gap}" for gap, applies in gaps.items() if applies)
@@ -100,10 +101,6 @@ class Report(Examined):
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _listing(label: str, checks: Sequence[Checked]) -> Iterator[Line]:

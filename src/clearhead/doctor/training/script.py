@@ -14,6 +14,7 @@ from clearhead.doctor.report.records import Json
 from clearhead.doctor.training.events import Scaled
 from clearhead.doctor.training.watching import Watch
 from clearhead.errors import DataError
+from clearhead.wording import counted
 
 STEPS = 2
 AT_MOST = 6  # steps by any optimizer, if the first one steps less often than others; also attempts by a scaler
@@ -59,8 +60,8 @@ def examine_script(
     if verdict == "unknown":
         steps, backwards = len(watch.event_log.steps), watch.event_log.gradients.backwards
         raise DataError(
-            f"{path} ended after {steps} steps of an optimizer and {backwards} backwards, which is too few; give it "
-            "data and arguments for two steps, after '--'"
+            f"{path} ended after {counted(steps, 'step')} of an optimizer and {backwards} backwards, which is too few; "
+            "give it data and arguments for two steps, after '--'"
         )
     return _document(watch, path, arguments)
 

@@ -23,6 +23,7 @@ from clearhead.doctor.training.gradients import Gradients
 from clearhead.doctor.training.patches import install, listen_to
 from clearhead.doctor.training.recording import Recording
 from clearhead.doctor.training.stepping import Stepping
+from clearhead.wording import counted
 
 
 def watch(
@@ -154,7 +155,7 @@ def _paths(recording: Recording) -> Iterable[str]:
     for steps in recording.by_optimizer.values():
         rates = ", ".join(f"{max(step.rates):.3g}" for step in steps if step.rates)
         at_rates = f" at {rates}" if rates else ""
-        yield f"{len(steps)} step{'s' * (len(steps) != 1)} of {steps[0].name}{at_rates}"
+        yield f"{counted(len(steps), 'step')} of {steps[0].name}{at_rates}"
     modes = {forward.training for forward in recording.learned}
     mode = " and ".join(name for held, name in ((True, "train()"), (False, "eval()")) if held in modes)
     yield f"{len(recording.backwards)} backwards, {len(recording.learned)} forwards in {mode or 'no mode'}"

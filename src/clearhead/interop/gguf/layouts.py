@@ -60,6 +60,13 @@ def unread_options(config: ModelConfig) -> dict[str, int]:
     return {option: value for option, value in assumed.items() if getattr(config, option) != value}
 
 
+def unread_settings(config: ModelConfig) -> dict[str, int]:
+    """The same options under the reader's own keys, with the model's values."""
+    family = layout_of(config)[0]
+    keys = {option: family.options[option] for option in unread_options(config)}
+    return {key: getattr(config, option) for option, key in keys.items() if isinstance(key, str)}
+
+
 def reader_advice(config: ModelConfig) -> str:
     """What stands between the model and transformers' reader, and what would not; empty where nothing is known."""
     unread = unread_options(config)

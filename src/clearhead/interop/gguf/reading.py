@@ -2,10 +2,11 @@
 
 import io
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 
@@ -14,8 +15,12 @@ from clearhead.interop.peer import CannotOpenError, Peer
 from clearhead.interop.verify import TransformersPeer, first_line, quiet_transformers, refuse_faults
 
 
-def open_gguf(path: Path) -> Peer:
+def open_gguf(path: Path, unread: Mapping[str, int] | None = None) -> Peer:
     """The model and tokenizer that `save_gguf` wrote into the file.
+
+    Args:
+        path: the file.
+        unread: settings for the reader, because it skips them in the file.
 
     Raises:
         UsageError: transformers or what its reader needs is missing.
@@ -24,8 +29,11 @@ def open_gguf(path: Path) -> Peer:
     require("gguf", "gguf", "transformers", "accelerate")
     with _alone(path) as folder, quiet_transformers() as transformers, redirect_stderr(io.StringIO()):  # it has a bar
         name = f"transformers {transformers.__version__} (GGUF)"
-        arguments: dict[str, object] = {"pretrained_model_name_or_path": folder, "gguf_file": path.name}
+        arguments: dict[str, Any] = {"pretrained_model_name_or_path": folder, "gguf_file": path.name}
         try:
+            if unread:
+                arguments["config"] = transformers.AutoConfig.from_pretrained(**arguments)
+                arguments["config"].update(unread)
             model, loading_info = transformers.AutoModelForCausalLM.from_pretrained(
                 **arguments, output_loading_info=True, dtype=torch.float32
             )

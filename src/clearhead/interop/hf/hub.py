@@ -5,7 +5,8 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
-from clearhead.errors import DataError, UsageError, did_you_mean
+from clearhead.errors import DataError, UsageError
+from clearhead.suggestions import did_you_mean
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 FETCHED = ["*.safetensors", "*.json"]  # pickles and code stay where they are

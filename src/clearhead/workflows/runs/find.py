@@ -3,8 +3,9 @@
 import os
 from pathlib import Path
 
-from clearhead.errors import DataError, did_you_mean
+from clearhead.errors import DataError
 from clearhead.files import RUN_CONFIG
+from clearhead.suggestions import did_you_mean
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.paths import RUNS, find_folder, run_folders
 

@@ -7,6 +7,7 @@ from clearhead.files import write_text
 from clearhead.inspection import Curve, Sample, TrainingReport, account, render, verdict
 from clearhead.options import to_toml
 from clearhead.pages import one_line, printable
+from clearhead.wording import counted
 from clearhead.workflows.events import Finished, command
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.history import History
@@ -68,7 +69,8 @@ def _section(sample: Sample, origin: str | None) -> str:
     longest = max(map(len, re.findall("`{3,}", text)), default=2)
     fence = "`" * (longest + 1)  # no text ends it
     before = "Before the first step" + (f", as it came from {one_line(origin)}" if origin else "")
-    return f"## {f'After {sample.step:,} steps' if sample.step else before}\n\n{fence}text\n{text}\n{fence}\n"
+    heading = f"After {counted(sample.step, 'step')}" if sample.step else before
+    return f"## {heading}\n\n{fence}text\n{text}\n{fence}\n"
 
 
 def _result(run: RunFolder, history: History, curve: Curve) -> str:

@@ -18,10 +18,12 @@ from clearhead.errors import UsageError
 from clearhead.models import CausalLM, LanguageModel
 from clearhead.options import Settings
 from clearhead.training import Optimizer
+from clearhead.wording import whole_words
 from clearhead.workflows.tasks.task import Batches, Example, Progress, Task, Tokenizers, declared
 
 SAMPLE = SamplingConfig(max_new_tokens=160, temperature=0.5, seed=1)  # cool: a young model is easily led astray
 READ = 24  # texts that the corpus's grammar reads, sampled as `generate` does if nothing else is said
+CSV_NOTE = "a CSV is read as plain text, commas and all; for sentence pairs, write a .tsv of two columns"
 TOKENS_AT_ONCE = 8192  # in one batch of an evaluation
 
 
@@ -57,7 +59,8 @@ class NextToken(Task):
         alphabet = f", {prepared.distinct_characters} distinct" if prepared.distinct_characters else ""
         cut = f"{prepared.train_characters:,} training, {prepared.val_characters:,} validation"
         n_characters = prepared.train_characters + prepared.val_characters
-        return "; ".join((f"text: {n_characters:,} characters{documents}{alphabet} ({cut})", *prepared.notes))
+        notes = (*prepared.notes, *((CSV_NOTE,) if prepared.source.lower().endswith(".csv") else ()))
+        return "; ".join((f"text: {n_characters:,} characters{documents}{alphabet} ({cut})", *notes))
 
     def fit_to_data(self, config: RunConfig, options: Settings) -> tuple[RunConfig, tuple[str, ...]]:
         """A block that fits the text several times, and a batch that is not the whole of it."""
@@ -113,7 +116,7 @@ class NextToken(Task):
 
     def example(self, model: LanguageModel) -> Example:
         assert isinstance(model, CausalLM)
-        return Example(inference.generate(model, self.tokenizer, [""], SAMPLE)[0][0])
+        return Example(whole_words(inference.generate(model, self.tokenizer, [""], SAMPLE)[0][0]))
 
     def grammar_score(self, model: LanguageModel) -> GrammarScore | None:
         """Each sample begins behind the end of another text; what grows longer than any of the grammar's is cut off."""

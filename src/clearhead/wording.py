@@ -1,0 +1,23 @@
+"""Words in sentences: '1 minute', '2 minutes', 'an encoder_decoder'; and texts that end with a whole one."""
+
+VOWELS = "aeiou"
+LONGEST_WORD = 30  # characters; what is longer is a text without spaces
+
+
+def counted(number: float, noun: str) -> str:
+    """A number and its noun, in the plural unless the number is 1: '1 file', '1,200 files', '1.5 minutes'."""
+    digits = f"{number:,}" if isinstance(number, int) else f"{number:g}"
+    return f"{digits} {noun}" if number == 1 else f"{digits} {noun}s"
+
+
+def with_article(noun: str) -> str:
+    """A noun behind 'a', or behind 'an' where it begins with a vowel."""
+    return f"an {noun}" if noun[:1].lower() in VOWELS else f"a {noun}"
+
+
+def whole_words(text: str) -> str:
+    """The text without a word that its end may cut off; as it is where it ends with a sign, or has no spaces."""
+    if not text[-1:].isalnum():
+        return text
+    cut = text[: len(text) - len(text.split()[-1])]
+    return cut.rstrip() if cut.strip() and len(text) - len(cut) <= LONGEST_WORD else text
