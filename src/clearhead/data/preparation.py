@@ -1,36 +1,31 @@
 """From what a person calls a text to token files that training reads, made once and kept."""
 
-import hashlib
-import json
 import os
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.cache import cache_folder, facts_of, keep, writing
+from clearhead.cache import cache_folder
 from clearhead.config import DataConfig
 from clearhead.data.choices import choose_tokenizer, notes_on_documents, notes_on_loss
 from clearhead.data.corpora import CORPORA
 from clearhead.data.documents import Source
 from clearhead.data.encoded import Side, encode_source, token_type
+from clearhead.data.prepared import Facts, PreparedData, Progress, digest
 from clearhead.data.sources import open_source
 from clearhead.data.survey import place_of_cut, survey
 from clearhead.data.token_file import TokenFile, write_digests
 from clearhead.data.tokenizers import MASK, Tokenizer
 from clearhead.errors import DataError
-from clearhead.files import damage
 from clearhead.wording import counted
 
 MIN_CHARACTERS = 200
 _FORMAT = "1"  # raised when the same text would be encoded or cut in another way
 _SIDES = ("train", "val")
-
-Progress = Callable[[float], None]
+_FILES = tuple(f"{name}.bin" for name in _SIDES)
 
 
 @dataclass(frozen=True)
@@ -102,27 +97,16 @@ def prepare(
             f"set data.tokenizer to auto, char, bpe or a tokenizer.json that has one, such as {MASK}"
         )
     content = source.identity()
-
-    def place(choices: str) -> Path:
-        return folder / "texts" / _digest(content, choices, config.val_fraction)[:32]
-
-    entry = place(f"{config.tokenizer} {config.bpe_vocab_size}" + (" masks" if masks else ""))
-    prepared = _open_entry(entry)
-    known = None if prepared is None else prepared.tokenizer.fingerprint
-    if tokenizer is not None and known != tokenizer.fingerprint:  # a run's own text is found, not repeated
-        entry = place(tokenizer.fingerprint)
-        prepared = _open_entry(entry)
     progress = on_progress or (lambda share: None)
-    if prepared is None:
 
-        def make(new: Path) -> dict[str, object]:
-            facts = _make(new, source, config, tokenizer, masks, progress)
-            return facts | {"fingerprint": _digest(content, facts["tokenizer"], facts["characters"][0], facts["ids"])}
+    def make(new: Path) -> Facts:
+        facts = _make(new, source, config, tokenizer, masks, progress)
+        cut = facts["characters"][0]
+        return facts | {"fingerprint": digest(_FORMAT, content, facts["tokenizer"], cut, facts["ids"])}
 
-        with writing(folder):
-            keep(entry, make)
-        prepared = _open_entry(entry)
-        assert prepared is not None, "what was just made can be opened"
+    prepared = PreparedData(
+        folder / "texts", (_FORMAT, content, config.val_fraction), _FILES, _read, lambda text: (text.tokenizer,)
+    ).find_or_make((config.tokenizer, config.bpe_vocab_size, masks), None if tokenizer is None else (tokenizer,), make)
     progress(1.0)
     corpus = None if masks else CORPORA.get(config.source)
     per_token = prepared.val_characters / len(prepared.val)
@@ -154,7 +138,7 @@ def encode_for_evaluation(
 
 def _make(
     folder: Path, source: Source, config: DataConfig, tokenizer: Tokenizer | None, masks: bool, progress: Progress
-) -> dict[str, Any]:
+) -> Facts:
     """Fill an entry of the cache with train.bin, val.bin and the tokenizer; what to remember about them."""
     surveyed = survey(source)
     _refuse_short(surveyed.characters, config.source)
@@ -195,31 +179,25 @@ def _make(
     }
 
 
-def _open_entry(entry: Path) -> TextData | None:
-    """What the cache holds there; None if anything of it is missing, cut off or altered, as far as opening it tells."""
-    if damage(entry, only_sized=[f"{name}.bin" for name in _SIDES]) is not None:
-        return None
-    try:
-        facts = facts_of(entry)
-        tokenizer = Tokenizer.load(entry)
-        train, val = (TokenFile(entry / f"{name}.bin", facts["dtype"]) for name in _SIDES)
-        return TextData(
-            tokenizer=tokenizer,
-            train=train,
-            val=val,
-            train_bytes=facts["bytes"][0],
-            val_bytes=facts["bytes"][1],
-            train_characters=facts["characters"][0],
-            val_characters=facts["characters"][1],
-            n_documents=facts["n_documents"],
-            distinct_characters=facts["distinct_characters"],
-            floor=None,
-            source="",
-            notes=tuple(facts["notes"]),
-            fingerprint=facts["fingerprint"],
-        )
-    except (OSError, ValueError, KeyError, TypeError, DataError):
-        return None
+def _read(entry: Path, facts: Facts) -> TextData:
+    """What an entry of the cache holds."""
+    tokenizer = Tokenizer.load(entry)
+    train, val = (TokenFile(entry / f"{name}.bin", facts["dtype"]) for name in _SIDES)
+    return TextData(
+        tokenizer=tokenizer,
+        train=train,
+        val=val,
+        train_bytes=facts["bytes"][0],
+        val_bytes=facts["bytes"][1],
+        train_characters=facts["characters"][0],
+        val_characters=facts["characters"][1],
+        n_documents=facts["n_documents"],
+        distinct_characters=facts["distinct_characters"],
+        floor=None,
+        source="",
+        notes=tuple(facts["notes"]),
+        fingerprint=facts["fingerprint"],
+    )
 
 
 def _refuse_short(characters: int, source: str) -> None:
@@ -232,7 +210,3 @@ def _refuse_short(characters: int, source: str) -> None:
 
 def _source_name(source: str) -> str:
     return "standard input" if source == "-" else source
-
-
-def _digest(*parts: object) -> str:
-    return hashlib.sha256(json.dumps([_FORMAT, *map(str, parts)]).encode()).hexdigest()

@@ -1,16 +1,15 @@
 """From what a person calls sentence pairs to files of token ids that training reads, made once and kept."""
 
-import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from clearhead.cache import cache_folder, facts_of, keep, writing
+from clearhead.cache import cache_folder
 from clearhead.config import DataConfig
 from clearhead.data.choices import notes_on_round_trip
 from clearhead.data.encoded import token_type
@@ -28,17 +27,16 @@ from clearhead.data.parallel.survey import (
     survey_pairs,
 )
 from clearhead.data.parallel.vocabularies import Tokenizers, load_tokenizers, make_tokenizers, special_tokens
+from clearhead.data.prepared import Facts, PreparedData, Progress, digest, fingerprints
 from clearhead.data.token_file import write_digests
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import DataError
-from clearhead.files import damage, write_text
+from clearhead.files import write_text
 
 _FORMAT = "pairs 1"  # raised when the same pairs would be encoded or cut in another way
 _CUTS = ("train", "val")
 _TOKENIZERS = ("source", "target")
 _REPEATED = 0.1  # a larger share of repetitions is worth a note
-
-Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True)
@@ -100,49 +98,36 @@ def prepare_pairs(
     if tokenizers is not None:
         special_tokens(tokenizers)
     content = [part.identity() for part in opened if part]
-    entry = _entry(folder / "pairs", content, config, tokenizers)
     progress = on_progress or (lambda share: None)
-    if _open_entry(entry) is None:
-        with writing(folder):
-            keep(
-                entry,
-                partial(_make, opened=opened, content=content, config=config, known=tokenizers, progress=progress),
-            )
+    prepared = PreparedData(
+        folder / "pairs",
+        (_FORMAT, content, config.val_fraction, config.bad_pairs),
+        ids_files(_CUTS),
+        _read,
+        lambda entry: entry.tokenizers,
+    ).find_or_make(
+        (config.tokenizer, config.bpe_vocab_size, config.vocabulary),
+        tokenizers,
+        partial(_make, opened=opened, content=content, config=config, known=tokenizers, progress=progress),
+    )
     progress(1.0)
-    opened_entry = _open_entry(entry)
-    assert opened_entry is not None, "what was just made can be opened"
-    facts = opened_entry.facts
-    end, pad = special_tokens(opened_entry.tokenizers)
+    facts = prepared.facts
+    end, pad = special_tokens(prepared.tokenizers)
     return PairData(
-        source_tokenizer=opened_entry.tokenizers[0],
-        target_tokenizer=opened_entry.tokenizers[1],
+        source_tokenizer=prepared.tokenizers[0],
+        target_tokenizer=prepared.tokenizers[1],
         end=end,
         pad=pad,
-        train=opened_entry.train,
-        val=opened_entry.val,
-        val_texts=opened_entry.val_texts,
-        n_pairs=len(opened_entry.train) + len(opened_entry.val),
+        train=prepared.train,
+        val=prepared.val,
+        val_texts=prepared.val_texts,
+        n_pairs=len(prepared.train) + len(prepared.val),
         n_skipped=facts["n_skipped"],
         source=opened.train.name,
         target=opened.train.target,
         notes=tuple(facts["notes"]),
         fingerprint=facts["fingerprint"],
     )
-
-
-def _entry(folder: Path, content: list[str], config: DataConfig, tokenizers: Tokenizers | None) -> Path:
-    """The folder of the cache for these pairs and options."""
-    cut = (config.val_fraction, config.bad_pairs)
-
-    def place(*choices: object) -> Path:
-        return folder / _digest(content, *cut, *choices)[:32]
-
-    entry = place(config.tokenizer, config.bpe_vocab_size, config.vocabulary)
-    if tokenizers is None:
-        return entry
-    before = _open_entry(entry)  # a run's own pairs are found, not repeated
-    same = before is not None and _names(before.tokenizers) == _names(tokenizers)
-    return entry if same else place(_names(tokenizers))
 
 
 def _make(
@@ -153,7 +138,7 @@ def _make(
     config: DataConfig,
     known: Tokenizers | None,
     progress: Progress,
-) -> dict[str, Any]:
+) -> Facts:
     """Fill an entry of the cache with ids, tokenizers and held-out texts; what to remember about them."""
     surveys = [survey_pairs(part) for part in opened if part]
     n_skipped = sum(part.n_bad for part in surveys)
@@ -187,12 +172,12 @@ def _make(
     ids = [write_digests(folder / name) for name in ids_files(_CUTS)]
     return {
         "joint": tokenizers[0] is tokenizers[1],
-        "tokenizers": _names(tokenizers),
+        "tokenizers": fingerprints(tokenizers),
         "dtypes": [token_type(tokenizer).str for tokenizer in tokenizers],
         "n_pairs": n_pairs,
         "n_skipped": n_skipped,
         "notes": notes,
-        "fingerprint": _digest(content, _names(tokenizers), held_out.tolist(), ids),
+        "fingerprint": digest(_FORMAT, content, fingerprints(tokenizers), held_out.tolist(), ids),
     }
 
 
@@ -249,34 +234,25 @@ def _notes_on_cut(opened: Opened, survey: PairSurvey, config: DataConfig) -> lis
 class _Entry(NamedTuple):
     """An entry of the cache, opened."""
 
-    facts: dict[str, Any]
+    facts: Facts
     tokenizers: Tokenizers
     train: EncodedPairs
     val: EncodedPairs
     val_texts: list[tuple[str, str]]
 
 
-def _open_entry(entry: Path) -> _Entry | None:
-    """What the cache holds there; None if anything of it is missing, cut off or altered, as far as opening it tells."""
-    if damage(entry, only_sized=ids_files(_CUTS)) is not None:
-        return None
-    try:
-        facts = facts_of(entry)
-        source, target = (entry / f"{name}.json" for name in _TOKENIZERS)
-        own = Tokenizer.load(source)
-        tokenizers = (own, own if facts["joint"] else Tokenizer.load(target))
-        train, val = (open_encoded(entry, cut, facts["dtypes"]) for cut in _CUTS)
-        texts = [(source, target) for source, target in json.loads((entry / "val.json").read_text(encoding="utf-8"))]
-        whole = len(train) + len(val) == facts["n_pairs"] and len(texts) == len(val)
-        names = facts["tokenizers"]
-    except (OSError, ValueError, KeyError, TypeError, DataError):
-        return None
-    return _Entry(facts, tokenizers, train, val, texts) if whole and names == _names(tokenizers) else None
+def _read(entry: Path, facts: Facts) -> _Entry:
+    """What an entry of the cache holds.
 
-
-def _names(tokenizers: Tokenizers) -> list[str]:
-    return [tokenizer.fingerprint for tokenizer in tokenizers]
-
-
-def _digest(*parts: object) -> str:
-    return hashlib.sha256(json.dumps([_FORMAT, *map(str, parts)]).encode()).hexdigest()
+    Raises:
+        ValueError: its files are not of one making.
+    """
+    source, target = (entry / f"{name}.json" for name in _TOKENIZERS)
+    own = Tokenizer.load(source)
+    tokenizers = (own, own if facts["joint"] else Tokenizer.load(target))
+    train, val = (open_encoded(entry, cut, facts["dtypes"]) for cut in _CUTS)
+    texts = [(source, target) for source, target in json.loads((entry / "val.json").read_text(encoding="utf-8"))]
+    whole = len(train) + len(val) == facts["n_pairs"] and len(texts) == len(val)
+    if not whole or facts["tokenizers"] != fingerprints(tokenizers):
+        raise ValueError(f"the files of {entry} are not of one making")
+    return _Entry(facts, tokenizers, train, val, texts)
