@@ -211,3 +211,21 @@ def test_names_are_known_however_they_are_written() -> None:
     assert build_optimizer(tiny_model(), tiny_config(optimizer="AdamW")).kind == "AdamW"
     assert build_optimizer(tiny_model(), tiny_config(optimizer="MUON")).kind == "Muon+AdamW"
     assert build_optimizer(tiny_model(), tiny_config(optimizer="rmsprop")).kind == "RMSprop"
+
+
+@pytest.mark.parametrize("name", TORCHS)
+def test_state_is_created_without_writing_to_a_parameter(name: str) -> None:
+    """A copy of all parameters was made, to restore them after a step."""
+    config = tiny_config(optimizer=name)
+    moved = build_optimizer(tiny_model(bias=True), config)
+    for p in moved.parameters.values():
+        p.grad = torch.ones_like(p)
+    moved.step(0.01)
+    fresh = build_optimizer(tiny_model(bias=True), config)
+    versions = [p._version for p in fresh.parameters.values()]
+    fresh.make_room(moved.moments)
+    assert [p._version for p in fresh.parameters.values()] == versions
+    assert all(p.grad is None for p in fresh.parameters.values())
+    assert {key: tensor.shape for key, tensor in fresh.moments.items()} == {
+        key: tensor.shape for key, tensor in moved.moments.items()
+    }

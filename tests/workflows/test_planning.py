@@ -2,6 +2,7 @@
 
 import math
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from clearhead.config.presets import DEFAULT_MINUTES, DEFAULTS, PRESETS, preset
 from clearhead.data import training_batch
 from clearhead.errors import DataError, UsageError
 from clearhead.options import merge
-from clearhead.workflows import budget, describe, hardware, planning, train, training
+from clearhead.workflows import budget, describe, hardware, planning, resume, train, training
 from clearhead.workflows.tasks import Masked, NextToken, Task, TranslationTask
 
 SIZES = [200, 300, 1000, 5000, 40_000]
@@ -264,3 +265,16 @@ def test_what_a_training_starts_from_is_decided_once(monkeypatch: pytest.MonkeyP
     write_text(300)
     train("my.txt", options={"train": {"steps": 1, "batch_size": 2}}, preset="tutorial", check=False)
     assert calls == ["choose_start", "plan"]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "sentence"),
+    [("adamww", "there is no optimizer 'adamww'; did you mean 'adamw'"), ("lbfgs", "LBFGS cannot move this model")],
+)
+def test_an_optimizer_that_cannot_be_is_refused_before_the_data_is_read(optimizer: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        train("no-such-text.txt", options=tiny(optimizer=optimizer))
+    run = trained(options={"train": {"steps": 2}})
+    Path("my.txt").unlink()
+    with pytest.raises(UsageError, match=sentence):
+        resume(run, options={"train": {"optimizer": optimizer}})

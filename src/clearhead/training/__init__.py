@@ -3,7 +3,7 @@
 from clearhead.training import checkpoints
 from clearhead.training.events import Evaluated, Event, Notice, SaveDue, Stepped, TrainingState
 from clearhead.training.loop import fit
-from clearhead.training.optimizers import Optimizer, build_optimizer
+from clearhead.training.optimizers import Optimizer, build_optimizer, check_optimizer
 from clearhead.training.precision import autocast, has_bfloat16, resolve_precision
 from clearhead.training.schedules import SCHEDULES, learning_rate
 from clearhead.training.train_step import is_out_of_memory
@@ -19,6 +19,7 @@ __all__ = [
     "TrainingState",
     "autocast",
     "build_optimizer",
+    "check_optimizer",
     "checkpoints",
     "fit",
     "has_bfloat16",

@@ -70,14 +70,28 @@ def build_optimizer(model: nn.Module, config: TrainConfig) -> Optimizer:
     learned, name = {name: p for name, p in model.named_parameters() if p.requires_grad}, config.optimizer.lower()
     if name in OPTIMIZERS:
         return OPTIMIZERS[name](model, learned, config)
+    return TorchOptimizer(_torch_class(config.optimizer), learned, config)
+
+
+def check_optimizer(config: TrainConfig) -> None:
+    """Refuse at once what `build_optimizer` would refuse for any model.
+
+    Raises:
+        UsageError: there is none of that name, or it needs more than gradients, or refuses the config's values.
+    """
+    if config.optimizer.lower() not in OPTIMIZERS:
+        TorchOptimizer(_torch_class(config.optimizer), {"example": nn.Parameter(torch.zeros(2, 2))}, config)
+
+
+def _torch_class(name: str) -> type[torch.optim.Optimizer]:
     classes = torch_classes()
-    if name not in classes:
-        close = did_you_mean(name, [*OPTIMIZERS, *classes])
+    if name.lower() not in classes:
+        close = did_you_mean(name.lower(), [*OPTIMIZERS, *classes])
         raise UsageError(
-            f"there is no optimizer '{config.optimizer}'{close or ';'} "
+            f"there is no optimizer '{name}'{close or ';'} "
             f"train.optimizer takes {', '.join(OPTIMIZERS)} or the name of any class of torch.optim"
         )
-    return TorchOptimizer(classes[name], learned, config)
+    return classes[name.lower()]
 
 
 def _adamw(model: nn.Module, learned: Parameters, config: TrainConfig) -> AdamW:

@@ -45,16 +45,14 @@ class TorchOptimizer:
         }
         if "eps" in known and isinstance(known["eps"].default, float):  # Adafactor's are two of another meaning
             options["eps"] = config.adam_eps
-        options = {name: value for name, value in options.items() if name in known}
+        self._class, self._options = kind, {name: value for name, value in options.items() if name in known}
         groups: list[dict[str, object]] = [{"params": [p for p in self.parameters.values() if p.ndim >= 2]}]
         groups.append({"params": [p for p in self.parameters.values() if p.ndim < 2]})
         if "weight_decay" in known:
             groups[1]["weight_decay"] = 0.0
         try:
-            self._optimizer = kind([group for group in groups if group["params"]], **options)
-            trial = nn.Parameter(torch.zeros(2, 2))
-            trial.grad = torch.zeros(2, 2)
-            kind([trial], **options).step()  # some need more than a gradient, or another kind of it
+            self._optimizer = kind([group for group in groups if group["params"]], **self._options)
+            self._first_state(torch.zeros(2, 2))  # some need more than a gradient, or another kind of it
         except (TypeError, ValueError, RuntimeError) as error:
             raise UsageError(f"torch.optim.{self.kind} cannot move this model: {error}; choose another") from None
 
@@ -69,17 +67,20 @@ class TorchOptimizer:
             yield from ((f"{name}.{key}", value) for key, value in state.items() if isinstance(value, Tensor))
 
     def make_room(self, names: Collection[str]) -> None:
-        """Create missing state by a step with zero gradients, then restore the parameters."""
+        """Create missing state, a parameter at a time and without touching it."""
         missing = {name.rpartition(".")[0] for name in set(names) - self.moments.keys()}
-        parameters = {name: p for name, p in self.parameters.items() if name in missing}
-        before = {name: (p.detach().clone(), p.grad) for name, p in self.parameters.items()}
-        for name, p in self.parameters.items():
-            p.grad = torch.zeros_like(p) if name in parameters else None
-        self._optimizer.step()
-        with torch.no_grad():
-            for name, p in self.parameters.items():
-                value, p.grad = before[name]
-                p.copy_(value)
+        for name in missing & self.parameters.keys():
+            p = self.parameters[name]
+            self._optimizer.state[p] = self._first_state(p)
+
+    def _first_state(self, like: Tensor) -> dict[str, Any]:
+        """What the class keeps of such a parameter after its first step."""
+        other = nn.Parameter(torch.zeros_like(like))
+        other.grad = torch.zeros_like(other)
+        optimizer = self._class([other], **self._options)
+        optimizer.step()
+        state: dict[str, Any] = optimizer.state[other]
+        return state
 
     def step(self, rate: float) -> None:
         """Move every parameter that has a gradient."""

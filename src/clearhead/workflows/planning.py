@@ -12,6 +12,7 @@ from clearhead.data import is_pairs
 from clearhead.errors import DataError, UsageError
 from clearhead.inspection import account
 from clearhead.options import Settings, merge, read_toml, to_toml
+from clearhead.training import check_optimizer
 from clearhead.wording import counted
 from clearhead.workflows.budget import PASSES_OF_A_STEP, Budget, find_pace
 from clearhead.workflows.hardware import choose_device, memory
@@ -105,6 +106,7 @@ def choose_start(
     else:
         below, description = _preset_for(settings, preset_name, minutes)
     config = RunConfig.read(below, settings)
+    check_optimizer(config.train)
     if origin is None:
         _refuse_other_data(config)
     if minutes is not None and "steps" in settings.get("train", {}):

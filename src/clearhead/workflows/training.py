@@ -11,7 +11,17 @@ from clearhead.config import RunConfig
 from clearhead.data import pipe_of
 from clearhead.errors import FaultError, InterruptedRunError, UsageError
 from clearhead.models import LanguageModel, build_model
-from clearhead.training import Event, Notice, Optimizer, SaveDue, TrainingState, build_optimizer, checkpoints, fit
+from clearhead.training import (
+    Event,
+    Notice,
+    Optimizer,
+    SaveDue,
+    TrainingState,
+    build_optimizer,
+    check_optimizer,
+    checkpoints,
+    fit,
+)
 from clearhead.wording import counted
 from clearhead.workflows.averaging import use_mean
 from clearhead.workflows.budget import Budget
@@ -105,6 +115,7 @@ def resume(
     opened = open_folder(run)
     with showing(progress, observe) as observe, opened.locked(), enough_memory(LESS_MEMORY):
         config = RunConfig.read(opened.config.model_dump(), options or {})
+        check_optimizer(config.train)
         before = opened.config
         if (config.model, config.data, config.objective) != (before.model, before.data, before.objective):
             raise UsageError("resume goes on with the same model and data; for others, start a new 'clearhead train'")
