@@ -2,12 +2,18 @@
 
 import io
 import sys
+from pathlib import Path
+from typing import get_args
 
 import pytest
 from command_helpers import TINY, write_text
 
 from clearhead import cli
 from clearhead.cli.console import Console
+from clearhead.data.grammar_score import GrammarScore
+from clearhead.inspection import Curve
+from clearhead.training import Evaluated, Stepped
+from clearhead.workflows import Averaged, Finished, Notice, Passed, Read, Replanned, Sampled, Started, WorkflowEvent
 
 AS_TERMINALS = {"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"}
 
@@ -38,3 +44,38 @@ def test_a_bar_is_drawn_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> 
         with Console().progress("translating") as advance:
             advance(1, 2)
         assert ("translating" in shown.getvalue()) == is_terminal
+
+
+def test_an_event_is_shown_for_what_it_is_whatever_its_class_is_called(capsys: pytest.CaptureFixture[str]) -> None:
+    class Warned(Notice):
+        """A kind of sentence."""
+
+    events: list[WorkflowEvent] = [
+        Warned("take care"),
+        Passed("all is well"),
+        Started(Path("runs/a"), 1, 5, None),
+        Replanned(4),
+        Stepped(2, 2.5, 0.001, 0.5, 64, 0.1, skipped=False),
+        Evaluated(4, 1.25, 512, best=True),
+        Sampled(4, "Once upon"),
+        Averaged(4, 1.125, 3, used=True),
+        Read(4, GrammarScore(8, 0.75, 0.5)),
+        Finished(Path("runs/a"), Curve(((1, 3.0), (2, 2.5)), ((4, 1.25),), None), "it learned"),
+    ]
+    assert {type(event) for event in events} - {Warned} == {*get_args(WorkflowEvent)} - {Notice}
+    with Console() as console:
+        for event in events:
+            console.observe(event)
+    shown = capsys.readouterr().out
+    for part in (
+        "take care",
+        "all is well",
+        "after step 1 of 5",
+        "4 steps fit",
+        "loss 2.5",
+        "1.25",
+        "Once",
+        "1.125",
+        "it learned",
+    ):
+        assert part in shown

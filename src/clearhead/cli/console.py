@@ -6,7 +6,7 @@ With JSON, nothing that the object holds is shown as well. Only the progress of 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, assert_never
 
 from clearhead.cli.lines import Lines
 from clearhead.cli.output import Output, json_line, notice, standard_error, standard_output
@@ -49,8 +49,7 @@ class Console:
                 the start nothing is expected, and nothing said.
         """
         if self.out.is_open:
-            name = type(event).__name__.lower()
-            getattr(self, f"_{name}")(event)
+            self._show(event)
             self.out.check()
 
     def say(self, text: str, style: str = "") -> None:
@@ -75,6 +74,34 @@ class Console:
         """The one JSON object of the command, when JSON was asked for."""
         if self.json:
             standard_output().text(json_line(payload))
+
+    def _show(self, event: "WorkflowEvent") -> None:
+        from clearhead.training.events import Evaluated, Notice, Stepped  # loads torch; with an event it is loaded
+        from clearhead.workflows.events import Averaged, Finished, Passed, Read, Replanned, Sampled, Started
+
+        match event:
+            case Notice():
+                self._notice(event)
+            case Passed():
+                self._passed(event)
+            case Started():
+                self._started(event)
+            case Replanned():
+                self._replanned(event)
+            case Stepped():
+                self._stepped(event)
+            case Evaluated():
+                self._evaluated(event)
+            case Sampled():
+                self._sampled(event)
+            case Averaged():
+                self._averaged(event)
+            case Read():
+                self._read(event)
+            case Finished():
+                self._finished(event)
+            case _:
+                assert_never(event)
 
     def _notice(self, event: "Notice") -> None:
         head, colon, rest = event.text.partition(": ")
