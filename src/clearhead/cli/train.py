@@ -8,8 +8,9 @@ from clearhead.cli.arguments import Parser, number, one_of, settings_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
 from clearhead.cli.output import json_line, standard_output
-from clearhead.config import RunConfig
-from clearhead.options import merge
+from clearhead.config import DataConfig, RunConfig
+from clearhead.errors import UsageError
+from clearhead.options import Settings, merge
 
 YOUR_OWN = "for your own text: clearhead train my.txt"
 
@@ -38,7 +39,7 @@ def parser() -> Parser:
         "--source",
         dest="source_file",
         metavar="FILE",
-        help="same as the positional source; with --target: the sentences to translate",
+        help="the sentences to translate, line by line; needs --target, but for a file of both sides",
     )
     parser.add_argument("--target", metavar="FILE", help="their translations, line by line")
     parser.add_argument(
@@ -68,6 +69,8 @@ def run(args: argparse.Namespace) -> None:
         options = merge(options, {"data": {"target": args.target}})
     source = one_of(args, "source", "source_file")
     load_workflow("train")
+    if "source_file" in args:
+        _refuse_one_side(args, options)
     from clearhead import workflows
 
     preset, minutes = getattr(args, "preset", None), getattr(args, "minutes", None)
@@ -97,3 +100,17 @@ def run(args: argparse.Namespace) -> None:
         )
     if args.json:  # a long log is not read again for nothing
         console.result(workflows.summary(done))
+
+
+def _refuse_one_side(args: argparse.Namespace, options: Settings) -> None:
+    """Refuse --source without --target: a text would be learned where a translator was meant."""
+    from clearhead import workflows
+    from clearhead.data import is_pairs
+
+    file = args.source_file
+    settings = workflows.gather(file, getattr(args, "config", None), options)
+    if not is_pairs(DataConfig.read(settings["data"])):
+        raise UsageError(
+            f"--source {file} is one side of sentence pairs; name the other with --target, or, to train on it as a "
+            f"text, leave --source out: clearhead train {file}"
+        )

@@ -101,6 +101,9 @@ def evaluate(
         raise UsageError(f"{opened.folder} is no translator, so it has no --target; give one text")
     if objective == "seq2seq":
         inference.require_sacrebleu()  # before the work, not after it
+    for file in (source, target):
+        if file is not None and on_notice is not None and (pipe := texts.pipe_of(str(file))):
+            on_notice(f"reading {pipe}: waiting for it to be written to, and closed")
     advice = "the model needs a machine with more" if batch_size == 1 else "lower --batch-size, to 1 if need be"
     with threads(opened.config.train.threads), enough_memory(advice):
         model = opened.model().to(choose_device(device))
