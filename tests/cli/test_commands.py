@@ -1,6 +1,8 @@
 """Every verb as a person uses it, and as a program does."""
 
 import math
+import os
+import threading
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -318,3 +320,61 @@ def test_the_report_asks_nothing_of_the_network(run: str) -> None:
     page = (Path(run) / "report.html").read_text(encoding="utf-8")
     assert "http://" not in page.replace("http://www.w3.org/", "")
     assert "https://" not in page
+
+
+IMPLIED = {
+    "generate": ["generate", "--max-new-tokens", "2"],
+    "evaluate": ["evaluate"],
+    "describe": ["describe"],
+    "export": ["export", "--to", "safetensors", "out.safetensors"],
+}
+
+
+@pytest.mark.parametrize("verb", IMPLIED)
+def test_the_run_that_is_implied_is_named_on_standard_error(verb: str, call: Caller) -> None:
+    write_text()
+    assert call("train", "my.txt", "--out", "runs/a", *TINY).code == 0
+    assert call(*IMPLIED[verb]).err.splitlines()[0] == "clearhead: using runs/a, the newest run"
+    Path("runs/b").mkdir()
+    Path("runs/b/clearhead.toml").write_bytes(Path("runs/a/clearhead.toml").read_bytes())  # it is just beginning
+    expected = "clearhead: using runs/a, the newest run that has a model"
+    assert call(*IMPLIED[verb], "--json").err.splitlines()[0] == expected
+    assert "using" not in call(verb, "runs/a", *IMPLIED[verb][1:]).err
+
+
+def test_a_finished_run_is_resumed_by_saying_that_it_is_finished(call: Caller) -> None:
+    write_text()
+    assert call("train", "my.txt", "--out", "runs/a", *TINY).code == 0
+    code, out, err = call("resume")
+    assert (code, err) == (0, "clearhead: using runs/a, the newest run\n")
+    assert out == (
+        "runs/a has finished its 4 steps, and is left as it is; "
+        "to train it longer: clearhead resume runs/a --train.steps 8\n"
+    )
+
+
+def test_a_source_without_its_target_is_refused(call: Caller) -> None:
+    """It was learned as a text, where a translator was meant."""
+    write_text(name="a.en")
+    code, _, err = call("train", "--source", "a.en", *TINY)
+    assert (code, err) == (
+        2,
+        "clearhead: --source a.en is one side of sentence pairs; name the other with --target, or, to train on it as a "
+        "text, leave --source out: clearhead train a.en\n",
+    )
+    assert not Path("runs").exists()
+    Path("pairs.tsv").write_text("ein Mann\ta man\n" * 40, encoding="utf-8")
+    Path("more.toml").write_text('data.target = "a.de"\n', encoding="utf-8")
+    for rest in (["pairs.tsv"], ["a.en", "--target", "a.de"], ["a.en", "--config", "more.toml"]):
+        assert call("train", "--source", *rest, "--print-config").code == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a named pipe of POSIX")
+def test_an_evaluation_that_waits_for_a_pipe_says_so(call: Caller, run: str) -> None:
+    os.mkfifo("pipe.txt")
+    writer = threading.Thread(target=lambda: Path("pipe.txt").write_text(text(900), encoding="utf-8"))
+    writer.start()
+    code, _, err = call("evaluate", run, "pipe.txt")
+    writer.join(timeout=60)
+    pipe = Path("pipe.txt").absolute()
+    assert (code, err) == (0, f"clearhead: reading {pipe}: waiting for it to be written to, and closed\n")

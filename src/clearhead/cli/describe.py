@@ -5,6 +5,7 @@ import argparse
 from clearhead.cli.arguments import Parser, settings_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
+from clearhead.cli.implied_run import implied_run
 from clearhead.config import RunConfig
 from clearhead.wording import counted
 
@@ -34,9 +35,10 @@ def run(args: argparse.Namespace) -> None:
     load_workflow("describe")
     from clearhead import workflows
 
-    costs = workflows.describe(
-        getattr(args, "run", None), preset=getattr(args, "preset", None), options=settings_of(args, RunConfig)
-    )
+    which, preset, options = getattr(args, "run", None), getattr(args, "preset", None), settings_of(args, RunConfig)
+    if preset is None and not options:
+        which = implied_run(which)
+    costs = workflows.describe(which, preset=preset, options=options)
     console = Console(json=args.json)
     width = max(map(len, costs.parts))
     for part, count in costs.parts.items():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from clearhead.cli.arguments import Parser, one_of, settings_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
+from clearhead.cli.implied_run import implied_run
 from clearhead.cli.output import notice
 from clearhead.config import TranslationConfig
 
@@ -52,17 +53,14 @@ def run(args: argparse.Namespace) -> None:
     args.run, args.text = workflows.run_and_text(getattr(args, "run", None), getattr(args, "text", None))
     if args.text is None:
         del args.text
-    notices: list[str] = []
     score = workflows.evaluate(
-        args.run,
+        implied_run(args.run),
         one_of(args, "text", "source_file"),
         getattr(args, "target", None),
         options=settings_of(args, TranslationConfig),
         device=getattr(args, "device", "auto"),
-        on_notice=notices.append,
+        on_notice=notice,
     )
-    for sentence in notices:
-        notice(sentence)
     console = Console(json=args.json)
     if isinstance(score, workflows.TranslationScore):
         _show_translation(console, score)

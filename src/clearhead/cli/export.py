@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from clearhead.cli.arguments import Parser, one_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
+from clearhead.cli.implied_run import implied_run
 from clearhead.errors import UsageError
 from clearhead.wording import counted
 
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace) -> None:
     which, out = (first, second) if second else workflows.run_and_text(first, None)
     if out is None:
         raise UsageError(f"name the output: clearhead export {which} --to {args.to} OUT")
-    done = workflows.export(which, args.to, out)
+    done = workflows.export(implied_run(which), args.to, out)
     console = Console(json=args.json)
     _show(console, done)
     result = {**asdict(done.certificate), "out": str(done.path), "certificate": str(done.certificate_path)}

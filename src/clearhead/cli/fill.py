@@ -6,6 +6,7 @@ import json
 from clearhead.cli.arguments import Parser, settings_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
+from clearhead.cli.implied_run import implied_run
 from clearhead.cli.output import notice
 from clearhead.cli.standard_input import standard_input
 from clearhead.config import FillConfig
@@ -38,7 +39,7 @@ def run(args: argparse.Namespace) -> None:
         text = standard_input("text").removesuffix("\n").removesuffix("\r")  # the end of a line that a shell puts there
     notices: list[str] = []  # said after the text
     filled = workflows.fill(
-        which,
+        implied_run(which),
         text or "",
         settings_of(args, FillConfig),
         device=getattr(args, "device", "auto"),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from clearhead.cli.arguments import Parser, settings_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
+from clearhead.cli.implied_run import implied_run
 from clearhead.cli.output import notice, standard_output
 from clearhead.cli.standard_input import standard_input
 from clearhead.config import EngineConfig, SamplingConfig
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
         unsaid.clear()
 
     written: str | list[str] = workflows.generate(
-        which,
+        implied_run(which),
         prompt,
         **options,
         **settings_of(args, EngineConfig),

@@ -5,6 +5,7 @@ import argparse
 from clearhead.cli.arguments import Parser, settings_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
+from clearhead.cli.implied_run import implied_run
 from clearhead.config import RunConfig
 
 FIXED = ("seed", "objective", "model", "data", "train.optimizer")  # what a run began with; the workflow refuses others
@@ -33,6 +34,7 @@ def run(args: argparse.Namespace) -> None:
 
     with Console(json=args.json) as console:
         options = settings_of(args, RunConfig)
-        done = workflows.resume(getattr(args, "run", None), options=options, observe=console.observe)
+        which = implied_run(getattr(args, "run", None), to_resume=True)
+        done = workflows.resume(which, options=options, observe=console.observe)
     if args.json:  # a long log is not read again for nothing
         console.result(workflows.summary(done))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from clearhead.cli.arguments import Parser, settings_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
+from clearhead.cli.implied_run import implied_run
 from clearhead.cli.output import notice, standard_output
 from clearhead.cli.standard_input import is_typed, standard_input
 from clearhead.config import TranslationConfig
@@ -50,6 +51,7 @@ def run(args: argparse.Namespace) -> None:
     from clearhead import workflows
 
     which, sentence = workflows.run_and_text(getattr(args, "run", None), getattr(args, "sentence", None))
+    which = implied_run(which)
     sentences = _sentences(sentence, getattr(args, "input", None))
     output = Path(args.out) if "out" in args else None
     if output:

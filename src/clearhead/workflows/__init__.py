@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.examining import compare_models as compare_models
     from clearhead.workflows.examining import diagnose as diagnose
     from clearhead.workflows.examining import examine_loss as examine_loss
+    from clearhead.workflows.examining import resolve as resolve
     from clearhead.workflows.example_layer import Step as Step
     from clearhead.workflows.example_layer import WorkedExample as WorkedExample
     from clearhead.workflows.example_layer import worked_example as worked_example
@@ -51,6 +52,8 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.pretrained import open_origin as open_origin
     from clearhead.workflows.run import Run as Run
     from clearhead.workflows.run import load as load
+    from clearhead.workflows.runs.find import all_runs as all_runs
+    from clearhead.workflows.runs.find import newest_run as newest_run
     from clearhead.workflows.runs.find import run_and_text as run_and_text
     from clearhead.workflows.runs.paths import RUNS as RUNS
     from clearhead.workflows.runs.report import summary as summary
@@ -78,7 +81,7 @@ __getattr__, __dir__, __all__ = attach(
             "WorkflowEvent",
             "command",
         ),
-        "examining": ("Request", "TIMEOUT", "check_model", "compare_models", "diagnose", "examine_loss"),
+        "examining": ("Request", "TIMEOUT", "check_model", "compare_models", "diagnose", "examine_loss", "resolve"),
         "example_layer": ("Step", "WorkedExample", "worked_example"),
         "exporting": ("Exported", "export"),
         "filling": ("fill",),
@@ -87,7 +90,7 @@ __getattr__, __dir__, __all__ = attach(
         "planning": ("Plan", "Start", "as_toml", "choose_start", "gather", "plan"),
         "pretrained": ("Origin", "open_origin"),
         "run": ("Run", "load"),
-        "runs.find": ("run_and_text",),
+        "runs.find": ("all_runs", "newest_run", "run_and_text"),
         "runs.paths": ("RUNS",),
         "runs.report": ("summary",),
         "training": ("resume", "train"),

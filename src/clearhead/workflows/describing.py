@@ -13,6 +13,7 @@ from clearhead.inspection import Account, account
 from clearhead.options import Settings
 from clearhead.training import checkpoints
 from clearhead.wording import counted
+from clearhead.workflows.events import command
 from clearhead.workflows.runs.find import all_runs, open_folder
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.history import History
@@ -85,6 +86,11 @@ def _about(run: RunFolder) -> str:
     history = History.of(run.records())
     best = "" if history.best_val_loss is None else f", validation loss {history.best_val_loss:.4f}"
     best += "" if history.bits_per_byte is None else f" ({history.bits_per_byte:.4f} bits per byte)"
+    steps = f"{history.last_step:,} of {counted(planned, 'step')}{best}"
+    if run.is_training:
+        return f"in training: {steps}"
     saved = checkpoints.last_step(run.checkpoints) or 0
-    resumes = "" if saved == history.last_step else f", saved after {saved:,}, where a resume begins"
-    return f"{history.last_step:,} of {counted(planned, 'step')}{resumes}{best}"
+    if saved == history.last_step == planned:
+        return steps
+    where = "" if saved == history.last_step else f" from step {saved:,}" if saved else " from the beginning"
+    return f"interrupted after {steps}; '{command('resume', run.folder)}' goes on{where}"

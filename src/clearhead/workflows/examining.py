@@ -17,7 +17,7 @@ from clearhead.doctor.report.records import Json
 from clearhead.doctor.report.report import Report
 from clearhead.errors import DataError, UsageError
 from clearhead.suggestions import did_you_mean
-from clearhead.workflows.runs.paths import find_folder, run_folders
+from clearhead.workflows.runs.paths import find_folder, newest_folder, run_folders
 
 if TYPE_CHECKING:
     from torch import nn
@@ -120,10 +120,10 @@ def resolve(typed: str | None) -> Target:
         DataError: there is no such run, or something else of that name.
     """
     if typed is None:
-        runs = run_folders()
-        if not runs:
+        folder = newest_folder()
+        if folder is None:
             raise DataError("there is no run here yet; name what to examine, as in 'clearhead doctor mymodel.py:build'")
-        return Target("run", str(runs[0]))
+        return Target("run", str(folder))
     try:
         return read(typed, find_folder)
     except UsageError as error:

@@ -35,7 +35,7 @@ from clearhead.workflows.runs.create import create
 from clearhead.workflows.runs.find import open_folder
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.recorder import Recorder, forget_after
-from clearhead.workflows.runs.report import write_report
+from clearhead.workflows.runs.report import is_complete, write_report
 from clearhead.workflows.runs.tensorboard import TensorBoard
 from clearhead.workflows.signals import interruptible, until, while_watched
 from clearhead.workflows.tasks import Task, open_task
@@ -112,15 +112,25 @@ def resume(
     Raises:
         ClearheadError: one sentence on what is wrong.
     """
-    opened = open_folder(run)
+    opened = open_folder(run, to_resume=True)
     with showing(progress, observe) as observe, opened.locked(), enough_memory(LESS_MEMORY):
         config = RunConfig.read(opened.config.model_dump(), options or {})
         check_optimizer(config.train)
         before = opened.config
         if (config.model, config.data, config.objective) != (before.model, before.data, before.objective):
             raise UsageError("resume goes on with the same model and data; for others, start a new 'clearhead train'")
-        _train(opened, config, opened.task(), observe, check=True)
+        task = opened.task()
+        if config == before and is_complete(opened, task):
+            observe(Notice(_nothing_left(opened)))
+        else:
+            _train(opened, config, task, observe, check=True)
     return Run(opened.folder)
+
+
+def _nothing_left(run: RunFolder) -> str:
+    steps = run.config.train.steps
+    longer = command("resume", run.folder, f"--train.steps {2 * steps}")
+    return f"{run.folder} has finished its {steps:,} steps, and is left as it is; to train it longer: {longer}"
 
 
 @contextmanager

@@ -126,7 +126,9 @@ def test_the_list_tells_where_a_resume_begins() -> None:
     lines = run.metrics.read_text(encoding="utf-8").splitlines(keepends=True)
     run.metrics.write_text("".join(line for line in lines if json.loads(line)["step"] < 9), encoding="utf-8")
     shutil.rmtree(run.checkpoints / "step-00000009")
-    assert list_all().runs["runs/a"].startswith("8 of 9 steps, saved after 6, where a resume begins, validation loss")
+    about = list_all().runs["runs/a"]
+    assert about.startswith("interrupted after 8 of 9 steps, validation loss ")
+    assert about.endswith("; 'clearhead resume runs/a' goes on from step 6")
     started: list[int] = []
     resume(run, observe=lambda event: started.append(event.step) if isinstance(event, Started) else None)
     assert started == [6]

@@ -5,12 +5,16 @@ import argparse
 from clearhead.cli.console import Console
 from clearhead.cli.doctor.symptoms import tell
 from clearhead.cli.doctor.words import TIMEOUT, number, pairs
+from clearhead.cli.output import notice
 from clearhead.doctor.report.files import FORMS, refuse_unwritable, write
-from clearhead.workflows import Request, check_model, diagnose
+from clearhead.workflows import Request, check_model, diagnose, resolve
 
 
 def check(console: Console, args: argparse.Namespace, target: str | None) -> int:
     """Examine, print and write, a symptom's verdict first; 4 where a fault was found, 3 where it cannot be told."""
+    if target is None:
+        target = resolve(None).location
+        notice(f"examining {target}, the newest run")
     files = {form: getattr(args, form) for form in FORMS if hasattr(args, form)}
     refuse_unwritable(files)
     request, timeout = _request(target, args), number(args, "timeout", TIMEOUT)

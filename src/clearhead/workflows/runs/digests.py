@@ -68,6 +68,14 @@ def altered(folder: Path, names: Iterable[str]) -> str | None:
     return None
 
 
+def has_model(folder: Path) -> bool:
+    """Whether a model was saved there, all of its files, whatever became of them since."""
+    try:
+        return all((folder / name).is_file() for name in _versions(folder)[-1]["sha256"])
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+        return False
+
+
 def judge_model(folder: Path) -> tuple[str | None, int]:
     """What is wrong with the model's files, or None; and after which step the weights were saved, -1 if nobody knows.
 
@@ -92,7 +100,7 @@ def _compare(folder: Path) -> tuple[str | None, int]:
                 return f"{name} was altered or cut off", -1
         steps = [int(version["step"]) for version in versions if version["sha256"][WEIGHTS] == digests[WEIGHTS]]
     except FileNotFoundError:
-        return "no model was saved in it yet", -1
+        return f"{MANIFEST} is missing", -1
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
         return f"{MANIFEST} was altered or cut off", -1
     return None, steps[-1]

@@ -1,4 +1,4 @@
-"""Find a run by its folder or its name, or the newest."""
+"""Find a run by its folder or its name, or the newest that can serve."""
 
 import os
 from pathlib import Path
@@ -10,26 +10,46 @@ from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.paths import RUNS, find_folder, run_folders
 
 
-def open_folder(which: str | Path | RunFolder | None) -> RunFolder:
-    """Find a run by its folder or its name under `runs`; None: the one that was written to last.
+def open_folder(which: str | Path | RunFolder | None, *, to_resume: bool = False) -> RunFolder:
+    """Find a run by its folder or its name under `runs`; None: the newest that can be used.
 
     Raises:
         DataError: there is no such run.
     """
     if isinstance(which, RunFolder):
         return which
-    runs = all_runs()
     if which is None:
-        if not runs:
-            raise DataError("there is no run here yet; 'clearhead train' makes one")
-        return runs[0]
-    match = find_run(which)
+        return newest_run(to_resume=to_resume)
+    runs, match = all_runs(), find_run(which)
     if match:
         return match
     if os.path.isdir(which):  # unlike Path.is_dir, no error where the name is too long
         raise DataError(f"{which} is not a run: it has no {RUN_CONFIG}")
     hint = did_you_mean(str(which), [run.name for run in runs]) or "; 'clearhead list' shows them"
     raise DataError(f"there is no run '{which}'{hint}")
+
+
+def newest_run(*, to_resume: bool = False) -> RunFolder:
+    """The run that was written to last, of those that have a model; of all where none has.
+
+    Args:
+        to_resume: of those that were trained here, whether they have a model yet or not.
+
+    Raises:
+        DataError: there is no run.
+    """
+    runs = all_runs()
+    if not runs:
+        raise DataError("there is no run here yet; 'clearhead train' makes one")
+    return next((run for run in runs if _is_usable(run, to_resume)), runs[0])
+
+
+def _is_usable(run: RunFolder, to_resume: bool) -> bool:
+    try:
+        imported = run.imported_from is not None
+    except DataError:
+        return False
+    return not imported if to_resume else run.has_model
 
 
 def run_and_text(first: str | None, second: str | None) -> tuple[str | None, str | None]:

@@ -12,15 +12,16 @@ from clearhead import interop
 from clearhead.config import RunConfig
 from clearhead.data import Tokenizer
 from clearhead.errors import ClearheadError, DataError, UsageError
-from clearhead.files import RUN_CONFIG, move_into, start_folder, write_text
+from clearhead.files import MANIFEST, RUN_CONFIG, move_into, start_folder, write_text
 from clearhead.models import LanguageModel
 from clearhead.options import parse_toml, to_toml
 from clearhead.workflows.events import command
-from clearhead.workflows.runs.digests import altered, is_whole, judge_model, replace_model, seal
+from clearhead.workflows.runs.digests import WEIGHTS, altered, has_model, is_whole, judge_model, replace_model, seal
 from clearhead.workflows.runs.records import record_of
 from clearhead.workflows.tasks import SOURCE_TOKENIZER, Task, Tokenizers, load_tokenizers, open_task
 
 LOCK, TEXT = ".lock", "text.json"
+PATIENCE = 0.5  # seconds: somebody may be looking whether a training goes on
 TOKENIZER = tuple(f"{name}{end}" for name in ("tokenizer", SOURCE_TOKENIZER) for end in (".json", "_config.json"))
 IMPORTED = "import:"  # what the source of a run begins with whose model was trained elsewhere
 
@@ -155,10 +156,15 @@ class RunFolder:
         """The model with the lowest held-out loss so far, in evaluation mode on the CPU.
 
         Raises:
-            DataError: a file is missing, truncated or altered.
+            DataError: none was saved yet, or a file is missing, truncated or altered.
         """
         config = self.config
         fault = self.damage()
+        if fault and self._is_beginning:
+            raise DataError(
+                f"{self.folder} has no model yet, because its training has saved none so far; wait for it, or, where "
+                f"it was stopped, go on with: {command('resume', self.folder)}"
+            )
         if fault:
             again = f"'clearhead resume {self.folder}' writes it again if its checkpoints are whole"
             if self.imported_from is not None:
@@ -181,12 +187,43 @@ class RunFolder:
         """What is wrong with the run's model files, or None; none of it where a training replaces them meanwhile."""
         return judge_model(self.folder)[0]
 
+    @property
+    def has_model(self) -> bool:
+        """Whether a model was saved; whether its files are whole says `damage`, which reads them."""
+        return has_model(self.folder)
+
+    @property
+    def _is_beginning(self) -> bool:
+        """Whether what is missing of the model is still to come, or being put there for the first time."""
+        saved = (self.folder / WEIGHTS).is_file() or (self.folder / MANIFEST).is_file()
+        return not saved or (not self.has_model and self.is_training)
+
+    @property
+    def is_training(self) -> bool:
+        """Whether a process writes to it."""
+        try:
+            if (self.folder / LOCK).exists():
+                FileLock(self.folder / LOCK).acquire(timeout=0).lock.release()
+        except Timeout:
+            return True
+        except OSError:
+            return False  # not ours to write, so not ours to ask
+        return False
+
     def records(self) -> Iterator[dict[str, Any]]:
         """What metrics.jsonl holds, without lines that are damaged or that a crash cut off."""
         if not self.metrics.is_file():
             return
         with self.metrics.open(encoding="utf-8", errors="replace") as lines:
             yield from filter(None, map(record_of, lines))
+
+    @property
+    def has_damaged_records(self) -> bool:
+        """Whether metrics.jsonl is missing, or has lines that `records` leaves out."""
+        if not self.metrics.is_file():
+            return True
+        with self.metrics.open(encoding="utf-8", errors="replace") as lines:
+            return not all(map(record_of, lines))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -197,7 +234,7 @@ class RunFolder:
         """
         lock = FileLock(self.folder / LOCK)
         try:
-            with lock.acquire(timeout=0):
+            with lock.acquire(timeout=PATIENCE):
                 yield
         except Timeout:
             raise ClearheadError(

@@ -84,6 +84,7 @@ class History:
         val_loss: the last finite validation loss; that of a mean of checkpoints where it is the run's model.
         best_val_loss: the lowest of them.
         bits_per_byte: the same in bits per byte, where the loss is that of a whole text.
+        has_mean: whether the mean of the last checkpoints was tried.
         origin: where the trained model came from that this training began with, if it did.
         scores: figures of the last sample, by name.
         grammar: what the corpus's grammar says of the run's model, if it has been asked.
@@ -99,6 +100,7 @@ class History:
     val_loss: float | None = None
     best_val_loss: float | None = None
     bits_per_byte: float | None = None
+    has_mean: bool = False
     origin: str | None = None
     scores: dict[str, float] = field(default_factory=dict)
     grammar: GrammarScore | None = None
@@ -135,8 +137,10 @@ class History:
                 if self.best is None or loss < self.best[1]:
                     self.best = (step, loss)
                 self._measured(loss, record.get("bits_per_byte"))
-            case "mean" if loss is not None and record["used"]:
-                self._measured(loss, record.get("bits_per_byte"))
+            case "mean":
+                self.has_mean = True
+                if loss is not None and record["used"]:
+                    self._measured(loss, record.get("bits_per_byte"))
             case "sample":
                 self.samples.append(Sample(step, record["text"][:MOST_CHARACTERS]))
                 self.scores = record.get("scores", {})

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from clearhead.files import RUN_CONFIG
+from clearhead.workflows.runs.digests import has_model
 
 RUNS = Path("runs")  # where runs are made and looked for, under the current folder
 
@@ -19,6 +20,12 @@ def run_folders() -> list[Path]:
     """The runs under `runs`, the one that was written to last first."""
     folders = [path.parent for path in RUNS.glob(f"*/{RUN_CONFIG}")]
     return sorted(folders, key=_last_written, reverse=True)
+
+
+def newest_folder() -> Path | None:
+    """The run that was written to last, of those that have a model; of all where none has; None where there is none."""
+    folders = run_folders()
+    return next(filter(has_model, folders), next(iter(folders), None))
 
 
 def _last_written(folder: Path) -> float:

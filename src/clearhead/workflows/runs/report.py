@@ -1,12 +1,14 @@
 """What metrics.jsonl amounts to: the figures of a run as JSON, samples.md, report.html."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 from clearhead.files import write_text
 from clearhead.inspection import Curve, Sample, TrainingReport, account, render, verdict
 from clearhead.options import to_toml
 from clearhead.pages import one_line, printable
+from clearhead.training import checkpoints
 from clearhead.wording import counted
 from clearhead.workflows.events import Finished, command
 from clearhead.workflows.runs.folder import RunFolder
@@ -43,15 +45,43 @@ def write_report(run: RunFolder, task: Task) -> Finished:
     history = History.of(run.records())
     curve = history.curve(task.floor, task.bytes_per_token)
     result = _result(run, history, curve)
-    page = TrainingReport(
-        run.name, result, _facts(_figures(run, history)), curve, tuple(history.samples), to_toml(run.config)
-    )
-    write_text(run.folder / "report.html", render(page))
-    write_text(run.folder / "samples.md", _samples_page(run.name, history))
+    for name, page in _pages(run, history, curve, result).items():
+        write_text(run.folder / name, page)
     longer = ("resume", f"--train.steps {2 * run.config.train.steps}")
     return Finished(
         run.folder, curve, result, tuple(command(verb, run.folder, rest) for verb, rest in (*task.next_verbs, longer))
     )
+
+
+def is_complete(run: RunFolder, task: Task) -> bool:
+    """Whether a training has nothing left to do: all steps are saved, the best model is the run's, and it is reported.
+
+    Raises:
+        DataError: there are checkpoints, and every one is damaged.
+    """
+    train, checkpoint = run.config.train, checkpoints.newest(run.checkpoints)
+    if checkpoint is None or checkpoint.notices:
+        return False
+    state = checkpoints.read_state(checkpoint.path)
+    if state.step != train.steps or run.damage() or run.model_step < (state.best_step or 0):
+        return False
+    history = History.of(run.records())
+    if run.has_damaged_records or (train.average_checkpoints > 1 and not history.has_mean):
+        return False
+    curve = history.curve(task.floor, task.bytes_per_token)
+    pages = _pages(run, history, curve, _result(run, history, curve))
+    return all(_holds(run.folder / name, page) for name, page in pages.items())
+
+
+def _holds(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_bytes() == text.encode("utf-8")
+
+
+def _pages(run: RunFolder, history: History, curve: Curve, result: str) -> dict[str, str]:
+    """What a person reads of a training, by the name of the file."""
+    facts = _facts(_figures(run, history))
+    report = TrainingReport(run.name, result, facts, curve, tuple(history.samples), to_toml(run.config))
+    return {"report.html": render(report), "samples.md": _samples_page(run.name, history)}
 
 
 def _samples_page(name: str, history: History) -> str:
