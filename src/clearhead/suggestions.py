@@ -90,7 +90,7 @@ def closest(word: str, known: Iterable[str]) -> str | None:
         matches = _plainest([name for name in names if is_meant(typed, _words(name))])
         if matches:
             return matches[0] if len(matches) == 1 else None
-    ratios = {name: _ratio(typed, _words(name)) for name in names}
+    ratios = {name: _likeness(typed, _words(name)) for name in names}
     best = max(ratios.values(), default=0.0)
     nearest = [name for name, ratio in ratios.items() if ratio == best >= CLOSE]
     return nearest[0] if len(nearest) == 1 else None
@@ -122,8 +122,14 @@ def _abbreviated(typed: Words, name: Words) -> bool:
     )
 
 
-def _ratio(typed: Words, name: Words) -> float:
-    return difflib.SequenceMatcher(None, "_".join(typed), "_".join(name)).ratio()
+def _likeness(typed: Words, name: Words) -> float:
+    """The share of letters in common: with the whole name, or of a single longer word with one of the name's."""
+    parts = [part for part in name if len(typed) == 1 and min(len(part), len(typed[0])) >= SHORTEST_BEGINNING]
+    return max(_ratio("_".join(typed), other) for other in ("_".join(name), *parts))
+
+
+def _ratio(typed: str, name: str) -> float:
+    return difflib.SequenceMatcher(None, typed, name).ratio()
 
 
 def _plainest(names: list[str]) -> list[str]:

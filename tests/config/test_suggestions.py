@@ -42,6 +42,7 @@ def flags() -> list[str]:
         ("--train.learningrate", "--train.learning_rate"),
         ("--train.lerning_rate", "--train.learning_rate"),
         ("--minuts", "--minutes"),
+        ("--warmpu", "--train.warmup_steps"),
         ("--output_dir", "--out"),
         ("--jsn", "--json"),
     ],
