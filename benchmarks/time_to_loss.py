@@ -62,12 +62,14 @@ GOALS: dict[str, Goal] = {
         window=64,
         beside_nanogpt=True,
         recipes={
-            "plain Transformer": "--preset tiny --train.steps 160 --train.eval_every 160",
+            "plain Transformer": "--preset tiny --data.tokenizer char --train.steps 160 --train.eval_every 160",
             "with n-gram tables": "--preset ngram-tables --train.steps 23 --train.eval_every 23",
         },
     ),
-    "1.50": Goal(window=256, beside_nanogpt=False, recipes={"plain Transformer": "--minutes 3"}),
-    "1.4697": Goal(window=256, beside_nanogpt=False, recipes={"plain Transformer": "--minutes 4"}),
+    "1.50": Goal(window=256, beside_nanogpt=False, recipes={"plain Transformer": "--data.tokenizer char --minutes 3"}),
+    "1.4697": Goal(
+        window=256, beside_nanogpt=False, recipes={"plain Transformer": "--data.tokenizer char --minutes 4"}
+    ),
 }
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from clearhead.config import DataConfig
 from clearhead.data import CORPORA, Corpus, Tokenizer, encode_for_evaluation, encoded, prepare
+from clearhead.data.choices import suggested_vocab_size
 from clearhead.data.documents import files_source
 from clearhead.errors import DataError
 
@@ -87,16 +88,16 @@ def test_auto_takes_characters_while_they_are_few_and_says_why(tmp_path: Path, m
     assert few.tokenizer.is_character_level
     assert few.tokenizer.vocab_size == len(set(PROSE))
     assert few.notes == (
-        f"tokens: characters, because the text is small and has few different ones ({len(set(PROSE))})",
+        f"tokens: characters, because the text is short and has few different ones ({len(set(PROSE))})",
     )
     many = prepare(DataConfig(source=file(tmp_path, "".join(map(chr, range(0x4E00, 0x5000))))))
     assert not many.tokenizer.is_character_level
     assert many.notes[0].endswith(", because the text has many different characters (512)")
-    monkeypatch.setattr("clearhead.data.choices._CHAR_TEXT", 300)
+    monkeypatch.setattr("clearhead.data.choices._CHAR_BYTES", 300)
     long = prepare(DataConfig(source=file(tmp_path, PROSE + "!")))
     assert not long.tokenizer.is_character_level
     kind = f"{long.tokenizer.vocab_size:,} pieces of words (byte-level BPE trained on the text)"
-    assert long.notes == (f"tokens: {kind}, because the text is long",)
+    assert long.notes == (f"tokens: {kind}, because the text is long enough to learn them",)
 
 
 @pytest.mark.parametrize("tokenizer", ["char", "bpe"])
@@ -187,7 +188,7 @@ def test_evaluation_reads_the_whole_text(tmp_path: Path) -> None:
 
 
 def test_stories_know_their_floor_whatever_their_tokens_are() -> None:
-    data = prepare(DataConfig(source="stories"))
+    data = prepare(DataConfig(source="stories", tokenizer="char"))
     floor = CORPORA["stories"].floor
     assert floor is not None
     assert data.tokenizer.is_character_level
@@ -200,16 +201,40 @@ def test_stories_know_their_floor_whatever_their_tokens_are() -> None:
     assert cut.floor / cut.bytes_per_token == pytest.approx(data.floor / data.bytes_per_token)
 
 
+def test_stories_have_as_many_characters_as_are_wanted() -> None:
+    """Each length is a text of its own, whose tokens a BPE learns from it, the more the longer it is."""
+    sizes = (60_000, 200_000, 600_000)
+    texts = [prepare(DataConfig(source="stories", corpus_characters=size)) for size in sizes]
+    lengths = [text.train_characters + text.val_characters for text in texts]
+    assert lengths == [pytest.approx(size, rel=0.05) for size in sizes]
+    assert [text.tokenizer.is_character_level for text in texts] == [True, False, False]
+    assert texts[1].tokenizer.vocab_size == suggested_vocab_size(lengths[1])
+    assert texts[1].tokenizer.vocab_size < texts[2].tokenizer.vocab_size
+    assert len({text.fingerprint for text in texts}) == len(texts)
+
+
+def test_a_longer_text_is_given_a_larger_vocabulary_within_bounds() -> None:
+    sizes = [suggested_vocab_size(n_bytes) for n_bytes in range(0, 4_000_000, 1000)]
+    assert sizes == sorted(sizes)
+    assert (sizes[0], sizes[-1]) == (512, 4096)
+    assert all(size % 64 == 0 for size in sizes)
+
+
+def test_a_vocabulary_is_as_large_as_it_is_asked_to_be(tmp_path: Path) -> None:
+    """Also of a short text, for which nobody asked for BPE by its name."""
+    assert prepare(DataConfig(source=file(tmp_path), bpe_vocab_size=270)).tokenizer.vocab_size == 270
+
+
 def test_shakespeare_is_the_known_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folder = os.environ.get("CLEARHEAD_DATA", "")
     if not (Path(folder) / "shakespeare.txt").exists() or not folder:
         pytest.skip("CLEARHEAD_DATA names no folder with shakespeare.txt")
-    data = prepare(DataConfig(source="shakespeare"))
+    data = prepare(DataConfig(source="shakespeare", tokenizer="char"))
     assert (data.train_characters, data.val_characters) == (1_003_854, 111_540)
     assert (len(data.train), len(data.val)) == (1_003_854, 111_540)
     assert data.tokenizer.vocab_size == data.distinct_characters == 65
     own = Path(folder) / "shakespeare.txt"
-    assert prepare(DataConfig(source=str(own))).fingerprint == data.fingerprint
+    assert prepare(DataConfig(source=str(own), tokenizer="char")).fingerprint == data.fingerprint
     shutil.copy(own, tmp_path / "shakespeare.txt")
     with (tmp_path / "shakespeare.txt").open("ab") as altered:
         altered.write(b"!")

@@ -38,7 +38,7 @@ def steps_of(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def prepared(characters: int, kind: type[NextToken] = NextToken, **options: Any) -> NextToken:
     source = write_text(characters, f"text{characters}.txt")
-    return kind.open(DataConfig.read(options, {"source": str(source)}))
+    return kind.open(DataConfig.read({"tokenizer": "char"}, options, {"source": str(source)}))
 
 
 def planned(characters: int, preset_name: str | None = None, options: dict[str, Any] | None = None) -> RunConfig:
@@ -208,6 +208,19 @@ def test_evaluations_take_little_of_the_time(monkeypatch: pytest.MonkeyPatch) ->
     assert wholes == sorted(wholes), "with more time, evaluations are on all that is held out"
     assert {True, False} == set(wholes)
     assert plan({"train": {"eval_tokens": 77, "eval_every": 2}}, "small", 0.2, text).config.train.eval_tokens == 77
+
+
+def test_a_corpus_from_a_grammar_is_as_long_as_the_time_can_use() -> None:
+    """By more than one pass nothing new is learned, so more minutes make more of it, unless its length was given."""
+    lengths = [planning.choose_start({}, None, minutes).config.data.corpus_characters for minutes in (0.1, 1, 3, 600)]
+    assert lengths == [1_000_000, 4_000_000, 12_000_000, 40_000_000]
+    assert planning.choose_start({}).config.data.corpus_characters == lengths[2], "three minutes, if nothing is said"
+    own = {"data": {"corpus_characters": 77_000}}
+    assert planning.choose_start(own, None, 3).config.data.corpus_characters == 77_000
+    assert planning.choose_start({"train": {"steps": 5}}).config.data.corpus_characters is None
+    assert planning.choose_start({}, "tutorial").config.data.corpus_characters is None
+    text = {"data": {"source": str(write_text(300))}}
+    assert planning.choose_start(text, None, 3).config.data.corpus_characters is None
 
 
 @pytest.mark.parametrize("objective", DEFAULTS)

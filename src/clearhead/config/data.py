@@ -11,12 +11,20 @@ class DataConfig(Options):
     """Which text, and how it becomes tokens."""
 
     source: str = Field("stories", description="a file, a folder, a .jsonl, - for standard input, or a corpus name")
+    corpus_characters: int | None = Field(
+        None,
+        ge=10_000,
+        le=1_000_000_000,
+        description="stories: how many characters to make (default: as many as the minutes can use, else a million)",
+    )
     target: str | None = Field(
         None, description="sentence pairs: the file of translations, aligned line by line with source"
     )
     reverse: bool = Field(False, description="sentence pairs: translate the second column into the first")
     tokenizer: str = Field("auto", description="auto, char, bpe, or the path of a tokenizer.json")
-    bpe_vocab_size: int = Field(4096, ge=257, description="vocabulary size of a newly trained BPE")
+    bpe_vocab_size: int | None = Field(
+        None, ge=257, description="vocabulary size of a newly trained BPE (default: by the length of the text)"
+    )
     vocabulary: Literal["joint", "separate"] = Field(
         "joint", description="sentence pairs: share one vocabulary, or train one per language"
     )

@@ -87,10 +87,12 @@ PRESETS: dict[str, Preset] = {
             "beta2": 0.9,
             "threads": 1,  # two wait for each other longer than so small a step takes
         },
+        data={"tokenizer": "char"},  # whose n-grams are few enough for the tables
     ),
     "bigram": Preset(
-        about="the (V, V) table that every tutorial starts with",
+        about="the (V, V) table that every tutorial starts with, of characters",
         model={"architecture": "bigram", "block_size": 64},
+        data={"tokenizer": "char"},
         train={
             "steps": 500,
             "batch_size": 32,
@@ -112,9 +114,11 @@ PRESETS: dict[str, Preset] = {
             "dropout": 0.1,
         },
         train={"steps": 5000, "batch_size": 64, "learning_rate": 3e-4, "schedule": "warmup_stable_decay"},
+        data={"tokenizer": "char"},
     ),
     "nanogpt-baby": Preset(
-        about="nanoGPT's Shakespeare model for one GPU: 10.7 M parameters",
+        about="nanoGPT's Shakespeare model of characters, for one GPU: 10.7 M parameters",
+        data={"tokenizer": "char"},
         model={
             "block_size": 256,
             "n_layers": 6,

@@ -7,8 +7,20 @@ from clearhead.data.documents import Source
 from clearhead.data.survey import Survey, sample
 from clearhead.data.tokenizers import Tokenizer
 
-_CHAR_ALPHABET = 256  # auto: characters are the tokens while they are few...
-_CHAR_TEXT = 5_000_000  # ...and the text is too short to learn pieces of words from
+_CHAR_ALPHABET = 256  # auto: characters are the tokens where they are few...
+_CHAR_BYTES = 2**17  # ...and the text is too short to learn pieces of words from
+_BYTES_PER_TOKEN = 256  # of text for each entry of a vocabulary: benchmarks/results/vocabulary.md
+_VOCAB_SIZES = 512, 4096  # the smallest and the largest that is chosen
+
+
+def suggested_vocab_size(n_bytes: int) -> int:
+    """The vocabulary that a BPE should learn from so many bytes of text, a multiple of 64.
+
+    A larger one makes the text shorter, so that a model reads more of it in the same time, as long as each token occurs
+    often enough to be learned.
+    """
+    smallest, largest = _VOCAB_SIZES
+    return min(largest, max(smallest, n_bytes // _BYTES_PER_TOKEN // 64 * 64))
 
 
 def choose_tokenizer(
@@ -16,19 +28,20 @@ def choose_tokenizer(
 ) -> tuple[Tokenizer, str]:
     """The tokenizer that the config asks for (auto, char or bpe), made from the text; a clause that says why.
 
-    With `masks` it has a mask and a pad, and auto never means characters: those are guessed from their neighbours.
+    With `masks` it has a mask and a pad, and auto never means characters: those are guessed from their neighbors.
     """
-    n_different, several = len(survey.alphabet), len(survey.lengths) > 1
-    few, short = n_different <= _CHAR_ALPHABET, survey.characters <= _CHAR_TEXT
+    n_different, several, size = len(survey.alphabet), len(survey.lengths) > 1, config.bpe_vocab_size
+    few, short = n_different <= _CHAR_ALPHABET, survey.n_bytes < _CHAR_BYTES
     reason = None if config.tokenizer == "auto" else f"data.tokenizer is {config.tokenizer}"
-    if config.tokenizer == "char" or (reason is None and few and short and not masks):
-        why = reason or f"the text is small and has few different ones ({n_different:,})"
+    if config.tokenizer == "char" or (reason is None and few and short and not masks and size is None):
+        why = reason or f"the text is short and has few different ones ({n_different:,})"
         tokenizer = Tokenizer.characters(survey.alphabet, end=several, pad=masks, mask=masks)
         return tokenizer, f"tokens: characters, because {why}"
-    bpe = Tokenizer.train_bpe(
-        sample(source, survey.characters), config.bpe_vocab_size, end=several, pad=masks, mask=masks
+    pieces, size = sample(source, survey.characters), size or suggested_vocab_size(survey.n_bytes)
+    bpe = Tokenizer.train_bpe(pieces, size, end=several, pad=masks, mask=masks)
+    why = (
+        "the text is long enough to learn them" if few else f"the text has many different characters ({n_different:,})"
     )
-    why = "the text is long" if few else f"the text has many different characters ({n_different:,})"
     why = reason or ("there are words to fill in" if masks else why)
     kind = f"{bpe.vocab_size:,} pieces of words (byte-level BPE trained on the text)"
     return bpe, f"tokens: {kind}, because {why}"

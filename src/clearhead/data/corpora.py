@@ -34,8 +34,8 @@ class CorpusGrammar:
 class Corpus:
     """A text that is known by name.
 
-    `source` opens it (the argument is the cache folder); `floor` is its exact entropy in nats per character, and
-    `grammar` what it is drawn from, where these are known.
+    `source` opens it (the argument is the cache folder); `floor` is its exact entropy in nats per character, `grammar`
+    what it is drawn from, and `sized` makes it with so many characters, where a grammar is known.
     """
 
     name: str
@@ -43,13 +43,18 @@ class Corpus:
     source: Callable[[Path], Source]
     floor: Callable[[], float] | None = None
     grammar: CorpusGrammar | None = None
+    sized: Callable[[int], Source] | None = None
+
+    def open(self, cache: Path, characters: int | None = None) -> Source:
+        """The corpus, with so many characters where it can be made with any number."""
+        return self.source(cache) if characters is None or self.sized is None else self.sized(characters)
 
 
-def _stories(cache: Path) -> Source:
+def _stories(characters: int) -> Source:
     def documents() -> Iterator[Document]:
-        yield Document("stories", iter([stories.text(_STORIES_CHARACTERS, _STORIES_SEED)]))
+        yield Document("stories", iter([stories.text(characters, _STORIES_SEED)]))
 
-    identity = f"stories {stories.VERSION} {_STORIES_CHARACTERS} {_STORIES_SEED}"
+    identity = f"stories {stories.VERSION} {characters} {_STORIES_SEED}"
     return Source("stories", lambda: hashlib.sha256(identity.encode()).hexdigest(), documents)
 
 
@@ -63,10 +68,11 @@ CORPORA = {
     for corpus in (
         Corpus(
             "stories",
-            "small stories from a grammar that ships with the library; their exact entropy is known; 1 MB",
-            _stories,
+            "small stories from a grammar that ships with the library; their exact entropy is known; as long as wanted",
+            lambda cache: _stories(_STORIES_CHARACTERS),
             stories.entropy_per_character,
             CorpusGrammar(stories.score, stories.SEPARATOR, stories.LONGEST),
+            _stories,
         ),
         Corpus("shakespeare", "Tiny Shakespeare: 40,000 lines of the plays; a download of 1.1 MB", _shakespeare),
     )

@@ -88,7 +88,7 @@ def prepare(
             the given tokenizer has no mask.
     """
     folder = cache_folder(cache)
-    source = open_source(config.source, folder)
+    source = open_source(config.source, folder, config.corpus_characters)
     if tokenizer is None and config.tokenizer not in ("auto", "char", "bpe"):
         tokenizer = Tokenizer.load(Path(os.path.expanduser(config.tokenizer)))
     if masks and tokenizer is not None and tokenizer.mask is None:

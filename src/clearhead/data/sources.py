@@ -24,8 +24,10 @@ _LONGEST_STREAM = 1 << 35  # bytes
 _SHARE_OF_DISK = 0.5  # of what is free, that a copy of a stream may take
 
 
-def open_source(source: str, cache: Path) -> Source:
+def open_source(source: str, cache: Path, characters: int | None = None) -> Source:
     """The text that `source` names. A corpus name wins over a file of that name, which is ./NAME.
+
+    A corpus that is made from a grammar has so many `characters`.
 
     Raises:
         DataError: there is nothing of that name, or nothing in it.
@@ -33,7 +35,7 @@ def open_source(source: str, cache: Path) -> Source:
     if source == "-":
         return file_source(_keep(sys.stdin.buffer, Path("standard input"), cache / "streams"))
     if source in CORPORA:
-        return CORPORA[source].source(cache)
+        return CORPORA[source].open(cache, characters)
     path = Path(os.path.expanduser(source)).absolute()
     try:
         if path.is_dir():

@@ -18,10 +18,11 @@ _CODE_POINTS = 0x110000
 
 @dataclass(frozen=True)
 class Survey:
-    """Characters in each document, and the distinct characters in the order of code points."""
+    """Characters in each document, the distinct characters in the order of code points, and all bytes in UTF-8."""
 
     lengths: NDArray[np.int64]
     alphabet: str
+    n_bytes: int
 
     @property
     def characters(self) -> int:
@@ -31,18 +32,19 @@ class Survey:
 
 def survey(source: Source) -> Survey:
     """Read the source once, in bounded memory. DataErrors of reading come from here first."""
-    lengths = array("q")
+    lengths, n_bytes = array("q"), 0
     present = np.zeros(_CODE_POINTS, dtype=bool)
     for document in source.documents():
         length = 0
         for piece in document.pieces:
             length += len(piece)
+            n_bytes += len(piece.encode("utf-8", "surrogatepass"))
             codes = code_points(piece)
             present[codes if codes.itemsize > 1 else np.flatnonzero(np.bincount(codes))] = (
                 True  # counting bytes is quicker
             )
         lengths.append(length)
-    return Survey(np.array(lengths, dtype=np.int64), "".join(map(chr, np.flatnonzero(present))))
+    return Survey(np.array(lengths, dtype=np.int64), "".join(map(chr, np.flatnonzero(present))), n_bytes)
 
 
 def place_of_cut(lengths: NDArray[np.int64], val_fraction: float) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from clearhead.config import RunConfig
 from clearhead.config.presets import DEFAULT_MINUTES, DEFAULTS, PRESETS, default_preset, preset
-from clearhead.data import is_pairs
+from clearhead.data import CORPORA, is_pairs
 from clearhead.errors import DataError, UsageError
 from clearhead.inspection import account
 from clearhead.options import Settings, merge, read_toml, to_toml
@@ -19,6 +19,8 @@ from clearhead.workflows.hardware import choose_device, memory
 from clearhead.workflows.pretrained import Origin
 from clearhead.workflows.tasks import Task
 
+CHARACTERS_PER_MINUTE = 4_000_000  # of a corpus made to measure: about what two cores read once
+CORPUS_CHARACTERS = 1_000_000, 40_000_000  # the fewest and the most that are made unasked
 EVALUATIONS = (3, 8)  # along one training, at least and at most
 SHARE_FOR_EVALUATIONS = 0.1  # of the time of the steps
 TOKENS_OF_AN_EVALUATION = 2**14  # fewer save nothing that counts, and say too little
@@ -108,6 +110,9 @@ def choose_start(
     config = RunConfig.read(below, settings)
     check_optimizer(config.train)
     if origin is None:
+        if characters := _corpus_characters(config, settings, preset_name, minutes):
+            below = merge(below, {"data": {"corpus_characters": characters}})
+            config = RunConfig.read(below, settings)
         _refuse_other_data(config)
     if minutes is not None and "steps" in settings.get("train", {}):
         raise UsageError("--minutes and --train.steps both say how long to train; give one of them")
@@ -165,6 +170,20 @@ def _preset_for(settings: Settings, name: str | None, minutes: float | None) -> 
     name = name or default_preset(objective if objective in DEFAULTS else "causal", minutes)
     own = "with your own changes" if "model" in settings else preset(name).about
     return preset(name).options, f"preset '{name}', {own}"
+
+
+def _corpus_characters(
+    config: RunConfig, settings: Settings, preset_name: str | None, minutes: float | None
+) -> int | None:
+    """How much of a corpus that can be made in any length the time can use; None where it is not time that decides."""
+    corpus = CORPORA.get(config.data.source)
+    if corpus is None or corpus.sized is None or config.data.corpus_characters is not None:
+        return None
+    if minutes is None and (preset_name is not None or "steps" in settings.get("train", {})):
+        return None
+    fewest, most = CORPUS_CHARACTERS
+    millions = math.ceil(CHARACTERS_PER_MINUTE * (minutes or DEFAULT_MINUTES) / 1e6)
+    return min(most, max(fewest, 1_000_000 * millions))
 
 
 def _refuse_other_data(config: RunConfig) -> None:

@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 from clearhead.config import DataConfig
+from clearhead.data.choices import suggested_vocab_size
 from clearhead.data.parallel.reading import Pair
 from clearhead.data.survey import sample_stride
 from clearhead.data.tokenizers import Tokenizer
@@ -63,11 +64,12 @@ def make_tokenizers(
         tokenizers = _characters(*alphabets, joint=joint)
         kind = "characters"
     else:
+        size = config.bpe_vocab_size or suggested_vocab_size(characters)
 
         def train(*sides: str) -> Tokenizer:
             sample = islice(training(), 0, None, sample_stride(characters))
             texts = (getattr(pair, side) for pair in sample for side in sides)
-            return Tokenizer.train_bpe(texts, config.bpe_vocab_size, end=True, pad=True, sentences=True)
+            return Tokenizer.train_bpe(texts, size, end=True, pad=True, sentences=True)
 
         both = train("source", "target") if joint else None
         tokenizers = (both, both) if both else (train("source"), train("target"))
