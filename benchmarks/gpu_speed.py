@@ -109,7 +109,10 @@ class Race:
         return programs
 
     def ours(self, steps: int, compiled: str, seed: int) -> Outcome:
-        options = f"--preset medium --data.tokenizer char {self.scale.ours} --train.device {self.scale.device} --train.compile {compiled}"
+        options = (
+            f"--preset medium --data.tokenizer char {self.scale.ours} "
+            f"--train.device {self.scale.device} --train.compile {compiled}"
+        )
         ends = f"--train.steps {steps} --train.eval_every {steps} --train.save_every {steps} --seed {seed}"
         with tempfile.TemporaryDirectory() as name:
             command = [sys.executable, "-m", "clearhead", "train", self.data.source, "--out", "run", "--json"]
