@@ -199,7 +199,7 @@ def _train(
                 raise _stopped(run, state, interrupted.reason) from None
             else:
                 if config.train.average_checkpoints > 1:
-                    recorder.averaged(use_mean(run, model, task, config, observe))
+                    recorder.averaged(use_mean(run, model, task, run.config, observe))
                 recorder.read_by_grammar()
             finally:
                 finished = write_report(run, task)  # also of a training that was stopped or that failed
