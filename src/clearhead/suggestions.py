@@ -92,7 +92,7 @@ def closest(word: str, known: Iterable[str]) -> str | None:
             return matches[0] if len(matches) == 1 else None
     ratios = {name: _likeness(typed, _words(name)) for name in names}
     best = max(ratios.values(), default=0.0)
-    nearest = [name for name, ratio in ratios.items() if ratio == best >= CLOSE]
+    nearest = _plainest([name for name, ratio in ratios.items() if ratio == best >= CLOSE])
     return nearest[0] if len(nearest) == 1 else None
 
 

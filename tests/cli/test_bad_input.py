@@ -115,7 +115,10 @@ USAGE = [
     ("resume run --train.steps 2", "has done 4 steps already"),
     ("resume run --model.n_layers 2", "same model and data"),
     ("generate run the --temperature 0 --greedy false", "temperature 0 is greedy; leave out greedy = false"),
-    ("generate run the --greedy --temperature 0.7", "greedy takes the likeliest token every time, whatever the temp"),
+    (
+        "generate run the --greedy --temperature 0.7",
+        "--greedy takes the likeliest token every time, whatever the --temp",
+    ),
     ("generate run the --temperature -1", "temperature must be at least 0, not -1"),
     ("generate run the --temperature nan", "temperature must be finite, not 'nan'"),
     ("generate run the --temperature cold", "temperature must be a number, not 'cold'"),

@@ -18,7 +18,7 @@ from clearhead.workflows import Run
 
 SUMMARY = {
     *("run", "parameters", "vocab_size", "steps", "seconds", "train_loss", "val_loss", "best_val_loss"),
-    *("first_loss", "tokens_per_second"),
+    *("first_loss", "tokens_per_second", "bits_per_byte"),
 }
 
 

@@ -97,7 +97,6 @@ def test_there_is_a_schema(options: type[Options]) -> None:
         (RunConfig, {"model": {"architecture": "encoder"}}, "needs the architecture decoder or bigram, not encoder"),
         (SamplingConfig, {"temperature": -0.1}, "temperature must be at least 0, not -0.1"),
         (SamplingConfig, {"temperature": math.inf}, "temperature must be finite, not inf"),
-        (SamplingConfig, {"greedy": True, "temperature": 0.7}, "whatever the temperature (0.7); leave one of them out"),
         (SamplingConfig, {"greedy": False, "temperature": 0}, "temperature 0 is greedy"),
         (SamplingConfig, {"num_samples": None}, "num_samples must be a whole number, not none"),
         (EngineConfig, {"engine": "plain"}, "must be 'auto', 'eager' or 'native', not 'plain'; did you mean 'eager'?"),

@@ -156,7 +156,7 @@ def test_notes_say_what_was_chosen(tmp_path: Path) -> None:
 @pytest.mark.parametrize("n_pairs", [0, 1, 9])
 def test_too_few_pairs_are_a_sentence(tmp_path: Path, cache: Path, n_pairs: int) -> None:
     path = table(tmp_path, [*TEXTS[:n_pairs], ("", "")])
-    with pytest.raises(DataError, match=rf"my\.tsv has {n_pairs} usable pairs; at least 10 are needed to train"):
+    with pytest.raises(DataError, match=rf"my\.tsv has {n_pairs} usable pairs?; at least 10 are needed to train"):
         prepare_pairs(config_of(path))
     assert list((cache / "pairs").iterdir()) == []  # nothing half made is left
     assert len(prepare_pairs(config_of(table(tmp_path, TEXTS[:10]))).val) == 1

@@ -171,7 +171,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "lazy": (lazy, "head.weight of Small has no shape yet; call the model once"),
     "meta": (lambda: Small().to("meta"), "table.weight of Small is on the meta device and has no numbers"),
     "quantized": (quantized, "of Small is quantized"),
-    "no module": (lambda: 3, "a torch.nn.Module can be examined, not a int"),
+    "no module": (lambda: 3, "a torch.nn.Module can be examined, not an int"),
     "class": (lambda: Small, "a torch.nn.Module can be examined, not a type"),
     "nothing": (lambda: Returns(None), "no way was found to call Returns with token ids"),
     "number": (lambda: Returns(3.0), "no way was found to call Returns with token ids"),

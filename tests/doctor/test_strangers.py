@@ -40,7 +40,7 @@ BAD = {
         r"cannot be called .*no such luck",
     ),
     "stops": ("import sys\nsys.exit('enough')\n", "cannot be imported .SystemExit: enough"),
-    "nothing": ("def build():\n    return 3\n", "returned a int, not a torch.nn.Module"),
+    "nothing": ("def build():\n    return 3\n", "returned an int, not a torch.nn.Module"),
     "without": ("x = 1\n", r"has no build\(\)"),
     "needs": ("def build(size):\n    return size\n", r"needs arguments \(size\)"),
 }

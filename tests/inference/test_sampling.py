@@ -140,10 +140,10 @@ def test_greedy_takes_the_first_of_the_likeliest() -> None:
     assert sample(torch.tensor([[0.0, 3.0, 3.0]]), SamplingConfig(greedy=True), None).tolist() == [1]
 
 
-@pytest.mark.parametrize("temperature", [0, -1])
-def test_a_temperature_of_zero_or_less_is_refused(temperature: float) -> None:
+def test_a_temperature_below_zero_is_refused_and_zero_is_greedy() -> None:
     with pytest.raises(UsageError, match="temperature"):
-        SamplingConfig.read({"temperature": temperature})
+        SamplingConfig.read({"temperature": -1})
+    assert SamplingConfig.read({"temperature": 0}).greedy
 
 
 def numbers(prompts: list[list[int]], n: int, seed: int = 1) -> Tensor:

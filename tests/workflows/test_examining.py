@@ -27,17 +27,17 @@ def run_folder(path: Path, age: float = 0) -> Path:
 
 
 def test_runs_are_found_by_folder_and_by_name(here: Path) -> None:
-    run_folder(here / "runs" / "old", age=100)
+    run_folder(here / "runs" / "older", age=100)
     run_folder(here / "runs" / "new")
     run_folder(here / "elsewhere:1" / "mine.py")
     assert resolve(None) == Target("run", str(Path("runs", "new")))
-    assert resolve("old") == Target("run", str(Path("runs", "old")))
-    assert resolve("runs/old") == Target("run", str(Path("runs", "old")))
+    assert resolve("older") == Target("run", str(Path("runs", "older")))
+    assert resolve("runs/older") == Target("run", str(Path("runs", "older")))
     assert resolve("elsewhere:1/mine.py") == Target("run", str(Path("elsewhere:1", "mine.py")))
     assert resolve("mine.py:build") == Target("file", "mine.py", "build")
     assert resolve("hf:old") == Target("architecture", "old")
-    with pytest.raises(UsageError, match=r"'olt' names no model; .* did you mean 'old'"):
-        resolve("olt")
+    with pytest.raises(UsageError, match=r"'oldre' names no model; .* did you mean 'older'"):
+        resolve("oldre")
 
 
 def test_without_a_run_the_newest_is_none() -> None:

@@ -36,7 +36,7 @@ def test_options_are_keywords_and_wrong_ones_a_sentence(finished: Run) -> None:
     assert greedy == finished.generate("the", greedy=True, max_new_tokens=9, draft="ngrams")
     with pytest.raises(UsageError, match=r"^unknown option 'temprature'; did you mean 'temperature'"):
         finished.generate("the", temprature=1)
-    with pytest.raises(UsageError, match=r"^num_samples: input should be greater"):
+    with pytest.raises(UsageError, match=r"^num_samples must be at least 1, not 0"):
         finished.generate("the", num_samples=0)
 
 

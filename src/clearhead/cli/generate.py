@@ -10,6 +10,7 @@ from clearhead.cli.implied_run import implied_run
 from clearhead.cli.output import notice, standard_output
 from clearhead.cli.standard_input import standard_input
 from clearhead.config import EngineConfig, SamplingConfig
+from clearhead.errors import UsageError
 
 if TYPE_CHECKING:
     from clearhead.inference import Piece
@@ -44,6 +45,11 @@ def run(args: argparse.Namespace) -> None:
     which, prompt = workflows.run_and_text(getattr(args, "run", None), getattr(args, "prompt", None))
     prompt = standard_input("prompt") if prompt == "-" else prompt or ""
     options = settings_of(args, SamplingConfig)
+    if options.get("greedy") and float(str(options.get("temperature", 0))) > 0:
+        raise UsageError(
+            f"--greedy takes the likeliest token every time, whatever the --temperature ({options['temperature']}); "
+            "leave one of them out"
+        )
     options["stop"] = [_unescaped(stop) for stop in options.get("stop", [])]
     console = Console(json=args.json)
     single = SamplingConfig.read(options).num_samples == 1 and not args.json

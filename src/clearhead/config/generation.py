@@ -25,7 +25,8 @@ class SamplingConfig(Options):
         None, ge=0, le=1, description="drop tokens less likely than this fraction of the likeliest one"
     )
     greedy: bool = Field(
-        default_factory=lambda data: data.get("temperature") == 0, description="always take the likeliest token"
+        default_factory=lambda data: data.get("temperature") == 0,
+        description="always take the likeliest token, whatever the temperature",
     )
     stop: tuple[str, ...] = Field((), description="end a text before this string; repeat the option for several")
     num_samples: int = Field(1, ge=1, description="number of texts per prompt")
@@ -33,11 +34,6 @@ class SamplingConfig(Options):
 
     @model_validator(mode="after")
     def _refuse_two_answers(self) -> Self:
-        if self.greedy and self.temperature > 0 and "temperature" in self.model_fields_set:
-            raise ValueError(
-                f"greedy takes the likeliest token every time, whatever the temperature ({self.temperature:g}); "
-                "leave one of them out"
-            )
         if not self.greedy and self.temperature == 0:
             raise ValueError("temperature 0 is greedy; leave out greedy = false, or choose a temperature above 0")
         return self
