@@ -9,7 +9,7 @@ from clearhead import doctor
 from clearhead.doctor.problems import attempt
 
 SOURCE = Path(str(doctor.__file__)).parent
-OF_A_SCRIPT = {"load/loading.py", "training/script.py"}  # their last line is told, so that the frames are needed
+OF_A_SCRIPT = {"training/script.py"}  # its last line is told, so that its frames are needed
 
 
 def test_what_was_raised_is_kept_without_the_tensors_of_its_frames() -> None:
