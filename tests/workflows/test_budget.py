@@ -17,7 +17,7 @@ from clearhead.config.presets import PRESETS
 from clearhead.errors import UsageError
 from clearhead.training import Evaluated, SaveDue, Stepped, TrainingState, fit
 from clearhead.workflows import budget, train
-from clearhead.workflows.budget import TOLERANCE, Budget, find_pace
+from clearhead.workflows.budget import TOLERANCE, Budget, measure_pace
 from clearhead.workflows.events import Replanned, WorkflowEvent
 from clearhead.workflows.tasks import NextToken, Task
 
@@ -137,11 +137,11 @@ def test_a_model_that_is_too_large_for_the_time_is_refused_without_a_step(monkey
     monkeypatch.setattr(budget, "operations_per_second", lambda config: 1e11)
     monkeypatch.setattr(budget, "seconds_per_step", lambda *arguments, **options: pytest.fail("a step was taken"))
     with pytest.raises(UsageError, match=r"fewer than 100 steps fit into 0\.2 minutes.* --preset tiny") as refusal:
-        find_pace(0.2, time.perf_counter(), config, text)
+        measure_pace(0.2, time.perf_counter(), config, text)
     assert "gpt2" not in str(refusal.value)
     needed = float(str(refusal.value).split("--minutes ")[1].split(",")[0])
     monkeypatch.setattr(budget, "seconds_per_step", lambda *arguments, **options: 0.01)
-    assert find_pace(2 * needed, time.perf_counter(), config, text).steps >= 100
+    assert measure_pace(2 * needed, time.perf_counter(), config, text).steps >= 100
 
 
 def test_a_step_that_takes_too_long_is_refused_after_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ def test_a_step_that_takes_too_long_is_refused_after_one(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(budget, "seconds_per_step", one_step)
     with pytest.raises(UsageError, match="fewer than 100 steps"):
-        find_pace(1, time.perf_counter(), config, text)
+        measure_pace(1, time.perf_counter(), config, text)
     assert patience[0] <= 60 * 0.02
 
 
@@ -164,6 +164,6 @@ def test_a_model_that_sees_few_tokens_is_said_to_be_too_large(monkeypatch: pytes
     monkeypatch.setattr(budget, "seconds_per_step", lambda *arguments, **options: 0.1)
     for name, warned in (("nanogpt-baby", True), ("tiny", False)):
         config, text = config_for(name, write_text(150_000, f"{name}.txt"))
-        pace = find_pace(0.5, time.perf_counter(), config, text)
+        pace = measure_pace(0.5, time.perf_counter(), config, text)
         planned = config.model_copy(update={"train": config.train.model_copy(update={"steps": pace.steps})})
         assert bool(pace.warnings(planned)) == warned

@@ -20,7 +20,7 @@ from clearhead.workflows.tasks import Task
 FINISH_SECONDS = 2.0  # for the report, after the last step
 SHARE_FOR_STEPS = 0.85  # of the time that is left when training begins; evaluations and samples take the rest
 FEWEST_STEPS = 100  # in which a model learns something
-FEWEST_TOKENS = 0.5  # per parameter; with fewer, a smaller model learns more in the same time
+FEWEST_TOKENS = 0.5  # per parameter that is not in an embedding; with fewer, a smaller model may learn more
 MOST_PASSES = 40  # over the text; more only learns it by heart
 PASSES_OF_A_STEP = 3  # a step costs as much as so many forward passes, of which an evaluation is one
 RECENT_SECONDS = 15.0  # of steps, whose mean predicts the next ones
@@ -122,16 +122,17 @@ class Pace:
     def warnings(self, config: RunConfig) -> list[str]:
         """A word where a model is so large that it will hardly be trained."""
         tokens = config.train.steps * config.train.batch_size * config.model.block_size
-        parameters = account(config.model).parameters
+        parts = account(config.model).parts
+        parameters = sum(size for part, size in parts.items() if "embedding" not in part and part != "head")
         if tokens >= FEWEST_TOKENS * parameters or self.steps == self.most:
             return []
         return [
-            f"note: this model will see {tokens / parameters:.1g} tokens for each of its parameters; "
-            "a smaller one would learn more in the same time"
+            f"note: this model will see {tokens / parameters:.1g} tokens for each parameter of its layers; "
+            "a smaller one may learn more in the same time"
         ]
 
 
-def find_pace(minutes: float, began: float, config: RunConfig, task: Task, *, is_new: bool = True) -> Pace:
+def measure_pace(minutes: float, began: float, config: RunConfig, task: Task, *, is_new: bool = True) -> Pace:
     """Measure a step, and refuse a model that is too large for the time.
 
     Args:

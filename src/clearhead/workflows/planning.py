@@ -14,7 +14,7 @@ from clearhead.inspection import account
 from clearhead.options import Settings, merge, read_toml, to_toml
 from clearhead.training import check_optimizer
 from clearhead.wording import counted
-from clearhead.workflows.budget import PASSES_OF_A_STEP, Budget, find_pace
+from clearhead.workflows.budget import PASSES_OF_A_STEP, Budget, measure_pace
 from clearhead.workflows.hardware import choose_device, memory
 from clearhead.workflows.pretrained import Origin
 from clearhead.workflows.tasks import Task
@@ -142,7 +142,7 @@ def plan(start: Start, task: Task) -> Plan:
         steps, why = config.train.steps, "given" if "steps" in own else f"as the preset '{start.preset}' says"
         pace = None
     else:
-        pace = find_pace(minutes, start.began, config, task, is_new=start.origin is None)
+        pace = measure_pace(minutes, start.began, config, task, is_new=start.origin is None)
         steps, why = pace.steps, pace.reason
     config = _fit_to_steps(config, settings, steps, task.held_out_tokens)
     reasons = [_model_reason(config, start), _length_reason(config, why)]
