@@ -52,8 +52,10 @@ def test_a_terminal_shows_how_it_goes(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert written.count("\rstep ") >= STEPS
     assert " left" in written
     assert [line for line in lines if line.startswith("model: ")]
-    assert len([line for line in lines if "  validation loss" in line]) == 3
-    assert lines[-2] == "The run is in run."
+    evaluations = [line for line in lines if "  validation " in line]
+    assert len(evaluations) == 3
+    assert all(" bits per byte" in line for line in evaluations), "as the command tells it"
+    assert lines[-2].startswith("The run is in run;")
     assert not [line for line in lines if " left" in line], "the last one is taken away"
     assert capsys.readouterr().out == ""
     ch.resume("run", options={"train": {"steps": STEPS + 1}})
@@ -96,7 +98,7 @@ def test_a_notebook_shows_it_where_it_is_no_fault(
     train()
     out, err = capsys.readouterr()
     assert err == ""
-    assert out.endswith("The run is in run.\n")
+    assert out.splitlines()[-1].startswith("The run is in run;")
 
 
 def test_what_is_printed_after_an_interruption_begins_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""How a training goes, for people who call it from Python: lines, and below them one that is rewritten."""
+"""Where people who call a training from Python see it: on a terminal, in a notebook, or nowhere."""
 
 import shutil
 import sys
@@ -8,23 +8,10 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from clearhead.pages import one_line, printable
-from clearhead.training import Evaluated, Stepped
-from clearhead.workflows.events import (
-    Averaged,
-    Finished,
-    Notice,
-    Observer,
-    Passed,
-    Replanned,
-    Sampled,
-    Started,
-    WorkflowEvent,
-    ignore,
-)
+from clearhead.workflows.events import Observer, WorkflowEvent, ignore
+from clearhead.workflows.narration import Narrator
 
 PAUSE = 0.1  # seconds between two rewritings of the line
-LINES = 20  # of progress in a whole training, where a line cannot be rewritten
-SAMPLE_CHARACTERS = 240
 
 
 @contextmanager
@@ -42,88 +29,71 @@ def showing(progress: bool | None, observe: Observer | None) -> Iterator[Observe
     if not progress or stream is None:
         yield observe or ignore
         return
-    shown = Progress(stream, rewrites=rewrites)
+    screen = StreamScreen(stream, rewrites=rewrites)
+    narrator = Narrator(screen)
 
     def both(event: WorkflowEvent) -> None:
-        shown.take(event)
+        narrator.tell(event)
         if observe is not None:
             observe(event)
 
     try:
         yield both
     finally:
-        shown.end()
+        screen.end()
 
 
-class Progress:
-    """Prints the events of a training to a stream."""
+class StreamScreen:
+    """A screen without color: lines, and below them one that is rewritten with every step, where that is possible."""
 
     def __init__(self, stream: TextIO, *, rewrites: bool) -> None:
-        self.stream, self.rewrites = stream, rewrites
-        self.width = 0  # of the line that is being rewritten
+        self.stream, self.has_bar = stream, rewrites
+        self.width, self.encoding = shutil.get_terminal_size().columns, getattr(stream, "encoding", None) or "utf-8"
+        self.covered = 0  # columns of the line that is being rewritten
         self.first, self.steps = 0, 1
-        self.tokens, self.seconds = 0, 0.0
         self.began = self.written = -PAUSE
 
-    def take(self, event: WorkflowEvent) -> None:
-        """Print one event."""
-        match event:
-            case Notice() | Passed():
-                self.line(event.text)
-            case Started():
-                self.first, self.steps, self.began = event.step, event.steps, time.monotonic()
-            case Replanned():
-                self.steps = event.steps
-            case Stepped():
-                self._step(event)
-            case Evaluated():
-                best = "  best so far" if event.best else ""
-                self.line(f"step {event.step:>6,}/{self.steps:,}  validation loss {event.loss:.4f}{best}")
-            case Averaged():
-                kept = "it is the run's model" if event.used else "a single one's is lower"
-                self.line(f"the mean of the last {event.checkpoints} checkpoints: {event.loss:.4f}; {kept}")
-            case Sampled():
-                if event.step == self.steps:
-                    self._write(f"\n{printable(event.text[:SAMPLE_CHARACTERS].strip())}\n\n")
-            case Finished():
-                self.line(event.verdict)
-                self.line(f"The run is in {event.folder}.")
-
-    def line(self, text: str) -> None:
+    def line(self, *pieces: tuple[str, str]) -> None:
         """A line that stays."""
-        self._write(one_line(text) + "\n")
+        self._write(one_line("".join(text for text, _ in pieces)) + "\n")
 
-    def end(self) -> None:
-        """Nothing more comes: what is printed next begins a line of its own."""
-        if self.width:
-            self._write("")
+    def block(self, text: str, style: str = "") -> None:
+        """A text of several lines."""
+        self._write(printable(text) + "\n")
 
-    def _step(self, event: Stepped) -> None:
-        self.tokens, self.seconds = self.tokens + event.tokens, self.seconds + event.seconds
+    def begin(self, step: int, steps: int) -> None:
+        """A training begins after `step` of `steps` steps."""
+        self.first, self.steps, self.began = step, steps, time.monotonic()
+
+    def advance(self, step: int, news: str) -> None:
+        """Rewrite the line, not more often than a person can read it."""
         now = time.monotonic()
-        is_due = now - self.written >= PAUSE if self.rewrites else event.step % max(1, self.steps // LINES) == 0
-        if not is_due:
+        if not self.has_bar or now - self.written < PAUSE:
             return
         self.written = now
-        left = (now - self.began) / max(1, event.step - self.first) * (self.steps - event.step)
-        speed = f"{self.tokens / max(self.seconds, 1e-9):,.0f} tokens/s"
-        text = f"step {event.step:>6,}/{self.steps:,}  loss {event.loss:.4f}  {speed}  {_clock(left)} left"
-        if not self.rewrites:
-            self.line(text)
-            return
-        text = text[: shutil.get_terminal_size().columns - 1]  # a line that wraps cannot be rewritten
-        self._send("\r" + text.ljust(self.width))
-        self.width = len(text)
+        left = (now - self.began) / max(1, step - self.first) * (self.steps - step)
+        text = f"step {step:>6,}/{self.steps:,}  {news}  {_clock(left)} left"
+        text = text[: self.width - 1]  # a line that wraps cannot be rewritten
+        self._send("\r" + text.ljust(self.covered))
+        self.covered = len(text)
+
+    def lengthen(self, steps: int) -> None:
+        """There will be this many steps."""
+        self.steps = steps
+
+    def end(self) -> None:
+        """Nothing more is rewritten: what is printed next begins a line of its own."""
+        if self.covered:
+            self._write("")
 
     def _write(self, text: str) -> None:
         """Text in the place of the line that is being rewritten."""
-        self._send(("\r" + " " * self.width + "\r" if self.width else "") + text)
-        self.width = 0
+        self._send(("\r" + " " * self.covered + "\r" if self.covered else "") + text)
+        self.covered = 0
 
     def _send(self, text: str) -> None:
-        encoding = getattr(self.stream, "encoding", None) or "utf-8"
         try:
-            self.stream.write(text.encode(encoding, "replace").decode(encoding))
+            self.stream.write(text.encode(self.encoding, "replace").decode(self.encoding))
             self.stream.flush()
         except (OSError, ValueError):  # nobody reads any more, which is no reason to end a training
             pass

@@ -1,0 +1,147 @@
+"""A training in words: the same lines for the command, for Python and for a notebook."""
+
+from typing import Protocol, assert_never
+
+from clearhead.inspection import draw, in_bits
+from clearhead.training import Evaluated, Notice, Stepped
+from clearhead.wording import counted, whole_words
+from clearhead.workflows.events import (
+    Averaged,
+    Finished,
+    Passed,
+    Read,
+    Replanned,
+    Sampled,
+    Started,
+    WorkflowEvent,
+)
+
+LINES = 20  # about steps, in a whole training, where no bar is moved
+SAMPLE_CHARACTERS = 240
+NAMES = {"bleu": "BLEU (greedy)"}  # of figures, as a person reads them
+
+
+class Screen(Protocol):
+    """Where a training is shown. A style is one of rich's; a screen without color leaves it out."""
+
+    width: int
+    encoding: str
+
+    @property
+    def has_bar(self) -> bool:
+        """Whether something moves with every step, so that no lines about single steps are needed."""
+
+    def line(self, *pieces: tuple[str, str]) -> None:
+        """One line of texts, each with its style."""
+
+    def block(self, text: str, style: str = "") -> None:
+        """A text of several lines."""
+
+    def begin(self, step: int, steps: int) -> None:
+        """A training begins after `step` of `steps` steps."""
+
+    def advance(self, step: int, news: str) -> None:
+        """A step is done; `news` is what the bar says of it."""
+
+    def lengthen(self, steps: int) -> None:
+        """There will be this many steps, fewer or more than at first."""
+
+    def end(self) -> None:
+        """The training is over, or was stopped."""
+
+
+class Narrator:
+    """Tells a screen what happens, event by event."""
+
+    def __init__(self, screen: Screen) -> None:
+        self.screen = screen
+        self.steps = 0
+        self.bytes_per_token: float | None = None
+        self.tokens, self.seconds, self.is_first = 0, 0.0, True
+
+    def tell(self, event: WorkflowEvent) -> None:
+        """Show one event."""
+        match event:
+            case Notice():
+                self._notice(event.text)
+            case Passed():
+                self._line(event.text, "green")
+            case Started():
+                self._started(event)
+            case Replanned():
+                self._replanned(event)
+            case Stepped():
+                self._stepped(event)
+            case Evaluated():
+                self._evaluated(event)
+            case Sampled():
+                self._sampled(event)
+            case Averaged():
+                self._averaged(event)
+            case Read():
+                self._line(event.score.line())
+            case Finished():
+                self._finished(event)
+            case _:
+                assert_never(event)
+
+    def _notice(self, text: str) -> None:
+        head, colon, rest = text.partition(": ")
+        self.screen.line(*([(head + colon, "bold"), (rest, "")] if colon and " " not in head else [(text, "")]))
+
+    def _started(self, event: Started) -> None:
+        self.steps, self.bytes_per_token = event.steps, event.bytes_per_token
+        if event.step:
+            self._line(f"continuing after step {event.step:,} of {event.steps:,} in {event.folder}")
+        self.screen.begin(event.step, event.steps)
+
+    def _replanned(self, event: Replanned) -> None:
+        pace = "slower" if event.steps < self.steps else "faster"
+        self._line(f"the machine is {pace} than measured: {event.steps:,} steps fit into the time, not {self.steps:,}")
+        self.steps = event.steps
+        self.screen.lengthen(event.steps)
+
+    def _stepped(self, event: Stepped) -> None:
+        self.tokens, self.seconds = self.tokens + event.tokens, self.seconds + event.seconds
+        news = f"loss {event.loss:.4f}  {self.tokens / max(self.seconds, 1e-9):,.0f} tokens/s"
+        self.screen.advance(event.step, news)
+        if self.is_first or (not self.screen.has_bar and event.step % max(1, self.steps // LINES) == 0):
+            rate = f"rate {event.learning_rate:.2e}  gradient {event.gradient_norm:.2f}"
+            self._line(f"{self._at(event.step)}  {news}  {rate}")
+        if event.skipped:
+            self._line(f"step {event.step:,} was skipped: its loss or gradient was not finite", "yellow")
+        self.is_first = False
+
+    def _evaluated(self, event: Evaluated) -> None:
+        best = "  best so far" if event.best else ""
+        bits = in_bits(event.loss, self.bytes_per_token)
+        loss = f"validation {event.loss:.4f}{bits and ','}{bits}"
+        self._line(
+            f"{self._at(event.step)}  {loss} over {event.tokens:,} tokens{best}",
+            "bold green" if event.best else "bold",
+        )
+
+    def _sampled(self, event: Sampled) -> None:
+        for name, value in event.scores.items():
+            self._line(f"{self._at(event.step)}  validation {NAMES.get(name, name)} {value:.1f}", "bold")
+        if self.screen.has_bar or event.step in (0, self.steps):
+            sample = whole_words(event.text[:SAMPLE_CHARACTERS]).strip()
+            self.screen.block(f"\n{sample}\n", "dim" if event.step < self.steps else "")
+
+    def _averaged(self, event: Averaged) -> None:
+        verdict = "it is the run's model" if event.used else "a single one's is lower and stays the run's model"
+        averaged = counted(event.checkpoints, "checkpoint")
+        self._line(f"the mean of the last {averaged} has validation loss {event.loss:.4f}: {verdict}")
+
+    def _finished(self, event: Finished) -> None:
+        self.screen.end()
+        self.screen.block(draw(event.curve, width=min(self.screen.width, 100), encoding=self.screen.encoding))
+        self._line(event.verdict, "bold")
+        self._line("")
+        self._line(f"The run is in {event.folder}; open its report.html for curves and samples.")
+
+    def _at(self, step: int) -> str:
+        return f"step {step:>6,}/{self.steps:,}"
+
+    def _line(self, text: str, style: str = "") -> None:
+        self.screen.line((text, style))
