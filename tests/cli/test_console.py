@@ -10,6 +10,7 @@ from command_helpers import TINY, write_text
 
 from clearhead import cli
 from clearhead.cli.console import Console
+from clearhead.cli.output import in_flags
 from clearhead.data.grammar_score import GrammarScore
 from clearhead.inspection import Curve
 from clearhead.training import Evaluated, Stepped
@@ -79,3 +80,16 @@ def test_an_event_is_shown_for_what_it_is_whatever_its_class_is_called(capsys: p
         "it learned",
     ):
         assert part in shown
+
+
+@pytest.mark.parametrize(
+    ("sentence", "flags"),
+    [
+        ("lower `num_samples` or `max_new_tokens`", "lower --num-samples or --max-new-tokens"),
+        ("raise `train.micro_batches`", "raise --train.micro_batches"),
+        ("take `preset=tiny` or `minutes=0.5`", "take --preset tiny or --minutes 0.5"),
+        ("nothing of `An Author's`, and no `", "nothing of `An Author's`, and no `"),
+    ],
+)
+def test_arguments_are_flags_where_a_command_was_typed(sentence: str, flags: str) -> None:
+    assert in_flags(sentence) == flags

@@ -136,10 +136,10 @@ def test_a_model_that_is_too_large_for_the_time_is_refused_without_a_step(monkey
     config, text = config_for("gpt2", write_text(100_000))
     monkeypatch.setattr(budget, "operations_per_second", lambda config: 1e11)
     monkeypatch.setattr(budget, "seconds_per_step", lambda *arguments, **options: pytest.fail("a step was taken"))
-    with pytest.raises(UsageError, match=r"fewer than 100 steps fit into 0\.2 minutes.* --preset tiny") as refusal:
+    with pytest.raises(UsageError, match=r"fewer than 100 steps fit into 0\.2 minutes.* `preset=tiny`") as refusal:
         measure_pace(0.2, time.perf_counter(), config, text)
     assert "gpt2" not in str(refusal.value)
-    needed = float(str(refusal.value).split("--minutes ")[1].split(",")[0])
+    needed = float(str(refusal.value).split("`minutes=")[1].split("`")[0])
     monkeypatch.setattr(budget, "seconds_per_step", lambda *arguments, **options: 0.01)
     assert measure_pace(2 * needed, time.perf_counter(), config, text).steps >= 100
 

@@ -133,7 +133,7 @@ def test_what_contradicts_the_run_is_refused(options: dict[str, Any], message: s
 
 
 def test_a_preset_is_another_model(first: Run) -> None:
-    with pytest.raises(UsageError, match="--preset small would contradict"):
+    with pytest.raises(UsageError, match="`preset=small` would contradict"):
         train("my.txt", start_from="first", preset="small")
 
 

@@ -228,7 +228,7 @@ def test_verbs_that_are_for_other_models_say_so(learnt: Run) -> None:
     text = train("my.txt", out="text", options=merge(tiny_translator(), {"data": {"tokenizer": "char"}}))
     with pytest.raises(UsageError, match="is no translator"):
         translate(text, ["a"])
-    with pytest.raises(UsageError, match="has no --target"):
+    with pytest.raises(UsageError, match="takes no `target`"):
         evaluate(text, "my.txt", "my.txt")
 
 

@@ -219,13 +219,13 @@ def test_too_little_memory_names_the_option_to_lower(
 
     write_text()
     monkeypatch.setattr(clearhead.inference, "generate", fail)
-    with pytest.raises(ClearheadError, match=r"lower --num-samples"):
+    with pytest.raises(ClearheadError, match=r"lower `num_samples`"):
         generate(run, ["the"])
     monkeypatch.setattr(clearhead.inference, "evaluate", fail)
-    with pytest.raises(ClearheadError, match=r"lower --batch-size"):
+    with pytest.raises(ClearheadError, match=r"lower `batch_size`"):
         evaluate(run, "my.txt", options={"batch_size": 5})
     monkeypatch.setattr(training, "build_model", fail)
-    with pytest.raises(ClearheadError, match=r"lower --train\.batch_size"):
+    with pytest.raises(ClearheadError, match=r"lower `train\.batch_size`"):
         trained()
     assert not Path("run").exists()
 

@@ -7,7 +7,7 @@ from keyword import iskeyword
 from clearhead.cli import interrupts
 from clearhead.cli.environment import collector_at_rest, keep_standard_handles, leave, prepare_process
 from clearhead.cli.help_text import aligned
-from clearhead.cli.output import Output, json_line, notice, printable_streams, standard_output
+from clearhead.cli.output import Output, in_flags, json_line, notice, printable_streams, standard_output
 from clearhead.errors import ClearheadError, DataError, InterruptedRunError, OutputError, UsageError
 from clearhead.suggestions import did_you_mean
 
@@ -132,7 +132,7 @@ def _fail(error: ClearheadError, *, as_json: bool) -> int:
     """Say it once: in one line, or in the object."""
     interrupts.ignore()
     if as_json:
-        standard_output().write(json_line({"error": str(error), "exit_code": error.exit_code}))
+        standard_output().write(json_line({"error": in_flags(str(error)), "exit_code": error.exit_code}))
     else:
         notice(str(error))
     return error.exit_code

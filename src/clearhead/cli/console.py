@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from clearhead.cli.lines import Lines
-from clearhead.cli.output import Output, json_line, notice, standard_error, standard_output
+from clearhead.cli.output import Output, in_flags, json_line, notice, standard_error, standard_output
 
 if TYPE_CHECKING:
     from clearhead.cli.terminal import Terminal
@@ -69,14 +69,14 @@ class Console:
             standard_output().text(json_line(payload))
 
     def _show(self, event: "WorkflowEvent") -> None:
-        from clearhead.workflows.events import Finished  # loads torch; with an event it is loaded
+        from clearhead.workflows.events import Finished, Notice  # loads torch; with an event it is loaded
         from clearhead.workflows.narration import Narrator
 
         self.narrator = self.narrator or Narrator(self.shown)
         if isinstance(event, Finished) and self.json:
             self.shown.end()
             return
-        self.narrator.tell(event)
+        self.narrator.tell(Notice(in_flags(event.text), event.step) if isinstance(event, Notice) else event)
         if isinstance(event, Finished):
             self.say("What you can do next:")
             for command in event.commands:

@@ -8,6 +8,7 @@ in another thread: the failure is remembered, and told where the command can act
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -156,7 +157,7 @@ def standard_error() -> Output:
 
 def notice(sentence: str) -> None:
     """A sentence for the person, beside the result."""
-    standard_error().line(f"clearhead: {sentence}")
+    standard_error().line(f"clearhead: {in_flags(sentence)}")
 
 
 def json_line(payload: Mapping[str, object]) -> str:
@@ -188,3 +189,13 @@ def printable_streams() -> Iterator[Output]:
 def _output(name: str) -> Output:
     stream = getattr(sys, name)
     return stream.output if isinstance(stream, Printable) else Output(stream, NAMES[name])
+
+
+def in_flags(sentence: str) -> str:
+    """The library's sentence about arguments (`num_samples`, `preset=tiny`), as one about flags."""
+
+    def flag(argument: re.Match[str]) -> str:
+        name, value = argument.groups()
+        return f"--{name if '.' in name else name.replace('_', '-')}{f' {value}' if value else ''}"
+
+    return re.sub(r"`([a-z][a-z_.]*)(?:=([^`]*))?`", flag, sentence)

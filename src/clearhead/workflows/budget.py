@@ -177,7 +177,7 @@ def _too_large(
 ) -> str:
     """Why a model cannot be trained in the time, and which can."""
     needed = minutes * fewest * per_step / available
-    advice = [f"give it --minutes {math.ceil(10 * needed) / 10:g}"]
+    advice = [f"give it `minutes={math.ceil(10 * needed) / 10:g}`"]
     if is_new:
         able = [
             name
@@ -185,8 +185,8 @@ def _too_large(
             if option.objective == config.objective
             and fewest * per_step * _step_flops(_as_preset(name, config)) / _step_flops(config) < available
         ]
-        advice += [f"take a smaller model: --preset {', '.join(able)}"] if able else []
-    advice.append("lower --train.batch_size")
+        advice += [f"take a smaller model: {' or '.join(f'`preset={name}`' for name in able)}"] if able else []
+    advice.append("lower `train.batch_size`")
     return (
         f"this model takes at least {per_step:.2g} seconds a step here, so fewer than {fewest} steps fit into "
         f"{counted(minutes, 'minute')}, and it would learn little; {', or '.join(advice)}"

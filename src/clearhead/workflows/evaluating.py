@@ -98,13 +98,13 @@ def evaluate(
     opened = open_folder(run)
     objective = opened.config.objective
     if target is not None and objective != "seq2seq":
-        raise UsageError(f"{opened.folder} is no translator, so it has no --target; give one text")
+        raise UsageError(f"{opened.folder} is no translator, so it takes no `target`; give one text")
     if objective == "seq2seq":
         inference.require_sacrebleu()  # before the work, not after it
     for file in (source, target):
         if file is not None and on_notice is not None and (pipe := texts.pipe_of(str(file))):
             on_notice(f"reading {pipe}: waiting for it to be written to, and closed")
-    advice = "the model needs a machine with more" if batch_size == 1 else "lower --batch-size, to 1 if need be"
+    advice = "the model needs a machine with more" if batch_size == 1 else "lower `batch_size`, to 1 if need be"
     with threads(opened.config.train.threads), enough_memory(advice):
         model = opened.model().to(choose_device(device))
         if objective == "seq2seq":
@@ -168,7 +168,7 @@ def _pairs(opened: RunFolder, source: str | Path | None, target: str | Path | No
             str(source), None if target is None else str(target), reverse=opened.config.data.reverse
         )
     if target is not None:
-        raise UsageError("--target holds the references for a --source; give that as well")
+        raise UsageError("`target` holds the references for a `source`; give that as well")
     task = opened.task()
     assert isinstance(task, TranslationTask)
     return list(task.prepared.val_texts)

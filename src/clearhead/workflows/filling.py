@@ -38,7 +38,7 @@ def fill(
     objective = opened.config.objective
     if objective != "masked":
         verb = {"causal": "generate", "seq2seq": "translate"}[objective]
-        raise UsageError(f"fill needs a run trained with --objective masked; for {opened.folder} use {verb}")
+        raise UsageError(f"fill needs a run trained with `objective=masked`; for {opened.folder} use {verb}")
     tokenizer = opened.tokenizer
     with enough_memory("give a shorter text"):
         model = opened.model().to(choose_device(device))

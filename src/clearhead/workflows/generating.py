@@ -62,7 +62,7 @@ def generate(
     draft = None if config.draft in (None, "ngrams") else _draft(open_folder(config.draft), opened, device)
     n_parameters = sum(p.numel() for p in model.parameters())
     few = len(prompts) * config.num_samples == 1 and n_parameters < SMALL
-    with threads(1 if few else None), enough_memory("lower --num-samples or --max-new-tokens"):
+    with threads(1 if few else None), enough_memory("lower `num_samples` or `max_new_tokens`"):
         written = inference.generate(
             model, tokenizer, prompts, config, engine=config, draft=draft, on_text=on_text, on_notice=on_notice
         )
@@ -85,6 +85,6 @@ def _draft(run: RunFolder, writer: RunFolder, device: str) -> CausalLM:
     if not same or run.tokenizer.fingerprint != writer.tokenizer.fingerprint:
         raise UsageError(
             f"draft: the tokenizer of {run.folder} is not that of {writer.folder}, so it cannot guess its tokens; "
-            "train the smaller run on the same text with --data.tokenizer " + str(writer.folder / "tokenizer.json")
+            f"train the smaller run on the same text with `data.tokenizer={writer.folder / 'tokenizer.json'}`"
         )
     return model

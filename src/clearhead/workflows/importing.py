@@ -63,6 +63,6 @@ def _notices(origin: Origin) -> list[str]:
     notices = [f"every number is the same in {', '.join(flat)}: was it ever trained?"] if flat else []
     if origin.tokenizers[1].end_of_document is None and origin.config.objective != "masked":  # which writes no text
         notices.append(
-            "no file of the folder names the token that ends a text, so texts end where --max-new-tokens says"
+            "no file of the folder names the token that ends a text, so texts end where `max_new_tokens` says"
         )
     return notices

@@ -101,7 +101,7 @@ def choose_start(
         UsageError: options that cannot be, that cannot be together, or that do not suit the data.
     """
     if minutes is not None and not 0 < minutes < math.inf:
-        raise UsageError(f"--minutes must be above 0 and finite, not {minutes:g}")
+        raise UsageError(f"`minutes` must be above 0 and finite, not {minutes:g}")
     if origin is not None:
         origin.refuse_contradictions(settings, preset_name)
         below, description = origin.options, f"from {origin.source}"
@@ -115,7 +115,7 @@ def choose_start(
             config = RunConfig.read(below, settings)
         _refuse_other_data(config)
     if minutes is not None and "steps" in settings.get("train", {}):
-        raise UsageError("--minutes and --train.steps both say how long to train; give one of them")
+        raise UsageError("`minutes` and `train.steps` both say how long to train; give one of them")
     began = time.perf_counter() if began is None else began
     return Start(settings, below, config, description, preset_name, minutes, origin, began)
 
@@ -263,8 +263,8 @@ def _refuse_larger_than_machine(config: RunConfig) -> None:
     if memory_size is not None and BYTES_OF_A_WEIGHT * parameters > memory_size:
         raise UsageError(
             f"the model has {parameters:,} parameters, which alone take {BYTES_OF_A_WEIGHT * parameters / 2**30:,.1f} "
-            f"GB, and this machine has {memory_size / 2**30:,.1f}; lower --model.d_model, --model.n_layers or "
-            "--model.vocab_size"
+            f"GB, and this machine has {memory_size / 2**30:,.1f}; lower `model.d_model`, `model.n_layers` or "
+            "`model.vocab_size`"
         )
 
 
@@ -275,5 +275,5 @@ def _memory_reason(config: RunConfig) -> tuple[str, ...]:
         return ()
     sizes = f"at least {needed / 2**30:,.1f} GB, this machine has {there / 2**30:,.1f}"
     return (
-        f"memory: training needs {sizes}; raise --train.micro_batches or lower --train.batch_size if it ends early",
+        f"memory: training needs {sizes}; raise `train.micro_batches` or lower `train.batch_size` if it ends early",
     )

@@ -64,11 +64,11 @@ class Origin:
         """
         here = self.source
         if preset is not None:
-            raise UsageError(f"{here} has a model of its own, which --preset {preset} would contradict; leave it out")
+            raise UsageError(f"{here} has a model of its own, which `preset={preset}` would contradict; leave it out")
         relevant: Settings = {key: value for key, value in options.items() if key in ("objective", "model", "data")}
         config = RunConfig.read(self.options, relevant)
         if config.objective != self.config.objective:
-            raise UsageError(f"{here} learned the objective '{self.config.objective}'; leave out --objective")
+            raise UsageError(f"{here} learned the objective '{self.config.objective}'; leave out `objective`")
         for option, value in config.model.model_dump().items():
             there = getattr(self.config.model, option)
             if option not in FREE and value != there:

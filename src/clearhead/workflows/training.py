@@ -41,7 +41,7 @@ from clearhead.workflows.signals import interruptible, until, while_watched
 from clearhead.workflows.tasks import Task, open_task
 
 SILENCE = 5.0  # seconds without a word that a person can stand
-LESS_MEMORY = "lower --train.batch_size, --model.block_size or --model.d_model, or raise --train.micro_batches"
+LESS_MEMORY = "lower `train.batch_size`, `model.block_size` or `model.d_model`, or raise `train.micro_batches`"
 
 
 def train(
@@ -162,7 +162,7 @@ def _train(
     optimizer = build_optimizer(model, config.train)
     state = _take_up(run, model, optimizer, task, observe)
     if state.step > config.train.steps:
-        raise UsageError(f"{run.folder} has done {counted(state.step, 'step')} already; give more with --train.steps")
+        raise UsageError(f"{run.folder} has done {counted(state.step, 'step')} already; raise `train.steps`")
     with interruptible() as interrupted, threads(config.train.threads), _board(run, config, state) as board:
         observe = while_watched(observe, interrupted)
         if check and state.step == 0:

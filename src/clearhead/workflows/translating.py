@@ -58,7 +58,7 @@ def translate(
     if opened.config.objective != "seq2seq":
         raise UsageError(f"{opened.folder} is no translator; train one on sentence pairs, or use generate")
     source_tokenizer, tokenizer = opened.tokenizers
-    with enough_memory("lower --batch-size or --beam-size"):
+    with enough_memory("lower `batch_size` or `beam_size`"):
         model = opened.model().to(choose_device(device))
         assert isinstance(model, EncoderDecoder)
         translations = inference.translate(

@@ -27,7 +27,7 @@ def create(folder: Path | None, stem: str) -> tuple[RunFolder, bool]:
     is_new = folder is None or _make(folder)
     if RunFolder(chosen).has_begun:
         raise UsageError(
-            f"{chosen} already holds a run; 'clearhead resume {chosen}' goes on with it, or choose another --out"
+            f"{chosen} already holds a run; 'clearhead resume {chosen}' goes on with it, or choose another `out`"
         )
     present = {path.name for path in chosen.iterdir()} - BEFORE_IT_BEGINS
     ours = (chosen / TEXT).is_file() and present <= {
@@ -37,7 +37,7 @@ def create(folder: Path | None, stem: str) -> tuple[RunFolder, bool]:
         files.UNFINISHED + files.RUN_CONFIG,
     }  # a crash came early
     if present and not ours:
-        raise UsageError(f"{chosen} is not empty, and a run would write over what is there; choose another --out")
+        raise UsageError(f"{chosen} is not empty, and a run would write over what is there; choose another `out`")
     return RunFolder(chosen), is_new
 
 
@@ -49,7 +49,7 @@ def _make(folder: Path) -> bool:
     except FileExistsError:
         if folder.is_dir():
             return False
-        raise ClearheadError(f"the run cannot be made in {folder}, which is a file; choose another --out") from None
+        raise ClearheadError(f"the run cannot be made in {folder}, which is a file; choose another `out`") from None
     except OSError as error:
-        raise ClearheadError(f"the run cannot be made in {folder} ({error.strerror}); choose another --out") from None
+        raise ClearheadError(f"the run cannot be made in {folder} ({error.strerror}); choose another `out`") from None
     return True

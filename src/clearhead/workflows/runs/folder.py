@@ -238,7 +238,7 @@ class RunFolder:
                 yield
         except Timeout:
             raise ClearheadError(
-                f"another process is training in {self.folder}; wait for it, or use another --out"
+                f"another process is training in {self.folder}; wait for it, or use another `out`"
             ) from None
         except BrokenPipeError:
             raise  # the trouble is with whoever read the output

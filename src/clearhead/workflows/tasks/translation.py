@@ -70,7 +70,7 @@ class TranslationTask(Task):
         if batches.n_too_long:
             reasons.append(
                 f"{batches.n_too_long:,} training pairs have a side of more than {config.model.block_size} tokens and "
-                "are left out; raise --model.block_size to train on them"
+                "are left out; raise `model.block_size` to train on them"
             )
         room = config.train.batch_size * config.model.block_size
         share = f"{batches.padding:.1%} of it padding"
