@@ -3,7 +3,6 @@
 from dataclasses import is_dataclass
 from typing import get_args
 
-from clearhead.cli.console import Console
 from clearhead.training import Evaluated, Notice, Stepped
 from clearhead.workflows import events
 
@@ -11,8 +10,3 @@ from clearhead.workflows import events
 def test_a_workflow_event_is_any_of_the_events() -> None:
     own = {kind for kind in vars(events).values() if is_dataclass(kind) and kind.__module__ == events.__name__}
     assert set(get_args(events.WorkflowEvent)) == own | {Stepped, Evaluated, Notice}
-
-
-def test_the_console_shows_every_event() -> None:
-    names = {kind.__name__.lower() for kind in get_args(events.WorkflowEvent)}
-    assert not {name for name in names if not hasattr(Console, f"_{name}")}

@@ -96,33 +96,50 @@ def ticks(low: float, high: float, about: int, *, whole: bool = False) -> list[f
     return [i * step for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
-class LossAxis:
-    """From a loss to its height. Logarithmic, so that the small gaps at the end can be seen; linear down to zero."""
+class Axis:
+    """From a value to its height as a share of the picture's. Logarithmic, small differences at the end can be seen.
 
-    def __init__(self, curve: Curve, below: float = 0.0, above: float = 0.0) -> None:
-        low, high = curve.losses
-        self.logarithmic = low > 0.1
-        self.name = "loss in nats per token" + (", log scale" if self.logarithmic else "")
+    Args:
+        low, high: the least and the greatest value.
+        name: what is measured, in which unit.
+        below, above: shares of the height that stay free.
+    """
+
+    def __init__(
+        self, low: float, high: float, name: str, *, logarithmic: bool, below: float = 0.0, above: float = 0.0
+    ) -> None:
+        self.logarithmic = logarithmic and low > 0
+        self.name = name + (", log scale" if self.logarithmic else "")
+        low, high = (low, high) if low < high else (low - 0.5 * abs(low or 1), high + 0.5 * abs(high or 1))
         low, high = self._scaled(low), self._scaled(high)
         self.low, self.high = low - below * (high - low), high + above * (high - low)
 
-    def __call__(self, loss: float) -> float:
-        """The height as a share of the axis; a loss beyond its ends is drawn at them."""
-        return min(max((self._scaled(loss) - self.low) / (self.high - self.low), 0.0), 1.0)
+    def __call__(self, value: float) -> float:
+        """The height as a share of the axis; what lies beyond its ends is drawn at them."""
+        return min(max((self._scaled(value) - self.low) / (self.high - self.low), 0.0), 1.0)
 
     def ticks(self, about: int) -> list[float]:
-        """At most about `about` round losses."""
+        """At most about `about` round values."""
         if not self.logarithmic:
             return ticks(self.low, self.high, about)
         low, high = math.exp(self.low), math.exp(self.high)
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         for mantissas in MANTISSAS:
-            marks = [m * 10.0**power for power in range(-2, 4) for m in mantissas if low <= m * 10.0**power <= high]
+            marks = [m * 10.0**power for power in powers for m in mantissas if low <= m * 10.0**power <= high]
             if 3 <= len(marks) <= about:
                 return marks
         return ticks(low, high, about)
 
-    def _scaled(self, loss: float) -> float:
-        return math.log(max(loss, 1e-9)) if self.logarithmic else loss
+    def _scaled(self, value: float) -> float:
+        return math.log(max(value, 1e-9)) if self.logarithmic else value
+
+
+class LossAxis(Axis):
+    """For the losses of a curve: logarithmic unless they come near zero."""
+
+    def __init__(self, curve: Curve, below: float = 0.0, above: float = 0.0) -> None:
+        low, high = curve.losses
+        super().__init__(low, high, "loss in nats per token", logarithmic=low > 0.1, below=below, above=above)
 
 
 def verdict(curve: Curve, vocab_size: int) -> str:

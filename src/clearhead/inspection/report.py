@@ -3,8 +3,8 @@
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from clearhead.inspection.curve import Curve, thin
-from clearhead.inspection.svg import describe_curve, picture
+from clearhead.inspection.curve import Curve, Point, thin
+from clearhead.inspection.svg import Series, chart, describe_curve, picture
 from clearhead.pages import document, one_line, text
 from clearhead.wording import counted
 
@@ -27,6 +27,15 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class Measurement:
+    """What was measured at each step beside the loss, as (step, value) points."""
+
+    name: str
+    points: tuple[Point, ...]
+    logarithmic: bool = False
+
+
+@dataclass(frozen=True)
 class TrainingReport:
     """What the page shows, as plain data.
 
@@ -37,6 +46,7 @@ class TrainingReport:
         curve: the losses.
         samples: texts written on the way, the last one shown first.
         configuration: the run's clearhead.toml.
+        measures: what else was measured on the way.
     """
 
     title: str
@@ -45,6 +55,7 @@ class TrainingReport:
     curve: Curve
     samples: tuple[Sample, ...] = ()
     configuration: str = ""
+    measures: tuple[Measurement, ...] = ()
 
 
 def render(report: TrainingReport) -> str:
@@ -57,6 +68,7 @@ def render(report: TrainingReport) -> str:
 <figcaption>{text(describe_curve(report.curve))}</figcaption>
 </figure>
 {_figures(report.curve)}
+{_measures(report.measures)}
 {_samples(report.samples)}
 {_configuration(report.configuration)}"""
     return document(report.title, report.verdict, main, style=STYLE)
@@ -90,6 +102,21 @@ def _rows(curve: Curve) -> list[tuple[float, float | None, float | None]]:
             counts[row] += 1
     means = [total / count if count else None for total, count in zip(sums, counts, strict=True)]
     return [(step, mean, validation.get(step)) for step, mean in zip(marks, means, strict=True)]
+
+
+def _measures(measures: tuple[Measurement, ...]) -> str:
+    drawn = "".join(map(_measure, measures))
+    return drawn and f"<h2>How it went</h2>{drawn}"
+
+
+def _measure(measure: Measurement) -> str:
+    """Nothing where there is no line to draw."""
+    if len(measure.points) < 2:
+        return ""
+    series = (Series(measure.name, measure.points),)
+    slug = measure.name.replace(" ", "-")
+    drawn = chart(slug, measure.name, measure.name, series, logarithmic=measure.logarithmic)
+    return f"<figure>{drawn}</figure>"
 
 
 def _number(loss: float | None) -> str:

@@ -1,15 +1,26 @@
-"""A training curve as an SVG picture: readable in light and dark, described in words for those who cannot see it."""
+"""Curves as SVG pictures: readable in light and dark, described in words for those who cannot see them."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 
-from clearhead.inspection.curve import Curve, LossAxis, Point, smooth, thin, ticks
+from clearhead.inspection.curve import Axis, Curve, LossAxis, Point, smooth, thin, ticks
+from clearhead.pages import printable
 
-WIDTH, HEIGHT = 760, 380
+WIDTH, HEIGHT, LOW_HEIGHT = 760, 380, 230
 LEFT, RIGHT, TOP, BOTTOM = 56, 26, 40, 48
 MOST_POINTS = 600  # per line: more than the picture has columns for
 MOST_MARKS = 200  # of validation losses: they overlap beyond
 
 # Okabe and Ito's colours, told apart by everyone; the dark ones are lighter for contrast.
+COLORS = (
+    ("#0072b2", "#62b5ea"),
+    ("#c44e00", "#ff9d5c"),
+    ("#00795a", "#3fd1a2"),
+    ("#a3478b", "#e08cc9"),
+    ("#8a6d00", "#f0d24a"),
+    ("#5a6372", "#aab3c0"),
+)
 STYLE = """
 .curve { font: 13px system-ui, -apple-system, "Segoe UI", sans-serif; --ink: #3d4451; --grid: #e3e6ea;
   --train: #0072b2; --validation: #c44e00; --floor: #00795a; --paper: #ffffff; }
@@ -22,45 +33,93 @@ STYLE = """
 .curve circle { fill: var(--paper); stroke: var(--validation); stroke-width: 2; }
 .curve .floor { stroke: var(--floor); stroke-width: 1.6; stroke-dasharray: 6 5; }
 .curve text.floor-label { fill: var(--floor); }
-"""
+""" + "".join(
+    f".curve .color{index} {{ stroke: {light}; stroke-width: 2; }}\n"
+    f"@media (prefers-color-scheme: dark) {{ .curve .color{index} {{ stroke: {dark}; }} }}\n"
+    for index, (light, dark) in enumerate(COLORS)
+)
 
 
+@dataclass(frozen=True)
+class Series:
+    """One line of a chart."""
+
+    name: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
 class Frame:
-    """From (step, loss) to a place in the picture."""
+    """From (step, value) to a place in the picture, whose horizontal axis ends with `last`."""
 
-    def __init__(self, curve: Curve) -> None:
-        self.loss_axis = LossAxis(curve, below=0.06, above=0.03)
-        self.last = curve.last_step
+    axis: Axis
+    last: float
+    height: int = HEIGHT
 
     def x(self, step: float) -> float:
         """Pixels from the left edge."""
         return LEFT + (WIDTH - LEFT - RIGHT) * step / self.last
 
-    def y(self, loss: float) -> float:
+    def y(self, value: float) -> float:
         """Pixels from the top edge."""
-        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * self.loss_axis(loss)
+        return self.height - BOTTOM - (self.height - TOP - BOTTOM) * self.axis(value)
 
     def path(self, points: tuple[Point, ...], kind: str) -> str:
         """A line through the points."""
         if len(points) < 2:
             return ""
-        places = " ".join(f"{self.x(step):.1f},{self.y(loss):.1f}" for step, loss in points)
+        places = " ".join(f"{self.x(step):.1f},{self.y(value):.1f}" for step, value in points)
         return f'<path class="{kind}" d="M{places}"/>'
 
 
 def picture(curve: Curve, *, title: str = "Training curve") -> str:
     """The curve as one `<svg>` element that stands alone: a file of its own, or part of a page."""
-    frame = Frame(curve)
+    frame = Frame(LossAxis(curve, below=0.06, above=0.03), curve.last_step)
     drawing = [*_grid(frame), *_floor(frame, curve)]
     drawing.append(frame.path(thin(curve.train, MOST_POINTS), "raw"))
     drawing.append(frame.path(thin(smooth(curve.train), MOST_POINTS), "train"))
     marks = thin(curve.validation, MOST_MARKS)
     drawing += [f'<circle cx="{frame.x(s):.1f}" cy="{frame.y(v):.1f}" r="3.6"/>' for s, v in marks]
     drawing += _legend(curve)
+    return _svg("curve", title, describe_curve(curve), HEIGHT, drawing)
+
+
+def chart(
+    name: str,
+    title: str,
+    unit: str,
+    series: Sequence[Series],
+    *,
+    x_name: str = "steps",
+    logarithmic: bool = False,
+    height: int = LOW_HEIGHT,
+) -> str:
+    """Some lines in one `<svg>` element, each in a color of its own (`class="color N"`); there is at least one point.
+
+    Args:
+        name: of the element, unlike those of the others on its page.
+        title: what it shows, for those who cannot see it.
+        unit: what the vertical axis measures.
+    """
+    values = [value for line in series for _, value in line.points]
+    last = max(step for line in series for step, _ in line.points)
+    frame = Frame(Axis(min(values), max(values), unit, logarithmic=logarithmic, below=0.06, above=0.03), last, height)
+    drawing = _grid(frame, x_name)
+    for index, line in enumerate(series):
+        drawing.append(frame.path(thin(line.points, MOST_POINTS), f"color{index % len(COLORS)}"))
+    description = "; ".join(
+        f"{printable(line.name)} goes from {line.points[0][1]:.4g} to {line.points[-1][1]:.4g}"
+        for line in series
+        if line.points
+    )
+    return _svg(name, title, f"{description}.", height, drawing)
+
+
+def _svg(name: str, title: str, description: str, height: int, drawing: list[str]) -> str:
     return (
-        f'<svg class="curve" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-labelledby="curve-title curve-words"><title id="curve-title">{escape(title)}</title>'
-        f'<desc id="curve-words">{escape(describe_curve(curve))}</desc><style>{STYLE}</style>{"".join(drawing)}</svg>'
+        f'<svg class="curve" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
+        f'aria-labelledby="{name}-title {name}-words"><title id="{name}-title">{escape(title)}</title>'
+        f'<desc id="{name}-words">{escape(description)}</desc><style>{STYLE}</style>{"".join(drawing)}</svg>'
     )
 
 
@@ -77,20 +136,20 @@ def describe_curve(curve: Curve) -> str:
     return sentence[0].upper() + sentence[1:] + "."
 
 
-def _grid(frame: Frame) -> list[str]:
+def _grid(frame: Frame, x_name: str = "steps") -> list[str]:
     lines = []
-    for tick in frame.loss_axis.ticks(8):
+    for tick in frame.axis.ticks(frame.height // 48):
         y = f"{frame.y(tick):.1f}"
         lines.append(f'<path class="grid" d="M{LEFT},{y} H{WIDTH - RIGHT}"/>')
-        lines.append(f'<text class="number" x="{LEFT - 10}" y="{y}" dy=".35em" text-anchor="end">{tick:.6g}</text>')
-    bottom = HEIGHT - BOTTOM
+        lines.append(f'<text class="number" x="{LEFT - 10}" y="{y}" dy=".35em" text-anchor="end">{tick:,.6g}</text>')
+    bottom = frame.height - BOTTOM
     for tick in ticks(0, frame.last, 6, whole=True):
         x = f"{frame.x(tick):.1f}"
         lines.append(f'<path class="axis" d="M{x},{bottom} v5"/>')
         lines.append(f'<text class="number" x="{x}" y="{bottom + 20}" text-anchor="middle">{tick:,.6g}</text>')
     lines.append(f'<path class="axis" d="M{LEFT},{bottom} H{WIDTH - RIGHT}"/>')
-    lines.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}" text-anchor="middle">steps</text>')
-    lines.append(f'<text x="12" y="20">{frame.loss_axis.name}</text>')
+    lines.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{frame.height - 8}" text-anchor="middle">{x_name}</text>')
+    lines.append(f'<text x="12" y="20">{frame.axis.name}</text>')
     return lines
 
 

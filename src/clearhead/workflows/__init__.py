@@ -8,6 +8,8 @@ from clearhead.lazy import attach
 TYPE_CHECKING = False  # as `typing` has it, which takes a while to load
 if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is first touched
     from clearhead.workflows.certificate import Certificate as Certificate
+    from clearhead.workflows.comparing import RunComparison as RunComparison
+    from clearhead.workflows.comparing import compare_runs as compare_runs
     from clearhead.workflows.describing import Listing as Listing
     from clearhead.workflows.describing import describe as describe
     from clearhead.workflows.describing import list_all as list_all
@@ -66,6 +68,7 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "certificate": ("Certificate",),
+        "comparing": ("RunComparison", "compare_runs"),
         "describing": ("Listing", "describe", "list_all"),
         "evaluating": ("LengthScore", "Score", "TranslationScore", "evaluate"),
         "events": (

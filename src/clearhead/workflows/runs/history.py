@@ -88,6 +88,7 @@ class History:
         origin: where the trained model came from that this training began with, if it did.
         scores: figures of the last sample, by name.
         grammar: what the corpus's grammar says of the run's model, if it has been asked.
+        evaluations: (seconds in steps until then, validation loss).
     """
 
     steps: int = 0
@@ -106,6 +107,10 @@ class History:
     grammar: GrammarScore | None = None
     train: Means = field(default_factory=lambda: Means(MOST_POINTS))
     validation: Thinned[Point] = field(default_factory=lambda: Thinned(MOST_POINTS))
+    evaluations: Thinned[Point] = field(default_factory=lambda: Thinned(MOST_POINTS))
+    gradient_norms: Means = field(default_factory=lambda: Means(MOST_POINTS))
+    learning_rates: Means = field(default_factory=lambda: Means(MOST_POINTS))
+    speeds: Means = field(default_factory=lambda: Means(MOST_POINTS))  # tokens per second
     samples: Thinned[Sample] = field(default_factory=lambda: Thinned(MOST_SAMPLES))
 
     @classmethod
@@ -134,6 +139,7 @@ class History:
                 self._stepped(record, step, loss)
             case "evaluation" if loss is not None:
                 self.validation.append((step, loss))
+                self.evaluations.append((self.seconds, loss))
                 if self.best is None or loss < self.best[1]:
                     self.best = (step, loss)
                 self._measured(loss, record.get("bits_per_byte"))
@@ -158,8 +164,11 @@ class History:
         self.seconds += record["seconds"]
         self.tokens += record["tokens"]
         self.recent.append(loss)
-        if loss is not None:
-            self.train.append(step, loss)
+        speed = record["tokens"] / record["seconds"] if record["seconds"] else None
+        rest = ((self.gradient_norms, record.get("gradient_norm")), (self.learning_rates, record.get("learning_rate")))
+        for line, value in ((self.train, loss), (self.speeds, speed), *rest):
+            if value is not None:
+                line.append(step, value)
 
     def _measured(self, loss: float, bits: float | None) -> None:
         self.val_loss = loss

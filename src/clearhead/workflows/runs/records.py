@@ -38,7 +38,13 @@ def _are_scores(value: object) -> bool:
 
 # The kind of a record -> what its readers rely on, beside `kind` and `step`.
 FIELDS: Mapping[str, Mapping[str, Callable[[object], bool]]] = {
-    "step": {"loss": _is_loss, "tokens": _is_count, "seconds": _is_number},
+    "step": {
+        "loss": _is_loss,
+        "tokens": _is_count,
+        "seconds": _is_number,
+        "learning_rate": _is_optional,
+        "gradient_norm": _is_optional,
+    },
     "evaluation": {"loss": _is_loss, "bits_per_byte": _is_optional},
     "sample": {"text": _is_text, "scores": _are_scores},
     "mean": {"loss": _is_loss, "used": _is_flag, "bits_per_byte": _is_optional},

@@ -1,11 +1,12 @@
 """What metrics.jsonl amounts to: the figures of a run as JSON, samples.md, report.html."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from clearhead.files import write_text
-from clearhead.inspection import Curve, Sample, TrainingReport, account, render, verdict
+from clearhead.inspection import Curve, Measurement, Sample, TrainingReport, account, render, smooth, verdict
 from clearhead.options import to_toml
 from clearhead.pages import one_line, printable
 from clearhead.training import checkpoints
@@ -18,10 +19,11 @@ from clearhead.workflows.tasks import Task
 
 def summary(run: RunFolder) -> dict[str, Any]:
     """The JSON of `train` and `resume`; losses are in nats per token."""
-    return _figures(run, History.of(run.records()))
+    return figures_of(run, History.of(run.records()))
 
 
-def _figures(run: RunFolder, history: History) -> dict[str, object]:
+def figures_of(run: RunFolder, history: History) -> dict[str, Any]:
+    """The figures of a run whose history is known."""
     model = run.config.model
     return {
         "run": str(run.folder),
@@ -79,8 +81,13 @@ def _holds(path: Path, text: str) -> bool:
 
 def _pages(run: RunFolder, history: History, curve: Curve, result: str) -> dict[str, str]:
     """What a person reads of a training, by the name of the file."""
-    facts = _facts(_figures(run, history))
-    report = TrainingReport(run.name, result, facts, curve, tuple(history.samples), to_toml(run.config))
+    facts = facts_of(figures_of(run, history))
+    measures = (
+        Measurement("gradient norm before clipping", smooth(tuple(history.gradient_norms)), logarithmic=True),
+        Measurement("learning rate", tuple(history.learning_rates)),
+        Measurement("tokens per second", smooth(tuple(history.speeds))),
+    )
+    report = TrainingReport(run.name, result, facts, curve, tuple(history.samples), to_toml(run.config), measures)
     return {"report.html": render(report), "samples.md": _samples_page(run.name, history)}
 
 
@@ -110,7 +117,8 @@ def _result(run: RunFolder, history: History, curve: Curve) -> str:
     return f"Trained further from {history.origin}: the best validation loss is {history.best_val_loss:.3f}."
 
 
-def _facts(figures: dict[str, object]) -> tuple[tuple[str, str], ...]:
+def facts_of(figures: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The figures as a person reads them, the most telling first."""
     shown = {
         "best_val_loss": ("best validation loss", "{:.4f}"),
         "bits_per_byte": ("the same in bits per byte", "{:.4f}"),
