@@ -31,7 +31,7 @@ class Translated:
 
 def translate(
     run: str | Path | RunFolder | None = None,
-    sentences: Sequence[str] = (),
+    sentences: str | Sequence[str] = (),
     options: Mapping[str, object] | None = None,
     *,
     align: bool = False,
@@ -43,7 +43,7 @@ def translate(
 
     Args:
         run: a folder, a name, or None for the newest.
-        sentences: to translate; an empty one has an empty translation.
+        sentences: one or several; an empty one has an empty translation.
         options: as in `TranslationConfig`.
         align: also align the words of translation and source, by attention.
         device: where to compute.
@@ -53,6 +53,7 @@ def translate(
     Raises:
         ClearheadError: one sentence on what is wrong.
     """
+    sentences = [sentences] if isinstance(sentences, str) else sentences
     config = TranslationConfig.read(options or {})
     opened = open_folder(run)
     if opened.config.objective != "seq2seq":
