@@ -13,6 +13,7 @@ from training_helpers import assert_same_weights, evaluator, start, tiny_batch, 
 from clearhead.config import TrainConfig
 from clearhead.errors import ClearheadError
 from clearhead.models import Evaluation, LanguageModel
+from clearhead.reference.loss import IGNORED
 from clearhead.training import (
     Evaluated,
     Event,
@@ -193,6 +194,22 @@ def spoil_gradient(model: LanguageModel, spoilt: Callable[[int], bool]) -> Calla
         return tiny_batch(step)
 
     return batch
+
+
+def test_a_save_changes_nothing_of_a_step_that_has_nothing_to_learn() -> None:
+    """A batch without targets has no gradient; whether the weights may be saved is then asked of an earlier batch."""
+
+    def batch(step: int) -> tuple[Tensor, Tensor]:
+        inputs, targets = tiny_batch(step)
+        return inputs, torch.full_like(targets, IGNORED) if step % 4 == 3 else targets
+
+    models = []
+    for save_every in (100, 3):  # a save is due before step 3, 6, ...
+        model, events = tiny_model(), list[Event]()
+        events = list(fit(model, tiny_config(steps=12, save_every=save_every, eval_every=100), batch, seed=0))
+        assert sum(isinstance(event, SaveDue) for event in events) == 12 // min(save_every, 12)
+        models.append(model)
+    assert_same_weights(*models)
 
 
 @pytest.mark.parametrize("spoil", [spoil_loss, spoil_gradient])

@@ -198,6 +198,9 @@ class _Loop:
             if not (math.isfinite(loss) and 0 < norm < math.inf):
                 return False
             self.recent.append(loss)
+            for parameter in self.model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.zero_()  # a step may follow, on a batch that has no gradient
         return self._has_not_diverged() and not_finite(self.model, self.optimizer) is None
 
     def save_due(self) -> SaveDue:
