@@ -14,7 +14,9 @@ class SamplingConfig(Options):
 
     max_new_tokens: int = Field(200, ge=1, description="maximum number of tokens to add to the prompt")
     repetition_penalty: float = Field(
-        1.0, ge=1, description="divide the odds of tokens already in the text by this; 1: off"
+        1.0,
+        ge=1,
+        description="divide positive logits of tokens already in the text by this, and multiply negative ones; 1: off",
     )
     temperature: float = Field(0.8, ge=0, description="below 1: sharper, above 1: flatter; 0: greedy")
     top_k: int | None = Field(None, ge=1, description="sample from the k likeliest tokens only")

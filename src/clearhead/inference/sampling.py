@@ -18,12 +18,13 @@ ROUNDING = 1e-6  # tolerance for float32 probabilities that would be exact on pa
 
 
 def penalize_repetition(logits: Tensor, present: Tensor, penalty: float) -> Tensor:
-    """Divide the odds of the tokens in `present` (B, V), True where a token is in the row's text already.
+    """Divide the positive logits of the tokens in `present` (B, V) by the penalty, and multiply the negative ones.
 
-    Odds are exponents of logits, so the logarithm is subtracted, whatever the logits' signs; dividing the logits
-    themselves (Keskar et al. 2019, arXiv 1909.05858) would raise the odds of some.
+    `present` is True where a token is in the row's text already. As in transformers; Keskar et al. 2019
+    (arXiv 1909.05858) divide all.
     """
-    return logits - math.log(penalty) * present
+    penalized = torch.where(logits > 0, logits / penalty, logits * penalty)
+    return torch.where(present.bool(), penalized, logits)
 
 
 def keep_top_k(logits: Tensor, k: int) -> Tensor:

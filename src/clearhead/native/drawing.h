@@ -56,9 +56,10 @@ static int64_t draw(const number* logits, int64_t V, number uniform, number* odd
 static int64_t next_token(const Drawing& how, number* logits, int64_t V, const uint8_t* present, number uniform,
                           std::vector<number>& odds) {
     if (std::any_of(logits, logits + V, [](number logit) { return std::isnan(logit); })) return 0;
-    const number lost = std::log(how.penalty);
+    const number penalty = number(how.penalty);
     if (present)
-        for (int64_t v = 0; v < V; v++) logits[v] -= lost * present[v];
+        for (int64_t v = 0; v < V; v++)
+            if (present[v]) logits[v] = logits[v] > 0 ? logits[v] / penalty : logits[v] * penalty;
     if (how.greedy) return std::max_element(logits, logits + V) - logits;  // the first of equals
     for (int64_t v = 0; v < V; v++) logits[v] /= number(how.temperature);
     if (how.top_k < V) keep_top_k(logits, V, how.top_k, odds);
