@@ -113,7 +113,8 @@ USAGE = [
     ("train my.txt --out .", "not empty"),
     ("train --print-config --model.d_model 33", "d_model (33) is not divisible"),
     ("resume run --train.steps 2", "has done 4 steps already"),
-    ("resume run --model.n_layers 2", "same model and data"),
+    ("resume run --model.n_layers 2", "same model, data and seed"),
+    ("resume run --seed 2", "same model, data and seed"),
     ("generate run the --temperature 0 --greedy false", "temperature 0 is greedy; leave out greedy = false"),
     (
         "generate run the --greedy --temperature 0.7",

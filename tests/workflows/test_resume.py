@@ -207,7 +207,7 @@ def test_a_run_cannot_be_made_shorter_than_it_is(finished: Run) -> None:
 
 @pytest.mark.parametrize("options", [{"model": {"n_layers": 2}}, {"data": {"val_fraction": 0.2}}])
 def test_neither_the_model_nor_the_text_can_change(options: dict[str, Any], finished: Run) -> None:
-    with pytest.raises(UsageError, match="same model and data"):
+    with pytest.raises(UsageError, match="same model, data and seed"):
         resume(finished, options=options)
 
 

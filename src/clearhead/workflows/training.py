@@ -117,8 +117,10 @@ def resume(
         config = RunConfig.read(opened.config.model_dump(), options or {})
         check_optimizer(config.train)
         before = opened.config
-        if (config.model, config.data, config.objective) != (before.model, before.data, before.objective):
-            raise UsageError("resume goes on with the same model and data; for others, start a new 'clearhead train'")
+        if config.model_copy(update={"train": before.train}) != before:
+            raise UsageError(
+                "resume goes on with the same model, data and seed; for others, start a new 'clearhead train'"
+            )
         task = opened.task()
         if config == before and is_complete(opened, task):
             observe(Notice(_nothing_left(opened)))
