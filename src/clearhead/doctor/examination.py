@@ -1,11 +1,9 @@
 """The examination: checks in an order in which each can trust those before it."""
 
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
 from torch import nn
 
 from clearhead.doctor.calling.batches import Given, GivenBatch
@@ -19,7 +17,7 @@ from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.report.report import Report
 from clearhead.doctor.report.verdict import OUT_OF_TIME, Checked, Outcome
 from clearhead.doctor.spec import LEVELS, Level, Spec
-from clearhead.doctor.state_guard import plain_layers, restored, undisturbed
+from clearhead.doctor.state_guard import guarded
 from clearhead.doctor.subject import Subject
 from clearhead.errors import UsageError
 
@@ -62,17 +60,7 @@ def check(
     begun = time.perf_counter()
     target_device, own_batch = find_device(device), None if batch is None else GivenBatch.of(batch)
     whole, model = model, unwrapped(model)
-    parameters = list(model.parameters())
-    home = parameters[0].device if parameters else torch.device("cpu")
-    with (
-        restored(model, home),
-        undisturbed(),
-        plain_layers(),
-        warnings.catch_warnings(),
-        torch.random.fork_rng(devices=[]),
-    ):
-        warnings.simplefilter("ignore")  # the model's own; they were seen when it was built
-        torch.manual_seed(seed)
+    with guarded(seed, model):
         failed: set[str] = set()
         subject = prepare(model, spec, level, seed, own_batch, target_device, failed)
         findings, checks = _examine(subject, chosen(only), failed, None if seconds is None else begun + seconds)

@@ -2,19 +2,17 @@
 
 import inspect
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from clearhead.doctor.calling import Convention
 from clearhead.doctor.calling.names import code_of
 from clearhead.doctor.probes.dependency import shape_of
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.spec import Assumption, Kind
-
-if TYPE_CHECKING:
-    from clearhead.doctor.subject import Subject
 
 CAUSAL_NAME = re.compile(
     r"causal|gpt|llama|mistral|autoregress|decoder.?only|decoder.?lm|decoder$|language.?model", re.I
@@ -35,6 +33,7 @@ class Hints:
     """Votes for a kind, none of which needs the model to run."""
 
     votes: tuple[Vote, ...]
+    of_transformers: bool = False
 
     @property
     def lead(self) -> float:
@@ -81,7 +80,7 @@ def hints_of(model: nn.Module) -> Hints:
     triangle = next((name for name, buffer in model.named_buffers() if _is_triangle(buffer)), None)
     if triangle:
         votes.append(("causal", 2, f"its buffer {triangle} is a triangle"))
-    return Hints(tuple(votes))
+    return Hints(tuple(votes), bool(getattr(config, "model_type", "")))
 
 
 def _is_told(model: nn.Module) -> bool:
@@ -109,15 +108,19 @@ def _looks_mostly_back(alive: torch.Tensor) -> bool:
     return bool(distances) and ahead <= len(alive) // 4 and back >= 2 * max(1, ahead)
 
 
-def assumed_kind(subject: "Subject") -> Assumption:
-    """The kind, with its reasons, and what the other kind would mean."""
-    if subject.gives_rows:
+def assumed_kind(hints: Hints, convention: Convention, dependencies: Callable[[], Tensor]) -> Assumption:
+    """The kind, with its reasons, and what the other kind would mean.
+
+    Args:
+        dependencies: which token moves which logit, (T, T); computed only if nothing else decides.
+    """
+    if convention.gives != "tokens":
         return Assumption("kind", "bidirectional", ("it gives one output for each row",))
-    if subject.convention.has_source:
+    if convention.has_source:
         return Assumption("kind", "seq2seq", ("it reads a source and a target",))
-    hints, votes = subject.hints, list(subject.hints.votes)
+    votes = list(hints.votes)
     with attempt() as attempted:
-        alive = subject.matrix.alive
+        alive = dependencies()
     if attempted.failed:  # it cannot be run on so many rows: what was read before the first call must do
         return Assumption("kind", hints.kind, tuple(reason for kind, _, reason in votes if kind == hints.kind))
     shape, _ = shape_of(alive)
@@ -131,7 +134,7 @@ def assumed_kind(subject: "Subject") -> Assumption:
         votes.append(("causal", 2, "tokens look much further back than ahead"))
     elif shape == "full":
         votes.append(("bidirectional", 0.5, "every token reaches every position"))
-    if getattr(getattr(subject.original, "config", None), "model_type", "") and shape == "full":
+    if hints.of_transformers and shape == "full":
         votes.append(("bidirectional", 0.5, "transformers builds it like this"))
     kind: Kind = "causal" if Hints(tuple(votes)).lead > 0 else "bidirectional"
     other = "bidirectional" if kind == "causal" else "causal"

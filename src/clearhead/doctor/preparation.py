@@ -11,11 +11,11 @@ from clearhead.doctor.calling import Convention, find_convention
 from clearhead.doctor.calling.batches import GivenBatch
 from clearhead.doctor.calling.lengths import length_of_source, lengths_for
 from clearhead.doctor.kind import hints_of
-from clearhead.doctor.probes.tracing import without_dropout
+from clearhead.doctor.probes.tracing import quiet, without_dropout
 from clearhead.doctor.problems import attempt, message_of
 from clearhead.doctor.spec import Assumption, Level, Spec
 from clearhead.doctor.state_guard import CPU, perturbed, twin
-from clearhead.doctor.subject import Subject, is_large, quiet
+from clearhead.doctor.subject import Subject, is_large
 from clearhead.errors import DataError
 
 

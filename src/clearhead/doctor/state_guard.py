@@ -3,6 +3,7 @@
 import copy
 import random
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -13,18 +14,28 @@ CPU = torch.device("cpu")
 
 
 @contextmanager
+def guarded(seed: int, *models: nn.Module) -> Iterator[None]:
+    """An examination: afterwards the models and the process are what they were. Layers run module by module."""
+    with ExitStack() as stack:
+        for model in models:
+            home = next((parameter.device for parameter in model.parameters()), CPU)
+            stack.enter_context(restored(model, home))
+        for guard in (undisturbed(), plain_layers(), torch.random.fork_rng(devices=[]), warnings.catch_warnings()):
+            stack.enter_context(guard)
+        warnings.simplefilter("ignore")  # the model's own; they were seen when it was built
+        torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
 def restored(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Gradients, buffers, modes and random generators of `model` are afterwards what they were before."""
-    modes = [(module, module.training) for module in model.modules()]
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
-    buffers = [
-        (module, name, buffer, buffer.clone())
-        for module in model.modules()
-        for name, buffer in module._buffers.items()
-        if buffer is not None
-    ]
+    held = [(module, name, buffer) for module in model.modules() for name, buffer in module._buffers.items()]
+    buffers = [(module, name, buffer) for module, name, buffer in held if buffer is not None]
     on_cpu = device.type == "cpu"
-    with torch.random.fork_rng(devices=[] if on_cpu else [device], device_type=device.type), torch.enable_grad():
+    drawing = torch.random.fork_rng(devices=[] if on_cpu else [device], device_type=device.type)
+    with drawing, modes_kept(model), kept(buffer for _, _, buffer in buffers), torch.enable_grad():
         try:
             for parameter, _ in gradients:
                 parameter.grad = None
@@ -32,12 +43,8 @@ def restored(model: nn.Module, device: torch.device) -> Iterator[None]:
         finally:
             for parameter, gradient in gradients:
                 parameter.grad = gradient
-            for module, name, buffer, copy in buffers:
+            for module, name, buffer in buffers:
                 module._buffers[name] = buffer
-                with torch.no_grad():
-                    buffer.copy_(copy)
-            for module, training in modes:
-                module.training = training
 
 
 @contextmanager
@@ -97,15 +104,8 @@ def without_zeros(parameters: Iterable[nn.Parameter], generator: torch.Generator
 
 def twin(model: nn.Module, device: torch.device = CPU) -> nn.Module:
     """A copy on that device, in float32 or wider, evaluating, which shares nothing with the model."""
-    kept = [(parameter, parameter.grad) for parameter in model.parameters()]
-    for parameter, _ in kept:
-        parameter.grad = None  # gradients are not copied
-    try:
-        model_copy = copy.deepcopy(model)
-    finally:
-        for parameter, gradient in kept:
-            parameter.grad = gradient
-    model_copy = model_copy.to(device).eval()
+    model_copy = copy.deepcopy(model).to(device).eval()
+    nn.Module.zero_grad(model_copy)
     half = any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in model_copy.parameters())
     return model_copy.float() if half else model_copy
 
@@ -152,15 +152,22 @@ def in_double(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def in_training(model: nn.Module) -> Iterator[None]:
-    """Every module of it is in training mode meanwhile."""
+def modes_kept(model: nn.Module) -> Iterator[None]:
+    """Every module of it is afterwards in training or evaluation mode as it was before."""
     modes = [(module, module.training) for module in model.modules()]
-    model.train()
     try:
         yield
     finally:
         for module, training in modes:
             module.training = training
+
+
+@contextmanager
+def in_training(model: nn.Module) -> Iterator[None]:
+    """Every module of it is in training mode meanwhile."""
+    with modes_kept(model):
+        model.train()
+        yield
 
 
 @contextmanager
@@ -174,7 +181,7 @@ def plain_layers(plain: bool = True) -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(kept)
 
 
-SCALE = 256.0  # times every matrix: scores then grow past 1e4, and stay far from 1e9; a power of two comes off exactly
+SCALE = 256.0  # times every matrix: scores then grow past 1e4, and stay far from 1e9
 
 
 @contextmanager
@@ -182,11 +189,7 @@ def scaled(model: nn.Module) -> Iterator[None]:
     """Every matrix but the embeddings is larger meanwhile, and with them the scores of attention."""
     tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     matrices = [p for p in model.parameters() if p.dim() > 1 and id(p) not in tables]
-    with torch.no_grad():
+    with kept(matrices):
         for parameter in matrices:
             parameter.mul_(SCALE)
-        try:
-            yield
-        finally:
-            for parameter in matrices:
-                parameter.mul_(1 / SCALE)
+        yield

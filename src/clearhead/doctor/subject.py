@@ -1,8 +1,8 @@
 """The model under examination: two copies of it, how they are called, and what kind of model it is."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from clearhead.doctor.calling import Convention, Inputs
 from clearhead.doctor.calling.batches import OwnBatch
 from clearhead.doctor.calling.inputs import Run, drawn_rows
-from clearhead.doctor.calling.names import PAD_NAMES, settings_of
+from clearhead.doctor.calling.names import pad_id_of, settings_of
 from clearhead.doctor.calling.search import WorkingCall
 from clearhead.doctor.kind import Hints, assumed_kind
 from clearhead.doctor.probes.attention import AttentionCall, attentions
 from clearhead.doctor.probes.dependency import DependencyMatrix, dependency, shape_of, swapped_rows
-from clearhead.doctor.probes.tracing import ModuleCall, recorded_modules, recorded_ops, without_dropout
+from clearhead.doctor.probes.tracing import ModuleCall, quiet, recorded_modules, recorded_ops, without_dropout
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Where
 from clearhead.doctor.spec import Assumption, Journal, Kind, Level, Spec
@@ -126,9 +126,7 @@ class Subject:
         self, inputs: Inputs, *, model: nn.Module | None = None, named: Callable[[str], bool] = lambda name: True
     ) -> list[ModuleCall]:
         """Every operation of one call, or those with such names."""
-        with quiet(), recorded_ops(named) as ops:
-            self.convention.logits(model or self.model, inputs)
-        return ops.calls
+        return self.look_inside(model or self.model, inputs, named).calls
 
     def modules_called(self, inputs: Inputs, *, model: nn.Module | None = None) -> list[ModuleCall]:
         """Every call of a module within one call."""
@@ -168,16 +166,9 @@ class Subject:
         """The token that fills up rows: as declared, or as the model's config or embedding has it."""
         if not self.convention.reads_words("ids"):
             return None
-        if self.spec.pad_id is not None:
-            return self.spec.pad_id
-        config = getattr(self.original, "config", None)
-        declared = [getattr(config, name, None) for name in ("pad_token_id", "pad_id")]
-        for value in (*declared, *(getattr(self.original, name, None) for name in PAD_NAMES)):
-            if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < self.calling.vocab_size:
-                return value
-        tables = (m for m in self.original.modules() if isinstance(m, nn.Embedding))
-        padding_idx = next((m.padding_idx for m in tables if m.padding_idx is not None), None)
-        return self.compared_id if padding_idx is None else padding_idx
+        own = self.spec.pad_id
+        declared = pad_id_of(self.original, self.calling.vocab_size) if own is None else own
+        return self.compared_id if declared is None else declared
 
     @cached_property
     def compared_id(self) -> int | None:
@@ -249,10 +240,12 @@ class Subject:
         with self.training():
             return self.look_inside(self.model)
 
-    def look_inside(self, model: nn.Module) -> Inside:
-        """One pass of a model, operation by operation."""
-        with quiet(), recorded_ops() as ops:
-            logits = self.convention.logits(model, self.inputs(2))
+    def look_inside(
+        self, model: nn.Module, inputs: Inputs | None = None, named: Callable[[str], bool] = lambda name: True
+    ) -> Inside:
+        """One pass of a model over two rows or other inputs, operation by operation, or those with such names."""
+        with quiet(), recorded_ops(named) as ops:
+            logits = self.convention.logits(model, inputs or self.inputs(2))
         return Inside(ops.calls, logits)
 
     @cached_property
@@ -289,7 +282,9 @@ class Subject:
     @cached_property
     def assumed_kind(self) -> Assumption | None:
         """The kind with its reasons, if nobody declared it."""
-        return None if self.spec.kind else assumed_kind(self)
+        if self.spec.kind:
+            return None
+        return assumed_kind(self.hints, self.convention, lambda: self.matrix.alive)
 
     @cached_property
     def shifts_its_rows(self) -> bool:
@@ -305,13 +300,6 @@ class Subject:
     def gives_rows(self) -> bool:
         """Whether it gives one output for a whole row; the logits here repeat it at each token."""
         return self.convention.gives != "tokens"
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """No dropout, and no gradients."""
-    with torch.no_grad(), without_dropout():
-        yield
 
 
 def is_large(model: nn.Module) -> bool:

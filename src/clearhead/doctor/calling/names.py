@@ -4,7 +4,7 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice, product
+from itertools import chain, islice, product
 from typing import Any
 
 from torch import nn
@@ -76,6 +76,16 @@ def settings_of(module: nn.Module) -> dict[str, Any]:
     """What the module's `config` holds, by name; empty without one."""
     config = getattr(module, "config", None)
     return dict(vars(config)) if hasattr(config, "__dict__") else {}
+
+
+def pad_id_of(model: nn.Module, vocab_size: int) -> int | None:
+    """The token that fills up rows, as the model's config, its attributes or its embeddings have it."""
+    holders = (getattr(model, "config", None), model)
+    values = (getattr(holder, name, None) for holder in holders for name in PAD_NAMES)
+    named = (value for value in values if isinstance(value, int) and not isinstance(value, bool))
+    tables = (module.padding_idx for module in model.modules() if isinstance(module, nn.Embedding))
+    known = chain((value for value in named if 0 <= value < vocab_size), tables)
+    return next((value for value in known if value is not None), None)
 
 
 def is_of_a_library(code: object) -> bool:

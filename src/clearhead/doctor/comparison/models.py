@@ -1,9 +1,7 @@
 """Two models on the same ids with the same weights: the first module that differs."""
 
 import time
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
@@ -32,7 +30,7 @@ from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.comparison import Comparison, Difference, Weights
 from clearhead.doctor.report.findings import Where
 from clearhead.doctor.spec import Kind, Spec
-from clearhead.doctor.state_guard import restored, twin
+from clearhead.doctor.state_guard import guarded, in_training, twin
 from clearhead.doctor.subject import Subject
 from clearhead.errors import DataError
 
@@ -59,14 +57,7 @@ def compare(
     """
     refuse_unknown(kind, "quick", ())
     begun = time.perf_counter()
-    with ExitStack() as stack:
-        for model in (a, b):
-            parameters = list(model.parameters())
-            stack.enter_context(restored(model, parameters[0].device if parameters else torch.device("cpu")))
-        stack.enter_context(torch.random.fork_rng(devices=[]))
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
-        torch.manual_seed(seed)
+    with guarded(seed, a, b):
         both = _Both(prepare(a, Spec(kind=kind), "quick", seed), prepare(b, Spec(kind=kind), "quick", seed))
         weights = both.copy_weights()
         first, paths = both.examine()
@@ -98,12 +89,8 @@ def _plain(subject: Subject, model: nn.Module, inputs: Inputs) -> Tensor:
 
 
 def _in_training(subject: Subject, model: nn.Module, inputs: Inputs) -> Tensor:
-    model.train()
-    try:
-        with without_dropout():
-            return subject.convention.logits(model, inputs)
-    finally:
-        model.eval()
+    with in_training(model), without_dropout():
+        return subject.convention.logits(model, inputs)
 
 
 class _Both:

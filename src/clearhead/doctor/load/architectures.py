@@ -10,6 +10,7 @@ from torch import nn
 
 from clearhead.doctor.load.small_configs import SHRINKINGS, small_config
 from clearhead.doctor.problems import attempt
+from clearhead.doctor.state_guard import modes_kept
 from clearhead.errors import DataError, UsageError
 from clearhead.suggestions import did_you_mean
 
@@ -144,8 +145,5 @@ def _call(model: nn.Module) -> None:
     ids = torch.tensor([[3, 4, 5, 6, 7, 8, 9]])
     names = inspect.signature(model.forward).parameters
     arguments = {name: ids for name in ("input_ids", "decoder_input_ids") if name in names}
-    modes = [(module, module.training) for module in model.modules()]
-    with torch.no_grad():
+    with torch.no_grad(), modes_kept(model):
         model.eval()(**arguments or {str(getattr(model, "main_input_name", "")): ids})
-    for module, training in modes:
-        module.training = training

@@ -173,6 +173,13 @@ class without_dropout(TorchFunctionMode):  # noqa: N801 - used as a context mana
             self.dropouts.append(replace(call, file=file, line=line, options={"p": p}))
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No dropout, and no gradients."""
+    with torch.no_grad(), without_dropout():
+        yield
+
+
 def dropout_probability(call: ModuleCall) -> float:
     """The probability with which an operation drops numbers; 0 if it drops none."""
     if "dropout" not in call.name or call.name == "alpha_dropout_":

@@ -12,7 +12,8 @@ from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import CACHE, START, parameters_of
 from clearhead.doctor.calling.outputs import arrange, find_logits, follow, tensors
 from clearhead.doctor.checks.base import Skipped
-from clearhead.doctor.subject import Subject, quiet
+from clearhead.doctor.probes.tracing import quiet
+from clearhead.doctor.subject import Subject
 
 INSIDE = "inside"  # stands for a cache in the model's own buffers
 MAKERS = ("new_cache", "init_cache", "make_cache", "empty_cache", "create_cache")

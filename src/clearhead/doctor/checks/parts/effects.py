@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from clearhead.doctor.calling import Inputs
 from clearhead.doctor.calling.outputs import leaves
 from clearhead.doctor.probes.tensors import relative_change
+from clearhead.doctor.probes.tracing import quiet
 from clearhead.doctor.state_guard import kept
-from clearhead.doctor.subject import Subject, quiet
+from clearhead.doctor.subject import Subject
 
 OTHER = 0.3  # standard deviation of the noise that makes numbers others
 NUDGE = 1e-4  # the same, so small that no choice between experts or tokens changes
