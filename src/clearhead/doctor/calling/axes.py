@@ -4,9 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from clearhead.doctor.calling.convention import Convention
 from clearhead.doctor.calling.inputs import Inputs, Run
 
 
@@ -42,36 +41,12 @@ class Axes:
         return replace(self, mixing=mixing, counting=counting, forward_only=False, to_and_fro=False)
 
 
-class Answers:
-    """The logits of a model, computed only once for the same tokens while it is called in the same way."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
-        self._convention: Convention | None = None
-        self._known: dict[tuple[bytes, bytes], Tensor] = {}
-
-    def under(self, convention: Convention) -> Run:
-        """The model, called like this."""
-        if convention != self._convention:
-            self._convention, self._known = convention, {}
-        known = self._known
-
-        def run(inputs: Inputs) -> Tensor:
-            source = b"" if inputs.source is None else inputs.source.numpy().tobytes()
-            key = (inputs.ids.numpy().tobytes(), source)
-            if key not in known:
-                known[key] = convention.logits(self.model, inputs)
-            return known[key]
-
-        return run
-
-
 def axes_of(run: Run, inputs: Inputs) -> Axes:
     """What a few changed tokens and a batch of equal tokens show."""
     B, T = inputs.ids.shape
-    mixing, upward, leftward = set(), False, False
+    logits, mixing, upward, leftward = run(inputs), set(), False, False
     for row, column in ((0, 0), (B // 2, T // 2), (B - 1, T - 1)):
-        moved = _moved(run, inputs, row, column)
+        moved = _moved(run, inputs, logits, row, column)
         mixing |= {1} if moved[row].any() else set()
         mixing |= {0} if moved[:, column].any() else set()
         upward |= bool(moved[:row, column].any())
@@ -88,16 +63,17 @@ def influences(run: Run, inputs: Inputs) -> tuple[bool, bool, bool]:
     They are read along time, be it the first or the second axis.
     """
     B, T = inputs.ids.shape
-    first, last = _moved(run, inputs, 0, 0), _moved(run, inputs, B - 1, T - 1)
-    return bool(first.any()), bool(last.any()), bool(run(inputs).isfinite().all())
+    logits = run(inputs)
+    first, last = _moved(run, inputs, logits, 0, 0), _moved(run, inputs, logits, B - 1, T - 1)
+    return bool(first.any()), bool(last.any()), bool(logits.isfinite().all())
 
 
-def _moved(run: Run, inputs: Inputs, row: int, column: int) -> Tensor:
+def _moved(run: Run, inputs: Inputs, logits: Tensor, row: int, column: int) -> Tensor:
     """(B, T), True where another token in one place moves the logits of another place."""
     ids = inputs.ids.clone()
     other = inputs.ids[inputs.ids != ids[row, column]]
     ids[row, column] = other[0] if len(other) else ids[row, column]
-    change = (run(replace(inputs, ids=ids)) - run(inputs)).abs().amax(-1)  # (B, T)
+    change = (run(replace(inputs, ids=ids)) - logits).abs().amax(-1)  # (B, T)
     moved = change > 1e-6 * float(change.max())
     moved[row, column] = False
     return moved

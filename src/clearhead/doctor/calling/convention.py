@@ -3,13 +3,14 @@
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.calling.inputs import FILLERS, Inputs, filler_of, role_of
+from clearhead.doctor.calling.inputs import FILLERS, Inputs, Run, filler_of, role_of
 from clearhead.doctor.calling.names import MASK, SOURCE, TARGET, Call, filler_for, signature_of
 from clearhead.doctor.calling.numbers import forms_of, holds_numbers
 from clearhead.doctor.calling.outputs import Path, arrange, follow, spread
@@ -127,6 +128,10 @@ class Convention:
         arranged = arrange(output, rows, columns)
         assert arranged is not None, "an output changed its shape"
         return arranged
+
+    def run_by(self, model: nn.Module) -> Run:
+        """The model, called like this."""
+        return partial(self.logits, model)
 
     def _typed(self, name: str, value: object) -> object:
         expected = dict(self.mask_types).get(name)

@@ -8,7 +8,7 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.calling.axes import Answers, Axes, axes_of, influences
+from clearhead.doctor.calling.axes import Axes, axes_of, influences
 from clearhead.doctor.calling.convention import Convention, mask_types_of, with_numbers
 from clearhead.doctor.calling.inputs import CAUSAL_FORMS, Inputs, role_of
 from clearhead.doctor.calling.lengths import Lengths, length_of_source, lengths_for
@@ -81,13 +81,13 @@ def find_convention(
     Raises:
         DataError: no call leads to logits; the sentence holds an adapter ready to paste.
     """
-    answers, problems = Answers(model), list[str]()
+    problems: list[str] = []
     known, usual = None, lengths_for(model, short=short)
     plain, beside, placed = (_candidates(model, spec, named) for _ in range(3))
     beside = (convention for convention in beside if convention.has_source)
     for candidates, equal in ((plain, False), (beside, True), (with_numbers(model, placed), False)):
         allowed = (c for c in candidates if may_be_causal or c.has_source or not _mentions(c, "causal"))
-        known = _choose(answers, spec, allowed, Lengths(usual, lengths, equal), problems)
+        known = _choose(model, spec, allowed, Lengths(usual, lengths, equal), problems)
         if known is not None:
             break
     if known is None:
@@ -99,10 +99,10 @@ def find_convention(
             f"change one line, and examine 'adapted' instead:{ADAPTER}"
         )
     if known.convention.gives != "tokens":
-        return _with_axes(answers, known)
-    known = known if spec.time_first is not None else _with_order(answers, known)
+        return _with_axes(model, known)
+    known = known if spec.time_first is not None else _with_order(model, known)
     wants_mask = (spec.kind == "causal" and may_be_causal) or known.convention.has_source
-    return _with_causal_mask(answers, known) if wants_mask else known
+    return _with_causal_mask(model, known) if wants_mask else known
 
 
 def _mentions(convention: Convention, *masks: str) -> bool:
@@ -111,47 +111,41 @@ def _mentions(convention: Convention, *masks: str) -> bool:
 
 
 def _choose(
-    answers: Answers, spec: Spec, candidates: Iterator[Convention], lengths: Lengths, problems: list[str]
+    model: nn.Module, spec: Spec, candidates: Iterator[Convention], lengths: Lengths, problems: list[str]
 ) -> WorkingCall | None:
     """The candidate whose masks work best; one that gives logits of tokens before one that gives them of rows."""
-    best: tuple[int, WorkingCall] | None = None
-    of_rows: tuple[int, WorkingCall] | None = None
-    roles: tuple[str, ...] = ()
+    best: dict[bool, tuple[int, WorkingCall]] = {}  # by whether it gives logits of tokens
     failed: list[str] = []
     for convention in candidates:
-        if best and _roles(convention.call) != roles:
+        if True in best and _roles(convention.call) != _roles(best[True][1].convention.call):
             continue
         tried = lengths.usual[: None if len(failed) < MANY else 2]
-        known = _try(answers.model, convention, lengths._replace(usual=tried), failed)
+        known = _try(model, convention, lengths._replace(usual=tried), failed)
         if known is None:
             continue
-        has_masks, score = _mentions(convention, "keep", "causal"), _score(answers, known, spec)
-        if known.convention.gives != "tokens":
-            of_rows = (score, known) if of_rows is None or score > of_rows[0] else of_rows
-            if best is None and score >= 3 and not has_masks:
-                break
-            continue
-        if best is None or score > best[0]:
-            best, roles = (score, known), _roles(convention.call)
-        if not has_masks or score >= 4:
+        has_masks, score = _mentions(convention, "keep", "causal"), _score(model, known, spec)
+        of_tokens = known.convention.gives == "tokens"
+        if of_tokens not in best or score > best[of_tokens][0]:
+            best[of_tokens] = (score, known)
+        if (not has_masks or score >= 4) if of_tokens else (not has_masks and score >= 3 and True not in best):
             break
     problems += failed
-    chosen = best or of_rows
+    chosen = best.get(True) or best.get(False)
     return None if chosen is None else chosen[1]
 
 
-def _with_causal_mask(answers: Answers, known: WorkingCall) -> WorkingCall:
+def _with_causal_mask(model: nn.Module, known: WorkingCall) -> WorkingCall:
     """If the future reaches back: with the mask that the model takes from its caller and that prevents it."""
-    if known.convention.as_dict or not influences(answers.under(known.convention), known.inputs)[1]:
+    if known.convention.as_dict or not influences(known.convention.run_by(model), known.inputs)[1]:
         return known
-    for name in (parameter.name for parameter in parameters_of(answers.model)):
+    for name in (parameter.name for parameter in parameters_of(model)):
         of_source = known.convention.has_source and not TARGET.search(name)
         if not MASK.search(name) or PADDING.search(name) or of_source or name in dict(known.convention.call):
             continue
         for form in CAUSAL_FORMS:
             convention = replace(known.convention, call=(*known.convention.call, (name, f"causal: {form}")))
             with attempt():  # it may take a mask of another form
-                ahead, behind, finite = influences(answers.under(convention), known.inputs)
+                ahead, behind, finite = influences(convention.run_by(model), known.inputs)
                 if finite and ahead and not behind:
                     return replace(known, convention=convention)
     return known
@@ -267,10 +261,10 @@ def _vocabularies(model: nn.Module, inputs: Inputs) -> Iterator[dict[str, int]]:
         yield sizes
 
 
-def _score(answers: Answers, known: WorkingCall, spec: Spec) -> int:
+def _score(model: nn.Module, known: WorkingCall, spec: Spec) -> int:
     """How much the outputs look as if every mask was understood."""
     with attempt() as attempted:
-        ahead, behind, finite = influences(answers.under(known.convention), known.inputs)
+        ahead, behind, finite = influences(known.convention.run_by(model), known.inputs)
     if attempted.failed or not finite:  # it takes masks of other forms
         return -1
     causal_wanted = spec.kind != "bidirectional" or known.convention.has_source
@@ -281,17 +275,17 @@ def _score(answers: Answers, known: WorkingCall, spec: Spec) -> int:
     return 1 if behind else 0
 
 
-def _with_order(answers: Answers, known: WorkingCall) -> WorkingCall:
+def _with_order(model: nn.Module, known: WorkingCall) -> WorkingCall:
     """Batch first or time first, where both can be called: by the axis along which tokens meet."""
-    known = _with_axes(answers, known)
+    known = _with_axes(model, known)
     axes = known.axes
-    by_words = axes.mixing == {0} and axes.forward_only and says_time_first(answers.model)
+    by_words = axes.mixing == {0} and axes.forward_only and says_time_first(model)
     if not known.convention.time_first and (axes.are_time_first or by_words):
         return replace(known, convention=replace(known.convention, time_first=True), axes=axes.swapped)
     return known
 
 
-def _with_axes(answers: Answers, known: WorkingCall) -> WorkingCall:
+def _with_axes(model: nn.Module, known: WorkingCall) -> WorkingCall:
     with attempt():
-        return replace(known, axes=axes_of(answers.under(known.convention), known.inputs))
+        return replace(known, axes=axes_of(known.convention.run_by(model), known.inputs))
     return known  # the axes cannot be told apart

@@ -2,17 +2,16 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import tee
 
 import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.comparison.weights import WeightPair, labels
-from clearhead.doctor.probes.tracing import ModuleCall, home_of
+from clearhead.doctor.probes.locations import place_of_call
+from clearhead.doctor.probes.tracing import ModuleCall
 from clearhead.doctor.report.comparison import Difference, Differing
-from clearhead.doctor.report.findings import Where
 
 LEAST = 1e-6  # of the largest number of a tensor: tables computed in float32 may differ by less
 FLOORS = 10.0  # a difference counts from this many times what rounding does
@@ -101,19 +100,8 @@ def difference(a: Sequence[Tensor], b: Sequence[Tensor], select: Selection) -> f
     """The largest of the tensors that can be compared, relative to the largest number; None if none can."""
     if not a and not b:
         return 0.0
-    gaps = [_compared(x, y, select) for x, y in (zip(a, b, strict=True) if len(a) == len(b) else _paired(a, b))]
+    gaps = [_compared(x, y, select) for x, y in zip(a, b, strict=False)]  # one may be given a mask more
     return max((gap for gap in gaps if gap is not None), default=None)
-
-
-def _paired(a: Sequence[Tensor], b: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-    """In order, leaving out what does not fit."""
-    rest = iter(b)
-    for x in a:
-        kept, rest = tee(rest)
-        y = next((y for y in kept if laid_out(y, x.shape) is not None), None)
-        if y is not None:
-            rest = kept
-            yield x, y
 
 
 def _compared(x: Tensor, y: Tensor, select: Selection) -> float | None:
@@ -174,25 +162,14 @@ def _difference(pairs: Sequence[CallPair], number: int, path: str) -> Difference
     return Difference(
         what="output",
         path=path,
-        a=_where(guilty.a, child.a if child else None),
-        b=_where(guilty.b, child.b if child else None),
+        a=place_of_call(guilty.a, child.a if child else None),
+        b=place_of_call(guilty.b, child.b if child else None),
         difference=guilty.output_gap or 0.0,
         threshold=guilty.threshold,
         noise_floor=guilty.floor or 0.0,
         agreed=agreed,
         growth=_growth(pairs[number:]),
     )
-
-
-def _where(call: ModuleCall, child: ModuleCall | None) -> Where:
-    """The module; its line is the one that calls the first child with other inputs, if there is one."""
-    assert call.module is not None
-    file, line = home_of(call.module)
-    if child is not None and child.file == file:
-        line = child.line
-    if file is None:  # a part of torch: the line that called it
-        file, line = call.file, call.line
-    return Where(call.name, type(call.module).__name__, file, line)
 
 
 def _growth(pairs: Sequence[CallPair]) -> tuple[Differing, ...]:

@@ -22,7 +22,6 @@ ROLES = {  # common names of maps that have one shape and may be created in any 
     "gate": r"gate|^w1$",
     "up": r"(^|_)up|^w3$",
 }
-ROUNDS = 8  # of copying from A to B and back
 SIDES = {"cross": r"cross|encoder_attn|enc_attn|src_attn|memory|multihead_attn", "encoder": r"enc|src|source"}
 
 
@@ -235,27 +234,24 @@ def first_different(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> 
 
 @torch.no_grad()
 def copy_weights(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> list[str]:
-    """Give B the values of A, in place. Where B holds in one tensor what A holds in two, A takes B's value.
+    """Give B the values of A, in place. What either model holds in one tensor gets one value in both.
 
     Returns:
         The weights of A that had to change.
     """
-    weights = list(corresponding(pairs, named(a), named(b)))
-    changed: dict[str, None] = {}
-    for _ in range(ROUNDS):  # a weight that changes may be tied in A to another one, which has to change then
-        for _, x, y in weights:
-            y.copy_(x)
-        unequal = [(pair, x, y) for pair, x, y in weights if not torch.equal(x, y)]
-        for pair, x, y in unequal:
-            x.copy_(y)
-            changed[pair.a] = None
-        if not unequal:
-            break
+    values: dict[int, Tensor] = {}
+    changed, (of_a, _), left = [], labels(pairs, a, b), named(a)
+    for pair, x, y in corresponding(pairs, left, named(b)):
+        value = values.setdefault(of_a[id(left[pair.a])], x)
+        if not torch.equal(x, value):
+            changed.append(pair.a)
+            x.copy_(value)
+        y.copy_(value)
     statistics = dict(a.named_buffers())
     for name, buffer in b.named_buffers():
         if "running_" in name and name in statistics and buffer.shape == statistics[name].shape:
             buffer.copy_(statistics[name])
-    return [*changed]
+    return changed
 
 
 def account(

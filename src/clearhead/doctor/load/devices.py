@@ -6,8 +6,6 @@ import torch
 
 from clearhead.errors import DataError, UsageError
 
-FORM = re.compile(r"cpu|mps|cuda(:\d{1,3})?")
-
 
 def find_device(name: str) -> torch.device:
     """The device of that name.
@@ -16,7 +14,7 @@ def find_device(name: str) -> torch.device:
         UsageError: it is no name of a device.
         DataError: this machine has none of it.
     """
-    if not FORM.fullmatch(name):
+    if not re.fullmatch(r"cpu|mps|cuda(:\d{1,3})?", name):
         raise UsageError(f"device '{name}' is none of cpu, cuda, cuda:N, mps")
     device = torch.device(name)
     there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}

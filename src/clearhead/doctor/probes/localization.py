@@ -1,14 +1,16 @@
 """The first module, and the first operation, that writes what it must not know."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import Inputs, Run
+from clearhead.doctor.probes.locations import place_of_call
 from clearhead.doctor.probes.tensors import are_same
-from clearhead.doctor.probes.tracing import ModuleCall, home_of, recorded_modules, recorded_ops
+from clearhead.doctor.probes.tracing import ModuleCall, recorded_modules, recorded_ops
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Where
 
@@ -26,29 +28,36 @@ class Located(NamedTuple):
     operations: list[ModuleCall]
 
 
-def _change(before: Tensor, after: Tensor) -> Tensor:
-    return (after - before).nan_to_num(0, 0, 0).abs()
+def _change(before: Tensor, after: Tensor) -> Tensor | None:
+    """By how much each number changes; None if that cannot be told."""
+    is_alike = before.shape == after.shape and before.numel()
+    return (after - before).nan_to_num(0, 0, 0).abs() if is_alike else None
+
+
+def _largest(change: Tensor, rows: int, n: int) -> Tensor | None:
+    """Which rows change, (rows,), or which of their positions, (rows, n), if one axis has that size.
+
+    None if the axes cannot be told apart, as those of attention scores, which have two of time.
+    """
+    times = [axis for axis, size in enumerate(change.shape) if size == n]
+    row = change.shape.index(rows) if rows in change.shape else None
+    if row is None or len(times) > 1 or times == [row]:
+        return None
+    change = change.movedim((row, *times), tuple(range(1 + len(times))))
+    change = change.reshape(*change.shape[: 1 + len(times)], -1).amax(-1)
+    return change > NOISE * float(change.max())
 
 
 def token_reading(n: int) -> Reading:
     """How tokens influence the positions (n, n) of a hidden tensor, if row j of n + 1 equal rows has token j changed.
 
-    Understands (B, T, ...), (T, B, ...), (B, H, T, K), (B * H, T, K) and (B * T, ...). Tensors with two axes of time,
-    such as attention scores, say nothing.
+    Understands (B, T, ...), (T, B, ...), (B, H, T, K), (B * H, T, K) and (B * T, ...).
     """
-    rows = n + 1
 
     def read(before: Tensor, after: Tensor) -> Tensor | None:
-        if before.shape != after.shape or before.dim() < 2 or not before.numel():
-            return None
-        change = _unfolded(_change(before, after), rows, n)
-        axes = [axis for axis, size in enumerate(change.shape) if size == rows]
-        times = [axis for axis, size in enumerate(change.shape) if size == n]
-        if not axes or len(times) != 1:
-            return None
-        change = change.movedim((axes[0], times[0]), (0, 1))  # (rows, n, ...)
-        change = change.reshape(rows, n, -1).amax(-1)[:n].t()  # (n, n): position, token
-        return change > NOISE * float(change.max())
+        change = _change(before, after)
+        alive = None if change is None or change.dim() < 2 else _largest(_unfolded(change, n + 1, n), n + 1, n)
+        return None if alive is None or alive.dim() < 2 else alive[:n].t()  # position, token
 
     return read
 
@@ -57,11 +66,8 @@ def row_reading(rows: int) -> Reading:
     """Which rows of a hidden tensor change; the first axis of that size is the batch."""
 
     def read(before: Tensor, after: Tensor) -> Tensor | None:
-        if before.shape != after.shape or rows not in before.shape or not before.numel():
-            return None
         change = _change(before, after)
-        change = change.movedim(change.shape.index(rows), 0).reshape(rows, -1).amax(-1)  # (rows,)
-        return change > NOISE * float(change.max())
+        return None if change is None else _largest(change, rows, -1)
 
     return read
 
@@ -72,20 +78,11 @@ def kept_reading(keep: Tensor) -> Reading:
     Args:
         keep: (B, n), True for real tokens. In tensors without an axis of length n every change counts.
     """
-    rows, n = keep.shape
 
     def read(before: Tensor, after: Tensor) -> Tensor | None:
-        if before.shape != after.shape or rows not in before.shape or not before.numel():
-            return None
         change = _change(before, after)
-        times = [axis for axis, size in enumerate(change.shape) if size == n]
-        row = change.shape.index(rows)
-        if len(times) > 1 or times == [row]:
-            return None
-        alive = change > NOISE * float(change.max())
-        if not times:
-            return alive.movedim(row, 0).reshape(rows, -1)
-        return alive.movedim((row, times[0]), (0, 1)).reshape(rows, n, -1).any(-1) & keep
+        alive = None if change is None else _largest(change, *keep.shape)
+        return alive if alive is None or alive.dim() < 2 else alive & keep
 
     return read
 
@@ -147,14 +144,7 @@ def locate(
             run(after)
         op = first_guilty(first.calls, second.calls, reading, forbidden)
     index = next((k for k, other in enumerate(second.calls) if other is op), None)
-    if call is None or call.module is None:
-        where = Where(file=op.file, line=op.line, op=op.name) if op else Where()
-        return Located(where, None, index, first.calls)
-    file, line = home_of(call.module)
-    if file is None:  # a part of torch: whoever called it is to be changed
-        file, line = call.file, call.line
-    elif op and op.file == file:
-        line = op.line
-    return Located(
-        Where(call.name, type(call.module).__name__, file, line, op.name if op else None), call, index, first.calls
-    )
+    where = replace(place_of_call(call, op), op=op.name if op else None)
+    if op and (call is None or call.module is None):
+        where = Where(file=op.file, line=op.line, op=op.name)
+    return Located(where, call, index, first.calls)

@@ -13,12 +13,20 @@ def place_of_module(path: str, module: nn.Module) -> Where:
     return Where(path, type(module).__name__, *home_of(module))
 
 
-def place_of_call(call: ModuleCall | None) -> Where:
-    """The module that was called and its code; for torch's own, the line that called it."""
+def place_of_call(call: ModuleCall | None, inner: ModuleCall | None = None) -> Where:
+    """The module that was called and its code; for torch's own, the line that called it.
+
+    Args:
+        inner: a call within it that is to blame, whose line is told if it is in the same file.
+    """
     if call is None or call.module is None:
         return Where()
     file, line = home_of(call.module)
-    return Where(call.name, type(call.module).__name__, file or call.file, line or call.line)
+    if file is None:
+        file, line = call.file, call.line
+    elif inner is not None and inner.file == file:
+        line = inner.line
+    return Where(call.name, type(call.module).__name__, file, line)
 
 
 def owner_of(model: nn.Module, name: str, *, own_code: bool = False) -> Where:

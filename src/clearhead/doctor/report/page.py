@@ -61,11 +61,12 @@ li { margin: .3rem 0; overflow-wrap: anywhere; }
 CELL = 14.0  # units of the picture
 MARGIN = 20.0  # for the numbers along its sides
 KINDS = {"#": "legal", "!": "illegal", "-": "missing"}  # of places in a picture; all others are empty
-LEGEND = (
-    ("legal", "#", "may move it, and does"),
-    ("illegal", "!", "must not move it, and does"),
-    ("missing", "-", "should move it, and does not"),
-)
+LEGEND = {
+    "legal": "may move it, and does",
+    "illegal": "must not move it, and does",
+    "missing": "should move it, and does not",
+}
+SQUARE, CROSS = (1, "h12v12h-12z"), (4, "l6 6m0 -6l-6 6")  # in a cell: how far from its corner, and the lines
 PROVED = (
     "Every failure was observed: two inputs, and an output that moved when it must not, or stayed when it must move. "
     "The absence of faults is proved for what was run: these paths and their shapes, with almost any weights."
@@ -138,16 +139,13 @@ def _code(code: Excerpt) -> str:
 
 def _picture(rows: Sequence[str]) -> str:
     """The matrix as a drawing: shapes say what the colors say."""
-    width = MARGIN + CELL * max(map(len, rows))
-    height = MARGIN + CELL * len(rows)
+    columns = max(map(len, rows))
+    width, height = MARGIN + CELL * columns, MARGIN + CELL * len(rows)
     places: dict[str, list[tuple[int, int]]] = {"cell": [], "legal": [], "illegal": [], "missing": []}
     for i, row in enumerate(rows):
         for j, sign in enumerate(row):
             places[KINDS.get(sign, "cell")].append((i, j))
-    drawn = "".join(f'<path class="{kind}" d="{_squares(at)}"/>' for kind, at in places.items() if at)
-    if places["illegal"]:
-        drawn += f'<path class="cross" d="{_crosses(places["illegal"])}"/>'
-    columns = max(map(len, rows))
+    drawn = "".join(_drawn(kind, at) for kind, at in places.items() if at)
     numbers = "".join(
         f'<text x="{MARGIN + CELL * (j + 0.5):g}" y="{MARGIN - 6:g}" text-anchor="middle">{j}</text>'
         for j in range(0, columns, 4)
@@ -156,8 +154,13 @@ def _picture(rows: Sequence[str]) -> str:
         f'<text x="{MARGIN - 5:g}" y="{MARGIN + CELL * (i + 0.5) + 3:g}" text-anchor="end">{i}</text>'
         for i in range(0, len(rows), 4)
     )
-    counts = ", ".join(f"{len(places[kind])} {kind}" for kind, _, _ in LEGEND if places[kind])
-    legend = "".join(_key(kind, meaning) for kind, _, meaning in LEGEND if places[kind])
+    counts = ", ".join(f"{len(places[kind])} {kind}" for kind in LEGEND if places[kind])
+    legend = "".join(
+        f'<br><svg viewBox="{MARGIN:g} {MARGIN:g} {CELL:g} {CELL:g}" aria-hidden="true">{_drawn(kind, [(0, 0)])}</svg> '
+        f"{text(kind)}: {text(meaning)}"
+        for kind, meaning in LEGEND.items()
+        if places[kind]
+    )
     return (
         f'<figure><svg class="matrix" viewBox="0 0 {width:g} {height:g}" role="img" '
         f'aria-label="Which token moves which logits: {text(counts)}">{drawn}{numbers}</svg>'
@@ -166,25 +169,14 @@ def _picture(rows: Sequence[str]) -> str:
     )
 
 
-def _squares(places: Iterable[tuple[int, int]]) -> str:
-    size = CELL - 2
-    return "".join(
-        f"M{MARGIN + CELL * j + 1:g} {MARGIN + CELL * i + 1:g}h{size:g}v{size:g}h{-size:g}z" for i, j in places
+def _drawn(kind: str, places: Sequence[tuple[int, int]]) -> str:
+    """Places of one kind as squares; the illegal ones are crossed."""
+    shapes = {kind: SQUARE, "cross": CROSS} if kind == "illegal" else {kind: SQUARE}
+    drawings = (
+        (name, "".join(f"M{MARGIN + CELL * j + inset:g} {MARGIN + CELL * i + inset:g}{lines}" for i, j in places))
+        for name, (inset, lines) in shapes.items()
     )
-
-
-def _crosses(places: Iterable[tuple[int, int]]) -> str:
-    size = CELL - 8
-    return "".join(
-        f"M{MARGIN + CELL * j + 4:g} {MARGIN + CELL * i + 4:g}l{size:g} {size:g}m0 {-size:g}l{-size:g} {size:g}"
-        for i, j in places
-    )
-
-
-def _key(kind: str, meaning: str) -> str:
-    cross = '<path class="cross" d="M4 4l6 6m0 -6l-6 6"/>' if kind == "illegal" else ""
-    square = f'<path class="{kind}" d="M1 1h12v12h-12z"/>'
-    return f'<br><svg viewBox="0 0 14 14" aria-hidden="true">{square}{cross}</svg> {text(kind)}: {text(meaning)}'
+    return "".join(f'<path class="{name}" d="{path}"/>' for name, path in drawings)
 
 
 def _checks(checks: Sequence[Checked]) -> str:

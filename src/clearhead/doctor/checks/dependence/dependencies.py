@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,12 @@ def dependencies(subject: Subject) -> list[Finding]:
     shape, _ = shape_of(subject.matrix.alive)
     if shape == "deaf":
         return [finding((("A12", 0.5), ("I06", 0.3), ("M07", 0.2)), "no token moves any logit", value=0.0)]
+    is_bigram = subject.looks_back_only and (subject.spec.window == 1 or subject.attention_place == Where())
+    if shape == "alone" and not is_bigram:
+        causes, witness = (("A12", 0.6), ("M04", 0.2), ("A13", 0.2)), "each logit depends on its own token alone"
+        legal = torch.ones_like(subject.matrix.alive)
+        picture = subject.matrix.picture(legal.tril() if subject.looks_back_only else legal)
+        return [finding(causes, witness, value=0.0, where=subject.attention_place, picture=picture)]
     if subject.looks_back_only:
         return leaks(subject, subject.matrix, subject.run) or _gaps(subject, subject.matrix)
     return _one_sided(subject, subject.matrix)
@@ -39,7 +46,7 @@ def leaks(subject: Subject, matrix: DependencyMatrix, run: Run, *, backend: str 
     base, changed = subject.swapped(T)
     leak = locate(subject.model, run, base, changed, token_reading(T), reaches_back)
     where, causes = leak.where, leak_causes(leak)
-    backend = backend or _only_backend(subject, T) or _only_in_evaluation(subject, T)
+    backend = backend or _only_here(subject, T)
     if backend:
         where, causes = replace(where, backend=backend), (("M02", 0.9), *((id, 0.1 * score) for id, score in causes))
     picture, witness = matrix.picture(torch.ones_like(matrix.alive).tril()), matrix.witness((i, j))
@@ -65,28 +72,23 @@ def other_attention(subject: Subject) -> tuple[str, str, Run] | None:
     return current, other, run
 
 
-def _only_backend(subject: Subject, T: int) -> str | None:
-    """The attention in use, if the model has another that does not leak."""
+def _only_here(subject: Subject, T: int) -> str | None:
+    """The attention or the mode in use, if nothing leaks in another: the mask is then missing in this one only."""
     choice = other_attention(subject)
-    if choice is None:
-        return None
-    with attempt():
-        return f"{choice[0]} attention" if _is_tight(subject.dependencies(choice[2], T)) else None
-    return None  # the other one does not run after all
+    elsewhere = {} if choice is None else {f"{choice[0]} attention": choice[2]}
+    elsewhere |= {} if has_batch_norm(subject) else {"eval()": partial(run_in_training, subject)}
+    for name, run in elsewhere.items():
+        with attempt():  # it may not run there after all
+            matrix = subject.dependencies(run, T)
+            if matrix.influence.isfinite().all() and matrix.alive.any() and not reaches_back(matrix.alive):
+                return name
+    return None
 
 
-def _only_in_evaluation(subject: Subject, T: int) -> str | None:
-    """Evaluation, if nothing leaks in training mode: the mask is then given in training only."""
-    if has_batch_norm(subject):
-        return None
-    with attempt(), subject.training():
-        matrix = subject.dependencies(subject.run, T)
-        return "eval()" if _is_tight(matrix) and bool(matrix.alive.any()) else None
-    return None  # it needs something else in training mode
-
-
-def _is_tight(matrix: DependencyMatrix) -> bool:
-    return bool(matrix.influence.isfinite().all()) and not reaches_back(matrix.alive)
+def run_in_training(subject: Subject, inputs: Inputs, *, graph: bool = False) -> Tensor:
+    """Logits in training mode, without dropout."""
+    with subject.training():
+        return subject.run(inputs, graph=graph).detach()
 
 
 def has_batch_norm(subject: Subject) -> bool:
@@ -128,11 +130,6 @@ def _gaps(subject: Subject, matrix: DependencyMatrix) -> list[Finding]:
         witness = f"logits depend on {reach} tokens; a window of {window} in {n_layers} layers makes that {expected}"
         picture = matrix.picture(allowed.triu(1 - window))
         return [finding("M16", witness, value=reach, threshold=window, picture=picture)]
-    if shape == "alone":
-        if where == Where():
-            return []  # nothing in it is meant to mix tokens: a bigram table
-        isolated = (("A12", 0.6), ("M04", 0.2), ("A13", 0.2))
-        return [finding(isolated, "each logit depends on its own token alone", value=0.0, where=where, picture=picture)]
     blind = _blind(maps)
     if shape == "strict":
         if maps and blind is None:
@@ -194,7 +191,4 @@ def _one_sided(subject: Subject, matrix: DependencyMatrix) -> list[Finding]:
     faults = dict.fromkeys(("causal", "window", "strict", "gaps"), ("S03", witness))
     faults["reversed"] = ("M04", "no token moves a later logit")
     picture, where = matrix.picture(torch.ones_like(matrix.alive)), subject.attention_place
-    if shape == "alone":
-        isolated = (("A12", 0.7), ("A13", 0.3))
-        return [finding(isolated, "each logit depends on its own token alone", value=0.0, where=where, picture=picture)]
     return [finding(*faults[shape], value=0.0, where=where, picture=picture)] if shape in faults else []

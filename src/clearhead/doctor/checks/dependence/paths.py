@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +10,13 @@ from torch import Tensor, nn
 from clearhead.doctor.calling.inputs import Inputs, Run
 from clearhead.doctor.checks.base import SOUND, Finding, Skipped, Subject, Where, attempt, finding, model_check
 from clearhead.doctor.checks.dependence.causes import LEAK_FAULTS
-from clearhead.doctor.checks.dependence.dependencies import has_batch_norm, leaks, other_attention, reaches_back
+from clearhead.doctor.checks.dependence.dependencies import (
+    has_batch_norm,
+    leaks,
+    other_attention,
+    reaches_back,
+    run_in_training,
+)
 from clearhead.doctor.checks.generation.decoding import first_off
 from clearhead.doctor.checks.own_batch import leaks_on_own_batch
 from clearhead.doctor.checks.padding.masks import padding_masks
@@ -100,14 +107,11 @@ def _paths(subject: Subject) -> Iterator[tuple[str, Run]]:
     def with_gradients(inputs: Inputs) -> Tensor:
         return subject.run(inputs, graph=True).detach()
 
-    def in_training(inputs: Inputs) -> Tensor:
-        with subject.training():
-            return with_gradients(inputs)
-
     def with_fused_layers(inputs: Inputs) -> Tensor:
         with plain_layers(False):
             return subject.run(inputs)
 
+    in_training = partial(run_in_training, subject, graph=True)
     yield ("with gradients", with_gradients) if has_batch_norm(subject) else ("train(), with gradients", in_training)
     if any(isinstance(m, (nn.TransformerEncoderLayer, nn.MultiheadAttention)) for m in subject.model.modules()):
         yield "torch's fused layers", with_fused_layers
