@@ -9,7 +9,7 @@ from torch import Tensor
 from clearhead.doctor.checks.base import Finding, Skipped, Subject, finding, model_check
 from clearhead.doctor.probes.attention import FUSED, HIDDEN, AttentionCall, attentions, scale_of
 from clearhead.doctor.probes.flow import ADD, Flow, read_by
-from clearhead.doctor.probes.products import KEEPING, LINEAR, PRODUCTS, RESHAPING, einsum_letters
+from clearhead.doctor.probes.products import KEEPING, LINEAR, PRODUCTS, RESHAPING, axes_through
 from clearhead.doctor.probes.tensors import is_same
 from clearhead.doctor.probes.tracing import dropout_probability, recorded_ops
 
@@ -199,12 +199,9 @@ def _scales(subject: Subject) -> list[Finding]:
 def _scale(flow: Flow, attention: AttentionCall, query: Tensor) -> tuple[float | None, int]:
     """What the product of the projections is multiplied by, None if it cannot be told, and the width of a head."""
     product = attention.score_product
-    if product is None or product.call.name != "einsum":
-        return scale_of(flow, attention), query.shape[-1]
-    first, second, output = einsum_letters(product.call) or ("", "", "")
-    summed = [letter for letter in first if letter in second and letter not in output]
-    is_plain = len(summed) == 1 and len(first) == query.dim()
-    return scale_of(flow, attention), query.shape[first.index(summed[0])] if is_plain else 0
+    through = [] if product is None else axes_through(product.call, query)
+    summed = [size for size, axis in zip(query.shape, through, strict=False) if axis < 0 and size > 1]
+    return scale_of(flow, attention), summed[0] if len(summed) == 1 else 0 if summed else query.shape[-1]
 
 
 def _is_declared(subject: Subject, scale: float) -> bool:
