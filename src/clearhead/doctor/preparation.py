@@ -14,8 +14,8 @@ from clearhead.doctor.kind import hints_of
 from clearhead.doctor.probes.tracing import quiet, without_dropout
 from clearhead.doctor.problems import attempt, message_of
 from clearhead.doctor.spec import Assumption, Level, Spec
-from clearhead.doctor.state_guard import CPU, perturbed, twin
-from clearhead.doctor.subject import Subject, is_large
+from clearhead.doctor.state_guard import CPU, is_large, perturbed, twin
+from clearhead.doctor.subject import Subject
 from clearhead.errors import DataError
 
 

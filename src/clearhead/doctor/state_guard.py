@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 CPU = torch.device("cpu")
+LARGE = 20_000_000  # parameters
 
 
 @contextmanager
@@ -100,6 +101,11 @@ def without_zeros(parameters: Iterable[nn.Parameter], generator: torch.Generator
         for parameter in zeros:
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.02)
         yield
+
+
+def is_large(model: nn.Module) -> bool:
+    """Whether another copy of it, or a backward pass over many rows, takes seconds."""
+    return sum(parameter.numel() for parameter in model.parameters()) > LARGE
 
 
 def twin(model: nn.Module, device: torch.device = CPU) -> nn.Module:

@@ -22,9 +22,7 @@ from clearhead.doctor.probes.tracing import ModuleCall, quiet, recorded_modules,
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Where
 from clearhead.doctor.spec import Assumption, Journal, Kind, Level, Spec
-from clearhead.doctor.state_guard import in_double, in_training
-
-LARGE = 20_000_000  # parameters
+from clearhead.doctor.state_guard import in_double, in_training, is_large
 
 
 class Repeated(NamedTuple):
@@ -136,11 +134,9 @@ class Subject:
 
     def place_of(self, call: ModuleCall) -> Where:
         """The module in which an operation was called, and the line."""
-        if call.module is None:
-            return Where(file=call.file, line=call.line, op=call.name)
-        copies = (self.model, self.fresh)
+        copies, class_name = (self.model, self.fresh), None if call.module is None else type(call.module).__name__
         name = next((name for copy in copies for name, module in copy.named_modules() if module is call.module), None)
-        return Where(name, type(call.module).__name__, call.file, call.line, call.name)
+        return Where(name, class_name, call.file, call.line, call.name)
 
     @cached_property
     def attentions(self) -> list[AttentionCall]:
@@ -215,8 +211,8 @@ class Subject:
         """Random rows, with a source if the model reads one; tokens that stand side by side differ."""
         generator = self.generator(salt)
         ids = drawn_rows(self.pool, (rows, T or self.calling.T), generator)
-        shape = (rows, self.calling.S)
-        source = drawn_rows(self.source_pool, shape, generator) if self.convention.has_source else None
+        has_source, shape = self.convention.has_source, (rows, self.calling.S)
+        source = drawn_rows(self.source_pool, shape, generator) if has_source else None
         return Inputs(ids, source, labels=ids)
 
     @cached_property
@@ -265,14 +261,12 @@ class Subject:
 
     def dependencies(self, run: Run, T: int | None = None, *, source: bool = False) -> DependencyMatrix:
         """Which token moves which logit where the model is run like this, in rows of T tokens."""
-        return dependency(run, self.inputs(T=T), *self._swaps(source), source=source)
+        return dependency(run, *self.swapped(T, source=source), source=source)
 
     def swapped(self, T: int | None = None, *, source: bool = False) -> tuple[Inputs, Inputs]:
         """The two batches that `dependencies` compares: equal rows, and the same with token j of row j changed."""
-        return swapped_rows(self.inputs(T=T), *self._swaps(source), source=source)[:2]
-
-    def _swaps(self, source: bool) -> tuple[Tensor, torch.Generator]:
-        return (self.source_pool, self.generator(2)) if source else (self.pool, self.generator(1))
+        pool = self.source_pool if source else self.pool
+        return swapped_rows(self.inputs(T=T), pool, self.generator(2 if source else 1), source=source)
 
     @cached_property
     def kind(self) -> Kind:
@@ -300,8 +294,3 @@ class Subject:
     def gives_rows(self) -> bool:
         """Whether it gives one output for a whole row; the logits here repeat it at each token."""
         return self.convention.gives != "tokens"
-
-
-def is_large(model: nn.Module) -> bool:
-    """Whether another copy of it, or a backward pass over many rows, takes seconds."""
-    return sum(parameter.numel() for parameter in model.parameters()) > LARGE

@@ -1,6 +1,7 @@
 """The person's own batch: what their model really reads, as inputs for the examination."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -9,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.calling import Inputs
-from clearhead.doctor.calling.names import LABELS, MASK, POSITIONS, SEGMENTS, SOURCE, TARGET, TOKENS, parameters_of
+from clearhead.doctor.calling.names import MASK, POSITIONS, SEGMENTS, filler_for, parameters_of
 from clearhead.doctor.calling.search import WorkingCall
 from clearhead.doctor.problems import attempt
 from clearhead.errors import DataError
 from clearhead.wording import with_article
 
+ROLES = ("ids", "source", "labels")
 Given = Tensor | Mapping[str, Tensor] | Sequence[Tensor]
 
 
@@ -130,15 +132,7 @@ def _is_aside(name: str) -> bool:
 
 def _role(name: str, filler: str | None, has_source: bool) -> str | None:
     """What a named tensor is: ids, source or labels; None if it holds no tokens."""
-    if filler in ("ids", "source", "labels"):
-        return filler
-    if _is_aside(name):
-        return None
-    if has_source and "label" not in name:
-        if TARGET.search(name):
-            return "ids"
-        if SOURCE.search(name) or (TOKENS.search(name) and not LABELS.search(name)):
-            return "source"
-    if LABELS.search(name):
-        return "labels"
-    return "ids" if TOKENS.search(name) else None
+    with suppress(KeyError):
+        role = filler if filler in ROLES else filler_for(name, has_source=has_source)
+        return role if role in ROLES else None
+    return None

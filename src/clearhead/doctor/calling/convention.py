@@ -46,7 +46,8 @@ class NamedInputs(dict[str, object]):
         has_source = self.inputs.source is not None
         if not has_source and all(any(map(side.search, self.requested)) for side in (SOURCE, TARGET)):
             raise KeyError(f"{name}: it asks for a source and a target")
-        return filler_of(filler_for(name, has_source=has_source))(self.inputs, self.time_first)
+        filler = filler_for(name, has_source=has_source)
+        return filler_of("ids" if filler == "labels" else filler)(self.inputs, self.time_first)
 
 
 @dataclass(frozen=True)

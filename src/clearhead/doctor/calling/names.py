@@ -170,9 +170,13 @@ def filler_for(name: str, *, has_source: bool) -> str:
         return "zeros like ids"
     if POSITIONS.search(name):
         return "positions (B, T)"
-    if SOURCE.search(name):
+    if TARGET.search(name) and has_source and "label" not in name:
+        return "ids"
+    if SOURCE.search(name) or (TOKENS.search(name) and not LABELS.search(name)):
         return "source" if has_source else "ids"
-    if TARGET.search(name) or LABELS.search(name) or TOKENS.search(name):
+    if LABELS.search(name):
+        return "labels"
+    if TARGET.search(name):
         return "ids"
     raise KeyError(name)
 

@@ -1,8 +1,9 @@
 """Two models on the same ids with the same weights: the first module that differs."""
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from clearhead.doctor.calling.inputs import Inputs, keep_filler
 from clearhead.doctor.calling.names import parameters_of
 from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.checks.dependence.paths import LONGER
-from clearhead.doctor.checks.padding.masks import padding_masks
+from clearhead.doctor.checks.padding.masks import PaddingMask, padding_masks
 from clearhead.doctor.comparison.bisect import CallPair, counterparts, difference, divergence, paired_calls
 from clearhead.doctor.comparison.weights import (
     WeightPair,
@@ -66,13 +67,23 @@ def compare(
 
 @dataclass(frozen=True)
 class CodePath:
-    """One code path. `keep` (B, T): the positions whose numbers count."""
+    """One code path. `masks`: a padding mask for each side, by the id of its subject; `keep` (B, T): what counts."""
 
     name: str
     inputs: Inputs
-    run: Callable[[Subject, nn.Module, Inputs], Tensor]
     perturbed: bool = True
+    training: bool = False
+    masks: Mapping[int, PaddingMask] = field(default_factory=dict)
     keep: Tensor | None = None
+
+    def run(self, subject: Subject, model: nn.Module) -> Tensor:
+        """The logits of one side."""
+        mask, more = self.masks.get(id(subject)), {}
+        if mask is not None:
+            filler = keep_filler(mask.form, mask.source)
+            more = {mask.names[0]: filler(self.inputs, subject.convention.time_first)}
+        with in_training(model) if self.training else nullcontext(), without_dropout():
+            return subject.convention.logits(model, self.inputs, **more)
 
     def select(self, tensor: Tensor) -> Tensor | None:
         """The part of a tensor that counts: all, or that of real tokens if it is (B, T, ...) or (T, B, ...)."""
@@ -84,15 +95,6 @@ class CodePath:
         return None
 
 
-def _plain(subject: Subject, model: nn.Module, inputs: Inputs) -> Tensor:
-    return subject.convention.logits(model, inputs)
-
-
-def _in_training(subject: Subject, model: nn.Module, inputs: Inputs) -> Tensor:
-    with in_training(model), without_dropout():
-        return subject.convention.logits(model, inputs)
-
-
 class _Both:
     """Two subjects whose weights correspond."""
 
@@ -102,7 +104,7 @@ class _Both:
             raise DataError(f"{first} reads a source beside its ids and {second} does not; compare models of one kind")
         self.a, self.b = a, b
         self.T = self._length()
-        plain = CodePath("", a.inputs(2, T=self.T), _plain)
+        plain = CodePath("", a.inputs(2, T=self.T))
         self.pairs = match(a.fresh, b.fresh, *(self._trace(subject, subject.model, plain)[0] for subject in (a, b)))
         self.partners = counterparts(a.fresh, b.fresh, self.pairs)
 
@@ -147,44 +149,36 @@ class _Both:
 
     def _code_paths(self) -> Iterator[CodePath]:
         inputs = self.a.inputs(ROWS, salt=21, T=self.T)
-        yield CodePath("eval(), float32, the weights as they are", inputs, _plain, perturbed=False)
-        yield CodePath("noise on every weight", inputs, _plain)
+        yield CodePath("eval(), float32, the weights as they are", inputs, perturbed=False)
+        yield CodePath("noise on every weight", inputs)
         modules = (*self.a.model.modules(), *self.b.model.modules())
         if not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in modules):
-            yield CodePath("train() without dropout", inputs, _in_training)
-        yield CodePath("one token", self.a.inputs(ROWS, salt=22, T=1), _plain)
+            yield CodePath("train() without dropout", inputs, training=True)
+        yield CodePath("one token", self.a.inputs(ROWS, salt=22, T=1))
         longer = next((T for T in LONGER if T > self.T and not self._attempt_rows(1, T).failed), None)
         if longer is not None:
-            yield CodePath(f"rows of {longer} tokens", self.a.inputs(ROWS, salt=23, T=longer), _plain)
+            yield CodePath(f"rows of {longer} tokens", self.a.inputs(ROWS, salt=23, T=longer))
         yield from self._padded(inputs)
 
     def _padded(self, inputs: Inputs) -> Iterator[CodePath]:
         """Padding in front, where both take a mask for it."""
-        masks_a, masks_b = (
-            {mask.source: (mask.names[0], mask.form) for mask in padding_masks(subject)} for subject in (self.a, self.b)
-        )
+        masks_a, masks_b = ({mask.source: mask for mask in padding_masks(subject)} for subject in (self.a, self.b))
         known = {parameter.name for parameter in parameters_of(self.b.model)}
         for source, mask in masks_a.items():
-            other = masks_b.get(source, mask if mask[0] in known else None)  # if B ignores its mask, the form of A's
+            # if B ignores its mask, it is given the form of A's
+            other = masks_b.get(source, mask if mask.names[0] in known else None)
             if other is None:
                 continue
-            forms = {id(self.a): mask, id(self.b): other}
             keep = torch.ones_like(inputs.tokens(source), dtype=torch.bool)
             keep[0, :2], keep[1, : keep.shape[1] // 3] = False, False
-            padded = inputs.with_keep(source, keep)
-
-            def run(subject: Subject, model: nn.Module, inputs: Inputs, forms=forms, source=source) -> Tensor:  # type: ignore[no-untyped-def]
-                name, form = forms[id(subject)]
-                value = keep_filler(form, source)(inputs, subject.convention.time_first)
-                return subject.convention.logits(model, inputs, **{name: value})
-
             name = "padding in front" + (" of the source" if source else "")
-            yield CodePath(name, padded, run, keep=None if source else keep)
+            masks = {id(self.a): mask, id(self.b): other}
+            yield CodePath(name, inputs.with_keep(source, keep), masks=masks, keep=None if source else keep)
 
     def _trace(self, subject: Subject, model: nn.Module, code_path: CodePath) -> tuple[list[ModuleCall], Tensor]:
         torch.manual_seed(0)
         with torch.no_grad(), recorded_modules(model, lambda tensor: True) as calls:
-            logits = code_path.run(subject, model, code_path.inputs)
+            logits = code_path.run(subject, model)
         return calls, logits
 
     def _divergence(self, code_path: CodePath) -> Difference | None:
@@ -239,7 +233,7 @@ class _Both:
         if attempted.failed:  # some parts work in float32 only
             return None
         paths.append("gradients")
-        calls, _ = self._trace(self.a, self.a.model, CodePath("", inputs, _plain))
+        calls, _ = self._trace(self.a, self.a.model, CodePath("", inputs))
         done = {call.name: number for number, call in enumerate(calls)}
         pairs = sorted(self.pairs, key=lambda pair: -done.get(pair.a.rpartition(".")[0], -1))
         largest = max(float(gradient.abs().max()) for gradient in gradients[0].values())

@@ -46,7 +46,8 @@ def build_architecture(name: str, settings: Mapping[str, str]) -> nn.Module:
         with attempt() as attempted:
             config = small_config(config_class, shrinking, always | values)
             kind = cls or class_for(config)
-            _refuse_large(kind, config, bounded=not values)
+            if not values:  # sizes that a person chose are not bounded
+                _refuse_large(kind, config)
             model = kind._from_config(config, **how)
             largest = largest or model
             _call(model)
@@ -103,12 +104,9 @@ def class_for(config: Any) -> Any:
     for (ending, _), mapping in zip(HEADS, mappings, strict=True):
         if named.endswith(ending) and type(config) in mapping:
             return mapping[type(config)]
-    if getattr(config, "is_encoder_decoder", False):
-        order = (seq2seq, causal, masked)
-    elif getattr(config, "is_decoder", False):
-        order = (causal, masked, seq2seq)
-    else:
-        order = (masked, causal, seq2seq)
+    orders = {"is_encoder_decoder": (seq2seq, causal, masked), "is_decoder": (causal, masked, seq2seq)}
+    declared = (order for flag, order in orders.items() if getattr(config, flag, False))
+    order = next(declared, (masked, causal, seq2seq))
     model_class = next((mapping[type(config)] for mapping in order if type(config) in mapping), None)
     return model_class or transformers.MODEL_MAPPING[type(config)]
 
@@ -128,10 +126,8 @@ def _value(text: str) -> object:
         return text
 
 
-def _refuse_large(cls: Any, config: Any, *, bounded: bool) -> None:
-    """Counts parameters on the meta device. Sizes that a person chose are not bounded."""
-    if not bounded:
-        return
+def _refuse_large(cls: Any, config: Any) -> None:
+    """Counts parameters on the meta device."""
     with attempt() as attempted, torch.device("meta"):
         size = sum(parameter.numel() for parameter in cls._from_config(config).parameters())
     if attempted.failed:  # it computes while it is built, which the meta device cannot

@@ -1,5 +1,6 @@
 """The dependency matrix: which token moves which logit, and the shapes that such a matrix takes."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -52,8 +53,8 @@ class DependencyMatrix:
 
 def swapped_rows(
     inputs: Inputs, pool: Tensor, generator: torch.Generator, *, source: bool = False
-) -> tuple[Inputs, Inputs, Tensor]:
-    """A batch of n + 1 equal rows, the same with token j of row j changed, and what it was changed to, (n,).
+) -> tuple[Inputs, Inputs]:
+    """A batch of n + 1 equal rows, and the same with token j of row j changed.
 
     Row n is not changed: if its logits move, they move for another reason.
 
@@ -67,31 +68,27 @@ def swapped_rows(
     base = inputs.rows(torch.zeros(n + 1, dtype=torch.long))
     candidates = pool[torch.randint(len(pool), (n, 8), generator=generator)]  # (n, 8)
     differs = candidates != row[0, :, None]
-    others = candidates.gather(1, differs.long().argmax(1, keepdim=True))[:, 0]  # (n,)
     changed = base.tokens(source).clone()
-    changed[torch.arange(n), torch.arange(n)] = others
-    return base, base.with_tokens(source, changed), others
+    changed[torch.arange(n), torch.arange(n)] = candidates.gather(1, differs.long().argmax(1, keepdim=True))[:, 0]
+    return base, base.with_tokens(source, changed)
 
 
-def dependency(
-    run: Run, inputs: Inputs, pool: Tensor, generator: torch.Generator, *, source: bool = False
-) -> DependencyMatrix:
+def dependency(run: Run, base: Inputs, changed: Inputs, *, source: bool = False) -> DependencyMatrix:
     """Two forward passes of the same shape, compared number by number: on a CPU, equal inputs give equal bits.
 
     Args:
-        inputs: one row, (1, T).
-        pool: ids to draw from.
+        base, changed: see `swapped_rows`.
         source: compute the matrix from the source's tokens to the target's logits, (T, S).
     """
-    base, changed, others = swapped_rows(inputs, pool, generator, source=source)
-    n = len(others)
+    n = base.tokens(source).shape[1]
     with torch.no_grad():
         before, after = run(base), run(changed)  # (n + 1, T, V)
     change = (after - before).abs().amax(-1)  # (n + 1, T)
     scale = float(change[:n].max()) or float(before.std()) or 1.0
     again = float((before - before[:1]).abs().max())  # equal rows of one batch
     floor = max(again if again < 1e-4 * float(before.abs().max()) else 0.0, float(change[n].max())) / scale
-    return DependencyMatrix((change[:n] / scale).t().contiguous(), floor, inputs.tokens(source)[0], others)
+    influence = (change[:n] / scale).t().contiguous()
+    return DependencyMatrix(influence, floor, base.tokens(source)[0], changed.tokens(source).diagonal())
 
 
 def shape_of(alive: Tensor) -> tuple[str, int]:
@@ -102,33 +99,23 @@ def shape_of(alive: Tensor) -> tuple[str, int]:
     """
     T = len(alive)
     i, j = torch.arange(T)[:, None], torch.arange(T)[None, :]
-    if not alive.any():
-        return "deaf", 0
     past, own, future = bool((alive & (j < i)).any()), bool(alive.diagonal().any()), bool((alive & (j > i)).any())
-    if not past and not future:
-        return "alone", 0
-    if not future:
-        return _shape_of_past(alive, i - j, own)
     if not past:
-        return "reversed", 0
-    if alive.all():
-        return "full", 0
-    for n in range(1, T):
-        shapes = {"ahead": j <= i + n, "prefix": (j <= i) | (j < n + 1), "band": (i - j).abs() <= n}
-        if n > 1:
-            shapes["chunks"] = j // n <= i // n
-        for name, shape in shapes.items():
-            if torch.equal(alive, shape):
-                return name, n + (name == "prefix")
-    return "mixed", 0
-
-
-def _shape_of_past(alive: Tensor, distance: Tensor, own: bool) -> tuple[str, int]:
-    if torch.equal(alive, distance >= 0):
-        return "causal", 0
-    if not own:
+        return ("reversed" if future else "alone" if own else "deaf"), 0
+    if not own and not future:
         return "strict", 0
-    for n in range(2, len(alive)):
-        if torch.equal(alive, (distance >= 0) & (distance < n)):
-            return "window", n
-    return "gaps", 0
+    known = ((name, number) for name, number, shape in _shapes(i, j) if torch.equal(alive, shape))
+    return next(known, ("mixed" if future else "gaps", 0))
+
+
+def _shapes(i: Tensor, j: Tensor) -> Iterator[tuple[str, int, Tensor]]:
+    """Names, numbers and matrices (T, T) of all shapes, for outputs i (T, 1) and inputs j (1, T)."""
+    yield "causal", 0, j <= i
+    yield "full", 0, j < len(i) + 0 * i
+    for n in range(1, len(i)):
+        yield "ahead", n, j <= i + n
+        yield "prefix", n + 1, (j <= i) | (j < n + 1)
+        yield "band", n, (i - j).abs() <= n
+        if n > 1:
+            yield "chunks", n, j // n <= i // n
+            yield "window", n, (j <= i) & (i - j < n)

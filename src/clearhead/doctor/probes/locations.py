@@ -32,14 +32,11 @@ def place_of_call(call: ModuleCall | None, inner: ModuleCall | None = None) -> W
 def owner_of(model: nn.Module, name: str, *, own_code: bool = False) -> Where:
     """The module of a parameter or buffer; with `own_code`, the first around it that is not torch's."""
     path = name.rpartition(".")[0]
-    module = model.get_submodule(path)
-    file, line = home_of(module)
-    while file is None and path:
-        path = path.rpartition(".")[0]
-        file, line = home_of(model.get_submodule(path))
-    if own_code:
-        return Where(path, type(model.get_submodule(path)).__name__, file, line)
-    return Where(name.rpartition(".")[0], type(module).__name__, file, line)
+    parts = path.split(".")
+    paths = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    around = next((outer for outer in paths if home_of(model.get_submodule(outer))[0]), "")
+    shown = around if own_code else path
+    return Where(shown, type(model.get_submodule(shown)).__name__, *home_of(model.get_submodule(around)))
 
 
 def layer_of(path: str | None) -> str | None:

@@ -13,7 +13,7 @@ from clearhead.doctor.checks.parts.effects import moves
 from clearhead.doctor.probes.attention import AttentionCall, attentions
 from clearhead.doctor.probes.localization import first_guilty, locate, token_reading, trace_modules
 from clearhead.doctor.probes.locations import owner_of, place_of_call
-from clearhead.doctor.probes.tensors import axis_of, relative_change
+from clearhead.doctor.probes.tensors import axis_of, is_same, relative_change
 from clearhead.doctor.probes.tracing import ModuleCall
 
 UNEVEN = 1e-3  # of the scores' spread
@@ -24,8 +24,10 @@ ROUNDED = 0.05  # of the scores' spread: a rotation that is off by less was roun
 @model_check("P01", "positions", order=180, covers=("P05", "P06", "P08", "S07"), needs=(*SOUND, "sources"))
 def positions(subject: Subject) -> list[Finding]:
     """The order of the tokens matters, and rotary scores depend on the distance alone."""
-    findings = _source_order(subject) if subject.convention.has_source else []
-    return findings or (_order_at_first_mixing(subject) if subject.looks_back_only else _bag(subject))
+    findings = _without_order(subject, source=True) if subject.convention.has_source else []
+    if findings or not subject.looks_back_only:
+        return findings or _without_order(subject, source=False)
+    return _order_at_first_mixing(subject)
 
 
 def _exchanged(ids: Tensor, i: int, j: int) -> Tensor:
@@ -34,31 +36,25 @@ def _exchanged(ids: Tensor, i: int, j: int) -> Tensor:
     return ids[:, order]
 
 
-def _source_order(subject: Subject) -> list[Finding]:
-    inputs, n = subject.inputs(2, salt=7), subject.calling.S
-    changed = inputs.with_tokens(True, _exchanged(inputs.tokens(True), 0, n - 2))
-    value = relative_change(subject.run(inputs), subject.run(changed))
-    if value > SAME:
-        return []
-    witness, idle = f"swapping tokens 0 and {n - 2} of the source moves no logit", _idle_table(subject)
-    where = idle or locate(subject.model, subject.run, *subject.swapped(source=True), token_reading(n), _meet).where
-    status: Status = "fail" if idle is not None or subject.convention.reads_words("source") else "warn"
-    return [finding((("S07", 0.9), ("P01", 0.1)), witness, value=value, threshold=SAME, where=where, status=status)]
-
-
-def _bag(subject: Subject) -> list[Finding]:
-    inputs, i, j = subject.inputs(2, salt=7), 1, subject.calling.T - 2
+def _without_order(subject: Subject, *, source: bool) -> list[Finding]:
+    """Two tokens of the source change places, and no logit moves; or two of the ids, and only their logits do so."""
+    role, i, j = ("source", 0, subject.calling.S - 2) if source else ("ids", 1, subject.calling.T - 2)
     if i >= j:
         raise Skipped("rows are too short to swap two tokens")
-    before, after = subject.run(inputs), subject.run(replace(inputs, ids=_exchanged(inputs.ids, i, j)))
-    value = relative_change(before, _exchanged(after, i, j))
+    inputs = subject.inputs(2, salt=7)
+    changed = inputs.with_tokens(source, _exchanged(inputs.tokens(source), i, j))
+    before, after = subject.run(inputs), subject.run(changed)
+    value = relative_change(before, after if source else _exchanged(after, i, j))
     if value > SAME:
         return []
-    witness = f"swapping tokens {i} and {j} swaps their logits and moves no others: order does not matter"
-    idle = _idle_table(subject)
+    where, causes = _idle_table(subject), (("S07", 0.9), ("P01", 0.1)) if source else (("P01", 1.0),)
     # words have an order; numbers may be a set, as the points of a cloud are
-    status: Status = "fail" if idle is not None or subject.convention.reads_words("ids") else "warn"
-    return [finding("P01", witness, value=value, threshold=SAME, where=idle, status=status)]
+    status: Status = "fail" if where is not None or subject.convention.reads_words(role) else "warn"
+    witness = f"swapping tokens {i} and {j} swaps their logits and moves no others: order does not matter"
+    if source:
+        witness, reading = f"swapping tokens {i} and {j} of the source moves no logit", token_reading(subject.calling.S)
+        where = where or locate(subject.model, subject.run, *subject.swapped(source=True), reading, _meet).where
+    return [finding(causes, witness, value=value, threshold=SAME, where=where, status=status)]
 
 
 def _meet(alive: Tensor) -> bool:
@@ -85,8 +81,10 @@ def _order_at_first_mixing(subject: Subject) -> list[Finding]:
     rotation = _rotation(subject, call)
     if value > SAME or rotation:
         return rotation
-    is_known = _is_known_before(first[number], second[number], n) or _is_known_later(subject)
-    if is_known or not _is_seen_by_the_last(subject, base, number):
+    alike = base.ids.clone()
+    alike[:, n - 3] = alike[:, n - 2]
+    is_seen = not is_same(before, _last(subject.modules_called(replace(base, ids=alike))[number], n))
+    if not is_seen or _is_known_before(first[number], second[number], n) or _is_known_later(subject):
         return []
     tables, name = _tables(subject), call.name or type(call.module).__name__
     where = _idle_table(subject) or place_of_call(call)
@@ -94,15 +92,6 @@ def _order_at_first_mixing(subject: Subject) -> list[Finding]:
     witness += f"; {tables[0][0]} exists, but no attention uses it" if tables else ""
     status: Status = "fail" if tables else "warn"
     return [finding("P01", witness, value=value, threshold=SAME, where=where, status=status)]
-
-
-def _is_seen_by_the_last(subject: Subject, base: Inputs, number: int) -> bool:
-    """Whether a module's output for the last token changes if token n - 3 becomes the same as token n - 2."""
-    n, ids = subject.calling.T, base.ids.clone()
-    ids[:, n - 3] = ids[:, n - 2]
-    calls = trace_modules(subject.model, subject.run, base, replace(base, ids=ids))
-    before, after = (_last(traced[number], n) for traced in calls)
-    return before is not None and after is not None and not torch.equal(before, after)
 
 
 def _is_known_before(call: ModuleCall, exchanged: ModuleCall, n: int) -> bool:
@@ -179,7 +168,8 @@ def _rotation(subject: Subject, call: ModuleCall) -> list[Finding]:
     worst, (distance, index) = _unevenness(scores, visible)
     if spread < 1e-6 * max(1.0, float(scores[:, visible].abs().max())) or worst < UNEVEN * spread:
         return _turned_values(subject, first, call)
-    if not _turns(first.query, n) and not _turns(first.key, n):
+    turned = {_turns(first.query, n), _turns(first.key, n)}
+    if turned == {False}:
         return []  # not rotary: a bias on the scores may depend on the position itself
     own = scores.diagonal(0, 1, 2)[:, :, None]
     # a softmax ignores what is added to a whole row; a factor is a temperature for each position
@@ -189,7 +179,7 @@ def _rotation(subject: Subject, call: ModuleCall) -> list[Finding]:
         f"equal tokens at distance {distance} have other scores at position {distance} than at {index + distance}, "
         f"by {worst / spread:.1e} of the scores' spread"
     )
-    one_sided = _depends_on_one(scores, visible)
+    one_sided = len(turned) == 2  # queries or keys, and not both
     causes: Causes = (("P06", 0.8), ("P05", 0.2)) if one_sided else (("P05", 0.7), ("P06", 0.3))
     if worst / spread < ROUNDED:
         causes = (("P08", 0.7), ("P05", 0.2), ("P06", 0.1))
@@ -241,17 +231,6 @@ def _turned_values(subject: Subject, first: AttentionCall, call: ModuleCall) -> 
         return []
     witness = f"values of equal tokens differ between positions by {off:.1e}, but are equally long: they are rotated"
     return [finding((("P06", 0.9), ("P05", 0.1)), witness, value=off, threshold=1e-3, where=place_of_call(call))]
-
-
-def _depends_on_one(scores: Tensor, visible: Tensor) -> bool:
-    """Whether scores vary with the query's position alone, or with the key's alone."""
-
-    def variation(scores: Tensor, visible: Tensor) -> float:
-        lines = (scores[:, i, visible[i]] for i in range(len(visible)) if visible[i].any())
-        return max(float((line - line[:, :1]).abs().max()) for line in lines)
-
-    rows, columns = variation(scores, visible), variation(scores.mT, visible.mT)
-    return min(rows, columns) < 1e-4 * max(rows, columns)
 
 
 def _is_even_before(subject: Subject, equal: Inputs, call: ModuleCall) -> bool:
